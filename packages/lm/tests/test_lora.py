@@ -14,6 +14,8 @@ from lm import lora
 from lm.interop import to_huggingface
 from lm.loss import cross_entropy
 from lm.model import Transformer
+from lm.ops.cpu import products
+from lm.ops.cpu.products import FusedLinear
 from lm.optimizer import adamw
 from lm.training import checkpoint
 from lm.training.train import Stopped
@@ -201,3 +203,33 @@ def test_steps_and_processes_drop_other_numbers(data):
             drawn.append(torch.rand(4))
     assert torch.equal(drawn[0], drawn[2])
     assert not torch.equal(drawn[0], drawn[1])
+
+
+def test_frozen_matrices_stay_fused_with_adapters_and_after_them():
+    kinds = []
+    for order in (("fuse", "add"), ("add", "fuse")):
+        model = Transformer(MODEL)
+        for what in order:
+            if what == "fuse":
+                lm.fuse(model)
+            else:
+                lora.add(model, 2)
+        kinds.append(type(model.blocks[0].attention.qkv))
+        assert type(lora.merge(model).blocks[0].attention.qkv) is FusedLinear
+    assert kinds == [lora.FusedLoRALinear] * 2
+    assert type(lora.merge(lora.add(Transformer(MODEL), 2)).blocks[0].ffn.down) is torch.nn.Linear
+
+
+def test_adapters_go_through_the_fused_matmul(monkeypatch):
+    monkeypatch.setattr(products, "chosen", lambda: True)
+    model = lm.fuse(lora.add(Transformer(MODEL), 2))
+    matmul, calls = products.product, []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return matmul(*arguments)
+
+    monkeypatch.setattr(products, "product", counted)
+    with torch.no_grad():
+        model(torch.arange(12).view(1, -1))
+    assert len(calls) >= 4 * len(model.blocks)

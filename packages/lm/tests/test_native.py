@@ -187,23 +187,23 @@ def test_a_compiler_that_fails_and_a_folder_that_cannot_be_are_said(afresh, monk
 
 @needs_compiler
 def test_it_is_compiled_once_and_only_what_this_user_wrote_is_run(afresh):
-    path = building.kept("decode_step", "double")
+    path = building.library("decode_step", "double")
     made = path.stat()
     assert path.parent == afresh
     assert not made.st_mode & 0o022
-    assert building.kept("decode_step", "double").stat().st_ino == made.st_ino
+    assert building.library("decode_step", "double").stat().st_ino == made.st_ino
     path.chmod(0o722)
-    assert building.kept("decode_step", "double").stat().st_ino != made.st_ino
+    assert building.library("decode_step", "double").stat().st_ino != made.st_ino
     path.unlink()
     path.symlink_to(Path("/bin/sh"))
-    assert not building.kept("decode_step", "double").is_symlink()
+    assert not building.library("decode_step", "double").is_symlink()
     assert sorted(afresh.iterdir()) == [path]
 
 
 @needs_compiler
 @pytest.mark.parametrize("change", [(b"sums[i] / total", b"sums[i]"), (b"largest = logits[i];", b"")])
 def test_a_library_that_computes_something_else_is_not_used(afresh, change):
-    path = building.kept("decode_step", "double")
+    path = building.library("decode_step", "double")
     path.unlink()
     building.compile_to(path, COMPILER, "double", building.source("decode_step").replace(*change))
     path.chmod(0o500)

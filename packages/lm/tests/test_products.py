@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from lm import device
 from lm.config import ModelConfig
 from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
@@ -108,7 +109,7 @@ def processor(monkeypatch, tmp_path):
         if about is not None:
             (tmp_path / "cpuinfo").write_text(about)
 
-    monkeypatch.setattr(products, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(device, "CPUINFO", tmp_path / "cpuinfo")
     products.is_amd_with_avx512.cache_clear()
     yield put
     products.is_amd_with_avx512.cache_clear()

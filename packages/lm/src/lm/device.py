@@ -20,10 +20,11 @@ from lm.config import Precision
 if TYPE_CHECKING:
     from accounting.hardware.devices import Device
 
-# Where Linux says how much memory a control group may have, of version 2 and of version 1.
+# Files with the memory limit of a control group, of version 2 and of version 1.
 GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CPUINFO = Path("/proc/cpuinfo")
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# Words that make another card of a name that is otherwise the same.
+# Words by which the names of two different cards differ.
 OTHERS = frozenset({"ti", "super", "laptop", "max", "mobile", "d", "nvl", "ultra", "mig", "sxm3"})
 
 
@@ -100,35 +101,33 @@ def describe_machine(device: torch.device | str = "cpu") -> dict[str, str | int]
 def cpuinfo() -> dict[str, str]:
     """Return what Linux says of the first processor, by the names of /proc/cpuinfo; empty on other systems."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+        lines = CPUINFO.read_text().split("\n\n")[0].splitlines()
     except OSError:
         return {}
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
 def in_words(device: torch.device) -> str:
-    """What a device is called."""
+    """Name of a device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
 
 def memory_of(device: torch.device) -> int:
-    """Bytes of the device, or of the machine where the device has none of its own."""
+    """Bytes of the device, or of the machine if the device has none of its own."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits_of_the_group()])
 
 
 def limits_of_the_group() -> Iterator[int]:
-    """Bytes that the system lets this process's control group have, as in a container; on other systems than Linux
-    nothing."""
+    """Memory limits in bytes of this process's control groups, as in a container; none outside Linux."""
     for path in GROUP_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # not there, or "max"
             yield int(Path(path).read_text())
 
 
 def known_device(name: str) -> Device | None:
-    """The published figures of the card that the driver calls by this name; None: nobody's, or not surely this
-    one's."""
+    """The published figures of the card of this name; None if it is unknown or ambiguous."""
     from accounting.hardware.devices import DEVICES  # here, because nothing but a rate of arithmetic needs it
 
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
@@ -140,14 +139,14 @@ def known_device(name: str) -> Device | None:
 
 
 def peak_flops(device: torch.device, precision: str) -> float | None:
-    """The published dense FLOP/s of the device in this precision, where they are known."""
+    """The published dense FLOP/s of the device in this precision, if known."""
     known = known_device(in_words(device)) if device.type == "cuda" else None
     return float(known.peaks[precision]) if known is not None and precision in known.peaks else None
 
 
 @contextlib.contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Runs torch on so many threads (0: as many as it has), and puts back what was."""
+    """Run torch on this number of threads (0: unchanged), and restore the former number."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:
@@ -158,11 +157,10 @@ def threads(count: int) -> Iterator[None]:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Tells glibc to keep freed memory for the next allocation rather than hand large blocks back to the kernel each
-    time.
+    """Tell glibc to reuse freed memory rather than return large blocks to the kernel each time.
 
-    A step frees and allocates the same tensors over and over. For a program's own process, as those of `lm` are: it
-    holds for all of the process and until its end. Other allocators are left alone.
+    A step frees and allocates the same tensors again and again. This changes the whole process, until its end; other
+    allocators are left alone.
     """
     with contextlib.suppress(OSError, AttributeError):  # no C library by that name, or one without mallopt
         libc = ctypes.CDLL("libc.so.6")

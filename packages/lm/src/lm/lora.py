@@ -1,4 +1,4 @@
-"""LoRA: a model whose matrices stay as they are, each with a small product beside it that is trained. (Hu et al. 2021)
+"""LoRA: a model with frozen matrices, beside each of which the product of two small ones is trained. (Hu et al. 2021)
 
     y = W x + (alpha / rank) B A x        A (rank, in), random at first; B (out, rank), zero at first
 
@@ -16,12 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.model import Transformer
+from lm.ops.cpu.fused import TWINS
+from lm.ops.cpu.products import FusedLinear
 
 A, B = "lora_a", "lora_b"
 
 
 class LoRALinear(nn.Linear):
-    """A linear layer with an adapter beside it, which does nothing where `enabled` is False."""
+    """A linear layer with an adapter beside it, which is left out unless `enabled`."""
 
     lora_a: nn.Parameter  # (rank, in)
     lora_b: nn.Parameter  # (out, rank)
@@ -29,12 +31,19 @@ class LoRALinear(nn.Linear):
     enabled: bool
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.linear(x, self.weight, self.bias)
+        y = super().forward(x)
         return y + F.linear(F.linear(x, self.lora_a), self.lora_b) * self.scale if self.enabled else y
 
 
+class FusedLoRALinear(LoRALinear, FusedLinear):
+    """LoRALinear, whose frozen matrix is multiplied as FusedLinear's."""
+
+
+TWINS[LoRALinear] = FusedLoRALinear
+
+
 def add(model: Transformer, rank: int, alpha: float = 16.0) -> Transformer:
-    """Freezes a model's weights and puts adapters beside the linear layers of its blocks, in place.
+    """Freeze a model's weights and put adapters beside the linear layers of its blocks, in place.
 
     Args:
         model: The model; fused or not, and on any device.
@@ -53,48 +62,48 @@ def add(model: Transformer, rank: int, alpha: float = 16.0) -> Transformer:
     400
     """
     if rank < 1:
-        raise ValueError(f"the rank of an adapter must be at least 1, and {rank} is not")
+        raise ValueError(f"expected the rank of an adapter to be at least 1, got {rank}")
     if any(isinstance(module, LoRALinear) for module in model.modules()):
         raise ValueError("the model has adapters already: merge them first")
     model.requires_grad_(False)
     for module in model.blocks.modules():
-        if isinstance(module, nn.Linear):  # or a faster twin of it
+        if isinstance(module, nn.Linear):  # or its fused twin
             weight = module.weight
             module.lora_a = nn.Parameter(
                 weight.new_empty(rank, module.in_features).normal_(0, initial_deviation(weight))
             )
             module.lora_b = nn.Parameter(weight.new_zeros(module.out_features, rank))
-            module.__class__ = LoRALinear
+            module.__class__ = FusedLoRALinear if isinstance(module, FusedLinear) else LoRALinear
             assert isinstance(module, LoRALinear)
             module.scale, module.enabled = alpha / rank, True
     return model
 
 
 def initial_deviation(weight: Tensor) -> float:
-    """Of the numbers of A: what A x adds up to is then as large as x is."""
+    """Standard deviation of A's elements, by which A x is as large as x."""
     return 1 / math.sqrt(weight.shape[1])
 
 
 def drawn(model: Transformer, seed: int) -> dict[str, Tensor]:
-    """The adapters of a model as they are before the first step, by name, on the CPU; the seed decides A."""
-    made: dict[str, Tensor] = {}
+    """The adapters of a model before the first step, by name, on the CPU; A depends on the seed."""
+    adapters: dict[str, Tensor] = {}
     generator = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():
         if name.endswith(f".{A}"):
-            made[name] = torch.empty(p.shape).normal_(0, initial_deviation(p), generator=generator)
+            adapters[name] = torch.empty(p.shape).normal_(0, initial_deviation(p), generator=generator)
         elif name.endswith(f".{B}"):
-            made[name] = torch.zeros(p.shape)
-    return made
+            adapters[name] = torch.zeros(p.shape)
+    return adapters
 
 
 @torch.no_grad()
 def merge(model: Transformer) -> Transformer:
-    """Adds every adapter to the weight that it stands beside, in place: a plain model again, as fast as before."""
+    """Add every adapter to the weight beside it, in place: a plain model again, as fast as before."""
     for module in model.modules():
         if isinstance(module, LoRALinear):
             module.weight += module.scale * (module.lora_b @ module.lora_a)
             del module.lora_a, module.lora_b
-            module.__class__ = nn.Linear  # type: ignore[assignment]
+            module.__class__ = FusedLinear if isinstance(module, FusedLinear) else nn.Linear  # type: ignore[assignment]
     return model.requires_grad_(True)
 
 
@@ -109,7 +118,7 @@ def merged(weights: Mapping[str, Tensor], rank: int, alpha: float) -> dict[str, 
 
 
 def enable(model: nn.Module, on: bool) -> None:
-    """Turns every adapter of a model on or off: off, it is the model that they were added to."""
+    """Turn every adapter of a model on or off; off, it is the model that they were added to."""
     for module in model.modules():
         if isinstance(module, LoRALinear):
             module.enabled = on

@@ -1,7 +1,7 @@
-"""The C of this folder as libraries for this machine: compiled when first asked for, kept for the next process.
+"""The C of this folder as libraries for this machine: compiled at first use, cached for later processes.
 
-The C compiler is the one that Python was built with, or that the environment variable CC names, and takes about half a
-second. A library lies in the user's cache folder under a name that tells source, compiler and processor apart.
+The C compiler is the one that Python was built with, or the environment variable CC, and takes about half a second. The
+name of a library in the user's cache folder depends on source, compiler and processor.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from lm.device import cpuinfo
 from lm.files import atomic_path
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
@@ -31,12 +32,12 @@ PATIENCE = 120.0  # seconds for the compiler
 
 
 class Unavailable(Exception):
-    """There is no compiled code for this, and why, in the words that follow "because"."""
+    """There is no compiled code; the message follows "because"."""
 
 
 @functools.cache
 def built(name: str, dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
-    """The library of this name for numbers of this type, or why there is none; asked once in a process."""
+    """The library of this name and dtype, or the reason why there is none; cached."""
     try:
         if dtype not in TYPES:
             raise Unavailable(
@@ -44,18 +45,18 @@ def built(name: str, dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
             )
         if os.name == "nt":
             raise Unavailable("it is not written for Windows")
-        return ctypes.CDLL(str(kept(name, TYPES[dtype])))
+        return ctypes.CDLL(str(library(name, TYPES[dtype])))
     except (Unavailable, OSError, subprocess.SubprocessError) as error:
         return error if isinstance(error, Unavailable) else Unavailable(f"compiling failed ({one_line(str(error))})")
 
 
 def cache_folder() -> Path:
-    """Where libraries are kept: groundup in XDG_CACHE_HOME, or in ~/.cache."""
+    """The folder of libraries: groundup in XDG_CACHE_HOME, or in ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groundup"
 
 
-def kept(name: str, real: str) -> Path:
-    """The library's file, made if it is not there. Unavailable; OSError."""
+def library(name: str, real: str) -> Path:
+    """The library's file, compiled if it is not there. Unavailable; OSError."""
     path_of_compiler = shutil.which(compiler())
     if path_of_compiler is None:
         raise Unavailable(f"there is no C compiler {compiler()!r}")
@@ -66,7 +67,7 @@ def kept(name: str, real: str) -> Path:
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / file
-    if not mine(path):
+    if not is_own(path):
         with atomic_path(path) as fresh:  # two processes may do this at once
             compile_to(fresh, path_of_compiler, real, text)
             fresh.chmod(0o500)
@@ -83,23 +84,23 @@ def source(name: str) -> bytes:
     return resources.files("lm.ops.cpu").joinpath(f"{name}.c").read_bytes()
 
 
-def mine(path: Path) -> bool:
-    """Whether a file is there that no one but this user can have written: it will be run."""
+def is_own(path: Path) -> bool:
+    """True if the file exists and only this user can have written it: it will be run."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def compile_to(path: Path, by: str, real: str, text: bytes) -> None:
-    """text, C, as a library. Unavailable: with the first error that the compiler tells."""
-    command = [by, *FLAGS, f"-DREAL={real}", "-x", "c", "-", "-o", str(path), "-lm"]
-    made = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE)
-    if made.returncode:
-        said = made.stderr.decode(errors="replace")
-        wrong = re.search("(?m)^.*error.*$", said)
-        raise Unavailable(f"compiling failed ({one_line(wrong[0] if wrong else said)})")
+def compile_to(path: Path, compiler: str, real: str, text: bytes) -> None:
+    """Compile C to a library. Unavailable: the compiler's first error."""
+    command = [compiler, *FLAGS, f"-DREAL={real}", "-x", "c", "-", "-o", str(path), "-lm"]
+    result = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE)
+    if result.returncode:
+        message = result.stderr.decode(errors="replace")
+        wrong = re.search("(?m)^.*error.*$", message)
+        raise Unavailable(f"compiling failed ({one_line(wrong[0] if wrong else message)})")
 
 
 def one_line(text: str) -> str:
@@ -107,9 +108,7 @@ def one_line(text: str) -> str:
 
 
 def processor() -> str:
-    """What tells apart processors that -march=native makes different code for."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
-    except OSError:
-        return f"{platform.machine()} {platform.processor()}"
-    return "\n".join(sorted(line for line in lines if re.match("flags|Features|model name|CPU part", line)))
+    """What -march=native depends on."""
+    about = cpuinfo()
+    features = [f"{key}: {about[key]}" for key in ("flags", "Features", "model name", "CPU part") if key in about]
+    return "\n".join(features) or f"{platform.machine()} {platform.processor()}"

@@ -11,7 +11,6 @@ computes the same bits.
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any, TypeGuard, cast
 
 import torch
@@ -19,28 +18,24 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
-CPUINFO = Path("/proc/cpuinfo")
+from lm.device import cpuinfo
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def chosen() -> bool:
-    """Whether oneDNN multiplies on this machine."""
+    """True if oneDNN multiplies on this machine."""
     return torch.backends.mkldnn.is_available() and is_amd_with_avx512()  # type: ignore[no-untyped-call]
 
 
 @functools.cache
 def is_amd_with_avx512() -> bool:
-    """Whether the processor is AMD's and has AVX-512, by what Linux says of it."""
-    try:
-        first = CPUINFO.read_text(encoding="utf-8").partition("\n\n")[0]
-    except OSError:
-        return False
-    about = {key.strip(): value.split() for key, _, value in (line.partition(":") for line in first.splitlines())}
-    return about.get("vendor_id") == ["AuthenticAMD"] and "avx512f" in about.get("flags", ())
+    """True if the processor is AMD's and has AVX-512, by what Linux says of it."""
+    about = cpuinfo()
+    return about.get("vendor_id") == "AuthenticAMD" and "avx512f" in about.get("flags", "").split()
 
 
 def takes(x: Tensor, weight: Tensor) -> bool:
-    """Whether x weightᵀ is for oneDNN: on this machine, of float32, computed with as it is."""
+    """True if oneDNN computes x weightᵀ: on this machine, in float32, without autocast."""
     plain = type(weight) in (Tensor, nn.Parameter) and x.device.type == weight.device.type == "cpu"
     whole = x.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     return plain and whole and x.numel() > 0 and chosen()
@@ -75,7 +70,7 @@ class FusedLinear(nn.Linear):
 
 
 def is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a layer is torch's own or its twin, of which nothing but weight and bias need be known."""
+    """True for torch's own layer and its twin, which weight and bias describe."""
     return type(layer) in (nn.Linear, FusedLinear)
 
 
@@ -121,7 +116,7 @@ _product.register_autograd(gradients, setup_context=_save)
 
 
 def _flops(x: torch.Size, weight: torch.Size, *_: object, **__: object) -> int:
-    """What torch's counters of FLOPs take these products for: x (…, in), weight (out, in)."""
+    """FLOPs, for torch's counters: x (…, in), weight (out, in)."""
     return 2 * x.numel() * weight[0]
 
 
