@@ -61,7 +61,12 @@ def test_users_mistakes_are_no_assertions() -> None:
 
 # What ruff does not measure, which holds Python to 120 characters.
 OTHER_LANGUAGES = ("pyx", "pxd", "pxi", "h", "c", "js", "css", "toml", "sh")
-GENERATED = {"packages/bpe/src/bpe/scanning/unicode.h", "packages/bpe/src/bpe/expressions/unicode_sets.py"}
+GENERATED = {
+    "packages/accounting/src/accounting/page/formulas.js",
+    "packages/bpe/src/bpe/encoding/normalization_tables.h",
+    "packages/bpe/src/bpe/expressions/unicode_sets.py",
+    "packages/bpe/src/bpe/scanning/unicode.h",
+}
 
 
 def tracked(*suffixes: str) -> list[str]:
@@ -72,7 +77,7 @@ def tracked(*suffixes: str) -> list[str]:
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="asks git which files there are")
 def test_no_line_is_too_long_to_read() -> None:
-    for name in tracked(*OTHER_LANGUAGES):
+    for name in {*tracked(*OTHER_LANGUAGES)} - GENERATED:
         for number, line in enumerate((ROOT / name).read_text(encoding="utf-8").splitlines(), start=1):
             assert len(line) <= 120, f"{name}, line {number}"
 

@@ -1,7 +1,8 @@
 """Make the live pages of the site: the page that encodes what is typed, with a small tokenizer trained on Python's help
-texts, and its picture.
+texts, its picture, and the page of accounting.
 
-    python tools/live_pages.py             writes docs/course/live-tokenizer.html and .png, which git ignores
+    python tools/live_pages.py             writes docs/course/live-tokenizer.html and .png, docs/guides/
+                                           accounting-page.html, which git ignores
     python tools/live_pages.py --picture runs/demo/report.html docs/report.png      the README's picture
 
 `nox -s docs` runs it first. Where there is no Chromium, the picture is an empty one.
@@ -23,7 +24,8 @@ import pages
 sys.path.append(str(Path(__file__).parent.parent / "packages/bpe/tests"))
 import chromium  # the tests of bpe's pages speak to the same browser
 
-PAGE = Path(__file__).parent.parent / "docs/course/live-tokenizer.html"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "course/live-tokenizer.html"
 SCREEN = (900, 1000)
 REPORT_SCREEN = (1240, 1000)
 
@@ -76,6 +78,8 @@ def main() -> None:
         subprocess.run([*run, *train], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([*run, "view", str(tokenizer), "--out", str(PAGE)], check=True)
     picture(PAGE, PAGE.with_suffix(".png"), SCREEN)
+    costs = str(DOCS / "guides/accounting-page.html")
+    subprocess.run([sys.executable, "-m", "accounting", "page", "--out", costs], check=True)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from accounting.memory.optimizer_state import optimizer_state
     from accounting.memory.records import Group, Phase, PhaseKind
     from accounting.memory.training import TrainingMemory, training_memory
-    from accounting.models.files import from_config, from_huggingface, from_run
+    from accounting.models.families import from_config
+    from accounting.models.files import from_huggingface, from_run
     from accounting.models.published import SHAPES
     from accounting.planning.fitting import largest_shape, longest_context, max_batch_size, memory_line
     from accounting.planning.inference import (
@@ -69,7 +70,8 @@ _MODULES = {
         ("memory.optimizer_state", "optimizer_state"),
         ("memory.records", "Group Phase PhaseKind"),
         ("memory.training", "TrainingMemory training_memory"),
-        ("models.files", "from_config from_huggingface from_run"),
+        ("models.families", "from_config"),
+        ("models.files", "from_huggingface from_run"),
         ("models.published", "SHAPES"),
         ("planning.fitting", "largest_shape longest_context max_batch_size memory_line"),
         (

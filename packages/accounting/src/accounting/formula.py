@@ -72,10 +72,16 @@ class Term(int):
     def _render(self, values: bool) -> tuple[str, int]:
         if not self._operands:
             return (f"{int(self):,}", _ATOM) if values or not self._operation else (self._operation, _ATOM)
+        if self._operation == "+":  # a sum may have thousands of terms, more than calls may be nested
+            terms: list[int] = []
+            first: int = self
+            while isinstance(first, Term) and first._operation == "+":
+                first, last = first._operands
+                terms.append(last)
+            return " + ".join(_render(term, values)[0] for term in [first, *reversed(terms)]), _SUM
         left, right = (_render(operand, values) for operand in self._operands)
-        if self._operation in "+-":
-            subtrahend = _bracket(right, _QUOTIENT) if self._operation == "-" else right[0]
-            return f"{left[0]} {self._operation} {subtrahend}", _SUM
+        if self._operation == "-":
+            return f"{left[0]} - {_bracket(right, _QUOTIENT)}", _SUM
         if self._operation in ("//", "%"):
             return f"{_bracket(left, _QUOTIENT)}{self._operation}{_bracket(right, _ATOM)}", _QUOTIENT
         binding = _QUOTIENT if left[1] == _QUOTIENT else _PRODUCT

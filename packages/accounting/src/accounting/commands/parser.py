@@ -140,6 +140,7 @@ def parser(command: str) -> argparse.ArgumentParser:
         ("infer", _infer, "memory, prefill and decoding of a model that generates, by a roofline"),
         ("optimal", _optimal, "parameters and tokens that compute is best spent on, by every law"),
         ("devices", _devices, "the devices that are known: peaks, memory, bandwidth, and their sources"),
+        ("page", _page, "a file that answers such questions in a browser, with the question in its link"),
     )
     asked = [one for one in known if one[0] == command]
     for name, takes, words in asked or known:
@@ -238,6 +239,11 @@ def _optimal(to: argparse.ArgumentParser) -> None:
 
 def _devices(to: argparse.ArgumentParser) -> None:
     to.add_argument("names", nargs="*", help="these alone")
+    _faces(to)
+
+
+def _page(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--out", default="accounting.html", metavar="FILE", help="where to write it: %(default)s")
     _faces(to)
 
 

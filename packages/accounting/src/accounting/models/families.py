@@ -6,6 +6,8 @@ tested against transformers' model on the meta device (tests/test_budget_against
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from accounting.shape import (
     MOST_LISTED,
     Attention,
@@ -20,7 +22,6 @@ from accounting.shape import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Any
 
 ALIASES = {"kimi_k2": "deepseek_v3", "llama4": "llama4_text", "gemma3": "gemma3_text"}  # the same layers
@@ -157,6 +158,25 @@ REFUSED = {  # settings whose cost is not counted unless they have this value
     "layer_norm_elementwise_affine": True,
     "_remove_final_layer_norm": False,
 }
+
+
+def from_config(config: Mapping[str, Any]) -> TransformerShape:
+    """The shape that the contents of a config.json describe; of a multimodal model that of its text_config.
+
+    Missing fields have the defaults of transformers' class.
+    """
+    if not isinstance(config, Mapping):
+        raise ValueError(f"expected the contents of a config.json as a dict, got {type(config).__name__}")
+    return shape_of_family(*text_of(config))
+
+
+def text_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """The family of the decoder that a config.json describes, and its settings."""
+    family, inner = str(config.get("model_type")), config.get("text_config")
+    if isinstance(inner, dict):
+        family = str(inner.get("model_type") or f"{family}_text")
+        config = inner
+    return ALIASES.get(family, family), config
 
 
 def shape_of_family(family: str, config: Mapping[str, Any]) -> TransformerShape:

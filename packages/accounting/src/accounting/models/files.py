@@ -6,10 +6,9 @@ A family that is not known is refused by name rather than guessed: a wrong guess
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import fields
 
-from accounting.models.families import ALIASES, shape_of_family
+from accounting.models.families import from_config, text_of
 from accounting.models.published import SHAPES
 from accounting.shape import TransformerShape, named
 
@@ -62,25 +61,6 @@ def _contents(path: str) -> dict[str, Any]:
     if not isinstance(config, dict):
         raise ValueError(f"{path} holds {type(config).__name__}, and a config.json holds an object")
     return config
-
-
-def from_config(config: Mapping[str, Any]) -> TransformerShape:
-    """The shape that the contents of a config.json describe; of a multimodal model that of its text_config.
-
-    Missing fields have the defaults of transformers' class.
-    """
-    if not isinstance(config, Mapping):
-        raise ValueError(f"expected the contents of a config.json as a dict, got {type(config).__name__}")
-    return shape_of_family(*text_of(config))
-
-
-def text_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """The family of the decoder that a config.json describes, and its settings."""
-    family, inner = str(config.get("model_type")), config.get("text_config")
-    if isinstance(inner, dict):
-        family = str(inner.get("model_type") or f"{family}_text")
-        config = inner
-    return ALIASES.get(family, family), config
 
 
 def not_counted(name: str) -> list[str]:

@@ -53,7 +53,13 @@ class Accuracy:
 def accuracy(shape: TransformerShape) -> Accuracy:
     """Errors over the published runs of models of the shape's kind."""
     kind = "mixture" if shape.most_experts > 1 else "dense"
+    row = next(row for row in rows() if row["kind"] == kind)
+    values = {name.replace(" ", "_"): value for name, value in row.items() if name != "kind"}
+    numbers = {name: float(value) if "." in value else int(value) for name, value in values.items()}
+    return Accuracy(kind, **numbers)  # type: ignore[arg-type]
+
+
+def rows() -> list[dict[str, str]]:
+    """The rows of accuracy.csv, by the names of its columns."""
     with open(TABLE, encoding="utf-8", newline="") as file:
-        row = next(row for row in csv.DictReader(file) if row.pop("kind") == kind)
-    values = {name.replace(" ", "_"): float(value) if "." in value else int(value) for name, value in row.items()}
-    return Accuracy(kind, **values)  # type: ignore[arg-type]
+        return list(csv.DictReader(file))

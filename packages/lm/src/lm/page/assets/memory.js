@@ -1,4 +1,4 @@
-// The weights of a page in one WebAssembly.Memory, and the product of a matrix and a vector: by the kernel of kernel.py,
+// The weights of a page in one WebAssembly.Memory, and the product of a matrix and a vector by the kernel of kernel.py,
 // in plain JavaScript where the browser has no SIMD.
 
 const COLUMNS = 16;     // a row is as long as a multiple of it, with zeros at the end

@@ -1,0 +1,20 @@
+"""`accounting page`: the page that computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accounting.commands.answer import Answer
+from accounting.page import page as content
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+
+
+def page(options: argparse.Namespace) -> Answer:
+    """Write the page; its path and size."""
+    path, text = Path(options.out), content()
+    path.write_text(text, encoding="utf-8")
+    size = len(text.encode())
+    return Answer(f"{path}: {size / 1e3:,.0f} kB; open it in a browser", [{"path": str(path), "bytes": size}])
