@@ -21,8 +21,6 @@ import tempfile
 from pathlib import Path
 
 import nox
-from nox.command import CommandFailed
-from packaging.requirements import Requirement
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["tests"]
@@ -218,34 +216,12 @@ def tests_published(session: nox.Session) -> None:
     session.run(*PYTEST, f"{BPE}/tests_published", *session.posargs, env={"BPE_PUBLISHED": str(folder / "unpacked")})
 
 
-def lower_bounds() -> dict[str, str]:
-    """Return the version after >= of each dependency of the packages and their extras, the greatest of several."""
-    bounds: dict[str, str] = {}
-    for package in PACKAGES:
-        project = nox.project.load_toml(f"{package}/pyproject.toml")["project"]
-        extras = project.get("optional-dependencies", {}).values()
-        for requirement in map(Requirement, [*project["dependencies"], *(line for extra in extras for line in extra)]):
-            if requirement.name.startswith("groundup-") or (requirement.marker and not requirement.marker.evaluate()):
-                continue
-            for specifier in requirement.specifier:
-                versions = [specifier.version, bounds.get(requirement.name, "0")]
-                if specifier.operator == ">=":
-                    bounds[requirement.name] = max(versions, key=lambda version: [*map(int, version.split("."))])
-    return bounds
-
-
 @nox.session
 def tests_minimum(session: nox.Session) -> None:
     """The tests with the oldest dependencies that the packages allow; `-- packages/bpe/tests …` runs a part."""
-    bounds = lower_bounds()
-    trial = ("python", "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet", f"torch=={bounds['torch']}.0+cpu")
-    try:
-        session.run(*trial, silent=True, stderr=subprocess.DEVNULL)
-    except CommandFailed:
-        session.warn("torch is the version of constraints.txt, not the oldest: pip finds no CPU build of the oldest")
-        bounds["torch"] = re.findall(r"^torch==(.+)$", Path("constraints.txt").read_text(), re.MULTILINE)[0]
     oldest = Path(session.create_tmp(), "oldest.txt")
-    oldest.write_text("".join(f"{name}=={version}\n" for name, version in bounds.items()), encoding="utf-8")
+    session.install("packaging")
+    session.run("python", "tools/oldest.py", str(oldest))
     need_compiler(session)
     session.install("-c", str(oldest), f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
     # old libraries warn of what the newer ones beside them will no longer have
@@ -314,31 +290,7 @@ def gpu(session: nox.Session) -> None:
     A failure does not keep the rest from running, and tables are written row by row.
     """
     install(session, ACCOUNTING, f"{LM}[test]")
-    environment = {"GROUNDUP_GPU": "1"}
-    large = ("--train.compile", "on", "--train.micro_batch_size", "64")
-    jobs = [
-        (*PYTEST, f"{LM}/tests", "-m", "gpu"),
-        ("python", f"{LM}/benchmarks/bench_attention.py", "--readme"),
-        ("python", "-m", "lm", "plan", "gpt2-124m", *large),
-        ("python", f"{ACCOUNTING}/benchmarks/gpu_memory.py", "--page", *session.posargs),
-    ]
-    if sanitizer := shutil.which("compute-sanitizer"):
-        # torch's allocator hands out parts of large blocks, beyond whose ends the sanitizer would see nothing wrong
-        environment["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
-        small = "not 65536 and not two_to_the_31 and not graphs and not once"
-        kernels = [f"{LM}/tests/test_{kernel}.py" for kernel in ("flash", "cross_entropy_kernel")]
-        checked = ("--error-exitcode", "1", *PYTEST, *kernels, "-k", small)
-        jobs += [(sanitizer, "--tool", tool, *checked) for tool in ("memcheck", "racecheck")]
-    else:
-        session.warn("compute-sanitizer was not found: install the CUDA toolkit to check the kernels' memory accesses")
-    failures = []
-    for job in jobs:
-        try:
-            session.run(*job, env=environment, external=True)
-        except CommandFailed:
-            failures.append(" ".join(job[:4]))
-    if failures:
-        session.error(f"failed: {'; '.join(failures)}")
+    session.run("python", "tools/gpu.py", *session.posargs, env={"GROUNDUP_GPU": "1"})
 
 
 @nox.session

@@ -1,6 +1,6 @@
 """A line of JSON for what this commit takes, behind those of the commits before it, and what has become slower.
 
-    python tools/history.py history.jsonl [--rounds 5] [--threshold 1.15]
+    python tools/history.py history.jsonl [--rounds 5] [--threshold 1.1]
 
 Each of the MEASUREMENTS runs in a process of its own, in turns; what counts is the least processor time of the rounds,
 which other work on the machine disturbs least. The corpus is the running Python's standard library, the same on one
