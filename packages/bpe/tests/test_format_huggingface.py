@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import bpe
 from bpe import Tokenizer, patterns, reference
-from bpe.formats import gpt2, huggingface
+from bpe.formats import gpt2, huggingface, native
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: str(changes)[:40])
@@ -249,6 +249,30 @@ def test_what_a_tokenizer_json_cannot_say_is_not_written(tmp_path: Path, changes
     with pytest.raises(ValueError, match=says("", reason)):
         huggingface.write(tmp_path / "tokenizer.json", sample(**changes))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kinds", [("plain",), ("prefix",), ("plain", "prefix"), ()])
+@pytest.mark.parametrize("around", [(), ("<s>",)])
+def test_offsets_that_leave_out_white_space_do_so_when_written(
+    tmp_path: Path, kinds: tuple[str, ...], around: tuple[str, ...]
+) -> None:
+    steps: list[dict[str, Any]] = [
+        {"type": "ByteLevel", "add_prefix_space": kind == "prefix", "trim_offsets": True, "use_regex": False}
+        for kind in kinds
+    ]
+    roberta = {"type": "RobertaProcessing", "sep": ["<s>", 300], "cls": ["</s>", 301], "trim_offsets": False}
+    steps += [{**roberta, "add_prefix_space": False}] * len(around)
+    path = saved(
+        tmp_path, put("post_processor", value={"type": "Sequence", "processors": steps}), add_prefix_space=True
+    )
+    data, peer = huggingface.read(path), peer_of(path)
+    assert data.trim_offsets == kinds
+    huggingface.write(tmp_path / "written.json", data)
+    native.write(tmp_path / "saved.bpe", data)
+    assert huggingface.read(tmp_path / "written.json") == native.read(tmp_path / "saved.bpe") == data
+    for text in (*TEXTS, "the  the", "  the ", "a"):
+        theirs, written = peer.encode(text), peer_of(tmp_path / "written.json").encode(text)
+        assert (written.ids, written.offsets) == (theirs.ids, theirs.offsets)
 
 
 def test_truncation_and_padding_are_kept_and_said_to_be_unused(tmp_path: Path) -> None:

@@ -141,6 +141,8 @@ class TokenizerData(NamedTuple):
         unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
         drops_bytes: bytes that are no token are left out of a text, as tokenizers does it; otherwise they are refused.
         unspelled: ids of tokens that no text is encoded to, as their spelling in a tokenizer.json stands for no bytes.
+        trim_offsets: the steps of a tokenizer.json that take white space from the offsets that tokenizers gives:
+            "prefix" not the space that was put before the text, "plain" all of it. Kept, and never applied.
         name: what it is called.
     """
 
@@ -163,6 +165,7 @@ class TokenizerData(NamedTuple):
     characters: Characters | None = None
     drops_bytes: bool = False
     unspelled: frozenset[int] = frozenset()
+    trim_offsets: tuple[str, ...] = ()
     name: str | None = None
 
 

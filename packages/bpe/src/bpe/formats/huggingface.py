@@ -118,6 +118,7 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
         prefix=around.prefix,
         suffix=around.suffix,
         pair=around.pair,
+        trim_offsets=around.trim_offsets,
         characters=characters,
         drops_bytes=drops_bytes,
         unspelled=unspelled,
@@ -141,9 +142,9 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     spelling = {number: tokenizer.vocab[number].decode() for number in tokenizer.unspelled} | cut_out
     byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
     if tokenizer.characters is not None:
-        said, processor = sentencepiece.written(tokenizer), None
+        said = sentencepiece.written(tokenizer)
     else:
-        said, processor = _byte_level_parts(tokenizer, spelling, byte_level, path), byte_level
+        said = _byte_level_parts(tokenizer, spelling, byte_level, path)
     unused = json.loads(tokenizer.unused or "{}")
     file = {
         "version": "1.0",
@@ -163,7 +164,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
         ],
         "normalizer": _sequence("normalizers", normalizing.steps_of(tokenizer.normalizer)),
         "pre_tokenizer": said["pre_tokenizer"],
-        "post_processor": post_processor(tokenizer, processor),
+        "post_processor": post_processor(tokenizer),
         "decoder": said["decoder"],
         "model": said["model"],
     }

@@ -165,6 +165,13 @@ FIELDS = {
         lambda v: v and Characters(tuple(v[0]), v[1], v[2], *map(tuple, v[3:])),
     ),
     "drops_bytes": _flag("drops_bytes"),
+    "trim_offsets": Field(
+        "trim_offsets",
+        list,
+        lambda v: isinstance(v, list) and all(kind in ("prefix", "plain") for kind in v),
+        'a list of "prefix" and "plain"',
+        lambda v: tuple(v),
+    ),
     "unspelled": Field(
         "unspelled", sorted, lambda v: isinstance(v, list) and are_ids(v), "a list of ids", lambda v: frozenset(v)
     ),
@@ -179,7 +186,14 @@ FIELDS = {
 
 
 # Fields that a file has only where they say something, and what they say where they are not there.
-LATER: dict[str, Any] = {"pair": [0, 1], "unused": None, "characters": None, "drops_bytes": False, "unspelled": []}
+LATER: dict[str, Any] = {
+    "pair": [0, 1],
+    "unused": None,
+    "characters": None,
+    "drops_bytes": False,
+    "unspelled": [],
+    "trim_offsets": [],
+}
 
 
 def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:

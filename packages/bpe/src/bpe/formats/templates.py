@@ -15,11 +15,12 @@ Template = tuple[str | int, ...]
 
 
 class Around(NamedTuple):
-    """prefix, suffix: the special tokens around one text. pair: the template of two."""
+    """prefix, suffix: the special tokens around one text. pair: the template of two. trim_offsets: of TokenizerData."""
 
     prefix: tuple[str, ...] = ()
     suffix: tuple[str, ...] = ()
     pair: Template = (0, 1)
+    trim_offsets: tuple[str, ...] = ()
 
 
 def filled(tokenizer: TokenizerData, ids: Iterable[int], pair: Iterable[int] | None) -> list[int]:
@@ -40,7 +41,10 @@ def default_pair(prefix: tuple[str, ...], suffix: tuple[str, ...]) -> Template:
 def read_post_processor(value: Any, special: dict[str, int], path: StrPath) -> Around:
     """What a post-processor puts around texts; ValueError for what is not supported."""
     around = None
+    trim_offsets: list[str] = []
     for step in parts_of(value, "processors", path):
+        if step["type"] in ("ByteLevel", "RobertaProcessing") and flag(step, "trim_offsets", True, path):
+            trim_offsets.append("prefix" if flag(step, "add_prefix_space", True, path) else "plain")
         if step["type"] == "ByteLevel":
             continue  # it moves offsets only
         if around is not None:
@@ -55,7 +59,7 @@ def read_post_processor(value: Any, special: dict[str, int], path: StrPath) -> A
                 f"the post-processor {step['type']!r} is not supported: only ByteLevel, TemplateProcessing, "
                 "RobertaProcessing and BertProcessing are",
             )
-    return around or Around()
+    return (around or Around())._replace(trim_offsets=tuple(trim_offsets))
 
 
 def _read_template(step: dict[str, Any], special: dict[str, int], path: StrPath) -> Around:
@@ -104,10 +108,15 @@ def _read_pair_of(step: dict[str, Any], special: dict[str, int], path: StrPath) 
     return Around((begin,), (end,), (begin, 0, *middle, 1, end))
 
 
-def post_processor(tokenizer: TokenizerData, byte_level: dict[str, Any] | None) -> dict[str, Any] | None:
+def post_processor(tokenizer: TokenizerData) -> dict[str, Any] | None:
     """The post-processor that says a tokenizer's templates, beside the step that byte-level files have."""
-    if not tokenizer.prefix and not tokenizer.suffix and tokenizer.pair == (0, 1):
-        return byte_level
+    kinds = tokenizer.trim_offsets or ("",) * (tokenizer.characters is None)
+    steps: list[dict[str, Any]] = [
+        {"type": "ByteLevel", "add_prefix_space": kind != "plain", "trim_offsets": bool(kind), "use_regex": True}
+        for kind in kinds
+    ]
+    if len(steps) < 2 and not tokenizer.prefix and not tokenizer.suffix and tokenizer.pair == (0, 1):
+        return steps[0] if steps else None
     ids = tokenizer.special_tokens | tokenizer.added_tokens
 
     def parts(template: Template) -> list[dict[str, Any]]:
@@ -124,7 +133,7 @@ def post_processor(tokenizer: TokenizerData, byte_level: dict[str, Any] | None) 
     return {
         "type": "Sequence",
         "processors": [
-            *([byte_level] if byte_level else []),
+            *steps,
             {
                 "type": "TemplateProcessing",
                 "single": parts((*tokenizer.prefix, 0, *tokenizer.suffix)),
