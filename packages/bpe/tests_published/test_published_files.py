@@ -5,106 +5,205 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
+import subprocess
+import sys
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 import bpe
 
 FOLDER = Path(os.environ.get("BPE_PUBLISHED", "/nonexistent"))
+NAMES = ("tokenizer.json", "*20B_tokenizer.json", "allenai_*.json", "*.model", "*.model.v*", "tekken_*.json")
 FILES = sorted(
-    str(path.relative_to(FOLDER))
-    for pattern in ("tokenizer.json", "*.model", "*.model.v*", "tekken_*.json", "*.tiktoken")
-    for path in FOLDER.rglob(pattern)
+    {
+        str(path.relative_to(FOLDER))
+        for pattern in (*NAMES, "*.tiktoken", "vocab.bpe", "ggml-vocab-*.gguf")
+        for path in FOLDER.rglob(pattern)
+    }
 )
-UNIGRAM = ("j2-tokenizer.model",)  # not BPE: refused by name
-
+# Of another kind than byte-pair encoding, or with pieces of one score for which sentencepiece has no order of merges.
+REFUSED = {
+    "j2-tokenizer.model": "Unigram",
+    "ggml-vocab-bert-bge.gguf": "'bert'",
+    "ggml-vocab-nomic-bert-moe.gguf": "'t5'",
+    "ggml-vocab-baichuan.gguf": "the same score",
+}
+FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 SAMPLES = [
-    "Hello, world! It's 12345 tests.\n\n\nfoo   bar\t\tbaz",
-    "日本語のテキスト、中文字符。한국어",
-    "ไทยภาษา हिन्दी عربى עברית Việt Nam đẹp",
+    "Hello, world! It's 12345 tests.\n\n\nfoo   bar\t\tbaz I'M you'LL 'S don't 'ſ",
+    "日本語のテキスト、中文字符。한국어 ᄀ각 가힣",
+    "ไทยภาษา น้ำ หนี้ที่ हिन्दी क़ عربى شَدّة עברית Việt Nam đẹp",
     "👩‍👩‍👧‍👦🏳️‍🌈 e\u0301 \u200d\u200c\ufeff ﬁ①Ⅳ½ﷺ",
+    "\u202bעברית\u202c مرحبا ١٢٣ ०१२",
     "def f(x):\n    return x+1\n\n\n\n\n",
     "\x00\x01\x1f\x7f\u2028 ▁▁a ▁b",
     "<s></s><bos><eos><unk><0x0A>[INST]<|endoftext|><|im_start|>user\n<｜User｜>",
-    *(character * count for character in " \n\t-=" for count in (2, 3, 15, 16, 17, 31, 33, 80)),
+    *(character * count for character in " \n\t-=a.é中" for count in (2, 3, 15, 16, 17, 31, 33, 80, 300)),
 ]
 
 
-def texts() -> Iterator[str]:
-    """2,000 texts of all scripts."""
+def texts(special: list[str]) -> Iterator[str]:
+    """2,000 texts of all scripts, in all normal forms, some with special and added tokens in them."""
     chance = random.Random(5)
     blocks = [(32, 127), (128, 0x3000), (0x3000, 0xD800), (0xE000, 0x10000), (0x10000, 0x20000)]
     yield from SAMPLES
     for number in range(2000 - len(SAMPLES)):
-        if number % 3 == 0:
+        if number % 4 == 0:
             yield "".join(chr(chance.randrange(*chance.choice(blocks))) for _ in range(chance.randrange(1, 40)))
-        elif number % 3 == 1:
-            form: Any = chance.choice(["NFC", "NFD", "NFKD"])
+        elif number % 4 == 1:
+            form: Any = chance.choice(FORMS)
             yield unicodedata.normalize(form, chance.choice(SAMPLES) + chance.choice(SAMPLES))
-        else:
+        elif number % 4 == 2:
             yield "".join(chance.choice(SAMPLES)[: chance.randrange(1, 30)] for _ in range(5))
+        else:
+            parts = [*special, *(sample[: chance.randrange(1, 12)] for sample in SAMPLES)]
+            yield "".join(chance.choice(parts) + chance.choice(["", " ", "  ", "\n", "a"]) for _ in range(4))
 
 
-def peer_of(
-    path: Path, tokenizer: bpe.Tokenizer
-) -> tuple[Callable[[str], list[int]], Callable[[list[int]], str], bool]:
-    """(encode, decode, whether special tokens of the text are recognised) of the library that reads the file."""
+class Library(NamedTuple):
+    """A library that reads a file. begins: of the tokens of a text in it; None where it does not say."""
+
+    encode: Callable[[str], list[int]]
+    decode: Callable[[list[int]], str]
+    begins: Callable[[str], list[int]] | None = None
+
+
+def without_trimming(value: Any) -> Any:
+    """The content of a tokenizer.json whose offsets have all white space of their tokens."""
+    if isinstance(value, dict):
+        return {key: False if key == "trim_offsets" else without_trimming(item) for key, item in value.items()}
+    return list(map(without_trimming, value)) if isinstance(value, list) and len(value) < 1000 else value
+
+
+def peer_of(path: Path, tokenizer: bpe.Tokenizer) -> Library:
+    """The library that reads the file."""
     if path.name.startswith("tekken"):
         tekken = pytest.importorskip("mistral_common.tokens.tokenizers.tekken").Tekkenizer.from_file(path)
-        return lambda text: tekken.encode(text, bos=False, eos=False), tekken.decode, False
-    if path.suffix == ".tiktoken" or (path.read_bytes()[:1] != b"\n" and ".model" in path.name):
+        return Library(lambda text: tekken.encode(text, bos=False, eos=False), tekken.decode)
+    if path.suffix == ".tiktoken" or (".model" in path.name and path.read_bytes()[:1] != b"\n"):
         tiktoken = pytest.importorskip("tiktoken")
-        encoding = tiktoken.Encoding(
-            path.name, pat_str=tokenizer._pat_str, mergeable_ranks=tokenizer._mergeable_ranks, special_tokens={}
-        )
-        return encoding.encode_ordinary, encoding.decode, False
+        ranks, pattern = tokenizer._mergeable_ranks, tokenizer._pat_str
+        encoding = tiktoken.Encoding(path.name, pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        return Library(encoding.encode_ordinary, encoding.decode)
     if ".model" in path.name:
         model = pytest.importorskip("sentencepiece").SentencePieceProcessor(model_file=str(path))
-        return model.encode, model.decode, False
-    peer = pytest.importorskip("tokenizers").Tokenizer.from_file(str(path))
-    return (
+        return Library(model.encode, model.decode)
+    tokenizers = pytest.importorskip("tokenizers")
+    if path.suffix == ".bpe":
+        model = tokenizers.models.BPE.from_file(str(path.with_name("encoder.json")), str(path))
+        peer = tokenizers.Tokenizer(model)
+        peer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        peer.decoder = tokenizers.decoders.ByteLevel()
+    else:
+        peer = tokenizers.Tokenizer.from_str(json.dumps(without_trimming(json.loads(path.read_text("utf-8")))))
+    peer.no_truncation()
+    peer.no_padding()
+    return Library(
         lambda text: peer.encode(text, add_special_tokens=False).ids,
         lambda ids: peer.decode(ids, skip_special_tokens=False),
-        True,
+        lambda text: [begin for begin, _ in peer.encode(text, add_special_tokens=False).offsets],
     )
 
 
-@pytest.mark.skipif(not FILES, reason="BPE_PUBLISHED names no folder of published tokenizers")
-@pytest.mark.parametrize("name", FILES)
-def test_ids_texts_streams_and_what_is_written(name: str, tmp_path: Path) -> None:
-    path = FOLDER / name
-    if path.name in UNIGRAM:
-        with pytest.raises(ValueError, match="Unigram"):
-            bpe.load(path)
-        return
+def loaded(path: Path) -> bpe.Tokenizer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of truncation and padding, which are never applied
-        tokenizer = bpe.load(path)
-    encode, decode, recognises = peer_of(path, tokenizer)
+        return bpe.load(path)
+
+
+@pytest.mark.skipif(not FILES, reason="BPE_PUBLISHED names no folder of published tokenizers")
+@pytest.mark.parametrize("name", [name for name in FILES if not name.endswith(".gguf")])
+def test_ids_texts_offsets_streams_and_what_is_written(name: str, tmp_path: Path) -> None:
+    path = FOLDER / name
+    if path.name in REFUSED:
+        with pytest.raises(ValueError, match=re.escape(REFUSED[path.name])):
+            bpe.load(path)
+        return
+    tokenizer = loaded(path)
+    peer = peer_of(path, tokenizer)
+    recognises = path.suffix == ".json" and not path.name.startswith("tekken")
     options: dict[str, Any] = {"allowed_special": "all"} if recognises else {"disallowed_special": ()}
-    for number, text in enumerate(texts()):
-        ids = tokenizer.encode(text, **options)
-        assert ids == encode(text), text
-        assert tokenizer.decode(ids) == decode(ids), text
+    special = [*tokenizer.special_tokens, *tokenizer.data.added_tokens]
+    samples = list(texts(random.Random(1).sample(special, min(60, len(special)))))
+    batch = tokenizer.encode_batch(samples, **options)
+    for number, (text, ids) in enumerate(zip(samples, batch, strict=True)):
+        assert ids == peer.encode(text) == tokenizer.encode(text, **options), text
+        assert tokenizer.decode(ids) == peer.decode(ids), text
+        if peer.begins is not None:
+            assert tokenizer.encode_with_offsets(text, **options) == (ids, peer.begins(text)), text
         if number % 10 == 0:
             assert list(tokenizer.encode_iterable(text, **options)) == ids, text
             stream = tokenizer.decode_stream()
-            assert "".join(stream.step(one) for one in ids) + stream.finish() == tokenizer.decode(ids), text
-    if path.suffix == ".tiktoken" or path.name.startswith("tekken"):
-        return
+            assert "".join(map(stream.step, ids)) + stream.finish() == tokenizer.decode(ids), text
+    if path.suffix != ".tiktoken" and not path.name.startswith("tekken"):
+        check_written(tokenizer, path, samples, tmp_path / "tokenizer.json")
+
+
+def check_written(tokenizer: bpe.Tokenizer, path: Path, samples: list[str], written: Path) -> None:
+    """Write a tokenizer.json, and hold its ids and offsets in tokenizers to those of the tokenizer and of its file."""
     tokenizers = pytest.importorskip("tokenizers")
-    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
-    written = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    tokenizer.to_huggingface(written)
+    peer = tokenizers.Tokenizer.from_file(str(written))
     original = tokenizers.Tokenizer.from_file(str(path)) if path.suffix == ".json" else None
-    for text in texts():
-        encoding = written.encode(text, add_special_tokens=False)
+    if tokenizer.data.characters is not None and tokenizer.data.characters.prepend == "text":  # see the guide
+        defined = [*tokenizer.data.added_tokens]
+        samples = [text for text in samples if not any(piece in text for piece in defined)]
+    for text in samples:
+        encoding = peer.encode(text, add_special_tokens=False)
         assert encoding.ids == tokenizer.encode(text, allowed_special="all"), text
         if original is not None:
             assert encoding.offsets == original.encode(text, add_special_tokens=False).offsets, text
+    newest = os.environ.get("BPE_TOKENIZERS_1")
+    if newest is None or original is None:
+        return
+    ids = [ids_in_newest(newest, str(file), samples[:300]) for file in (path, written)]
+    assert ids[0] == ids[1]
+
+
+def ids_in_newest(folder: str, path: str, samples: list[str]) -> list[list[int]] | None:
+    """The ids by tokenizers 1.0, which has a folder of its own; None for a file that it refuses."""
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1]); from tokenizers import Tokenizer\n"
+        "tokenizer = Tokenizer.from_file(sys.argv[2])\n"
+        "tokenizer = tokenizer.compile() if hasattr(tokenizer, 'compile') else tokenizer\n"
+        "texts = json.load(sys.stdin)\n"
+        "print(json.dumps([list(map(int, tokenizer.encode(text, add_special_tokens=False).ids)) for text in texts]))"
+    )
+    command = [sys.executable, "-c", program, folder, path]
+    result = subprocess.run(command, input=json.dumps(samples), capture_output=True, text=True, check=False)
+    ids: list[list[int]] | None = json.loads(result.stdout) if result.returncode == 0 else None
+    return ids
+
+
+@pytest.mark.skipif(not FILES, reason="BPE_PUBLISHED names no folder of published tokenizers")
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".gguf")])
+def test_ids_of_gguf_are_those_that_llama_cpp_publishes_beside_it(name: str) -> None:
+    path = FOLDER / name
+    if path.name in REFUSED:
+        with pytest.raises(ValueError, match=re.escape(REFUSED[path.name])):
+            bpe.load(path)
+        return
+    tokenizer = loaded(path)
+    expected = Path(f"{path}.out")
+    if not expected.exists():
+        assert tokenizer.decode(tokenizer.encode("the cat 123", disallowed_special=())) == "the cat 123"
+        return
+    given = Path(f"{path}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    rows = expected.read_text("utf-8").split("\n")[:-1]
+    assert len(rows) > 40
+    for text, row in zip(given, rows, strict=False):
+        assert tokenizer.encode(text, disallowed_special=()) == [*map(int, row.split())], text
+
+
+@pytest.mark.skipif(not FILES, reason="BPE_PUBLISHED names no folder of published tokenizers")
+def test_the_packages_hold_enough_files() -> None:
+    assert len(FILES) >= 25
