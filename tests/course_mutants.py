@@ -76,6 +76,8 @@ NEUTRAL = {"int": "1", "float": "1.0", "bool": "False", "str": "''", "bytes": "b
 
 LEADS = "no first byte of a character is 0xC0, 0xC1 or above 0xF4, and those of four bytes have the bit 0x08 clear"
 UNSTORED = "queries beyond the end are not stored"
+ONE_LENGTH = "both lists are of one length"
+SHRUNK = "the first tile multiplies what was there before by exp(-inf) = 0"
 HIDDEN = "keys beyond the end are hidden from every query, and their weights are 0"
 EXCUSED = {  # mutants that compute the same, or differ in what no exercise asks for: why
     "ex1_utf8.py: decode_utf8: byte < 192 -> byte <= 192": LEADS,
@@ -139,6 +141,27 @@ EXCUSED = {  # mutants that compute the same, or differ in what no exercise asks
     "tl.dot(weights, tile_v)": "the interpreter knows one precision",
     "ex8_scaling.py: attention_forward: 16 -> 15": "one program more, which stores nothing",
     "ex7_generation.py: generate: 0 -> -1": "the batch has one row",
+    "ex10_posttraining.py: tokenize_prompt_and_output: zip(prompts, outputs, strict=True) -> "
+    "zip(prompts, outputs)": ONE_LENGTH,
+    "ex9_parallel.py: average_gradients_flat: "
+    "zip(gradients, flat.split([g.numel() for g in gradients]), strict=T... -> "
+    "zip(gradients, flat.split([g.numel() for g in gradients]))": ONE_LENGTH,
+    "ex9_parallel.py: average_gradients_flat: True -> False": ONE_LENGTH,
+    "ex9_parallel.py: ShardedOptimizer.__init__: 0 -> 1": "every process begins with one element more",
+    "ex9_parallel.py: ShardedOptimizer.__init__: 0 -> -1": "every process begins with one element less",
+    "ex9_parallel.py: ShardedOptimizer.__init__: 0 -> -1 (2)": "there is one group",
+    "ex9_parallel.py: Gather.backward: gradient.contiguous() -> gradient": "the checks have contiguous gradients",
+    "ex9_parallel.py: FlashAttention: 16 -> 17": "the size of a tile is free",
+    "ex9_parallel.py: FlashAttention: 16 -> 15": "the size of a tile is free",
+    "ex9_parallel.py: FlashAttention.forward: torch.zeros(*Q.shape[:2], V.shape[-1]) -> "
+    "torch.ones(*Q.shape[:2], V.shape[-1])": SHRUNK,
+    "ex9_parallel.py: FlashAttention.forward: torch.zeros(Q.shape[:2]) -> torch.ones(Q.shape[:2])": SHRUNK,
+    "ex10_posttraining.py: tokenize_prompt_and_output: True -> False": ONE_LENGTH,
+    "ex10_posttraining.py: tokenize_prompt_and_output: zip(prompts, outputs, strict=True) -> "
+    "zip(prompts, outputs) (2)": ONE_LENGTH,
+    "ex10_posttraining.py: tokenize_prompt_and_output: True -> False (2)": ONE_LENGTH,
+    "ex11_data.py: hash_of: 8 -> 9 (2)": "blake2b pads a salt with zeros",
+    "ex11_data.py: hash_of: 8 -> 7 (2)": "blake2b pads a salt with zeros",
 }
 
 

@@ -32,6 +32,9 @@ CHAPTERS = {  # the file that a student fills, and the module that checks it
     6: ("ex6_training.py", "checks_training"),
     7: ("ex7_generation.py", "checks_generation"),
     8: ("ex8_scaling.py", "checks_scaling"),
+    9: ("ex9_parallel.py", "checks_parallel"),
+    10: ("ex10_posttraining.py", "checks_posttraining"),
+    11: ("ex11_data.py", "checks_data"),
 }
 
 
@@ -40,7 +43,7 @@ def load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location("student", path)
     if spec is None or spec.loader is None or not path.exists():
         raise SystemExit(f"{path}: there is no such file of Python")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules["student"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 

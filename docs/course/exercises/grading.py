@@ -43,7 +43,7 @@ def near(call: str, yours: Any, right: float, hint: str = "", tolerance: float =
     if yours is None:
         raise Wrong(f"{call} returns None: {NOT_WRITTEN}.")
     try:
-        number = float(yours)
+        number = float(yours.detach() if hasattr(yours, "detach") else yours)
     except (TypeError, ValueError):
         raise Wrong(f"{call} gives {shown(yours)}, and should give a number.") from None
     if not math.isclose(number, right, rel_tol=tolerance, abs_tol=tolerance):

@@ -1,4 +1,4 @@
-"""Fully sharded data parallelism written out (ZeRO, stage 3): every process keeps a shard of each weight.
+"""Fully sharded data parallelism written out (ZeRO, stage 3): every process keeps a shard of each matrix.
 
     model = FSDP(model)
     optimizer = AdamW(model.parameters())    # of the shards: weights, gradients and moments are shared out
@@ -13,7 +13,8 @@ A module's whole weights are there only while it computes:
 The next module's weights are gathered while one computes, and gradients are summed in the background: each process gets
 the sum of its own shard (reduce-scatter). A shard is a run of the flattened weight, the last one padded. Autograd has
 saved the whole weight by then, so it is not replaced: its storage is resized to nothing, and back for the backward.
-(Zhao et al. 2023, arXiv:2304.11277; torch.distributed.fsdp.)
+Sharded are the parameters of Linear and Embedding; norms are small, stay whole, and have their gradients averaged as in
+data parallelism, as CS336's second assignment has it. (Zhao et al. 2023, arXiv:2304.11277; torch.distributed.fsdp.)
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+SHARDED = ("Linear", "Embedding")  # classes by name: a student's own ones are sharded too
 
 
 class Sharded:
@@ -97,9 +100,41 @@ class Sharded:
         self.sums = []
         self.free()
 
+    def full(self) -> Tensor:
+        """The whole weight, in the dtype of the shards."""
+        whole = torch.empty(dist.get_world_size() * self.each, dtype=self.shard.dtype, device=self.shard.device)
+        dist.all_gather_into_tensor(whole, self.shard.data)
+        return whole[: self.shape.numel()].view(self.shape)
+
+
+class Replicated:
+    """A parameter that every process has whole: its gradient is averaged as soon as it is there."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        dist.broadcast(parameter.data, src=0)
+        self.parameter = parameter
+        self.sums: list[tuple[dist.Work, Tensor]] = []  # of gradients that are under way
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(lambda _: self.reduce())
+
+    def reduce(self) -> None:
+        gradient, self.parameter.grad = self.parameter.grad, None
+        assert gradient is not None
+        self.sums.append((dist.all_reduce(gradient, async_op=True), gradient))
+
+    def finish(self) -> None:
+        for message, total in self.sums:
+            message.wait()
+            mean = total / dist.get_world_size()
+            self.parameter.grad = mean if self.parameter.grad is None else self.parameter.grad + mean
+        self.sums = []
+
+    def full(self) -> Tensor:
+        return self.parameter.data
+
 
 class FSDP(nn.Module):
-    """A module whose weights are shared out over all processes; it is called as the module itself.
+    """A module whose matrices are shared out over all processes; it is called as the module itself.
 
     Each submodule has to use its own parameters in its own forward, and no other's: a head that is tied to an embedding
     does not work.
@@ -114,13 +149,17 @@ class FSDP(nn.Module):
         self.compute_dtype = compute_dtype
         named = {id(p): name for name, p in module.named_parameters()}
         self.units: dict[nn.Module, list[Sharded]] = {}  # what each submodule has of its own
-        self.whole_names: dict[str, Sharded] = {}
+        self.whole_names: dict[str, Sharded | Replicated] = {}
         for submodule in module.modules():
             for name, parameter in list(submodule._parameters.items()):
-                if parameter is not None:
+                if parameter is None:
+                    continue
+                if type(submodule).__name__ in SHARDED:
                     one = Sharded(submodule, name, compute_dtype)
                     self.units.setdefault(submodule, []).append(one)
                     self.whole_names[named[id(parameter)]] = one
+                else:
+                    self.whole_names[named[id(parameter)]] = Replicated(parameter)
         self.order: list[nn.Module] = []  # in which submodules computed last, for the one to gather next
         self.computing: list[nn.Module] = []
         for submodule in self.units:
@@ -168,15 +207,9 @@ class FSDP(nn.Module):
 
     def finish_gradient_synchronization(self) -> None:
         """Waits until every shard has its gradient."""
-        for ones in self.units.values():
-            for one in ones:
-                one.finish()
+        for one in self.whole_names.values():
+            one.finish()
 
     def gather_full_params(self) -> dict[str, Tensor]:
         """Every whole weight by the name that it has in the module, in the dtype of the shards."""
-        found = {}
-        for name, one in self.whole_names.items():
-            whole = torch.empty(dist.get_world_size() * one.each, dtype=one.shard.dtype, device=one.shard.device)
-            dist.all_gather_into_tensor(whole, one.shard.data)
-            found[name] = whole[: one.shape.numel()].view(one.shape)
-        return found
+        return {name: one.full() for name, one in self.whole_names.items()}

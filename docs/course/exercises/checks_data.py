@@ -1,0 +1,220 @@
+"""Checks of the exercises of chapter 11; their texts stand here, nothing is downloaded."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from hashlib import blake2b
+from itertools import combinations, pairwise
+from typing import Any
+
+from grading import NOT_WRITTEN, Wrong, same, shown
+
+PAGE = """<html><head><title>A  page</title><style>p { color: red }</style>
+<script>var x = "<p>not text</p>";</script></head><body><h1>Tom &amp; Jerry</h1>
+<p>One   line
+of <b>text</b>.</p><ul><li>first</li><li>second &lt;3</li></ul>left<br>right<table>
+<tr>cell</tr></table></body></html>"""
+SHOWN = "A page\nTom & Jerry\nOne line of text.\nfirst\nsecond <3\nleft\nright\ncell"
+LANGUAGES = {
+    "en": "the quick brown fox jumps over the lazy dog and then it goes to the river where the water is cold and deep",
+    "de": "der schnelle braune fuchs springt über den faulen hund geht dann zum fluss wo das wasser kalt und tief ist",
+    "fr": "le renard brun et rapide saute par dessus le chien paresseux et puis il va à la rivière où l'eau est froide",
+}
+
+
+def extract_text(yours: Callable[..., Any]) -> None:
+    for page, right, hint in (
+        (PAGE, SHOWN, "Look at what stands in script and style, at entities, and where lines begin."),
+        ("<p>a</p>b", "a\nb", "The end of a block begins a new line too."),
+        ("<div>x<script>1</script>y</div>", "xy", "After the end of a script the page is shown again."),
+        ("plain", "plain", ""),
+    ):
+        same(f"extract_text({shown(page)})", yours(page), right, hint)
+
+
+def bigrams(yours: Callable[..., Any]) -> None:
+    for text in ("Aab aAB", "x", "", "ééé"):
+        right = Counter(a + b for a, b in pairwise(text.lower()))
+        given = yours(text)
+        if given is None:
+            raise Wrong(f"bigrams returns None: {NOT_WRITTEN}.")
+        same(f"bigrams({text!r})", dict(given), dict(right), "Neighbours overlap: each character begins a pair.")
+
+
+def classify(yours: Callable[..., Any]) -> None:
+    profiles = {name: Counter(a + b for a, b in pairwise(text)) for name, text in LANGUAGES.items()}
+    for text, right in (
+        ("Where is the water?", "en"),
+        ("Wo ist denn der Hund?", "de"),
+        ("Où est la rivière, le chien?", "fr"),
+        ("", "en"),
+    ):
+        same(f"classify({text!r}, …)", yours(text, profiles), right, "Add the logarithms over all bigrams of the text.")
+    # the winner depends on the 1 that is added, on the 1000, and on how often a bigram occurs
+    for text, counts in (
+        ("ababab", {"a": {"ab": 30}, "b": {"ab": 20, "ba": 2}}),
+        ("abab", {"a": {"ab": 30}, "b": {"ab": 9, "ba": 4}}),
+        ("ababac", {"a": {"ab": 30}, "b": {"ac": 400}}),
+        ("ab", {"a": {"ab": 2}, "b": {"ab": 4, "zz": 400}}),
+        ("ab", {"a": {"ab": 2}, "b": {"ab": 4, "zz": 1500}}),
+        ("ab", {"a": {"zz": 100}, "b": {"zz": 100}}),
+        ("ab", {"a": {"ab": 1, "zz": 999}, "b": {}}),
+        ("ab", {"a": {"ab": 1, "zz": 1000}, "b": {}}),
+        ("ab", {"b": {}, "a": {"ab": 1, "zz": 998}}),
+    ):
+        profiles = {name: Counter(count) for name, count in counts.items()}
+        scores = {name: score(text, profile) for name, profile in profiles.items()}
+        hint = "The probability is (count + 1) / (sum + 1000); the first of equal classes wins."
+        same(f"classify({text!r}, {counts})", yours(text, profiles), max(scores, key=scores.__getitem__), hint)
+
+
+def score(text: str, profile: Counter[str]) -> float:
+    total = sum(profile.values()) + 1000
+    return sum(math.log((profile[a + b] + 1) / total) for a, b in pairwise(text.lower()))
+
+
+def mask_emails(yours: Callable[..., Any]) -> None:
+    mask = "|||EMAIL_ADDRESS|||"
+    for text, right in (
+        ("write to jane.doe+x@mail.example.com, or not", (f"write to {mask}, or not", 1)),
+        ("a@b.org b_%c@d-e.co", (f"{mask} {mask}", 2)),
+        ("no address: a@b, @c.de, a.b.c", ("no address: a@b, @c.de, a.b.c", 0)),
+        ("a@b.c is none, a@b.cd is one.", (f"a@b.c is none, {mask} is one.", 1)),
+        ("(x9@y8.info)", (f"({mask})", 1)),
+    ):
+        same(f"mask_emails({text!r})", yours(text), right, "The last label has two letters or more.")
+
+
+def gopher_rules(yours: Callable[..., Any]) -> None:
+    many = " ".join(["word"] * 60)
+    for what, text, right in (
+        ("60 words", many, []),
+        ("49 words", " ".join(["word"] * 49), ["words"]),
+        ("50 words", " ".join(["word"] * 50), []),
+        ("100,000 words", " ".join(["word"] * 100_000), []),
+        ("100,001 words", " ".join(["word"] * 100_001), ["words"]),
+        ("no words", "", ["words", "length"]),
+        ("60 words of 2 letters", " ".join(["it"] * 60), ["length"]),
+        ("60 words of 3 letters", " ".join(["its"] * 60), []),
+        ("60 words of 10 letters", " ".join(["characters"] * 60), []),
+        ("60 words of 11 letters", " ".join(["charactersx"] * 60), ["length"]),
+        ("10 lines, 3 with an ellipsis", "\n".join([many + "..."] * 3 + [many] * 7), []),
+        ("10 lines, 4 with an ellipsis", "\n".join([many + "..."] * 4 + [many] * 6), ["ellipsis"]),
+        ("60 words, 12 without a letter", " ".join(["word"] * 48 + ["1234"] * 12), []),
+        ("60 words, 13 without a letter", " ".join(["word"] * 47 + ["1234"] * 13), ["letters"]),
+        ("60 words with digits", " ".join(["w0rd"] * 60), []),
+        ("10 numbers", "12345678901 " * 10, ["words", "length", "letters"]),
+    ):
+        same(f"gopher_rules(a text of {what})", yours(text), right, "A bound itself is still allowed.")
+
+
+def unique_lines(yours: Callable[..., Any]) -> None:
+    documents = ["menu\nfirst text\nmenu", "menu\nsecond text\nboth", "both\nthird", ""]
+    right = ["first text", "second text", "third", ""]
+    hint = "A line that occurs twice goes everywhere, from its first place too."
+    same(f"unique_lines({documents})", yours(documents), right, hint)
+    same("unique_lines(['a\\nb\\nc'])", yours(["a\nb\nc"]), ["a\nb\nc"])
+
+
+def right_hash(text: str, seed: int) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8, salt=seed.to_bytes(8, "little")).digest(), "little")
+
+
+def shingles(yours: Callable[..., Any]) -> None:
+    for text, n, right in (
+        ("The cat, the CAT sat.", 2, {"the cat", "cat the", "cat sat"}),
+        ("a b c", 3, {"a b c"}),
+        ("a b c d", 3, {"a b c", "b c d"}),
+        ("Two words", 5, {"two words"}),
+        ("snake_case 42!", 1, {"snake_case", "42"}),
+    ):
+        same(f"shingles({text!r}, {n})", yours(text, n), right)
+
+
+def minhash(yours: Callable[..., Any]) -> None:
+    for words, count in (({"one", "two", "three"}, 5), ({"x"}, 1)):
+        right = [min(right_hash(word, seed) for word in words) for seed in range(count)]
+        same(f"minhash({sorted(words)}, {count})", yours(words, count), right, "The seeds are 0, 1, 2, …")
+
+
+def candidates(yours: Callable[..., Any]) -> None:
+    signatures = [[1, 2, 3, 4], [1, 2, 9, 9], [9, 9, 3, 4], [2, 1, 4, 3], [1, 7, 3, 8], [1, 2, 5, 5]]
+    right = {
+        1: set(),
+        2: {(0, 1), (0, 5), (1, 5), (0, 2)},
+        4: {
+            (i, j)
+            for i, j in combinations(range(6), 2)
+            if any(a == b for a, b in zip(signatures[i], signatures[j], strict=True))
+        },
+    }
+    for bands, pairs in right.items():
+        hint = "A band is a part of the signature, compared as a whole, with the same part of the others."
+        same(f"candidates({signatures}, {bands})", yours(signatures, bands), pairs, hint)
+
+
+def near_duplicates(yours: Callable[..., Any]) -> None:
+    numbers = random.Random(0)
+    words = [f"word{i}" for i in range(400)]
+    texts = [" ".join(numbers.choices(words, k=60)) for _ in range(6)]
+
+    def changed(text: str, count: int) -> str:
+        parts = text.split()
+        for place in numbers.sample(range(len(parts)), count):
+            parts[place] = "other"
+        return " ".join(parts)
+
+    chain = [texts[0]]
+    for _ in range(3):
+        chain.append(changed(chain[-1], 3))
+    documents = [texts[1], *chain, texts[2], texts[1].upper() + "!", changed(texts[2], 30), texts[3], chain[0], "", ""]
+    for n, threshold in ((1, 0.8), (3, 0.7), (3, 0.5)):
+        sets = [words_of(text, n) for text in documents]
+        first = list(range(len(documents)))
+        changing = True
+        while changing:  # every cluster has the index of its first document
+            changing = False
+            for i, j in combinations(range(len(documents)), 2):
+                alike = len(sets[i] & sets[j]) / len(sets[i] | sets[j])
+                if alike >= threshold and first[i] != first[j]:
+                    first[i] = first[j] = min(first[i], first[j])
+                    changing = True
+        right = [i for i in range(len(documents)) if first[i] == i]
+        call = f"near_duplicates(12 documents, 128, 64, {n}, {threshold})"
+        hint = "Compare the shingles of every candidate; clusters join what is joined by others; the first one stays."
+        same(call, yours(documents, 128, 64, n, threshold), right, hint)
+    pair = ["a b c d", "a b c e"]  # 3 common shingles of 5
+    same("near_duplicates of two texts at their similarity", yours(pair, 64, 64, 1, 0.6), [0], "≥, not >.")
+    same("near_duplicates of two texts above their similarity", yours(pair, 64, 64, 1, 0.61), [0, 1])
+    turned = ["a b c d", "d c b a"]
+    same("near_duplicates of a text and the same words turned round", yours(turned, 64, 64, 2, 0.6), [0, 1], "n is 2.")
+    joined = ["a b c x", "b c d y", "a b c d"]  # the third is like both others, which are not like each other
+    hint = "The first and the second are joined by the third."
+    same("near_duplicates of three texts in one cluster", yours(joined, 64, 64, 1, 0.6), [0], hint)
+    far = "near_duplicates with one band of 64 hashes"
+    same(far, yours(pair, 64, 1, 1, 0.6), [0, 1], "Only candidates are compared: documents that share a whole band.")
+
+
+def words_of(text: str, n: int) -> set[str]:
+    words = re.findall(r"\w+", text.lower())
+    return {" ".join(words[i : i + n]) for i in range(max(1, len(words) - n + 1))}
+
+
+CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
+    11: {
+        "extract_text": extract_text,
+        "bigrams": bigrams,
+        "classify": classify,
+        "mask_emails": mask_emails,
+        "gopher_rules": gopher_rules,
+        "unique_lines": unique_lines,
+        "shingles": shingles,
+        "minhash": minhash,
+        "candidates": candidates,
+        "near_duplicates": near_duplicates,
+    }
+}
