@@ -133,6 +133,7 @@ def test_json_and_csv_hold_the_same_exact_numbers(capsys: pytest.CaptureFixture[
         "devices",
         "devices h100 m1",
         "infer gpt2 --device tpu-v5p",
+        "infer gpt-oss-20b --device h100 --first-token 1 --each-token 0.05 --page 16 --hybrid-pages",
     ],
 )
 def test_every_command_answers_programs_too(capsys: pytest.CaptureFixture[str], arguments: str) -> None:

@@ -15,6 +15,7 @@ from accounting import (
     compute_optimal,
     kv_cache,
     measured_device,
+    requests_at_once,
     training_time,
     weight_bytes,
     weights_read,
@@ -164,6 +165,29 @@ def test_pages_of_the_cache() -> None:
     assert kv_cache(shape, 32, 8192).total == 32 * 12 * (8192 + 128) * each
     assert kv_cache(shape, 1, 1000, page=16).total == 24 * 1008 * each
     assert kv_cache(SHAPES["deepseek-v3"], 1, 1000, page=64).total == 61 * 1024 * 576 * 2
+    # a window of 128 that begins within a page of 16 touches nine of them
+    assert kv_cache(shape, 32, 8192, page=16, hybrid=True).total == 32 * 12 * (8192 + 9 * 16) * each
+    with pytest.raises(ValueError, match="hybrid needs pages"):
+        kv_cache(shape, 1, 10, hybrid=True)
+    plain, paged = (device_inference_memory(shape, 4, 1000, storage=Storage(page=page)) for page in (0, 16))
+    assert int(paged) - int(plain) == 4 * (24 * 1008 - 12 * (1000 + 128)) * each
+
+
+def test_requests_at_once_meet_every_limit() -> None:
+    shape, device, storage = SHAPES["llama-3-8b"], DEVICES["h100"], Storage("fp8")
+    for limits in ({}, {"first_token": 0.5}, {"each_token": 0.02}, {"first_token": 2.0, "each_token": 0.02}):
+        most = requests_at_once(shape, device, 2000, 200, storage=storage, **limits)
+        meets = []
+        for batch in (most, most + 1):
+            memory = device_inference_memory(shape, batch, 2200, storage=storage)
+            run = accounting.generation_time(shape, device, 2000, 200, batch, storage=storage)
+            first, each = limits.get("first_token", 1e9), limits.get("each_token", 1e9)
+            fast = float(run.prefill.seconds) <= first and float(run.last_step.seconds) <= each
+            meets.append(fast and int(memory) <= int(device.memory))
+        assert meets == [True, False]
+    assert requests_at_once(shape, device, 2000, 200, first_token=1e-6) == 0
+    with pytest.raises(ValueError, match="each_token"):
+        requests_at_once(shape, device, 10, 10, each_token=0.0)
 
 
 def test_measured_device() -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         longest_generation,
         max_sequences,
         prefill_time,
+        requests_at_once,
     )
     from accounting.planning.layouts import Plan, plan
     from accounting.planning.scaling import LAWS, ComputeOptimal, compute_optimal
@@ -76,7 +77,8 @@ _MODULES = {
         ("planning.fitting", "largest_shape longest_context max_batch_size memory_line"),
         (
             "planning.inference",
-            "Generation Roofline Storage decode_time generation_time longest_generation max_sequences prefill_time",
+            "Generation Roofline Storage decode_time generation_time longest_generation max_sequences prefill_time "
+            "requests_at_once",
         ),
         ("planning.layouts", "Plan plan"),
         ("planning.scaling", "LAWS ComputeOptimal compute_optimal"),
@@ -99,7 +101,8 @@ __all__ = [
     "forward_flops", "from_config", "from_huggingface", "from_run", "generation_time", "human",
     "inference_memory", "kv_cache", "largest_shape", "longest_context", "longest_generation", "matmul_flops",
     "max_batch_size", "max_sequences", "measured_device", "memory_line", "mfu", "optimizer_flops",
-    "optimizer_state", "parameters", "plan", "prefill_flops", "prefill_time", "saved_activations", "step_time",
+    "optimizer_state", "parameters", "plan", "prefill_flops", "prefill_time", "requests_at_once",
+    "saved_activations", "step_time",
     "trained_parameters", "training_estimates", "training_flops", "training_memory", "training_time",
     "weight_bytes", "weights_read",
 ]

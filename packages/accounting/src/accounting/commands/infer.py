@@ -14,6 +14,7 @@ from accounting.planning.inference import (
     generation_time,
     longest_generation,
     max_sequences,
+    requests_at_once,
 )
 from accounting.shape import TransformerShape
 from accounting.units import Bytes, human
@@ -36,24 +37,40 @@ def infer(options: argparse.Namespace) -> Answer:
     head += ["decoding a step", "bound by", "tokens/s"]
     if options.price is not None:
         head += ["cost/M prompt", "cost/M output"]
+    limits = {"first_token": options.first_token, "each_token": options.each_token}
+    limits = {name: value for name, value in limits.items() if value is not None}
+    if limits:
+        head.append("requests at once")
     table, records, how = [tuple(head)], [], []
     for weights in STORED:
         if FORMATS[weights].stores == "experts" and shape.most_experts == 1:
             continue
-        storage = Storage(weights, options.cache, options.devices)
+        storage = Storage(weights, options.cache, options.devices, options.page, options.hybrid_pages)
         found = generation_time(shape, machine, prompt, output, options.batch, storage=storage)
         record = figures(shape, machine, found, storage, options.price)
+        row = cells(weights, found, record)
+        if limits:
+            record["requests at once"] = requests_at_once(shape, machine, prompt, output, storage=storage, **limits)
+            row = (*row, f"{record['requests at once']:,}")
         records.append({"weights": weights, **record})
-        table.append(cells(weights, found, record))
+        table.append(row)
         how += explained(shape, found, storage)
+    pages = "of layers with a window no more than the window"
+    if options.page:
+        alike = "of a window those that it touches" if options.hybrid_pages else "for every layer alike"
+        pages = f"in pages of {options.page:,} positions, {alike}"
     cache = device_inference_memory(shape, options.batch, prompt + output, storage=storage)["kv cache"]
     note = (
         f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × "
         f"{machine.name} ({machine.source}); {options.cache} cache of {human(cache)} "
-        "on a device at the end, of layers with a window no more than the window; most sequences and longest context "
-        "are what fits the memory; a lower bound of time, arithmetic and memory traffic overlapping "
+        f"on a device at the end, {pages}; most sequences and longest context "
+        "are what fits the memory; prefill is the time to the first token, a decoding step that of each further one: "
+        "a lower bound of time, arithmetic and memory traffic overlapping "
         "perfectly, every expert that the batch can choose read"
     )
+    if limits:
+        words = [f"{'first' if name == 'first_token' else 'further'} token {limits[name]:g} s" for name in limits]
+        note += f"; requests at once have their {' and each '.join(words)} after the last at most"
     if options.devices > 1:
         sent = human(generation_time(shape, machine, prompt, output, options.batch, storage=storage).last_step.sent)
         note += f"; each device sends {sent} a step to the others, whose time is not in it"

@@ -227,6 +227,10 @@ def _infer(to: argparse.ArgumentParser) -> None:
     to.add_argument("--output", type=_whole, help="new tokens of each sequence, 256 or half of the context")
     to.add_argument("--batch", type=_whole, default=1, help="sequences")
     to.add_argument("--devices", type=_whole, default=1, help="that share every layer (tensor parallelism)")
+    to.add_argument("--page", type=_whole, default=0, help="positions of a page of the cache, in every layer alike")
+    to.add_argument("--hybrid-pages", action="store_true", help="layers with a window hold the pages that it touches")
+    to.add_argument("--first-token", type=_number, metavar="SECONDS", help="limit: gives the requests at once")
+    to.add_argument("--each-token", type=_number, metavar="SECONDS", help="limit of each further token")
     to.add_argument("--price", type=_number, help="money for one device and hour: gives that of a million tokens")
     _faces(to, "what each figure is made of")
 

@@ -46,6 +46,7 @@ def kv_cache(
     *,
     dtype: str = "bf16",
     page: int = 0,
+    hybrid: bool = False,
     read: bool = False,
 ) -> Breakdown:
     """Bytes of the keys and values of every layer, for batch_size sequences of `context` positions each.
@@ -58,6 +59,8 @@ def kv_cache(
         page: positions of a block that an engine allocates to every layer alike, those with a window included, as
             vLLM does without its hybrid cache manager; 0: a layer with a window keeps no more than the window, and
             nothing is padded.
+        hybrid: with pages of which a layer with a window holds those that the window can touch, as vLLM's hybrid cache
+            manager does.
         read: only those positions that the newest token sees, fewer where a chunk has just begun.
 
     Returns:
@@ -67,6 +70,8 @@ def kv_cache(
     batch, seen = Symbol("batch", positive("batch_size", batch_size)), Symbol("context", shape.sequence(context))
     if whole("page", page):
         seen = (seen + (page - 1)) // page * page
+    elif hybrid:
+        raise ValueError("hybrid needs pages, and page is 0: give a page")
     n = Dimensions(shape)
     keys, latents, states = [], [], []
     for attention, layers in windows(shape).items():
@@ -79,8 +84,11 @@ def kv_cache(
             states.append(batch * layers * (4 * (s.values * s.key_dim) + newest))
         else:
             positions = seen
-            if attention.window is not None and not page:
-                positions = cached(attention, seen) if read else min(seen, Symbol("window", attention.window))
+            if attention.window is not None and (hybrid or not page):
+                window = Symbol("window", attention.window)
+                if page:  # a window that begins within a page touches one page more
+                    window = ((window + (page - 2)) // page + 1) * page
+                positions = cached(attention, seen) if read else min(seen, window)
             keys.append(layers * positions)
     stored = batch * n.n_kv_heads * n.head_dim * added(keys) * BITS[dtype] // 8 if keys else Term(0)
     terms = {"keys": stored, "values": stored}
@@ -88,8 +96,10 @@ def kv_cache(
         terms["keys"] = added([*([stored] if keys else []), added(latents) * BITS[dtype] // 8])
     if states:
         terms["states"] = added(states)
-    words = f"pages of {page} positions in every layer" if page else "nothing padded"
-    return breakdown("KV cache", Bytes, terms, f"{dtype}, {'latents of keys and values' if latents else words}")
+    words = f"pages of {page} positions" if page else "nothing padded"
+    if page and any(attention.window for attention in windows(shape)):
+        words += ", of windows those that they touch" if hybrid else " in every layer, those with a window included"
+    return breakdown("KV cache", Bytes, terms, f"{dtype}, {'latents of keys and values, ' * bool(latents)}{words}")
 
 
 def weight_bytes(shape: TransformerShape, *, weights: str = "bf16") -> Breakdown:
@@ -204,11 +214,15 @@ def inference_memory(
     *,
     weights: str = "bf16",
     cache: str = "bf16",
+    page: int = 0,
+    hybrid: bool = False,
 ) -> Breakdown:
-    """Bytes of a model decoding batch_size sequences whose caches hold `context` positions each."""
+    """Bytes of a model decoding batch_size sequences whose caches hold `context` positions each, in pages as kv_cache
+    counts them."""
     n, batch = Dimensions(shape), Symbol("batch", positive("batch_size", batch_size))
     stored = dict(weight_bytes(shape, weights=weights).terms)
-    cached: Term | int = sum(term for _, term in kv_cache(shape, batch_size, context, dtype=cache).terms)
+    keys_and_values = kv_cache(shape, batch_size, context, dtype=cache, page=page, hybrid=hybrid)
+    cached: Term | int = sum(term for _, term in keys_and_values.terms)
     width = BITS["fp32" if weights == "fp32" else "bf16"] // 8
     hidden = max(
         (n.n_heads + 2 * n.n_kv_heads) * n.head_dim,

@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Storage:
-    """How a model that generates is stored: its weights, its cache, and the devices that share each layer."""
+    """How a model that generates is stored: its weights, its cache in pages of so many positions (0: as long as it
+    is; see kv_cache), and the devices that share each layer."""
 
     weights: str = "bf16"
     cache: str = "bf16"
     devices: int = 1
+    page: int = 0
+    hybrid: bool = False
 
     def __post_init__(self) -> None:
         choose("weights", self.weights, tuple(FORMATS))
@@ -201,6 +204,35 @@ def max_sequences(
     )
 
 
+def requests_at_once(
+    shape: TransformerShape,
+    device: Device,
+    prompt: int,
+    output: int,
+    *,
+    first_token: float = float("inf"),
+    each_token: float = float("inf"),
+    storage: Storage = PLAIN,
+) -> int:
+    """The most requests of one prompt and output length whose prompts are read within `first_token` seconds, together,
+    and whose decoding steps take at most `each_token` seconds, the last included, in the memory of the devices.
+
+    0 if not even one request is that fast, or fits.
+    """
+    for name, limit in (("first_token", first_token), ("each_token", each_token)):
+        if not limit > 0:
+            raise ValueError(f"expected {name} above 0 seconds, got {limit!r}: leave it out for no limit")
+
+    def meets(batch: int) -> bool:
+        return (
+            int(device_inference_memory(shape, batch, prompt + output, storage=storage)) <= int(device.memory)
+            and float(prefill_time(shape, device, prompt, batch, storage=storage).seconds) <= first_token
+            and float(decode_time(shape, device, prompt + output - 1, batch, storage=storage).seconds) <= each_token
+        )
+
+    return largest(meets)
+
+
 def longest_generation(
     shape: TransformerShape, device: Device, batch_size: int = 1, *, storage: Storage = PLAIN
 ) -> int:
@@ -221,7 +253,15 @@ def device_inference_memory(
     length = shape.sequence(context)
     return max(
         (
-            inference_memory(mine, batch_size, length, weights=storage.weights, cache=storage.cache)
+            inference_memory(
+                mine,
+                batch_size,
+                length,
+                weights=storage.weights,
+                cache=storage.cache,
+                page=storage.page,
+                hybrid=storage.hybrid,
+            )
             for mine in _shares(shape, storage.devices)
         ),
         key=int,
