@@ -69,6 +69,7 @@ SYMBOLS = {
     "block_scores": "scores that one head saves of a block of queries",
     "chunk_rows": "rows of logits alive at once in the chunked loss",
     "act_bytes": "bytes of one element that matrix multiplications read and give",
+    "operand_bytes": "bytes of one element that a matrix multiplication of a block reads",
     "residual_bytes": "bytes of one element of the residual stream",
     "weight_bytes": "bytes of one weight",
     "gradient_bytes": "bytes of one gradient where gradients are added up",

@@ -17,6 +17,9 @@ OPTIMIZER_STEPS = ("fused", "foreach", "loop")
 ALLOCATORS = ("exact", "cuda")
 GRADIENT_DTYPES = ("weights", "fp32")
 MODEL_CODES = ("lm", "transformers")
+MOMENT_DTYPES = ("fp32", "bf16")
+OFFLOADS = ("none", "optimizer")
+FROZEN_DTYPES = ("weights", "nf4")
 LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cuda"]
 
 
@@ -36,6 +39,8 @@ PRECISIONS = {
     "bf16": Precision(2, 2, 2, True),
     # fp32 weights, of which every matrix multiplication reads a bf16 copy: torch.autocast
     "autocast": Precision(4, 4, 2, False),
+    # bf16 beside which every matrix of a block and what it multiplies are stored in fp8: Transformer Engine
+    "fp8": Precision(2, 2, 2, True),
 }
 
 
@@ -46,7 +51,8 @@ class Policy:
     Args:
         precision: "fp32"; "bf16" for weights, gradients and activations, with fp32 master weights in the optimizer;
             "autocast" for fp32 weights, gradients and residual stream, with matrix multiplications in bf16, whose
-            copies of the weights autograd keeps.
+            copies of the weights autograd keeps; "fp8" as bf16, with an fp8 copy and its transpose of each matrix of a
+            block, and the inputs of those matrices saved in fp8 (by Transformer Engine's rules, not measured).
         optimizer: "adamw", "adamw8bit" (bitsandbytes), "sgd" (with momentum) or "muon".
         optimizer_step: "fused", "foreach" or "loop": how PyTorch goes over the parameters, which decides the
             temporaries.
@@ -70,6 +76,9 @@ class Policy:
         gradient_dtype: "weights" as the weights; "fp32" adds every gradient up in fp32, in buffers that are there from
             the start, as Megatron-LM does for bf16 weights.
         overhead_bytes: what driver, context and libraries take besides, in every phase.
+        moment_dtype: of AdamW's moments and SGD's momentum.
+        offload: "optimizer" keeps its state in the host's memory, where the step is computed (ZeRO-Offload).
+        frozen_dtype: how matrices beside adapters are stored: "nf4" in 4 bits with doubly quantised scales (QLoRA).
         model_code: whose code the saved tensors follow, "lm" or "transformers": the latter has a matrix each for
             queries, keys, values, gate and up, and repeats keys and values for eager attention. Layers that lm cannot
             build follow transformers. Dropout is counted of neither: it would save a mask for each use.
@@ -92,6 +101,9 @@ class Policy:
     allocator: str = "exact"
     gradient_dtype: str = "weights"
     overhead_bytes: int = 0
+    moment_dtype: str = "fp32"
+    offload: str = "none"
+    frozen_dtype: str = "weights"
     model_code: str = "lm"
 
     def __post_init__(self) -> None:
@@ -107,9 +119,18 @@ class Policy:
             ("loss_kernel", LOSS_KERNELS),
             ("allocator", ALLOCATORS),
             ("gradient_dtype", GRADIENT_DTYPES),
+            ("moment_dtype", MOMENT_DTYPES),
+            ("offload", OFFLOADS),
+            ("frozen_dtype", FROZEN_DTYPES),
             ("model_code", MODEL_CODES),
         ):
             choose(name, getattr(self, name), among)
+        if self.moment_dtype == "bf16" and (self.optimizer not in ("adamw", "sgd") or self.optimizer_step != "fused"):
+            raise ValueError("moment_dtype 'bf16' is counted of a fused step of adamw or sgd: use one of them")
+        if self.offload == "optimizer" and (self.optimizer not in ("adamw", "sgd") or self.optimizer_step != "fused"):
+            raise ValueError("offload 'optimizer' is counted of a fused step of adamw or sgd: use one of them")
+        if self.frozen_dtype == "nf4" and self.precision != "bf16":
+            raise ValueError(f"frozen_dtype 'nf4' is counted with precision 'bf16', and it is {self.precision!r}")
         positive("logits_chunk_bytes", self.logits_chunk_bytes)
         if isinstance(self.overhead_bytes, bool) or not isinstance(self.overhead_bytes, int) or self.overhead_bytes < 0:
             raise ValueError(f"overhead_bytes must be a whole number of at least 0, and {self.overhead_bytes!r} is not")
@@ -122,6 +143,11 @@ class Policy:
     def bytes(self) -> Precision:
         """Bytes of one number, by what it is a number of."""
         return PRECISIONS[self.precision]
+
+    @property
+    def moment_bytes(self) -> int:
+        """Bytes of one element of a moment."""
+        return 2 if self.moment_dtype == "bf16" else 4
 
     @property
     def gradient_bytes(self) -> int:

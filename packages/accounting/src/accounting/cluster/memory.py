@@ -35,7 +35,7 @@ GROUPS = {
     Part.REDUCED: Group.GRADIENTS,
     Part.OPTIMIZER_STATE: Group.OPTIMIZER_STATE,
 }
-STATE_BYTES = {"adamw": 8, "sgd": 4}  # bytes of optimizer state a parameter, of those that any shard can have
+MOMENTS = {"adamw": 2, "sgd": 1}  # of the optimizers whose state any shard can have
 
 
 def device_state(
@@ -112,13 +112,18 @@ def device_forward_pass(
     shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
 ) -> ForwardPass:
     """A device's share of a forward pass; gradients accumulate, whatever the policy says."""
-    if policy.optimizer not in STATE_BYTES and not layout.tensor == layout.pipeline == 1:
+    if policy.optimizer not in MOMENTS and not layout.tensor == layout.pipeline == 1:
         raise ValueError(
             f"optimizer {policy.optimizer!r} goes by whole tensors, and here several devices share them: "
-            f"use one of {', '.join(STATE_BYTES)}"
+            f"use one of {', '.join(MOMENTS)}"
         )
     if policy.allocator != "exact":
         raise ValueError(f"allocator {policy.allocator!r} is counted of one device alone: use 'exact'")
+    for name, only in (("precision", ("fp32", "bf16", "autocast")), ("frozen_dtype", ("weights",))):
+        if getattr(policy, name) not in only:
+            raise ValueError(
+                f"{name} {getattr(policy, name)!r} is counted of one device alone: use one of {', '.join(only)}"
+            )
     mine = shard(shape, layout, place)
     accumulating = replace(policy, gradient_accumulation=True)
     shards = layout.tensor if layout.sequence_parallel else 1
@@ -134,10 +139,11 @@ def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> 
         at = rank % int(one.devices)  # among those that hold the same
         for part, size in sharded_bytes(one, run.weight, run.run.gradient, layout.zero, layers, at).items():
             sizes[part] = sizes[part] + size if part in sizes else size
-        if policy.optimizer in STATE_BYTES:
-            each = STATE_BYTES[policy.optimizer] + 4 * policy.bytes.master_weights
+        if policy.optimizer in MOMENTS:
+            each = MOMENTS[policy.optimizer] * policy.moment_bytes + 4 * policy.bytes.master_weights
+            each = 0 if policy.offload == "optimizer" else each
             kept = kept + each * (shard_of(one.trained, one.devices, at) if layout.zero else one.trained)
-    if policy.optimizer not in STATE_BYTES:
+    if policy.optimizer not in MOMENTS:
         if layout.expert > 1:
             raise ValueError(
                 f"optimizer {policy.optimizer!r} is not counted where experts are shared: use adamw or sgd"
@@ -169,7 +175,7 @@ def _step_temporaries(run: Step, shape: TransformerShape, layout: Layout, place:
     """step_temporaries of what a device steps over: of all it holds, or with ZeRO of its shard."""
     policy, held = run.policy, device_parameters(shape, layout, place)
     of_device = replicated(shape, layout, place)
-    if policy.optimizer_step == "fused" or policy.optimizer not in STATE_BYTES:
+    if policy.optimizer_step == "fused" or policy.optimizer not in MOMENTS:
         return step_temporaries(run.shape, policy)
     share = added(shard_of(one.trained, one.devices) if layout.zero else one.trained for one in of_device)
     if policy.optimizer_step == "foreach":

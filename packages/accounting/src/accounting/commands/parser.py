@@ -14,12 +14,15 @@ from accounting.policy import (
     ALLOCATORS,
     ATTENTION_KERNELS,
     CHECKPOINTINGS,
+    FROZEN_DTYPES,
     GATE_KERNELS,
     GRADIENT_DTYPES,
     LOSS_KERNELS,
     LOSSES,
     MODEL_CODES,
+    MOMENT_DTYPES,
     NORM_KERNELS,
+    OFFLOADS,
     OPTIMIZER_STEPS,
     OPTIMIZERS,
     PRECISIONS,
@@ -267,7 +270,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--network", type=_number, metavar="GB/S", help="that a device sends to other nodes")
     to.add_argument("--most", type=_whole, default=10, help="layouts to show")
     to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions that MFU counts, as time does")
-    to.add_argument("--precision", choices=tuple(PRECISIONS), default="bf16")
+    to.add_argument("--precision", choices=("fp32", "bf16", "autocast"), default="bf16")
     to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
     to.add_argument("--attention-kernel", choices=ATTENTION_KERNELS, default="fused")
     to.add_argument("--loss", choices=LOSSES, default="plain")
@@ -316,6 +319,8 @@ def _memory(to: argparse.ArgumentParser) -> None:
     to.add_argument("--loss-kernel", choices=LOSS_KERNELS, default="operators", help="what holds a chunk of logits")
     to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")
     _gradients_and_overhead(to)
+    to.add_argument("--offload", choices=OFFLOADS, default="none", help="what the host's memory holds")
+    to.add_argument("--frozen-dtype", choices=FROZEN_DTYPES, default="weights", help="of matrices beside adapters")
     to.add_argument("--model-code", choices=MODEL_CODES, default="lm", help="whose code the saved tensors follow")
     to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 
@@ -327,6 +332,7 @@ def _gradients_and_overhead(to: argparse.ArgumentParser) -> None:
         default="weights",
         help="fp32: all gradients added up in fp32 buffers",
     )
+    to.add_argument("--moment-dtype", choices=MOMENT_DTYPES, default="fp32", help="of AdamW's moments, SGD's momentum")
     to.add_argument("--overhead", type=_number, metavar="GB", help="that driver, context and libraries take besides")
 
 

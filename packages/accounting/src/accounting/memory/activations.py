@@ -48,6 +48,8 @@ class ForwardPass:
         self.shape, self.policy, self.stack = shape, policy, stack(shape)
         if shape.lora_rank is not None:
             _only_counted_adapters(shape, policy)
+        if policy.precision == "fp8" and (not shape.plain or shape.most_experts > 1 or policy.model_code != "lm"):
+            raise ValueError("precision 'fp8' is counted of dense models that lm can build: use 'bf16'")
         self.transformers = policy.model_code == "transformers" or not shape.plain
         if self.transformers:
             transformers_blocks.only_counted(self)
@@ -60,6 +62,8 @@ class ForwardPass:
         self.tokens: Term = self.batch * self.queries
         self.n = Dimensions(shape)
         self.act: Term = Symbol("act_bytes", policy.bytes.activations)
+        # what a matrix multiplication reads of a block's tensors
+        self.operand: Term = Symbol("operand_bytes", 1) if policy.precision == "fp8" else self.act
         self.residual: Term = Symbol("residual_bytes", policy.bytes.residual)
         self.weight: Term = Symbol("weight_bytes", policy.bytes.weights)
         self.gradient: Term = Symbol("gradient_bytes", policy.gradient_bytes)
@@ -185,9 +189,9 @@ def block_tensors(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     norms = shape.norms_of_block
     saved: dict[Component, Tensors] = {
         Component.NORMS: [(norms * count, size) for count, size in norm_tensors(run, run.between, n.d_model)],
-        Component.ATTENTION_INPUT: [(1, run.between * n.d_model * act)],
+        Component.ATTENTION_INPUT: [(1, run.between * n.d_model * run.operand)],
     }
-    ffn_input: Tensors = [(1, run.between * n.d_model * act)]
+    ffn_input: Tensors = [(1, run.between * n.d_model * run.operand)]
     if run.transformers:
         saved |= transformers_blocks.of_attention(run, kind)
         return {**saved, Component.FFN_INPUT: ffn_input, **transformers_blocks.of_ffn(run, kind)}
@@ -196,12 +200,17 @@ def block_tensors(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     saved[Component.QKV] = _qkv(run, kind)
     saved[Component.ATTENTION_WEIGHTS] = _attention_weights(run)
     saved[Component.ATTENTION_OUTPUT] = [(1, tokens * n.n_heads * n.head_dim * act)]
+    if run.policy.precision == "fp8":  # as the input of the next matrix
+        saved[Component.ATTENTION_OUTPUT].append((1, tokens * n.n_heads * n.head_dim * run.operand))
     saved[Component.FFN_INPUT] = ffn_input
     # gated: gate and up, which are one storage of 2·d_ff, the product, and unless the kernel computes it again the
     # activated gate; else before and after
     hidden = tokens * FfnDimensions(shape, kind.ffn).d_ff * act
     outputs = 1 if run.policy.gate_kernel == "fused" else 2
     inside: Tensors = [(1, 2 * hidden), (outputs, hidden)] if shape.gated else [(2, hidden)]
+    if run.policy.precision == "fp8":  # the last of them is the input of the down matrix
+        *others, (count, size) = inside
+        inside = [*others, (count - 1, size), (1, tokens * FfnDimensions(shape, kind.ffn).d_ff * run.operand)]
     saved[Component.FFN_HIDDEN] = [(kind.ffn.active * count, size) for count, size in inside]
     if kind.ffn.experts is not None:
         saved[Component.ROUTER] = _router(run, kind.ffn)

@@ -27,7 +27,7 @@ def optimizer_state(shape: TransformerShape, *, policy: Policy = DEFAULT) -> Bre
     params = trained_symbol(shape)
     terms: dict[str, int]
     if optimizer == "sgd":
-        terms, words = {"momentum": 4 * params}, "SGD: one fp32 momentum"
+        terms, words = {"momentum": policy.moment_bytes * params}, f"SGD: one {policy.moment_dtype} momentum"
     elif optimizer == "adamw8bit":
         large = [(count, size) for count, size in trained_tensors(shape) if size >= QUANTISED_FROM]
         quantised = Symbol("quantised_params", sum(count * size for count, size in large))
@@ -44,7 +44,8 @@ def optimizer_state(shape: TransformerShape, *, policy: Policy = DEFAULT) -> Bre
         terms = {"momentum": 4 * muon, "first moment": 4 * (params - muon), "second moment": 4 * (params - muon)}
         words = "Muon: one fp32 momentum for the matrices of the blocks, AdamW's two moments for the rest"
     else:
-        terms, words = {"first moment": 4 * params, "second moment": 4 * params}, "AdamW: two fp32 moments"
+        moment = policy.moment_bytes * params
+        terms, words = {"first moment": moment, "second moment": moment}, f"AdamW: two {policy.moment_dtype} moments"
     if policy.bytes.master_weights:
         terms["master weights"] = 4 * params
         words += ", and fp32 master weights"
@@ -61,7 +62,7 @@ def state_tensors(shape: TransformerShape, policy: Policy) -> list[tuple[int, in
         if optimizer == "adamw8bit" and size >= QUANTISED_FROM:
             found += [(2 * count, size), (2 * count, 4 * -(-size // QUANTISED_BLOCK))]
         else:
-            found.append(((1 if optimizer == "sgd" else 2) * count, 4 * size))
+            found.append(((1 if optimizer == "sgd" else 2) * count, policy.moment_bytes * size))
     return (
         found + [(count, 4 * size) for count, size in trained_tensors(shape)] if policy.bytes.master_weights else found
     )

@@ -7,11 +7,18 @@ so that the highest point is at the last or at the first of them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, adapter_elements, rank_of
 from accounting.counting.dimensions import FfnDimensions, LatentDimensions, attention_matrices
-from accounting.counting.parameters import block_parameters, parameters, tensors, trained_symbol, trained_tensors
+from accounting.counting.parameters import (
+    block_parameters,
+    matrices,
+    parameters,
+    tensors,
+    trained_symbol,
+    trained_tensors,
+)
 from accounting.formula import Symbol, Term, added
 from accounting.memory.activations import (
     ForwardPass,
@@ -133,6 +140,10 @@ def training_memory(
     convention += "driver and libraries as given" if policy.overhead_bytes else "no driver, no libraries"
     if policy.gradient_dtype == "fp32":
         convention += "; gradients added up in fp32"
+    if policy.offload == "optimizer":
+        convention += f"; optimizer state of {human(optimizer_state(shape, policy=policy).total)} on the host"
+    if policy.precision == "fp8":
+        convention += "; fp8 by Transformer Engine's rules, not measured"
     found = _alive(shape, batch_size, seq_len, policy)
     phases = (phase(moment.title, moment.kind, alive, convention) for moment, alive in found)
     return TrainingMemory(tuple(phases), policy, convention)
@@ -151,13 +162,14 @@ def _alive(
 ) -> list[tuple[Moment, list[Item]]]:
     """Every moment of a step, with all that is alive in it."""
     run = Step(ForwardPass(shape, batch_size, seq_len, policy))
-    states = added(term for _, term in optimizer_state(shape, policy=policy).terms)
-    held = [*run.weights, *state_tensors(shape, policy)]
+    offloaded = policy.offload == "optimizer"
+    states = Term(0) if offloaded else added(term for _, term in optimizer_state(shape, policy=policy).terms)
+    held = [*run.weights, *([] if offloaded else state_tensors(shape, policy))]
     counters = Term(0)
-    if policy.optimizer.startswith("adamw"):
+    if policy.optimizer.startswith("adamw") and not offloaded:
         counters = Symbol("n_tensors", sum(count for count, _ in trained_tensors(shape)))
     always = [
-        Item("parameters", Group.PARAMETERS, [(1, run.params * run.weight)]),
+        *run.parameters(),
         Item("optimizer state", Group.OPTIMIZER_STATE, [(1, states)]),
     ]
     found = []
@@ -202,6 +214,28 @@ class Step:
         self.materialises_scores = self.policy.attention_kernel != "fused"
         if self.materialises_scores and not self.run.transformers:
             self.shared[Component.MASK] = [(1, run.queries * run.seq * run.act)]
+
+    def parameters(self) -> list[Item]:
+        """The parameters as they are stored on a device, with what is there of them besides."""
+        inside, policy = matrices(replace(self.shape, lora_rank=None, lora_targets=None)), self.policy
+        elements = Symbol("block_elements", sum(rows * columns * count for (rows, columns), count in inside.items()))
+        stored = [(1, self.params * self.weight)]
+        if policy.frozen_dtype == "nf4":
+            if not self.frozen or policy.allocator != "exact":
+                raise ValueError("frozen_dtype 'nf4' is counted of matrices beside adapters, with the exact allocator")
+            # a scale of a byte for 64 elements, and one of fp32 for 256 of those
+            scales = (elements + 63) // 64 + 4 * ((elements + 64 * 256 - 1) // (64 * 256))
+            stored = [(1, (self.params - elements) * self.weight), (1, (elements + 1) // 2 + scales)]
+            rows, columns = max(inside, key=lambda sides: sides[0] * sides[1])
+            largest = Symbol("largest_tensor", rows * columns)
+            return [
+                Item("parameters", Group.PARAMETERS, stored),
+                temporary("a matrix in bf16", (1, largest * self.weight)),
+            ]
+        found = [Item("parameters", Group.PARAMETERS, stored)]
+        if policy.precision == "fp8":
+            found.append(Item("matrices in fp8, twice", Group.PARAMETERS, [(2, elements)]))
+        return found
 
     @property
     def hidden(self) -> tuple[int, Term]:
@@ -389,7 +423,8 @@ class Step:
     def stepping(self) -> Moment:
         """The optimizer's step."""
         gradients = Gradients(self.trained * self.run.gradient, Term(0), self.buffers)
-        alive = temporary("temporaries", *step_temporaries(self.shape, self.policy))
+        offloaded = self.policy.offload == "optimizer"
+        alive = temporary("temporaries", *([] if offloaded else step_temporaries(self.shape, self.policy)))
         return Moment("optimizer step", PhaseKind.OPTIMIZER_STEP, gradients, [alive])
 
     def saved(self, layers: dict[Kind, Term], block: Kind | None = None) -> list[Item]:

@@ -122,6 +122,10 @@ def step_time(
     if isinstance(efficiency, bool) or not 0 < efficiency <= 1:
         raise ValueError(f"expected efficiency above 0 and at most 1, got {efficiency!r}")
     positive("virtual_stages", virtual_stages)
+    if policy.offload != "none" or policy.precision == "fp8":
+        raise ValueError(
+            "the time of steps in fp8, and of offloaded ones, is not predicted: no such run is in the table"
+        )
     stages = {0, layout.pipeline - 1}
     common = (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency)
     stage = max((_stage_time(Place(stage), *common) for stage in stages), key=lambda time: time.micro_batch)
@@ -299,5 +303,5 @@ def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, poli
         for one in replicated(shape, layout, place)
     )
     weight = policy.bytes.weights
-    each = 2 * 8 + weight + 2 * weight + (8 if policy.bytes.master_weights else 0)
+    each = 2 * 2 * policy.moment_bytes + weight + 2 * weight + (8 if policy.bytes.master_weights else 0)
     return share * each

@@ -1,0 +1,102 @@
+"""Formats and places of what training keeps: bf16 moments, a host's memory, frozen matrices in 4 bits, fp8."""
+
+from dataclasses import replace
+
+import pytest
+
+from accounting import (
+    DEVICES,
+    INTERCONNECTS,
+    SHAPES,
+    Layout,
+    Place,
+    Policy,
+    device_memory,
+    optimizer_state,
+    parameters,
+    plan,
+    saved_activations,
+    step_time,
+    trained_parameters,
+    training_memory,
+)
+
+LLAMA = SHAPES["llama-3-8b"]
+BF16 = Policy(precision="bf16", activation_checkpointing="full")
+MATRICES = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336)
+
+
+def test_moments_in_bf16_are_half() -> None:
+    narrow = replace(BF16, moment_dtype="bf16")
+    elements = int(parameters(LLAMA).total)
+    for policy, bytes_of_element in ((BF16, 12), (narrow, 8), (replace(narrow, optimizer="sgd"), 6)):
+        assert optimizer_state(LLAMA, policy=policy).total == bytes_of_element * elements
+    wide, less = (int(training_memory(LLAMA, 1, 512, policy=policy).total) for policy in (BF16, narrow))
+    assert wide - less == 4 * elements
+    layout = Layout(8, zero=1)
+    shards = [device_memory(LLAMA, layout, Place(), 1, 512, policy=policy) for policy in (BF16, narrow)]
+    assert int(shards[0].total) - int(shards[1].total) == 4 * -(-elements // 8)
+
+
+def test_an_offloaded_optimizer_is_not_on_the_device() -> None:
+    host = replace(BF16, offload="optimizer")
+    here, there = (training_memory(LLAMA, 1, 512, policy=policy) for policy in (BF16, host))
+    assert int(here.total) - int(there.total) == int(optimizer_state(LLAMA, policy=BF16).total)
+    assert "optimizer state of 96.36 GB on the host" in there.convention
+    with pytest.raises(ValueError, match="not predicted"):
+        step_time(LLAMA, Layout(8), DEVICES["h100"], INTERCONNECTS["h100"], policy=host)
+
+
+def test_qlora_stores_frozen_matrices_in_four_bits() -> None:
+    """Dettmers et al. 2023: 4 bits, a byte for 64 elements, and fp32 for 256 of those bytes: 0.127 bits more."""
+    shape = replace(LLAMA, lora_rank=16)
+    plain, four = (
+        training_memory(shape, 1, 512, policy=replace(BF16, frozen_dtype=name)) for name in ("weights", "nf4")
+    )
+    stored = MATRICES // 2 + MATRICES // 64 + 4 * (MATRICES // (64 * 256))
+    others = int(parameters(shape).total) - MATRICES
+    assert four["parameters"] == stored + 2 * others
+    assert round(8 * stored / MATRICES, 3) == 4.127
+    gate_and_up = 2 * 4096 * 28672  # the largest matrix, which is there in bf16 when it is used
+    assert int(plain.total) - int(four.total) == 2 * MATRICES - stored - gate_and_up
+    with pytest.raises(ValueError, match="beside adapters"):
+        training_memory(LLAMA, 1, 512, policy=replace(BF16, frozen_dtype="nf4"))
+    with pytest.raises(ValueError, match="one device alone"):
+        plan(shape, DEVICES["h100"], 8, 10**9, seq_len=512, policy=replace(BF16, frozen_dtype="nf4"))
+    assert int(trained_parameters(shape)) > 0
+
+
+def test_fp8_stores_matrices_twice_more_and_their_inputs_in_a_byte() -> None:
+    narrow, eight = Policy(precision="bf16"), Policy(precision="fp8")
+    saved = [saved_activations(LLAMA, 2, 512, policy=policy) for policy in (narrow, eight)]
+    tokens = 2 * 512 * 32
+    differences = {name: int(saved[0][name]) - int(saved[1][name]) for name in saved[0]}
+    assert {name: size for name, size in differences.items() if size} == {
+        "attention input": tokens * 4096,
+        "attention output": -tokens * 4096,  # in bf16 for attention's backward, in fp8 for the next matrix
+        "ffn input": tokens * 4096,
+        "ffn hidden": tokens * 14336,
+    }
+    memory = training_memory(LLAMA, 2, 512, policy=eight)
+    assert memory["matrices in fp8, twice"] == 2 * MATRICES
+    assert "not measured" in memory.convention
+    for wrong in (SHAPES["mixtral-8x7b"], SHAPES["deepseek-v3"]):
+        with pytest.raises(ValueError, match="fp8"):
+            training_memory(wrong, 1, 512, policy=eight)
+    with pytest.raises(ValueError, match="not predicted"):
+        step_time(LLAMA, Layout(8), DEVICES["h100"], INTERCONNECTS["h100"], policy=eight)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"moment_dtype": "bf16", "optimizer": "muon"},
+        {"moment_dtype": "bf16", "optimizer_step": "foreach"},
+        {"offload": "optimizer", "optimizer": "adamw8bit"},
+        {"frozen_dtype": "nf4"},
+        {"moment_dtype": "fp8"},
+    ],
+)
+def test_what_is_not_counted_is_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        Policy(**settings)  # type: ignore[arg-type]
