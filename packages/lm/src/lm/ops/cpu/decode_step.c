@@ -293,11 +293,22 @@ static Span part(int64_t count, int64_t me, int64_t threads)
     return (Span){begin < count ? begin : count, end < count ? end : count};
 }
 
-static int64_t several(int64_t texts) { return texts < TEXTS ? 1 : TEXTS; }
-
-#define EACH(i, span) \
-    for (int64_t t = 0; t < n; t++) \
-        for (int64_t i = 0; i < ROWS && r + i < (span).end; i++)
+/* out = m x, plus `added` if there is that, for the rows of a span, counted from row `first`, of all texts. */
+static void multiply(const Matrix *m, int64_t first, Span rows, int64_t batch, const REAL *x, int64_t x_stride,
+                     const REAL *added, REAL *out, int64_t out_stride)
+{
+    REAL y[TEXTS][ROWS];
+    for (int64_t r = rows.begin; r < rows.end; r += ROWS)
+        for (int64_t b = 0, n; b < batch; b += n) {
+            n = batch - b < TEXTS ? 1 : TEXTS;
+            dots(m, first + r, x + b * x_stride, x_stride, n, y);
+            for (int64_t t = 0; t < n; t++)
+                for (int64_t i = 0; i < ROWS && r + i < rows.end; i++) {
+                    int64_t at = (b + t) * out_stride + r + i;
+                    out[at] = added ? added[at] + y[t][i] : y[t][i];
+                }
+        }
+}
 
 /* Numbers of scratch memory that a step needs. */
 int64_t scratch(const Model *m, int64_t batch, int64_t capacity, int64_t threads)
@@ -333,126 +344,146 @@ static int64_t likeliest(const REAL *logits, int64_t begin, int64_t end)
     return place;
 }
 
+/* A thread of a step. The vectors of the texts stand one after another; all but the last three are shared. */
+typedef struct {
+    const Task *task;
+    const Model *m;
+    int64_t batch, d, width, heads, kv, me, threads;
+    REAL *x, *qkv, *attended;   /* d, (heads + 2 kv) width, heads width */
+    REAL *inner, *gated;        /* d_ff, and again if there is a gate */
+    REAL *inside;   /* d: the input of the next matrix, which each thread computes whole: waiting would take longer */
+    REAL *query, *weights;  /* of one head: width, and a weight for each position */
+} Thread;
+
+static void embed(const Thread *w)
+{
+    const Model *const m = w->m;
+    const Span rows = part(w->d, w->me, w->threads);
+    for (int64_t b = 0; b < w->batch; b++)
+        for (int64_t i = rows.begin; i < rows.end; i++) {
+            REAL v = m->embedding[w->task->tokens[b] * w->d + i];
+            w->x[b * w->d + i] = m->positions ? v + m->positions[w->task->lengths[b] * w->d + i] : v;
+        }
+}
+
+static void normalise_all(const Thread *w, Norm norm, const REAL *from)
+{
+    for (int64_t b = 0; b < w->batch; b++)
+        normalise(w->m->norm, norm, w->m->eps, w->d, from + b * w->d, w->inside + b * w->d);
+}
+
+static Table table_of(const Thread *w, int64_t b) { return (Table){w->task->tables[b], w->task->page}; }
+
+/* Rotated keys, and values, of the new tokens into the cache. */
+static void append(const Thread *w, const Layer *layer, REAL *keys, REAL *values, int64_t head_size)
+{
+    const Model *const m = w->m;
+    for (int64_t item = w->me; item < w->batch * w->kv; item += w->threads) {
+        int64_t b = item / w->kv, h = item % w->kv, length = w->task->lengths[b];
+        int64_t at = h * head_size + slot(table_of(w, b), length) * w->width;
+        REAL *k = w->qkv + (b * (w->heads + 2 * w->kv) + w->heads + h) * w->width;
+        if (m->qk_norm) normalise(RMSNORM, layer->k_norm, m->eps, w->width, k, k);
+        if (m->rope) rotate(k, m->rope + length * w->width, w->width);
+        memcpy(keys + at, k, (size_t)w->width * sizeof *k);
+        memcpy(values + at, k + w->kv * w->width, (size_t)w->width * sizeof *k);
+    }
+}
+
+static void attend_all(const Thread *w, const Layer *layer, const REAL *keys, const REAL *values, int64_t head_size)
+{
+    const Model *const m = w->m;
+    for (int64_t item = w->me; item < w->batch * w->heads; item += w->threads) {
+        int64_t b = item / w->heads, h = item % w->heads, length = w->task->lengths[b], end = length + 1;
+        int64_t begin = m->sliding_window && end > m->sliding_window ? end - m->sliding_window : 0;
+        int64_t at = h / (w->heads / w->kv) * head_size;
+        memcpy(w->query, w->qkv + (b * (w->heads + 2 * w->kv) + h) * w->width, (size_t)w->width * sizeof *w->query);
+        if (m->qk_norm) normalise(RMSNORM, layer->q_norm, m->eps, w->width, w->query, w->query);
+        if (m->rope) rotate(w->query, m->rope + length * w->width, w->width);
+        attend(w->query, keys + at, values + at, table_of(w, b), begin, end, w->width, w->weights,
+               w->attended + item * w->width);
+    }
+}
+
+/* f(up inside), or f(gate inside) times it. */
+static void feed_forward(const Thread *w, const Layer *layer)
+{
+    const int64_t d_ff = w->m->d_ff;
+    const Span rows = part(d_ff, w->me, w->threads);
+    multiply(&layer->up, 0, rows, w->batch, w->inside, w->d, 0, w->inner, d_ff);
+    if (w->gated) multiply(&layer->up, d_ff, rows, w->batch, w->inside, w->d, 0, w->gated, d_ff);
+    for (int64_t b = 0; b < w->batch; b++) {
+        int64_t at = b * d_ff + rows.begin;
+        activate(w->m->ffn, w->inner + at, w->gated ? w->gated + at : 0, rows.end - rows.begin);
+    }
+}
+
+/* A layer; with norms after sums, `inside` holds its input and its result, which x then gets. */
+static void run_layer(const Thread *w, int64_t l)
+{
+    const Model *const m = w->m;
+    const Layer *const layer = m->layer + l;
+    const int64_t head_size = w->task->slots * w->width, d_ff = m->d_ff, row = (w->heads + 2 * w->kv) * w->width;
+    REAL *const keys = w->task->cache + 2 * l * w->kv * head_size, *const values = keys + w->kv * head_size;
+    const Span rows = part(w->d, w->me, w->threads);
+
+    if (!m->post) normalise_all(w, layer->attention_norm, w->x);
+    multiply(&layer->qkv, 0, part(row, w->me, w->threads), w->batch, w->inside, w->d, 0, w->qkv, row);
+#pragma omp barrier
+    append(w, layer, keys, values, head_size);
+#pragma omp barrier
+    attend_all(w, layer, keys, values, head_size);
+#pragma omp barrier
+    multiply(&layer->output, 0, rows, w->batch, w->attended, w->heads * w->width, w->x, w->x, w->d);
+#pragma omp barrier
+    normalise_all(w, m->post ? layer->attention_norm : layer->ffn_norm, w->x);
+    feed_forward(w, layer);
+#pragma omp barrier
+    multiply(&layer->down, 0, rows, w->batch, w->inner, d_ff, m->post ? w->inside : w->x, w->x, w->d);
+#pragma omp barrier
+    if (!m->post) return;
+    normalise_all(w, layer->ffn_norm, w->x);
+#pragma omp barrier
+    for (int64_t b = 0; b < w->batch; b++) {
+        int64_t at = b * w->d + rows.begin;
+        memcpy(w->x + at, w->inside + at, (size_t)(rows.end - rows.begin) * sizeof *w->x);
+    }
+}
+
+static void head(const Thread *w)
+{
+    const Matrix *const m = &w->m->head;
+    const Span rows = part(m->rows, w->me, w->threads);
+    const int64_t vocab_size = w->task->vocab_size, end = rows.end < vocab_size ? rows.end : vocab_size;
+    multiply(m, 0, rows, w->batch, w->inside, w->d, 0, w->task->logits, m->rows);
+    for (int64_t b = 0; b < w->batch; b++)
+        w->task->likeliest[w->me * w->batch + b] = likeliest(w->task->logits + b * m->rows, rows.begin, end);
+}
+
 void step(const Task *task)
 {
     const Model *const m = task->model;
-    const int64_t capacity = task->capacity, batch = task->batch;
-    const int64_t *const tokens = task->tokens, *const lengths = task->lengths;
-    REAL *const cache = task->cache, *const room = task->room, *const logits = task->logits;
-    const int64_t d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads, d_ff = m->d_ff;
-    const int64_t all = (heads + 2 * kv) * width, head_size = task->slots * width;
-    REAL *const x = room, *const flat = x + batch * d, *const attended = flat + batch * all;
-    REAL *const inner = attended + batch * heads * width, *const gated = m->ffn == SWIGLU ? inner + batch * d_ff : 0;
-    REAL *const own = inner + 2 * batch * d_ff;
+    const int64_t batch = task->batch, d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads;
+    const int64_t own = batch * d + width + task->capacity + 4 * LANES;
+    REAL *const qkv = task->room + batch * d, *const attended = qkv + batch * (heads + 2 * kv) * width;
+    REAL *const inner = attended + batch * heads * width, *const rest = inner + 2 * batch * m->d_ff;
     for (int64_t i = 0; i < task->threads * batch; i++) task->likeliest[i] = NONE;
 
 #pragma omp parallel num_threads((int)task->threads)
     {
-        const int64_t me = omp_get_thread_num(), threads = omp_get_num_threads();
-        /* What the next matrix reads, (batch, d): each thread makes it whole for itself, which is less than waiting. */
-        REAL *const inside = own + me * (batch * d + width + capacity + 4 * LANES);
-        REAL *const query = inside + batch * d, *const weights = query + width;
-        const Span of_d = part(d, me, threads), of_all = part(all, me, threads), of_ff = part(d_ff, me, threads);
-        REAL y[TEXTS][ROWS], z[TEXTS][ROWS];
-
-        for (int64_t b = 0; b < batch; b++)
-            for (int64_t i = of_d.begin; i < of_d.end; i++) {
-                REAL v = m->embedding[tokens[b] * d + i];
-                x[b * d + i] = m->positions ? v + m->positions[lengths[b] * d + i] : v;
-            }
+        const int64_t me = omp_get_thread_num();
+        REAL *const inside = rest + me * own;
+        const Thread w = {task, m, batch, d, width, heads, kv, me, omp_get_num_threads(),
+                          task->room, qkv, attended, inner, m->ffn == SWIGLU ? inner + batch * m->d_ff : 0,
+                          inside, inside + batch * d, inside + batch * d + width};
+        embed(&w);
 #pragma omp barrier
-        if (m->post) memcpy(inside, x, (size_t)(batch * d) * sizeof *x);
-
-        for (int64_t l = 0; l < m->layers; l++) {
-            const Layer *layer = m->layer + l;
-            REAL *const keys = cache + 2 * l * kv * head_size, *const values = keys + kv * head_size;
-
-            for (int64_t b = 0; b < batch && !m->post; b++)
-                normalise(m->norm, layer->attention_norm, m->eps, d, x + b * d, inside + b * d);
-            for (int64_t r = of_all.begin; r < of_all.end; r += ROWS)
-                for (int64_t b = 0, n; b < batch; b += n) {
-                    n = several(batch - b);
-                    dots(&layer->qkv, r, inside + b * d, d, n, y);
-                    EACH(i, of_all) flat[(b + t) * all + r + i] = y[t][i];
-                }
-#pragma omp barrier
-            for (int64_t item = me; item < batch * kv; item += threads) {
-                int64_t b = item / kv, h = item % kv;
-                int64_t at = h * head_size + slot((Table){task->tables[b], task->page}, lengths[b]) * width;
-                REAL *k = flat + b * all + (heads + h) * width;
-                if (m->qk_norm) normalise(RMSNORM, layer->k_norm, m->eps, width, k, k);
-                if (m->rope) rotate(k, m->rope + lengths[b] * width, width);
-                memcpy(keys + at, k, (size_t)width * sizeof *k);
-                memcpy(values + at, k + kv * width, (size_t)width * sizeof *k);
-            }
-#pragma omp barrier
-            for (int64_t item = me; item < batch * heads; item += threads) {
-                int64_t b = item / heads, h = item % heads, end = lengths[b] + 1;
-                int64_t begin = m->sliding_window && end > m->sliding_window ? end - m->sliding_window : 0;
-                int64_t at = h / (heads / kv) * head_size;
-                memcpy(query, flat + b * all + h * width, (size_t)width * sizeof *query);
-                if (m->qk_norm) normalise(RMSNORM, layer->q_norm, m->eps, width, query, query);
-                if (m->rope) rotate(query, m->rope + lengths[b] * width, width);
-                attend(query, keys + at, values + at, (Table){task->tables[b], task->page}, begin, end, width, weights,
-                       attended + item * width);
-            }
-#pragma omp barrier
-            for (int64_t r = of_d.begin; r < of_d.end; r += ROWS)
-                for (int64_t b = 0, n; b < batch; b += n) {
-                    n = several(batch - b);
-                    dots(&layer->output, r, attended + b * heads * width, heads * width, n, y);
-                    EACH(i, of_d) x[(b + t) * d + r + i] += y[t][i];
-                }
-#pragma omp barrier
-            for (int64_t b = 0; b < batch; b++) {
-                Norm norm = m->post ? layer->attention_norm : layer->ffn_norm;
-                normalise(m->norm, norm, m->eps, d, x + b * d, inside + b * d);
-            }
-            for (int64_t r = of_ff.begin; r < of_ff.end; r += ROWS)
-                for (int64_t b = 0, n; b < batch; b += n) {
-                    n = several(batch - b);
-                    dots(&layer->up, r, inside + b * d, d, n, y);
-                    if (gated) dots(&layer->up, r + d_ff, inside + b * d, d, n, z);
-                    EACH(i, of_ff) inner[(b + t) * d_ff + r + i] = y[t][i];
-                    if (gated) EACH(i, of_ff) gated[(b + t) * d_ff + r + i] = z[t][i];
-                }
-            for (int64_t b = 0; b < batch; b++) {
-                int64_t at = b * d_ff + of_ff.begin;
-                activate(m->ffn, inner + at, gated ? gated + at : 0, of_ff.end - of_ff.begin);
-            }
-#pragma omp barrier
-            for (int64_t r = of_d.begin; r < of_d.end; r += ROWS)
-                for (int64_t b = 0, n; b < batch; b += n) {
-                    n = several(batch - b);
-                    dots(&layer->down, r, inner + b * d_ff, d_ff, n, y);
-                    EACH(i, of_d) x[(b + t) * d + r + i] = (m->post ? inside : x)[(b + t) * d + r + i] + y[t][i];
-                }
-#pragma omp barrier
-            if (m->post) {
-                for (int64_t b = 0; b < batch; b++)
-                    normalise(m->norm, layer->ffn_norm, m->eps, d, x + b * d, inside + b * d);
-#pragma omp barrier
-                const size_t bytes = (size_t)(of_d.end - of_d.begin) * sizeof *x;
-                for (int64_t b = 0; b < batch; b++)
-                    memcpy(x + b * d + of_d.begin, inside + b * d + of_d.begin, bytes);
-            }
-        }
-        for (int64_t b = 0; b < batch; b++)
-            normalise(m->norm, m->final_norm, m->eps, d, (m->post ? inside : x) + b * d, inside + b * d);
-        const Span of_head = part(m->head.rows, me, threads);
-        for (int64_t r = of_head.begin; r < of_head.end; r += ROWS)
-            for (int64_t b = 0, n; b < batch; b += n) {
-                n = several(batch - b);
-                dots(&m->head, r, inside + b * d, d, n, y);
-                EACH(i, of_head) logits[(b + t) * m->head.rows + r + i] = y[t][i];
-            }
-        for (int64_t b = 0; b < batch; b++) {
-            int64_t end = of_head.end < task->vocab_size ? of_head.end : task->vocab_size;
-            task->likeliest[me * batch + b] = likeliest(logits + b * m->head.rows, of_head.begin, end);
-        }
+        if (m->post) memcpy(inside, w.x, (size_t)(batch * d) * sizeof *inside);
+        for (int64_t l = 0; l < m->layers; l++) run_layer(&w, l);
+        normalise_all(&w, m->final_norm, m->post ? inside : w.x);
+        head(&w);
     }
     for (int64_t i = batch; i < task->threads * batch; i++) {
-        const REAL *of_text = logits + i % batch * m->head.rows;
+        const REAL *of_text = task->logits + i % batch * m->head.rows;
         int64_t *best = task->likeliest + i % batch, other = task->likeliest[i];
         int higher = *best >= 0 && other >= 0 && of_text[other] > of_text[*best];
         if (*best == NONE || other == NOT_NUMBERS || higher) *best = other;
