@@ -105,7 +105,7 @@ def alone(path: Path, size: int) -> dict[str, Any]:
 
     def count() -> None:
         nonlocal counts
-        counts = bpe.count(path, workers=1)
+        counts = bpe.count(path, num_threads=1)
 
     def learn() -> None:
         nonlocal tokenizer
@@ -113,7 +113,7 @@ def alone(path: Path, size: int) -> dict[str, Any]:
 
     def encode() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            found["ids"] = tokenizer.encode_file(path, Path(folder, "ids.npy"), workers=1)
+            found["ids"] = tokenizer.encode_file(path, Path(folder, "ids.npy"), num_threads=1)
 
     for name, work in (("count", count), ("learn", learn), ("encode", encode)):
         timed(found, name, work)
@@ -193,13 +193,13 @@ def steps(path: Path, size: int) -> dict[str, Any]:
     from bpe.counting.records import add_sorted, sorted_blocks
 
     file = sources.PlainText(path)
-    whole = bpe.count(path, workers=1)
+    whole = bpe.count(path, num_threads=1)
     tokenizer = bpe.train_from_counts(whole, size)
     settings = {"dtype": None, "format": "npy", "end_of_text": None, "allowed_special": "all"}
     recipe = recipe_for(tokenizer, settings)
     parts = list(parts_of(file, -(-path.stat().st_size // PARTS), can_cut=True))
     text = path.read_bytes()
-    counts = [bpe.count([text[part.begin : part.end]], workers=1) for part in parts]
+    counts = [bpe.count([text[part.begin : part.end]], num_threads=1) for part in parts]
     packed = [b"".join(sorted_blocks(one._records)) for one in counts]
     begun = time.perf_counter()
     added = sum(map(len, add_sorted([_Reader(one) for one in packed])))

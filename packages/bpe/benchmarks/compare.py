@@ -43,8 +43,8 @@ def measure(what: str, tokenizer: str, text: str) -> dict[str, float]:
     if what == "import":
         return found
     if what == "train":
-        bpe.train([Path(text)], 260, workers=1)  # loads the modules of training
-        return {f"train {Path(text).name}": seconds(lambda: bpe.train([Path(text)], VOCAB_SIZE, workers=1))}
+        bpe.train([Path(text)], 260, num_threads=1)  # loads the modules of training
+        return {f"train {Path(text).name}": seconds(lambda: bpe.train([Path(text)], VOCAB_SIZE, num_threads=1))}
     load: Any = getattr(bpe, "load", None)
     if load is None:  # builds before bpe.load was public
         from bpe.opening import open_tokenizer as load  # type: ignore[import-not-found,no-redef]

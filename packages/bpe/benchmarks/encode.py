@@ -192,7 +192,7 @@ def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Tur
         seconds = []
         for made, threads in zip(tokenizers, (1, None), strict=True):
             begun = time.perf_counter()
-            made.encode_batch_to_numpy([text], workers=threads, disallowed_special=())
+            made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
             seconds.append(time.perf_counter() - begun)
         begun = time.perf_counter()
         tell("encode")

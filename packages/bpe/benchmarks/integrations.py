@@ -159,7 +159,7 @@ def arrow_jobs(kind: str, path: str, text: str) -> Jobs:
 
         def encode(column: Any) -> Any:
             if kind == "encode_arrow":
-                return ours.encode_arrow(column, workers=1, allowed_special="all")
+                return ours.encode_arrow(column, num_threads=1, allowed_special="all")
             return pyarrow.array(ours.encode_batch(column.to_pylist(), num_threads=1, allowed_special="all"), lists)
 
     return {
@@ -229,7 +229,7 @@ def map_over(kind: str, path: str, data: Path, processes: int) -> dict[str, Any]
     else:
         ours = bpe.load(path)
         if kind == "encode_arrow":
-            encode = lambda texts: ours.encode_arrow(texts, workers=1, allowed_special="all")  # noqa: E731
+            encode = lambda texts: ours.encode_arrow(texts, num_threads=1, allowed_special="all")  # noqa: E731
         else:
             encode = lambda texts: ours.encode_batch(list(texts), num_threads=1, allowed_special="all")  # noqa: E731
 

@@ -75,7 +75,7 @@ for _ in range(5):
     tokenizer.encode_to_numpy(text, disallowed_special=())
     spent.append(time.process_time() - begin)
 begin = time.process_time()
-bpe.train([text], 8000, workers=1)
+bpe.train([text], 8000, num_threads=1)
 print(spent[0] * 1e3, min(spent) * 1e3, (time.process_time() - begin) * 1e3)
 """
 

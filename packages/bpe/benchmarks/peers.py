@@ -45,7 +45,7 @@ def ours_to_array(name: str) -> Encoder:
     made = bpe.load(name)
     return Encoder(
         lambda text: made.encode_to_numpy(text, disallowed_special=()),
-        lambda texts, threads: made.encode_batch_to_numpy(texts, workers=threads, disallowed_special=()),
+        lambda texts, threads: made.encode_batch_to_numpy(texts, num_threads=threads, disallowed_special=()),
     )
 
 

@@ -183,11 +183,13 @@ def counting_table(paths: Sequence[Path]) -> list[str]:
     for path in paths:
         text = path.read_bytes()
         rate = {0: len(text) / 1e6 / fastest(lambda text=text: scanner.scan_only(text))}
-        for workers in threads:
+        for num_threads in threads:
             seconds = fastest(
-                lambda path=path, workers=workers: count_source(path, pattern, special, workers, lambda *_: None)
+                lambda path=path, num_threads=num_threads: count_source(
+                    path, pattern, special, num_threads, lambda *_: None
+                )
             )
-            rate[workers] = len(text) / 1e6 / seconds
+            rate[num_threads] = len(text) / 1e6 / seconds
         from bpe.counting.records import number_of_records
 
         distinct = number_of_records(count_source(path, pattern, special, 1, lambda *_: None))

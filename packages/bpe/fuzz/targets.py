@@ -142,7 +142,7 @@ def train(reader: Reader) -> None:
     wanted = min(wanted, len(vocab))
     if tie_break == "huggingface" and any(name in PRINTABLE and not name.isascii() for name in special):
         return  # a special token spelled as a byte is, which is another: refused
-    made = bpe.train(texts, wanted, pattern=pattern, special_tokens=special, workers=1, **settings)
+    made = bpe.train(texts, wanted, pattern=pattern, special_tokens=special, num_threads=1, **settings)
     same("the merges", list(made.merges), merges)
     same("the vocabulary", made.vocab, vocab)
 

@@ -40,10 +40,10 @@ def encoded(array: Any, tokenizer: bpe.Tokenizer = TOKENIZER, **options: Any) ->
 
 
 @given(TEXTS, st.sampled_from(list(KINDS)), st.integers(0, 3), st.integers(1, 3))
-def test_every_kind_of_text_with_nulls_and_slices(texts: list[Any], kind: str, begin: int, workers: int) -> None:
+def test_every_kind_of_text_with_nulls_and_slices(texts: list[Any], kind: str, begin: int, num_threads: int) -> None:
     values = [text.encode() if text is not None and "binary" in kind else text for text in texts]
     array = arrow.array(values, KINDS[kind]).slice(begin)
-    found = encoded(array, workers=workers)
+    found = encoded(array, num_threads=num_threads)
     assert found.to_pylist() == expected(texts[begin:])
     assert TOKENIZER.decode_arrow(found).to_pylist() == texts[begin:]
 
@@ -87,11 +87,11 @@ def test_long_rows_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(columns, "SHARED_TEXT", 1000)
     monkeypatch.setattr(columns, "THREAD_TEXT", 100)
     texts = ["low", TEXT, None, "", TEXT[:999], TEXT[:1500] + "é", "lower"]
-    assert encoded(arrow.array(texts), workers=3).to_pylist() == expected(texts)
-    assert encoded(arrow.array(texts), workers=1).to_pylist() == expected(texts)
+    assert encoded(arrow.array(texts), num_threads=3).to_pylist() == expected(texts)
+    assert encoded(arrow.array(texts), num_threads=1).to_pylist() == expected(texts)
     refused = ["low", "x" * 2000 + "<|endoftext|>"]
     with pytest.raises(ValueError, match=r"disallowed special token '<\|endoftext\|>'"):
-        TOKENIZER.encode_arrow(arrow.array(refused), workers=2)
+        TOKENIZER.encode_arrow(arrow.array(refused), num_threads=2)
 
 
 def test_what_is_too_much_for_one_array_is_encoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,8 +161,8 @@ def test_what_is_no_column_of_text_or_of_ids_is_refused() -> None:
         TOKENIZER.decode_arrow(arrow.array([[97, 99_999]]))
     with pytest.raises(OverflowError):
         TOKENIZER.decode_arrow(arrow.array([[-1]]))
-    with pytest.raises(ValueError, match="workers is 0"):
-        TOKENIZER.encode_arrow(arrow.array(["a"]), workers=0)
+    with pytest.raises(ValueError, match="num_threads is 0"):
+        TOKENIZER.encode_arrow(arrow.array(["a"]), num_threads=0)
 
 
 def test_columns_of_other_libraries() -> None:

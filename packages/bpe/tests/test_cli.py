@@ -103,11 +103,11 @@ def test_training_from_anywhere(
     assert "more than the memory_limit" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("stopped", "at"), [(training, "count_source"), (Tokenizer, "save")])
+@pytest.mark.parametrize(("stopped", "at"), [(training, "learn"), (Tokenizer, "save")])
 def test_a_run_that_is_stopped_says_how_to_go_on(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stopped: object, at: str
 ) -> None:
-    def stop(*_: object) -> None:
+    def stop(*_: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(stopped, at, stop)

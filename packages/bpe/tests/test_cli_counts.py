@@ -86,7 +86,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, parts: list[str], capsys: pyt
         (["count", "--counts", table, "--count-columns", "word", "word", *out], "not one column"),
         (train, "there is nothing to train on"),
         ([*train, parts[0], "--counts", counts], "--counts stand for the text"),
-        ([*train, "--counts", counts, "--workers", "2"], "--workers is for text"),
+        ([*train, "--counts", counts, "--num-threads", "2"], "--num-threads is for text"),
         ([*train, "--counts", counts, "--extend", "gpt2"], "--extend is for text"),
     ):
         assert main(arguments) == 2, arguments

@@ -40,7 +40,7 @@ def test_several_files_and_standard_input_among_them(
         == text.read_bytes() + b"a b" + (trained / "raw").read_bytes()
     )
     pipe(monkeypatch, text.read_bytes())
-    said(capfdbinary, "encode", tok, "-", trained / "raw", "--out", trained / "ids.npy", "--workers", 2)
+    said(capfdbinary, "encode", tok, "-", trained / "raw", "--out", trained / "ids.npy", "--num-threads", 2)
     assert said(capfdbinary, "decode", tok, trained / "ids.npy", "--out", trained / "back") == b""
     assert (trained / "back").read_bytes() == text.read_bytes() + (trained / "raw").read_bytes()
 
@@ -151,7 +151,7 @@ def test_what_is_wrong_with_the_input_is_one_sentence(trained: Path, capfdbinary
         assert expected in refused(capfdbinary, "decode", tok, trained / name, "--jsonl", "--out", trained / "nothing")
     assert "line 1: JSON nested" in refused(capfdbinary, "encode", tok, trained / "deep.jsonl", "--jsonl")
     assert "line 1: neither a text" in refused(capfdbinary, "encode", tok, trained / "number.jsonl", "--jsonl")
-    assert "at least 1" in refused(capfdbinary, "encode", tok, trained / "words", "--workers", 0)
+    assert "at least 1" in refused(capfdbinary, "encode", tok, trained / "words", "--num-threads", 0)
     assert not (trained / "nothing").exists()
     assert not list(trained.glob(".*")), "and nothing half-written is left"
 

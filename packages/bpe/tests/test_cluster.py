@@ -72,11 +72,11 @@ def test_nothing_is_counted_of_nothing(tmp_path: Path) -> None:
     assert bpe.cluster.count([tmp_path / "empty"]) == bpe.count([])
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_files_are_encoded_as_by_one_machine(files: list[Path], tmp_path: Path, workers: int) -> None:
+@pytest.mark.parametrize("num_threads", [1, 2])
+def test_files_are_encoded_as_by_one_machine(files: list[Path], tmp_path: Path, num_threads: int) -> None:
     tokenizer = bpe.train(files, 400)
     out = tmp_path / "tokens"
-    manifest = bpe.cluster.encode(files, out, tokenizer, workers=workers)
+    manifest = bpe.cluster.encode(files, out, tokenizer, num_threads=num_threads)
     assert [file.input for file in manifest.files] == list(map(str, files))
     assert manifest == Manifest.load(out)
     assert manifest.tokenizer == tokenizer.fingerprint
@@ -131,7 +131,9 @@ def test_a_large_file_is_encoded_in_parts(files: list[Path], tmp_path: Path, for
     tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
     told: list[bpe.cluster.Summary] = []
     options: dict[str, Any] = {"format": format, "end_of_text": "<|endoftext|>"}
-    manifest = bpe.cluster.encode(sources, out, tokenizer, part_size=7_000, workers=2, summary=told.append, **options)
+    manifest = bpe.cluster.encode(
+        sources, out, tokenizer, part_size=7_000, num_threads=2, summary=told.append, **options
+    )
     size = sum(path.stat().st_size for path in sources)
     assert told[0].bytes == size
     assert sum(share.tasks for share in told[0].nodes.values()) > 2 * len(sources)
@@ -236,7 +238,7 @@ def test_users_mistakes(files: list[Path], tmp_path: Path) -> None:
             call([*files, gone])
         with pytest.raises(TypeError, match=r"Ray Dataset|encode_file"):
             call(iter(["a text"]))
-    for options in ({"workers": 0}, {"part_size": 0}, {"memory_limit": 0}):
+    for options in ({"num_threads": 0}, {"part_size": 0}, {"memory_limit": 0}):
         with pytest.raises(ValueError, match="0"):
             bpe.cluster.count(files, **options)
     with pytest.raises(ValueError, match=r"s3://bucket/tokens is a URL"):

@@ -35,7 +35,7 @@ def counted_in_parts(file: sources.File, part_size: int, pattern: str | None, sp
     counts = bpe.count([], pattern=pattern, special_tokens=special)
     for part in ranges.parts_of(file, part_size, can_cut=scanner >= 0):
         source, _ = ranges.source_of(part, lambda text, at: safe_cut(text, at, scanner, names), names.longest)
-        counts = counts.merge(bpe.count(source, pattern=pattern, special_tokens=special, workers=1))
+        counts = counts.merge(bpe.count(source, pattern=pattern, special_tokens=special, num_threads=1))
     return counts
 
 
@@ -92,7 +92,7 @@ def test_parts_are_joined_to_what_the_whole_file_gives(
         patch.setattr(arrow_files, "GROUP", 10)
         tokenizer = bpe.train(["some words, a word", "é 字字"], 265, pattern=pattern, special_tokens=SPECIAL)
         end_of_text = SPECIAL[0] if ends else None
-        tokenizer.encode_file(folder / "text", folder / "a", format=format, end_of_text=end_of_text, workers=1)
+        tokenizer.encode_file(folder / "text", folder / "a", format=format, end_of_text=end_of_text, num_threads=1)
         how = {"dtype": None, "format": format, "end_of_text": end_of_text, "allowed_special": "all"}
         recipe = jobs.recipe_for(tokenizer, how)
         parts = ranges.parts_of(sources.PlainText(folder / "text"), part_size, can_cut=recipe.can_cut)

@@ -40,8 +40,8 @@ from bpe.scanning.special_tokens import SpecialTokens
 SPECIAL = SpecialTokens(["<|endoftext|>"])
 
 
-def count(texts: list[bytes], limit: int | None, workers: int = 2, pattern: str = "gpt2") -> dict[bytes, int]:
-    records = counting.count_source(texts, patterns.resolve(pattern), SPECIAL, workers, lambda *_: None, limit)
+def count(texts: list[bytes], limit: int | None, num_threads: int = 2, pattern: str = "gpt2") -> dict[bytes, int]:
+    records = counting.count_source(texts, patterns.resolve(pattern), SPECIAL, num_threads, lambda *_: None, limit)
     found = list(items(records))
     assert len(dict(found)) == len(found)
     if limit is not None:
@@ -50,10 +50,10 @@ def count(texts: list[bytes], limit: int | None, workers: int = 2, pattern: str 
 
 
 @given(st.lists(DATA, max_size=8), st.integers(1, 3))
-def test_any_text_within_any_limit(texts: list[bytes], workers: int) -> None:
+def test_any_text_within_any_limit(texts: list[bytes], num_threads: int) -> None:
     expected = reference.count_pretokens(texts, "gpt2", ["<|endoftext|>"])
-    assert count(texts, None, workers) == expected
-    assert count(texts, 1, workers) == expected
+    assert count(texts, None, num_threads) == expected
+    assert count(texts, 1, num_threads) == expected
 
 
 def test_files_are_added_up_in_several_levels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ MIB = 1 << 20
 
 
 @pytest.mark.parametrize(
-    ("total", "workers", "limit", "expected"),
+    ("total", "num_threads", "limit", "expected"),
     [
         (0, 8, None, Plan(1, True, 64 << 10, 1 << 12, None)),  # nothing to count
         (MIB, 8, None, Plan(1, True, 128 << 10, 5461, None)),  # short: by the caller, in an eighth at a time
@@ -144,8 +144,8 @@ MIB = 1 << 20
         (1 << 40, 4, 1, Plan(4, False, 4 << 10, 1 << 12, 0)),
     ],
 )
-def test_plan(total: int | None, workers: int, limit: int | None, expected: Plan) -> None:
-    assert plan(total, workers, limit) == expected
+def test_plan(total: int | None, num_threads: int, limit: int | None, expected: Plan) -> None:
+    assert plan(total, num_threads, limit) == expected
 
 
 def test_the_result_of_training_is_the_same(tmp_path: Path) -> None:
@@ -195,7 +195,7 @@ def test_ctrl_c_does_not_wait_for_a_table_that_is_written(monkeypatch: pytest.Mo
     monkeypatch.setattr(spill, "pack_table", slowly)
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
-        count([corpus(1).encode()] * 20, 1000, workers=1)
+        count([corpus(1).encode()] * 20, 1000, num_threads=1)
     order.append("stopped")
     interrupted.set()
     for thread in set(threading.enumerate()) - before:
@@ -216,7 +216,7 @@ class Stream:
         self.left -= 1
         return self.block if self.left >= 0 else b""
 
-bpe.train(Stream(), 400, workers=2)
+bpe.train(Stream(), 400, num_threads=2)
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 

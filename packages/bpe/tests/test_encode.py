@@ -200,12 +200,12 @@ def test_a_batch_of_arrays_is_each_text_encoded_whole(pattern: str | None) -> No
     )  # long enough to be shared out, in many places where it could go wrong
     texts = ["", "a", long, long.replace("é", "e"), long.encode()]
     for threads in (None, 1, 2, 3):
-        found = tokenizer.encode_batch_to_numpy(texts, workers=threads, allowed_special="all")
+        found = tokenizer.encode_batch_to_numpy(texts, num_threads=threads, allowed_special="all")
         for text, ids in zip(texts, found, strict=True):
             assert np.array_equal(ids, tokenizer.encode_to_numpy(text, allowed_special="all"))
     assert tokenizer.encode_batch_to_numpy([]) == []
-    with pytest.raises(ValueError, match="workers is 0"):
-        tokenizer.encode_batch_to_numpy(["a"], workers=0)
+    with pytest.raises(ValueError, match="num_threads is 0"):
+        tokenizer.encode_batch_to_numpy(["a"], num_threads=0)
     with pytest.raises(ValueError, match="special token"):
         tokenizer.encode_batch_to_numpy(["a", "<|endoftext|>"])
 
@@ -221,7 +221,7 @@ def test_a_str_of_every_width_and_length_is_encoded_as_its_bytes(unit: str) -> N
             with pytest.raises(UnicodeEncodeError):
                 tokenizer.encode_to_numpy(lone)
             with pytest.raises(UnicodeEncodeError):
-                tokenizer.encode_batch_to_numpy([lone], workers=2)
+                tokenizer.encode_batch_to_numpy([lone], num_threads=2)
 
 
 def outcome(encode: Callable[..., object], *arguments: object) -> object:
@@ -232,9 +232,9 @@ def outcome(encode: Callable[..., object], *arguments: object) -> object:
         return type(error), str(error)
 
 
-def shared_ids(tokenizer: Tokenizer, text: str | bytes, rules: Rules, block: int, workers: int) -> list[int]:
+def shared_ids(tokenizer: Tokenizer, text: str | bytes, rules: Rules, block: int, num_threads: int) -> list[int]:
     shared = SharedText(tokenizer._texts.encoder, text, rules, block=block)
-    threads = [threading.Thread(target=shared.work) for _ in range(workers)]
+    threads = [threading.Thread(target=shared.work) for _ in range(num_threads)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -245,24 +245,24 @@ def shared_ids(tokenizer: Tokenizer, text: str | bytes, rules: Rules, block: int
 @given(
     text=TEXTS,
     block=st.integers(1, 64),
-    workers=st.integers(1, 3),
+    num_threads=st.integers(1, 3),
     pattern=st.sampled_from(["gpt2", "cl100k", "o200k", "deepseek-v3", None]),
 )
-def test_blocks_give_the_ids_of_the_text(text: str, block: int, workers: int, pattern: str | None) -> None:
+def test_blocks_give_the_ids_of_the_text(text: str, block: int, num_threads: int, pattern: str | None) -> None:
     tokenizer = trained(["ab", "the cat", "é"], 9, pattern=pattern, special_tokens=["<|endoftext|>", "<|", "a<"])
     encoder, policy = tokenizer._texts.encoder, tokenizer._texts.policy
     for rules in (policy.rules("all", ()), policy.rules({"a<"}, "all")):
         for form in (text.encode("utf-8", "replace"), text):
             expected = outcome(encoder.encode, form, rules)
-            assert outcome(shared_ids, tokenizer, form, rules, block, workers) == expected
+            assert outcome(shared_ids, tokenizer, form, rules, block, num_threads) == expected
 
 
 @given(st.lists(TEXTS | TEXTS.map(lambda text: text.encode("utf-8", "replace")), max_size=30), st.integers(1, 3))
-def test_a_batch_is_each_text_by_itself(texts: list[str | bytes], workers: int) -> None:
+def test_a_batch_is_each_text_by_itself(texts: list[str | bytes], num_threads: int) -> None:
     tokenizer = trained(["ab", "the cat", "é"], 9, special_tokens=["<|endoftext|>", "<|"])
     for rules in (tokenizer._texts.policy.rules("all", ()), tokenizer._texts.policy.rules(frozenset(), "all")):
         batch = Batch(tokenizer._texts.encoder, texts, rules)
-        threads = [threading.Thread(target=batch.work) for _ in range(workers)]
+        threads = [threading.Thread(target=batch.work) for _ in range(num_threads)]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -295,8 +295,8 @@ def test_a_thread_that_fails_stops_the_others() -> None:
     tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(128)}, [])
     text = b"ab " * 500_000 + b"\xff" + b"ab " * 500_000
     with pytest.raises(KeyError, match="byte 0xff has no token"):
-        tokenizer.encode_batch_to_numpy([text], workers=2)
-    assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], workers=2)[0].size == 1_200_000
+        tokenizer.encode_batch_to_numpy([text], num_threads=2)
+    assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], num_threads=2)[0].size == 1_200_000
 
 
 @needs_alarms
@@ -374,14 +374,14 @@ def test_long_texts_of_a_batch_are_shared_out_and_come_in_their_places() -> None
     for threads in (1, 2):
         found = tokenizer.encode_batch(texts, num_threads=threads)
         assert found == [tokenizer.encode(text) for text in texts]
-        arrays = tokenizer.encode_batch_to_numpy(texts[:6], workers=threads)
+        arrays = tokenizer.encode_batch_to_numpy(texts[:6], num_threads=threads)
         assert [ids.tolist() for ids in arrays] == found[:6]
         with pytest.raises(ValueError, match="special token"):
             tokenizer.encode_batch([*texts, long + "<|endoftext|>"], num_threads=threads)
         with pytest.raises(UnicodeEncodeError):
-            tokenizer.encode_batch_to_numpy(texts, workers=threads)
+            tokenizer.encode_batch_to_numpy(texts, num_threads=threads)
         with pytest.raises(ValueError, match="special token"):  # as tiktoken has it: before the surrogate
-            tokenizer.encode_batch_to_numpy([long + "\ud800<|endoftext|>"], workers=threads)
+            tokenizer.encode_batch_to_numpy([long + "\ud800<|endoftext|>"], num_threads=threads)
     batch = Batch(tokenizer._texts.encoder, texts[:4], tokenizer._texts.policy.rules("all", ()))
     batch.work()
     assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == found[:4]
@@ -416,7 +416,7 @@ def test_threads_that_come_later_get_their_share_of_the_caches() -> None:
     tokenizer = trained(["abab", "ba"], 3, cache_bytes=1 << 20)
     words = [" ".join(f"{word:x}" for word in range(begin, begin + 200_000)) for begin in (0, 100_000)]
     expected = [tokenizer.encode(text) for text in words]  # which leaves one cache with all there is
-    assert [ids.tolist() for ids in tokenizer.encode_batch_to_numpy(words, workers=2)] == expected
+    assert [ids.tolist() for ids in tokenizer.encode_batch_to_numpy(words, num_threads=2)] == expected
     assert [tokenizer.encode(text) for text in words] == expected
 
 

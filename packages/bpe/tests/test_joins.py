@@ -111,11 +111,11 @@ def test_long_texts_in_blocks_and_in_threads(tokenizer: bpe.Tokenizer) -> None:
     expected = prepared(tokenizer, text)
     for given_text in (text, text.encode()):
         assert tokenizer.encode(given_text, allowed_special="all") == expected
-        for workers in (1, 3):
-            (found,) = tokenizer.encode_batch_to_numpy([given_text], workers=workers, allowed_special="all")
+        for num_threads in (1, 3):
+            (found,) = tokenizer.encode_batch_to_numpy([given_text], num_threads=num_threads, allowed_special="all")
             assert found.tolist() == expected
     many = list(texts(13, 3000))
-    arrays = tokenizer.encode_batch_to_numpy(many, workers=3, allowed_special="all")
+    arrays = tokenizer.encode_batch_to_numpy(many, num_threads=3, allowed_special="all")
     assert [array.tolist() for array in arrays] == [prepared(tokenizer, each) for each in many]
 
 
@@ -141,7 +141,7 @@ def test_a_large_file_is_encoded_in_parts(tokenizer: bpe.Tokenizer, tmp_path: Pa
     assert len(parts) > 1
     expected = tokenizer.encode_to_numpy(text, allowed_special="all")
     for file in (plain, packed):
-        tokenizer.encode_file([file, plain], tmp_path / "ids.npy", workers=2)
+        tokenizer.encode_file([file, plain], tmp_path / "ids.npy", num_threads=2)
         assert np.array_equal(np.load(tmp_path / "ids.npy"), np.concatenate([expected, expected]))
 
 

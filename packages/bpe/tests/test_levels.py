@@ -126,7 +126,7 @@ import hashlib, sys
 import bpe
 from bpe.native import cpu, hash_seed
 data = open(sys.argv[1], "rb").read()
-tokenizer = bpe.train([data.decode()], 600, workers=2)
+tokenizer = bpe.train([data.decode()], 600, num_threads=2)
 ids = tokenizer.encode_to_numpy(data + b" " + data.upper())
 print(cpu.level(), hash_seed.seed(), hashlib.sha256(repr(tokenizer.merges).encode() + ids.tobytes()).hexdigest())
 """

@@ -139,7 +139,7 @@ def test_shards_are_bounded_and_cut_no_document_that_fits(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode_source, "CHUNK", chunk)
         out, end = folder / "train.bin", END if separate else None
-        total = TOKENIZER.encode_file(texts, out, format="bin", shard_tokens=size, end_of_text=end, workers=2)
+        total = TOKENIZER.encode_file(texts, out, format="bin", shard_tokens=size, end_of_text=end, num_threads=2)
     found = [read(path, "bin") for path in shards_in(folder, "bin")]
     expected = [TOKENIZER.encode(text) + ([256] if separate and text else []) for text in texts if text]
     assert [number for ids, _ in found for number in ids] == [number for ids in expected for number in ids]

@@ -162,9 +162,9 @@ def test_where_ids_cannot_be_written_names_what_was_asked_for(tmp_path: Path) ->
     for out, error in ((tmp_path / "no" / "ids.npy", FileNotFoundError), (tmp_path, IsADirectoryError)):
         with pytest.raises(error, match=re.escape(f"'{out}'")):
             tokenizer.encode_file(["a"], out)
-    for workers in (0, -1):
-        with pytest.raises(ValueError, match=f"workers is {workers}"):
-            tokenizer.encode_file(["a"], tmp_path / "ids.npy", workers=workers)
+    for num_threads in (0, -1):
+        with pytest.raises(ValueError, match=f"num_threads is {num_threads}"):
+            tokenizer.encode_file(["a"], tmp_path / "ids.npy", num_threads=num_threads)
     with pytest.raises(ValueError, match="uint16 or uint32, not int64"):
         tokenizer.encode_file(["a"], tmp_path / "ids.npy", np.int64)
     assert list(tmp_path.iterdir()) == []

@@ -87,7 +87,7 @@ def test_lines_of_files_are_texts_as_in_tokenizers(tmp_path: Path, split: bool) 
     assert not any(b"\n" in token[:-1] for token in ours.vocab.values())
 
 
-@pytest.mark.parametrize("settings", [{"workers": 4}, {"memory_limit": 1 << 18}, {"checkpoint": "run"}])
+@pytest.mark.parametrize("settings", [{"num_threads": 4}, {"memory_limit": 1 << 18}, {"checkpoint": "run"}])
 def test_how_it_runs_changes_nothing(tmp_path: Path, settings: dict[str, Any]) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text("".join(f"line {number * number % 977} of the 世界 {number}\n" for number in range(4000)))
@@ -101,10 +101,13 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text("".join(TEXTS), encoding="utf-8")
     bpe.train_sentencepiece(path, 300, checkpoint=tmp_path / "run")
-    others = ({"limit_alphabet": 9}, {"add_prefix_space": False}, {"split_at_spaces": False}, {"split_lines": False})
-    for other in others:
+    other: dict[str, Any]
+    for other in ({"split_at_spaces": False}, {"split_lines": False}):
         with pytest.raises(ValueError, match="run"):
-            bpe.train_sentencepiece(path, 300, checkpoint=tmp_path / "run", **other)  # type: ignore[arg-type]
+            bpe.train_sentencepiece(path, 300, checkpoint=tmp_path / "run", **other)
+    for size, other in ((271, {"limit_alphabet": 9}), (300, {"add_prefix_space": False})):  # of the same counts
+        found = bpe.train_sentencepiece(path, size, checkpoint=tmp_path / "run", **other)
+        assert found.data == bpe.train_sentencepiece(path, size, **other).data
 
 
 def test_the_commonest_characters_are_kept() -> None:
@@ -155,7 +158,7 @@ def test_one_long_text_follows_its_length() -> None:
         (FIRST + 2, {}, "limit_alphabet"),
         (300, {"limit_alphabet": 0}, "limit_alphabet is 0"),
         (300, {"special_tokens": ["<s>", "<s>"]}, "<s>"),
-        (300, {"workers": 0}, "workers is 0"),
+        (300, {"num_threads": 0}, "num_threads is 0"),
         (300, {"min_count": -1}, "min_count is -1"),
     ],
 )

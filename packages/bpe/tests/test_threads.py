@@ -75,7 +75,7 @@ def used(tokenizer: bpe.Tokenizer, path: Path) -> list[Any]:
         found += [tokenizer.encode_to_numpy(text.encode()).tolist(), tokenizer.decode_with_offsets(ids)]
         found += [tokenizer.encode(text + SPECIAL, allowed_special={SPECIAL}), tokenizer.decode_tokens_bytes(ids)]
     found += [tokenizer.encode_batch(TEXTS), list(tokenizer.encode_iterable(TEXTS))]
-    found += [[ids.tolist() for ids in tokenizer.encode_batch_to_numpy(TEXTS, workers=2)], tokenizer.fingerprint]
+    found += [[ids.tolist() for ids in tokenizer.encode_batch_to_numpy(TEXTS, num_threads=2)], tokenizer.fingerprint]
     found += [tokenizer.encode_single_token("e"), tokenizer.token_byte_values(), tokenizer.merges]
     tokenizer.save(path)
     return [*found, path.read_bytes()]
@@ -124,7 +124,7 @@ def test_training_in_two_threads(tmp_path: Path) -> None:
     """Of one source and with one pattern, which is compiled at the first use."""
     (tmp_path / "corpus.txt").write_text(" ".join(TEXTS) * 20)
     pattern = patterns.resolve(r"\p{L}{1,7}|\P{L}{1,3}", "fancy-regex")
-    for settings in ({"pattern": "gpt2", "workers": 2}, {"pattern": pattern}, {"memory_limit": 1 << 20}):
+    for settings in ({"pattern": "gpt2", "num_threads": 2}, {"pattern": pattern}, {"memory_limit": 1 << 20}):
 
         def train() -> bpe.Tokenizer:
             return bpe.train(tmp_path / "corpus.txt", 290, **settings)  # type: ignore[arg-type]  # noqa: B023

@@ -29,9 +29,9 @@ def test_the_ids_of_the_text_in_order(tokenizer: Tokenizer, tmp_path: Path, monk
     source = tmp_path / "text.txt"
     source.write_text(TEXT)
     expected = tokenizer.encode(TEXT, allowed_special="all")
-    for workers in (1, 3):
+    for num_threads in (1, 3):
         out = tmp_path / "ids.npy"
-        assert tokenizer.encode_file(source, out, workers=workers) == len(expected)
+        assert tokenizer.encode_file(source, out, num_threads=num_threads) == len(expected)
         ids = np.load(out, mmap_mode="r")
         assert ids.dtype == np.uint16
         assert ids.tolist() == expected
@@ -121,7 +121,7 @@ def test_what_is_there_and_no_file_is_left_alone(tokenizer: Tokenizer, tmp_path:
 def test_several_may_write_the_same_file(tokenizer: Tokenizer, tmp_path: Path) -> None:
     def write(text: str) -> None:
         for _ in range(100):
-            assert tokenizer.encode_file([text], tmp_path / "ids.npy", workers=1) == len(tokenizer.encode(text))
+            assert tokenizer.encode_file([text], tmp_path / "ids.npy", num_threads=1) == len(tokenizer.encode(text))
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, ["the cat", "the mat", "a", "and so on"]))

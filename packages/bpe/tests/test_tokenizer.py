@@ -138,7 +138,7 @@ def test_a_subclass_may_encode_in_its_own_way(tokenizer: Tokenizer) -> None:
         lambda tokenizer: tokenizer.encode_batch(["ab"] * 40, num_threads=2),
         lambda tokenizer: list(tokenizer.encode_iterable(["ab"])),
         lambda tokenizer: tokenizer.count_tokens("ab"),
-        lambda tokenizer: tokenizer.encode_file(["ab"] * 40, "ids.npy", workers=2),
+        lambda tokenizer: tokenizer.encode_file(["ab"] * 40, "ids.npy", num_threads=2),
     ],
 )
 def test_a_slow_pattern_warns_once_and_names_the_callers_line(

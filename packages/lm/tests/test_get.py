@@ -350,7 +350,7 @@ def test_killed_in_the_middle_of_a_download_the_same_command_goes_on(tmp_path, t
 def test_killed_twenty_times_the_tokens_are_those_of_one_that_was_not(tmp_path, tok, serve):
     documents = [random.Random(i).randbytes(300).hex() for i in range(20_000)]
     hub = serve(TINY, {TRAIN: as_text(documents), VALID: as_text(stories(50, 1))})
-    more = ["--shard-tokens", "200000", "--fim-rate", "0.3", "--workers", "2"]
+    more = ["--shard-tokens", "200000", "--fim-rate", "0.3", "--num-threads", "2"]
     assert get(tmp_path, more=more) == 0
     whole = {path.name: path.read_bytes() for path in (tmp_path / "out").glob("*-*.*")}
     (tmp_path / "out").rename(tmp_path / "whole")

@@ -142,7 +142,7 @@ def test_a_mapped_text_is_given_back_behind_the_documents(tmp_path, tok, monkeyp
     monkeypatch.setattr(
         "bpe.corpus.sources.release", lambda text, begin, end: given_back.append((begin, end)) or real(text, begin, end)
     )
-    prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "out", {}, workers=2)
+    prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "out", {}, num_threads=2)
     assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens) == documents
     assert len(given_back) > 20
     assert all(one[1] == other[0] for one, other in itertools.pairwise(given_back))
@@ -190,7 +190,7 @@ def test_stopped_anywhere_the_same_command_goes_on(tmp_path, tok, monkeypatch, c
         paths.append(tmp_path / f"{part}.jsonl")
         paths[-1].write_bytes(as_json_lines(stories(120, part)))
     monkeypatch.setattr("lm.data.prepare.GROUP", 1000)
-    more = ["--shard-tokens", "3000", "--heldout", "0.1", *fim, "--workers", "2"]
+    more = ["--shard-tokens", "3000", "--heldout", "0.1", *fim, "--num-threads", "2"]
     assert main(command(tmp_path, *paths, more=more)) == 0
     whole = contents(tmp_path / "out")
     assert len(whole) > 8

@@ -27,7 +27,6 @@ class Alphabet(NamedTuple):
 
     tokens: list[bytes]  # the bytes of each
     spell: Callable[[Records], Records] | None = None  # from bytes to these symbols; None where they are the 256 bytes
-    fingerprint: str = ""  # of the tokenizer whose tokens they are
     merges: int = 0  # how many merges made tokens of the alphabet
 
     @classmethod
@@ -57,7 +56,7 @@ class Alphabet(NamedTuple):
                 spelled += records_of(symbols, lengths, np.array(counts, dtype=np.uint64))
             return spelled
 
-        return cls(list(ids), spell, tokenizer.fingerprint, len(ids) - 256)
+        return cls(list(ids), spell, len(ids) - 256)
 
     @classmethod
     def of_characters(

@@ -125,7 +125,7 @@ class Counts:
         try:
             return cls(records, patterns.from_plain(about["pattern"]), named(about["special_tokens"]))
         except (KeyError, TypeError):
-            raise ValueError(f"{path}: says neither pattern nor special tokens; is it of a checkpoint?") from None
+            raise ValueError(f"{path}: names no pattern and special tokens") from None
 
     def save(self, path: StrPath) -> None:
         """Write the counts to a file, whole or not at all. Equal counts make equal files."""
@@ -192,7 +192,7 @@ def count(
     *,
     pattern: str | tuple[str, ...] | None = "gpt2",
     special_tokens: Iterable[str] = ("<|endoftext|>",),
-    workers: int | None = None,
+    num_threads: int | None = None,
     memory_limit: int | None = None,
     progress: Progress | bool | None = None,
 ) -> Counts:
@@ -202,12 +202,12 @@ def count(
         source: The corpus, as train() takes it.
         pattern: The split pattern, by name, as a regular expression (slower), or None for no split.
         special_tokens: Split the text before the pattern does, and are not counted.
-        workers: Threads; all processors by default.
+        num_threads: Threads; all processors by default.
         memory_limit: Bytes that counting may hold; more goes to temporary files.
         progress: True for bars, or a function of (phase, done, total).
 
     Returns:
-        The counts, which do not depend on `workers`, `memory_limit` or the order of the texts.
+        The counts, which do not depend on `num_threads`, `memory_limit` or the order of the texts.
 
     Raises:
         ValueError, TypeError, OSError: As train() does.
@@ -221,7 +221,7 @@ def count(
         True
     """
     resolved, names = patterns.resolve(pattern), named(special_tokens)
-    threads, limit = checked_resources(workers, memory_limit)
+    threads, limit = checked_resources(num_threads, memory_limit)
     with reporter(progress) as report:
         return Counts(count_source(source, resolved, SpecialTokens(names), threads, report, limit), resolved, names)
 
@@ -235,10 +235,10 @@ def named(special_tokens: Iterable[str]) -> tuple[str, ...]:
     return tuple(name.decode() for name in SpecialTokens(names).names)
 
 
-def checked_resources(workers: int | None, memory_limit: int | None) -> tuple[int, int | None]:
+def checked_resources(num_threads: int | None, memory_limit: int | None) -> tuple[int, int | None]:
     """The threads and the memory that a call allows. ValueError for none."""
-    if workers is not None and workers < 1:
-        raise ValueError(f"workers is {workers}; it takes at least 1")
+    if num_threads is not None and num_threads < 1:
+        raise ValueError(f"num_threads is {num_threads}; it takes at least 1")
     if memory_limit is not None and memory_limit < 1:
         raise ValueError(f"memory_limit is {memory_limit}; it is a number of bytes, or None for no limit")
-    return workers or available_cpus(), memory_limit
+    return num_threads or available_cpus(), memory_limit

@@ -273,7 +273,7 @@ class Tokenizer(Encoding):
         self,
         text: Iterable[Text],
         *,
-        workers: int | None = None,
+        num_threads: int | None = None,
         allowed_special: Special = NONE,
         disallowed_special: Special = "all",
     ) -> list[NDArray[np.uint32]]:
@@ -281,7 +281,7 @@ class Tokenizer(Encoding):
 
         Args:
             text: the texts.
-            workers: threads; as many as there are processors, if None.
+            num_threads: threads; as many as there are processors, if None.
             allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
@@ -289,7 +289,7 @@ class Tokenizer(Encoding):
             piece of memory of some hundred kilobytes: copy() what is to be kept alone.
 
         Raises:
-            ValueError: a text holds a disallowed special token; workers is below 1.
+            ValueError: a text holds a disallowed special token; num_threads is below 1.
             UnicodeEncodeError: a str holds a lone surrogate.
 
         Example:
@@ -297,13 +297,13 @@ class Tokenizer(Encoding):
             [array([258], dtype=uint32), array([259, 114], dtype=uint32)]
         """
         rules = self._texts.policy.rules(allowed_special, disallowed_special)
-        return self._texts.batch(text, rules, threads_for(workers, "workers"), lists=False)
+        return self._texts.batch(text, rules, threads_for(num_threads), lists=False)
 
     def encode_arrow(
         self,
         array: Any,
         *,
-        workers: int | None = None,
+        num_threads: int | None = None,
         allowed_special: Special = NONE,
         disallowed_special: Special = "all",
     ) -> Any:
@@ -312,7 +312,7 @@ class Tokenizer(Encoding):
         Args:
             array: a pyarrow Array or ChunkedArray of string, large_string, string_view or binary, or whatever exports
                 one by Arrow's C interface, as a Polars Series does. Binary holds UTF-8.
-            workers: threads; as many as there are processors, if None.
+            num_threads: threads; as many as there are processors, if None.
             allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
@@ -332,7 +332,7 @@ class Tokenizer(Encoding):
             from bpe.encoding.arrow import encode_column
 
         rules = self._texts.policy.rules(allowed_special, disallowed_special)
-        return encode_column(self._texts, array, rules, threads_for(workers, "workers"))
+        return encode_column(self._texts, array, rules, threads_for(num_threads))
 
     def encode_iterable(
         self, chunks: TextChunks, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
@@ -410,7 +410,7 @@ class Tokenizer(Encoding):
         end_of_text: str | None = None,
         shard_tokens: int | None = None,
         allowed_special: Special = "all",
-        workers: int | None = None,
+        num_threads: int | None = None,
         progress: Progress | bool | None = None,
     ) -> int:
         """Encode a corpus into token files, in several threads and in bounded memory.
@@ -427,7 +427,7 @@ class Tokenizer(Encoding):
             end_of_text: a special token that is put after each text that does not end in it; none, if None.
             shard_tokens: the most ids of a file: X-00000.npy, X-00001.npy …; a stopped call goes on after the last.
             allowed_special: the special tokens to recognise: "all", or a collection of names. Others are ordinary text.
-            workers: threads; as many as there are processors, if None.
+            num_threads: threads; as many as there are processors, if None.
             progress: True for bars, or a function of (phase, done, total).
 
         Returns:
@@ -447,7 +447,7 @@ class Tokenizer(Encoding):
             from bpe.outputs.encode_source import encode_source, recipe_of
 
         recipe = recipe_of(self._texts, self.fingerprint, end_of_text, allowed_special)
-        threads = threads_for(workers, "workers")
+        threads = threads_for(num_threads)
         return encode_source(source, out, recipe, format, dtype, shard_tokens, threads, progress)
 
     # Ids to text

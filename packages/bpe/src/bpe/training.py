@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +22,7 @@ from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bpe.counting.checkpoint import Checkpoint
     from bpe.counting.records import Records
-
-GOES_ON = "the run is kept in {}: the same command goes on from there"
 
 
 def train(
@@ -38,7 +34,7 @@ def train(
     tie_break: TieBreak = "bytes",
     min_count: int = 1,
     max_token_bytes: int | None = None,
-    workers: int | None = None,
+    num_threads: int | None = None,
     memory_limit: int | None = None,
     checkpoint: StrPath | None = None,
     progress: Progress | bool | None = None,
@@ -47,7 +43,7 @@ def train(
 
     The corpus is split into pretokens, these are counted, and the commonest pair of neighbouring symbols in them is
     merged into a new symbol, again and again. The result depends on nothing but the text and these arguments: not on
-    workers, memory, or the order of the files.
+    num_threads, memory, or the order of the files.
 
     Args:
         source: A path (str or PathLike); a bpe.JsonLines, bpe.Parquet or bpe.PlainText; an open file; or an iterable of
@@ -63,9 +59,10 @@ def train(
             "ids": the smallest pair of ids, as rustbpe; ids: bytes, merges, special tokens.
         min_count: No pair that occurs less often is merged.
         max_token_bytes: No pair is merged that makes a longer token.
-        workers: Threads that count; all processors by default.
+        num_threads: Threads that count; all processors by default.
         memory_limit: Bytes that counting may hold; more goes to temporary files.
-        checkpoint: A folder in which the run is kept. The same call goes on from there, however the last was stopped.
+        checkpoint: A folder for the counts. A later call with the same corpus, pattern and special tokens reads them
+            instead of the corpus and learns the merges again, with the same result.
         progress: True for bars, or a function of (phase, done, total).
 
     Returns:
@@ -74,7 +71,7 @@ def train(
     Raises:
         ValueError: The vocabulary is smaller than the bytes and special tokens, or larger than the corpus allows (it
             says how large); special tokens or the pattern are wrong; a file is cut short or not what its name says; the
-            checkpoint is that of another run.
+            checkpoint is that of another corpus, pattern or special tokens.
         TypeError: An item of the source is no text and no file.
         OSError: A file cannot be read.
 
@@ -87,14 +84,13 @@ def train(
         [260]
     """
     resolved, names = patterns.resolve(pattern), named(special_tokens)
-    special, threads_and_memory = SpecialTokens(names), checked_resources(workers, memory_limit)
+    special, threads_and_memory = SpecialTokens(names), checked_resources(num_threads, memory_limit)
     convention, rule = _rule(tie_break, min_count, max_token_bytes)
     wanted = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
     alphabet = Alphabet(convention.alphabet(special.names))
-    about = _description(resolved, special, tie_break, min_count, max_token_bytes, alphabet)
-    with reporter(progress) as report, _kept_run(checkpoint, source, about) as run:
-        records = _count(source, resolved, special, *threads_and_memory, report, run)
-        tokens, merges = _learn(records, alphabet, wanted, rule, report, run)
+    with reporter(progress) as report:
+        records = _count(source, resolved, special, *threads_and_memory, report, checkpoint)
+        tokens, merges = _learn(records, alphabet, wanted, rule, report)
     return _number(tokens, merges, vocab_size, convention, resolved, special)
 
 
@@ -109,7 +105,7 @@ def train_sentencepiece(
     limit_alphabet: int | None = None,
     min_count: int = 1,
     max_token_bytes: int | None = None,
-    workers: int | None = None,
+    num_threads: int | None = None,
     memory_limit: int | None = None,
     checkpoint: StrPath | None = None,
     progress: Progress | bool | None = None,
@@ -133,7 +129,7 @@ def train_sentencepiece(
         limit_alphabet: The most characters that become tokens: the space, and the commonest; all of the corpus, if
             None. The others are spelled by bytes, and divide what is merged. (BpeTrainer leaves them out, and merges
             across; and it has no token for the space where a corpus has none.)
-        min_count, max_token_bytes, workers, memory_limit, checkpoint, progress: As for train().
+        min_count, max_token_bytes, num_threads, memory_limit, checkpoint, progress: As for train().
 
     Returns:
         The tokenizer. Its encode() gives no <s>, as none is asked for by a template.
@@ -151,7 +147,7 @@ def train_sentencepiece(
         >>> tokenizer.decode_tokens_bytes(tokenizer.encode("the rat ü"))
         [b' the', b' ', b'r', b'at', b' ', b'\xc3', b'\xbc']
     """
-    special, threads_and_memory = SpecialTokens(named(special_tokens)), checked_resources(workers, memory_limit)
+    special, threads_and_memory = SpecialTokens(named(special_tokens)), checked_resources(num_threads, memory_limit)
     if limit_alphabet is not None and index(limit_alphabet) < 1:
         raise ValueError(f"limit_alphabet is {limit_alphabet}; it takes at least 1, for the space, or None for all")
     _, rule = _rule("ids", min_count, max_token_bytes)
@@ -163,15 +159,13 @@ def train_sentencepiece(
         "limit": None if limit_alphabet is None else index(limit_alphabet),
     }
     counted = patterns.resolve(formats.sentencepiece.counted_by(split_at_spaces, split_lines), "fancy-regex")
-    about = _description(counted, special, "ids", min_count, max_token_bytes, Alphabet([]))
-    about |= {"start": "characters", **settings}
-    with reporter(progress) as report, _kept_run(checkpoint, source, about) as run:
-        records = _count(source, counted, special, *threads_and_memory, report, run)
+    with reporter(progress) as report:
+        records = _count(source, counted, special, *threads_and_memory, report, checkpoint)
         alphabet = Alphabet.of_characters(records, **settings)
         there = len(first) + len(alphabet.tokens)
         what = "256 bytes, the special tokens and the characters of the corpus are {} already (see limit_alphabet)"
         wanted = _wanted(vocab_size, there, what)
-        tokens, merges = _learn(records, alphabet, wanted, rule, report, run)
+        tokens, merges = _learn(records, alphabet, wanted, rule, report)
 
     vocab = dict(enumerate([*first, *tokens]))
     _check_reached(vocab_size, index(vocab_size) - len(vocab))
@@ -215,7 +209,7 @@ def train_from_counts(
     wanted = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
     with reporter(progress) as report:
         alphabet = Alphabet(convention.alphabet(special.names))
-        tokens, merges = _learn(counts._records, alphabet, wanted, rule, report, None, consume=False)
+        tokens, merges = _learn(counts._records, alphabet, wanted, rule, report, consume=False)
     return _number(tokens, merges, vocab_size, convention, counts.pattern, special)
 
 
@@ -227,7 +221,7 @@ def extend(
     tie_break: TieBreak = "bytes",
     min_count: int = 1,
     max_token_bytes: int | None = None,
-    workers: int | None = None,
+    num_threads: int | None = None,
     memory_limit: int | None = None,
     checkpoint: StrPath | None = None,
     progress: Progress | bool | None = None,
@@ -242,7 +236,7 @@ def extend(
             a list or by rank as it does.
         source: The corpus, as train() takes it.
         vocab_size: How many tokens there will be, all that the tokenizer has included.
-        tie_break, min_count, max_token_bytes, workers, memory_limit, checkpoint, progress: As for train().
+        tie_break, min_count, max_token_bytes, num_threads, memory_limit, checkpoint, progress: As for train().
 
     Returns:
         The larger tokenizer.
@@ -259,7 +253,7 @@ def extend(
         [b'og', True]
     """
     data = tokenizer._data
-    threads_and_memory = checked_resources(workers, memory_limit)
+    threads_and_memory = checked_resources(num_threads, memory_limit)
     _, rule = _rule(tie_break, min_count, max_token_bytes)
     wanted = _wanted(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
     if data.characters is not None:
@@ -273,10 +267,9 @@ def extend(
         )
     alphabet = Alphabet.of(tokenizer)
     special = SpecialTokens([*(data.added_tokens | data.special_tokens)])
-    about = _description(data.pattern, special, tie_break, min_count, max_token_bytes, alphabet)
-    with reporter(progress) as report, _kept_run(checkpoint, source, about) as run:
-        records = _count(source, data.pattern, special, *threads_and_memory, report, run)
-        tokens, merges = _learn(records, alphabet, wanted, rule, report, run)
+    with reporter(progress) as report:
+        records = _count(source, data.pattern, special, *threads_and_memory, report, checkpoint)
+        tokens, merges = _learn(records, alphabet, wanted, rule, report)
     made = tokens[len(alphabet.tokens) :]
     _check_reached(vocab_size, wanted - len(made))
     vocab = {**data.vocab, **dict(enumerate(made, max(data.vocab) + 1))}
@@ -305,57 +298,26 @@ def _wanted(vocab_size: int, there: int, what: str = "256 bytes and the special 
     return index(vocab_size) - there
 
 
-def _description(
-    pattern: patterns.Pattern,
-    special: SpecialTokens,
-    tie_break: str,
-    min_count: int,
-    max_token_bytes: int | None,
-    alphabet: Alphabet,
-) -> dict[str, Any]:
-    """All that the counts and merges of a run depend on, its corpus aside."""
-    return {
-        "format": 1,
-        "pattern": patterns.to_plain(pattern),
-        "special_tokens": [name.decode("utf-8", "surrogateescape") for name in special.names],
-        "tie_break": tie_break,
-        "min_count": index(min_count),
-        "max_token_bytes": None if max_token_bytes is None else index(max_token_bytes),
-        "start": alphabet.fingerprint,
-    }
-
-
-@contextmanager
-def _kept_run(folder: StrPath | None, source: sources.Source, about: dict[str, Any]) -> Iterator[Checkpoint | None]:
-    """The run that is kept in a folder, if one is named."""
-    if folder is None:
-        yield None
-        return
-    from bpe.counting.checkpoint import Checkpoint, identity
-
-    with Checkpoint(folder, {"corpus": identity(source), **about}) as run:
-        try:
-            yield run
-        except KeyboardInterrupt as error:
-            error.add_note(GOES_ON.format(folder))
-            raise
-
-
 def _count(
     source: sources.Source,
     pattern: patterns.Pattern,
     special: SpecialTokens,
-    workers: int,
+    num_threads: int,
     memory_limit: int | None,
     report: Progress,
-    run: Checkpoint | None,
+    checkpoint: StrPath | None,
 ) -> Records:
-    """The records of a source: those that the run has kept, or counted and kept."""
-    records = None if run is None else run.counts()
+    """Return the records of a source, those in the checkpoint if there are any."""
+    saved = records = None
+    if checkpoint is not None:
+        from bpe.counting.checkpoint import Checkpoint
+
+        saved = Checkpoint(checkpoint, source, pattern, special)
+        records = saved.read()
     if records is None:
-        records = count_source(source, pattern, special, workers, report, memory_limit)
-        if run is not None:
-            run.write_counts(records, source)
+        records = count_source(source, pattern, special, num_threads, report, memory_limit)
+        if saved is not None:
+            saved.write(records)
     if memory_limit is not None:
         words = number_of_records(records)
         size = len(records) - 12 * words
@@ -374,7 +336,6 @@ def _learn(
     wanted: int,
     rule: Rule,
     report: Progress,
-    run: Checkpoint | None,
     *,
     consume: bool = True,
 ) -> tuple[list[bytes], Merges]:
@@ -396,7 +357,6 @@ def _learn(
         made_before=alphabet.merges,
         consume=consume,
         report=report,
-        checkpoint=run,
     )
     return tokens, Merges(tokens, halves)
 

@@ -49,7 +49,7 @@ def count(
     pattern: str | tuple[str, ...] | None = "gpt2",
     special_tokens: Iterable[str] = ("<|endoftext|>",),
     address: str | None = None,
-    workers: int = 1,
+    num_threads: int = 1,
     memory_limit: int | None = None,
     part_size: int | None = None,
     text_key: str = "text",
@@ -64,7 +64,7 @@ def count(
         pattern, special_tokens: As for bpe.count().
         address: Of the cluster's head, as ray.init() takes it; by default the connection that there is, or what
             RAY_ADDRESS says, or this machine alone.
-        workers: Threads of a task, which takes as many of the cluster's CPUs.
+        num_threads: Threads of a task, which takes as many of the cluster's CPUs.
         memory_limit: Bytes that the counting of one task may hold; more goes to temporary files of its node.
         part_size: Bytes of a file that one task counts; by default a share of the whole, from 16 to 512 MiB.
         text_key: The column of a Ray Dataset that holds the texts.
@@ -84,7 +84,7 @@ def count(
         >>> counts = bpe.cluster.count(["a.txt", "b.jsonl"], address="10.0.0.1:6379", summary=print)  # doctest: +SKIP
     """
     resolved, names = patterns.resolve(pattern), named(special_tokens)
-    threads, limit = checked_resources(workers, memory_limit)
+    threads, limit = checked_resources(num_threads, memory_limit)
     if part_size is not None and part_size < 1:
         raise ValueError(f"part_size is {part_size}; it takes at least one byte")
     about = Summary("counted")
@@ -127,7 +127,7 @@ def train(
     min_count: int = 1,
     max_token_bytes: int | None = None,
     address: str | None = None,
-    workers: int = 1,
+    num_threads: int = 1,
     memory_limit: int | None = None,
     part_size: int | None = None,
     text_key: str = "text",
@@ -137,7 +137,7 @@ def train(
     """Train on a corpus that a Ray cluster counts: the tokenizer that bpe.train() gives, whatever the cluster.
 
     Args:
-        source, address, workers, part_size, text_key, summary: As for bpe.cluster.count().
+        source, address, num_threads, part_size, text_key, summary: As for bpe.cluster.count().
         vocab_size, pattern, special_tokens, tie_break, min_count, max_token_bytes, memory_limit, progress: As for
             bpe.train(). Merges are learnt on the calling machine.
 
@@ -156,7 +156,7 @@ def train(
         pattern=pattern,
         special_tokens=special_tokens,
         address=address,
-        workers=workers,
+        num_threads=num_threads,
         memory_limit=memory_limit,
         part_size=part_size,
         text_key=text_key,

@@ -53,7 +53,7 @@ def encode_dataset(
     tokenizer: Tokenizer,
     plan: Manifest,
     ending: str,
-    workers: int,
+    num_threads: int,
     report: Progress,
     about: Summary,
 ) -> Manifest:
@@ -66,7 +66,7 @@ def encode_dataset(
         tokenizer: The tokenizer.
         plan: A manifest without files: its settings are encode()'s.
         ending: Of the token files.
-        workers: Threads of an actor.
+        num_threads: Threads of an actor.
         report: Told of the bytes that are done.
         about: Gets the reports of the actors.
 
@@ -82,7 +82,7 @@ def encode_dataset(
     if shard_tokens is None:
         make_room(out, settings["format"])
     # Closed, it gives the actors' CPUs back also after an error.
-    with _quiet(dataset), closing(_encoded_tables(ray, dataset, tokenizer, settings, workers)) as tables:
+    with _quiet(dataset), closing(_encoded_tables(ray, dataset, tokenizer, settings, num_threads)) as tables:
         write_encoded(
             lambda skip: _groups(tables, skip, about),
             out,
@@ -116,19 +116,19 @@ def _quiet(dataset: Any) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _encoded_tables(ray: Any, dataset: Any, tokenizer: Tokenizer, settings: dict[str, Any], workers: int) -> Any:
+def _encoded_tables(ray: Any, dataset: Any, tokenizer: Tokenizer, settings: dict[str, Any], num_threads: int) -> Any:
     """Tables of ids, in order: a row for each group of texts that were encoded together."""
     from ray.data import ActorPoolStrategy
 
     cpus = int(ray.cluster_resources().get("CPU", 1))
     encoded = dataset.map_batches(
         _Encoder,
-        fn_constructor_args=([ray.put(tokenizer)], settings, workers),
+        fn_constructor_args=([ray.put(tokenizer)], settings, num_threads),
         batch_format="pyarrow",
         batch_size=None,
         zero_copy_batch=True,
-        num_cpus=workers,
-        compute=ActorPoolStrategy(min_size=1, max_size=max(1, cpus // workers)),
+        num_cpus=num_threads,
+        compute=ActorPoolStrategy(min_size=1, max_size=max(1, cpus // num_threads)),
     )
     return iter(encoded.iter_batches(batch_size=None, batch_format="pyarrow"))
 
@@ -136,8 +136,8 @@ def _encoded_tables(ray: Any, dataset: Any, tokenizer: Tokenizer, settings: dict
 class _Encoder:
     """An actor that encodes tables of texts. An error is a row, or Ray Data would tell it in three paragraphs."""
 
-    def __init__(self, tokenizer: list[Any], settings: dict[str, Any], workers: int) -> None:
-        self.tokenizer, self.settings, self.workers = kept(*tokenizer), settings, workers
+    def __init__(self, tokenizer: list[Any], settings: dict[str, Any], num_threads: int) -> None:
+        self.tokenizer, self.settings, self.num_threads = kept(*tokenizer), settings, num_threads
         self.recipe = recipe_for(self.tokenizer, settings)
 
     def __call__(self, table: Any) -> Any:
@@ -158,7 +158,7 @@ class _Encoder:
     def _groups(self, table: Any) -> Iterator[Encoded]:
         column = texts_of(table, self.settings["text_key"]).cast(pyarrow().large_binary())
         texts = (text for chunk in column.chunks for text in chunk.to_pylist() if text is not None)
-        return encoded_groups(texts, self.recipe, self.workers)
+        return encoded_groups(texts, self.recipe, self.num_threads)
 
 
 def _lists(arrays: list[Any]) -> Any:

@@ -50,7 +50,7 @@ def encode(
     shard_tokens: int | None = None,
     allowed_special: Literal["all"] | Collection[str] = "all",
     address: str | None = None,
-    workers: int = 1,
+    num_threads: int = 1,
     part_size: int | None = None,
     text_key: str = "text",
     progress: Progress | bool | None = None,
@@ -72,7 +72,7 @@ def encode(
         shard_tokens: Of a Dataset, the most ids of a file. Where a call was stopped, the same call with the same
             Dataset goes on after the last whole file.
         address: Of the cluster's head, as for bpe.cluster.count().
-        workers: Threads of a task, which takes as many of the cluster's CPUs.
+        num_threads: Threads of a task, which takes as many of the cluster's CPUs.
         part_size: Bytes; a larger file is encoded in parts of this size by several tasks. By default a file that is
             larger than a share of the whole, 16 MiB at least, in parts of 64 MiB at most. Compressed files, and
             tokenizers that read a text as a whole, take one task a file.
@@ -92,7 +92,7 @@ def encode(
     Example:
         >>> bpe.cluster.encode(files, "tokens", tokenizer, address="auto", summary=print)  # doctest: +SKIP
     """
-    threads_for(workers, "workers")  # ValueError for none
+    threads_for(num_threads)  # ValueError for none
     for name, size in (("part_size", part_size), ("shard_tokens", shard_tokens)):
         if size is not None and size < 1:
             raise ValueError(f"{name} is {size}; it takes at least 1")
@@ -108,7 +108,7 @@ def encode(
         made = {"shard_tokens": shard_tokens, "text_key": text_key}
         with connected(address) as ray, reporter(progress) as report:
             plan = Manifest(recipe.tokenizer, {**settings, **made}, [])
-            manifest = encode_dataset(ray, source, folder, tokenizer, plan, ending, workers, report, about)
+            manifest = encode_dataset(ray, source, folder, tokenizer, plan, ending, num_threads, report, about)
         _clear(folder, manifest)
     else:
         files = sources.files_of(source)
@@ -132,7 +132,7 @@ def encode(
         ]
         if jobs:
             with connected(address) as ray, reporter(progress) as report:
-                _encode_files(ray, jobs, manifest, folder, recipe, tokenizer, workers, part_size, report, about)
+                _encode_files(ray, jobs, manifest, folder, recipe, tokenizer, num_threads, part_size, report, about)
         _clear(folder, manifest)
     about.seconds = time.perf_counter() - begun
     if summary is not None:
@@ -147,26 +147,28 @@ def _encode_files(
     folder: Path,
     recipe: Recipe,
     tokenizer: Tokenizer,
-    workers: int,
+    num_threads: int,
     part_size: int | None,
     report: Progress,
     about: Summary,
 ) -> None:
     """Encode the files that are not done, and keep the manifest as they are."""
     total = sum(file.size for file in files)
-    share = share_of(total, int(ray.cluster_resources().get("CPU", 1)) // workers) if part_size is None else part_size
+    share = (
+        share_of(total, int(ray.cluster_resources().get("CPU", 1)) // num_threads) if part_size is None else part_size
+    )
     jobs = Jobs(files, recipe, share, min(share, PART) if part_size is None else part_size)
-    task = remote(ray, run_job, cpus=workers, returns=3)
+    task = remote(ray, run_job, cpus=num_threads, returns=3)
     reference, saved = [ray.put(tokenizer)], time.monotonic()
 
     def submit(job: Job) -> list[Any]:
-        return task(job, reference, manifest.settings, workers)
+        return task(job, reference, manifest.settings, num_threads)
 
     results = run_tasks(
         ray,
         submit,
         jobs,
-        cpus=workers,
+        cpus=num_threads,
         total=total,
         phase="encoding bytes",
         report=report,

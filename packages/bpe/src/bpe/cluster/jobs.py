@@ -100,14 +100,14 @@ class Jobs:
             self.urgent.append(Joined(*self._parts.pop(job.file)))
 
 
-def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], workers: int) -> list[Any]:
+def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], num_threads: int) -> list[Any]:
     """The task of a job.
 
     Args:
         job: What is to be done.
         tokenizer: A list with a reference to the tokenizer.
         settings: Of Tokenizer.encode_file(): dtype, format, end_of_text, allowed_special.
-        workers: Threads.
+        num_threads: Threads.
 
     Returns:
         The task's report; the file's number in the manifest and its EncodedFile, or the part; a part's ids, or None.
@@ -115,12 +115,12 @@ def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], workers: int) ->
     begun = time.perf_counter()
     made = kept(*tokenizer)
     if isinstance(job, PartOfFile):
-        ids = encode_part(job.part, made, settings, workers)
+        ids = encode_part(job.part, made, settings, num_threads)
         return [this_task(job.part.size, begun), job, ids]
     whole = job if isinstance(job, Whole) else job.whole
     make_room(whole.out, settings["format"])
     if isinstance(job, Whole):
-        made.encode_file(job.file, job.out, **settings, workers=workers)
+        made.encode_file(job.file, job.out, **settings, num_threads=num_threads)
         return [this_task(job.size, begun), (job.number, _described(job)), None]
     write_file(_fetched(job.parts), job.whole.out, recipe_for(made, settings), settings)
     return [this_task(0, begun), (job.whole.number, _described(job.whole)), None]
@@ -148,11 +148,11 @@ def narrowed(groups: Iterator[Encoded], recipe: Recipe, settings: dict[str, Any]
     return (group._replace(ids=group.ids.astype(numbers, copy=False)) for group in groups)
 
 
-def encode_part(part: Part, tokenizer: Tokenizer, settings: dict[str, Any], workers: int) -> list[Encoded]:
+def encode_part(part: Part, tokenizer: Tokenizer, settings: dict[str, Any], num_threads: int) -> list[Encoded]:
     """The ids of a part."""
     recipe = recipe_for(tokenizer, settings)
     source, goes_on = source_of(part, recipe.cut, recipe.margin)
-    return list(narrowed(encoded_groups(source, recipe, workers, goes_on=goes_on), recipe, settings))
+    return list(narrowed(encoded_groups(source, recipe, num_threads, goes_on=goes_on), recipe, settings))
 
 
 def _fetched(parts: list[Any]) -> Iterator[Encoded]:

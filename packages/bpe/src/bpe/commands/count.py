@@ -24,7 +24,7 @@ def add(commands: Any) -> None:
     )
     add_counts_arguments(parser)
     parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
-    parser.add_argument("--workers", type=int, help="threads (default: all processors)")
+    parser.add_argument("--num-threads", type=int, help="threads (default: all processors)")
     parser.add_argument(
         "--memory-limit", type=size, metavar="SIZE", help="what counting may hold, as 500MB or 2GiB; more goes to disk"
     )
@@ -91,7 +91,7 @@ def _run(options: argparse.Namespace) -> None:
             source,
             pattern=options.pattern or (found.pattern.expressions or None if found else "gpt2"),
             special_tokens=options.special or (found.special_tokens if found else ("<|endoftext|>",)),
-            workers=options.workers,
+            num_threads=options.num_threads,
             memory_limit=options.memory_limit,
             progress=watched(),
         )

@@ -41,7 +41,7 @@ def add(commands: Any) -> None:
         "--jsonl", action="store_true", help="each line is a document: a JSON string, or an object with a text"
     )
     encode.add_argument("--text-key", default="text", help="where an object has its text (%(default)s)")
-    encode.add_argument("--workers", type=int, help="threads, with --jsonl or a .npy (default: all processors)")
+    encode.add_argument("--num-threads", type=int, help="threads, with --jsonl or a .npy (default: all processors)")
     encode.add_argument(
         "--special",
         choices=("recognise", "ignore", "refuse"),
@@ -73,8 +73,8 @@ def add(commands: Any) -> None:
 
 
 def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
-    if options.workers is not None and options.workers < 1:
-        raise ValueError(f"--workers is {options.workers}; it takes at least 1")
+    if options.num_threads is not None and options.num_threads < 1:
+        raise ValueError(f"--num-threads is {options.num_threads}; it takes at least 1")
     given = [name for name in ("format", "end_of_text", "shard_tokens") if getattr(options, name) is not None]
     if options.cluster is not None:
         if options.shard_tokens is not None:
@@ -102,13 +102,13 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
             end_of_text=options.end_of_text,
             shard_tokens=options.shard_tokens,
             allowed_special=allowed,
-            workers=options.workers,
+            num_threads=options.num_threads,
             progress=watched(),
         )
         print(f"{options.out}: {count:,} ids")
         return
-    if options.workers is not None and not options.jsonl:
-        raise ValueError("--workers is for --jsonl and for --out X.npy; ids are printed by one thread")
+    if options.num_threads is not None and not options.jsonl:
+        raise ValueError("--num-threads is for --jsonl and for --out X.npy; ids are printed by one thread")
     keep_apart(options.out, options.text)
     for name in options.text:
         if isinstance(sources.file_of(name), sources.Parquet):
@@ -157,7 +157,7 @@ def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, optio
         texts = [value if isinstance(value, str) else value[options.text_key] for value in values]
         documents = tokenizer.encode_batch(
             texts,
-            num_threads=options.workers,
+            num_threads=options.num_threads,
             allowed_special="all" if options.special == "recognise" else set(),
             disallowed_special="all" if options.special == "refuse" else (),
         )

@@ -16,7 +16,7 @@ from bpe.merging.conventions import CONVENTIONS
 from bpe.native.progress import watched
 from bpe.reporting.report import longest_tokens, shown
 from bpe.tokenizer import Tokenizer
-from bpe.training import GOES_ON, extend, train, train_from_counts, train_sentencepiece
+from bpe.training import extend, train, train_from_counts, train_sentencepiece
 
 
 def add(commands: Any) -> None:
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
     parser.add_argument("--max-token-bytes", type=int, help="no token is longer")
     parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
-    parser.add_argument("--workers", type=int, help="threads (default: all processors)")
+    parser.add_argument("--num-threads", type=int, help="threads (default: all processors)")
     parser.add_argument(
         "--memory-limit", type=size, metavar="SIZE", help="what counting may hold, as 500MB or 2GiB; more goes to disk"
     )
@@ -52,7 +52,7 @@ def add(commands: Any) -> None:
         "--checkpoint",
         type=Path,
         metavar="FOLDER",
-        help="keep the run here: the same command goes on after it was stopped",
+        help="write the counts here: the same command does not count again after it was stopped",
     )
     parser.add_argument(
         "--extend", metavar="TOKENIZER", help="continue this tokenizer, its ids, pattern and special tokens kept"
@@ -72,7 +72,7 @@ def _run(options: argparse.Namespace) -> None:
     keep_apart(options.out, options.counts or source)
     settings = {
         name: getattr(options, name)
-        for name in ("min_count", "max_token_bytes", "workers", "memory_limit", "checkpoint")
+        for name in ("min_count", "max_token_bytes", "num_threads", "memory_limit", "checkpoint")
     }
     begun = time.perf_counter()
     try:
@@ -80,8 +80,8 @@ def _run(options: argparse.Namespace) -> None:
         seconds = time.perf_counter() - begun
         tokenizer.save(options.out)
     except KeyboardInterrupt as error:
-        if options.checkpoint is not None and not hasattr(error, "__notes__"):  # while the tokenizer was made or saved
-            error.add_note(GOES_ON.format(options.checkpoint))
+        if options.checkpoint is not None and (options.checkpoint / "counts").exists():
+            error.add_note(f"the counts are in {options.checkpoint}: the same command goes on from there")
         raise
     memory = most_memory()
     held = f", {memory / 1e6:,.0f} MB at most" if memory else ""
@@ -107,7 +107,7 @@ def _refuse_beside_counts(options: argparse.Namespace) -> None:
     """ValueError for what has no meaning where text is counted already."""
     if options.corpus:
         raise ValueError("--counts stand for the text: count the other text too (bpe count), and name all --counts")
-    for name in ("extend", "checkpoint", "memory_limit", "workers"):
+    for name in ("extend", "checkpoint", "memory_limit", "num_threads"):
         if getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} is for text, and --counts hold none: leave it out")
 

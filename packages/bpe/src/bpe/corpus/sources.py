@@ -147,6 +147,22 @@ def version_of(path: StrPath) -> list[Any]:
     return [found.st_size, found.st_mtime_ns]
 
 
+def identity(source: Source) -> list[list[Any]] | None:
+    """Return kind, field, absolute path or URL, and version of each file of a source, by which a later run compares it.
+
+    None for a source that is not a list of files.
+    """
+    files = files_of(source)
+    if files is None:
+        return None
+    rows = []
+    for file in files:
+        field = getattr(file, "key", None) or getattr(file, "column", None)
+        path = file.path if remote.is_url(file.path) else os.path.abspath(file.path)
+        rows.append([type(file).__name__, field, path, *version_of(file.path)])
+    return rows
+
+
 def texts(source: Source) -> Iterator[Document | Stream]:
     """Each text of a source in turn.
 

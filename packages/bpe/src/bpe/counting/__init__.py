@@ -1,1 +1,1 @@
-"""Pretokens to counts: tables, threads, files for what exceeds the memory, the checkpoint."""
+"""Pretokens to counts: tables, threads, files for what exceeds the memory, checkpoints."""

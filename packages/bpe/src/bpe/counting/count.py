@@ -49,7 +49,7 @@ class Plan(NamedTuple):
     share: int | None  # bytes of memory that each table may take
 
 
-def plan(total: int | None, workers: int, memory_limit: int | None) -> Plan:
+def plan(total: int | None, num_threads: int, memory_limit: int | None) -> Plan:
     """How to count a source.
 
     Every thread gets THREAD_BYTES of text at least, and each table an equal share of the memory limit. A table is
@@ -57,10 +57,10 @@ def plan(total: int | None, workers: int, memory_limit: int | None) -> Plan:
 
     Args:
         total: Bytes of the source; None where that is not known.
-        workers: The most threads.
+        num_threads: The most threads.
         memory_limit: Bytes that all tables may take together; None for no limit.
     """
-    threads = workers if total is None else max(1, min(workers, total // THREAD_BYTES))
+    threads = num_threads if total is None else max(1, min(num_threads, total // THREAD_BYTES))
     share = None if memory_limit is None else memory_limit // threads
     chunk = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // MEMORY_PER_BYTE))
     if total is not None:
@@ -75,7 +75,7 @@ def count_source(
     source: sources.Source,
     pattern: patterns.Pattern,
     special: SpecialTokens,
-    workers: int,
+    num_threads: int,
     report: Progress,
     memory_limit: int | None = None,
 ) -> Records:
@@ -85,7 +85,7 @@ def count_source(
         source: The corpus.
         pattern: The split pattern.
         special: The special tokens, which split the text before the pattern does.
-        workers: The most threads that count.
+        num_threads: The most threads that count.
         report: Told of the bytes that are counted.
         memory_limit: Bytes that the tables may take together. What exceeds them goes to temporary files, and the
             records are then sorted, in a map of such a file.
@@ -95,10 +95,10 @@ def count_source(
     """
     scanner = patterns.scanner_of(pattern)
     if scanner < 0:
-        workers = 1
+        num_threads = 1
         warn_caller(patterns.slow_warning(pattern))
     total = sources.size_of(source)
-    threads, in_caller, chunk_bytes, room, share = plan(total, workers, memory_limit)
+    threads, in_caller, chunk_bytes, room, share = plan(total, num_threads, memory_limit)
     tables = [PretokenCounts(room) for _ in range(threads)]
     idle = list(tables)
     with Spill() as spill:

@@ -128,7 +128,7 @@ class _Engine:
         try:
             if len(texts) == 1:
                 return [self.bpe.encode_to_numpy(texts[0], allowed_special="all")]
-            return self.bpe.encode_batch_to_numpy(texts, workers=_threads(), allowed_special="all")
+            return self.bpe.encode_batch_to_numpy(texts, num_threads=_threads(), allowed_special="all")
         except UnicodeError:  # a lone surrogate
             return None
 

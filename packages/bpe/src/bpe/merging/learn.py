@@ -1,4 +1,4 @@
-"""Learning merges from counts, in steps of some dozens, so that progress is told and a checkpoint keeps each."""
+"""Learning merges from counts, in steps of some dozens, between which progress is reported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from bpe.merging.merger import Merger
 from bpe.native.progress import Progress
 
 if TYPE_CHECKING:
-    from bpe.counting.checkpoint import Checkpoint
     from bpe.counting.records import Records
 
 STEP = 64  # merges between two reports
@@ -36,7 +35,6 @@ def learn(
     made_before: int = 0,
     consume: bool = False,
     report: Progress = lambda phase, done, total: None,
-    checkpoint: Checkpoint | None = None,
 ) -> tuple[list[bytes], bytearray]:
     """Merge the commonest pair of symbols, again and again.
 
@@ -49,21 +47,13 @@ def learn(
         made_before: How many of the first symbols are merged ones.
         consume: Merging may use the memory of the records, if they are a bytearray, and leaves none of them.
         report: Told of the merges that are made.
-        checkpoint: Where merges are kept; those it has are made first.
 
     Returns:
         The bytes of each symbol, those of `tokens` first, then one for each merge; and the symbols that each merge
         joins, two uint32 for each. Fewer than `wanted` where no pair is left that the rule allows.
-
-    Raises:
-        ValueError: The checkpoint's merges are not those of these counts.
     """
     if wanted == 0:
         return list(tokens), bytearray()
-    kept = [] if checkpoint is None else checkpoint.merges()[:wanted]
-    floor = likely_last_count(records, made_before + wanted, 4 if spelled else 1)
-    if kept:
-        floor = min(floor, kept[-1][2])  # counts only fall, so that no merge that was kept is below it
     merger = Merger(
         records,
         tokens=tokens,
@@ -72,18 +62,12 @@ def learn(
         most=min(wanted, len(records)),  # a merge leaves a symbol less
         min_count=rule.min_count,
         max_token_bytes=rule.longest,
-        floor=floor,
+        floor=likely_last_count(records, made_before + wanted, 4 if spelled else 1),
         consume=consume and isinstance(records, bytearray),
     )
-    for left, right, count in kept:
-        if merger.apply(left, right) != count:
-            raise ValueError("the merges of the checkpoint do not fit its counts; delete its folder and train anew")
-    made = merger.advance(0)
+    made = 0
     report("merging", made, wanted)
     while (now := merger.advance(STEP)) > made:
-        if checkpoint is not None:
-            for merge in merger.made_from(made):
-                checkpoint.append(*merge)
         made = now
         report("merging", made, wanted)
     result = merger.result()

@@ -31,7 +31,7 @@ every merge is applied everywhere at once. Two such stretches of the same bytes 
 times, and the step that joins the last two symbols of one joins those of all the others.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
@@ -56,7 +56,6 @@ cdef enum:
 
 ctypedef struct Merge:          # of the pair that made symbol `first` + its place in the list
     uint32_t left, right
-    int64_t count
 
 
 cdef inline int64_t lower(int64_t floor) noexcept nogil:
@@ -136,27 +135,6 @@ cdef class Merger:
         free(self.merges)
         trim_heap()
 
-    def apply(self, uint32_t left, uint32_t right):
-        """Merge a pair whatever it counts, as the next that advance() would; how often it occurred.
-
-        Pairs below the floor are not known, and pass for pairs that do not occur: make the floor as low as it takes.
-        """
-        cdef Pair *pair = find_pair(&self.table, key_of(left, right), hash_of(key_of(left, right)))
-        cdef int64_t count = 0 if pair == NULL else pair.count
-        PyErr_CheckSignals()
-        if self.symbols.count == self.symbols.most or left >= self.symbols.count or right >= self.symbols.count:
-            raise ValueError(
-                f"{left} and {right} cannot be merged: there are {self.symbols.count} symbols of at most "
-                f"{self.symbols.most}"
-            )
-        with nogil:
-            self.make_symbol(left, right, count)
-            if count:
-                self.merge(<uint32_t> (pair - self.table.pairs))
-        if not self.can_go_on():
-            self.count_pairs()
-        return count
-
     def advance(self, size_t merges):
         """Merge the best pairs: `merges` of them or, where that takes long, fewer. How many merges there are now.
 
@@ -187,24 +165,10 @@ cdef class Merger:
                 self.count_pairs()
         return self.symbols.count - self.first
 
-    def made_from(self, size_t begin):
-        """The merges from number `begin` on: (left, right, count), two symbols and how often the pair occurred.
-
-        Merge i made symbol len(tokens) + i.
-        """
-        cdef size_t i
-        return [
-            (self.merges[i].left, self.merges[i].right, self.merges[i].count)
-            for i in range(begin, self.symbols.count - self.first)
-        ]
-
     def result(self):
         """The bytes of each symbol, those of the start first; and the two symbols of each merge, as uint32."""
-        cdef size_t i, merges = self.symbols.count - self.first
-        cdef bytearray halves = PyByteArray_FromStringAndSize(NULL, merges * 2 * sizeof(uint32_t))
-        cdef uint32_t *out = <uint32_t *> PyByteArray_AS_STRING(halves)
-        for i in range(merges):
-            out[2 * i], out[2 * i + 1] = self.merges[i].left, self.merges[i].right
+        cdef size_t i, size = (self.symbols.count - self.first) * sizeof(Merge)
+        cdef bytearray halves = PyByteArray_FromStringAndSize(<const char *> self.merges, size)
         tokens = [
             (<const char *> self.symbols.bytes + self.symbols.begin[i])[: self.symbols.size[i]]
             for i in range(self.symbols.count)
@@ -248,7 +212,7 @@ cdef class Merger:
     cdef int make_symbol(self, uint32_t left, uint32_t right, int64_t count) except -1 nogil:
         """The symbol of a merge."""
         cdef Merge *merge = &self.merges[self.symbols.count - self.first]
-        merge.left, merge.right, merge.count = left, right, count
+        merge.left, merge.right = left, right
         self.weight -= count    # more than are replaced, where runs of a symbol overlap
         join_symbols(&self.symbols, left, right)
         reserve_changes(&self.changes, self.symbols.room)

@@ -68,14 +68,14 @@ def _read(path: str) -> str | None:
         return None
 
 
-def threads_for(asked: int | None, name: str = "num_threads") -> int:
-    """The threads of a call: as many as are asked for, no more than there are processors; all for None.
+def threads_for(num_threads: int | None) -> int:
+    """Return the threads of a call: num_threads, at most one for each processor; all processors for None.
 
-    ValueError below 1. name: what the caller calls the number.
+    ValueError below 1.
     """
-    if asked is not None and asked <= 0:
-        raise ValueError(f"{name} is {asked}; it takes at least 1")
-    return available_cpus() if asked is None else min(asked, available_cpus())
+    if num_threads is not None and num_threads <= 0:
+        raise ValueError(f"num_threads is {num_threads}; it takes at least 1")
+    return available_cpus() if num_threads is None else min(num_threads, available_cpus())
 
 
 def start(thread: threading.Thread) -> None:

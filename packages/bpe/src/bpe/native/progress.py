@@ -61,7 +61,6 @@ class _Bars:
                 desc=phase.removesuffix(" bytes"),
                 unit="B" if in_bytes else " tokens",
                 unit_scale=in_bytes,
-                initial=0 if in_bytes else done,  # merges that a checkpoint had kept say nothing about the rate
             )
         self._bar.update(done - self._bar.n)
         if done == total:

@@ -98,40 +98,40 @@ def encode_source(
     format: str,
     dtype: Any,
     shard_tokens: int | None,
-    workers: int,
+    num_threads: int,
     progress: Progress | bool | None,
 ) -> int:
     """Encode the texts of a source and write their ids in order; see Tokenizer.encode_file. Returns their number."""
     with reporter(progress) as report:
         return write_encoded(
-            lambda skip: encoded_groups(source, recipe, workers, skip),
+            lambda skip: encoded_groups(source, recipe, num_threads, skip),
             out,
             recipe,
             format,
             dtype,
             shard_tokens,
             report,
-            identity=_identity(source),
+            identity=sources.identity(source),
             total=sources.size_of(source),
         )
 
 
 def encoded_groups(
-    source: sources.Source, recipe: Recipe, workers: int, skip: int = 0, *, goes_on: bool = False
+    source: sources.Source, recipe: Recipe, num_threads: int, skip: int = 0, *, goes_on: bool = False
 ) -> Iterator[Encoded]:
     """The ids of a source in order, encoded in threads.
 
     Args:
         source: The texts.
         recipe: How they are encoded.
-        workers: Threads.
+        num_threads: Threads.
         skip: How many stretches are left out, the first ones.
         goes_on: Whether the source is one text that does not end with it.
     """
     groups = _groups(source, recipe, skip)
     if goes_on:
         groups = ([stretch._replace(last=False) for stretch in group] for group in groups)
-    return stream(lambda group: _encode(group, recipe), groups, workers)
+    return stream(lambda group: _encode(group, recipe), groups, num_threads)
 
 
 def write_encoded(
@@ -249,18 +249,6 @@ def _check_description(out: str, description: str, read: Callable[[str], bytes])
             f"{description} is there and is no description of ids, and that of {out} would take its place: "
             f"write to another name, or remove it"
         )
-
-
-def _identity(source: sources.Source) -> list[list[Any]] | None:
-    """What the files of a source are known by when a run goes on; None where it names none."""
-    files = sources.files_of(source)
-    if files is None:
-        return None
-    found = []
-    for file in files:
-        field = getattr(file, "key", None) or getattr(file, "column", None)
-        found.append([type(file).__name__, field, os.fspath(file.path), *sources.version_of(file.path)])
-    return found
 
 
 def _groups(source: sources.Source, recipe: Recipe, skip: int) -> Iterator[Group]:

@@ -32,6 +32,7 @@ from bpe.encoding import normalizing
 from bpe.expressions.properties import white_space
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath, write_atomically
+from bpe.native.parallel import available_cpus
 from bpe.native.printable import PRINTABLE
 from bpe.native.progress import reporter
 from bpe.scanning.special_tokens import SpecialTokens
@@ -252,8 +253,7 @@ class _Words:
         """Return the pretokens of texts and how often each occurs. Texts of no characters are passed over."""
         for change in self.changes:
             texts = map(change, texts)
-        workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return count_source(filter(None, texts), self.pattern, SpecialTokens(()), workers, report, None)
+        return count_source(filter(None, texts), self.pattern, SpecialTokens(()), available_cpus(), report, None)
 
     def codes(self, records: Records) -> Iterator[tuple[Any, Any, Any]]:
         """Yield, for some pretokens at a time: their code points, how many each has, and how often it occurs."""

@@ -104,7 +104,7 @@ def recipe_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--fim-spm-rate", type=float, help="of those, share in the order SPM, not PSM (default: 0.5)")
     made.add_argument("--fim-seed", type=int, help="of which documents are cut, and where (default: 0)")
     made.add_argument("--fim-tokens", nargs=3, metavar=("PREFIX", "MIDDLE", "SUFFIX"), help="the special tokens for it")
-    made.add_argument("--workers", type=int, help="threads (default: one for each processor)")
+    made.add_argument("--num-threads", type=int, help="threads (default: one for each processor)")
     made.add_argument("--quiet", action="store_true", help="no live line")
 
 
@@ -123,7 +123,7 @@ def get(options: argparse.Namespace) -> None:
                 {"corpus": options.corpus, **asked},
                 arrived=live.arrived,
                 encoded=live.encoded,
-                workers=options.workers,
+                num_threads=options.num_threads,
             )
         except Cancelled:
             raise KeyboardInterrupt from None
@@ -151,7 +151,7 @@ def prepare(options: argparse.Namespace) -> None:
             Path(options.out),
             {"key": options.key, **asked},
             key=options.key,
-            workers=options.workers,
+            num_threads=options.num_threads,
             report=live.encoded,
         )
     print(in_words(reached, options.out))
@@ -273,7 +273,7 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     from lm.special_tokens import end_of_text_of
     from lm.tokenizer import load_tokenizer
 
-    for name in ("limit_bytes", "shard_tokens", "workers"):
+    for name in ("limit_bytes", "shard_tokens", "num_threads"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ValueError(f"--{name.replace('_', '-')} must be at least 1, and {value} is not")

@@ -31,7 +31,7 @@ def get(
     *,
     arrived: Arrived = lambda name, have, size: None,
     encoded: Callable[[int], None] = lambda size: None,
-    workers: int | None = None,
+    num_threads: int | None = None,
 ) -> Progress:
     """Downloads and encodes a published corpus, or goes on where an earlier call of the same was stopped.
 
@@ -53,7 +53,7 @@ def get(
                 asked,
                 obtain=downloads.obtain,
                 discard=downloads.discard,
-                workers=workers,
+                num_threads=num_threads,
                 report=encoded,
             )
         downloads.remove()

@@ -95,7 +95,7 @@ def prepare(
     asked: dict[str, Any],
     *,
     key: str = "text",
-    workers: int | None = None,
+    num_threads: int | None = None,
     report: Callable[[int], None] = lambda size: None,
 ) -> Progress:
     """Makes a folder of token files from files of text, or goes on where an earlier call of the same was stopped.
@@ -111,7 +111,13 @@ def prepare(
     inputs = [Input(str(path), "tail" if alone else "hash", key) for path in files]
     with locked(out):
         return prepare_inputs(
-            inputs, recipe, out, {**asked, "texts": texts}, obtain=lambda i: files[i], workers=workers, report=report
+            inputs,
+            recipe,
+            out,
+            {**asked, "texts": texts},
+            obtain=lambda i: files[i],
+            num_threads=num_threads,
+            report=report,
         )
 
 
@@ -123,7 +129,7 @@ def prepare_inputs(
     *,
     obtain: Callable[[int], Path],
     discard: Callable[[int], None] = lambda index: None,
-    workers: int | None = None,
+    num_threads: int | None = None,
     report: Callable[[int], None] = lambda size: None,
 ) -> Progress:
     """What prepare does, in a folder that is locked, with inputs that come one by one.
@@ -134,12 +140,12 @@ def prepare_inputs(
     if finished:
         return progress
     save_progress(out, asked, progress, finished=False)
-    workers = workers or os.cpu_count() or 1
+    num_threads = num_threads or os.cpu_count() or 1
     discarded = 0
-    with Preparation(inputs, recipe, out, asked, progress, report) as work, ThreadPoolExecutor(workers) as pool:
+    with Preparation(inputs, recipe, out, asked, progress, report) as work, ThreadPoolExecutor(num_threads) as pool:
         for index in range(progress.file, len(inputs)):
             if not work.has_enough(inputs[index].split):
-                work.encode_input(index, obtain(index), pool, most_pending=2 * workers)
+                work.encode_input(index, obtain(index), pool, most_pending=2 * num_threads)
             for done in range(discarded, work.committed.file):
                 discard(done)
             discarded = work.committed.file
