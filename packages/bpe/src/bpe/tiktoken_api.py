@@ -22,8 +22,6 @@ from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, threads_for
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from bpe.encoding.decoder import Decoder
 
 TokenIds = Iterable[int]  # a list of ids or an array of any integer type, mostly
@@ -204,7 +202,7 @@ class Encoding(EncodeMethods):
     @compiled
     def encode_to_numpy(
         self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
-    ) -> NDArray[np.uint32]:
+    ) -> np.ndarray[Any, np.dtype[np.uint32]]:
         """The ids of a text as an array, which takes less time and memory than a list.
 
         Args:

@@ -5,28 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import bpe  # whose public types are imported when an annotation is evaluated
 from bpe import formats, patterns
 from bpe.encoding.calls import NONE
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import Text, TextChunks
 from bpe.formats import TokenizerData, reading
 from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
+from bpe.native.atomic_file import StrPath
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import threads_for
+from bpe.outputs import Format
 from bpe.patterns import SplitPattern
 from bpe.tiktoken_api import CACHE_BYTES, Encoding, Errors
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from bpe.corpus.sources import Source
-    from bpe.encoding.streaming import DecodeStream
-    from bpe.native.atomic_file import StrPath
-    from bpe.native.progress import Progress
-    from bpe.outputs import Format
 
 
 class Tokenizer(Encoding):
@@ -276,7 +270,7 @@ class Tokenizer(Encoding):
         num_threads: int | None = None,
         allowed_special: Special = NONE,
         disallowed_special: Special = "all",
-    ) -> list[NDArray[np.uint32]]:
+    ) -> list[np.ndarray[Any, np.dtype[np.uint32]]]:
         """encode_to_numpy() of each text, in several threads; a long text is shared out among them.
 
         Args:
@@ -402,7 +396,7 @@ class Tokenizer(Encoding):
 
     def encode_file(
         self,
-        source: Source,
+        source: bpe.Source,
         out: StrPath,
         dtype: Literal["uint16", "uint32"] | type[np.uint16] | type[np.uint32] | None = None,
         *,
@@ -411,7 +405,7 @@ class Tokenizer(Encoding):
         shard_tokens: int | None = None,
         allowed_special: Special = "all",
         num_threads: int | None = None,
-        progress: Progress | bool | None = None,
+        progress: bpe.Progress | bool | None = None,
     ) -> int:
         """Encode a corpus into token files, in several threads and in bounded memory.
 
@@ -487,7 +481,7 @@ class Tokenizer(Encoding):
 
         return decode_column(self._decoder, array, errors)
 
-    def decode_stream(self) -> DecodeStream:
+    def decode_stream(self) -> bpe.DecodeStream:
         """A decoder that takes ids as they come, and never gives part of a character.
 
         Example:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bpe import patterns
 from bpe.cluster.datasets import is_dataset, texts_of
@@ -29,14 +29,12 @@ from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.records import add_sorted, sorted_blocks, split
 from bpe.counts import Counts, checked_resources, named
+from bpe.merging.conventions import TieBreak
 from bpe.native.progress import Progress, reporter
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
+from bpe.tokenizer import Tokenizer
 from bpe.training import train_from_counts
-
-if TYPE_CHECKING:
-    from bpe.merging.conventions import TieBreak
-    from bpe.tokenizer import Tokenizer
 
 FAN_IN = 16  # results of one share that a task adds up
 MOST_SHARES = 64  # more are more objects for Ray to look after, and no more at a time

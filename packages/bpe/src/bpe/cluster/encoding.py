@@ -27,12 +27,12 @@ from bpe.corpus import sources
 from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.parallel import threads_for
 from bpe.native.progress import Progress, reporter
+from bpe.outputs import Format
 from bpe.outputs.writers import writer_of
+from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bpe.outputs import Format
     from bpe.outputs.encode_source import Recipe
-    from bpe.tokenizer import Tokenizer
 
 INDEX = "index.json"
 SAVED_EVERY = 1.0  # seconds between two times that the manifest is written
