@@ -41,6 +41,7 @@ from bpe.native.atomic_file import write_atomically
 from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.generation.sampling import Sampling
+from lm.page.export import to_page
 from lm.training.measure import measure_speed
 from lm.training.train import Stopped
 
@@ -120,7 +121,16 @@ class Demo:
         alone = {name: value for name, value in self.figures["compressed"].items() if name != corpus.TOGETHER}
         beats = "beats" if ours < min(alone.values()) else "does not beat"
         rivals = ", ".join(f"{name} {value:.3f}" for name, value in alone.items())
+        course = os.path.relpath(Path(__file__).parent.parent / "docs/course", self.folder)
+        model_page = to_page(
+            self.model,
+            self.folder / "model.html",
+            tokenizer=self.folder / "tokenizer.json",
+            title="The model that the demo trained",
+            course=f"{course}/{{}}.md",
+        )
         print(f"\nThe page to look at: {page}")
+        print(f"The model, to type to: {model_page}")
         print(f"Held-out text, bits per byte: this model {ours:.3f}; {rivals}, a document at a time: it {beats} both.")
         print(f"{corpus.TOGETHER}: {self.figures['compressed'][corpus.TOGETHER]:.3f}. No weights are counted.")
 

@@ -99,6 +99,9 @@ def test_stopped_in_the_middle_it_goes_on_to_the_end(text: Path, tmp_path: Path)
     measured = re.search(r"speed, in the median.*?</tr>", page, re.DOTALL)
     assert measured
     assert not re.search(r"[-−]\d[\d,.]* (k )?tokens/s", measured[0])
+    model_page = (run / "model.html").read_text()
+    assert str(run.name) + "/model.html" in out
+    assert "docs/course/{}.md" in model_page
     assert not half_written(run)
 
     status, again, err = finish(start(*command, cwd=tmp_path))  # all is done: the same words, at once

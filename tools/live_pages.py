@@ -1,9 +1,10 @@
-"""Make the live pages of the site: the page that encodes what is typed, with a small tokenizer trained on Python's help
-texts, its picture, and the page of accounting.
+"""Make the live pages of the site, and their pictures: a page that encodes what is typed, with a small tokenizer
+trained on Python's help texts, a page that runs a small model trained on Python's standard library, and the page of
+accounting.
 
-    python tools/live_pages.py             writes docs/course/live-tokenizer.html and .png, docs/guides/
-                                           accounting-page.html, which git ignores
-    python tools/live_pages.py --picture runs/demo/report.html docs/report.png      the README's picture
+    python tools/live_pages.py      writes docs/course/live-tokenizer and live-model, .html and .png, and
+                                    docs/guides/accounting-page.html, which git ignores
+    python tools/live_pages.py --picture "runs/demo/model.html#def main" docs/model.png      the README's picture
 
 `nox -s docs` runs it first. Where there is no Chromium, the picture is an empty one.
 """
@@ -18,20 +19,34 @@ import tempfile
 import time
 import zlib
 from pathlib import Path
+from urllib.parse import quote
 
 import pages
 
 sys.path.append(str(Path(__file__).parent.parent / "packages/bpe/tests"))
+sys.path.append(str(Path(__file__).parent.parent / "demo"))
 import chromium  # the tests of bpe's pages speak to the same browser
+import corpus
 
 DOCS = Path(__file__).parent.parent / "docs"
-PAGE = DOCS / "course/live-tokenizer.html"
+COURSE = DOCS / "course"
 SCREEN = (900, 1000)
-REPORT_SCREEN = (1240, 1000)
+README_SCREEN = (1000, 1180)
+TEXT = "def __init__(self"  # that the model continues in its picture
+MODEL = (
+    "--model.vocab_size",
+    "2000",
+    "--model.context_length",
+    "128",
+    "--train.steps",
+    "400",
+    "--train.warmup_steps",
+    "50",
+)
 
 
-def picture(page: Path, out: Path, screen: tuple[int, int]) -> None:
-    """A picture of a page's first screen, of so many pixels."""
+def picture(page: Path, out: Path, screen: tuple[int, int], text: str = "") -> None:
+    """A picture of a page's first screen, of so many pixels; text: what a model's page continues first."""
     if chromium.PATH is None:
         out.write_bytes(empty_png(*screen))
         return
@@ -41,12 +56,13 @@ def picture(page: Path, out: Path, screen: tuple[int, int]) -> None:
     ):
         width, height = screen
         browser.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1.5, mobile=False
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1.2, mobile=False
         )
         browser.call("Emulation.setScrollbarsHidden", hidden=True)
-        browser.call("Page.navigate", url=page.resolve().as_uri())
+        browser.call("Page.navigate", url=page.resolve().as_uri() + (text and "#" + quote(text)))
         while browser.run("document.readyState") != "complete":
             time.sleep(0.02)
+        browser.run("typeof ready === 'undefined' ? 0 : ready.then(() => 0)")
         browser.picture(out)
 
 
@@ -61,25 +77,49 @@ def empty_png(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
+def tokenizer_page(folder: Path) -> None:
+    """Write live-tokenizer.html."""
+    pages.furnish(folder)
+    tokenizer = folder / "tok.json"
+    text = folder / "corpus.txt"
+    run("bpe", "train", text, "--vocab-size", "4000", "--out", tokenizer, stdout=subprocess.DEVNULL)
+    run("bpe", "view", tokenizer, "--out", COURSE / "live-tokenizer.html")
+    picture(COURSE / "live-tokenizer.html", COURSE / "live-tokenizer.png", SCREEN)
+
+
+def model_page(folder: Path) -> None:
+    """Write live-model.html: a minute or two of training on two cores."""
+    documents = corpus.split(corpus.standard_library())
+    tokenizer, data = folder / "model-tok.json", folder / "data"
+    data.mkdir()
+    for name, part in (("train", documents.train), ("val", documents.heldout)):
+        (folder / f"{name}.txt").write_bytes(corpus.joined(part))
+    run("bpe", "train", folder / "train.txt", "--vocab-size", "2000", "--special", corpus.SEPARATOR, "--out", tokenizer)
+    for name in ("train", "val"):
+        run("bpe", "encode", tokenizer, folder / f"{name}.txt", "--out", data / f"{name}.npy")
+    out = folder / "A model of Python"
+    run("lm", "train", "cpu-demo", *MODEL, "--data", data, "--tokenizer", tokenizer, "--out", out, "--quiet")
+    run("lm", "export", out, "--page", COURSE / "live-model.html", "--course", "{}/")
+    picture(COURSE / "live-model.html", COURSE / "live-model.png", SCREEN, TEXT)
+
+
+def run(package: str, *arguments: str | Path, stdout: int | None = None) -> None:
+    """Run the command of a package."""
+    subprocess.run([sys.executable, "-m", package, *map(str, arguments)], check=True, stdout=stdout)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--picture", nargs=2, type=Path, metavar=("PAGE", "PNG"), help="only this: a page's picture")
+    parser.add_argument("--picture", nargs=2, metavar=("PAGE", "PNG"), help="only this: a page's picture")
     options = parser.parse_args()
     if options.picture:
-        page, out = options.picture
-        picture(page, out, REPORT_SCREEN)
+        page, _, text = options.picture[0].partition("#")
+        picture(Path(page), Path(options.picture[1]), README_SCREEN, text)
         return
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        pages.furnish(folder)
-        tokenizer = folder / "tok.json"
-        run = [sys.executable, "-m", "bpe"]
-        train = ["train", str(folder / "corpus.txt"), "--vocab-size", "4000", "--out", str(tokenizer)]
-        subprocess.run([*run, *train], check=True, stdout=subprocess.DEVNULL)
-        subprocess.run([*run, "view", str(tokenizer), "--out", str(PAGE)], check=True)
-    picture(PAGE, PAGE.with_suffix(".png"), SCREEN)
-    costs = str(DOCS / "guides/accounting-page.html")
-    subprocess.run([sys.executable, "-m", "accounting", "page", "--out", costs], check=True)
+        tokenizer_page(Path(name))
+        model_page(Path(name))
+    run("accounting", "page", "--out", DOCS / "guides/accounting-page.html")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from published_templates import FAMILIES, GEMMA
 from talks import MARKS, TALK, lines
 
 import lm
@@ -20,139 +21,6 @@ from lm.interop.loading import model_text
 bpe = pytest.importorskip("bpe")
 transformers = pytest.importorskip("transformers")
 TEXT = "user\nassistant\nsystem\n### end\n12 yes! (sure).\n\n\tindeed, d\u00e9j\u00e0 vu: 100 of them; and so on\n" * 3
-
-# Templates with the constructs that published ones have: loops and their variables, namespaces, macros, trimming,
-# slices, tojson, defaults, {% generation %}, exceptions, and what earlier turns look like where the model thinks.
-CHATML = """{% for message in messages %}
-{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}{% endfor %}
-{%- if add_generation_prompt %}
-{{ '<|im_start|>assistant\\n' }}
-{%- endif %}"""
-LLAMA3 = """{{- bos_token }}
-{%- if messages[0]['role'] == 'system' %}
-    {%- set system_message = messages[0]['content'] | trim %}
-    {%- set messages = messages[1:] %}
-{%- else %}
-    {%- set system_message = "" %}
-{%- endif %}
-{{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
-{{- "Knowledge: " + (date_string | default("none")) + "\\n" + system_message + "<|eot_id|>" }}
-{%- for message in messages %}
-    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
-{%- endif %}"""
-QWEN3 = """{%- if tools %}{{- tools | tojson }}{%- endif %}
-{%- if messages[0].role == 'system' %}{{- '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}{%- endif %}
-{%- set ns = namespace(last=messages|length - 1, seeking=true) %}
-{%- for message in messages[::-1] %}
-    {%- set index = (messages|length - 1) - loop.index0 %}
-    {%- if ns.seeking and message.role == "user" and message.content is string %}
-        {%- set ns.seeking = false %}{%- set ns.last = index %}
-    {%- endif %}
-{%- endfor %}
-{%- for message in messages %}
-    {%- if (message.role == "user") or (message.role == "system" and not loop.first) %}
-        {{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}
-    {%- elif message.role == "assistant" %}
-        {%- set content = message.content %}{%- set thought = '' %}
-        {%- if '</think>' in content %}
-            {%- set thought = content.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') %}
-            {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
-        {%- endif %}
-        {%- if loop.index0 > ns.last and (loop.last or thought) %}
-            {{- '<|im_start|>assistant\\n<think>\\n' + thought.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
-        {%- else %}
-            {{- '<|im_start|>assistant\\n' + content }}
-        {%- endif %}
-        {{- '<|im_end|>\\n' }}
-    {%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}
-    {{- '<|im_start|>assistant\\n' }}
-    {%- if enable_thinking is defined and enable_thinking is false %}{{- '<think>\\n\\n</think>\\n\\n' }}{%- endif %}
-{%- endif %}"""
-MISTRAL = """{%- if messages[0]["role"] == "system" %}
-    {%- set system_message = messages[0]["content"] %}{%- set loop_messages = messages[1:] %}
-{%- else %}
-    {%- set loop_messages = messages %}
-{%- endif %}
-{%- set ns = namespace(index=0) %}
-{%- for message in loop_messages %}
-    {%- if (message["role"] == "user") != (ns.index % 2 == 0) %}
-        {{- raise_exception("conversation roles must alternate user and assistant roles") }}
-    {%- endif %}
-    {%- set ns.index = ns.index + 1 %}
-{%- endfor %}
-{{- bos_token }}
-{%- for message in loop_messages %}
-    {%- if message["role"] == "user" %}
-        {%- if loop.last and system_message is defined %}
-            {{- "[INST] " + system_message + "\\n\\n" + message["content"] + "[/INST]" }}
-        {%- else %}
-            {{- "[INST] " + message["content"] + "[/INST]" }}
-        {%- endif %}
-    {%- else %}
-        {{- " " + message["content"] | trim + eos_token }}
-    {%- endif %}
-{%- endfor %}"""
-GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
-{%- macro turn(role, content) -%}<start_of_turn>{{ role }}
-{{ content | trim }}<end_of_turn>
-{% endmacro -%}
-{%- for message in messages -%}
-{%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
-{{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
-{%- endif -%}
-{%- if message['role'] == 'assistant' -%}{% set role = 'model' %}{%- else -%}{% set role = message['role'] %}{%- endif -%}
-{{ turn(role, message['content']) }}
-{%- endfor -%}
-{%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}"""
-DEEPSEEK = """{% if not add_generation_prompt is defined %}{% set add_generation_prompt = false %}{% endif %}
-{%- set ns = namespace(system='') %}
-{%- for message in messages %}{%- if message['role'] == 'system' %}{% set ns.system = message['content'] %}{%- endif %}
-{%- endfor %}
-{{- bos_token }}{{ ns.system }}
-{%- for message in messages %}
-{%- if message['role'] == 'user' %}{{- '<|User|>' + message['content'] }}{%- endif %}
-{%- if message['role'] == 'assistant' %}
-{%- set content = message['content'] %}
-{%- if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}
-{%- generation %}{{- '<|Assistant|>' + content + '<|end_of_sentence|>' }}{%- endgeneration %}{%- endif %}
-{%- endfor %}
-{%- if add_generation_prompt %}{{- '<|Assistant|>' }}{%- endif %}"""
-
-# name: template, special tokens, names, the ids of generation_config by their tokens, whether a system's message is
-# refused
-FAMILIES = {
-    "chatml": (CHATML, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], {"eos_token": "<|im_end|>"}, ["<|im_end|>"]),
-    "llama3": (
-        LLAMA3,
-        ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
-        {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
-        ["<|end_of_text|>", "<|eot_id|>"],
-    ),
-    "qwen3": (
-        QWEN3,
-        ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>"],
-        {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"},
-        ["<|im_end|>", "<|endoftext|>"],
-    ),
-    "mistral": (MISTRAL, ["<s>", "</s>", "[INST]", "[/INST]"], {"bos_token": "<s>", "eos_token": "</s>"}, ["</s>"]),
-    "gemma": (
-        GEMMA,
-        ["<bos>", "<eos>", "<start_of_turn>", "<end_of_turn>"],
-        {"bos_token": "<bos>", "eos_token": "<eos>"},
-        ["<eos>", "<end_of_turn>"],
-    ),
-    "deepseek": (
-        DEEPSEEK,
-        ["<|begin_of_sentence|>", "<|end_of_sentence|>", "<|User|>", "<|Assistant|>"],
-        {"bos_token": "<|begin_of_sentence|>", "eos_token": "<|end_of_sentence|>"},
-        ["<|end_of_sentence|>"],
-    ),
-}
 
 
 @pytest.fixture(scope="module", params=FAMILIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,22 @@ import models
 import pytest
 import torch
 import torch.nn.functional as F
+from published_templates import FAMILIES
 
 import bpe
 import lm
+from bpe.reporting import page as bpe_page
 from lm import reference
+from lm.chat_template import ChatTemplate, Message, default_template, messages_of
 from lm.commands.cli import main
 from lm.generation.sampling import Sampling
+from lm.generation.stream import StreamDecoder
+from lm.interop.loading import ModelText, model_text
 from lm.model import apply_rotary_emb
 from lm.ops.cpu.int8 import quantized
-from lm.page.export import to_page
+from lm.page.export import asset, chat_page_of, to_page
 from lm.rope import rope_at
+from lm.text_config import TextConfig
 
 TEXT = (lm.__doc__ + bpe.__doc__ + torch.__doc__) * 3
 SIZE: dict[str, Any] = {
@@ -301,3 +308,97 @@ def test_views_show_what_the_model_computed(browser, folder):
         browser.run("one('step-on').click(), 0")
     torch.testing.assert_close(shown, streams[4][0, 12], rtol=0, atol=6e-4)
     assert browser.run("Array.from(page.sequence.logits)") == before_steps
+
+
+ROLES = ("user", "assistant")
+
+
+def talks():
+    """Conversations with what templates trim, escape and look for."""
+    generator = random.Random(5)
+    words = [
+        "",
+        "hi",
+        " 1\n",
+        "<think>a</think> b",
+        "</think>",
+        "\n\nx",
+        "'\"",
+        "<|im_end|>",
+        "[INST]",
+        "é\t",
+        "{{ x }}",
+        "\\",
+    ]
+    for turns in range(1, 7):
+        for n in range(6):
+            said = [generator.choice(words) + generator.choice(words) for _ in range(turns)]
+            talk = [{"role": ROLES[i % 2], "content": text} for i, text in enumerate(said)]
+            yield ([{"role": "system", "content": generator.choice(words)}] if n % 2 else []) + talk
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "default", "default, marks"])
+def test_conversations_are_written_by_the_models_own_template(browser, folder, family):
+    """36 conversations: the text and the ids of the prompt are those of lm's ChatTemplate, or both refuse."""
+    source, names, special = (
+        None,
+        {},
+        ["<|endoftext|>", "<|im_start|>", "<|im_end|>"][: 1 if family == "default" else 3],
+    )
+    if family in FAMILIES:
+        source, special, names, _ = FAMILIES[family]
+    tokenizer = bpe.train([TEXT], 300, special_tokens=special)
+    template = default_template(tokenizer) if source is None else ChatTemplate(tokenizer, source, (0,), (), names)
+    text = ModelText(tokenizer, TextConfig())
+    text.__dict__["template"] = template  # as a model's files would have it
+    path = folder / "chat.html"
+    path.write_text(chat_page_of(rounded("llama"), text, dtype="fp16", title=family))
+    browser.open(path)
+    written = 0
+    for talk in talks():
+        messages = messages_of(talk)
+        try:
+            expected = [template.render(messages), template.prompt(messages)]
+        except ValueError:
+            expected = None
+        found = browser.run(
+            f"(() => {{ try {{ const talked = {json.dumps(talk)}; return [talk.render(talked), talk.prompt(talked)]; }}"
+            " catch { return null; } })()"
+        )
+        assert found == expected, talk
+        written += expected is not None
+    assert written > 10
+
+
+def test_a_chat_answers_as_generate_does(browser, folder, axe, tmp_path):
+    model = rounded("llama")
+    lm.to_huggingface(model, folder / "talker", tokenizer=folder / "tok.json")
+    command = ["chat", str(folder / "talker"), "--page", str(tmp_path / "chat.html"), "--temperature", "0"]
+    assert main([*command, "--max-new-tokens", "40", "--system", "be brief"]) == 0
+    assert main([*command, "--top-k", "3"]) == 2
+    browser.open(tmp_path / "chat.html")
+    template = model_text(folder / "talker").template
+    messages = [Message("system", "be brief"), Message("user", "hello there")]
+    ids = lm.generate(
+        model, template.prompt(messages), max_new_tokens=40, temperature=0, stop_tokens=template.stop_tokens
+    )
+    decoder = StreamDecoder(template.tokenizer, template.stop)
+    expected = "".join(map(decoder.feed, ids)) + decoder.finish()
+    browser.run("at('text').focus(), 0")
+    browser.call("Input.insertText", text="hello there")
+    browser.press("Enter")
+    browser.run("(async () => { while (asking) await new Promise(resume => setTimeout(resume, 20)); })()")
+    assert browser.run("messages.map(({role}) => role)") == ["system", "user", "assistant"]
+    assert browser.run("messages[2].content") == expected
+    assert browser.run("document.querySelector('.assistant').textContent") == expected
+    for width in (390, 1280):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth") is True
+        browser.run(axe + "; 0")
+        assert browser.run("axe.run().then(({violations}) => violations.map(({id}) => id))") == []
+    browser.call("Emulation.clearDeviceMetricsOverride")
+
+
+def test_dress_is_that_of_bpes_pages():
+    """lm has a copy, for the page of `lm serve`, which does without bpe."""
+    assert asset("dress.css") == bpe_page.asset("dress.css")

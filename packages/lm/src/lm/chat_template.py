@@ -321,7 +321,13 @@ def default_template(tokenizer: Any, end_of_text: str | None = None) -> ChatTemp
 
 @functools.lru_cache(maxsize=16)
 def compiled(source: str) -> Any:
-    """A Jinja template, compiled in the sandbox, with the filters and functions that transformers gives chat templates.
+    """A Jinja template, compiled in the sandbox; as environment()."""
+    return environment().from_string(source)
+
+
+@functools.cache
+def environment() -> Any:
+    """Jinja's sandbox with the filters and functions that transformers gives chat templates.
 
     MissingExtra: Jinja2 is not installed.
     """
@@ -356,9 +362,9 @@ def compiled(source: str) -> Any:
     def now(pattern: str) -> str:
         return datetime.datetime.now().strftime(pattern)
 
-    environment = sandbox.ImmutableSandboxedEnvironment(
+    sandboxed = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
     )
-    environment.filters["tojson"] = as_json
-    environment.globals |= {"raise_exception": refuse, "strftime_now": now}
-    return environment.from_string(source)
+    sandboxed.filters["tojson"] = as_json
+    sandboxed.globals |= {"raise_exception": refuse, "strftime_now": now}
+    return sandboxed

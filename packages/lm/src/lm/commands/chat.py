@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm.commands.options import Commands, add, add_model, add_sampling, model_of, sampling_of
+from lm.commands.options import Commands, add, add_model, add_sampling, model_of, sampling_of, step_of
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
@@ -21,6 +22,7 @@ def register(commands: Commands) -> None:
     add_model(made)
     made.add_argument("--system", help="the system's message, before the conversation")
     made.add_argument("--max-new-tokens", type=int, default=512, help="of an answer, the most (default: 512)")
+    made.add_argument("--page", metavar="FILE.html", help="write a page to talk to the model in a browser, instead")
     add_sampling(made)
 
 
@@ -31,6 +33,8 @@ def chat(options: argparse.Namespace) -> None:
 
     if options.max_new_tokens < 1:
         raise ValueError(f"--max-new-tokens must be at least 1, and {options.max_new_tokens} is not")
+    if options.page is not None:
+        return write_page(options)
     sampling = sampling_of(options)
     template = model_text(options.run, options.tokenizer).template
     model = model_of(options)
@@ -74,6 +78,35 @@ def chat(options: argparse.Namespace) -> None:
                 messages.append(Message("assistant", text))
             else:
                 messages.pop()
+
+
+def write_page(options: argparse.Namespace) -> None:
+    """Write the model and its chat template as a page, in which one chooses how tokens are drawn."""
+    from lm.files import atomic_write
+    from lm.page.export import chat_page_of, read
+
+    for option, value in (("--top-k", options.top_k), ("--min-p", options.min_p)):
+        if value is not None:
+            raise ValueError(f"{option} is for a conversation in the terminal: a page has temperature and top-p")
+    if options.repetition_penalty != 1.0:
+        raise ValueError("--repetition-penalty is for a conversation in the terminal: leave it out")
+    if options.device not in ("auto", "cpu") or options.dtype is not None:
+        raise ValueError("--device and --dtype are for a conversation in the terminal: a page computes in the browser")
+    model, text, name = read(options.run, options.tokenizer, step_of(options))
+    page = chat_page_of(
+        model,
+        text,
+        dtype="int8" if options.int8 else "fp16",
+        title=name or "Chat",
+        system=options.system,
+        max_new_tokens=options.max_new_tokens,
+        seed=options.seed or 0,
+        temperature=options.temperature,
+        top_p=options.top_p,
+    )
+    path = Path(options.page)
+    atomic_write(path, page)
+    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
 
 
 def heard() -> str | None:

@@ -25,12 +25,17 @@ from lm.model import Transformer
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
 from lm.page import kernel
+from lm.page.template import javascript
 from lm.rope import rope_frequencies
 from lm.special_tokens import prompt_ids
 
 DTYPES = ("fp16", "int8")
 MOST_BYTES = 400_000_000  # of a page: a browser's strings end at 512 MB
-SCRIPTS = ("forward.js", "memory.js", "sequence.js", "page.js")
+MODEL_SCRIPTS = ("forward.js", "memory.js", "sequence.js", "unpack.js")
+POLICY = (
+    """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; """
+    """style-src 'unsafe-inline'; script-src 'unsafe-inline' 'wasm-unsafe-eval'">"""
+)
 # What of a ModelConfig the forward pass in JavaScript reads.
 SHAPE = (
     "vocab_size", "context_length", "num_layers", "d_model", "num_heads", "kv_heads", "d_ff", "ffn", "norm",
@@ -89,30 +94,106 @@ def read(
 
 def page_of(model: Transformer, text: ModelText, *, dtype: str, title: str, course: str | None = None) -> str:
     """The page as text; the arguments are those of to_page()."""
-    bpe_page = need("bpe.reporting.page", "a page", "groundup-lm[text]")
+    tokenizer = text.tokenizer
+    about = {
+        "title": title,
+        "begin": prompt_ids(tokenizer, "", text.end_of_text),
+        "prefix": prompt_ids(tokenizer, "a")[: -len(tokenizer.encode("a"))],
+        "stop": text.stop_tokens,
+        "course": course,
+    }
+    return filled(
+        "page.html",
+        title=html.escape(title),
+        policy=POLICY,
+        style=asset("dress.css") + bpe_asset("tokens.css") + asset("controls.css") + asset("page.css"),
+        data=packed(model, tokenizer, dtype, about),
+        script=model_script() + bpe_asset("tokens.js") + asset("page.js"),
+    )
+
+
+def chat_page_of(
+    model: Transformer,
+    text: ModelText,
+    *,
+    dtype: str,
+    title: str,
+    system: str | None = None,
+    max_new_tokens: int = 512,
+    seed: int = 0,
+    temperature: float = 0.8,
+    top_p: float | None = None,
+) -> str:
+    """A page for conversations with a model, by its chat template.
+
+    Args:
+        model: The model.
+        text: Its tokenizer and chat template.
+        dtype: As for to_page().
+        title: The page's heading.
+        system: The system's message, before the conversation.
+        max_new_tokens: Of an answer, the most.
+        seed: Of what is drawn.
+        temperature: That the page begins with.
+        top_p: Likewise.
+
+    Raises:
+        ValueError: As to_page(); or the template does something that a page does not.
+    """
+    template = text.template
+    about = {
+        "names": dict(template.names or {}),
+        "is_default": template.is_default,
+        "stop": list(template.stop_tokens),
+        "stop_strings": list(template.stop),
+        "system": system,
+        "max_new_tokens": max_new_tokens,
+        "seed": seed,
+        "temperature": temperature,
+        "top_p": top_p,
+    }
+    compiled = f"const TEMPLATE = {javascript(template.source)};\n".replace("</", "<\\/")
+    script = model_script() + asset("template.js") + compiled + asset("chat.js") + asset("talk.js")
+    return chat_shell(title, packed(model, text.tokenizer, dtype, about), script, policy=POLICY)
+
+
+def chat_shell(title: str, data: str, script: str, policy: str = "") -> str:
+    """The page of a conversation; the script says where answers come from."""
+    style = asset("dress.css") + asset("controls.css") + asset("chat.css")
+    return filled("chat.html", title=html.escape(title), policy=policy, style=style, data=data, script=script)
+
+
+def packed(model: Transformer, tokenizer: Any, dtype: str, about: Mapping[str, Any]) -> str:
+    """The elements of a page that hold the model: what unpack.js reads."""
     tensors, weights = packed_weights(model, dtype)
     check_size(len(weights) * 4 // 3)
     about = {
-        "title": title,
+        **about,
         "dtype": dtype,
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "config": shape_of(model.config),
         "tensors": tensors,
-        "begin": prompt_ids(text.tokenizer, "", text.end_of_text),
-        "prefix": prompt_ids(text.tokenizer, "a")[: -len(text.tokenizer.encode("a"))],
-        "stop": text.stop_tokens,
-        "course": course,
     }
-    parts = {
-        "title": html.escape(title),
-        "style": bpe_page.asset("dress.css") + bpe_page.asset("tokens.css") + asset("page.css"),
-        "about": json.dumps(about).replace("<", "\\u003c"),
-        "vocabulary": bpe_page.javascript.packed(text.tokenizer.data).decode(),
-        "weights": base64.b64encode(weights).decode(),
+    tokenizers = need("bpe.reporting.javascript", "a page", "groundup-lm[text]")
+    contents = {
+        "vocabulary": tokenizers.packed(tokenizer.data).decode(),
         "kernel": base64.b64encode(kernel.binary()).decode(),
-        "script": bpe_page.asset("encoder.js") + bpe_page.asset("tokens.js") + "".join(asset(name) for name in SCRIPTS),
+        "weights": base64.b64encode(weights).decode(),
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("page.html"))
+    json_of_about = json.dumps(about).replace("<", "\\u003c")
+    return f'<script type="application/json" id="about">{json_of_about}</script>\n' + "\n".join(
+        f'<script type="text/plain" id="{name}">{content}</script>' for name, content in contents.items()
+    )
+
+
+def model_script() -> str:
+    """The tokenizer and the model in JavaScript."""
+    return bpe_asset("encoder.js") + "".join(map(asset, MODEL_SCRIPTS))
+
+
+def filled(name: str, **parts: str) -> str:
+    """An HTML file of assets/ with its {{marks}} filled."""
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset(name))
 
 
 def check_size(size: int) -> None:
@@ -186,3 +267,8 @@ def float16(name: str, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float16]]:
 
 def asset(name: str) -> str:
     return (resources.files("lm.page") / "assets" / name).read_text("utf-8")
+
+
+def bpe_asset(name: str) -> str:
+    """A file of the assets of bpe's pages, which have the one tokenizer in JavaScript."""
+    return str(need("bpe.reporting.page", "a page", "groundup-lm[text]").asset(name))

@@ -22,6 +22,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from lm.chat_template import ChatTemplate
+from lm.page.export import asset, chat_shell
 from lm.serving.answers import CHAT, COMPLETION, Choice, Kind
 from lm.serving.engine import Busy, Engine, Job, Piece
 from lm.serving.grammar import Grammars
@@ -110,7 +111,8 @@ class Server:
         return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
 
     async def page(self, request: Request) -> Response:
-        page = resources.files("lm.serving").joinpath("assets/chat.html").read_text(encoding="utf-8")
+        server = resources.files("lm.serving").joinpath("assets/server.js").read_text(encoding="utf-8")
+        page = chat_shell(self.limits.model, "", asset("chat.js") + server)
         return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
 
     async def health(self, request: Request) -> Response:

@@ -195,6 +195,11 @@ class Encoder {
     return this.utf8.encode([...this.special].find(([, number]) => number === id)[0]);
   }
 
+  /** True if there is such a token: a model may have more. */
+  has(id) {
+    return this.symbolOfId.has(id) || this.isSpecial(id);
+  }
+
   isSpecial(id) {
     this.specialIds ??= new Set(this.special.values());
     return this.specialIds.has(id);

@@ -126,20 +126,14 @@ class Page {
 
   // Tokens
 
-  /** The bytes of a token; null where the vocabulary of the model is larger than the tokenizer's. */
-  bytesOf(id) {
-    return this.encoder.isSpecial(id) || this.encoder.symbolOfId.has(id) ? this.encoder.bytesOf(id) : null;
-  }
-
   name(id) {
-    const bytes = this.bytesOf(id);
-    return bytes ? visible(new TextDecoder().decode(bytes)) : `id ${id}`;
+    return this.encoder.has(id) ? visible(new TextDecoder().decode(this.encoder.bytesOf(id))) : `id ${id}`;
   }
 
   /** What a token shows; one that is part of a character shows its bytes. */
   inside(id) {
-    const bytes = this.bytesOf(id);
-    if (!bytes) return `id ${id}`;
+    if (!this.encoder.has(id)) return `id ${id}`;
+    const bytes = this.encoder.bytesOf(id);
     try {
       return marked(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
     } catch {
@@ -368,14 +362,15 @@ function strip(x, shape) {
 
 function chapterLink(course, chapter) {
   const name = `${COURSE[chapter]} of the course`;
-  return course ? `<a href="${escaped(course.replace("{}", chapter))}">${name}</a>` : `More in ${name}.`;
+  return course ? `<a href="${escaped(course.replace("{}", chapter))}" target="_blank">${name}</a>` : `More in ${name}.`;
 }
 
 let page;
 const ready = (async () => {
-  const about = JSON.parse(one("about").textContent);
-  const kernel = Uint8Array.from(atob(one("kernel").textContent), (letter) => letter.charCodeAt(0));
-  const encoder = await unpack("vocabulary"), model = unpackModel(about, await inflated("weights"), kernel);
-  for (const id of ["weights", "vocabulary"]) one(id).remove();
+  const { about, encoder, model } = await unpackPage();
   page = new Page(about, encoder, model);
+  if (location.hash.length > 1) {       // model.html#some%20text begins with it
+    one("prompt").value = decodeURIComponent(location.hash.slice(1));
+    await page.write(40);
+  }
 })();

@@ -1,0 +1,37 @@
+// Answers of `lm serve`.
+
+function headers() {
+  const key = at("key").value;
+  return { "Content-Type": "application/json", ...(key ? { Authorization: `Bearer ${key}` } : {}) };
+}
+
+async function introduce() {
+  const reply = await fetch("/v1/models", { headers: headers() });
+  at("asks").hidden = reply.ok && !at("key").value;
+  if (reply.ok) at("name").textContent = document.title = (await reply.json()).data[0].id;
+}
+
+async function* answer(messages, { temperature, topP }, signal) {
+  const body = { messages, stream: true, truncation: "auto", temperature, ...(topP === null ? {} : { top_p: topP }) };
+  const reply = await fetch("/v1/chat/completions", {
+    method: "POST", signal, headers: headers(), body: JSON.stringify(body),
+  });
+  if (!reply.ok) throw new Error((await reply.json()).error.message);
+  yield { dropped: Number(reply.headers.get("X-Messages-Left-Out") ?? 0) };
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = "";;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split("\n\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line === "data: [DONE]") continue;
+      const event = JSON.parse(line.slice(6));
+      if (event.error) throw new Error(event.error.message);
+      yield { piece: event.choices[0].delta.content ?? "" };
+    }
+  }
+}
+
+at("key").addEventListener("change", introduce);
+const ready = introduce();
