@@ -1,181 +1,235 @@
-// The form, the link and the tables: the numbers come from answer() of questions.py, translated above.
-const { answer, QUESTION, CHOICES } = Object.fromEntries(
-  ["answer", "QUESTION", "CHOICES"].map((name) => [name, $.from("accounting.page.questions", name)]),
-);
-const TITLES = {
-  parameters: "Parameters",
-  flops: "FLOPs",
-  memory: "Memory in training",
-  largest: "Largest that fits",
-  time: "Time and cost",
-  serving: "Memory in generation",
+// The form, its address and the answer; the figures are computed by questions.py's translation, in a worker.
+"use strict";
+const $ = (id) => document.getElementById(id),
+  form = $("form");
+const DEFAULTS = {
+  purpose: "train",
+  model: "llama-3-8b",
+  config: "",
+  device: "h100",
+  devices: "8",
+  price: "2.5",
+  precision: "bf16",
+  optimizer: "adamw",
+  activation_checkpointing: "none",
+  attention_kernel: "fused",
+  loss: "chunked",
+  gradient_dtype: "weights",
+  model_code: "lm",
+  batch: "1",
+  context: "",
+  tokens: "100B",
+  micro_batches: "1",
+  tensor: "1",
+  pipeline: "1",
+  zero: "3",
+  weights: "bf16",
+  cache: "bf16",
+  output: "256",
 };
-const COLOURS = ["#3b78c2", "#d97706", "#2f9e6e", "#b5489a", "#8a6fd1", "#7c8794", "#c2503b"];
-const form = document.getElementById("question"),
-  out = document.getElementById("answer");
+const NUMBERS = ["batch", "context", "devices", "price", "tokens", "micro_batches", "tensor", "pipeline", "output"];
 
-function to_python(value) {
-  if (typeof value === "number") return Number.isInteger(value) ? BigInt(value) : value;
-  if (value === null || typeof value !== "object") return value;
-  if (Array.isArray(value)) return $.as_list(value.map(to_python));
-  return $.dict(Object.entries(value).map(([name, one]) => [name, to_python(one)]));
-}
-function from_python(value) {
-  if (Array.isArray(value)) return value.map(from_python);
-  if (value === null || typeof value !== "object") return value;
-  return Object.fromEntries($.entries(value).map(([name, one]) => [name, from_python(one)]));
-}
-const ask = (question) => from_python(answer(to_python(question)));
-const defaults = Object.fromEntries($.entries(QUESTION));
+// The program runs in a worker: a search for what fits takes a while.
+const worker = new Worker(URL.createObjectURL(new Blob([$("program").textContent])));
+const waiting = new Map();
+worker.onmessage = ({ data: [id, value, error] }) => {
+  const [resolve, reject] = waiting.get(id);
+  waiting.delete(id);
+  error === undefined ? resolve(value) : reject(new Error(error));
+};
+let asked = 0;
+const ask = (name, text) =>
+  new Promise((resolve, reject) => {
+    waiting.set(++asked, [resolve, reject]);
+    worker.postMessage([asked, name, text]);
+  });
 
-function element(name, attributes, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
+// 1,000 and 1_000 as 1000; 10k, 5M, 8B, 1.5T and 1e12 as whole numbers; a price may have a fraction.
+function number(name, text) {
+  const [, digits, fraction = "", power = "0", letter = ""] =
+    /^(\d+)(?:\.(\d*))?(?:e(\d+))?([kmbt]?)$/i.exec(text.replace(/[,_\s]/g, "")) ?? [];
+  if (digits === undefined) throw new Error(`${name.replace("_", " ")}: expected a number, got “${text}”`);
+  const zeros = Number(power) + { "": 0, k: 3, m: 6, b: 9, t: 12 }[letter.toLowerCase()];
+  if (zeros > 36) throw new Error(`${name.replace("_", " ")}: “${text}” is beyond what is counted`);
+  const shifted = fraction.padEnd(zeros, "0"),
+    rest = shifted.slice(zeros).replace(/0+$/, "");
+  if (rest && name !== "price") throw new Error(`${name.replace("_", " ")}: expected a whole number, got “${text}”`);
+  return (digits + shifted.slice(0, zeros)).replace(/^0+(?=\d)/, "") + (rest && `.${rest}`);
 }
-function read() {
-  // the question of the form; text that is no JSON throws
-  const question = {};
-  for (const [name, text] of new FormData(form)) {
-    if (name === "config") question.config = text.trim() ? JSON.parse(text) : null;
-    else question[name] = typeof defaults[name] === "string" ? text : Number(text);
-  }
-  return question;
-}
-function link(question) {
-  const parts = new URLSearchParams();
-  for (const [name, value] of Object.entries(question)) {
-    if (name === "config") {
-      if (value) parts.set(name, JSON.stringify(value));
-    } else if (String(value) !== String(defaults[name])) parts.set(name, value);
-  }
-  history.replaceState(null, "", `#${parts}`);
-}
-function fill() {
-  // the form, from the link
-  const parts = new URLSearchParams(location.hash.slice(1));
-  for (const [name, value] of Object.entries(defaults)) form.elements[name].value = parts.get(name) ?? value ?? "";
-}
-function table(part) {
-  const body = element("tbody", {});
-  for (const row of part.rows) {
-    const how = element("td", {});
-    if (row.formula) {
-      const cut = (text) => (text.length > 600 ? `${text.slice(0, 600)} …` : text);
-      const code = [element("code", {}, cut(row.formula))];
-      if (row.numbers && row.numbers !== row.formula)
-        code.push(element("br", {}), element("code", {}, `= ${cut(row.numbers)}`));
-      how.append(
-        element("details", {}, element("summary", { "aria-label": `Formula of ${row.name}` }, "formula"), ...code),
-      );
+
+// The question as JSON, whole numbers of any size written out.
+function question(fields) {
+  const parts = Object.keys(DEFAULTS).map((name) => {
+    const text = fields[name].trim();
+    if (NUMBERS.includes(name)) return `"${name}":${name === "context" && !text ? null : number(name, text)}`;
+    if (name === "config" && text) {
+      try {
+        JSON.parse(text);
+      } catch (error) {
+        throw new Error(`config.json: ${error.message}`);
+      }
+      return `"config":${text}`;
     }
-    const exact = typeof row.value === "bigint" ? row.value.toLocaleString("en") : "";
-    const cells = [
-      element("th", { scope: "row" }, row.name),
-      element("td", { class: "number" }, row.words),
-      element("td", { class: "number" }, exact),
-      how,
-    ];
-    body.append(element("tr", row.name === "total" || row.name === "wall clock" ? { class: "sum" } : {}, ...cells));
-  }
-  const head = element(
-    "tr",
-    {},
-    ...["", "", "exactly", "how"].map((name) => element("td", { class: name === "exactly" ? "number" : "" }, name)),
-  );
-  return element(
-    "div",
-    { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" },
-    element("table", {}, element("thead", {}, head), body),
-  );
+    return `"${name}":${name === "config" ? null : JSON.stringify(text)}`;
+  });
+  return `{${parts}}`;
 }
-function bar(part) {
-  const total = Number(part.rows.at(-1).value),
-    limit = Number(part.limit),
-    whole = Math.max(total, limit);
-  const words = part.rows.at(-1).words,
-    verdict = part.fits ? `${words} fit on the device` : `${words} do not fit on the device`;
-  const drawn = element("div", {
-    class: "bar",
-    role: "img",
-    "aria-label": `${verdict}: ${((100 * total) / limit).toFixed(0)}% of its memory`,
-  });
-  const legend = element("ul", { class: "legend" });
-  part.groups.forEach((group, i) => {
-    const colour = COLOURS[i % COLOURS.length];
-    drawn.append(element("span", { style: `width:${(100 * Number(group.value)) / whole}%;background:${colour}` }));
-    legend.append(
-      element(
-        "li",
-        {},
-        element("b", { style: `background:${colour}` }),
-        `${group.name} ${(Number(group.value) / 1e9).toFixed(2)} GB`,
-      ),
-    );
-  });
-  drawn.append(element("i", { style: `left:calc(${(100 * limit) / whole}% - 3px)` }));
-  return [
-    element(
-      "p",
-      part.fits ? {} : { class: "bad" },
-      `${verdict}, which has ${(limit / 1e9).toFixed(0)} GB (the line).`,
-    ),
-    drawn,
-    legend,
+
+const fields = () => Object.fromEntries(Object.keys(DEFAULTS).map((name) => [name, form.elements[name].value]));
+function read() {
+  // the question of the address
+  const given = new URLSearchParams(location.hash.slice(1));
+  for (const [name, value] of Object.entries(DEFAULTS)) form.elements[name].value = given.get(name) ?? value;
+  for (const select of form.querySelectorAll("select"))
+    if (select.selectedIndex < 0) select.value = DEFAULTS[select.name];
+  if (form.elements.config.value) form.querySelector("details").open = true;
+}
+function write(values) {
+  // what differs from the defaults
+  const changed = Object.entries(values).filter(([name, value]) => value !== DEFAULTS[name]);
+  history.replaceState(null, "", `#${new URLSearchParams(changed)}`);
+}
+
+function element(tag, properties = {}, ...children) {
+  const node = Object.assign(document.createElement(tag), properties);
+  node.append(...children);
+  return node;
+}
+const colour = (at) => `hsl(${(at * 137 + 212) % 360} 55% ${at % 2 ? 46 : 58}%)`;
+const exact = (value) => (typeof value === "bigint" ? value.toLocaleString("en") : "");
+
+function row({ name, value, shown, formula = "", numbers = "" }, swatch) {
+  const head = element("th", { scope: "row" });
+  if (swatch) head.append(element("span", { className: "swatch", style: `background: ${swatch}` }));
+  head.append(name);
+  const cell = element("td", {}, shown);
+  if (exact(value) && exact(value) !== shown) cell.append(element("small", {}, exact(value)));
+  const how = numbers && numbers !== formula ? `${formula} = ${numbers}` : formula;
+  return element("tr", {}, head, cell, ...(how ? [element("td", { className: "formula" }, how)] : []));
+}
+
+function show({ tables }) {
+  const by = Object.fromEntries(tables.map((one) => [one.title, one])),
+    memory = by.memory;
+  const run = Object.fromEntries(by["the run"].rows.map((one) => [one.name, one]));
+  const cards = [
+    ["parameters", by.parameters.shown.replace(" parameters", "")],
+    [
+      "memory",
+      memory.shown,
+      `${memory.total <= memory.device ? "fits" : "does not fit"} the ${memory["device shown"]} of a device`,
+    ],
+    ...("steps" in run
+      ? [
+          ["time", run.time.shown, `${run["at best"].shown} to ${run["at worst"].shown}`],
+          ["FLOPs of a step", by["FLOPs of a step"].shown],
+          ["MFU", run.MFU.shown],
+          ["cost", run.cost.shown, "devices · hours · price"],
+        ]
+      : [
+          ["first token", run["time to the first token"].shown, "at least"],
+          ["last token", run["time of the last token"].shown, "at least"],
+          ["tokens a second", run["tokens a second"].shown, "at most"],
+          ["cost of 1M output tokens", run["cost of 1M output tokens"].shown, "at least"],
+        ]),
   ];
-}
-function show() {
-  let question;
-  try {
-    question = read();
-  } catch (error) {
-    out.replaceChildren(element("p", { class: "bad" }, `The config.json is not JSON: ${error.message}`));
-    return;
-  }
-  if (!form.checkValidity()) {
-    out.replaceChildren(
-      element("p", { class: "bad" }, "A number is missing or out of range: it is marked in the form."),
-    );
-    return;
-  }
-  link(question);
-  const parts = ask(question);
-  out.replaceChildren(
-    ...Object.entries(parts).map(([name, part]) => {
-      const section = element("section", {}, element("h2", {}, TITLES[name]));
-      if (part.refused !== undefined) section.append(element("p", { class: "bad" }, part.refused));
-      else
-        section.append(
-          ...(name === "memory" ? bar(part) : []),
-          table(part),
-          element("p", { class: "note" }, part.convention),
-        );
-      return section;
+  $("cards").replaceChildren(
+    ...cards.map(([name, value, note]) =>
+      element(
+        "div",
+        {},
+        element("dt", {}, name),
+        element("dd", {}, value, ...(note ? [element("small", {}, note)] : [])),
+      ),
+    ),
+  );
+  $("brief").textContent = [`${memory.shown} of ${memory["device shown"]}`, cards[2][1], cards.at(-1)[1]].join(" · ");
+  const longest = Number(memory.total > memory.device ? memory.total : memory.device);
+  const share = (value) => `${(100 * Number(value)) / longest}%`;
+  $("bar").replaceChildren(
+    ...memory.rows.map((one, at) =>
+      element("span", {
+        title: `${one.name}: ${one.shown}`,
+        style: `width: ${share(one.value)}; background: ${colour(at)}`,
+      }),
+    ),
+    element("i", { style: `left: calc(${share(memory.device)} - 3px)` }, element("b", {}, memory["device shown"])),
+  );
+  $("bar").setAttribute(
+    "aria-label",
+    `${memory.shown} of ${memory["device shown"]}: ${memory.rows.map((one) => `${one.name} ${one.shown}`).join(", ")}`,
+  );
+  $("bar").removeAttribute("aria-labelledby");
+  $("tables").replaceChildren(
+    ...[memory, ...tables.filter((one) => one !== memory)].flatMap((one) => {
+      const body = element("tbody", {}, ...one.rows.map((each, at) => row(each, one === memory && colour(at))));
+      const foot =
+        one.total === null ? [] : [element("tfoot", {}, row({ name: "total", value: one.total, shown: one.shown }))];
+      const head = one === memory ? [] : [element("h2", {}, one.title)];
+      return [...head, element("table", {}, body, ...foot), element("p", { className: "soft" }, one.note)];
     }),
   );
 }
 
-for (const [name, choices] of $.entries(CHOICES))
-  form.elements[name].append(...choices.map((choice) => element("option", { value: choice }, String(choice))));
-fill();
-let waiting;
+let latest = 0;
+async function update() {
+  const mine = ++latest,
+    values = fields();
+  write(values);
+  for (const purpose of ["train", "generate"])
+    for (const node of document.querySelectorAll(`form .${purpose}`)) node.hidden = values.purpose !== purpose;
+  $("result").setAttribute("aria-busy", "true");
+  try {
+    const text = question(values),
+      answer = await ask("answer", text);
+    if (mine !== latest) return;
+    show(answer);
+    $("error").hidden = true;
+    $("answer").hidden = false;
+    $("result").setAttribute("aria-busy", "false");
+    $("largest").setAttribute("aria-busy", "true");
+    const { rows } = await ask("largest", text);
+    if (mine !== latest) return;
+    $("largest").tBodies[0].replaceChildren(...rows.map((one) => row(one)));
+    $("largest").setAttribute("aria-busy", "false");
+  } catch (error) {
+    if (mine !== latest) return;
+    $("error").textContent = error.message;
+    $("brief").textContent = "";
+    $("error").hidden = false;
+    $("answer").hidden = true;
+    $("result").setAttribute("aria-busy", "false");
+  }
+}
+
+const ready = ask("choices").then(({ choices, symbols }) => {
+  for (const select of form.querySelectorAll("select"))
+    select.append(...choices[select.name].map((value) => element("option", { value }, value)));
+  $("symbols").tBodies[0].append(
+    ...Object.entries(symbols).map(([name, meaning]) =>
+      element("tr", {}, element("th", { scope: "row" }, element("code", {}, name)), element("td", {}, meaning)),
+    ),
+  );
+  read();
+  return update();
+});
+let pause = 0;
 form.addEventListener("input", () => {
-  clearTimeout(waiting);
-  waiting = setTimeout(show, 150);
+  clearTimeout(pause);
+  pause = setTimeout(update, 250);
 });
 form.addEventListener("submit", (event) => event.preventDefault());
 addEventListener("hashchange", () => {
-  fill();
-  show();
+  read();
+  update();
 });
-document.getElementById("copy").addEventListener("click", async () => {
-  const said = document.getElementById("copied");
+$("copy").addEventListener("click", async () => {
+  clearTimeout(pause);
+  write(fields());
   try {
     await navigator.clipboard.writeText(location.href);
-    said.textContent = "The link is copied.";
+    $("copied").textContent = "Copied.";
   } catch {
-    said.textContent = "Copy it from the address bar.";
+    $("copied").textContent = "The address of this page is the link.";
   }
 });
-show();

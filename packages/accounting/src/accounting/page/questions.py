@@ -1,200 +1,253 @@
-"""What the page asks, answered by this package's functions: one question as plain values, and each part of its answer.
+"""A question with its answer as plain data: what the page computes, translated from here.
 
-The page runs the translation of this file, and the tests hold both to the same questions.
+A question has a value for each key of CHOICES and NUMBERS, and a "config", the contents of a config.json in place of
+the model, or None. Training is of one layout: data × tensor × pipeline devices.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 
-from accounting.breakdown import Breakdown
+from accounting.breakdown import SYMBOLS, Breakdown
 from accounting.cluster.layout import Layout
 from accounting.cluster.memory import fullest
-from accounting.counting.flops import forward_flops, training_flops
+from accounting.counting.flops import decode_flops, prefill_flops, training_flops
 from accounting.counting.parameters import parameters
-from accounting.hardware.devices import DEVICES, Device, device
+from accounting.hardware.devices import DEVICES, Device
 from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
-from accounting.memory.inference import inference_memory
+from accounting.memory.inference import BITS, FORMATS
+from accounting.memory.training import training_memory
 from accounting.models.families import from_config
 from accounting.models.published import SHAPES
 from accounting.planning.accuracy import accuracy
-from accounting.planning.fitting import longest_context, max_batch_size
-from accounting.planning.inference import max_sequences
+from accounting.planning.fitting import largest_shape, longest_context, max_batch_size
+from accounting.planning.inference import (
+    Storage,
+    device_inference_memory,
+    generation_time,
+    longest_generation,
+    max_sequences,
+)
 from accounting.planning.step_time import step_time
-from accounting.policy import ATTENTION_KERNELS, CHECKPOINTINGS, OPTIMIZERS, PRECISIONS, Policy
-from accounting.shape import TransformerShape, named
-from accounting.units import ByteRate, Bytes, Count, human
+from accounting.policy import (
+    ATTENTION_KERNELS,
+    CHECKPOINTINGS,
+    GRADIENT_DTYPES,
+    LOSSES,
+    MODEL_CODES,
+    OPTIMIZERS,
+    PRECISIONS,
+    Policy,
+)
+from accounting.shape import TransformerShape
+from accounting.units import ByteRate, Seconds, human
 
-QUESTION: dict[str, Any] = {  # every name of a question, and its value unless given
-    "model": "llama-3-8b",
-    "config": None,  # the contents of a config.json, instead of a model
-    "device": "h100",
-    "devices": 8,
-    "zero": 3,
-    "precision": "bf16",
-    "optimizer": "adamw",
-    "attention": "fused",
-    "checkpointing": "full",
-    "batch": 1,  # sequences of a micro-batch on each device
-    "micro_batches": 8,  # of an optimizer step
-    "context": 4096,
-    "tokens": 1_000_000_000_000,
-    "price": 2.0,  # money for one device and hour
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+ALONE = Interconnect(1, ByteRate(1.0), ByteRate(1.0), "a device alone sends nothing")
+UNBOUNDED = 1 << 39  # positions or sequences: a window, or no cache, ends what they take
+CHOICES: dict[str, tuple[str, ...]] = {
+    "purpose": ("train", "generate"),
+    "model": tuple(SHAPES),
+    "device": tuple(DEVICES),
+    "precision": tuple(PRECISIONS),
+    "optimizer": OPTIMIZERS,
+    "activation_checkpointing": CHECKPOINTINGS,
+    "attention_kernel": ATTENTION_KERNELS,
+    "loss": LOSSES,
+    "gradient_dtype": GRADIENT_DTYPES,
+    "model_code": MODEL_CODES,
+    "zero": ("0", "1", "2", "3"),
+    "weights": tuple(FORMATS),
+    "cache": tuple(BITS),
 }
-CHOICES: dict[str, list[Any]] = {
-    "model": list(SHAPES),
-    "device": list(DEVICES),
-    "zero": [0, 1, 2, 3],
-    "precision": list(PRECISIONS),
-    "optimizer": list(OPTIMIZERS),
-    "attention": list(ATTENTION_KERNELS),
-    "checkpointing": list(CHECKPOINTINGS),
-}
-ALONE = Interconnect(1, ByteRate(1.0), ByteRate(1.0), "a single device sends nothing")
+# context: None for the whole context; of generation the positions of the prompt, None for what the output leaves
+NUMBERS = ("batch", "context", "devices", "tensor", "pipeline", "micro_batches", "tokens", "output", "price")
 
 
-def answer(question: dict[str, Any]) -> dict[str, Any]:
-    """Return the parts of the answer by name, each with its rows, or with the reason why it has none.
-
-    Args:
-        question: Values by the names of QUESTION; those that are missing have its values.
-
-    Returns:
-        "parameters", "flops", "memory", "largest", "time", "serving": each a dict with "rows", of which each has a
-        name, a value, the value in words, a formula and the formula with its numbers; or with "refused".
-    """
-    asked = QUESTION | question
-    parts = {"flops": _flops, "memory": _memory, "largest": _largest, "time": _time, "serving": _serving}
-    try:
-        shape = from_config(asked["config"]) if asked["config"] else named("model", asked["model"], SHAPES)
-        answered: dict[str, Any] = {"parameters": _parameters(shape, asked)}
-    except (ValueError, TypeError, KeyError) as error:
-        return {"parameters": {"refused": str(error.args[0])}}
-    for name, part in parts.items():
-        try:
-            answered[name] = part(shape, asked)
-        except (ValueError, TypeError, KeyError) as error:
-            answered[name] = {"refused": str(error.args[0])}
-    return answered
+def choices() -> dict[str, Any]:
+    """The values that a question chooses from, and the meaning of each name in formulas."""
+    return {"choices": CHOICES, "symbols": SYMBOLS}
 
 
-def _row(name: str, value: float, words: str, formula: str = "", numbers: str = "") -> dict[str, Any]:
-    return {"name": name, "value": value, "words": words, "formula": formula, "numbers": numbers}
+def answer(question: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables, each of them of named figures with their formulas; ValueError or KeyError for what cannot be."""
+    shape, machine = _shape(question), DEVICES[question["device"]]
+    tables = [_table("parameters", parameters(shape))]
+    if shape.most_experts > 1:
+        tables.append(_table("parameters of a token", parameters(shape, active=True)))
+    rest = _training if question["purpose"] == "train" else _generation
+    return {"tables": [*tables, *rest(question, shape, machine)]}
 
 
-def _rows(counted: Breakdown) -> list[dict[str, Any]]:
-    """The components of a breakdown, and their sum."""
-    unit = counted.unit
+def largest(question: Mapping[str, Any]) -> dict[str, Any]:
+    """The largest of each size that fits the device, the others as they are; None if none does."""
+    shape, machine = _shape(question), DEVICES[question["device"]]
+    memory, batch, context = int(machine.memory), question["batch"], question["context"]
+    if question["purpose"] == "generate":
+        storage, positions = _storage(question), _prompt(question, shape) + question["output"]
+        rows: list[tuple[str, Callable[[], int | None]]] = [
+            ("sequences at once", lambda: max_sequences(shape, machine, positions, storage=storage)),
+            ("positions of each", lambda: longest_generation(shape, machine, batch, storage=storage)),
+        ]
+        how = f"the most whose weights, cache, activations and logits take at most {memory:,} bytes of a device"
+        return {"rows": [_searched(name, search, how) for name, search in rows]}
+    policy, layout = _policy(question), _layout(question)
+
+    def widest() -> int | None:
+        wide = largest_shape(shape, memory, batch, context, vary="width", policy=policy, layout=layout)
+        return None if wide is None else wide.d_model
+
+    def deepest() -> int | None:
+        deep = largest_shape(shape, memory, batch, context, policy=policy, layout=layout)
+        return None if deep is None else deep.num_layers
+
     rows = [
-        _row(name, int(term), human(unit(int(term))), term.text(), term.text(values=True))
-        for name, term in counted.terms
-        if int(term)
+        ("sequences of a micro-batch", lambda: max_batch_size(shape, memory, context, policy=policy, layout=layout)),
+        ("positions of a sequence", lambda: longest_context(shape, memory, batch, policy=policy, layout=layout)),
+        ("layers", deepest),
+        ("width (d_model), in proportion", widest),
     ]
-    return [*rows, _row("total", int(counted.total), human(counted.total))]
+    how = f"the most whose peak in a step takes at most {memory:,} bytes of a device; one more does not fit"
+    return {"rows": [_searched(name, search, how) for name, search in rows]}
 
 
-def _policy(asked: dict[str, Any]) -> Policy:
-    return Policy(
-        precision=asked["precision"],
-        optimizer=asked["optimizer"],
-        attention_kernel=asked["attention"],
-        activation_checkpointing=asked["checkpointing"],
-        gradient_accumulation=asked["micro_batches"] > 1,
-    )
+def _searched(name: str, search: Callable[[], int | None], how: str) -> dict[str, Any]:
+    try:
+        value = search()
+    except ValueError as error:
+        return {"name": name, "value": None, "shown": "not counted", "formula": str(error)}
+    shown = "none" if not value else "any number" if value >= UNBOUNDED else f"{value:,}"
+    return {"name": name, "value": value, "shown": shown, "formula": how}
 
 
-def _layout(asked: dict[str, Any]) -> Layout | None:
-    """Replicas of the model; None for one device, which needs no layout."""
-    if asked["devices"] == 1:
-        return None
-    return Layout(data=asked["devices"], zero=asked["zero"], micro_batches=asked["micro_batches"])
+def _shape(question: Mapping[str, Any]) -> TransformerShape:
+    return from_config(question["config"]) if question["config"] else SHAPES[question["model"]]
 
 
-def _parameters(shape: TransformerShape, asked: dict[str, Any]) -> dict[str, Any]:
-    counted = parameters(shape)
-    rows = _rows(counted)
-    active = int(parameters(shape, active=True).total)
-    if active != int(counted.total):
-        rows.append(_row("active for a token", active, human(counted.unit(active))))
-    return {"rows": rows, "convention": counted.convention}
+def _policy(question: Mapping[str, Any]) -> Policy:
+    names = [field.name for field in fields(Policy)]
+    return Policy(**{name: question[name] for name in CHOICES if name in names})
 
 
-def _flops(shape: TransformerShape, asked: dict[str, Any]) -> dict[str, Any]:
-    context, pairs = asked["context"], "full" if asked["attention"] == "eager" else "causal"
-    forward = forward_flops(shape, context, pairs=pairs)
-    sequences = asked["batch"] * asked["devices"] * asked["micro_batches"]
-    step = training_flops(shape, context, sequences, pairs=pairs)
-    rows = _rows(forward)
-    rows.append(_row("training, an optimizer step", int(step.total), human(step.total)))
-    return {"rows": rows, "convention": f"forward pass of one sequence of {context:,}; {forward.convention}"}
+def _layout(question: Mapping[str, Any]) -> Layout | None:
+    """The devices of a training run; None for one device and one micro-batch."""
+    devices, tensor, pipeline = question["devices"], question["tensor"], question["pipeline"]
+    if devices % (tensor * pipeline):
+        raise ValueError(f"expected devices as a multiple of tensor × pipeline {tensor * pipeline}, got {devices}")
+    data = devices // (tensor * pipeline)
+    zero = int(question["zero"]) if data > 1 else 0
+    layout = Layout(data, tensor, pipeline, zero, tensor > 1, question["micro_batches"])
+    return layout if layout.gpus > 1 or layout.micro_batches > 1 else None
 
 
-def _machine(asked: dict[str, Any]) -> Device:
-    return device(asked["device"])
+def _storage(question: Mapping[str, Any]) -> Storage:
+    return Storage(question["weights"], question["cache"], question["devices"])
 
 
-def _memory(shape: TransformerShape, asked: dict[str, Any]) -> dict[str, Any]:
-    layout = _layout(asked) or Layout(micro_batches=asked["micro_batches"])
-    peak = fullest(shape, layout, asked["batch"], asked["context"], policy=_policy(asked))
-    groups = [{"name": group.value, "value": int(size)} for group, size in peak.by_group().items() if int(size)]
-    room = int(_machine(asked).memory)
-    return {
-        "rows": _rows(peak),
-        "groups": groups,
-        "limit": room,
-        "fits": int(peak.total) <= room,
-        "convention": f"the fullest device at its peak, {peak.moment}; {peak.convention}",
-    }
+def _prompt(question: Mapping[str, Any], shape: TransformerShape) -> int:
+    return int(question["context"] or max(1, shape.context_length - question["output"]))
 
 
-def _largest(shape: TransformerShape, asked: dict[str, Any]) -> dict[str, Any]:
-    room, policy = int(_machine(asked).memory), _policy(asked)
-    layout = _layout(asked) or Layout(micro_batches=asked["micro_batches"])
-    batch = max_batch_size(shape, room, asked["context"], policy=policy, layout=layout)
-    length = longest_context(shape, room, asked["batch"], policy=policy, layout=layout)
-    return {
-        "rows": [
-            _row("sequences of a micro-batch", batch, f"{batch:,}", "largest batch whose peak fits"),
-            _row("positions of a sequence", length, f"{length:,}", "longest context whose peak fits"),
-        ],
-        "convention": f"{human(Bytes(room))} of the device's memory, everything else as asked",
-    }
-
-
-def _time(shape: TransformerShape, asked: dict[str, Any]) -> dict[str, Any]:
-    machine, layout = _machine(asked), _layout(asked) or Layout(micro_batches=asked["micro_batches"])
-    joined = ALONE if asked["devices"] == 1 else INTERCONNECTS.get(machine.name)
+def _training(question: Mapping[str, Any], shape: TransformerShape, machine: Device) -> list[dict[str, Any]]:
+    policy, batch, devices = _policy(question), question["batch"], question["devices"]
+    layout, context = _layout(question), shape.sequence(question["context"])
+    if layout is None:
+        memory = _table("memory", training_memory(shape, batch, context, policy=policy).peak)
+    else:
+        memory = _table("memory", fullest(shape, layout, batch, context, policy=policy))
+    memory |= {"device": int(machine.memory), "device shown": human(machine.memory)}
+    layout = layout or Layout()
+    sequences = batch * layout.micro_batches * layout.data
+    flops = training_flops(shape, context, sequences)
+    joined = INTERCONNECTS.get(machine.name) if devices > 1 else ALONE
     if joined is None:
-        raise ValueError(f"the links of several {machine.name} are not known: ask for one device, or for another")
-    pairs = "full" if asked["attention"] == "eager" else "causal"
-    policy, context = _policy(asked), asked["context"]
-    step = step_time(shape, layout, machine, joined, asked["batch"], context, policy=policy, pairs=pairs)
-    sequences = asked["batch"] * asked["devices"] * asked["micro_batches"]
-    flops = int(training_flops(shape, context, sequences, pairs=pairs).total)
-    steps = -(-asked["tokens"] // (sequences * context))
-    seconds, errors = float(step.total), accuracy(shape)
-    peak = float(machine.peak("fp32" if asked["precision"] == "fp32" else "bf16"))
-    mfu = flops / (seconds * asked["devices"] * peak)
-    rows = [_row(f"step: {name}", float(part), human(part)) for name, part in step.parts.items() if float(part)]
-    rate = sequences * context / seconds
-    rows += [
-        _row("an optimizer step", seconds, human(step.total), "sum of the parts above"),
-        _row("tokens a second", rate, f"{rate:,.0f}", "tokens of a step/seconds of a step"),
-        _row("MFU", mfu, f"{mfu:.1%}", "model FLOPs/(devices·peak·seconds)"),
-        _row("steps", steps, f"{steps:,}", "tokens/tokens of a step, rounded up"),
+        raise ValueError(f"expected a device whose links are listed, or one device, got {devices} × {machine.name}")
+    pairs = "full" if policy.attention_kernel == "eager" else "causal"
+    step = step_time(shape, layout, machine, joined, batch, context, policy=policy, pairs=pairs)
+    each, errors = float(step.total), accuracy(shape)
+    steps = -(-question["tokens"] // (sequences * context))
+    whole = each * steps
+    peak = float(machine.peak("fp32" if policy.precision == "fp32" else "bf16"))
+    run = [
+        _figure("steps", steps, "", "tokens // (sequences of a step · context), rounded up"),
+        _figure("time", whole, "s", f"{human(step.total)} of a step · {steps:,} steps"),
+        _figure("at best", whole * errors.shortest, "s", f"time · {errors.shortest}"),
+        _figure("at worst", whole * errors.longest, "s", f"time · {errors.longest}"),
+        _figure("MFU", int(flops.total) / (each * devices * peak), "", "FLOPs / (step · devices · dense peak)"),
+        _figure("cost", question["price"] * devices * whole / 3600, "", "price · devices · hours of time"),
     ]
-    for name, factor in (("shortest", errors.shortest), ("wall clock", 1.0), ("longest", errors.longest)):
-        took = seconds * steps * factor
-        cost = took / 3600 * asked["devices"] * asked["price"]
-        how = "steps·seconds of a step" if factor == 1.0 else f"{factor:g}·wall clock: nine runs in ten lie between"
-        rows.append(_row(name, took, human(type(step.total)(took)), how))
-        rows.append(_row(f"cost, {name}", cost, f"{cost:,.0f}", "hours·devices·price"))
-    return {"rows": rows, "convention": f"bound by {step.bound}; {errors.words}"}
+    return [
+        memory,
+        _table("FLOPs of a step", flops),
+        {
+            "title": "time of a step",
+            "note": f"the slowest stage of {layout.words}; matmuls as measured on {machine.name}",
+            "total": each,
+            "shown": human(step.total),
+            "rows": [_figure(name, float(part), "s", CAUSES[name]) for name, part in step.parts.items()],
+        },
+        {"title": "the run", "note": f"nine in ten of {errors.words}", "total": None, "shown": "", "rows": run},
+    ]
 
 
-def _serving(shape: TransformerShape, asked: dict[str, Any]) -> dict[str, Any]:
-    weights = "fp32" if asked["precision"] == "fp32" else "bf16"
-    memory = inference_memory(shape, 1, asked["context"], weights=weights, cache=weights)
-    most: Count | int = max_sequences(shape, _machine(asked), asked["context"])
-    rows = [*_rows(memory), _row("sequences at once, bf16", int(most), f"{int(most):,}", "most whose memory fits")]
-    return {"rows": rows, "convention": f"one device; {memory.convention}"}
+CAUSES = {
+    "matmul": "FLOPs, recomputed ones included / (dense peak · part that matmuls reach)",
+    "memory": "bytes that elementwise work reads and writes / bandwidth",
+    "tensor": "bytes to the devices of a layer / rate of the link",
+    "context": "keys and values of the other parts of a sequence / rate of the link",
+    "expert": "tokens to their experts and back / rate of the link",
+    "bubble": "(stages - 1) · time of a micro-batch",
+    "data": "gradients and parameters / rate of the link or network, less what the backward hides",
+    "optimizer": "bytes of weights, gradients and optimizer state / bandwidth",
+}
+
+
+def _generation(question: Mapping[str, Any], shape: TransformerShape, machine: Device) -> list[dict[str, Any]]:
+    batch, prompt, output = question["batch"], _prompt(question, shape), question["output"]
+    storage, price = _storage(question), question["price"]
+    memory = _table("memory", device_inference_memory(shape, batch, prompt + output, storage=storage))
+    memory |= {"device": int(machine.memory), "device shown": human(machine.memory)}
+    time = generation_time(shape, machine, prompt, output, batch, storage=storage)
+    run = []
+    for name, one in (("time to the first token", time.prefill), ("time of the last token", time.last_step)):
+        how = f"the longer of {int(one.flops):,} FLOP / peak and {int(one.moved):,} B / bandwidth: {one.bound}"
+        run.append(_figure(name, float(one.seconds), "s", how))
+    run += [
+        _figure("time", float(time.seconds), "s", "first token + every further token"),
+        _figure("tokens a second", time.tokens_per_second, "", "batch · (output - 1) / time after the first token"),
+        _figure("cost of 1M prompt tokens", time.cost_per_million_prompt_tokens(price), "", "price · devices · hours"),
+        _figure("cost of 1M output tokens", time.cost_per_million_output_tokens(price), "", "price · devices · hours"),
+    ]
+    note = "a roofline, hence lower bounds: arithmetic and memory traffic overlap, the longer decides"
+    return [
+        memory,
+        _table("FLOPs of the prompt", prefill_flops(shape, prompt, batch)),
+        _table("FLOPs of the last token", decode_flops(shape, prompt + output - 1, batch)),
+        {"title": "the run", "note": note, "total": None, "shown": "", "rows": run},
+    ]
+
+
+def _figure(name: str, value: float, unit: str, formula: str) -> dict[str, Any]:
+    shown = human(Seconds(value)) if unit == "s" else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    return {"name": name, "value": value, "shown": f"{value:.1%}" if name == "MFU" else shown, "formula": formula}
+
+
+def _table(title: str, one: Breakdown) -> dict[str, Any]:
+    """A breakdown as plain data, without components that are nothing."""
+    rows = [
+        {
+            "name": name,
+            "value": int(term),
+            "shown": human(one.unit(int(term))),
+            "formula": term.text(),
+            "numbers": term.text(values=True),
+        }
+        for name, term in one.terms
+        if term
+    ]
+    note = one.convention if one.title == title else f"{one.title}; {one.convention}"
+    return {"title": title, "note": note, "total": int(one.total), "shown": human(one.total), "rows": rows}
