@@ -134,6 +134,23 @@ def test_a_token_that_normalizes_to_the_text_of_another_has_its_own_flags(tmp_pa
     assert bpe.Tokenizer.from_data(data).encode("foo a Foo  b") == [401, 32, 97, 32, 400, 98]
 
 
+@pytest.mark.parametrize("late", [frozenset({"  ", "    "}), frozenset({"  ", "e\u0301"})])
+def test_tokens_that_are_looked_for_in_the_normal_form(tmp_path: Path, late: frozenset[str]) -> None:
+    numbers = dict(zip(sorted(late), (400, 401), strict=True))
+    data = sample(normalizer="NFC", added_tokens=numbers, normalized=late)
+    data = data._replace(vocab=data.vocab | {number: text.encode() for text, number in numbers.items()})
+    huggingface.write(tmp_path / "tokenizer.json", data)
+    tokenizer, peer = bpe.load(tmp_path / "tokenizer.json"), Peer.from_file(str(tmp_path / "tokenizer.json"))
+    assert (tokenizer._texts.form is not None) == ("    " in late)
+    chance = random.Random(1)
+    for _ in range(300):
+        text = "".join(chance.choice([*PARTS, " ", "  ", "    ", "<s>", "é", "e\u0301"]) for _ in range(8))
+        expected = peer.encode(text, add_special_tokens=False).ids
+        assert tokenizer.encode(text, allowed_special="all") == expected, ascii(text)
+        assert tokenizer.encode(text.encode(), allowed_special="all") == expected
+        assert list(tokenizer.encode_iterable([*text], allowed_special="all")) == expected
+
+
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
 def test_texts_in_a_form_are_encoded_alike_by_every_call(form: str) -> None:
     tokenizer = bpe.Tokenizer.from_data(sample(normalizer=form, added_tokens={}))

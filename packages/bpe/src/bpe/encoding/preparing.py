@@ -40,10 +40,13 @@ class Preparation:
     def __init__(self, data: TokenizerData) -> None:
         self._normalizer = data.normalizer
         self._normalize = normalizer_of(data.normalizer)
-        # The normal form, where a text is put into one and nothing else is done to it.
-        plain = not (data.characters or data.add_prefix_space or data.normalized)
-        plain = plain and not (data.lstrip or data.rstrip or data.single_word)
-        self.form = data.normalizer if plain and data.normalizer in FORMS else None
+        # The normal form, where a text is put into one and nothing else is done to it: added tokens may be looked for
+        # before or after, as they are in that form themselves and share no part of a text.
+        plain = not (data.characters or data.add_prefix_space or data.lstrip or data.rstrip or data.single_word)
+        early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
+        plain = plain and all(self._normalize(name) == name for name in data.normalized)
+        plain = plain and data.normalizer in FORMS and not _may_overlap(early, data.normalized)
+        self.form = data.normalizer if plain else None
         self._by_character = cuts_at_spaces(data.normalizer)
         self._prefix_space = data.add_prefix_space
         self._characters = data.characters

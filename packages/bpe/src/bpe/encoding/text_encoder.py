@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
 from bpe.encoding.encoder import Encoder
-from bpe.encoding.normal_forms import in_form, normalized
+from bpe.encoding.normal_forms import in_form
 from bpe.encoding.policy import Policy
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
@@ -158,27 +158,19 @@ class TextEncoder:
             text_in_form = in_form(data, self.form, special)
             if text_in_form is not None:
                 return self.unprepared_to_ids(text_in_form, special)
-            return self._parts_to_ids(
-                (normalized(piece, self.form) or piece, special.ids[index] if index >= 0 else -1)
-                for piece, index in special.split(data)
-            )
         text = bytes(data).decode("utf-8", "surrogateescape")
         if self._preparation.changes_nothing(text):
             return self.unprepared_to_ids(data, special)
         return self._pieces_to_ids(self._preparation.pieces(text, special))
 
     def _pieces_to_ids(self, pieces: list[tuple[str, int]]) -> NDArray[np.uint32]:
-        return self._parts_to_ids((piece.encode("utf-8", "surrogateescape"), number) for piece, number in pieces)
-
-    def _parts_to_ids(self, parts: Iterable[tuple[bytes, int]]) -> NDArray[np.uint32]:
-        """The ids of parts of a text that are prepared, each with the id of the token that it is, or -1."""
-        ids = [np.empty(0, dtype=np.uint32)]
-        for part, number in parts:
+        parts = [np.empty(0, dtype=np.uint32)]
+        for piece, number in pieces:
             if number >= 0:
-                ids.append(np.array([number], dtype=np.uint32))
+                parts.append(np.array([number], dtype=np.uint32))
             else:
-                ids.append(self.unprepared_to_ids(part, NO_TOKENS))
-        return np.concatenate(ids)
+                parts.append(self.unprepared_to_ids(piece.encode("utf-8", "surrogateescape"), NO_TOKENS))
+        return np.concatenate(parts)
 
     def unprepared_to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
         """As to_ids(), the text not normalized and no space put before it."""
