@@ -31,7 +31,7 @@ import corpus
 DOCS = Path(__file__).parent.parent / "docs"
 COURSE = DOCS / "course"
 SCREEN = (900, 1000)
-README_SCREEN = (1000, 1180)
+README_SCREEN = (1120, 1060)
 TEXT = "def __init__(self"  # that the model continues in its picture
 MODEL = (
     "--model.vocab_size",
@@ -56,7 +56,7 @@ def picture(page: Path, out: Path, screen: tuple[int, int], text: str = "") -> N
     ):
         width, height = screen
         browser.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1.2, mobile=False
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         browser.call("Emulation.setScrollbarsHidden", hidden=True)
         browser.call("Page.navigate", url=page.resolve().as_uri() + (text and "#" + quote(text)))
