@@ -1,6 +1,6 @@
 """Make the live pages of the site, and their pictures: a page that encodes what is typed, with a small tokenizer
-trained on Python's help texts, a page that runs a small model trained on Python's standard library, and the page of
-accounting.
+trained on Python's help texts, a page that runs a small model trained on Python's standard library, the page of
+accounting, and the files of KaTeX, which typesets the formulas.
 
     python tools/live_pages.py      writes docs/course/live-tokenizer and live-model, .html and .png, and
                                     docs/guides/accounting-page.html, which git ignores
@@ -12,9 +12,11 @@ accounting.
 from __future__ import annotations
 
 import argparse
+import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 import zlib
@@ -30,6 +32,8 @@ import corpus
 
 DOCS = Path(__file__).parent.parent / "docs"
 COURSE = DOCS / "course"
+KATEX = DOCS / "katex"
+KATEX_VERSION = "katex@0.16.22"
 SCREEN = (900, 1000)
 README_SCREEN = (1120, 1060)
 TEXT = "def __init__(self"  # that the model continues in its picture
@@ -108,6 +112,27 @@ def run(package: str, *arguments: str | Path, stdout: int | None = None) -> None
     subprocess.run([sys.executable, "-m", package, *map(str, arguments)], check=True, stdout=stdout)
 
 
+def fetch_katex() -> None:
+    """Put KaTeX, which typesets the site's formulas, into docs/katex/; npm fetches it, unless it is there."""
+    if (KATEX / "katex.min.js").exists():
+        return
+    npm = shutil.which("npm")
+    with tempfile.TemporaryDirectory() as folder:
+        if npm is None or subprocess.run([npm, "pack", KATEX_VERSION, "--silent"], cwd=folder).returncode:
+            print("KaTeX could not be fetched by npm: formulas will stand as they are written", file=sys.stderr)
+            return
+        with tarfile.open(next(Path(folder).glob("*.tgz"))) as archive:
+            archive.extractall(folder, filter="data")
+        distribution = Path(folder, "package/dist")
+        (KATEX / "fonts").mkdir(parents=True, exist_ok=True)
+        for path in [
+            distribution / "katex.min.js",
+            distribution / "katex.min.css",
+            *distribution.glob("fonts/*.woff2"),
+        ]:
+            shutil.copy(path, KATEX / path.relative_to(distribution))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--picture", nargs=2, metavar=("PAGE", "PNG"), help="only this: a page's picture")
@@ -116,6 +141,7 @@ def main() -> None:
         page, _, text = options.picture[0].partition("#")
         picture(Path(page), Path(options.picture[1]), README_SCREEN, text)
         return
+    fetch_katex()
     with tempfile.TemporaryDirectory() as name:
         tokenizer_page(Path(name))
         model_page(Path(name))
