@@ -86,9 +86,7 @@ static inline uint32_t normal_composed(uint32_t first, uint32_t second) {
     return 0;
 }
 
-static inline bool normal_is_tail(uint8_t byte) {
-    return (byte & 0xc0) == 0x80;
-}
+static inline bool normal_is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 
 /* The code point at text[at], and its size in bytes; a byte that begins none is one of itself, beyond all others. */
 static inline uint32_t normal_decode(const uint8_t *text, size_t size, size_t at, size_t *length) {
