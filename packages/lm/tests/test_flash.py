@@ -600,7 +600,7 @@ def test_a_probe_does_not_count_as_what_a_checkpoint_has_to_compute_again():
 def test_flash_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     q = made(1, 1, 2, 16)
-    with pytest.raises(ValueError, match=r"backend 'flash' is not to be had: .* triton is not installed"):
+    with pytest.raises(ValueError, match=r"backend 'flash' is not available: .* triton is not installed"):
         attention(q, q, q, backend="flash")
     assert "triton is not installed" in probe.__wrapped__("flash", DEVICE, torch.float32, 16)
 

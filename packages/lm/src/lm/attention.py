@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import math
 import warnings
@@ -46,24 +47,22 @@ def attention(
     document_ids: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """What each query gathers from the values it may see.
+    """Attention of each query to the keys that it may see.
 
     q (batch, heads, queries, head_dim); k, v (batch, kv_heads, keys, head_dim), where kv_heads divides heads and query
     head h reads key head h // (heads / kv_heads). Gives (batch, heads, queries, head_dim) in q's dtype.
 
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
-    `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its
-    own document.
-    A query that sees nothing gives zeros. q, k and v without a batch, (heads, positions, head_dim), give the same
-    without one.
+    `sliding_window` only that number of them. document_ids (batch, keys), integers: a query sees only keys of its own
+    document. A query that sees nothing gives zeros. Without a batch, (heads, positions, head_dim) gives the same.
 
-    mask, booleans broadcast to (batch, heads, queries, keys): True where a query may see a key, beside what the others
-    say. It goes with every backend but "flash".
+    mask, booleans broadcast to (batch, heads, queries, keys): True where a query may see a key, if the others allow.
+    Every backend takes it but "flash".
 
     backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "flex" torch's FlexAttention (without
-    gradients on a CPU), "matmul" holds whole score matrices, "reference" is the definition, one query at a time. "auto"
-    takes what suits the device: see choose(). ValueError: shapes that do not fit, an unknown backend, "flash" where
-    something it needs is lacking, or "flex" where gradients are asked for and torch has none.
+    gradients on a CPU), "matmul" computes whole score matrices, "reference" is the definition, one query at a time.
+    "auto" depends on the device: see choose(). ValueError: shapes that do not fit, an unknown backend, "flash" without
+    what it needs, or "flex" with gradients that torch does not have.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
@@ -88,11 +87,21 @@ def attention(
             f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: {(q.shape[0], keys)}"
         )
 
+    size = (q.shape[0], heads, queries, keys)
     if mask is not None:
-        return _masked(q, k, v, mask, causal, sliding_window, document_ids, backend)
+        fits = torch.broadcast_shapes(mask.shape, size) == size  # type: ignore[no-untyped-call]
+        if mask.dtype != torch.bool or not fits:
+            raise ValueError(
+                f"expected mask to be torch.bool and broadcast to {size}, got {mask.dtype} {tuple(mask.shape)}"
+            )
+        if backend == "flash":
+            raise ValueError("backend 'flash' takes no mask: use 'auto' or 'sdpa', or sliding_window and document_ids")
+        mask = mask.expand(size)
 
     allowed: tuple[str, ...] = ()
-    if backend == "auto" and q.device.type == "cpu":
+    if backend == "auto" and mask is not None:
+        backend = "sdpa"
+    elif backend == "auto" and q.device.type == "cpu":
         backend = "matmul" if queries > 1 and keys <= MATMUL_KEYS else "sdpa"
     elif backend == "auto":
         # torch's fused kernels know no documents, no windows, and causality only from the top left corner.
@@ -104,70 +113,39 @@ def attention(
     if backend == "flash":
         return _flash(q, k, v, causal, sliding_window, document_ids)
     if backend == "flex":
-        return _flex(q, k, v, causal, sliding_window, document_ids)
-    if backend == "reference":
-        return _reference(q, k, v, causal, sliding_window, document_ids)
+        from lm.ops import flex  # which imports torch's compiler
 
-    if sliding_window is not None and queries == 1 and document_ids is None:
+        masks = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids, "mask": mask}
+        out = flex.attention(q, k, v, **masks)  # type: ignore[arg-type]
+    elif backend == "reference":
+        return _reference(q, k, v, causal, sliding_window, document_ids, mask)
+
+    if document_ids is not None or mask is not None:
+        seen = visible(
+            queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
+        )
+        seen = seen if mask is None else (mask & seen)
+        if backend != "flex":
+            bias = as_bias(seen, q.dtype)
+            out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias, allowed)
+        return out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
+    if backend == "flex":
+        return out
+    if sliding_window is not None and queries == 1:
         # What lies before the window need not be masked, nor read.
         k, v, sliding_window = k[:, :, -sliding_window:], v[:, :, -sliding_window:], None
     elif sliding_window is not None and sliding_window >= keys:
         sliding_window = None
-    if document_ids is not None:
-        seen = visible(
-            queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
-        )
-        bias = as_bias(seen, q.dtype)
-    elif not causal or (queries == 1 and sliding_window is None):
-        bias = None
+    if not causal or (queries == 1 and sliding_window is None):
+        cached_bias = None
     elif backend == "sdpa" and queries == keys and sliding_window is None:
         return _sdpa(q, k, v, None, allowed, is_causal=True)
     else:
-        bias = kept_bias(queries, keys, sliding_window, q.dtype, q.device)
-    out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias, allowed)
-    if document_ids is not None:
-        out = out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
-    elif causal and queries > keys:  # the first ones stand before every key
+        cached_bias = kept_bias(queries, keys, sliding_window, q.dtype, q.device)
+    out = _matmul(q, k, v, cached_bias) if backend == "matmul" else _sdpa(q, k, v, cached_bias, allowed)
+    if causal and queries > keys:  # the first ones stand before every key
         out = torch.cat((torch.zeros_like(out[:, :, : queries - keys]), out[:, :, queries - keys :]), dim=2)
     return out
-
-
-def _masked(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor,
-    causal: bool,
-    sliding_window: int | None,
-    document_ids: Tensor | None,
-    backend: str,
-) -> Tensor:
-    """attention() with a mask of the caller's, by torch's operator, by score matrices or by the definition."""
-    size = (q.shape[0], q.shape[1], q.shape[2], k.shape[2])
-    if mask.dtype != torch.bool or torch.broadcast_shapes(mask.shape, size) != size:  # type: ignore[no-untyped-call]
-        raise ValueError(f"mask is {mask.dtype} {tuple(mask.shape)}: it is torch.bool and broadcast to {size}")
-    if backend == "flash":
-        raise ValueError("backend 'flash' takes no mask: use 'auto' or 'sdpa', or sliding_window and document_ids")
-    seen = visible(
-        q.shape[2],
-        k.shape[2],
-        causal=causal,
-        sliding_window=sliding_window,
-        document_ids=document_ids,
-        device=q.device,
-    )
-    seen = (mask & seen).expand(size)
-    if backend == "reference":
-        repeated = (x.repeat_interleave(q.shape[1] // k.shape[1], dim=1) for x in (k, v))
-        keys, values = repeated
-        scores = (q @ keys.transpose(-1, -2) / math.sqrt(q.shape[3])).masked_fill(~seen, -math.inf)
-        out = scores.masked_fill(~seen.any(-1, keepdim=True), 0.0).softmax(-1) @ values
-    elif backend == "flex":
-        return _flex(q, k, v, causal, sliding_window, document_ids, mask.expand(size))
-    else:
-        bias = as_bias(seen, q.dtype)
-        out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias)
-    return out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
 
 
 def causal_self_bias(q: Tensor, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
@@ -182,7 +160,7 @@ def causal_self_bias(q: Tensor, sliding_window: int | None, document_ids: Tensor
 
 
 def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """What to add to the scores so that softmax leaves only what is seen: 0, or the least finite number.
+    """The bias that hides unseen keys from softmax: 0, or the least finite number.
 
     Not -inf, whose softmax over a row that sees nothing is NaN, in the gradient too.
     """
@@ -190,16 +168,16 @@ def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def kept_bias(queries: int, keys: int, sliding_window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """causal_bias, made once for all layers and steps; a compiled caller, which sees no caches, makes its own."""
-    made = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias
-    return made(queries, keys, sliding_window, dtype, device)
+    """causal_bias, cached for all layers and steps; a compiled caller, which cannot use the cache, computes its own."""
+    function = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias
+    return function(queries, keys, sliding_window, dtype, device)
 
 
 @functools.lru_cache(maxsize=8)
 def causal_bias(
     queries: int, keys: int, sliding_window: int | None, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """as_bias of what causality lets each query see: (queries, keys)."""
+    """as_bias of a causal mask: (queries, keys)."""
     with torch.inference_mode(False):  # it outlives the call, and a later one may want gradients beside it
         return as_bias(visible(queries, keys, causal=True, sliding_window=sliding_window, device=device), dtype)
 
@@ -213,7 +191,7 @@ def visible(
     document_ids: Tensor | None = None,
     device: torch.device | None = None,
 ) -> Tensor:
-    """Which keys each query sees: booleans (queries, keys), or (batch, 1, queries, keys) with documents."""
+    """True where a query sees a key: (queries, keys), or (batch, 1, queries, keys) with documents."""
     key = torch.arange(keys, device=device)
     query = torch.arange(keys - queries, keys, device=device)[:, None]
     seen = torch.ones(queries, keys, dtype=torch.bool, device=device)
@@ -233,7 +211,7 @@ def visible(
 def _sdpa(
     q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: tuple[str, ...] = (), is_causal: bool = False
 ) -> Tensor:
-    """torch's attention, by one of the kernels that `allowed` names, or by any."""
+    """torch's attention, by one of the allowed kernels, or by any."""
     grouped = q.shape[1] != k.shape[1]
     if not allowed:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal, enable_gqa=grouped)
@@ -246,7 +224,7 @@ def _flash(
 ) -> Tensor:
     lacking = flash_lacks()
     if lacking is not None:
-        raise ValueError(f"backend 'flash' is not to be had: {lacking}")
+        raise ValueError(f"backend 'flash' is not available: {lacking}")
     from lm.ops.triton.flash import decode_attention, flash_attention
 
     queries, keys = q.shape[2], k.shape[2]
@@ -261,43 +239,27 @@ def _flash(
     return out  # type: ignore[return-value]
 
 
-def _flex(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool,
-    sliding_window: int | None,
-    document_ids: Tensor | None,
-    mask: Tensor | None = None,
-) -> Tensor:
-    from lm.ops import flex  # which imports torch's compiler
-
-    masks = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids, "mask": mask}
-    return flex.attention(q, k, v, **masks)  # type: ignore[arg-type]
-
-
 class Choice(NamedTuple):
-    """What "auto" takes on a device: a backend, which of torch's kernels that may use, and why not the others."""
+    """The backend of "auto" on a device, torch's kernels for it, and the reasons against the others."""
 
     backend: str
     sdpa_kernels: tuple[str, ...]
     refused: tuple[str, ...]
 
     def __str__(self) -> str:
-        taken = f"{self.backend} by {', '.join(self.sdpa_kernels)}" if self.backend == "sdpa" else self.backend
-        return f"attention by {taken}" + "".join(f"; {reason}" for reason in self.refused)
+        name = f"{self.backend} by {', '.join(self.sdpa_kernels)}" if self.backend == "sdpa" else self.backend
+        return f"attention by {name}" + "".join(f"; {reason}" for reason in self.refused)
 
 
 # A compiled caller has it decided once, and not in its graph; a Choice could not be unpacked there by torch 2.11.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def chosen(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> tuple[str, tuple[str, ...]]:
-    """The backend of choose(), and which of torch's kernels that may use."""
+    """The backend of choose(), and torch's kernels for it."""
     return choose(device, dtype, head_dim, special)[:2]
 
 
 def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Choice:
-    """What "auto" takes on a CUDA device: the first that launches there and is right, forward and backward. Logged
-    once.
+    """The backend of "auto" on a CUDA device: the first that launches and is right, forward and backward; logged once.
 
     special: attention that torch's fused kernels do not have (documents, windows, more keys than queries). For it this
         package's kernel goes first, and so it does where deterministic algorithms are asked for, as its bits never
@@ -310,7 +272,7 @@ def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Cho
 
 
 def decodes(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether decode_attention is what one more token for each text is to be computed by, on such a device."""
+    """True if decoding on this device uses decode_attention."""
     return device.type == "cuda" and choose(str(device), dtype, head_dim, True).backend == "flash"
 
 
@@ -337,11 +299,10 @@ def _choose(device: str, dtype: torch.dtype, head_dim: int, own_first: bool) -> 
 
 @functools.cache
 def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | None:
-    """Launches "flash" or "sdpa KERNEL", both ways, on a small problem: None where the result is right, else why
-    not."""
+    """Launch "flash" or "sdpa KERNEL", forward and backward, on a small problem: None, or the reason against it."""
     heads, length = 2, 48
-    made = torch.Generator().manual_seed(0)
-    exact = [torch.randn(1, heads, length, head_dim, generator=made, dtype=torch.float64) for _ in range(4)]
+    generator = torch.Generator().manual_seed(0)
+    exact = [torch.randn(1, heads, length, head_dim, generator=generator, dtype=torch.float64) for _ in range(4)]
 
     def results(run: Callable[..., Tensor], where: str, kind: torch.dtype) -> list[Tensor]:
         q, k, v, upstream = (x.to(where, kind) for x in exact)
@@ -365,9 +326,9 @@ def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | No
             torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
             warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # torch says by warnings why a kernel does not suit
-            wanted = results(lambda q, k, v: _matmul(q, k, v, bias), "cpu", torch.float64)
-            error = max(float((x - y).abs().max()) for x, y in zip(results(run, device, dtype), wanted, strict=True))
+            warnings.simplefilter("ignore")  # torch warns why a kernel does not suit
+            expected = results(lambda q, k, v: _matmul(q, k, v, bias), "cpu", torch.float64)
+            error = max(float((x - y).abs().max()) for x, y in zip(results(run, device, dtype), expected, strict=True))
     except Exception as refusal:  # whatever a driver, a compiler or an absent package may say
         return f"not {what}: {(str(refusal) or repr(refusal)).splitlines()[0]}"
     return None if error <= bound else f"not {what}: its results are off by {error:.2g}"
@@ -375,7 +336,7 @@ def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | No
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def flash_lacks() -> str | None:
-    """What the backend "flash" needs and this installation does not have; None where it has all, now imported."""
+    """What this installation lacks for backend "flash"; None if nothing, and it is imported."""
     lacking = kernels.lacking()
     if lacking is None:
         import lm.ops.triton.flash  # noqa: F401 (so that a compiled caller finds it imported)
@@ -383,8 +344,7 @@ def flash_lacks() -> str | None:
 
 
 def _matmul(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
-    """Whole score matrices, the queries of a group side by side so that keys and values are read once and never
-    repeated."""
+    """Whole score matrices. The queries of a group are rows of one matrix, so that keys are not repeated."""
     batch, heads, queries, width = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
     group = heads // kv_heads
@@ -404,27 +364,30 @@ def _matmul(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _reference(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, sliding_window: int | None, document_ids: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    sliding_window: int | None,
+    document_ids: Tensor | None,
+    mask: Tensor | None,
 ) -> Tensor:
     """One query at a time, in the words of the definition."""
     batch, heads, queries, width = q.shape
     kv_heads, keys = k.shape[1], k.shape[2]
+
+    def sees(b: int, h: int, i: int, j: int) -> bool:
+        position = i + keys - queries
+        if causal and (j > position or (sliding_window is not None and j <= position - sliding_window)):
+            return False
+        if document_ids is not None and (position < 0 or document_ids[b, j] != document_ids[b, position]):
+            return False
+        return mask is None or bool(mask[b, h, i, j])
+
     rows = []
-    for b in range(batch):
-        for h in range(heads):
-            own_k, own_v = k[b, h // (heads // kv_heads)], v[b, h // (heads // kv_heads)]  # (keys, head_dim)
-            for i in range(queries):
-                position = i + keys - queries
-                seen = [
-                    j
-                    for j in range(keys)
-                    if (not causal or j <= position)
-                    and (sliding_window is None or j > position - sliding_window)
-                    and (
-                        document_ids is None
-                        or (position >= 0 and bool(document_ids[b, j] == document_ids[b, position]))
-                    )
-                ]
-                scores = own_k[seen] @ q[b, h, i] / math.sqrt(width)
-                rows.append(scores.softmax(0) @ own_v[seen])
+    for b, h, i in itertools.product(range(batch), range(heads), range(queries)):
+        head = h // (heads // kv_heads)
+        seen = [j for j in range(keys) if sees(b, h, i, j)]
+        scores = k[b, head, seen] @ q[b, h, i] / math.sqrt(width)
+        rows.append(scores.softmax(0) @ v[b, head, seen])
     return torch.stack(rows).view(batch, heads, queries, width) if rows else torch.zeros_like(q)
