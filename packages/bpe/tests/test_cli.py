@@ -86,6 +86,7 @@ def test_training_from_anywhere(
     folder.mkdir(parents=True)
     (folder / "corpus.jsonl.gz").write_bytes(gzip.compress(json.dumps({"content": TEXT}).encode()))
     (folder / ".hidden").write_text("nothing")
+    (folder / "broken.txt").symlink_to(folder / "nowhere")
     for corpus_arguments in (
         [str(trained / "folder"), "--text-key", "content"],
         [str(trained / "corp*.txt"), "--memory-limit", "1GiB"],
@@ -97,6 +98,7 @@ def test_training_from_anywhere(
         out.unlink(missing_ok=True)
         assert main(["train", *corpus_arguments, *settings]) == 0
         assert out.read_bytes() == expected
+    assert f"{folder / 'broken.txt'} is left out: a symbolic link" in capsys.readouterr().err
     assert main(["train", str(trained / "corpus.txt"), "--extend", str(trained / "tok.json"), *settings]) == 0
     assert out.read_bytes() == expected
     assert main(["train", str(trained / "corpus.txt"), "--memory-limit", "1kB", *settings]) == 0

@@ -59,7 +59,11 @@ def test_a_full_disk_is_one_sentence(trained: Path) -> None:
     assert done.stderr.decode().splitlines() == ["bpe encode: standard output: No space left on device"]
 
 
-def test_ctrl_c_leaves_nothing_half_written(trained: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status", "lines"),
+    [(signal.SIGINT, 130, ["stopped; nothing was written"]), (signal.SIGTERM, 143, [])],
+)
+def test_signals_leave_nothing_half_written(trained: Path, number: int, status: int, lines: list[str]) -> None:
     running = subprocess.Popen(
         command("encode", trained / "tok.json", "--jsonl", "--out", trained / "ids.jsonl"),
         stdin=subprocess.PIPE,
@@ -69,12 +73,12 @@ def test_ctrl_c_leaves_nothing_half_written(trained: Path) -> None:
     running.stdin.flush()
     while not list(trained.glob(".ids.jsonl*")):
         time.sleep(0.01)
-    running.send_signal(signal.SIGINT)
+    running.send_signal(number)
     error = running.stderr.read()
     running.stdin.close()
     running.stderr.close()
-    assert running.wait() == 130
-    assert error.decode().splitlines() == ["stopped; nothing was written"]
+    assert running.wait() == status
+    assert error.decode().splitlines() == lines
     assert sorted(path.name for path in trained.iterdir()) == ["corpus.txt", "tok.json"]
 
 

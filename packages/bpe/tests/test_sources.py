@@ -156,6 +156,16 @@ def test_a_line_of_json_may_be_longer_than_a_block(tmp_path: Path, monkeypatch: 
     assert read(path) == [b"ab" * 20, b"c" * 20, b"d" * 1000]
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf16_is_refused(tmp_path: Path, encoding: str) -> None:
+    data = "\ufeffsome text".encode(encoding)
+    (tmp_path / "plain.txt").write_bytes(data)
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(data))
+    for name in ("plain.txt", "packed.txt.gz"):
+        with pytest.raises(ValueError, match=f"{name}: UTF-16.*convert it to UTF-8"):
+            read(tmp_path / name)
+
+
 def test_parquet(tmp_path: Path) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     pytest.importorskip("pyarrow.parquet")
@@ -168,8 +178,11 @@ def test_parquet(tmp_path: Path) -> None:
     assert read(bpe.Parquet(path, column="text")) == expected
     with pytest.raises(ValueError, match=r"corpus\.parquet: no column 'content'; there are text, n"):
         read(bpe.Parquet(path, column="content"))
-    with pytest.raises(ValueError, match="the column 'n' holds int64, not text"):
+    with pytest.raises(ValueError, match="column 'n': the array holds int64, not text"):
         read(bpe.Parquet(path, column="n"))
+    for kind in (pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), pyarrow.string_view(), pyarrow.binary()):
+        pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array(texts).cast(kind)}), path)
+        assert read(path) == expected, kind
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match=r"corpus\.parquet: not a whole Parquet file"):
         read(path)

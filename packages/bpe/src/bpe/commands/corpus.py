@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bpe.corpus import remote, sources
+from bpe.native.warn import warn_caller
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
 
@@ -67,7 +68,10 @@ def corpus(names: list[str], key: str = "text") -> list[Any]:
         elif remote.is_url(name):
             found += [sources.file_of(url, key) for url in remote.matching(name)]
         elif os.path.isdir(name):
-            inside = [path for path in sorted(Path(name).rglob("*")) if path.is_file() and not _hidden(path, name)]
+            paths = [path for path in sorted(Path(name).rglob("*")) if not _hidden(path, name)]
+            inside = [path for path in paths if path.is_file()]
+            for link in (path for path in paths if path.is_symlink() and not path.exists()):
+                warn_caller(f"{link} is left out: a symbolic link to a file that does not exist")
             if not inside:
                 raise FileNotFoundError(errno.ENOENT, "no file in this folder", name)
             found += [sources.file_of(path, key) for path in inside]

@@ -7,8 +7,11 @@ import contextlib
 import io
 import os
 import re
+import signal
 import sys
+import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import bpe
@@ -26,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # names and tokens that the terminal has no characters for
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _cleanup_at_sigterm():
             warnings.showwarning = _say
             warnings.simplefilter("default", UserWarning)
             options.run(options)
@@ -47,6 +50,23 @@ def main(arguments: list[str] | None = None) -> int:
         _complain(f"bpe {options.command}: {_sentence(error)}")
         return 2
     return 0
+
+
+@contextlib.contextmanager
+def _cleanup_at_sigterm() -> Iterator[None]:
+    """End by an exception at SIGTERM, so that temporary files are removed; by default it ends the process at once."""
+
+    def stop(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may set handlers
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _abandon_output() -> None:

@@ -13,9 +13,11 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
+from itertools import chain
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from bpe.corpus import compressed, remote
+from bpe.native.arrow import as_text
 from bpe.native.atomic_file import StrPath
 from bpe.native.json_lines import parse_line
 
@@ -253,10 +255,22 @@ def _texts_of(file: File) -> Iterator[Document | Stream]:
     elif isinstance(file, JsonLines):
         yield from _lines(file)
     elif _is_mapped(file.path) and (mapped := _map(file.path)) is not None:
+        _refuse_utf16(file, bytes(mapped.data[:2]))
         yield mapped
     else:
         with closing(_blocks(file.path)) as stream:
-            yield stream
+            for block, size in stream:
+                _refuse_utf16(file, block[:2])
+                yield chain([(block, size)], stream)
+                return
+            yield iter(())
+
+
+def _refuse_utf16(file: PlainText, start: bytes) -> None:
+    if start in (b"\xff\xfe", b"\xfe\xff"):
+        raise ValueError(
+            f"{os.fspath(file.path)}: UTF-16 by its first two bytes: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)"
+        )
 
 
 def _is_mapped(path: StrPath) -> bool:
@@ -360,7 +374,7 @@ def rows(file: Parquet, groups: range | None = None) -> Iterator[Document]:
         for batch in parquet.iter_batches(batch_size=256, row_groups=groups, columns=[file.column]):
             read = size * (done + len(batch)) // total - size * done // total
             done += len(batch)
-            for text in batch.column(0).cast(pyarrow.large_binary()).to_pylist():
+            for text in as_text(batch.column(0)).cast(pyarrow.large_binary()).to_pylist():
                 if text is not None:
                     yield Document(text, read)
                     read = 0
@@ -389,17 +403,13 @@ def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
             schema = parquet.schema_arrow
             if file.column not in schema.names:
                 raise ValueError(f"{path}: no column {file.column!r}; there are {', '.join(schema.names)}")
-            kind = schema.field(file.column).type
-            if not any(is_text(kind) for is_text in _text_types(pyarrow)):
-                raise ValueError(f"{path}: the column {file.column!r} holds {kind}, not text")
+            try:
+                as_text(pyarrow.array([], schema.field(file.column).type))
+            except TypeError as error:
+                raise ValueError(f"{path}, column {file.column!r}: {error}") from None
             yield pyarrow, parquet
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, ConnectionError) or (isinstance(error, OSError) and error.filename is not None):
             raise
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(f"{path}: not a whole Parquet file: {reason}") from None
-
-
-def _text_types(pyarrow: Any) -> list[Callable[[Any], bool]]:
-    types = pyarrow.types
-    return [types.is_string, types.is_large_string, types.is_binary, types.is_large_binary]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bpe.encoding.text_encoder import JOINED_TEXT, SHARED_TEXT, TextEncoder
-from bpe.native.arrow import pyarrow
+from bpe.native.arrow import as_text, pyarrow
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import map_in_threads, run_together
@@ -27,10 +27,10 @@ def encode_column(texts: TextEncoder, array: Any, rules: Rules, threads: int) ->
     arrow = pyarrow()
     array = _imported(array, "texts")
     if isinstance(array, arrow.ChunkedArray):
-        parts = [part for chunk in array.chunks for part in _in_parts(_as_text(chunk))]
+        parts = [part for chunk in array.chunks for part in _in_parts(as_text(chunk))]
         made = [_encode_array(texts, part, rules, threads) for part in parts]
         return arrow.chunked_array(made, type=arrow.list_(arrow.uint32()))
-    return _encode_array(texts, _as_text(array), rules, threads)
+    return _encode_array(texts, as_text(array), rules, threads)
 
 
 def decode_column(decoder: Decoder, array: Any, errors: str) -> Any:
@@ -53,21 +53,6 @@ def _imported(array: Any, what: str) -> Any:
     if hasattr(array, "__arrow_c_array__"):
         return arrow.array(array)
     raise TypeError(f"an array of Arrow is expected that holds {what}, not {type(array).__name__}")
-
-
-def _as_text(array: Any) -> Any:
-    """The array as one that has offsets and bytes: what is a view or a dictionary is copied into one."""
-    arrow = pyarrow()
-    types, kind = arrow.types, array.type
-    if isinstance(array, arrow.ExtensionArray):
-        return _as_text(array.storage)
-    if types.is_dictionary(kind):
-        return _as_text(array.dictionary_decode())
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-        return array
-    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_null(kind):
-        return array.cast(arrow.large_string() if types.is_string_view(kind) else arrow.large_binary())
-    raise TypeError(f"the array holds {kind}, not text: string or binary, large, view or dictionary of either")
 
 
 def _in_parts(array: Any) -> Iterator[Any]:
