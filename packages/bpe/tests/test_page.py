@@ -10,8 +10,10 @@ from pathlib import Path
 
 import chromium
 import pytest
+import sentencepiece_peers
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sentencepiece_samples import texts
 from strategies import PIECES, TEXTS, corpus
 
 import bpe
@@ -120,6 +122,17 @@ def test_ids_of_the_corner_cases(tokenizers, all_of_them) -> None:
         corpus(9),
     ]
     compare(tokenizers, all_of_them, texts)
+
+
+def test_ids_of_sentencepiece(browser, tmp_path: Path) -> None:
+    """Of every kind of space in front, of merges in a list and by rank, and of characters that are no token."""
+    kinds = {}
+    for kind in sentencepiece_peers.KINDS:
+        sentencepiece_peers.trained(kind).save(str(tmp_path / "tokenizer.json"))
+        kinds[kind] = Tokenizer.from_huggingface(tmp_path / "tokenizer.json")
+    kinds["by rank"] = Tokenizer.from_data(kinds["llama-2"].data._replace(merges=None))
+    encode = encoder_of(browser, kinds, tmp_path / "page.html")
+    compare(kinds, encode, ["", " ", "a", "\u2581", " a\u2581b", "中文 字\U0001f600", *texts(1, 300)])
 
 
 def test_ids_of_every_code_point(tokenizers, all_of_them) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import chromium
+import llama2c_files
 import models
 import pytest
 import torch
@@ -28,7 +29,9 @@ from lm.model import apply_rotary_emb
 from lm.ops.cpu.int8 import quantized
 from lm.page.export import asset, chat_page_of, to_page
 from lm.rope import rope_at
+from lm.special_tokens import prompt_ids
 from lm.text_config import TextConfig
+from lm.tokenizer import load_tokenizer
 
 TEXT = (lm.__doc__ + bpe.__doc__ + torch.__doc__) * 3
 SIZE: dict[str, Any] = {
@@ -203,6 +206,16 @@ def test_command_writes_a_page_of_a_folder(browser, folder, tokenizer, capsys):
     text = "the token, <|endoftext|> and Größe"
     assert browser.run(f"page.promptIds({json.dumps(text)})") == tokenizer.encode(text, allowed_special="all")
     assert browser.run("page.promptIds('')") == [tokenizer.eot_token]
+
+
+def test_prompts_of_sentencepiece_are_those_of_lm(browser, folder, tmp_path):
+    """They begin with <s>, and with the space that SentencePiece puts in front."""
+    (tmp_path / "tok.bin").write_bytes(llama2c_files.tok_bin())
+    tokenizer = load_tokenizer(tmp_path / "tok.bin")
+    model = models.make(dtype=torch.float32, **{**SIZE, "vocab_size": tokenizer.n_vocab})
+    browser.open(to_page(model, tmp_path / "model.html", tokenizer=tmp_path / "tok.bin"))
+    for text in ("the hello", " and the", "Größe\n", ""):
+        assert browser.run(f"page.promptIds({json.dumps(text)})") == prompt_ids(tokenizer, text)
 
 
 def test_what_a_page_cannot_hold_is_refused(folder):

@@ -15,11 +15,12 @@ import unicodedata
 import zlib
 from collections.abc import Iterator
 
+from bpe.encoding.preparing import Preparation
 from bpe.expressions import steps
 from bpe.expressions.sets import LAST, CharSet, difference
 from bpe.expressions.tree import Atomic, Chars, Choice, Look, Node, Repeat, Sequence
-from bpe.formats import TokenizerData
-from bpe.formats.vocabulary import encoder_tables
+from bpe.formats import TokenizerData, split_off_ids
+from bpe.formats.vocabulary import MARK, character_tables, encoder_tables, merges_of
 from bpe.patterns import Pattern, tree_of
 
 SURROGATES = ((0xD800, 0xDFFF),)
@@ -32,27 +33,43 @@ def packed(data: TokenizerData) -> bytes:
     difference to the one before plus one, the bytes of all; then each merge as the symbol it makes and the length of
     its left half.
     """
-    _check(data)
+    space = _check(data)
     special = {**data.special_tokens, **data.added_tokens}
-    tokens, ids, *_ = encoder_tables(data, set(special.values()))
-    symbols = sorted(zip(tokens, ids.tolist(), strict=True), key=lambda item: item[1])
+    characters = data.characters
+    if characters is None:
+        tokens, ids, *_ = encoder_tables(data, set(special.values()))
+        merges = list(data.merges or ())
+    else:  # by merges of bytes, of which the first join characters; see character_tables()
+        tokens, ids, rows, _ = character_tables(data._replace(merges=merges_of(data)), split_off_ids(data))
+        made = [(tokens[left], tokens[right]) for left, right, _ in rows]  # type: ignore[union-attr]
+        merges = [pair for pair in made if pair[0] + pair[1] != MARK]  # encoder.js puts spaces for marks
+    numbered = (
+        (token, number) for token, number in zip(tokens, ids.tolist(), strict=True) if token != MARK or not characters
+    )
+    symbols = sorted(numbered, key=lambda item: item[1])
     index = {token: i for i, (token, _) in enumerate(symbols)}
     classes: dict[str, int] = {}
+    normalizer = None if characters else data.normalizer
     about = {
         "tokens": len(data.vocab),
         "symbols": len(symbols),
-        "by_rank": data.merges is None,
-        "merges": len(data.merges or ()),
+        "by_rank": data.merges is None and characters is None,
+        "merges": len(merges),
         "ignore_merges": data.ignore_merges,
-        "normalizer": data.normalizer,
-        "unassigned": _unassigned() if data.normalizer else "",
+        "normalizer": normalizer,
+        "unassigned": _unassigned() if normalizer else "",
         "special": data.special_tokens,
         "added": data.added_tokens,
-        "pattern": [javascript(tree, classes) for tree in _trees(data.pattern)],
+        "pattern": [] if data.pattern.whole else [javascript(tree, classes) for tree in _trees(data.pattern)],
         "classes": list(classes),
+        # of SentencePiece's kind: which texts get a space in front, the ids of the 256 bytes, and the first of the ids
+        # that stand for several bytes
+        "space": space,
+        "byte_ids": characters and characters.byte_ids,
+        "first_partial": max(data.vocab) + 1,
     }
-    tokens_of_merges = [index[left + right] for left, right in data.merges or ()]
-    halves = zip(_differences(tokens_of_merges), (len(left) for left, _ in data.merges or ()), strict=True)
+    tokens_of_merges = [index[left + right] for left, right in merges]
+    halves = zip(_differences(tokens_of_merges), (len(left) for left, _ in merges), strict=True)
     parts = [
         json.dumps(about).encode() + b"\n",
         _numbers(len(token) for token, _ in symbols),
@@ -63,17 +80,19 @@ def packed(data: TokenizerData) -> bytes:
     return base64.b64encode(zlib.compress(b"".join(parts), 9))
 
 
-def _check(data: TokenizerData) -> None:
-    """ValueError for what encoder.js does not do."""
-    if data.normalizer not in (None, "NFC"):
+def _check(data: TokenizerData) -> str:
+    """Return what is given a space in front. ValueError for what encoder.js does not do."""
+    preparation = Preparation(data)
+    if data.characters is None and data.normalizer not in (None, "NFC"):
         raise ValueError(f"this page's encoder does not normalize to {data.normalizer}")
-    if data.characters is not None:
-        raise ValueError("this page's encoder does not merge characters, as SentencePiece does")
+    if data.characters is not None and not preparation.spaces_only:
+        raise ValueError(f"this page's encoder does not normalize by {data.normalizer}")
     if data.add_prefix_space:
         raise ValueError("this page's encoder does not put a space before a text (add_prefix_space)")
     flagged = data.normalized | data.lstrip | data.rstrip | data.single_word
     if flagged:
         raise ValueError(f"this page's encoder does not know the options of the token {sorted(flagged)[0]!r}")
+    return preparation.space
 
 
 def _differences(numbers: list[int]) -> Iterator[int]:

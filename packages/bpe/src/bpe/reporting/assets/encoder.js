@@ -1,5 +1,5 @@
 "use strict";
-// Byte-level BPE in the browser: what reporting/javascript.py packs, read and run.
+// Byte-level BPE and SentencePiece's in the browser: what reporting/javascript.py packs, read and run.
 // Its ids are those of bpe.Tokenizer.encode().
 //
 // A symbol is a sequence of bytes that merging can make; symbols are numbered in the order in which they were packed.
@@ -22,6 +22,7 @@ class Encoder {
     this.cutOut = new Map(Object.entries(about.added));
     this.special = new Map([...Object.entries(about.special), ...this.cutOut]);
     this.utf8 = new TextEncoder();
+    this.byteOfId = new Map(about.byte_ids?.map((id, byte) => [id, byte]));
     this.cache = new Map();
     this.room(1024);
   }
@@ -91,7 +92,7 @@ class Encoder {
   encode(text, { special = true } = {}) {
     text = text.toWellFormed();
     if (this.assigned) text = text.replace(this.assigned, (run) => run.normalize(this.about.normalizer));
-    const out = { ids: [], sizes: [], text };
+    const out = { ids: [], sizes: [], text: "" };
     const names = special ? this.special : this.cutOut;
     let begin = 0;
     if (names.size) {
@@ -100,6 +101,7 @@ class Encoder {
       const one = new RegExp(longestFirst.map((name) => name.replace(/[\\^$.*+?()[\]{}|\/]/g, "\\$&")).join("|"), "gu");
       for (const match of text.matchAll(one)) {
         this.encodeStretch(text.slice(begin, match.index), out);
+        out.text += match[0];
         out.ids.push(names.get(match[0]));
         out.sizes.push(this.utf8.encode(match[0]).length);
         begin = match.index + match[0].length;
@@ -110,6 +112,8 @@ class Encoder {
   }
 
   encodeStretch(text, out) {
+    if (this.about.byte_ids) text = this.spaced(text, out.ids.length === 0);
+    out.text += text;
     let pieces = text ? [text] : [];
     for (const expression of this.splitters) pieces = pieces.flatMap((piece) => isolate(piece, expression));
     for (const piece of pieces) {
@@ -122,10 +126,25 @@ class Encoder {
         }
       }
       for (const symbol of symbols) {
-        out.ids.push(this.ids[symbol]);
-        out.sizes.push(this.begins[symbol + 1] - this.begins[symbol]);
+        const begin = this.begins[symbol], end = this.begins[symbol + 1];
+        if (this.ids[symbol] < this.about.first_partial) {
+          out.ids.push(this.ids[symbol]);
+          out.sizes.push(end - begin);
+        } else {
+          for (const byte of this.bytes.subarray(begin, end)) {
+            out.ids.push(this.about.byte_ids[byte]);
+            out.sizes.push(1);
+          }
+        }
       }
     }
+  }
+
+  /** As SentencePiece does it: spaces for its marks, and a space in front. */
+  spaced(text, isFirst) {
+    const { space } = this.about, plain = text.replaceAll("\u2581", " ");
+    if (!text || space === "never" || (space === "first" && !isFirst)) return plain;
+    return plain.startsWith(" ") && (space === "each" || space === "first") ? plain : " " + plain;
   }
 
   /** Room for a pretoken of so many bytes. */
@@ -190,6 +209,7 @@ class Encoder {
 
   /** The bytes of a token, special ones too. */
   bytesOf(id) {
+    if (this.byteOfId.has(id)) return Uint8Array.of(this.byteOfId.get(id));
     const symbol = this.symbolOfId.get(id);
     if (symbol !== undefined) return this.bytes.subarray(this.begins[symbol], this.begins[symbol + 1]);
     return this.utf8.encode([...this.special].find(([, number]) => number === id)[0]);
@@ -197,7 +217,7 @@ class Encoder {
 
   /** True if there is such a token: a model may have more. */
   has(id) {
-    return this.symbolOfId.has(id) || this.isSpecial(id);
+    return this.symbolOfId.has(id) || this.byteOfId.has(id) || this.isSpecial(id);
   }
 
   isSpecial(id) {
