@@ -244,6 +244,7 @@ def docs(session: nox.Session) -> None:
     part."""
     install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,gguf,serve,lm_eval]", groups=("docs",))
     session.run("python", "tools/live_pages.py")
+    session.run("python", "tools/notebooks.py", *([] if session.posargs else ["--run"]))
     session.run("zensical", "build", "--clean", "--strict")
     session.run("python", "tools/pages.py", *session.posargs)
     if any(map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"))):
