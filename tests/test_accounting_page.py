@@ -34,6 +34,9 @@ def random_question(order: random.Random) -> dict[str, Any]:
     """A question of random settings, some of which cannot be together."""
     pick = order.choice
     chosen: dict[str, Any] = {name: pick(values) for name, values in questions.CHOICES.items()}
+    for name in ("moment_dtype", "offload", "frozen_dtype", "model_code"):  # many go with few of the others
+        chosen[name] = pick((chosen[name], *questions.CHOICES[name][:1] * 3))
+    chosen["lora_rank"] = pick((None, None, None, 1, 16, 300))
     devices, tensor, pipeline = pick(((1, 1, 1), (1, 1, 1), (8, 1, 1), (64, 1, 1), (8, 8, 1), (16, 2, 2), (12, 2, 1)))
     chosen |= {"devices": devices, "tensor": tensor, "pipeline": pipeline, "micro_batches": pick((1, 1, 2, 7))}
     chosen |= {"batch": order.randint(1, 9), "context": order.randint(1, 1 << order.randint(0, 12))}

@@ -6,12 +6,15 @@ const ByteRate = $load("accounting.units").ByteRate;
 const CHECKPOINTINGS = $load("accounting.policy").CHECKPOINTINGS;
 const DEVICES = $load("accounting.hardware.devices").DEVICES;
 const FORMATS = $load("accounting.memory.inference").FORMATS;
+const FROZEN_DTYPES = $load("accounting.policy").FROZEN_DTYPES;
 const GRADIENT_DTYPES = $load("accounting.policy").GRADIENT_DTYPES;
 const INTERCONNECTS = $load("accounting.hardware.interconnect").INTERCONNECTS;
 const Interconnect = $load("accounting.hardware.interconnect").Interconnect;
 const LOSSES = $load("accounting.policy").LOSSES;
 const Layout = $load("accounting.cluster.layout").Layout;
 const MODEL_CODES = $load("accounting.policy").MODEL_CODES;
+const MOMENT_DTYPES = $load("accounting.policy").MOMENT_DTYPES;
+const OFFLOADS = $load("accounting.policy").OFFLOADS;
 const OPTIMIZERS = $load("accounting.policy").OPTIMIZERS;
 const PRECISIONS = $load("accounting.policy").PRECISIONS;
 const Policy = $load("accounting.policy").Policy;
@@ -34,6 +37,7 @@ const max_batch_size = $load("accounting.planning.fitting").max_batch_size;
 const max_sequences = $load("accounting.planning.inference").max_sequences;
 const parameters = $load("accounting.counting.parameters").parameters;
 const prefill_flops = $load("accounting.counting.flops").prefill_flops;
+const replace = $load("dataclasses").replace;
 const step_time = $load("accounting.planning.step_time").step_time;
 const training_flops = $load("accounting.counting.flops").training_flops;
 const training_memory = $load("accounting.memory.training").training_memory;
@@ -42,7 +46,7 @@ ALONE = Interconnect(1n, ByteRate(1.0), ByteRate(1.0), "a device alone sends not
 let UNBOUNDED;
 UNBOUNDED = $shl(1n, 39n);
 let CHOICES;
-CHOICES = dict([["purpose", $tuple(["train", "generate"])], ["model", tuple(SHAPES)], ["device", tuple(DEVICES)], ["precision", tuple(PRECISIONS)], ["optimizer", OPTIMIZERS], ["activation_checkpointing", CHECKPOINTINGS], ["attention_kernel", ATTENTION_KERNELS], ["loss", LOSSES], ["gradient_dtype", GRADIENT_DTYPES], ["model_code", MODEL_CODES], ["zero", $tuple(["0", "1", "2", "3"])], ["weights", tuple(FORMATS)], ["cache", tuple(BITS)]]);
+CHOICES = dict([["purpose", $tuple(["train", "generate"])], ["model", tuple(SHAPES)], ["device", tuple(DEVICES)], ["precision", tuple(PRECISIONS)], ["optimizer", OPTIMIZERS], ["activation_checkpointing", CHECKPOINTINGS], ["attention_kernel", ATTENTION_KERNELS], ["loss", LOSSES], ["gradient_dtype", GRADIENT_DTYPES], ["moment_dtype", MOMENT_DTYPES], ["offload", OFFLOADS], ["frozen_dtype", FROZEN_DTYPES], ["model_code", MODEL_CODES], ["zero", $tuple(["0", "1", "2", "3"])], ["weights", tuple(FORMATS)], ["cache", tuple(BITS)]]);
 let choices;
 choices = $def("choices", "", [], function () {
 
@@ -102,7 +106,10 @@ return dict([["name", name], ["value", value], ["shown", shown], ["formula", how
 });
 let _shape;
 _shape = $def("_shape", "question", [], function (question) {
-return ($true($item(question, "config")) ? from_config($item(question, "config")) : $item(SHAPES, $item(question, "model")));
+let adapted, shape;
+shape = ($true($item(question, "config")) ? from_config($item(question, "config")) : $item(SHAPES, $item(question, "model")));
+adapted = $and($eq($item(question, "purpose"), "train"), () => $item(question, "lora_rank"));
+return ($true(adapted) ? replace(shape, {__proto__: $k, lora_rank: $item(question, "lora_rank")}) : shape);
 });
 let _policy;
 _policy = $def("_policy", "question", [], function (question) {

@@ -15,6 +15,10 @@ const DEFAULTS = {
   attention_kernel: "fused",
   loss: "chunked",
   gradient_dtype: "weights",
+  moment_dtype: "fp32",
+  offload: "none",
+  lora_rank: "",
+  frozen_dtype: "weights",
   model_code: "lm",
   batch: "1",
   context: "",
@@ -27,7 +31,19 @@ const DEFAULTS = {
   cache: "bf16",
   output: "256",
 };
-const NUMBERS = ["batch", "context", "devices", "price", "tokens", "micro_batches", "tensor", "pipeline", "output"];
+const NUMBERS = [
+  "devices",
+  "price",
+  "tokens",
+  "micro_batches",
+  "tensor",
+  "pipeline",
+  "batch",
+  "context",
+  "output",
+  "lora_rank",
+];
+const OPTIONAL = ["context", "lora_rank"];
 
 // The program runs in a worker: a search for what fits takes a while.
 const worker = new Worker(URL.createObjectURL(new Blob([$("program").textContent])));
@@ -61,7 +77,7 @@ function number(name, text) {
 function question(fields) {
   const parts = Object.keys(DEFAULTS).map((name) => {
     const text = fields[name].trim();
-    if (NUMBERS.includes(name)) return `"${name}":${name === "context" && !text ? null : number(name, text)}`;
+    if (NUMBERS.includes(name)) return `"${name}":${OPTIONAL.includes(name) && !text ? null : number(name, text)}`;
     if (name === "config" && text) {
       try {
         JSON.parse(text);

@@ -1,13 +1,15 @@
 """A question with its answer as plain data: what the page computes, translated from here.
 
-A question has a value for each key of CHOICES and NUMBERS, and a "config", the contents of a config.json in place of
-the model, or None. Training is of one layout: data × tensor × pipeline devices.
+A question has a value for each key of CHOICES; the whole numbers "batch", "devices", "tensor", "pipeline",
+"micro_batches", "tokens" and "output"; a "price" of a device and hour; and, or None for each, a "config", the contents
+of a config.json in place of the model, a "context", of generation the positions of the prompt, and the "lora_rank" of
+adapters that are trained. Training is of one layout: data × tensor × pipeline devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from accounting.breakdown import SYMBOLS, Breakdown
 from accounting.cluster.layout import Layout
@@ -33,9 +35,12 @@ from accounting.planning.step_time import step_time
 from accounting.policy import (
     ATTENTION_KERNELS,
     CHECKPOINTINGS,
+    FROZEN_DTYPES,
     GRADIENT_DTYPES,
     LOSSES,
     MODEL_CODES,
+    MOMENT_DTYPES,
+    OFFLOADS,
     OPTIMIZERS,
     PRECISIONS,
     Policy,
@@ -59,13 +64,14 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "attention_kernel": ATTENTION_KERNELS,
     "loss": LOSSES,
     "gradient_dtype": GRADIENT_DTYPES,
+    "moment_dtype": MOMENT_DTYPES,
+    "offload": OFFLOADS,
+    "frozen_dtype": FROZEN_DTYPES,
     "model_code": MODEL_CODES,
     "zero": ("0", "1", "2", "3"),
     "weights": tuple(FORMATS),
     "cache": tuple(BITS),
 }
-# context: None for the whole context; of generation the positions of the prompt, None for what the output leaves
-NUMBERS = ("batch", "context", "devices", "tensor", "pipeline", "micro_batches", "tokens", "output", "price")
 
 
 def choices() -> dict[str, Any]:
@@ -125,7 +131,9 @@ def _searched(name: str, search: Callable[[], int | None], how: str) -> dict[str
 
 
 def _shape(question: Mapping[str, Any]) -> TransformerShape:
-    return from_config(question["config"]) if question["config"] else SHAPES[question["model"]]
+    shape = from_config(question["config"]) if question["config"] else SHAPES[question["model"]]
+    adapted = question["purpose"] == "train" and question["lora_rank"]
+    return replace(shape, lora_rank=question["lora_rank"]) if adapted else shape
 
 
 def _policy(question: Mapping[str, Any]) -> Policy:
