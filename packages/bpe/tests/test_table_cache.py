@@ -308,10 +308,7 @@ def test_a_full_disk_leaves_nothing(folder: Path, tmp_path: Path, monkeypatch: p
         def __init__(self, file: Any) -> None:
             self.file = file
 
-        def __enter__(self) -> Any:
-            return self
-
-        def __exit__(self, *error: object) -> None:
+        def close(self) -> None:
             self.file.close()
 
         def write(self, data: bytes) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Collection
@@ -24,7 +23,7 @@ from bpe.cluster.ranges import absolute, share_of
 from bpe.cluster.session import Summary, connected, remote, run_tasks
 from bpe.corpus import remote as urls
 from bpe.corpus import sources
-from bpe.native.atomic_file import StrPath, write_atomically
+from bpe.native.atomic_file import TEMPORARY, StrPath, write_atomically
 from bpe.native.parallel import threads_for
 from bpe.native.progress import Progress, reporter
 from bpe.outputs import Format
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 
 INDEX = "index.json"
 SAVED_EVERY = 1.0  # seconds between two times that the manifest is written
-LEFT = re.compile(r"\.(.+)\.[0-9a-f]{16}\.tmp")  # what is written before it gets its name
 
 
 def encode(
@@ -197,7 +195,7 @@ def _clear(folder: Path, manifest: Manifest) -> None:
     """Remove what tasks that were killed had begun to write."""
     outputs = {Path(file.output).stem for file in manifest.files}
     for path in folder.glob(".*.tmp"):
-        if (left := LEFT.fullmatch(path.name)) and left[1].split(".")[0] in outputs:
+        if (left := TEMPORARY.fullmatch(path.name)) and left[1].split(".")[0] in outputs:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

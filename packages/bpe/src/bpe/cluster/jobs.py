@@ -25,6 +25,7 @@ from bpe.cluster.manifest import EncodedFile, description
 from bpe.cluster.ranges import Part, parts_of, source_of
 from bpe.cluster.session import this_task
 from bpe.corpus import sources
+from bpe.native.atomic_file import temporary_name
 from bpe.native.parallel import stream
 from bpe.outputs.encode_source import Encoded, Recipe, checked_dtype, encoded_groups, recipe_of, write_encoded
 from bpe.outputs.writers import writer_of
@@ -185,7 +186,7 @@ def make_room(out: Path, format: str) -> None:
     """
     if writer_of(format).ending or description(out) is None:
         return
-    old = out.with_name(f".{out.name}.{os.urandom(8).hex()}.tmp")  # gone at once, as encode() clears such names
+    old = out.with_name(temporary_name(out.name))  # gone at once, as encode() clears such names
     try:
         os.replace(out, old)
     except FileNotFoundError:  # the earlier try ended between its description and its folder

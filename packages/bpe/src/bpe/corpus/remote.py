@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
-from bpe.native.atomic_file import StrPath, atomic_file
+from bpe.native.atomic_file import StrPath, atomic_file, temporary_name
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -298,7 +298,7 @@ def upload(file: Path, url: str) -> None:
         again(lambda: files.put_file(os.fspath(file), path), url)
     else:
         folder, _, name = path.rpartition("/")
-        temporary = f"{folder}/.{name}.{os.urandom(8).hex()}.tmp"
+        temporary = f"{folder}/{temporary_name(name)}"
         again(lambda: files.makedirs(folder, exist_ok=True), url)
         try:
             again(lambda: files.put_file(os.fspath(file), temporary), url)

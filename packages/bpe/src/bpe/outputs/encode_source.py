@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.corpus import remote, sources
+from bpe.native.atomic_file import StrPath, is_temporary
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
 from bpe.native.progress import Progress, reporter
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from bpe.encoding.policy import Special
     from bpe.encoding.text_encoder import TextEncoder
-    from bpe.native.atomic_file import StrPath
 
 
 class Recipe(NamedTuple):
@@ -196,7 +196,7 @@ def write_encoded(
         except OSError as error:
             if error.errno is None:
                 raise
-            if error.filename is None or ".tmp" in os.fspath(error.filename):
+            if error.filename is None or is_temporary(error.filename):
                 raise OSError(error.errno, error.strerror, os.fspath(out)) from None
             raise
     return shards.total

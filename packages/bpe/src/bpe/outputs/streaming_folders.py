@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bpe.native.atomic_file import temporary_name
 from bpe.native.lazy_imports import numpy as np
 from bpe.outputs.writers import Writer, described, description_of
 
@@ -26,7 +27,7 @@ class _Folder(Writer, ABC):
         super().__init__(path, dtype)
         if path.exists():
             raise FileExistsError(f"{path} is there already: name another folder, or remove it")
-        self.folder = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
+        self.folder = path.with_name(temporary_name(path.name))
         self.rest: NDArray[Any] = np.empty(0, dtype=np.uint32)  # of a document that goes on
 
     def add(self, ids: NDArray[Any]) -> None:
@@ -41,13 +42,13 @@ class _Folder(Writer, ABC):
             self.add_document(self.rest)
         self.close()
         self.staged.open(description_of(self.path)).write(described(about))
-        made = self.staged.commit()  # first, as a file's: nobody finds the folder without it
+        places = self.staged.commit()  # first, as a file's: nobody finds the folder without it
         try:
             os.replace(self.folder, self.path)
         except OSError:
             description_of(self.path).unlink()
             raise
-        return [self.path, *made]
+        return [self.path, *map(Path, places)]
 
     def abandon(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)

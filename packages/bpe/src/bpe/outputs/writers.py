@@ -22,9 +22,9 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from bpe.native.atomic_file import Staged
 from bpe.native.lazy_imports import numpy as np
 from bpe.outputs import FORMATS
-from bpe.outputs.staged import Staged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -78,7 +78,7 @@ class Writer(ABC):
         """Put the files in their places, with a description; returns them."""
         self.complete()
         self.staged.open(description_of(self.path)).write(described(about))
-        return self.staged.commit()
+        return list(map(Path, self.staged.commit()))
 
     def abandon(self) -> None:
         """Leave nothing of what was written."""
