@@ -7,26 +7,10 @@ import importlib
 import os
 import sys
 
+from accounting import policy as p
 from accounting.commands.answer import Answer
 from accounting.commands.options import SHAPE_OPTIONS
 from accounting.counting.flops import PAIRS
-from accounting.policy import (
-    ALLOCATORS,
-    ATTENTION_KERNELS,
-    CHECKPOINTINGS,
-    FROZEN_DTYPES,
-    GATE_KERNELS,
-    GRADIENT_DTYPES,
-    LOSS_KERNELS,
-    LOSSES,
-    MODEL_CODES,
-    MOMENT_DTYPES,
-    NORM_KERNELS,
-    OFFLOADS,
-    OPTIMIZER_STEPS,
-    OPTIMIZERS,
-    PRECISIONS,
-)
 from accounting.shape import ADAPTED
 
 TYPE_CHECKING = False
@@ -209,7 +193,7 @@ def _time(to: argparse.ArgumentParser) -> None:
     speed.add_argument("--hfu", type=_number, help="part of the peak with what is recomputed: gives the MFU")
     speed.add_argument("--tokens-per-second", type=_number, help="measured, of all devices together: gives the MFU")
     to.add_argument(
-        "--activation-checkpointing", choices=CHECKPOINTINGS, default="none", help="what is recomputed: gives the HFU"
+        "--activation-checkpointing", choices=p.CHECKPOINTINGS, default="none", help="what is recomputed: gives the HFU"
     )
     to.add_argument("--devices", type=_whole, default=1)
     to.add_argument("--dtype", default=None, help="whose peak: bf16 unless given, fp32 for a measured machine")
@@ -271,9 +255,9 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--most", type=_whole, default=10, help="layouts to show")
     to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions that MFU counts, as time does")
     to.add_argument("--precision", choices=("fp32", "bf16", "autocast"), default="bf16")
-    to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
-    to.add_argument("--attention-kernel", choices=ATTENTION_KERNELS, default="fused")
-    to.add_argument("--loss", choices=LOSSES, default="plain")
+    to.add_argument("--optimizer", choices=p.OPTIMIZERS, default="adamw")
+    to.add_argument("--attention-kernel", choices=p.ATTENTION_KERNELS, default="fused")
+    to.add_argument("--loss", choices=p.LOSSES, default="plain")
     _gradients_and_overhead(to)
     _faces(to, "where the seconds of a step go, and what is sent")
 
@@ -304,35 +288,40 @@ def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
 
 
 def _memory(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--precision", choices=tuple(PRECISIONS), default="fp32")
-    to.add_argument("--optimizer", choices=OPTIMIZERS, default="adamw")
+    to.add_argument("--precision", choices=tuple(p.PRECISIONS), default="fp32")
+    to.add_argument("--optimizer", choices=p.OPTIMIZERS, default="adamw")
     to.add_argument(
-        "--optimizer-step", choices=OPTIMIZER_STEPS, default="fused", help="how the optimizer goes over the parameters"
+        "--optimizer-step",
+        choices=p.OPTIMIZER_STEPS,
+        default="fused",
+        help="how the optimizer goes over the parameters",
     )
     to.add_argument(
-        "--attention-kernel", choices=ATTENTION_KERNELS, default="fused", help="fused saves no seq² weights"
+        "--attention-kernel", choices=p.ATTENTION_KERNELS, default="fused", help="fused saves no seq² weights"
     )
-    to.add_argument("--norm-kernel", choices=NORM_KERNELS, default="fused", help="what an RMSNorm saves")
-    to.add_argument("--gate-kernel", choices=GATE_KERNELS, default="composite", help="what a gated layer saves")
-    to.add_argument("--activation-checkpointing", choices=CHECKPOINTINGS, default="none")
-    to.add_argument("--loss", choices=LOSSES, default="plain")
-    to.add_argument("--loss-kernel", choices=LOSS_KERNELS, default="operators", help="what holds a chunk of logits")
-    to.add_argument("--allocator", choices=ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds")
+    to.add_argument("--norm-kernel", choices=p.NORM_KERNELS, default="fused", help="what an RMSNorm saves")
+    to.add_argument("--gate-kernel", choices=p.GATE_KERNELS, default="composite", help="what a gated layer saves")
+    to.add_argument("--activation-checkpointing", choices=p.CHECKPOINTINGS, default="none")
+    to.add_argument("--loss", choices=p.LOSSES, default="plain")
+    to.add_argument("--loss-kernel", choices=p.LOSS_KERNELS, default="operators", help="what holds a chunk of logits")
+    to.add_argument(
+        "--allocator", choices=p.ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds"
+    )
     _gradients_and_overhead(to)
-    to.add_argument("--offload", choices=OFFLOADS, default="none", help="what the host's memory holds")
-    to.add_argument("--frozen-dtype", choices=FROZEN_DTYPES, default="weights", help="of matrices beside adapters")
-    to.add_argument("--model-code", choices=MODEL_CODES, default="lm", help="whose code the saved tensors follow")
+    to.add_argument("--offload", choices=p.OFFLOADS, default="none", help="what the host's memory holds")
+    to.add_argument("--frozen-dtype", choices=p.FROZEN_DTYPES, default="weights", help="of matrices beside adapters")
+    to.add_argument("--model-code", choices=p.MODEL_CODES, default="lm", help="whose code the saved tensors follow")
     to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 
 
 def _gradients_and_overhead(to: argparse.ArgumentParser) -> None:
     to.add_argument(
         "--gradient-dtype",
-        choices=GRADIENT_DTYPES,
+        choices=p.GRADIENT_DTYPES,
         default="weights",
         help="fp32: all gradients added up in fp32 buffers",
     )
-    to.add_argument("--moment-dtype", choices=MOMENT_DTYPES, default="fp32", help="of AdamW's moments, SGD's momentum")
+    to.add_argument("--moment-dtype", choices=p.MOMENT_DTYPES, default="fp32", help="of AdamW and SGD")
     to.add_argument("--overhead", type=_number, metavar="GB", help="that driver, context and libraries take besides")
 
 

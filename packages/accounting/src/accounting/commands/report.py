@@ -135,23 +135,6 @@ def _load(question: Question) -> list[Section]:
     return [Section("memory to load", Bytes, tuple(rows), words, additive=False)]
 
 
-def _flops(question: Question) -> list[Section]:
-    return [section(accounting.forward_flops(question.shape, question.length, question.batch, pairs=question.pairs))]
-
-
-def _matmuls(question: Question) -> list[Section]:
-    return [section(accounting.matmul_flops(question.shape, question.length, question.batch, pairs=question.pairs))]
-
-
-def _elementwise(question: Question) -> list[Section]:
-    return [
-        section(
-            accounting.elementwise_flops(question.shape, question.length, question.batch),
-            "beside them, elementwise FLOPs",
-        )
-    ]
-
-
 def _training(question: Question) -> list[Section]:
     found = [section(accounting.training_flops(question.shape, question.length, question.batch, pairs=question.pairs))]
     again = question.policy.activation_checkpointing
@@ -173,10 +156,6 @@ def _estimates(question: Question) -> list[Section]:
     return [
         Section("training FLOPs by rules of thumb", FLOPs, (*rows, whole_row("exact", step)), words, additive=False)
     ]
-
-
-def _optimizer(question: Question) -> list[Section]:
-    return [section(accounting.optimizer_flops(question.shape, optimizer=question.policy.optimizer))]
 
 
 @lru_cache(maxsize=1)
@@ -210,20 +189,6 @@ def _batch(question: Question) -> list[Section]:
     )
     words = "sequences; one more does not fit; GB is 10^9 bytes"
     return [Section("largest batch that fits", Count, rows, words, additive=False)]
-
-
-def _decode(question: Question) -> list[Section]:
-    return [
-        section(accounting.decode_flops(question.shape, question.length, question.batch), "decoding FLOPs of a step")
-    ]
-
-
-def _inference(question: Question) -> list[Section]:
-    return [
-        section(
-            accounting.inference_memory(question.shape, question.batch, question.length), "inference memory, decoding"
-        )
-    ]
 
 
 def _cache(question: Question) -> list[Section]:
@@ -272,18 +237,22 @@ def _devices(question: Question) -> list[Section]:
 TABLES: dict[str, Callable[[Question], list[Section]]] = {
     "parameters": _parameters,
     "load": _load,
-    "flops": _flops,
-    "matmuls": _matmuls,
-    "elementwise": _elementwise,
+    "flops": lambda of: [section(accounting.forward_flops(of.shape, of.length, of.batch, pairs=of.pairs))],
+    "matmuls": lambda of: [section(accounting.matmul_flops(of.shape, of.length, of.batch, pairs=of.pairs))],
+    "elementwise": lambda of: [
+        section(accounting.elementwise_flops(of.shape, of.length, of.batch), "beside them, elementwise FLOPs")
+    ],
     "training": _training,
     "estimates": _estimates,
-    "optimizer": _optimizer,
+    "optimizer": lambda of: [section(accounting.optimizer_flops(of.shape, optimizer=of.policy.optimizer))],
     "peak": _peak,
     "phases": _phases,
     "line": _line,
     "batch": _batch,
-    "decode": _decode,
-    "inference": _inference,
+    "decode": lambda of: [section(accounting.decode_flops(of.shape, of.length, of.batch), "decoding FLOPs of a step")],
+    "inference": lambda of: [
+        section(accounting.inference_memory(of.shape, of.batch, of.length), "inference memory, decoding")
+    ],
     "cache": _cache,
     "devices": _devices,
 }
