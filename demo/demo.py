@@ -33,6 +33,7 @@ import corpus
 import demo_page
 import torch
 from demo_budget import Budget
+from pace import DECAY, FEWEST_STEPS, MARGIN, Watch
 from tqdm import tqdm
 
 import bpe
@@ -48,9 +49,6 @@ from lm.training.train import Stopped
 SCORE_STRIDE = 2  # the final scoring moves by context / SCORE_STRIDE: half of the context before a token is sure
 MINUTES = 6.0
 RESERVE = 14.0  # seconds of the time for the samples and the page
-MARGIN = 0.05  # of the training time, for what cannot be foreseen
-FEWEST_STEPS = 20
-DECAY = 0.2  # of the steps, over which the learning rate falls to 0; before them it stays
 EVALUATIONS = 10  # of a sample of the held-out text, while training
 EVAL_TOKENS = 16_384
 SAVE_EVERY = 20.0  # seconds between checkpoints
@@ -138,7 +136,7 @@ class Demo:
         """What the page shows."""
         return demo_page.Results(
             folder=self.folder,
-            corpus=str(self.asked["corpus"]),
+            corpus=str(self.request["corpus"]),
             documents=self.documents,
             tokenizer=self.tokenizer,
             tokenizer_seconds=self.figures["tokenizer_seconds"],
@@ -146,6 +144,7 @@ class Demo:
             heldout_tokens=self.heldout_tokens,
             budget=self.budget,
             threads=self.figures["plan"]["threads"],
+            planned_steps=self.figures["plan"].get("planned_steps"),
             trained=self.figures["trained"],
             score=self.figures["score"],
             sampled_tokens=min(EVAL_TOKENS, len(self.heldout_tokens)),
@@ -156,34 +155,33 @@ class Demo:
     # Text
 
     def split_corpus(self) -> None:
-        """The documents, split; train.txt and heldout.txt in the folder, and what the run was asked for in
-        demo.json."""
+        """Split the documents into train.txt and heldout.txt; write the options to demo.json."""
         options = self.options
         documents = corpus.files(options.corpus) if options.corpus else corpus.standard_library()
         self.documents = corpus.split(documents)
         named = {"train": corpus.joined(self.documents.train), "heldout": corpus.joined(self.documents.heldout)}
-        asked = {
+        request = {
             "corpus": [str(path) for path in options.corpus] if options.corpus else f"the library of Python {python()}",
             "sha256": {name: hashlib.sha256(text).hexdigest() for name, text in named.items()},
             "minutes": options.minutes,
             "vocab_size": options.vocab_size,
         }
-        known = self.kept("demo.json")
-        if known is not None and known != asked:
-            changed = ", ".join(key for key in asked if known.get(key) != asked[key])
+        earlier = self.read_figures("demo.json")
+        if earlier is not None and earlier != request:
+            changed = ", ".join(key for key in request if earlier.get(key) != request[key])
             raise ValueError(
                 f"{self.folder} holds a run with another {changed}: give --out another folder, or remove this one"
             )
-        self.asked = asked
+        self.request = request
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, text in named.items():
             path = self.folder / f"{name}.txt"
             if not path.exists() or path.stat().st_size != len(text):
                 write_atomically(path, text)
-        self.keep("demo.json", asked)
+        self.write_figures("demo.json", request)
         sizes = {name: len(text) for name, text in named.items()}
         print(
-            f"\nCorpus: {asked['corpus']}: {len(self.documents.train):,} documents, "
+            f"\nCorpus: {request['corpus']}: {len(self.documents.train):,} documents, "
             f"{sizes['train'] / 1e6:.1f} MB to learn; {len(self.documents.heldout):,} documents, "
             f"{sizes['heldout'] / 1e6:.1f} MB held out"
         )
@@ -199,10 +197,10 @@ class Demo:
             except ValueError:
                 self.leave_nothing()
                 raise
-            self.keep("tokenizer_time.json", {"seconds": time.perf_counter() - begun})
+            self.write_figures("tokenizer_time.json", {"seconds": time.perf_counter() - begun})
             tokenizer.save(path)
         self.tokenizer = bpe.Tokenizer.load(path)
-        seconds = (self.kept("tokenizer_time.json") or {}).get("seconds", math.nan)
+        seconds = (self.read_figures("tokenizer_time.json") or {}).get("seconds", math.nan)
         self.figures["tokenizer_seconds"] = seconds
         megabytes = (self.folder / "train.txt").stat().st_size / 1e6
         print(
@@ -230,20 +228,20 @@ class Demo:
         path = self.folder / f"{name}.npy"
         documents = getattr(self.documents, name)
         size = sum(len(document.text) for document in documents)
-        found = open_tokens(path)
-        if found.bytes != size:
-            found = describe(
+        tokens = open_tokens(path)
+        if tokens.bytes != size:
+            tokens = describe(
                 path, tokenizer=self.tokenizer.fingerprint, text_bytes=size, end_of_text=self.tokenizer.eot_token
             )
-        return found
+        return tokens
 
     def compress(self) -> None:
         """What the compressors that people know make of the held-out documents."""
-        found = self.kept("compressed.json")
-        if found is None or corpus.TOGETHER not in found:
-            found = corpus.compressed_bits_per_byte(self.documents.heldout)
-            self.keep("compressed.json", found)
-        self.figures["compressed"] = found
+        bits = self.read_figures("compressed.json")
+        if bits is None or corpus.TOGETHER not in bits:
+            bits = corpus.compressed_bits_per_byte(self.documents.heldout)
+            self.write_figures("compressed.json", bits)
+        self.figures["compressed"] = bits
 
     # The budget
 
@@ -251,30 +249,35 @@ class Demo:
         """How many steps fit into the time that is left, measured; and what they cost."""
         model, train = preset()
         self.model_config = dataclasses.replace(model, vocab_size=self.tokenizer.n_vocab)
-        plan = self.kept("plan.json")
+        plan = self.read_figures("plan.json")
         if plan is None:
             plan = self.measure(train)
-            self.keep("plan.json", plan)
+            self.write_figures("plan.json", plan)
         self.figures["plan"] = plan
-        steps = plan["steps"]
+        self.set_schedule(plan)
+        print(
+            f"\nBudget: {model.num_layers} layers of width {model.d_model}, a context of {model.context_length} tokens"
+        )
+        print("\n".join(self.budget.lines()))
+
+    def set_schedule(self, plan: dict[str, Any]) -> None:
+        """Configure and price the training of a plan; a shortened one keeps the warm-up of the first."""
+        _, train = preset()
+        first = plan.get("planned_steps", plan["steps"])
         self.train_config = dataclasses.replace(
             train,
-            steps=steps,
-            warmup_steps=min(train.warmup_steps, steps // 10),
+            steps=plan["steps"],
+            warmup_steps=min(train.warmup_steps, first // 10),
             schedule="linear",
-            decay_steps=max(1, round(DECAY * steps)),
-            log_every=max(1, steps // 1000),
-            eval_every=-(-steps // EVALUATIONS),
+            decay_steps=plan.get("decay_steps", max(1, round(DECAY * first))),
+            log_every=max(1, first // 1000),
+            eval_every=-(-first // EVALUATIONS),
             eval_tokens=EVAL_TOKENS,
             checkpoint_every=max(1, round(SAVE_EVERY / plan["seconds_per_step"])),
             threads=plan["threads"],
         )
         scoring = EVALUATIONS * EVAL_TOKENS * plan["seconds_per_scored_token"]
         self.budget = Budget(self.model_config, self.train_config, plan["seconds_per_step"], scoring)
-        print(
-            f"\nBudget: {model.num_layers} layers of width {model.d_model}, a context of {model.context_length} tokens"
-        )
-        print("\n".join(self.budget.lines()))
 
     def measure(self, config: TrainConfig) -> dict[str, Any]:
         """Real steps and real scoring, timed on this machine now."""
@@ -290,13 +293,27 @@ class Demo:
         scoring = (time.perf_counter() - begun) / score.tokens
         left = 60 * self.options.minutes - (time.monotonic() - BEGAN)
         left -= min(RESERVE, 0.1 * left) + scoring * (len(self.heldout_tokens) + EVALUATIONS * EVAL_TOKENS)
-        left *= 1 - MARGIN
         return {
             "seconds_per_step": pace,
             "seconds_per_scored_token": scoring,
-            "steps": max(FEWEST_STEPS, int(left / pace)),
+            "steps": max(FEWEST_STEPS, int((1 - MARGIN) * left / pace)),
+            "seconds": left + EVALUATIONS * EVAL_TOKENS * scoring,
             "threads": torch.get_num_threads(),
         }
+
+    def shorten(self, watch: Watch) -> None:
+        """Train by the schedule that still fits, and say so."""
+        assert watch.shorter is not None
+        plan = self.figures["plan"]
+        plan = self.figures["plan"] = {"planned_steps": plan["steps"], **plan, **watch.shorter}
+        self.write_figures("plan.json", plan)
+        before, measured = self.train_config.steps, plan["seconds_per_step"]
+        print(
+            f"\nThe machine has slowed down: {watch.pace * 1e3:.0f} ms a step, {measured * 1e3:.0f} ms when measured. "
+            f"The schedule is shortened from {before:,} to {plan['steps']:,} steps.",
+            file=sys.stderr,
+        )
+        self.set_schedule(plan)
 
     @property
     def stride(self) -> int:
@@ -308,27 +325,35 @@ class Demo:
     def train_model(self) -> None:
         print()
         data = {name: self.folder / f"{name}.npy" for name in ("train", "heldout")}
-        result = lm.train(self.model_config, self.train_config, data, self.folder, on_step=said)
-        if self.kept("trained.json") is None:
+        while True:
+            watch = Watch(self.figures["plan"]["seconds"], self.train_config)
+            try:
+                result = lm.train(self.model_config, self.train_config, data, self.folder, on_step=watch)
+                break
+            except Stopped:
+                if watch.shorter is None:
+                    raise
+                self.shorten(watch)
+        if self.read_figures("trained.json") is None:
             peak = peak_memory()
             measured = {
                 "seconds": result.seconds,
                 "memory": peak - self.resident if peak is not None and self.resident is not None else None,
                 "parameters": sum(parameter.numel() for parameter in result.model.parameters()),
             }
-            self.keep("trained.json", measured)
-        self.figures["trained"] = self.kept("trained.json")
+            self.write_figures("trained.json", measured)
+        self.figures["trained"] = self.read_figures("trained.json")
         self.model = result.model
 
     def score(self) -> None:
         """The whole held-out text, every token once."""
-        found = self.kept("score.json")
-        if found is None:
+        figures = self.read_figures("score.json")
+        if figures is None:
             print("\nScoring all of the held-out text")
             score = lm.evaluate(self.model, self.heldout_tokens, stride=self.stride, progress=True)
-            found = {"bits_per_byte": score.bits_per_byte, "loss": score.loss, "tokens": score.tokens}
-            self.keep("score.json", found)
-        self.figures["score"] = found
+            figures = {"bits_per_byte": score.bits_per_byte, "loss": score.loss, "tokens": score.tokens}
+            self.write_figures("score.json", figures)
+        self.figures["score"] = figures
 
     # Writing
 
@@ -375,23 +400,14 @@ class Demo:
         if not any(self.folder.iterdir()):
             self.folder.rmdir()
 
-    def kept(self, name: str) -> Any:
-        """What keep() wrote, or None."""
+    def read_figures(self, name: str) -> Any:
+        """The figures of a file that write_figures() wrote, or None."""
         path = self.folder / name
         return json.loads(path.read_text()) if path.exists() else None
 
-    def keep(self, name: str, value: Any) -> None:
+    def write_figures(self, name: str, value: Any) -> None:
         """Write a small file of figures, whole."""
         write_atomically(self.folder / name, (json.dumps(value, indent=1) + "\n").encode())
-
-
-def said(line: dict[str, Any]) -> None:
-    """Held-out scores, as they are made."""
-    if "val_loss" in line:
-        bits = line.get("val_bits_per_byte", math.nan)
-        tqdm.write(
-            f"step {line['step']:>6,}: held-out loss {line['val_loss']:.3f}, {bits:.3f} bits/byte", file=sys.stderr
-        )
 
 
 def reset_peak_memory() -> int | None:

@@ -44,6 +44,7 @@ class Results(NamedTuple):
     heldout_tokens: Tokens
     budget: Budget
     threads: int
+    planned_steps: int | None  # before the schedule was shortened; None where it was not
     trained: dict[str, Any]  # seconds, memory, parameters: measured
     score: dict[str, Any]  # of all held-out text
     sampled_tokens: int  # of the held-out text, scored on the way
@@ -67,7 +68,7 @@ def write(demo: Results) -> Path:
             f"the model's {weights:.0f} MB of weights are not counted."
         ),
         leading=[
-            report.Section("Tokenizer and budget", glance_section(demo), GLANCE_NOTE),
+            report.Section("Tokenizer and budget", glance_section(demo), GLANCE_NOTE + shortened(demo)),
             report.Section("Samples", report.samples(demo.samples), "Written by the model after the words in bold."),
         ],
         reference_lines=demo.compressed,
@@ -93,6 +94,16 @@ def write(demo: Results) -> Path:
             "threads": f"{demo.threads} of {os.cpu_count()} processors",
             "bpe": bpe.__version__,
         },
+    )
+
+
+def shortened(demo: Results) -> str:
+    """A sentence on a schedule that was shortened; empty where it was not."""
+    if demo.planned_steps is None:
+        return ""
+    return (
+        f" The machine slowed down while it trained: the schedule was shortened from {demo.planned_steps:,} to "
+        f"{demo.budget.steps:,} steps."
     )
 
 

@@ -10,12 +10,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from lm.config import TrainConfig
+
 ROOT = Path(__file__).parent.parent
 DEMO = ROOT / "demo" / "demo.py"
+
+
+sys.path.append(str(DEMO.parent))
+from pace import Watch  # noqa: E402  (a program's module, beside it)
 
 
 def prose(size: int) -> str:
@@ -156,3 +163,63 @@ def test_a_full_disk_is_one_clear_sentence(text: Path, tmp_path: Path, blocks: i
     assert "Nothing is half-written" in last
     assert "Traceback" not in err
     assert not half_written(tmp_path / "run")
+
+
+# A run of 1,000 steps of 0.25 s, with 275 s of time.
+SCHEDULE = TrainConfig(steps=1000, warmup_steps=100, schedule="linear", decay_steps=200)
+TIME = 275.0
+
+
+def watch(seconds_of: Callable[[int], float], first: int = 1, config: TrainConfig = SCHEDULE) -> tuple[int, Watch]:
+    """The step after which a watch stops a run whose steps take these seconds (the last if it does not)."""
+    now = 0.0
+    watching = Watch(TIME, config, clock=lambda: now)
+    for step in range(first, config.steps + 1):
+        now += seconds_of(step)
+        if watching({"step": step, "loss": 5.0, "seconds": 0.25 * step}):
+            return step, watching
+    return config.steps, watching
+
+
+def test_a_machine_as_fast_as_measured_keeps_the_schedule() -> None:
+    step, watching = watch(lambda step: 0.25)
+    assert step == 1000
+    assert watching.shorter is None
+
+
+def test_steps_longer_than_the_window_shorten_the_schedule_too() -> None:
+    step, watching = watch(lambda step: 30.0)
+    assert step < 10
+    assert watching.shorter is not None
+
+
+@pytest.mark.parametrize("paused", [2, 30, 400, 790])
+def test_a_pause_of_seconds_does_not_shorten_the_schedule(paused: int) -> None:
+    step, _ = watch(lambda step: 12.0 if step == paused else 0.25)
+    assert step == 1000
+
+
+@pytest.mark.parametrize("slower_from", [0, 150, 400, 700])
+def test_a_machine_that_slows_down_gets_a_schedule_that_fits(slower_from: int) -> None:
+    def seconds_of(step: int) -> float:
+        return 0.5 if step > slower_from else 0.25
+
+    step, watching = watch(seconds_of)
+    assert watching.shorter is not None
+    steps, decay = watching.shorter["steps"], watching.shorter["decay_steps"]
+    assert step < steps < 1000
+    assert SCHEDULE.warmup_steps <= steps - decay >= step, "the rate so far is the same by both schedules"
+    total = sum(map(seconds_of, range(1, steps + 1)))
+    assert 0.8 * TIME < total <= TIME
+
+
+def test_a_schedule_whose_rate_falls_already_stays() -> None:
+    step, watching = watch(lambda step: 1.0 if step > 800 else 0.25)
+    assert (step, watching.shorter) == (1000, None)
+
+
+def test_a_continued_run_counts_the_seconds_before() -> None:
+    step, watching = watch(lambda step: 0.5, first=500)
+    assert step < 800
+    assert watching.shorter is not None
+    assert 0.25 * 500 + 0.5 * (watching.shorter["steps"] - 500) <= TIME

@@ -67,10 +67,25 @@ def test_a_run_trained_longer_is_that_of_the_longer_one_where_the_rates_are(data
     assert "steps raised from 20 to 30: the run is, to the bit, one of 30 steps" in said
     assert_same_weights(weights(tmp_path / "run"), weights(tmp_path / "whole"))
     assert read(tmp_path / "run").train.steps == 30
-    with pytest.raises(
-        ValueError, match=r"train\.steps = 30, and this call asks for 20: a run can be trained longer, not"
-    ):
+    with pytest.raises(ValueError, match=r"train\.steps = 30, and this call asks for 20"):
         run(data, tmp_path / "run", config)
+
+
+def test_a_run_ends_earlier_where_the_rates_so_far_are_the_same(data, tmp_path, capsys):
+    """A stable run that its listener stops before the rate falls is, to the bit, one of the shorter schedule."""
+    shorter = dataclasses.replace(STABLE, steps=16, decay_steps=3)
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "run", STABLE, on_step=lambda line: line["step"] == 12)
+    with pytest.raises(ValueError, match=r"train\.steps = 20, and this call asks for 10"):
+        run(data, tmp_path / "run", dataclasses.replace(STABLE, steps=10))  # its step 12 is done
+    with pytest.raises(ValueError, match=r"train\.decay_steps = 5, and this call asks for 10"):
+        run(data, tmp_path / "run", dataclasses.replace(STABLE, decay_steps=10))  # its rate would have fallen
+    capsys.readouterr()
+    train(MODEL, shorter, data, tmp_path / "run")
+    assert "steps lowered from 20 to 16: the run is, to the bit, one of 16 steps" in capsys.readouterr().err
+    run(data, tmp_path / "whole", shorter)
+    assert_same_weights(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+    assert [line["step"] for line in metrics(tmp_path / "run") if "loss" in line] == list(range(1, 17))
 
 
 def test_a_run_whose_rate_fell_is_trained_longer_and_says_what_it_is_not(data, ended, capsys):

@@ -209,10 +209,7 @@ def test_micro_batches_give_the_gradients_of_the_whole_batch(end_of_text, mask):
     ("change", "says"),
     [
         ({"config": {"learning_rate": 2e-2}}, r"train\.learning_rate = 0\.01, and this call asks for 0\.02"),
-        (
-            {"config": {"steps": 10}},
-            r"train\.steps = 20, and this call asks for 10: a run can be trained longer, not shorter",
-        ),
+        ({"config": {"steps": 10}}, r"train\.steps = 20, and this call asks for 10"),
         ({"model": {"d_ff": 28}}, r"model\.d_ff = 24"),
         ({"model": {"sliding_window": 4}}, r"model\.sliding_window = None, and this call asks for 4"),
         ({"data": True}, r"data\.train_sha256"),

@@ -82,10 +82,12 @@ def test_what_may_differ_is_what_the_table_says(name):
     new = OTHER_VALUES[name] if name in OTHER_VALUES else old + 1 if isinstance(old, int) else old / 2 or 0.25
     now = {"train": {**before["train"], name: new}}
     refused = [key for key, _, _ in resume.refused_changes(before, now)]
-    may_differ = resume.POLICY[name] != "exact" or name == "steps" or new == old
+    may_differ = resume.POLICY[name] in ("free", "rounding") or name == "steps" or new == old
     assert refused == ([] if may_differ else [f"train.{name}"])
     if name == "steps":
         assert list(resume.refused_changes(now, before)) == [("train.steps", new, old)]
+    if resume.POLICY[name] == "schedule":
+        assert not list(resume.refused_changes(now, before, same_rates=True))
 
 
 def test_the_quick_bound_on_memory_is_above_what_accounting_counts(monkeypatch):

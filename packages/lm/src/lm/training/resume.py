@@ -8,6 +8,8 @@ origin          the checkpoint of another run that a new run begins with; copy_o
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING
 from pathlib import Path
@@ -28,14 +30,16 @@ if TYPE_CHECKING:
 # May a setting of [train] differ between a run and its continuation?
 #     free       yes: it changes nothing that is learned
 #     rounding   yes: it changes the last bits of a step, and the run says so
-#     exact      no: it changes what is learned. Only `steps` may rise, and `precision` change with the device.
+#     schedule   yes if the learning rate of all steps so far is the same by both; `steps` may always rise
+#     exact      no: it changes what is learned. Only `precision` may change with the device.
 # Everything in [model] and [data] is exact.
-Policy = Literal["free", "rounding", "exact"]
+Policy = Literal["free", "rounding", "schedule", "exact"]
 POLICY: dict[str, Policy] = {
     **dict.fromkeys(("log_every", "eval_every", "eval_tokens", "checkpoint_every", "keep_checkpoints"), "free"),
     **dict.fromkeys(("micro_batch_size", "activation_checkpointing", "parallel", "collective_timeout"), "free"),
     **dict.fromkeys(("device", "threads", "compile"), "rounding"),
-    **dict.fromkeys(("steps", "batch_size", "warmup_steps", "schedule", "decay_steps", "seed"), "exact"),
+    **dict.fromkeys(("steps", "decay_steps"), "schedule"),
+    **dict.fromkeys(("batch_size", "warmup_steps", "schedule", "seed"), "exact"),
     **dict.fromkeys(("learning_rate", "min_learning_rate", "embedding_learning_rate", "head_learning_rate"), "exact"),
     **dict.fromkeys(("optimizer", "momentum", "weight_decay", "beta1", "beta2", "eps", "gradient_clip"), "exact"),
     **dict.fromkeys(("document_masking", "precision", "objective", "dpo_beta", "dropout"), "exact"),
@@ -60,14 +64,18 @@ def exact_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
 
 
 def refused_changes(
-    before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]]
+    before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]], *, same_rates: bool = False
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Each setting that may not differ between a run and its continuation, and does: its name and both values."""
+    """Each setting that may not differ between a run and its continuation, and does: its name and both values.
+
+    same_rates: the learning rate of all steps so far is the same by both.
+    """
     for section, old_table in before.items():
         new_table = now[section]
         for key, old, new in differences(old_table, new_table):
             if section == "train" and (
                 POLICY.get(key) in ("free", "rounding")
+                or (POLICY.get(key) == "schedule" and same_rates)
                 or (key == "steps" and new > old)
                 or (key == "precision" and old_table.get("device") != new_table.get("device"))
             ):
@@ -84,15 +92,23 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[t
             yield key, before.get(key), now.get(key)
 
 
+def has_same_rates(before: TrainConfig, now: TrainConfig, steps: int) -> bool:
+    """True if the learning rate of the first steps is the same by both, and neither ends before them."""
+    enough = min(before.steps, now.steps) >= steps
+    return enough and all(learning_rate(before, step) == learning_rate(now, step) for step in range(steps))
+
+
 def refuse_changes(run_dir: Path, earlier: RunConfig, requested: RunConfig) -> None:
     """ValueError: the request differs from the run in the folder where a continuation may not; by name."""
     before, now = {**tables_of(earlier), "data": earlier.data}, {**tables_of(requested), "data": requested.data}
     if earlier.train is None:  # an imported model knows only the tokenizer of its data
         now["data"] = {key: requested.data.get(key) for key in earlier.data}
-    for name, old, new in refused_changes(before, now):
+    done = max(checkpoint.steps(run_dir / CHECKPOINTS), default=0)
+    same_rates = bool(earlier.train and requested.train and has_same_rates(earlier.train, requested.train, done))
+    for name, old, new in refused_changes(before, now, same_rates=same_rates):
         remedy = "ask for the same to continue it, choose another folder, or begin there with --branch"
         if name == "train.steps":
-            remedy = "a run can be trained longer, not shorter; --branch makes one that ends earlier"
+            remedy = "its learning rates so far are of that many steps; --branch makes a run that ends earlier"
         raise ValueError(f"the run in {run_dir} has {name} = {old!r}, and this call asks for {new!r}: {remedy}")
 
 
@@ -103,7 +119,12 @@ def refuse_edited(saved: Checkpoint, config: RunConfig) -> None:
     now = exact_settings(config)
     # A setting added to this program since then had its present default.
     before = {section: {**defaults(SECTIONS[section], now[section]), **table} for section, table in recorded.items()}
-    for name, old, new in refused_changes(before, now):
+    same_rates = False
+    if config.train is not None and recorded["train"]:
+        schedule = {key: recorded["train"].get(key) for key, policy in POLICY.items() if policy == "schedule"}
+        with contextlib.suppress(ValueError):  # not a configuration with what else was edited
+            same_rates = has_same_rates(dataclasses.replace(config.train, **schedule), config.train, saved.step)
+    for name, old, new in refused_changes(before, now, same_rates=same_rates):
         raise ValueError(
             f"checkpoint {saved.path} was made with {name} = {old!r}, and config.toml has {new!r}: "
             f"put that back to continue the run, or choose another folder"
@@ -127,12 +148,12 @@ def notes(saved: Checkpoint, earlier: TrainConfig | None, config: RunConfig) -> 
     else:
         yield f"continuing {run_dir} from step {saved.step} of {steps}"
     if earlier is not None and earlier.steps != steps:
-        raised = f"steps raised from {earlier.steps} to {steps}"
-        if all(learning_rate(earlier, step) == learning_rate(config.train, step) for step in range(saved.step)):
-            yield f"{raised}: the run is, to the bit, one of {steps} steps"
+        changed = f"steps {'raised' if steps > earlier.steps else 'lowered'} from {earlier.steps} to {steps}"
+        if has_same_rates(earlier, config.train, saved.step):
+            yield f"{changed}: the run is, to the bit, one of {steps} steps"
         else:
             yield (
-                f"{raised}: the learning rate was that of {earlier.steps} steps so far and is that of {steps} from "
+                f"{changed}: the learning rate was that of {earlier.steps} steps so far and is that of {steps} from "
                 f"here on, so that the run is not one of {steps} steps from its beginning"
             )
 

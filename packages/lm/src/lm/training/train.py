@@ -85,7 +85,7 @@ def train(
     run_dir: str | Path,
     *,
     progress: bool = True,
-    on_step: Callable[[Line], None] | None = None,
+    on_step: Callable[[Line], object] | None = None,
     tensorboard: bool = False,
     tokenizer: str | Path | None = None,
     restart: bool = False,
@@ -95,7 +95,8 @@ def train(
     """Train a model in run_dir, or continue the training that stopped there.
 
     A continued run gives the losses and weights of one that never stopped, bit for bit on a CPU with as many threads,
-    and with a C compiler if there was one (see ops.cpu). With more `steps` it is trained longer. On another device, or
+    and with a C compiler if there was one (see ops.cpu). With more `steps` it is trained longer, and with fewer it ends
+    earlier, as long as the learning rate has been the same so far. On another device, or
     by another number of processes, it continues to rounding, and says so. Under torchrun all processes call this with
     the same arguments and one folder, which all of them see; rank 0 writes and calls on_step.
 
@@ -106,7 +107,8 @@ def train(
         data: A folder of token files, {"train": path, "heldout": path}, or a mixture of such sets (see data.open_data).
         run_dir: The run's folder.
         progress: Print what is done, with a live line, on stderr.
-        on_step: Called with each line of metrics.jsonl as it is written.
+        on_step: Called with each line of metrics.jsonl as it is written. If it returns True, the run stops after that
+            step as by Ctrl-C: saved, with Stopped.
         tensorboard: Write the metrics under run_dir/tensorboard too.
         tokenizer: The file of the tokenizer that made the data, kept in the run.
         restart: Remove a run that is there, and begin again.
@@ -119,7 +121,7 @@ def train(
         The result, with the model.
 
     Raises:
-        Stopped: After Ctrl-C or SIGTERM, once the step is done and saved.
+        Stopped: After Ctrl-C, SIGTERM or by on_step, once the step is done and saved.
         Diverged: The loss stayed NaN, or the gradient far outside its history.
         ValueError: The run in run_dir has another configuration, other data or another origin, by name; something of it
             is missing; another process is training in it; no model is given; or the processes were not given the same.
@@ -418,7 +420,7 @@ def with_compile_decided(opened: Run, processes: Processes, say: Callable[[str],
 def log_of(
     run_dir: Path,
     trainer: Trainer,
-    on_step: Callable[[Line], None] | None,
+    on_step: Callable[[Line], object] | None,
     tensorboard: bool,
     stop: threading.Event,
 ) -> Iterator[Callable[[Line], None]]:
@@ -429,7 +431,14 @@ def log_of(
     if trainer.step or (run_dir / METRICS).exists():
         metrics.truncate(run_dir / METRICS, trainer.step)
     with contextlib.ExitStack() as stack:
-        listeners = [on_step] if on_step is not None else []
+        listeners = list[Callable[[Line], None]]()
+        if on_step is not None:
+
+            def call(line: Line) -> None:
+                if on_step(line) is True:
+                    stop.set()
+
+            listeners.append(call)
         if tensorboard:
             from lm.reporting.board import board
 
