@@ -137,11 +137,10 @@ def tests_lm(session: nox.Session) -> None:
 
 @nox.session
 def tests_cluster(session: nox.Session) -> None:
-    """The tests of bpe.cluster and of lm experiment --cluster, with Ray on this machine; lm's manifests by schema."""
-    install(session, f"{BPE}[test,ray]", ACCOUNTING, f"{LM}[test,ray]", groups=("tests-cluster",))
+    """The tests of bpe.cluster, with Ray on this machine; lm's manifests by schema."""
+    install(session, f"{BPE}[test,ray]", ACCOUNTING, f"{LM}[test]", groups=("tests-cluster",))
     tests = [f"{BPE}/tests/test_cluster{name}.py" for name in ("", "_datasets", "_failures")]
-    tests += [f"{LM}/tests/test_{name}.py" for name in ("experiments_on_cluster", "manifests")]
-    session.run(*PYTEST, *(session.posargs or tests))
+    session.run(*PYTEST, *(session.posargs or [*tests, f"{LM}/tests/test_manifests.py"]))
 
 
 @nox.session
@@ -275,7 +274,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session
 def soak(session: nox.Session) -> None:
     """The tests that take long (a hundred kills, long streams); `-- ARGS` go to pytest."""
-    install(session, f"{BPE}[test,ray,litdata]", f"{ACCOUNTING}[test]", f"{LM}[test,text,ray]")
+    install(session, f"{BPE}[test,ray,litdata]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
     session.run(*PYTEST, "-m", "soak", *session.posargs)
 
 

@@ -3,7 +3,9 @@ milliseconds."""
 
 import os
 import signal
+import sys
 import tempfile
+from pathlib import Path
 
 import interpreter  # noqa: F401 (before whatever imports triton)
 import pytest
@@ -13,6 +15,7 @@ from runs import some_tokens
 from lm.data import write_tokens
 
 torch.set_num_threads(1)
+sys.path.append(str(Path(__file__).parent.parent / "examples"))
 
 # A shell that starts the tests in the background has them, and what they start and stop by Ctrl-C, ignore it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

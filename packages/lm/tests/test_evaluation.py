@@ -14,13 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import undertrained
 from models import SHAPES, make
 from runs import CONFIG, MODEL, run
 
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import open_tokens, write_tokens
-from lm.evaluation import Item, Request, Task, evaluate_tasks, likelihoods, read_task, run_tasks, undertrained
+from lm.evaluation import Item, Request, Task, evaluate_tasks, likelihoods, read_task, run_tasks
 from lm.evaluation.kept import keeping
 from lm.evaluation.results import Scored, measures
 from lm.interop import to_huggingface
@@ -428,19 +429,19 @@ def test_tokens_that_never_moved(tmp_path, corpus, capsys):
     made = tokenizer()
     seen = set(load_ids(corpus / "train.npy"))
     folder = trained(tmp_path / "run", corpus, made)
-    found = undertrained(folder, made)
-    assert found.sign == "moved"
+    found = undertrained.undertrained(folder, made)
+    assert found.metric == "moved"
     assert [number for number, _ in found.tokens] == sorted(set(range(made.n_vocab)) - seen)
-    assert main(["undertrained", str(folder), "--top", "3"]) == 0
+    undertrained.main([str(folder), "--top", "3"])
     out = capsys.readouterr().out.splitlines()
     assert out[0] == f"{len(found.tokens)} tokens whose embeddings never moved"
     assert out[1:] == [f"{n:>8}  0.000000  {made.vocab[n]!r}".replace("  b", "  ") for n, _ in found.tokens[:3]]
     # Of an export the beginning is not known.
     exported = to_huggingface(folder, tmp_path / "exported")
     with pytest.raises(ValueError, match="--tokenizer, or such ids with --unused"):
-        undertrained(exported)
+        undertrained.undertrained(exported)
     with pytest.raises(ValueError, match="id 999 is outside"):
-        undertrained(exported, unused=[999])
+        undertrained.undertrained(exported, unused=[999])
 
 
 @needs_bpe
@@ -453,17 +454,17 @@ def test_tokens_that_were_only_pushed_away(tmp_path, corpus, capsys, exported):
     folder = trained(tmp_path / "run", corpus, made, tied_embeddings=True)
     if exported:
         folder = to_huggingface(folder, tmp_path / "exported")
-    found = undertrained(folder, made)
-    assert found.sign == "distance"
-    assert set(found.known) == {0xC0, 0xC1, *range(0xF5, 0x100)}
-    assert set(found.known) <= {number for number, _ in found.tokens}
+    found = undertrained.undertrained(folder, made)
+    assert found.metric == "distance"
+    assert set(found.unused_ids) == {0xC0, 0xC1, *range(0xF5, 0x100)}
+    assert set(found.unused_ids) <= {number for number, _ in found.tokens}
     if not exported:  # with the beginning taken off, what never occurred is told from what did
         unseen = set(range(made.n_vocab)) - seen
         assert len({number for number, _ in found.tokens} & seen) <= 0.05 * len(seen)
         assert len({number for number, _ in found.tokens} & unseen) >= 0.5 * len(unseen)
-    assert main(["undertrained", str(folder), "--json"]) == 0
+    undertrained.main([str(folder), "--json"])
     said = json.loads(capsys.readouterr().out)
-    assert (said["sign"], said["count"]) == ("distance", len(found.tokens))
+    assert (said["metric"], said["count"]) == ("distance", len(found.tokens))
     assert said["tokens"][0]["bytes"] == made.vocab[found.tokens[0][0]].hex()
 
 
@@ -474,10 +475,10 @@ def test_a_run_that_began_from_weights_is_compared_with_what_config_toml_names(t
     first, second = (trained(tmp_path / name, corpus, tokenizer()) for name in ("first", "second"))
     with (second / "config.toml").open("a") as config:
         config.write(f'\n[start]\nkind = "weights"\nfrom = "{first}"\nstep = 20\n')
-    assert undertrained(second, tokenizer()) == undertrained(first, tokenizer())
-    assert undertrained(second, tokenizer()).sign == "moved"
+    assert undertrained.undertrained(second, tokenizer()) == undertrained.undertrained(first, tokenizer())
+    assert undertrained.undertrained(second, tokenizer()).metric == "moved"
     first.rename(tmp_path / "gone")  # then its beginning cannot be rebuilt
-    assert undertrained(second, tokenizer()).sign == "distance"
+    assert undertrained.undertrained(second, tokenizer()).metric == "distance"
 
 
 def load_ids(path: Path) -> list[int]:
@@ -563,7 +564,8 @@ DATA = os.environ.get("GROUNDUP_DATA")
 
 @pytest.mark.skipif(not DATA, reason="GROUNDUP_DATA names no folder of published sets")
 def test_the_published_sets_are_read_and_scored():
-    from lm.interop import from_llama2c
+    from llama2c import from_llama2c
+
     from lm.tokenizer import load_tokenizer
 
     real = Path(DATA)

@@ -8,13 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from llama2c import from_llama2c
 from llama2c_files import tok_bin
 from models import SHAPES
 
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.generation.stream import generate
-from lm.interop import from_llama2c, to_gguf
+from lm.interop import to_gguf
 from lm.model import Transformer
 from lm.special_tokens import prompt_ids
 from lm.tokenizer import load_tokenizer
@@ -199,9 +200,9 @@ def test_the_storyteller_tells_the_same_story_in_llama_cpp(tmp_path, capsys):
     real = Path(DATA)
     weights, words = real / "weights/stories260K.bin", real / "weights/tok512.bin"
     path = str(tmp_path / "stories.gguf")
-    assert main(["export", str(weights), "--out", path, "--dtype", "fp32", "--tokenizer", str(words)]) == 0
-    capsys.readouterr()
-    llama, model, tokenizer = llama_cpp_of(path), from_llama2c(weights), load_tokenizer(words)
+    model, tokenizer = from_llama2c(weights), load_tokenizer(words)
+    to_gguf(model, path, dtype="fp32", tokenizer=words)
+    llama = llama_cpp_of(path)
     text = (real / "data/tinystories.txt").read_text()[:3000]
     assert llama.tokenize(text.encode(), add_bos=True, special=False) == prompt_ids(tokenizer, text)
     ids = prompt_ids(tokenizer, "Lily and Ben")

@@ -10,6 +10,8 @@ import os
 import pickle
 import struct
 
+import llama2c
+import nanogpt
 import pytest
 import safetensors.torch
 import torch
@@ -17,7 +19,7 @@ from llama2c_files import llama2c_file
 from models import SHAPES, make, some_ids
 
 from lm.config import ModelConfig
-from lm.interop import from_huggingface, from_llama2c, from_nanogpt, to_huggingface
+from lm.interop import from_huggingface, to_huggingface
 from lm.interop import model_folder as folders
 from lm.interop.loading import load
 from lm.model import Transformer
@@ -340,8 +342,8 @@ def nanogpt_like(bias):
 def test_a_checkpoint_of_nanogpt(tmp_path, bias, prefix):
     model = nanogpt_like(bias)
     torch.save(nanogpt_checkpoint(model, prefix), tmp_path / "ckpt.pt")
-    for path in (tmp_path, tmp_path / "ckpt.pt"):
-        same(logits_of(load(path)), logits_of(model))
+    nanogpt.main([str(tmp_path / "ckpt.pt"), str(tmp_path / "out")])
+    same(logits_of(load(tmp_path / "out")), logits_of(model))
 
 
 def test_a_checkpoint_of_nanogpt_that_is_not_understood_is_refused(tmp_path):
@@ -350,7 +352,7 @@ def test_a_checkpoint_of_nanogpt_that_is_not_understood_is_refused(tmp_path):
     def says(message, **change):
         torch.save({**good, **change}, path)
         with pytest.raises(ValueError, match=message):
-            from_nanogpt(path)
+            nanogpt.from_nanogpt(path)
 
     says("use_rmsnorm", model_args=good["model_args"] | {"use_rmsnorm": True})
     says("'n_embd' is missing", model_args={})
@@ -360,7 +362,7 @@ def test_a_checkpoint_of_nanogpt_that_is_not_understood_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"ckpt\.pt"):
-        from_nanogpt(path)
+        nanogpt.from_nanogpt(path)
 
 
 # llama2.c
@@ -376,7 +378,8 @@ def llama2c_model(tied):
 def test_files_of_llama2c(tmp_path, version, tied):
     model, path = llama2c_model(tied), tmp_path / "model.bin"
     path.write_bytes(llama2c_file(model, version))
-    got = load(path)
+    llama2c.main([str(path), str(tmp_path / "out")])
+    got = load(tmp_path / "out")
     assert got.config == model.config
     for name, tensor in model.state_dict().items():
         # Rounding to 1/127 of a group's largest is off by half of that at most.
@@ -390,7 +393,7 @@ def test_files_that_are_not_llama2cs_are_refused(tmp_path):
     def says(content, message):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            from_llama2c(path)
+            llama2c.from_llama2c(path)
 
     says(b"", "0 bytes")
     says(data[:-1], "cut short")
@@ -399,7 +402,7 @@ def test_files_that_are_not_llama2cs_are_refused(tmp_path):
     says(b"GGUF" + data[4:], "its header asks for the sizes")
     says(llama2c_file(llama2c_model(False), 2)[:37] + struct.pack("<i", 7) + data[41:], "groups of 7")
     with pytest.raises(FileNotFoundError):
-        from_llama2c(tmp_path / "none.bin")
+        llama2c.from_llama2c(tmp_path / "none.bin")
 
 
 def test_load_says_what_is_not_there(tmp_path):

@@ -6,16 +6,16 @@ import dataclasses
 import math
 import random
 
+import isoflop
 import pytest
+from isoflop import PREDICTED, IsoFlop, laws
 from outcomes import ended, simulate
 from runs import CONFIG, MODEL
 
-from lm.commands.cli import main
 from lm.commands.configuration import configuration
 from lm.config import to_table
 from lm.data import open_data
 from lm.experiments import page, scaling
-from lm.experiments.isoflop import PREDICTED, IsoFlop
 from lm.experiments.run_trials import frequencies, run
 from lm.experiments.scaling import BOOTSTRAPS, Surface, TrainedModel, bootstrapped, by_budget, fit_parabola, fit_surface
 
@@ -167,6 +167,7 @@ def test_a_grid_that_gives_no_law_says_so():
 def test_a_grid_that_cannot_be_is_refused(change, says):
     with pytest.raises(ValueError, match=says):
         experiment(**change)
+    assert isoflop.main(["--preset", "cpu-demo", "--data", "nowhere", "--out", "out"]) == 2
 
 
 def test_the_command_makes_it_all_and_runs_nothing_again(data, tmp_path, capsys, monkeypatch):
@@ -175,31 +176,28 @@ def test_the_command_makes_it_all_and_runs_nothing_again(data, tmp_path, capsys,
     config = tmp_path / "tiny.toml"
     small = dataclasses.replace(CONFIG, batch_size=4)
     config.write_text(tomli_w.dumps({"model": to_table(BASE), "train": to_table(small)}))
-    command = ["experiment", "isoflop", "--preset", str(config), "--data", str(data), "--out", str(tmp_path / "out")]
+    command = ["--preset", str(config), "--data", str(data), "--out", str(tmp_path / "out")]
     command += ["--widths", "8,16,32", "--budgets", "8e7,1.6e8", "--at", "2.5e8", "--quiet"]
     write = page.write
     monkeypatch.setattr(page, "write", lambda *_: None)  # it is drawn after each run: here, once all are there
-    assert main(command) == 0
+    assert isoflop.main(command) == 0
     monkeypatch.setattr(page, "write", write)
     said = capsys.readouterr().out
     assert "report.html" in said
     runs = sorted(path.parent.name for path in (tmp_path / "out").glob("*/outcome.json"))
     assert len(runs) >= 6
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/outcome.json")}
-    assert main(command) == 0
+    assert isoflop.main(command) == 0
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/outcome.json")} == times
     assert "Loss by size" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_the_page_has_prediction_beside_outcome(tmp_path):
-    from lm.experiments.isoflop_page import laws
-
     made = experiment()
     sections = laws(made, simulate(made, by_law))
     assert [section.title for section in sections] == ["At 6e+08 FLOPs", "Laws", "Loss by size"]
     assert "loss, by the parabolas" in sections[0].html
     assert "N* ∝ C^" in sections[1].html
-    assert page.IsoFlop is IsoFlop
 
 
 @pytest.mark.soak  # half an hour on two cores

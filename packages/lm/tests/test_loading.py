@@ -7,7 +7,6 @@ import json
 
 import pytest
 import torch
-from llama2c_files import llama2c_file
 
 import lm
 from lm.commands.cli import main
@@ -127,8 +126,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_weights_are_what_is_asked_for(tmp_path, dtype):
     model = made()
-    (tmp_path / "m.bin").write_bytes(llama2c_file(model, 0))
-    found = lm.load(tmp_path / "m.bin", dtype=dtype)
+    found = lm.load(lm.to_huggingface(model, tmp_path / "m"), dtype=dtype)
     assert {parameter.dtype for parameter in found.parameters()} == {DTYPES[dtype]}
     assert not found.training
     for name, tensor in model.state_dict().items():

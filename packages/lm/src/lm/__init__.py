@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lm.config import ModelConfig, TrainConfig
     from lm.generation.stream import generate, generate_batch, stream
-    from lm.interop import from_gguf, from_huggingface, from_llama2c, from_nanogpt, to_gguf, to_huggingface
+    from lm.interop import from_gguf, from_huggingface, to_gguf, to_huggingface
     from lm.interop.loading import load
     from lm.model import Transformer
     from lm.ops.cpu.fused import fuse
@@ -24,8 +24,6 @@ __all__ = [
     "evaluate",
     "from_gguf",
     "from_huggingface",
-    "from_llama2c",
-    "from_nanogpt",
     "fuse",
     "generate",
     "generate_batch",
@@ -44,9 +42,7 @@ _HOME = {
     "fuse": "lm.ops.cpu.fused",
     "generate": "lm.generation.stream",
     "generate_batch": "lm.generation.stream",
-    **dict.fromkeys(
-        ("from_gguf", "from_huggingface", "from_llama2c", "from_nanogpt", "to_gguf", "to_huggingface"), "lm.interop"
-    ),
+    **dict.fromkeys(("from_gguf", "from_huggingface", "to_gguf", "to_huggingface"), "lm.interop"),
     "load": "lm.interop.loading",
     "stream": "lm.generation.stream",
     "train": "lm.training.train",

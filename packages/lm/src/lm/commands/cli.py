@@ -27,7 +27,6 @@ COMMANDS = (
     "experiment",
     "profile",
     "eval",
-    "undertrained",
     "generate",
     "chat",
     "serve",

@@ -21,7 +21,7 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 def register(commands: Commands) -> None:
     made = commands.add_parser("experiment", help="sweeps and ablations: many runs, a table, a page, a finding")
-    parts = made.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations | isoflop")
+    parts = made.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations")
 
     made = add(parts, "lr-sweep", lr_sweep, "learning rates up to the first that diverges", takes_settings=True)
     run_arguments(made)
@@ -53,22 +53,6 @@ def register(commands: Commands) -> None:
         help=f"these (default: all that differ from the base): {', '.join((*ABLATIONS, *TRAINING))}",
     )
 
-    made = add(
-        parts, "isoflop", isoflop, "sizes at the same budgets, laws fitted to them, and a larger run that they predict",
-        takes_settings=True,
-    )  # fmt: skip
-    run_arguments(made)
-    made.add_argument(
-        "--widths",
-        type=numbers(int),
-        metavar="W,W,…",
-        help="d_model of the sizes (default: an eighth of the base's to all of it)",
-    )
-    made.add_argument(
-        "--budgets", type=numbers(float), metavar="C,C,…", help="FLOPs of a run (default: 1e12,2e12,4e12)"
-    )
-    made.add_argument("--at", type=float, metavar="C", help="the larger budget that is predicted (default: 1.6e13)")
-
 
 def run_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument(
@@ -78,11 +62,6 @@ def run_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--out", required=True, metavar="FOLDER", help="the runs, a folder each, and report.html")
     made.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="runs at a time, sharing the processors (default: 1)"
-    )
-    made.add_argument(
-        "--cluster",
-        metavar="ADDRESS",
-        help="the runs as tasks of a Ray cluster, as many at a time as it has room for: HOST:PORT of its head, or auto",
     )
     made.add_argument("--device", choices=DEVICES, help="where the runs compute (default: that of the configuration)")
     made.add_argument(
@@ -124,31 +103,25 @@ def ablations(options: argparse.Namespace) -> None:
     perform(options, lambda model, train, known, seeds: Ablations(model, train, known, seeds, options.only or ()))
 
 
-def isoflop(options: argparse.Namespace) -> None:
-    from lm.experiments.isoflop import AT, BUDGETS, IsoFlop
-
-    widths, budgets = tuple(options.widths or ()), tuple(options.budgets or BUDGETS)
-    at = AT if options.at is None else options.at
-    perform(options, lambda model, train, known, seeds: IsoFlop(model, train, known, seeds, widths, budgets, at))
+def parser_of(name: str, text: str) -> argparse.ArgumentParser:
+    """A parser with the arguments that perform() takes, for an experiment outside of the command."""
+    made = argparse.ArgumentParser(name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    run_arguments(made)
+    return made
 
 
 def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], Experiment]) -> None:
     from lm.data import open_data
     from lm.experiments import page
-    from lm.experiments.on_cluster import RunsFailed
     from lm.experiments.run_trials import frequencies, run
     from lm.training.train import OutOfMemory, Stopped
 
     for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name} must be at least 1, and {getattr(options, name)} is not")
-    if options.cluster is not None and options.jobs != 1:
-        raise ValueError(
-            f"--jobs {options.jobs} is of runs on this machine, and --cluster runs them elsewhere: leave it out"
-        )
     model, config = configuration(options.preset, options.settings)
-    asked = {"device": options.device, "precision": options.dtype}
-    config = dataclasses.replace(config, **{name: value for name, value in asked.items() if value is not None})
+    overrides = {"device": options.device, "precision": options.dtype}
+    config = dataclasses.replace(config, **{name: value for name, value in overrides.items() if value is not None})
     data, out = data_of(options.preset, options.data), Path(options.out)
     mixture = open_data(data)
     mixture.check(model.vocab_size, model.context_length)
@@ -162,12 +135,10 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
                 print(flush=True)
 
     try:
-        outcomes = run(
-            experiment, data, out, jobs=options.jobs, cluster=options.cluster, progress=not options.quiet, tell=tell
-        )
+        outcomes = run(experiment, data, out, jobs=options.jobs, progress=not options.quiet, tell=tell)
     except (Stopped, KeyboardInterrupt):
         raise Ended(f"stopped: the same command goes on with the runs in {out}", STOPPED) from None
-    except (OutOfMemory, ConnectionError, RunsFailed) as failed:
+    except OutOfMemory as failed:
         raise Ended(str(failed), FAILED) from None
     if options.quiet:
         print(page.as_table(experiment, outcomes))

@@ -9,10 +9,7 @@ from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:
-    text = (
-        "make a run of another program's model: Hugging Face's (Llama, Mistral, Qwen2, Qwen3, GPT-2), a .gguf, "
-        "nanoGPT's ckpt.pt, llama2.c's .bin"
-    )
+    text = "make a run of another program's model: Hugging Face's (Llama, Mistral, Qwen2, Qwen3, GPT-2) or a .gguf"
     made = add(commands, "import", import_, text)
     made.add_argument("source", metavar="MODEL", help="the folder or file, or hf://OWNER/NAME on the Hugging Face Hub")
     made.add_argument(

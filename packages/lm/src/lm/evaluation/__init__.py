@@ -4,7 +4,6 @@ from lm.evaluation.likelihood import Likelihood, Request, likelihoods
 from lm.evaluation.results import Result, as_json, as_table
 from lm.evaluation.run_tasks import evaluate_tasks
 from lm.evaluation.tasks import Item, Task, read_task
-from lm.evaluation.undertrained import Undertrained, undertrained
 
 __all__ = [
     "Item",
@@ -12,11 +11,9 @@ __all__ = [
     "Request",
     "Result",
     "Task",
-    "Undertrained",
     "as_json",
     "as_table",
     "evaluate_tasks",
     "likelihoods",
     "read_task",
-    "undertrained",
 ]

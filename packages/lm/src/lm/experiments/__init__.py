@@ -1,1 +1,1 @@
-"""Experiments: learning-rate and batch-size sweeps, ablations, and IsoFLOP grids."""
+"""Experiments: learning-rate and batch-size sweeps, ablations, and laws fitted to runs."""

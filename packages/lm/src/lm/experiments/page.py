@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from lm.columns import in_columns
-from lm.experiments.isoflop import IsoFlop
-from lm.experiments.isoflop_page import laws
 from lm.experiments.trials import BASE, Experiment, Mean, Outcome, by_variant, gap
 from lm.reporting import report
-from lm.reporting.charts import Html, Line, chart, number, table
+from lm.reporting.charts import Html, number, table
 
 
 def ranked(experiment: Experiment, outcomes: dict[str, Outcome]) -> list[tuple[str, list[Outcome]]]:
@@ -82,27 +80,7 @@ def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Pa
     )
     note = "± is half of a 95% interval over seeds: runs of a seed saw the same data in the same order."
     sections = [report.Section("Results", drawn, note)]
-    if isinstance(experiment, IsoFlop):
-        sections = [*laws(experiment, outcomes), *sections]
-    swept = [(one.x, one.loss) for one in outcomes.values() if one.x is not None and math.isfinite(one.loss)]
-    if len({x for x, _ in swept}) > 1 and not isinstance(experiment, IsoFlop):
-        means = [
-            (ones[0].x or 0.0, Mean.of([one.loss for one in ones]).value)
-            for _, ones in ranked(experiment, outcomes)
-            if all(math.isfinite(one.loss) for one in ones)
-        ]
-        lost = [one.variant for one in outcomes.values() if not math.isfinite(one.loss)]
-        figure = chart(
-            f"Loss by {experiment.x_name}",
-            [Line("loss", means, 0, "marks")],
-            note="nats per token, at the end" + (f"; not drawn, as they diverge: {', '.join(lost)}" if lost else ""),
-            x_name=experiment.x_name,
-            references={"unigrams": experiment.frequencies},
-            wide=True,
-            log_x=True,
-            ceiling=experiment.frequencies * 1.05,
-        )
-        sections.insert(0, report.Section(experiment.x_name.capitalize(), f'<div class="charts">{figure}</div>'))
+    sections = [*experiment.sections(outcomes), *sections]
     figures = [(number(len(outcomes)), "runs", f"of {len(by_variant(outcomes))} variants")]
     return report.write(
         [out / f"{one.variant}-seed-{one.seed}" for one in shown],

@@ -39,7 +39,6 @@ def run(
     out: Path,
     *,
     jobs: int = 1,
-    cluster: str | None = None,
     progress: bool = True,
     tell: Tell = lambda outcomes: None,
 ) -> dict[str, Outcome]:
@@ -47,11 +46,11 @@ def run(
 
     Each run is a folder of `out`, as of lm.train, with an outcome.json when it is over. tell: called with all outcomes
     at the beginning and after each run. jobs: runs at a time, in processes of their own that share the processors
-    evenly. cluster: the address of a Ray cluster that runs them instead, as many at a time as it has room for.
+    evenly.
 
     Stopped: by Ctrl-C or SIGTERM, with what runs saved. ValueError: `out` holds runs of another configuration or other
         data.
-    OutOfMemory, checkpoint.NotSaved: as lm.train, of one of the runs; on a cluster on_cluster.RunsFailed, of any.
+    OutOfMemory, checkpoint.NotSaved: as lm.train, of one of the runs.
     """
     fingerprints = open_data(data).fingerprints()
     outcomes: dict[str, Outcome] = {}
@@ -65,11 +64,7 @@ def run(
                 outcomes[trial.name] = known
         if left:
             tell(outcomes)
-        if cluster is not None and left:
-            from lm.experiments.on_cluster import run_all
-
-            run_all(left, data, out, fingerprints, cluster, outcomes, tell)
-        elif jobs == 1:
+        if jobs == 1:
             for trial in left:
                 outcomes[trial.name] = perform(trial, data, out / trial.name, fingerprints, progress)
                 tell(outcomes)

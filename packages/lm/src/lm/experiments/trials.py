@@ -12,6 +12,8 @@ from typing import Any
 
 from lm.config import ModelConfig, TrainConfig
 from lm.experiments.ablations import ABLATIONS, TRAINING, changes
+from lm.reporting.charts import Line, chart
+from lm.reporting.report import Section
 
 # Half the width of a 95% interval of a mean, in standard errors, by how many values it is the mean of (Student's t).
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
@@ -101,6 +103,30 @@ class Experiment(ABC):
     @abstractmethod
     def finding(self, outcomes: Outcomes) -> str:
         """What was found, computed from the outcomes."""
+
+    def sections(self, outcomes: Outcomes) -> list[Section]:
+        """The sections of its page before the table: the loss by what is varied, if that is a number."""
+        swept = {one.x for one in outcomes.values() if one.x is not None and math.isfinite(one.loss)}
+        if len(swept) < 2:
+            return []
+        groups = sorted(by_variant(outcomes).values(), key=lambda ones: ones[0].x or 0.0)
+        means = [
+            (ones[0].x or 0.0, Mean.of([one.loss for one in ones]).value)
+            for ones in groups
+            if all(math.isfinite(one.loss) for one in ones)
+        ]
+        diverged = [one.variant for one in outcomes.values() if not math.isfinite(one.loss)]
+        figure = chart(
+            f"Loss by {self.x_name}",
+            [Line("loss", means, 0, "marks")],
+            note="nats per token, at the end" + (f"; diverged: {', '.join(diverged)}" if diverged else ""),
+            x_name=self.x_name,
+            references={"unigrams": self.frequencies},
+            wide=True,
+            log_x=True,
+            ceiling=self.frequencies * 1.05,
+        )
+        return [Section(self.x_name.capitalize(), f'<div class="charts">{figure}</div>')]
 
     def trials(self, variant: str, seeds: int, x: float | None = None, model: Any = None, **train: Any) -> list[Trial]:
         """A variant with so many seeds: settings that differ from the base."""

@@ -11,20 +11,16 @@ if TYPE_CHECKING:
     from lm.interop.gguf_reader import from_gguf
     from lm.interop.huggingface import from_huggingface
     from lm.interop.importing import import_run
-    from lm.interop.llama2c import from_llama2c
-    from lm.interop.nanogpt import from_nanogpt
 
 _HOME = {
     "from_gguf": "gguf_reader",
     "from_huggingface": "huggingface",
-    "from_llama2c": "llama2c",
-    "from_nanogpt": "nanogpt",
     "import_run": "importing",
     "to_gguf": "gguf",
     "to_huggingface": "exporting",
 }
 
-__all__ = ["from_gguf", "from_huggingface", "from_llama2c", "from_nanogpt", "import_run", "to_gguf", "to_huggingface"]
+__all__ = ["from_gguf", "from_huggingface", "import_run", "to_gguf", "to_huggingface"]
 
 
 def __getattr__(name: str) -> object:

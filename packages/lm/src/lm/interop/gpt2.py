@@ -1,4 +1,4 @@
-"""The GPT-2 shape in Hugging Face's words, and in nanoGPT's, which differ in that its matrices are not transposed."""
+"""The GPT-2 shape in Hugging Face's words."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, 
     return config, frozenset()
 
 
-def table(config: ModelConfig, *, transposed: bool = True) -> Table:
-    """Which of their tensors make up each of ours. transposed: as in Hugging Face's, whose matrices are (in, out)."""
+def table(config: ModelConfig) -> Table:
+    """The tensors of theirs that make up each of ours; their matrices are (in, out)."""
     d, ff = config.d_model, config.d_ff
     parts: Table = {
         "embedding.weight": (Part("transformer.wte.weight", config.vocab_size),),
@@ -117,7 +117,7 @@ def table(config: ModelConfig, *, transposed: bool = True) -> Table:
     for i in range(config.num_layers):
         for ours, (theirs, rows) in places.items():
             for kind in kinds:
-                turned = transposed and kind == "weight" and not ours.endswith("norm")
+                turned = kind == "weight" and not ours.endswith("norm")
                 part = Part(f"transformer.h.{i}.{theirs}.{kind}", rows, transposed=turned)
                 parts[f"blocks.{i}.{ours}.{kind}"] = (part,)
     for kind in kinds:

@@ -38,9 +38,8 @@ def load(
     """Loads a model to evaluate or to generate with, in eval mode.
 
     Args:
-        path: A run; a Hugging Face folder; a .gguf file; nanoGPT's ckpt.pt, or its folder; llama2.c's .bin file; or a
-            model on the Hub, which is downloaded: hf://OWNER/NAME, or its bare name ("gpt2", "OWNER/NAME") where
-            nothing on this machine has that path.
+        path: A run; a Hugging Face folder; a .gguf file; or a model on the Hub, which is downloaded: hf://OWNER/NAME,
+            or its bare name ("gpt2", "OWNER/NAME") where nothing on this machine has that path.
         step: For a run, the checkpoint of this step, or "best", that of the best evaluation (default: the newest).
         device: "cpu", "cuda", "mps", or "auto", the fastest of them that is here.
         dtype: "fp32", "bf16", "fp16" or "fp64", or a torch.dtype: what the weights are converted to.
@@ -85,16 +84,12 @@ def read_model(path: Path, step: int | Literal["best"] | None) -> Transformer:
 
     if (path / "config.json").is_file():
         return interop.from_huggingface(path)
-    if (path / "ckpt.pt").is_file() or path.suffix == ".pt":
-        return interop.from_nanogpt(path / "ckpt.pt" if path.is_dir() else path)
     if path.suffix == ".gguf":
         return interop.from_gguf(path)
-    if path.suffix == ".bin":
-        return interop.from_llama2c(path)
     must_exist(path)
     raise FileNotFoundError(
-        f"{path} holds no model: there is no config.toml (a run), config.json (Hugging Face) or ckpt.pt (nanoGPT) in "
-        f"it, and it is no .gguf (llama.cpp) and no .bin (llama2.c)"
+        f"{path} holds no model: it has neither a config.toml (a run) nor a config.json (Hugging Face), and is not a "
+        f".gguf (llama.cpp)"
     )
 
 

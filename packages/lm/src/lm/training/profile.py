@@ -73,7 +73,8 @@ class PhasedTrainer(Trainer):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.phase, self.began, self.range = PHASES[-1], 0.0, record_function(PHASES[-1])
+        self.phase, self.began = PHASES[-1], 0.0
+        self.range: Any = None
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
         self.module.register_forward_pre_hook(lambda *_: self.enter("forward"))
         self.module.register_forward_hook(lambda *_: self.enter("backward"))
@@ -197,12 +198,11 @@ def operators(profiler: Any, counter: FlopCounterMode, device: torch.device) -> 
 def highest(profiler: Any, before: dict[int, int], device: torch.device) -> dict[str, int]:
     """The most bytes alive in each phase of the profiled step; before: those of the tensors that were there."""
     events = profiler.profiler.kineto_results.events()
-    kind = torch.autograd.DeviceType.CUDA if device.type == "cuda" else torch.autograd.DeviceType.CPU
     phases = [(event.start_ns(), event.end_ns(), event.name()) for event in events if event.name() in PHASES]
     changes = [
         (event.start_ns(), event.nbytes())
         for event in events
-        if event.name() == "[memory]" and event.device_type() == kind
+        if event.name() == "[memory]" and event.device_type().name == device.type.upper()
     ]
     alive, most = sum(before.values()), dict.fromkeys(PHASES, 0)
     for moment, size in sorted(changes):

@@ -1,5 +1,9 @@
-"""Models of llama2.c: `.bin` files of its legacy layout (version 0), of float32 (version 1) and of int8 in groups
-(version 2).
+"""Read a model of llama2.c and write it as a Hugging Face folder.
+
+    python packages/lm/examples/llama2c.py model.bin OUT
+
+`lm import OUT --out RUN` then makes a run of it. A `.bin` is of the legacy layout (version 0), of float32 (version 1)
+or of int8 in groups (version 2).
 
 All numbers are little-endian. The header is seven int32: dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size and
 max_seq_len; a legacy file begins with it, and says by a negative vocab_size that the head is a matrix of its own. The
@@ -10,7 +14,9 @@ and then a float32 for each group of them. Rotation is of the pairs (2i, 2i + 1)
 
 from __future__ import annotations
 
+import argparse
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lm.config import ModelConfig
+from lm.interop import to_huggingface
 from lm.interop.tensors import built
 from lm.model import Transformer
 
@@ -34,11 +41,11 @@ class Reader:
         self.path, self.data, self.at, self.group = path, data, at, group
 
     def floats(self, *shape: int) -> Tensor:
-        """So many float32."""
+        """A tensor of float32."""
         return torch.from_numpy(self._take(4 * int(np.prod(shape))).view("<f4").astype(np.float32).reshape(shape))
 
     def matrix(self, *shape: int) -> Tensor:
-        """A matrix, or one for each layer, as the version keeps them."""
+        """A matrix, or one for each layer, as the version stores them."""
         if self.group is None:
             return self.floats(*shape)
         return (
@@ -53,15 +60,15 @@ class Reader:
         return (small.view(-1, self.group) * self.floats(rows * columns // self.group)[:, None]).view(rows, columns)
 
     def _take(self, count: int) -> NDArray[np.uint8]:
-        taken = self.data[self.at : self.at + count]
+        numbers = self.data[self.at : self.at + count]
         self.at += count
-        if len(taken) < count:
+        if len(numbers) < count:
             raise ValueError(f"{self.path} is cut short: it has {len(self.data):,} bytes, and its header asks for more")
-        return taken
+        return numbers
 
 
 def from_llama2c(path: str | Path) -> Transformer:
-    """Reads the model of a llama2.c .bin file, of version 0, 1 or 2.
+    """Read the model of a llama2.c .bin file, of version 0, 1 or 2.
 
     Args:
         path: The file.
@@ -71,12 +78,12 @@ def from_llama2c(path: str | Path) -> Transformer:
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: It is no such file, of an unknown version, or not of the size that its header asks for.
+        ValueError: It is not such a file, of an unknown version, or not of the size that its header asks for.
     """
     path = Path(path)
     data = np.fromfile(path, dtype=np.uint8)
     if len(data) < struct.calcsize(HEADER):
-        raise ValueError(f"{path} has {len(data)} bytes: it is no model of llama2.c")
+        raise ValueError(f"{path} has {len(data)} bytes: it is not a model of llama2.c")
     preamble = data[:PREAMBLE].tobytes()
     group, version, at = None, 0, struct.calcsize(HEADER)
     if struct.unpack_from("<I", preamble)[0] == MAGIC and len(preamble) == PREAMBLE:
@@ -91,7 +98,9 @@ def from_llama2c(path: str | Path) -> Transformer:
         sizes[5] = abs(sizes[5])
     d, ff, layers, heads, kv_heads, vocab, context = sizes
     if min(sizes) < 1 or max(sizes) > 1 << 24 or d % heads or (d // heads) % 2 or heads % kv_heads:
-        raise ValueError(f"{path} is no model of llama2.c: its header asks for the sizes {', '.join(map(str, sizes))}")
+        raise ValueError(
+            f"{path} is not a model of llama2.c: its header asks for the sizes {', '.join(map(str, sizes))}"
+        )
     least = 4 * d * (layers + vocab) if group is None else d * vocab  # bytes of the embedding and of one norm a layer
     if least > len(data):
         raise ValueError(f"{path} is cut short: it has {len(data):,} bytes, and its header asks for more")
@@ -129,3 +138,15 @@ def from_llama2c(path: str | Path) -> Transformer:
     if head is not None:
         state["head.weight"] = head
     return built(config, {name: tensor.clone() for name, tensor in state.items()})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL.BIN")
+    parser.add_argument("out", metavar="OUT", help="the Hugging Face folder to write")
+    options = parser.parse_args(arguments)
+    print(to_huggingface(from_llama2c(options.model), options.out))
+
+
+if __name__ == "__main__":
+    main()

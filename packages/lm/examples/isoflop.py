@@ -1,13 +1,23 @@
-"""IsoFLOP: sizes at the same budgets of FLOPs, laws fitted to them, and a larger run that the laws predicted."""
+"""IsoFLOP: sizes at the same budgets of FLOPs, laws fitted to them, and a larger run that the laws predicted.
+
+    python packages/lm/examples/isoflop.py --preset cpu-demo --data FOLDER --out OUT [--widths W,W,…] [--budgets C,C,…]
+
+As `lm experiment`: the same command goes on with the runs in OUT, and writes OUT/report.html.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from lm.commands.experiment import numbers, parser_of, perform
+from lm.commands.options import Ended
 from lm.config import ModelConfig
 from lm.experiments.scaling import (
     Interval,
@@ -15,11 +25,14 @@ from lm.experiments.scaling import (
     Surface,
     TrainedModel,
     bootstrapped,
+    by_budget,
     fit_parabola,
     fit_surface,
     power_law,
 )
 from lm.experiments.trials import Experiment, Outcomes, Trial
+from lm.reporting import report
+from lm.reporting.charts import Line, chart, comparison, table
 
 SHARES = (0.125, 0.25, 0.5, 0.75, 1.0)  # of the base's width
 BUDGETS = (1e12, 2e12, 4e12)
@@ -197,6 +210,9 @@ class IsoFlop(Experiment):
                 text += f". The run of {size:,} parameters ended at a loss of {outcome.loss:.4f}"
         return f"{text}.{self.outside(found)}"
 
+    def sections(self, outcomes: Outcomes) -> list[report.Section]:
+        return laws(self, outcomes)
+
     def outside(self, found: Prediction) -> str:
         """Says which budgets are best spent on a size that is not among those that were trained."""
         sizes = [self.costs(width)[0] for width in self.widths]
@@ -255,3 +271,110 @@ def seconds_predicted(experiment: IsoFlop, outcomes: Outcomes, width: int) -> fl
         return math.nan
     a, b = power_law(list(speeds), [sorted(some)[len(some) // 2] for some in speeds.values()])
     return experiment.at / math.exp(a + b * math.log(width))
+
+
+# The page
+
+
+def laws(experiment: IsoFlop, outcomes: Outcomes) -> list[report.Section]:
+    """The sections of the page, as far as the runs go."""
+    runs = experiment.runs(outcomes)
+    if not runs:
+        return []
+    sections = [report.Section("Loss by size", figures(by_size(runs), by_wall_clock(experiment, outcomes)), SIZE_NOTE)]
+    if any(trial.name not in outcomes for trial in experiment.grid()):
+        return sections
+    try:
+        found = experiment.prediction(outcomes)
+    except ValueError:
+        return sections
+    return [outcome(experiment, outcomes, found), report.Section("Laws", law_table(found), LAW_NOTE), *sections]
+
+
+SIZE_NOTE = "Each line is one budget of FLOPs: the size at which it is lowest is the best for that budget."
+LAW_NOTE = "Fitted to the grid alone; 95% intervals from runs drawn again within each budget."
+
+
+def figures(*drawn: str) -> str:
+    return f'<div class="charts">{"".join(drawn)}</div>'
+
+
+def by_size(runs: list[TrainedModel]) -> str:
+    """The loss of each budget by parameters, and the parabolas."""
+    lines = []
+    for number, (budget, some) in enumerate(by_budget(runs).items()):
+        points = sorted((run.parameters, run.loss) for run in some)
+        lines.append(Line(f"{budget:.2g} FLOPs", points, number, "marks", f"{budget:.2g}"))
+        if len(points) > 2:
+            x = np.log([size for size, _ in points])
+            bends = np.polyfit(x, [loss for _, loss in points], 2)
+            along = np.linspace(x[0], x[-1], 40)
+            lines.append(Line("", [(math.exp(a), float(np.polyval(bends, a))) for a in along], number, "thin"))
+    return chart("Loss", lines, note="nats a token, at the end", x_name="parameters", wide=True, log_x=True)
+
+
+def by_wall_clock(experiment: IsoFlop, outcomes: Outcomes) -> str:
+    """The loss of each width by how long its runs took."""
+    lines = []
+    for number, width in enumerate(sorted(set(experiment.widths))):
+        trials = [trial for trial in experiment.grid() if trial.model.d_model == width and trial.name in outcomes]
+        ended = [outcomes[trial.name] for trial in trials]
+        points = sorted((one.seconds, one.loss) for one in ended if one.seconds > 0 and math.isfinite(one.loss))
+        if points:
+            lines.append(Line(f"width {width}", points, number, "marks", str(width)))
+    note = "nats a token, by width; runs side by side are slower"
+    return chart("Loss by wall-clock", lines, note=note, x_name="seconds", wide=True, log_x=True)
+
+
+def law_table(found: Prediction) -> str:
+    """What each law says, in its own constants."""
+    surface, (_, size), (_, loss) = found.surface, found.parabola.size_law, found.parabola.loss_law
+    said = {
+        "parabola": f"N* ∝ C^{size:.3f}, loss ∝ C^{loss:.3f}",
+        "surface": f"{surface.floor:.3f} + {surface.a:.4g} / N^{surface.alpha:.3f} "
+        f"+ {surface.b:.4g} / D^{surface.beta:.3f}",
+    }
+    rows = [[law, said[law], found.sizes[law].text(), found.losses[law].text(".4f")] for law in said]
+    return table(["law", "constants", "best parameters", "loss there"], rows)
+
+
+def outcome(experiment: IsoFlop, outcomes: Outcomes, found: Prediction) -> report.Section:
+    """What was predicted of the larger run beside what came of it."""
+    title = f"At {experiment.at:.2g} FLOPs"
+    trial = experiment.predicted_trial(found)[0]
+    ended = outcomes.get(trial.name)
+    run = experiment.run_of(trial, math.nan if ended is None else ended.loss)
+    took = seconds_predicted(experiment, outcomes, trial.model.d_model)
+    rows = [
+        ("loss, by the parabolas", found.losses["parabola"].value, None if ended is None else ended.loss),
+        ("loss, by the surface at this size", found.surface.loss(run.parameters, run.tokens), ended and ended.loss),
+        ("seconds", None if math.isnan(took) else took, None if ended is None else ended.seconds, "s"),
+    ]
+    return report.Section(title, comparison(rows), f"{run.parameters:,.0f} parameters, {run.tokens:,.0f} tokens.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = parser_of("isoflop.py", __doc__)
+    parser.add_argument(
+        "--widths", type=numbers(int), metavar="W,W,…", help="d_model (default: ⅛ of the base's to all)"
+    )
+    parser.add_argument("--budgets", type=numbers(float), metavar="C,C,…", help="FLOPs (default: 1e12,2e12,4e12)")
+    parser.add_argument("--at", type=float, metavar="C", default=AT, help="the larger budget (default: 1.6e13)")
+    options, options.settings = parser.parse_known_args(arguments)
+    widths, budgets = tuple(options.widths or ()), tuple(options.budgets or BUDGETS)
+    try:
+        perform(
+            options,
+            lambda model, train, unigrams, seeds: IsoFlop(model, train, unigrams, seeds, widths, budgets, options.at),
+        )
+    except Ended as ended:
+        print(ended, file=sys.stderr)
+        return ended.status
+    except (ValueError, FileNotFoundError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
