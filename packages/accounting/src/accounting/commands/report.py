@@ -75,16 +75,16 @@ def several(reports: dict[str, tuple[Section, ...]], *, explain: bool, binary: b
     """Reports of several shapes, a row for each in every table: shares of a total, or exact values."""
     pages = []
     for heading in dict.fromkeys(one.title for tables in reports.values() for one in tables):
-        found = {name: one for name, tables in reports.items() for one in tables if one.title == heading}
-        columns_of = list(dict.fromkeys(row.name for one in found.values() for row in one.rows))
-        additive = all(one.additive for one in found.values())
-        lines = [("shape", *columns_of, *(["total"] * additive))]
-        for name, one in found.items():
+        by_shape = {name: one for name, tables in reports.items() for one in tables if one.title == heading}
+        names = list(dict.fromkeys(row.name for one in by_shape.values() for row in one.rows))
+        additive = all(one.additive for one in by_shape.values())
+        lines = [("shape", *names, *(["total"] * additive))]
+        for name, one in by_shape.items():
             values = {row.name: row.value for row in one.rows}
-            parts = [values.get(column, 0) for column in columns_of]
+            parts = [values.get(column, 0) for column in names]
             cells = [*percentages(parts), f"{one.total:,}"] if additive else [f"{part:,}" for part in parts]
             lines.append((name, *cells))
-        notes = list(dict.fromkeys(one.note for one in found.values()))
+        notes = list(dict.fromkeys(one.note for one in by_shape.values()))
         pages.append(titled(heading, *columns(lines).splitlines(), *([wrapped(notes[0])] if len(notes) == 1 else [])))
     if explain:
         pages += [titled(name, "", text(tables, binary=binary, explain=True)) for name, tables in reports.items()]
