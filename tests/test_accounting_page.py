@@ -151,6 +151,11 @@ def test_layout(browser: chromium.Chromium, page: Path, tmp_path: Path, width: i
     light = [sum(map(int, one[4:-1].split(","))) > 3 * 128 for one in colours]
     assert light == ([False, True] if dark else [True, False])
     assert browser.run("[...document.querySelectorAll('#bar span')].length") > 5
+    edges = "((box) => [box.left, box.right])(document.querySelector('#bar b').getBoundingClientRect())"
+    for model in ("llama-3-8b", "llama-3-70b"):  # a device with more than is needed, and one with a tenth of it
+        browser.run(f"form.elements.model.value = '{model}'; form.elements.zero.value = 0; update()")
+        left, right = list(browser.run(edges))  # type: ignore[call-overload]
+        assert 0 <= left < right <= width
     sizes = "[...form.querySelectorAll('select, input:not([type=radio]), button')].filter((one) => one.offsetParent)"
     assert browser.run(f"Math.min(...{sizes}.map((one) => one.getBoundingClientRect().height))") >= 40
 

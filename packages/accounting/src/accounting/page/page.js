@@ -169,7 +169,11 @@ function show({ tables }) {
         style: `width: ${share(one.value)}; background: ${colour(at)}`,
       }),
     ),
-    element("i", { style: `left: calc(${share(memory.device)} - 3px)` }, element("b", {}, memory["device shown"])),
+    element(
+      "i",
+      { style: `left: calc(${share(memory.device)} - 3px)` },
+      element("b", { className: 2 * Number(memory.device) < longest ? "right" : "" }, memory["device shown"]),
+    ),
   );
   $("bar").setAttribute(
     "aria-label",

@@ -196,7 +196,7 @@ def _training(question: Mapping[str, Any], shape: TransformerShape, machine: Dev
             "note": f"the slowest stage of {layout.words}; matmuls as measured on {machine.name}",
             "total": each,
             "shown": human(step.total),
-            "rows": [_figure(name, float(part), "s", CAUSES[name]) for name, part in step.parts.items()],
+            "rows": [_figure(name, float(part), "s", CAUSES[name]) for name, part in step.parts.items() if float(part)],
         },
         {"title": "the run", "note": f"nine in ten of {errors.words}", "total": None, "shown": "", "rows": run},
     ]
