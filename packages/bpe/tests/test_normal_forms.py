@@ -119,8 +119,25 @@ def test_ids_and_places_of_a_changed_text_are_those_of_tokenizers(tmp_path: Path
         expected = ids, [begin for begin, _ in encoding.offsets]
         assert tokenizer.encode_with_offsets(text, allowed_special="all") == expected, ascii(text)
         of_bytes = tokenizer.encode_with_offsets(text.encode(), allowed_special="all")
-        assert of_bytes == (ids, [len(text[:at].encode()) for at in expected[1]])
+        begins = [len(text.encode()[:at].decode("utf-8", "ignore")) for at in of_bytes[1]]
+        assert (of_bytes[0], begins) == expected
         assert tokenizer.encode_batch([text, text.encode()], allowed_special="all") == [ids, ids]
+
+
+@pytest.mark.parametrize("normalizer", [None, "NFKC"])
+def test_texts_without_a_flagged_token_and_with_one(tmp_path: Path, normalizer: str | None) -> None:
+    data = sample(normalizer=normalizer, lstrip=frozenset({"<tool>"}), rstrip=frozenset({"<s>"}))
+    huggingface.write(tmp_path / "tokenizer.json", data)
+    tokenizer, peer = bpe.load(tmp_path / "tokenizer.json"), Peer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["plain the", "é the", "ﬁe\u0301", "a <tool> b", "<s>  é", "＜tool＞ é", "<s", "é <tool>", "the " * 300, ""]
+    expected = [peer.encode(text, add_special_tokens=False).ids for text in texts]
+    assert [tokenizer.encode(text, allowed_special="all") for text in texts] == expected
+    assert [tokenizer.encode(text.encode(), allowed_special="all") for text in texts] == expected
+    assert tokenizer.encode_batch(texts, allowed_special="all") == expected
+    assert tokenizer.encode_ordinary("é <s> x") == tokenizer.encode("é <s> x", disallowed_special=())
+    with pytest.raises(ValueError, match="disallowed special token"):
+        tokenizer.encode("é <s>")
+    assert tokenizer.encode("\ud800a") == tokenizer.encode("\ufffda")
 
 
 def test_a_token_that_normalizes_to_the_text_of_another_has_its_own_flags(tmp_path: Path) -> None:

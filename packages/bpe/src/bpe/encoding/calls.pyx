@@ -34,12 +34,14 @@ cdef class EncodeMethods:
 
     cdef readonly object _texts     # the TextEncoder
     cdef Encoder encoder            # None before the first text; always None where only the TextEncoder will do
-    cdef str form                   # the normal form that it takes texts in, or None
+    cdef str form                   # the normal form that it takes texts in, or None: see TextEncoder
+    cdef bint alone
     cdef Rules strict, ordinary     # no special token is recognised: strict refuses all of them, ordinary none
 
     def _use(self, texts not None):
         """Encode by this TextEncoder: the last step of every constructor."""
         self._texts, self.encoder, self.form = texts, None, texts.form
+        self.alone = texts.alone
         self.strict, self.ordinary = texts.policy.rules(NONE, "all"), texts.policy.rules(NONE, ())
 
     def encode(self, text, *, allowed_special=NONE, disallowed_special="all"):
@@ -94,7 +96,7 @@ cdef class EncodeMethods:
         """The text as the encoder takes it; None where there is no encoder for it."""
         if self.encoder is None and not self.has_encoder():
             return None
-        return text if self.form is None else in_form(text, self.form, rules.all)
+        return text if self.form is None else in_form(text, self.form, rules.all, self.alone)
 
     cdef bint has_encoder(self) except -1:
         """Make the encoder, if it takes texts as they are or in a normal form. True if there is one."""

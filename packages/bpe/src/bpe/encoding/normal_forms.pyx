@@ -42,26 +42,33 @@ def normalized(const uint8_t[::1] text not None, str form not None):
     return normalize(text, FORMS.index(form), False)
 
 
-def in_form(text, str form not None, SpecialTokens special not None):
+def in_form(text, str form not None, SpecialTokens special not None, bint alone=False):
     """A text in a form, as itself where it is in that form already, for an encoder that looks for special tokens in it.
 
-    None where that is not to be done: a text that changes and holds one of these, before or after; a str with a lone
-    surrogate.
+    None where that is not to be done: a text that changes and holds one of these, before or after, or with `alone` any
+    text that holds one; a str with a lone surrogate. The form "" changes nothing.
     """
-    cdef object changed
+    cdef object changed = None
     if type(text) is str:
         if PyUnicode_IS_ASCII(text):
+            if not alone or special.find(
+                <const uint8_t *> PyUnicode_DATA(text), PyUnicode_GET_LENGTH(text), 0
+            ).index < 0:
+                return text
+            return None
+        changed = normalize_str(text, FORMS.index(form)) if form else text
+        if changed is text and not alone:
             return text
-        changed = normalize_str(text, FORMS.index(form))
+        text = utf8(text)
+        if text is None or changed is None:
+            return None
+        if type(changed) is str:
+            changed = text
     else:
-        changed = normalized(text, form)
-        if changed is None:
+        changed = (normalized(text, form) if form else None) or text
+        if changed is text and not alone:
             return text
-    if changed is text:
-        return text
-    if changed is None or special.search(changed) is not None:
-        return None
-    return None if special.search(utf8(text) if type(text) is str else text) is not None else changed
+    return None if special.search(text) is not None or special.search(changed) is not None else changed
 
 
 cdef object normalize_str(str text, int form):

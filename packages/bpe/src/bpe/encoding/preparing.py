@@ -40,13 +40,15 @@ class Preparation:
     def __init__(self, data: TokenizerData) -> None:
         self._normalizer = data.normalizer
         self._normalize = normalizer_of(data.normalizer)
-        # The normal form, where a text is put into one and nothing else is done to it: added tokens may be looked for
-        # before or after, as they are in that form themselves and share no part of a text.
-        plain = not (data.characters or data.add_prefix_space or data.lstrip or data.rstrip or data.single_word)
-        early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
+        # The normal form, where a text is put into one ("": into none) and nothing else is done to it. Added tokens may
+        # be looked for before or after, as they are in that form themselves; but where they have flags, or may share a
+        # part of a text, only texts without any are encoded so.
+        plain = not (data.characters or data.add_prefix_space) and data.normalizer in (None, *FORMS)
         plain = plain and all(self._normalize(name) == name for name in data.normalized)
-        plain = plain and data.normalizer in FORMS and not _may_overlap(early, data.normalized)
-        self.form = data.normalizer if plain else None
+        self.form = data.normalizer or "" if plain else None
+        early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
+        flagged = bool(data.lstrip or data.rstrip or data.single_word)
+        self.alone = plain and (flagged or _may_overlap(early, data.normalized))
         self._by_character = cuts_at_spaces(data.normalizer)
         self._prefix_space = data.add_prefix_space
         self._characters = data.characters
@@ -59,7 +61,7 @@ class Preparation:
         self._lstrip, self._rstrip, self._single_word = (
             {ids[name] for name in names} for names in (data.lstrip, data.rstrip, data.single_word)
         )
-        self._flagged = bool(data.lstrip or data.rstrip or data.single_word)
+        self._flagged = flagged
         # A token with a space in it may be found only once the text is normalized, and no cut could see it before.
         hidden = data.normalizer is not None and any(" " in name for name in data.normalized)
         # Whether a text may be cut before a space, and go on from there.

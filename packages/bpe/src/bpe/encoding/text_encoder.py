@@ -84,7 +84,9 @@ class TextEncoder:
     Attributes:
         policy: which special tokens a call recognises and refuses.
         direct: whether the encoder takes texts as they are.
-        form: the normal form of Unicode in which it takes them, where that is all that is done to them; else None.
+        form: the normal form of Unicode in which it takes them, where that is all that is done to them ("": as they
+            are); else None.
+        alone: whether it takes them so only where they hold no special or added token.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class TextEncoder:
         left_to_encoder = self._preparation is None or (joins >= 0 and self._preparation.spaces_only)
         self.direct = self._scanner >= 0 and left_to_encoder
         self.form = self._preparation.form if self._preparation is not None and self._scanner >= 0 else None
+        self.alone = self._preparation is not None and self._preparation.alone
 
     @made_once_property
     def encoder(self) -> Encoder:
@@ -155,7 +158,7 @@ class TextEncoder:
         if self._preparation is None:
             return self.unprepared_to_ids(data, special)
         if self.form is not None:
-            text_in_form = in_form(data, self.form, special)
+            text_in_form = in_form(data, self.form, special, self.alone)
             if text_in_form is not None:
                 return self.unprepared_to_ids(text_in_form, special)
         text = bytes(data).decode("utf-8", "surrogateescape")
@@ -188,7 +191,7 @@ class TextEncoder:
     def with_offsets(self, text: Text, rules: Rules, decoder: Decoder) -> tuple[list[int], list[int]] | None:
         """The ids of a text, and where in it each begins; None where the text is encoded as it stands."""
         preparation = self._preparation
-        if preparation is None or (self.form is not None and in_form(text, self.form, rules.all) is text):
+        if preparation is None or (self.form is not None and in_form(text, self.form, rules.all, self.alone) is text):
             return None
         data = bytes(checked(text, rules, repair=True))
         ids: list[int] = []
@@ -263,7 +266,8 @@ class TextEncoder:
         """The texts as the encoder takes them; _LEFT_OUT for those that have to be encoded alone."""
 
         def ready(text: Text) -> Text:
-            return _LEFT_OUT if (made := in_form(text, str(self.form), rules.all)) is None else made
+            made = in_form(text, str(self.form), rules.all, self.alone)
+            return _LEFT_OUT if made is None else made
 
         if threads == 1 or sum(map(len, texts)) < THREAD_TEXT:
             return list(map(ready, texts))
