@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Counts:
-    """How often each pretoken of a corpus occurs, and by which pattern and special tokens it was split.
+    """Count of each pretoken of a corpus, with the pattern and special tokens that split it.
 
     `len(counts)` is the number of distinct pretokens; counts with the same pretokens, pattern and special tokens are
     equal.

@@ -121,7 +121,7 @@ class Pattern(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether the text is not split."""
+        """True if the text is not split."""
         return not self.expressions and not self.steps
 
     @property

@@ -51,7 +51,7 @@ def count_pretokens(
     pattern: patterns.SplitPattern,
     special_tokens: Iterable[str | bytes],
 ) -> Counter[bytes]:
-    """How often each pretoken occurs in the texts. Special tokens split a text before the pattern, and do not count."""
+    """Count each pretoken of the texts. Special tokens split a text before the pattern, and do not count."""
     special_tokens = list(special_tokens)
     counts: Counter[bytes] = Counter()
     for text in texts:

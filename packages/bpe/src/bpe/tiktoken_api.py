@@ -147,7 +147,7 @@ class Encoding(EncodeMethods):
         return self._data.special_tokens["<|endoftext|>"]
 
     def is_special_token(self, token: int) -> bool:
-        """Whether an id is that of a special token."""
+        """True if an id is that of a special token."""
         return token in self._special_ids
 
     @cached_property

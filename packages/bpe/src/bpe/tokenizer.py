@@ -238,7 +238,7 @@ class Tokenizer(Encoding):
 
     @property
     def vocab_size(self) -> int:
-        """How many tokens there are."""
+        """Number of tokens."""
         return len(self._data.vocab)
 
     @cached_property
@@ -249,7 +249,7 @@ class Tokenizer(Encoding):
     # Text to ids
 
     def count_tokens(self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all") -> int:
-        """How many ids a text has: len(encode(text)), without the list.
+        """Return the number of ids of a text: len(encode(text)), without the list.
 
         Args:
             text, allowed_special, disallowed_special: as encode() takes them.

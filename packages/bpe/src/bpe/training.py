@@ -290,7 +290,7 @@ def _rule(tie_break: str, min_count: int, max_token_bytes: int | None) -> tuple[
 
 
 def _wanted(vocab_size: int, there: int, what: str = "256 bytes and the special tokens are {} already") -> int:
-    """How many tokens a vocabulary lacks when it has these."""
+    """Number of tokens that a vocabulary lacks when it has these."""
     if index(vocab_size) < there:
         raise ValueError(f"vocab_size is {vocab_size}, but {what.format(there)}; ask for at least that")
     if vocab_size >= 1 << 31:

@@ -35,7 +35,7 @@ INPUT = "Ray Dataset"  # what the manifest names as its input
 
 
 def is_dataset(source: Any) -> bool:
-    """Whether a source is a Ray Dataset."""
+    """True if a source is a Ray Dataset."""
     return hasattr(source, "iter_internal_ref_bundles")
 
 

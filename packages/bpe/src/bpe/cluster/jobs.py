@@ -65,7 +65,7 @@ Job = Whole | PartOfFile | Joined
 
 
 class Jobs:
-    """What is to be done for files, a task each.
+    """The tasks of files, one for each.
 
     Args:
         files: The files.
@@ -137,7 +137,7 @@ def kept(reference: Any) -> Tokenizer:
 
 
 def recipe_for(tokenizer: Tokenizer, settings: dict[str, Any]) -> Recipe:
-    """How a tokenizer encodes by settings. ValueError where it cannot."""
+    """Return a tokenizer's recipe for settings. ValueError for settings that it refuses."""
     recipe = recipe_of(tokenizer._texts, tokenizer.fingerprint, settings["end_of_text"], settings["allowed_special"])
     checked_dtype(settings["dtype"], recipe.largest, settings["format"])
     return recipe
@@ -195,7 +195,7 @@ def make_room(out: Path, format: str) -> None:
 
 
 def _described(job: Whole) -> EncodedFile:
-    """What the manifest says of a file that is encoded. ValueError where it was written to meanwhile."""
+    """Return the manifest's entry of an encoded file. ValueError if the file was written to meanwhile."""
     name = os.fspath(job.file.path)
     if sources.version_of(job.file.path) != job.version:
         raise ValueError(f"{name} was written to while it was encoded; encode again when it is whole")

@@ -29,7 +29,7 @@ def output_name(number: int, files: int) -> str:
 
 
 def description(out: Path) -> dict[str, Any] | None:
-    """What the description beside an output says; None where there is none of ids."""
+    """Return the description beside an output; None if it is not one of ids."""
     try:
         about = json.loads(description_of(out).read_bytes())
     except (FileNotFoundError, ValueError):
@@ -62,7 +62,7 @@ class EncodedFile:
         return cls(name, version, out.name, about["count"], about["sha256"])
 
     def is_in(self, folder: Path) -> bool:
-        """Whether it is done, and its output is in a folder, described as it was written."""
+        """True if it is done, and its output is in a folder, described as it was written."""
         path = folder / self.output
         if self.tokens is None or not path.exists():
             return False
@@ -72,7 +72,7 @@ class EncodedFile:
 
 @dataclass
 class Manifest:
-    """What a folder of token files was made of.
+    """The sources and settings of a folder of token files.
 
     Attributes:
         tokenizer: The tokenizer's fingerprint.

@@ -27,7 +27,7 @@ Cut = Callable[[Any, int], int]  # (text, at): the first place from `at` on wher
 
 
 class Part(NamedTuple):
-    """What one task reads of a file: bytes or row groups from `begin` to `end`; all of it where `end` is None."""
+    """The part of a file that one task reads: bytes or row groups from `begin` to `end`; all if `end` is None."""
 
     file: sources.File
     begin: int
@@ -137,7 +137,7 @@ def next_cut(file: BinaryIO, at: int, size: int, cut: Cut, margin: int, limit: i
 
 
 def next_line(file: BinaryIO, at: int, size: int) -> int:
-    """Where the first line begins that begins at `at` or later; `size` for none."""
+    """Return the begin of the first line at or after `at`; `size` if there is none."""
     if at == 0 or at >= size:
         return min(at, size)
     file.seek(at - 1)

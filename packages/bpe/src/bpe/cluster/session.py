@@ -22,7 +22,7 @@ TASKS_PER_CPU = 2  # that are handed out: one runs, and one waits so that no CPU
 
 
 class TaskReport(NamedTuple):
-    """What a task says of itself."""
+    """A task's report."""
 
     node: str  # the address of its node, and the first characters of the node's id
     bytes: int  # of the source
@@ -31,7 +31,7 @@ class TaskReport(NamedTuple):
 
 @dataclass
 class NodeShare:
-    """What one node has done: `bytes` of the source in `tasks` tasks, which took `seconds` together."""
+    """The share of one node: `bytes` of the source in `tasks` tasks, which took `seconds` together."""
 
     tasks: int = 0
     bytes: int = 0
@@ -40,7 +40,7 @@ class NodeShare:
 
 @dataclass
 class Summary:
-    """What a call did: `bytes` of the source in `seconds` of wall-clock, and the share of each node."""
+    """The work of a call: `bytes` of the source in `seconds` of wall-clock, and the share of each node."""
 
     what: str
     bytes: int = 0
@@ -128,7 +128,7 @@ def _check_port(address: str | None) -> None:
 
 
 def _cause(error: BaseException) -> str:
-    """What a task failed of, the first error that Ray's long message tells."""
+    """Return the error of a failed task: the first in Ray's long message."""
     lines = COLOUR.sub("", str(error)).splitlines()
     return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), _first_line(error))
 

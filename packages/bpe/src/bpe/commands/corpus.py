@@ -1,4 +1,4 @@
-"""What command lines name: corpora by files, folders and patterns, and sizes with units."""
+"""Names on command lines: corpora by files, folders and patterns, and sizes with units."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = Path | str  # where something is written: a path, or a URL
 
 
 def place(text: str) -> Place:
-    """Where a command line says that something is written: a URL as it is, and anything else as a path."""
+    """Return an output named on a command line: a URL unchanged, anything else as a path."""
     return text if remote.is_url(text) else Path(text)
 
 

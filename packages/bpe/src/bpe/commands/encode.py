@@ -187,7 +187,7 @@ def _decode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, text_
 
 @contextlib.contextmanager
 def _named(file: BinaryIO, line: int | None = None) -> Iterator[None]:
-    """What is wrong with ids is said with the file, and the line, that they are in."""
+    """Name the file and the line in errors about ids."""
     try:
         yield
     except (KeyError, TypeError, OverflowError) as error:

@@ -58,7 +58,7 @@ def blocks(file: Any, kind: str, path: str) -> Iterator[TextBlock]:
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
-    """How a file is compressed, by its name: a value of MAGIC, or None."""
+    """Return the compression of a file by its name: a value of MAGIC, or None."""
     return MAGIC.get(os.path.splitext(os.fspath(path))[1].lower())
 
 

@@ -33,7 +33,7 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
 def is_url(name: object) -> bool:
-    """Whether a name is a URL, and not a path."""
+    """True if a name is a URL, not a path."""
     return isinstance(name, str) and URL.match(name) is not None
 
 
@@ -61,7 +61,7 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def about(url: str) -> dict[str, Any]:
-    """What the filesystem says of a file. FileNotFoundError where there is none."""
+    """Return the filesystem's entry of a file. FileNotFoundError if there is none."""
     files, path = filesystem(url)
     files.invalidate_cache(path)  # what was listed before may have changed
     info: dict[str, Any] = again(lambda: files.info(path), url)
@@ -71,7 +71,7 @@ def about(url: str) -> dict[str, Any]:
 
 
 def is_there(url: str) -> bool:
-    """Whether there is such a file or folder."""
+    """True if there is such a file or folder."""
     files, path = filesystem(url)
     files.invalidate_cache(path)
     found: bool = again(lambda: files.exists(path), url)

@@ -120,7 +120,7 @@ def files_of(source: Source) -> list[File] | None:
 
 
 def _is_like_a_name(item: object) -> bool:
-    """Whether it is one word with an ending that says what a file holds."""
+    """True for one word that ends as the name of a file does."""
     return isinstance(item, str) and len(item) < 4096 and item.lower().endswith(ENDINGS) and len(item.split()) == 1
 
 
@@ -210,7 +210,7 @@ def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size:
 
 
 def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
-    """The same of a stream: blocks are gathered until a stretch can be cut off."""
+    """Cut a stream into stretches: gather blocks until a stretch can be cut off."""
     parts: list[bytes] = []
     held = read = 0
     first = True
@@ -303,7 +303,7 @@ def _opened(path: StrPath, kind: str | None) -> Any:
 
 
 def _stream_of(file: Any) -> Iterator[compressed.TextBlock]:
-    """What an open file has left, as a stream."""
+    """Yield the rest of an open file as a stream."""
     while True:
         block = file.read(BLOCK)
         if not block:

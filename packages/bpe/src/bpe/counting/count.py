@@ -40,7 +40,7 @@ Chunk = list[sources.Stretch]
 
 
 class Plan(NamedTuple):
-    """How a source is counted."""
+    """The plan by which a source is counted."""
 
     threads: int
     in_caller: bool  # by the calling thread alone
@@ -50,7 +50,7 @@ class Plan(NamedTuple):
 
 
 def plan(total: int | None, num_threads: int, memory_limit: int | None) -> Plan:
-    """How to count a source.
+    """Plan the counting of a source.
 
     Every thread gets THREAD_BYTES of text at least, and each table an equal share of the memory limit. A table is
     looked at after each chunk. So a chunk is so small that within it no table grows by more than its share.
@@ -146,7 +146,7 @@ def _chunks(source: sources.Source, scanner: int, special: SpecialTokens, size: 
 
 
 def _reported(chunks: Iterator[Chunk], report: Progress, total: int | None) -> Iterator[Chunk]:
-    """The same chunks; reports each when the next is asked for."""
+    """Yield the same chunks, and report each when the next is requested."""
     done = 0
     for chunk in chunks:
         yield chunk

@@ -68,7 +68,7 @@ cdef class PretokenCounts:
         self.runs, self.runs_size, self.set_aside = NULL, 0, 0
 
     def __len__(self):
-        """How many pretokens there are, or more: one that is in several runs counts in each."""
+        """Number of pretokens, or more: one that is in several runs counts in each."""
         return self.used + self.set_aside
 
     cdef int add(
@@ -260,11 +260,11 @@ cdef class PretokenCounts:
         return 0
 
     cdef inline const uint8_t *kept(self, const Slot *slot) noexcept nogil:
-        """Where the length and the bytes of a long pretoken are. Without an arena its place is an address."""
+        """Return the place of the length and the bytes of a long pretoken. Without an arena its place is an address."""
         return <const uint8_t *> (<size_t> self.arena + (slot.high & PLACE))
 
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil:
-        """The bytes of an interned pretoken: in the arena, or written into `room`, which has SHORT + 1 bytes."""
+        """Return the bytes of a stored pretoken: in the arena, or written into `room`, which has SHORT + 1 bytes."""
         cdef packed_key key
         cdef uint32_t size32
         if slot.high >= LONG_KEY:
@@ -445,7 +445,7 @@ cdef Slot *new_slots(size_t count) except NULL nogil:
 
 
 cdef inline size_t full(size_t slots) noexcept nogil:
-    """How many of so many slots are used at most."""
+    """Return the most slots that may be in use, of `slots`."""
     return slots // 8 * 5
 
 

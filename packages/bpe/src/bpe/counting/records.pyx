@@ -85,7 +85,7 @@ def pack_table(PretokenCounts counts not None):
 
 
 def packed_size(PretokenCounts counts not None):
-    """How many bytes the records of a table without runs have."""
+    """Return the size in bytes of the records of a table without runs."""
     return counts.packed
 
 
@@ -201,7 +201,7 @@ def items(const uint8_t[::1] records not None):
 
 
 def number_of_records(const uint8_t[::1] records not None):
-    """How many records there are."""
+    """Return the number of records."""
     cdef size_t at = 0, n = 0, size = records.shape[0]
     while at < size:
         at += HEADER + size_of(&records[at])

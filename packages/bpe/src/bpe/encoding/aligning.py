@@ -72,7 +72,7 @@ def _to_form(text: str, places: NDArray[Any], form: str) -> Aligned:
 
 
 def _replace(step: dict[str, Any], text: str, places: NDArray[Any]) -> Aligned:
-    """What stands for a match has the place of its last character."""
+    """A replacement has the place of the last character of its match."""
     content, parts, kept, end = step["content"], [], [], 0
     for begin, after in matches_of(step, text):
         parts += [text[end:begin], content]

@@ -100,7 +100,7 @@ def _encode_array(texts: TextEncoder, array: Any, rules: Rules, threads: int) ->
 
 
 def _unchanged(texts: TextEncoder, text: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
-    """Whether the encoder takes all of these texts as they are; not asked where much lies between them."""
+    """True if the encoder takes all of these texts unchanged; skipped for texts that are far apart."""
     if not len(begins):
         return False
     begin, end = int(begins.min()), int((begins + sizes).max())

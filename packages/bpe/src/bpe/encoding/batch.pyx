@@ -121,7 +121,7 @@ cdef class Batch:
             PyThread_free_lock(self.lock)
 
     cdef int look_at(self, text, BatchText *given) except -1:
-        """What TextBuffer does, without making one for a str or bytes, which the list of texts keeps alive."""
+        """Do as TextBuffer without creating one for a str or bytes, which the list of texts keeps alive."""
         cdef TextBuffer held
         if type(text) is str:
             given.size = PyUnicode_GET_LENGTH(text)

@@ -290,7 +290,7 @@ cdef class CachePool:
 
 
 cdef inline bint in_use(const cache_table *table, const cache_slot *slot) noexcept nogil:
-    """Whether a slot is taken, and what it has in the ring still there."""
+    """True if a slot is taken, and what it has in the ring still there."""
     return slot.high and (not slot.count & IN_RING or cache_alive(table, slot))
 
 

@@ -217,7 +217,7 @@ cdef class Decoder:
         return NULL
 
     cdef size_t measure(self, const uint32_t *ids, size_t size, size_t *total) noexcept nogil:
-        """How many bytes the ids have, into `total`; returns the index of the first unknown one, or `size`."""
+        """Write the number of bytes of the ids into `total`; return the index of the first unknown one, or `size`."""
         cdef const Place *place
         cdef size_t i
         total[0] = 0

@@ -56,7 +56,7 @@ cdef int consider(Ranks ranks, Work *work, uint32_t at) except -1 nogil:
 
 
 cdef inline uint64_t order(const Candidate *candidate) noexcept nogil:
-    """What the heap is ordered by: the lowest rank first, of equals the leftmost."""
+    """Order of the heap: the lowest rank first, of equals the leftmost."""
     return <uint64_t> candidate.merge << 32 | candidate.at
 
 

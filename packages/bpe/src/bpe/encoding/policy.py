@@ -49,7 +49,7 @@ class Policy:
         return found
 
     def rules(self, allowed: Special, disallowed: Special) -> Rules:
-        """What a call with these arguments does; "all" of `disallowed` are all that are not allowed."""
+        """Return the rules of a call with these arguments; "all" of `disallowed` are all that are not allowed."""
         recognised = self.recognised(allowed)
         if isinstance(disallowed, str) and disallowed == "all":
             refused = frozenset() if isinstance(allowed, str) else self._names.difference(allowed)

@@ -75,7 +75,7 @@ class Preparation:
 
     @staticmethod
     def needed(data: TokenizerData) -> bool:
-        """Whether any text is changed, or added tokens found otherwise than the longest at the leftmost place."""
+        """True if texts are changed, or added tokens matched otherwise than the longest at the leftmost place."""
         if (
             data.characters
             or data.normalizer
@@ -89,7 +89,7 @@ class Preparation:
         return _may_overlap(early, data.normalized)
 
     def changes_nothing(self, text: str) -> bool:
-        """Whether this text is encoded as it stands, with all added tokens looked for at once."""
+        """True if this text is encoded as it stands, with all added tokens looked for at once."""
         if self._prefix_space or self._flagged or self._late or self._characters is not None:
             return False
         return self._normalizer is None or (self._by_character and self._normalize(text) == text)
@@ -107,7 +107,7 @@ class Preparation:
         return at
 
     def ends_open(self, pieces: list[PieceOrToken]) -> bool:
-        """Whether what follows these pieces goes on from them, and gets no space in front."""
+        """True if what follows these pieces goes on from them, and gets no space in front."""
         return bool(pieces) and pieces[-1][1] in self._inside
 
     def pieces(self, text: str, tokens: SpecialTokens, continued: bool = False) -> list[PieceOrToken]:
@@ -198,7 +198,7 @@ class Preparation:
         return self._with_flags(text, spans) if self._flagged else spans
 
     def _with_flags(self, text: str, spans: list[Span]) -> list[Span]:
-        """What was found, less what is inside a word and should not be, and with the white space that belongs to it."""
+        """Return the matches but those inside a word that must stand alone, with the white space that they take."""
         flagged: list[Span] = []
         taken = 0
         for begin, end, number in spans:
@@ -228,7 +228,7 @@ class Preparation:
 
 
 def space_of(data: TokenizerData) -> str:
-    """What is given a space in front, as bpe.encoding.encoder.Encoder takes it."""
+    """Return the rule for a space in front, as bpe.encoding.encoder.Encoder takes it."""
     if data.characters is None:
         return "never"
     if any(step["type"] == "Prepend" for step in steps_of(data.normalizer)):
@@ -237,7 +237,7 @@ def space_of(data: TokenizerData) -> str:
 
 
 def _spaces_only(data: TokenizerData) -> bool:
-    """Whether texts are changed in nothing but a space in front, and added tokens found in them as they are."""
+    """True if texts are changed in nothing but a space in front, and added tokens found in them as they are."""
     steps = steps_of(data.normalizer)
     prepended = [step for step in steps if step == {"type": "Prepend", "prepend": "▁"}]
     marked = [step for step in steps if step == {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
@@ -253,7 +253,7 @@ def _with_space(text: str) -> str:
 
 
 def _may_overlap(some: Collection[str], others: Collection[str]) -> bool:
-    """Whether a text can hold one of some and one of others, of which one begins inside the other."""
+    """True if a text can hold one of some and one of others, of which one begins inside the other."""
     if any(one in other or other in one for one in some for other in others):
         return True
     return not (_ends(some).isdisjoint(_beginnings(others)) and _ends(others).isdisjoint(_beginnings(some)))

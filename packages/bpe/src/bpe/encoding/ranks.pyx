@@ -164,7 +164,7 @@ cdef class Ranks:
         merge_lanes(&self.tables, self.lowest, lanes, pieces, count)
 
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil:
-        """Whether each byte of a text is a symbol."""
+        """True if each byte of a text is a symbol."""
         cdef size_t i
         if self.all_bytes:
             return True

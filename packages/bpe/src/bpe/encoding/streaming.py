@@ -157,7 +157,7 @@ class DecodeStream:
         return self._decoder.decode(data)
 
     def finish(self) -> str:
-        """What was held back: U+FFFD for a character that never ended, or "". The stream can be used anew.
+        """Return the rest: U+FFFD for a character that never ended, or "". The stream can be used anew.
 
         Example:
             >>> stream = tokenizer.decode_stream()

@@ -274,13 +274,13 @@ class TextEncoder:
         return map_in_threads(ready, texts, threads)
 
     def _unchanged(self, texts: list[Text]) -> bool:
-        """Whether the encoder takes all of these texts as they are."""
+        """True if the encoder takes all of these texts as they are."""
         if not all(type(text) is str for text in texts) or sum(map(len, texts)) > JOINED_TEXT:
             return False
         return self.takes_as_it_is("".join(texts))  # type: ignore[arg-type]
 
     def takes_as_it_is(self, text: str) -> bool:
-        """Whether the encoder takes this text as it is, and any part of it (of a normalized text all parts are)."""
+        """True if the encoder takes this text as it is, and any part of it (of a normalized text all parts are)."""
         preparation = self._preparation
         return self._scanner >= 0 and (preparation is None or preparation.changes_nothing(text))
 
@@ -354,7 +354,7 @@ class TextEncoder:
 
     @property
     def can_cut(self) -> bool:
-        """Whether safe_cut() finds places in any long text, and what follows one is as a text that begins there.
+        """True if safe_cut() finds places in any long text, and what follows one is as a text that begins there.
 
         Without a scanner it finds none but special tokens.
         """

@@ -22,7 +22,7 @@ SPACES = b" \n\t"
 
 
 def unstable_from(pieces: Sequence[bytes], last: int) -> int:
-    """Where the unstable tokens of a text begin.
+    """Return the begin of the unstable tokens of a text.
 
     Args:
         pieces: The bytes of each token of the text.

@@ -75,7 +75,7 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
 
 
 cdef size_t symbol_at(const Work *work, size_t at, size_t least) noexcept nogil:
-    """Where the symbol of the result begins that `at` is in, if that is `least` or more; otherwise `at`.
+    """Return the begin of the symbol of the result that contains `at`, if that is `least` or more; otherwise `at`.
 
     A window that begins with a symbol of a run has the next symbols of the run, and often the bytes of the window
     before it, which then need not be merged. Where it began inside one, it might have none of them: a megabyte of "="
@@ -169,5 +169,5 @@ cdef int join(Work *work, const Window *window) except -1 nogil:
 
 
 cdef inline uint32_t place_in(const Window *window, size_t k) noexcept nogil:
-    """Where a symbol of a window begins in the text; after the last one, where the window ends."""
+    """Return the place of a window's symbol in the text; after the last one, the end of the window."""
     return <uint32_t> (window.begin + window.places[k * window.pitch] if k < window.count else window.end)

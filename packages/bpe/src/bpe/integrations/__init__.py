@@ -1,4 +1,4 @@
-"""What makes other libraries use this one: bpe.integrations.transformers."""
+"""Other libraries that encode by this one: bpe.integrations.transformers."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class _Engine:
 
 
 class _Encode:
-    """What stands for a tokenizer's _encode_plus()."""
+    """Replace a tokenizer's _encode_plus()."""
 
     def __init__(self, engine: _Engine) -> None:
         self.engine = engine
@@ -291,7 +291,7 @@ def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> di
 
 
 def _full_sizes(sizes: list[int], asked: _Asked) -> list[int]:
-    """How many ids each text has when it is filled up."""
+    """Return the number of ids of each text after padding."""
     is_fixed = asked.padding == _names().PaddingStrategy.MAX_LENGTH and asked.max_length is not None
     wanted = asked.max_length if is_fixed and asked.max_length is not None else max(sizes)
     if asked.multiple and wanted % asked.multiple:
@@ -340,7 +340,7 @@ class _Encodings(Sequence[Any]):
 
 
 class _Decode:
-    """What stands for a tokenizer's _decode()."""
+    """Replace a tokenizer's _decode()."""
 
     def __init__(self, engine: _Engine) -> None:
         self.engine = engine
@@ -369,7 +369,7 @@ class _Decode:
 
 @functools.cache
 def _names() -> Any:
-    """What is asked for at every call, without the time that an import statement takes."""
+    """Names that every call needs, without the time of an import statement."""
     from types import SimpleNamespace
 
     from transformers import BatchEncoding
@@ -394,7 +394,7 @@ def _torch() -> Any:
 
 
 def _state_of(backend: Any) -> tuple[Any, ...]:
-    """What of a backend may be changed from outside, and is compared at every call."""
+    """The settings of a backend that users may change, compared at every call."""
     normalizer, pre_tokenizer, post_processor = backend.normalizer, backend.pre_tokenizer, backend.post_processor
     return (
         backend.get_vocab_size(),
@@ -405,7 +405,7 @@ def _state_of(backend: Any) -> tuple[Any, ...]:
 
 
 def _has_types(post_processor: Any) -> bool:
-    """Whether a template gives a text, or the tokens around it, a type other than 0."""
+    """True if a template gives a text, or the tokens around it, a type other than 0."""
     if isinstance(post_processor, list):
         return any(map(_has_types, post_processor))
     if not isinstance(post_processor, dict):

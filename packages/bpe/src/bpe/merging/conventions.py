@@ -20,7 +20,7 @@ TieBreak = Literal["bytes", "huggingface", "ids"]
 
 
 class Convention(ABC):
-    """What "bytes" and "ids" have in common: an alphabet of the bytes in order; a special token of a byte is that byte.
+    """Common part of "bytes" and "ids": an alphabet of the bytes in order; a special token of a byte is that byte.
 
     Attributes:
         by_bytes: Ties go to the greatest (left bytes, right bytes); else to the smallest pair of symbols.
@@ -29,7 +29,7 @@ class Convention(ABC):
     by_bytes = False
 
     def smallest_vocabulary(self, special: tuple[bytes, ...]) -> int:
-        """How many tokens there are before anything is merged: the bytes, and the special tokens that are no byte."""
+        """Number of tokens before the first merge: the bytes, and the special tokens that are no byte."""
         return 256 + sum(len(name) > 1 for name in special)
 
     def alphabet(self, special: tuple[bytes, ...]) -> list[bytes]:
@@ -107,7 +107,7 @@ CONVENTIONS: dict[str, Convention] = {"bytes": TiesByBytes(), "huggingface": Hug
 
 
 def _printable() -> list[str]:
-    """How tokenizers spells each byte."""
+    """Return the character by which tokenizers spells each byte."""
     from bpe.native.printable import PRINTABLE
 
     return PRINTABLE

@@ -64,12 +64,12 @@ cdef inline uint32_t hash_of(uint64_t key) noexcept nogil:
 
 
 cdef inline bint is_short(const PairTable *table, const SymbolTable *symbols, uint64_t key) noexcept nogil:
-    """Whether the token of a pair is not too long."""
+    """True if the token of a pair is not too long."""
     return <size_t> symbols.size[left_of(key)] + symbols.size[right_of(key)] <= table.longest
 
 
 cdef inline bint may_have(const PairTable *table, uint32_t hash) noexcept nogil:
-    """Whether there may be a pair of this hash."""
+    """True if there may be a pair of this hash."""
     return table.seen[hash & table.mask] >> (hash >> 29) & 1
 
 

@@ -47,7 +47,7 @@ cdef inline Entry entry_of(const PairQueue *queue, const Pair *pair, uint32_t nu
 
 
 cdef inline bint is_before(const PairQueue *queue, Entry a, Entry b) noexcept nogil:
-    """Whether a is merged before b."""
+    """True if a is merged before b."""
     cdef int order
     if a.count != b.count:
         return a.count > b.count

@@ -107,7 +107,7 @@ cdef inline int see_pair(Survey *survey, uint64_t key, int64_t count, uint32_t p
 
 
 cdef int take_group(Survey *survey) except -1 nogil:
-    """What the survey is for, done for the pairs of a group."""
+    """Count the pairs of a group that pass the survey."""
     cdef PairTable *table = survey.table
     cdef Seen *group = survey.group
     cdef Pair *pair

@@ -1,1 +1,1 @@
-"""What is nearest to the machine: bytes, memory, UTF-8, threads, files."""
+"""Bytes, memory, UTF-8, threads and files."""

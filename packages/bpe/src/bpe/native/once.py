@@ -1,4 +1,4 @@
-"""What is made when it is first asked for, by one thread while the others wait for it.
+"""Thread-safe `cache` and `cached_property`: one thread computes a value, the others wait for it.
 
 functools.cache and cached_property let every thread that comes meanwhile make one of its own: with sixteen threads
 that begin together, sixteen times the tables of a vocabulary.

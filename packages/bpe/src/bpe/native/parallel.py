@@ -22,7 +22,7 @@ BEGINS_WITHIN = 1000  # milliseconds that a thread which a signal interrupted th
 
 
 def available_cpus() -> int:
-    """How many processors this process may use: those of its affinity, as far as the quota of its cgroup allows."""
+    """Number of processors that the process may use: those of its affinity, within the quota of its cgroup."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup_cpus()
     return cpus if quota is None else min(cpus, quota)

@@ -73,7 +73,7 @@ class _Bars:
 
 
 def watched() -> bool:
-    """Whether bars can be drawn: someone watches standard error, and tqdm is installed."""
+    """True if bars can be drawn: someone watches standard error, and tqdm is installed."""
     from importlib.util import find_spec
 
     return sys.stderr is not None and sys.stderr.isatty() and find_spec("tqdm") is not None

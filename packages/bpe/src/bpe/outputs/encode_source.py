@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Recipe(NamedTuple):
-    """How text becomes ids, and which of them mark the end of a document.
+    """Encoding of texts to ids, and the id that ends a document.
 
     Attributes:
         encode: The ids of several stretches of text, in which nothing is refused; whether a text begins with each.
@@ -214,7 +214,7 @@ def checked_dtype(dtype: Any, largest: int, format: str) -> np.dtype[Any]:
 
 
 def _place(out: str | os.PathLike[str], make: type[Writer], stack: ExitStack) -> Path:
-    """Where the file is written: its place, or a folder that is temporary, from where it goes to a URL.
+    """Return the path to write to: the final one, or one in a temporary folder if `out` is a URL.
 
     Raises the error of a place that cannot be written to, or where the description would take another file's place.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Done(NamedTuple):
-    """How far a run is: the number of shards, and of ids in all; the next id is number `id` of stretch `stretch`."""
+    """Progress of a run: the number of shards, and of ids in all; the next id is number `id` of stretch `stretch`."""
 
     shards: int = 0
     ids: int = 0
@@ -32,7 +32,7 @@ class Done(NamedTuple):
 
 
 class Shards:
-    """Where ids are written, one shard after another.
+    """The files that ids are written to, one shard after another.
 
     Args:
         path: The local file; shards get a number before its ending.
@@ -63,13 +63,13 @@ class Shards:
         self._begin()
 
     def skip(self, count: int) -> int:
-        """How many of the next `count` ids the whole shards hold already; asked of every group in turn."""
+        """Return how many of the next `count` ids the finished shards have; called for every group in turn."""
         skipped = min(self._to_skip, count)
         self._to_skip -= skipped
         return skipped
 
     def room(self) -> int | None:
-        """How many more ids the shard being written may take."""
+        """Return the number of ids for which the current shard has room."""
         return None if self.shard_tokens is None else self.shard_tokens - self._count
 
     def write(self, ids: NDArray[np.uint32], ends: NDArray[np.int64], size: int) -> None:

@@ -70,7 +70,7 @@ class Writer(ABC):
         """Write what can be written only when all ids are known."""
 
     def document_ends(self) -> NDArray[np.uint64]:
-        """Where each document ends; the last where the file does, also if it goes on in the next file."""
+        """Return the end of each document; the last where the file does, also if it goes on in the next file."""
         ends = np.concatenate([np.empty(0, dtype=np.uint64), *self.ends])
         return ends if self.count == (ends[-1] if len(ends) else 0) else np.append(ends, np.uint64(self.count))
 
@@ -86,7 +86,7 @@ class Writer(ABC):
 
 
 def description_of(path: Path) -> Path:
-    """Where the description of X.npy or of the folder X goes."""
+    """Return the path of the description of X.npy or of the folder X."""
     return path.with_suffix(".json")
 
 

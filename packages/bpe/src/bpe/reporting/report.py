@@ -1,4 +1,4 @@
-"""What tokenizers do to texts, in figures: compression, speed, and what of their vocabularies is of use.
+"""Figures of tokenizers on texts: compression, speed, and the tokens that are used.
 
 measure() gives a Report; it prints as tables, as JSON (as_dict) and as a page (html).
 """
@@ -38,7 +38,7 @@ class Compression:
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a tokenizer's tokens are: ids in lists, and the longest as text."""
+    """The tokens of a tokenizer: ids in lists, and the longest as text."""
 
     tokenizer: str
     tokens: int
@@ -242,7 +242,7 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
 
 
 def _always_cut(token: bytes, split: Callable[[bytes], list[bytes]]) -> bool:
-    """Whether a pretoken ends inside the token, whatever stands beside it."""
+    """True if a pretoken ends inside the token, whatever text is beside it."""
     try:
         token.decode()
     except UnicodeDecodeError:
@@ -257,7 +257,7 @@ def _always_cut(token: bytes, split: Callable[[bytes], list[bytes]]) -> bool:
 
 
 def common_merges(a: Tokenizer, b: Tokenizer) -> tuple[float, float]:
-    """How many merges two tokenizers have in common: as a share of all that either has, and of those of the smaller."""
+    """Return the common merges of two tokenizers as a share of all merges, and of those of the smaller."""
     ours, theirs = set(a.merges), set(b.merges)
     both = len(ours & theirs)
     return both / max(1, len(ours | theirs)), both / max(1, min(len(ours), len(theirs)))

@@ -76,7 +76,7 @@ def _bytes(text: str | bytes) -> bytes:
 
 
 def _pieces(pieces: Sequence[bytes]) -> Iterator[str]:
-    """What is drawn inside each token. A character that several tokens share is drawn in the last of them."""
+    """Return the text drawn inside each token. A character that several tokens share is drawn in the last of them."""
     drawn = [""] * len(pieces)
     index, room = 0, len(pieces[0]) if pieces else 0  # the current token, and how many of its bytes are not drawn yet
     run = ""

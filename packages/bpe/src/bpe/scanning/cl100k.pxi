@@ -72,7 +72,7 @@ cdef inline uint64_t spaces_begin(Scanner *s, uint64_t taken, uint64_t stop, uin
 
 
 cdef inline bint ends_its_lines(const Scanner *s, uint64_t bit, uint64_t tab) noexcept nogil:
-    """Whether the run of tabs that begins at `bit`, after a line end, is the rest of its run of white space."""
+    """True if the run of tabs that begins at `bit`, after a line end, is the rest of its run of white space."""
     cdef uint64_t after = (tab + bit) & ~tab
     cdef size_t at, length
     if after:

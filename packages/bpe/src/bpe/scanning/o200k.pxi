@@ -116,7 +116,7 @@ cdef inline uint64_t case_breaks(Scanner *s, uint64_t upper, uint64_t lower, uin
 
 
 cdef inline bint ends_its_letters(const Scanner *s, uint64_t bit, uint64_t upper, uint64_t letter) noexcept nogil:
-    """Whether the run of upper letters that begins at `bit` is the rest of its run of letters."""
+    """True if the run of upper letters that begins at `bit` is the rest of its run of letters."""
     cdef uint64_t after = (upper + bit) & ~upper
     cdef size_t at, length
     cdef uint8_t found

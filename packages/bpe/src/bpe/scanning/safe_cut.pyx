@@ -1,4 +1,4 @@
-"""Where a text can be cut, so that its parts are counted or encoded apart with the same result."""
+"""Safe cuts: places where a text can be cut, and its parts counted or encoded apart with the same result."""
 
 from bpe.scanning.scanner cimport PATTERN_JOINS, PATTERN_WHOLE, ScannedPattern, scan_cut
 

@@ -204,7 +204,7 @@ cdef inline ScannedPattern number_of(pattern) except *:
 
 
 def categories():
-    """Of every code point a byte: its general category (unicode.h numbers them), plus 128 where it is white space."""
+    """A byte for every code point: its general category (numbered in unicode.h), plus 128 for white space."""
     cdef bytearray table = bytearray(0x110000)
     cdef uint8_t[::1] out = table
     cdef uint32_t code
@@ -301,7 +301,7 @@ cdef size_t splitter_block(Scanner *s, size_t *ends) noexcept nogil:
 
 
 cdef bint splits_at_every_space(ScannedPattern pattern) noexcept nogil:
-    """Whether this is a scanner of register_joins() by which a pretoken begins at every space."""
+    """True if this is a scanner of register_joins() by which a pretoken begins at every space."""
     return pattern >= PATTERN_JOINS and joins_of[<size_t> pattern - PATTERN_JOINS].every_space
 
 
@@ -469,7 +469,7 @@ def cut(const uint8_t[::1] text not None, size_t at, pattern="gpt2"):
 
 
 def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
-    """How many pretokens `text` has: the scanner alone, for benchmarks."""
+    """Return the number of pretokens of `text`: the scanner alone, for benchmarks."""
     cdef Scanner scanner
     cdef size_t total = 0, count
     cdef size_t ends[SCAN_ENDS]

@@ -1,4 +1,4 @@
-"""Where the special tokens of a text are: the leftmost, and of those that begin there the longest, as in tokenizers.
+"""Places of the special tokens in a text: the leftmost, and of those that begin there the longest, as in tokenizers.
 
 SpecialTokens is a set of them. Rules is what one call does: which it recognises, and which it refuses. Which these are
 for the arguments of a call, encoding/policy.py says.
@@ -118,7 +118,7 @@ cdef class SpecialTokens:
         return begin
 
     cdef bint straddles(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
-        """Whether a special token has `at` inside it, so that a cut there would change what is found."""
+        """True if a special token has `at` inside it, so that a cut there would change what is found."""
         cdef size_t begin = at - self.longest + 1 if at >= self.longest else 0
         cdef int place
         while begin < at and self.longest:
@@ -129,7 +129,7 @@ cdef class SpecialTokens:
         return False
 
     cdef bint ends_at(self, const uint8_t *text, size_t at) noexcept nogil:
-        """Whether a special token may end here: the text before ends as one does."""
+        """True if a special token may end here: the text before ends as one does."""
         cdef size_t i
         cdef Needle *needle
         for i in range(<size_t> self.first[256]):
@@ -167,7 +167,7 @@ cdef class SpecialTokens:
 
 
 cdef class Rules:
-    """What a call does about special tokens.
+    """The rules of a call for special tokens.
 
     Attributes:
         recognised: Those that get their ids.

@@ -1,4 +1,4 @@
-"""What joins tokens to a text again."""
+"""Decoders: tokens to text."""
 
 from __future__ import annotations
 

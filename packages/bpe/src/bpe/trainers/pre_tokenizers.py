@@ -1,4 +1,4 @@
-"""What splits a text into the pretokens within which pairs are merged."""
+"""Pre-tokenizers: text to the pretokens within which pairs are merged."""
 
 from __future__ import annotations
 

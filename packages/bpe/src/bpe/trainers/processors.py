@@ -1,4 +1,4 @@
-"""What puts special tokens around an encoded text."""
+"""Post-processors: special tokens around an encoded text."""
 
 from __future__ import annotations
 

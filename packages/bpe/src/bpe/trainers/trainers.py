@@ -21,7 +21,7 @@ class AddedToken:
 
 @dataclass
 class BpeTrainer:
-    """What a vocabulary is trained to be.
+    """Settings of the vocabulary to train.
 
     Args:
         vocab_size: The most tokens, special tokens and alphabet included.
