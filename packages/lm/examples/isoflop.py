@@ -360,7 +360,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--budgets", type=numbers(float), metavar="C,C,…", help="FLOPs (default: 1e12,2e12,4e12)")
     parser.add_argument("--at", type=float, metavar="C", default=AT, help="the larger budget (default: 1.6e13)")
-    options, options.settings = parser.parse_known_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    options.settings = rest
     widths, budgets = tuple(options.widths or ()), tuple(options.budgets or BUDGETS)
     try:
         perform(

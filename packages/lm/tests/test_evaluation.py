@@ -481,6 +481,20 @@ def test_a_run_that_began_from_weights_is_compared_with_what_config_toml_names(t
     assert undertrained.undertrained(second, tokenizer()).metric == "distance"
 
 
+@needs_bpe
+@pytest.mark.parametrize(("name", "counted"), [("<|endoftext|>", True), ("</s>", True), ("<|other|>", False)])
+def test_the_end_of_a_document_is_the_tokenizers_own(name, counted):
+    import bpe
+
+    tokenizer = bpe.train([b"one two one two"], 260, special_tokens=[name])
+    item = Item("", ("one two<|endoftext|>",))
+    body, end = tokenizer.encode("one two"), tokenizer.special_tokens[name]
+    assert list(run_tasks.sizes(tokenizer, "text", item)) == [7 + 13 * counted]
+    if counted:
+        (window,) = run_tasks.windows(tokenizer, item.endings[0], 64, 32)
+        assert [*window.before, *window.ids][1:] == [*body, end]
+
+
 def load_ids(path: Path) -> list[int]:
     return open_tokens(path).ids[:].tolist()
 

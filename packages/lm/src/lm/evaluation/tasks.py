@@ -7,7 +7,8 @@ multiple choice       query, choices, gold: PIQA, ARC, COPA, OpenBookQA as llm-f
 last word             context, continuation; or text, where the file's name has "lambada" in it
                       (Paperno et al. 2016, arXiv:1606.06031)
 texts                 text
-Any other file is text, in documents that end with <|endoftext|>, which is scored and counted as part of the text.
+Any other file is text, in documents that end with <|endoftext|>. It is scored as the tokenizer's own end-of-text
+token, and counted as part of the text; without such a token it is left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 CHOICE, WORD, TEXT = "choice", "word", "text"
-BETWEEN = "<|endoftext|>"
+SEPARATOR = "<|endoftext|>"  # of documents in a file of text
 
 
 @dataclass(frozen=True)
@@ -63,12 +64,12 @@ def read_task(path: str | Path, *, cleaned: bool = True) -> Task:
     data = path.read_bytes()
     if path.suffix not in (".jsonl", ".json"):
         try:
-            *ended, last = data.decode().split(BETWEEN)
+            *ended, last = data.decode().split(SEPARATOR)
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path} is no text in UTF-8 (byte {error.start:,}): unpack it if it is compressed"
             ) from None
-        texts = [text + BETWEEN for text in ended if text.strip()] + [text for text in [last] if text.strip()]
+        texts = [text + SEPARATOR for text in ended if text.strip()] + [text for text in [last] if text.strip()]
         items = [Item("", (text,)) for text in texts]
         kinds = {TEXT}
     else:
