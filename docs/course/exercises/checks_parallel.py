@@ -207,6 +207,9 @@ def both_fsdp(student: Any) -> None:
             "nn.Linear and nn.Embedding (rounded up), and all of norms and biases."
         )
 
+    if any(p.untyped_storage().nbytes() > p.numel() * p.element_size() for p in parameters):
+        raise Wrong("A shard is a view of the whole weight, which so stays in memory: clone it.")
+
     def full() -> dict[str, Tensor]:
         gathered = wrapped.gather_full_params()
         same("The names that gather_full_params gives", sorted(gathered), sorted(names))
