@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe.native.atomic_file import write_atomically
-from bpe.outputs.writers import description_of
+from bpe.outputs.writer import description_of
 
 NAME = "manifest.json"
 FORMAT = 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe.native.arrow import pyarrow
 from bpe.native.lazy_imports import numpy as np
-from bpe.outputs.writers import Writer
+from bpe.outputs.writer import Writer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

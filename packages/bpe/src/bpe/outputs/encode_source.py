@@ -21,7 +21,8 @@ from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
 from bpe.native.progress import Progress, reporter
 from bpe.outputs.shards import Shards
-from bpe.outputs.writers import Writer, description_of, writer_of
+from bpe.outputs.writer import Writer, description_of
+from bpe.outputs.writers import writer_of
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
 

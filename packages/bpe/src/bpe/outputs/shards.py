@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.corpus import remote
 from bpe.native.atomic_file import write_atomically
-from bpe.outputs.writers import Writer
+from bpe.outputs.writer import Writer
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe.native.atomic_file import temporary_name
 from bpe.native.lazy_imports import numpy as np
-from bpe.outputs.writers import Writer, described, description_of
+from bpe.outputs.writer import Writer, described, description_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -16,15 +16,14 @@ Numbers are little-endian. Beside X goes X.json, which says what the ids are, an
 
 from __future__ import annotations
 
-import json
 import struct
-from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe.native.atomic_file import Staged
 from bpe.native.lazy_imports import numpy as np
-from bpe.outputs import FORMATS
+from bpe.outputs import FORMATS, arrow_files, streaming_folders
+from bpe.outputs.writer import Writer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,67 +31,6 @@ if TYPE_CHECKING:
 NPY_HEADER = 128  # bytes of a .npy before its data: room for any count
 LLMC_MAGIC = {2: (20240520, 1), 4: (20240801, 7)}  # and version, by the bytes of an id: of GPT-2's and of Llama 3's
 MEGATRON_TYPES = {"uint16": 8, "int32": 4}
-
-
-class Writer(ABC):
-    """One file of ids, and what belongs to it, which appear whole or not at all.
-
-    Args:
-        path: The file, with the ending of the format.
-        dtype: uint16 or uint32.
-
-    Attributes:
-        ending: Of the names of such files.
-        dtype: Of the ids as they are written.
-    """
-
-    ending: str
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        self.path, self.dtype = path, dtype
-        self.staged = Staged()
-        self.count = 0  # of the ids that were written
-        self.ends: list[NDArray[np.uint64]] = []  # where documents end, counted in ids from the file's first on
-
-    def write(self, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> memoryview:
-        """Add ids, with the places among them at which documents end; returns the bytes that a digest is taken of."""
-        data = ids.astype(self.dtype.newbyteorder("<"), copy=False)
-        self.ends.append(ends.astype(np.uint64) + np.uint64(self.count))
-        self.add(data)
-        self.count += len(ids)
-        return data.data.cast("B") if len(data) else memoryview(b"")
-
-    @abstractmethod
-    def add(self, ids: NDArray[Any]) -> None:
-        """Add ids of the type that they have in the file; `ends` has those of their documents already."""
-
-    def complete(self) -> None:  # noqa: B027 (most formats have nothing to add)
-        """Write what can be written only when all ids are known."""
-
-    def document_ends(self) -> NDArray[np.uint64]:
-        """Return the end of each document; the last where the file does, also if it goes on in the next file."""
-        ends = np.concatenate([np.empty(0, dtype=np.uint64), *self.ends])
-        return ends if self.count == (ends[-1] if len(ends) else 0) else np.append(ends, np.uint64(self.count))
-
-    def finish(self, about: dict[str, Any]) -> list[Path]:
-        """Put the files in their places, with a description; returns them."""
-        self.complete()
-        self.staged.open(description_of(self.path)).write(described(about))
-        return list(map(Path, self.staged.commit()))
-
-    def abandon(self) -> None:
-        """Leave nothing of what was written."""
-        self.staged.abandon()
-
-
-def description_of(path: Path) -> Path:
-    """Return the path of the description of X.npy or of the folder X."""
-    return path.with_suffix(".json")
-
-
-def described(about: dict[str, Any]) -> bytes:
-    """A description as it lies in its file; what is None is left out."""
-    return json.dumps({key: value for key, value in about.items() if value is not None}, indent=1).encode() + b"\n"
 
 
 class NpyWriter(Writer):
@@ -222,12 +160,8 @@ def in_short(count: int) -> str:
 def writer_of(format: str) -> type[Writer]:
     """The class that writes a format. ValueError for one unknown; ImportError without the library it needs."""
     if format in ("parquet", "arrow"):
-        from bpe.outputs import arrow_files
-
         return arrow_files.ParquetWriter if format == "parquet" else arrow_files.ArrowWriter
     if format in ("litdata", "mds"):
-        from bpe.outputs import streaming_folders
-
         return streaming_folders.LitdataWriter if format == "litdata" else streaming_folders.MdsWriter
     if format not in PLAIN:
         raise ValueError(f"no format is named {format!r}; there are {', '.join(FORMATS)}")

@@ -41,7 +41,8 @@ class Sequence {
   read(ids) {
     this.model.clear();
     this.begin = this.ids.length - ids.length;
-    this.streams = Array.from({ length: 2 * this.model.config.num_layers + 1 }, () => new Rows(this.model.config.d_model));
+    const { num_layers, d_model } = this.model.config;
+    this.streams = Array.from({ length: 2 * num_layers + 1 }, () => new Rows(d_model));
     this.compute(ids, true);
   }
 
