@@ -131,7 +131,7 @@ def known_device(name: str) -> Device | None:
     from accounting.hardware.devices import DEVICES  # here, because nothing but a rate of arithmetic needs it
 
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    fitting = [known for known in DEVICES if set(known.split("-")) <= words]
+    fitting = [card for card in DEVICES if set(card.split("-")) <= words]
     best = max(fitting, key=len, default=None)
     if best is None or (words - set(best.split("-"))) & OTHERS:
         return None
@@ -140,8 +140,8 @@ def known_device(name: str) -> Device | None:
 
 def peak_flops(device: torch.device, precision: str) -> float | None:
     """The published dense FLOP/s of the device in this precision, if known."""
-    known = known_device(in_words(device)) if device.type == "cuda" else None
-    return float(known.peaks[precision]) if known is not None and precision in known.peaks else None
+    card = known_device(in_words(device)) if device.type == "cuda" else None
+    return float(card.peaks[precision]) if card is not None and precision in card.peaks else None
 
 
 @contextlib.contextmanager

@@ -68,13 +68,16 @@ def chunked_cross_entropy(
 
 
 def chunk_bytes_on(device: torch.device) -> int:
-    """How many bytes of float32 logits chunked_cross_entropy takes at a time on a device."""
+    """Bytes of float32 logits that chunked_cross_entropy computes at a time on a device."""
     return CHUNK_BYTES.get(device.type, CHUNK_BYTES["cpu"])
 
 
 def kernel_on(device: torch.device, dtype: torch.dtype, softcap: float | None = None) -> str:
-    """What computes nats and gradient from a chunk of logits: "fused", one Triton kernel, for which they stay in the
-    dtype of the products, or "operators", of torch or in C, for which they are made float32 at least."""
+    """The backend that computes nats and gradient from a chunk of logits.
+
+    "fused": one Triton kernel, with logits in the dtype of the matmuls; "operators": torch's, or C, with logits in
+    float32 at least.
+    """
     suits = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16, torch.float32) and softcap is None
     if not suits or torch.compiler.is_compiling():
         return "operators"
@@ -83,11 +86,11 @@ def kernel_on(device: torch.device, dtype: torch.dtype, softcap: float | None = 
 
 @functools.cache
 def refusal(device: str, dtype: torch.dtype) -> str | None:
-    """Why the kernel cannot be had on a device; None where it computes, on small numbers, what torch's operators do."""
+    """The reason against the kernel on a device; None if it agrees with torch's operators on small numbers."""
     if (lacking := kernels.lacking()) is not None:
         return lacking
-    made = torch.Generator().manual_seed(0)
-    logits, targets = torch.randn(5, 74, generator=made).to(dtype), torch.tensor([0, 69, 1, 2, 3])
+    generator = torch.Generator().manual_seed(0)
+    logits, targets = torch.randn(5, 74, generator=generator).to(dtype), torch.tensor([0, 69, 1, 2, 3])
     gradient = logits.to(torch.float32, copy=True)
     try:
         with torch.inference_mode(False), torch.no_grad():
@@ -147,7 +150,7 @@ class _Chunked(torch.autograd.Function):
         # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory
         # is cold. oneDNN's product makes its own.
         rows = 0 if by_onednn else min(chunk, hidden.shape[0])
-        held = hidden.new_empty(rows, weight.shape[0], dtype=dtype if by_kernel else total.dtype)
+        buffer = hidden.new_empty(rows, weight.shape[0], dtype=dtype if by_kernel else total.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, hidden.shape[0], chunk):
                 h = hidden[start : start + chunk].to(dtype)  # (chunk, width)
@@ -156,8 +159,8 @@ class _Chunked(torch.autograd.Function):
                 if by_onednn:
                     logits = products.product(h, matrix)  # (chunk, rows)
                 else:
-                    logits = held[: h.shape[0]]
-                    if dtype == held.dtype:
+                    logits = buffer[: h.shape[0]]
+                    if dtype == buffer.dtype:
                         torch.mm(h, matrix.T, out=logits)
                     else:
                         logits.copy_(h @ matrix.T)

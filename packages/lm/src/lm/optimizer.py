@@ -195,18 +195,18 @@ class Muon(torch.optim.Optimizer):
                 p.mul_(1 - lr * group["weight_decay"]).add_(own_part(update, p), alpha=-lr)
 
     def updates(self, group: dict[str, Any], parameters: list[Tensor], directions: Tensor) -> Tensor:
-        """What is subtracted at a rate of 1: directions (matrices, rows, columns) → the same shape."""
-        made = []
+        """Updates at a learning rate of 1: directions (matrices, rows, columns) → the same shape."""
+        results = []
         for part in directions.split_with_sizes(group[MUON], dim=1):
             update = orthogonalize(part)
             if group["normalize_rows"]:
-                made.append(update)
+                results.append(update)
             else:
-                made.append(update * (UPDATE_RMS * math.sqrt(max(part.shape[1:]))))
+                results.append(update * (UPDATE_RMS * math.sqrt(max(part.shape[1:]))))
         if not group["normalize_rows"]:
-            return torch.cat(made, dim=1)
+            return torch.cat(results, dim=1)
         beta2 = group["betas"][1]
-        mean_squares = torch.cat([part.square().mean(dim=2, keepdim=True) for part in made], dim=1)
+        mean_squares = torch.cat([part.square().mean(dim=2, keepdim=True) for part in results], dim=1)
         averaged = []
         for p, now in zip(parameters, mean_squares, strict=True):
             state = self.state[p]
@@ -214,7 +214,7 @@ class Muon(torch.optim.Optimizer):
                 state["row_mean_square"] = torch.zeros_like(now)
             averaged.append(state["row_mean_square"].lerp_(now, 1 - beta2))
         scales = torch.stack(averaged).sqrt().add_(1e-10).split_with_sizes(group[MUON], dim=1)
-        normal = [part / scale for part, scale in zip(made, scales, strict=True)]
+        normal = [part / scale for part, scale in zip(results, scales, strict=True)]
         sizes = [UPDATE_RMS * math.sqrt(part[0].numel()) / part.norm(dim=(1, 2), keepdim=True) for part in normal]
         return torch.cat([part * size for part, size in zip(normal, sizes, strict=True)], dim=1)
 
@@ -258,10 +258,10 @@ def orthogonalize(matrices: Tensor) -> Tensor:
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
         x = a * x + (b * gram + c * gram @ gram) @ x
-    made: Tensor = x.mT if tall(matrices) else x
-    return made.to(wide)
+    results: Tensor = x.mT if tall(matrices) else x
+    return results.to(wide)
 
 
 def tall(matrices: Tensor) -> bool:
-    """Whether there are more rows than columns."""
+    """True if there are more rows than columns."""
     return matrices.shape[-2] > matrices.shape[-1]

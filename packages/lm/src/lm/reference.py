@@ -300,14 +300,14 @@ def load(src: File, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 def model_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The course's state dict as that of lm.Transformer, whose projections of one input are one matrix."""
     ours = {"token_embeddings": "embedding", "ln_final": "final_norm", "lm_head": "head"}
-    made = {f"{ours[name]}.weight": state[f"{name}.weight"] for name in ours}
+    renamed = {f"{ours[name]}.weight": state[f"{name}.weight"] for name in ours}
     layers = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("layers."))
     for n in range(layers):
 
         def part(*names: str, layer: str = f"layers.{n}") -> Tensor:
             return torch.cat([state[f"{layer}.{name}.weight"] for name in names])
 
-        made |= {
+        renamed |= {
             f"blocks.{n}.attention_norm.weight": part("ln1"),
             f"blocks.{n}.attention.qkv.weight": part("attn.q_proj", "attn.k_proj", "attn.v_proj"),
             f"blocks.{n}.attention.output.weight": part("attn.output_proj"),
@@ -315,4 +315,4 @@ def model_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
             f"blocks.{n}.ffn.gate_up.weight": part("ffn.w1", "ffn.w3"),
             f"blocks.{n}.ffn.down.weight": part("ffn.w2"),
         }
-    return made
+    return renamed

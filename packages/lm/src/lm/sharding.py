@@ -13,7 +13,7 @@ def full_tensor(value: Tensor) -> Tensor:
 
 
 def is_sharded(value: object) -> bool:
-    """Whether it is a DTensor."""
+    """True for a DTensor."""
     return isinstance(value, Tensor) and hasattr(value, "full_tensor")
 
 

@@ -23,18 +23,18 @@ def end_of_text_of(tokenizer: Any, name: str | None = None) -> str:
         KeyError: The tokenizer has no special token of that name.
         ValueError: It has none of END_OF_TEXT.
     """
-    known = tokenizer.special_tokens
+    special = tokenizer.special_tokens
     if name is not None:
-        if name not in known:
-            raise KeyError(f"the tokenizer has no special token {name!r}: it has {', '.join(known) or 'none'}")
+        if name not in special:
+            raise KeyError(f"the tokenizer has no special token {name!r}: it has {', '.join(special) or 'none'}")
         return name
-    found = next((usual for usual in END_OF_TEXT if usual in known), None)
-    if found is None:
+    result = next((usual for usual in END_OF_TEXT if usual in special), None)
+    if result is None:
         raise ValueError(
             f"the tokenizer has none of {', '.join(END_OF_TEXT)} to end a document with: "
             "name the token with --end-of-text"
         )
-    return found
+    return result
 
 
 def prompt_ids(tokenizer: Any, text: str, end_of_text: int | None = None) -> list[int]:
@@ -48,18 +48,18 @@ def prompt_ids(tokenizer: Any, text: str, end_of_text: int | None = None) -> lis
         text: The text, in which special tokens are recognised.
         end_of_text: The id that ended documents in training, if it is not one of END_OF_TEXT.
     """
-    known = tokenizer.special_tokens
-    begin = next(([known[name]] for name in BEGINS if name in known), [])
+    special = tokenizer.special_tokens
+    begin = next(([special[name]] for name in BEGINS if name in special), [])
     ids = list(tokenizer.encode(text, allowed_special="all"))
     if begin and ids[:1] != begin:
         ids = begin + ids
     if ids or end_of_text is not None:
         return ids or [int(end_of_text)]  # type: ignore[arg-type]
-    return [known[name] for name in END_OF_TEXT if name in known][:1]
+    return [special[name] for name in END_OF_TEXT if name in special][:1]
 
 
 def stop_ids(tokenizer: Any, also: Iterable[int] = ()) -> list[int]:
     """The ids that end a text: of the tokens with the usual names, and `also` those that a model says of itself."""
     usual = {*END_OF_TEXT, *TURN_ENDS, *BEGINS}
-    found = [int(number) for name, number in tokenizer.special_tokens.items() if name in usual]
-    return list(dict.fromkeys([*found, *also]))
+    result = [int(number) for name, number in tokenizer.special_tokens.items() if name in usual]
+    return list(dict.fromkeys([*result, *also]))

@@ -1,4 +1,4 @@
-"""What a model's files say of special tokens and of chats, in the files that transformers keeps it in.
+"""Special tokens and chat template of a model, in transformers' files.
 
 FOLDER/tokenizer_config.json     bos_token, eos_token and so on; the chat template, in older models
 FOLDER/chat_template.jinja       the chat template, in newer ones
@@ -25,7 +25,7 @@ MOST = 1 << 20  # characters of a chat template
 
 @dataclass(frozen=True)
 class TextConfig:
-    """What a model says of its text.
+    """Special tokens and chat template of a model.
 
     Attributes:
         names: Special tokens by what they are for, as {"eos_token": "<|im_end|>"}.
@@ -44,7 +44,7 @@ class TextConfig:
 
 
 def read_text_config(folder: str | Path) -> TextConfig:
-    """What a run or a model's folder says of its text; nothing where it says nothing.
+    """The TextConfig of a run or a model's folder; empty without such files.
 
     Raises:
         ValueError: A file is no JSON, or the chat template is none.
@@ -89,9 +89,9 @@ def read_object(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no JSON: {error}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is no JSON object")
-    return found
+        raise ValueError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is not a JSON object")
+    return content

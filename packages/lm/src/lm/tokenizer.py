@@ -123,8 +123,8 @@ def check_tokenizer(path: str | Path, data: Mixture, vocab_size: int) -> None:
             f"write --model.vocab_size {tokenizer.n_vocab}"
         )
     if data.tokenizer not in (None, tokenizer.fingerprint):
-        made = data.parts[0].tokens.path
-        raise ValueError(f"{made} was made by another tokenizer than {path}: encode the text with this one")
+        data_path = data.parts[0].tokens.path
+        raise ValueError(f"{data_path} was made by another tokenizer than {path}: encode the text with this one")
 
 
 def keep_tokenizer(source: Path, run: Path) -> None:

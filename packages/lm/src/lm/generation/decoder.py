@@ -69,13 +69,13 @@ class Decoder:
         self.native: NativeStep | None = None
         self.how = "in PyTorch"
         if native is not False and self.device.type == "cpu":
-            made = native_step(model, self.cache)
-            if isinstance(made, NativeStep):
-                self.native, self.how = made, "in C"
+            result = native_step(model, self.cache)
+            if isinstance(result, NativeStep):
+                self.native, self.how = result, "in C"
             elif native:
-                raise ValueError(f"there is no step in C, because {made}: let native be None")
+                raise ValueError(f"there is no step in C, because {result}: let native be None")
             else:
-                self.how += f", because {made}"
+                self.how += f", because {result}"
         self.graphs: GraphSteps | None = None
         if self.native is None:
             self.has_kernel = decodes(self.device, self.dtype, self.config.head_width)
@@ -125,15 +125,15 @@ class Decoder:
         elif self.native is None:
             logits = self._step_in_torch(tokens, rows, positions)
         elif len(tokens) <= MOST_NATIVE_ROWS:
-            made = self.native(tokens, rows, positions)
-            logits, self.likeliest = made.logits, made.likeliest[: len(tokens)]
+            result = self.native(tokens, rows, positions)
+            logits, self.likeliest = result.logits, result.likeliest[: len(tokens)]
         else:
             parts, self.likeliest = list[Tensor](), []
             for at in range(0, len(tokens), MOST_NATIVE_ROWS):
                 some = slice(at, at + MOST_NATIVE_ROWS)
-                made = self.native(tokens[some], rows[some], positions[some])
-                parts.append(made.logits.clone())
-                self.likeliest += made.likeliest[: len(tokens[some])]
+                result = self.native(tokens[some], rows[some], positions[some])
+                parts.append(result.logits.clone())
+                self.likeliest += result.likeliest[: len(tokens[some])]
             logits = torch.cat(parts)
         if self.native is not None and self.config.logit_softcap is not None:
             logits, self.likeliest = softcapped(logits, self.config.logit_softcap), None

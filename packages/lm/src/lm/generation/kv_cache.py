@@ -1,4 +1,4 @@
-"""Keys and values of texts that are being continued, in pages that are handed out as the texts grow."""
+"""Keys and values of sequences, in pages that are handed out as the sequences grow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lm.model import Transformer
 
 PAGE = 64  # tokens
 HUGE = 2 << 20  # bytes of the pages that a CPU's system gives to large blocks of memory
-SHARE = 2  # a cache takes no more than one part in so many of the memory, if it is not told how much
+SHARE = 2  # a cache takes at most 1 / SHARE of the memory, if no size is given
 
 
 class LayerStore:
@@ -102,9 +102,8 @@ class Cache:
     texts that begin alike, and in what is kept of texts that have ended (see prefixes.Prefixes): `users` counts them,
     and a page without one is free.
 
-    That memory comes in huge pages, which are cleared when something is first written there. So the heads of all layers
-    do not lie at the same distance from the border of one: a token that began one in each of them would make all texts
-    wait until hundreds of megabytes are cleared.
+    That memory comes in huge pages, which the system clears at the first write. Padding between heads keeps one token
+    from faulting in a new huge page for every head, which would clear hundreds of megabytes at once.
 
     Attributes:
         store: (layers, 2, kv_heads, slots, head_dim), a view that leaves out what lies between heads; token t of a row
@@ -144,26 +143,26 @@ class Cache:
         self.lengths = [0] * rows
         self.table = np.zeros((rows, of_row), dtype=np.int64)
         self.table_begin = int(self.table.ctypes.data)
-        self.held = [0] * rows  # pages of each row
+        self.page_counts = [0] * rows  # pages of each row
         self.users = [0] * pages
         self.free = list(range(pages))[::-1]
 
     @property
     def pages(self) -> int:
-        """How many there are."""
+        """Number of pages."""
         return len(self.users)
 
     def pages_of(self, row: int) -> list[int]:
         """A row's pages, in order."""
-        return [int(page) for page in self.table[row, : self.held[row]]]
+        return [int(page) for page in self.table[row, : self.page_counts[row]]]
 
     def lacks(self, row: int, tokens: int) -> int:
-        """How many pages more a row needs to hold so many tokens."""
-        return max(0, -(-tokens // PAGE) - self.held[row])
+        """Number of pages that a row lacks for this number of tokens."""
+        return max(0, -(-tokens // PAGE) - self.page_counts[row])
 
     def grow(self, row: int, tokens: int) -> bool:
         """Gives a row pages for so many tokens; False, and nothing changed, where not enough are free."""
-        if tokens <= self.held[row] * PAGE:
+        if tokens <= self.page_counts[row] * PAGE:
             return True
         lacks = self.lacks(row, tokens)
         if lacks > len(self.free):
@@ -173,9 +172,9 @@ class Cache:
 
     def share(self, row: int, pages: Sequence[int]) -> None:
         """Appends pages to a row, which may be in others too."""
-        held = self.held[row]
-        self.table[row, held : held + len(pages)] = pages
-        self.held[row] = held + len(pages)
+        count = self.page_counts[row]
+        self.table[row, count : count + len(pages)] = pages
+        self.page_counts[row] = count + len(pages)
         for page in pages:
             self.users[page] += 1
 
@@ -196,7 +195,7 @@ class Cache:
     def clear(self, row: int) -> None:
         """Forgets a row's text."""
         self.release(self.pages_of(row)[::-1])  # so that the next one's pages lie in order, too
-        self.held[row] = self.lengths[row] = 0
+        self.page_counts[row] = self.lengths[row] = 0
 
     def copy_end(self, source: int, target: int, begin: int) -> None:
         """Copies what one row holds from position `begin` on, the first of a page, to the end of another."""
@@ -205,24 +204,24 @@ class Cache:
         self.lengths[target] = end
 
     def slots(self, row: int, begin: int, end: int) -> Tensor:
-        """Where the positions from begin to end of a row lie: int64 (end - begin,)."""
+        """Slots of the positions from begin to end of a row: int64 (end - begin,)."""
         table = torch.from_numpy(self.table[row, : -(-end // PAGE)])
         of_all = (table[:, None] * PAGE + torch.arange(PAGE)).flatten()
         return of_all[begin:end].to(self.store.device)
 
     def table_address(self, row: int) -> int:
-        """Where the numbers of a row's pages stand, int64, in order."""
+        """Address of the numbers of a row's pages, int64, in order."""
         return self.table_begin + row * self.table.strides[0]
 
 
 def bytes_of_page(model: Transformer) -> int:
-    """What the keys and values of PAGE tokens take."""
+    """Bytes of the keys and values of PAGE tokens."""
     config, weight = model.config, model.embedding.weight
     return config.num_layers * 2 * config.kv_heads * PAGE * config.head_width * weight.element_size()
 
 
 def bytes_between(head: int, heads: int) -> int:
-    """Bytes to leave out between heads of `head` bytes, so that they begin at as many places of a huge page as can be.
+    """Padding between heads of `head` bytes, by which they begin at different places of huge pages.
 
     Heads that are smaller than a huge page have none to themselves, and need nothing.
     """

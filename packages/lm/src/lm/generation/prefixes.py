@@ -1,4 +1,4 @@
-"""What is kept of texts that were read, for those that begin alike."""
+"""Shared prefixes: chunks of prompts that stay in the cache for sequences that begin alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Key = tuple[int, tuple[int, ...]]  # the number of the chunk before it, and the 
 
 @dataclass
 class Chunk:
-    """A chunk that was read after certain others: its pages in the cache, and how many are known to follow it."""
+    """A chunk with its pages in the cache; followers: number of child chunks."""
 
     number: int
     pages: list[int]
@@ -25,8 +25,7 @@ class Prefixes:
     """Whole chunks of prompts, as a tree: a chunk is known by its ids and by the chunk before it.
 
     The keys and values of a chunk depend on nothing else, to the bit, as a prompt is always read in the same chunks.
-    They stay in the cache until their memory is wanted; those that were used longest ago go first, ends before
-    beginnings.
+    They stay in the cache until memory runs out. Those used longest ago go first, ends before beginnings.
 
     Args:
         cache: In which they are.
@@ -55,12 +54,12 @@ class Prefixes:
         at = self.cache.lengths[row]
         while at + self.size < len(ids):
             key = before, tuple(ids[at : at + self.size])
-            found = self.chunks.get(key)
-            if found is None:
+            chunk = self.chunks.get(key)
+            if chunk is None:
                 break
-            self.cache.share(row, found.pages)
+            self.cache.share(row, chunk.pages)
             used.append(key)
-            before, at = found.number, at + self.size
+            before, at = chunk.number, at + self.size
         self.cache.lengths[row] = at
         for key in reversed(used):  # a beginning is used later than what follows it, and so goes later
             self.chunks.move_to_end(key)
@@ -72,21 +71,21 @@ class Prefixes:
         Where another text had read the same meanwhile, the row takes that one's pages instead of its own.
         """
         key, first = (before, tuple(ids[begin : begin + self.size])), begin // self.cache.page
-        found = self.chunks.get(key)
-        if found is not None:
-            self.cache.replace(row, first, found.pages)
+        chunk = self.chunks.get(key)
+        if chunk is not None:
+            self.cache.replace(row, first, chunk.pages)
         else:
             pages = self.cache.pages_of(row)[first : first + self.size // self.cache.page]
-            found = self.chunks[key] = Chunk(next(self.numbers), pages)
-            self.by_number[found.number] = key
+            chunk = self.chunks[key] = Chunk(next(self.numbers), pages)
+            self.by_number[chunk.number] = key
             for page in pages:
                 self.cache.users[page] += 1
             if before:
                 self.chunks[self.by_number[before]].followers += 1
-        return found.number
+        return chunk.number
 
     def evict(self) -> bool:
-        """Forgets the chunk that was used longest ago, of those that no text has. False: there is none."""
+        """Forget the chunk used longest ago, of those that no sequence has. False: there is none."""
         for key, chunk in self.chunks.items():
             if not chunk.followers and all(self.cache.users[page] == 1 for page in chunk.pages):
                 self.cache.release(chunk.pages)
@@ -98,6 +97,6 @@ class Prefixes:
 
     @property
     def evictable(self) -> int:
-        """How many pages would be free if all were forgotten that no text has."""
+        """Number of pages that only forgotten chunks would free."""
         users = self.cache.users
         return sum(users[page] == 1 for chunk in self.chunks.values() for page in chunk.pages)

@@ -19,7 +19,7 @@ LIKELIEST = 128  # as many usually reach top_p; finding them takes a fifth of th
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a token is chosen. Every setting is checked; ValueError names the value and its range.
+    """Settings of the choice of a token. ValueError names a value out of its range.
 
     They work in this order: logit_bias is added to the logits of the tokens that it names; presence_penalty is taken
     from those of every token that was made so far, and frequency_penalty as often as it was (OpenAI's);
@@ -55,7 +55,7 @@ class Sampling:
 
     @functools.cached_property
     def is_greedy(self) -> bool:
-        """Whether a token is the likeliest by the logits as they are."""
+        """True if the likeliest token is chosen, by unchanged logits."""
         changed = self.presence_penalty or self.frequency_penalty or self.logit_bias or self.repetition_penalty != 1.0
         return (self.temperature == 0 or self.top_k == 1) and not changed
 
@@ -64,7 +64,7 @@ class Sampling:
         logits: Tensor,
         seen: Collection[int] = (),
         generator: torch.Generator | None = None,
-        made: Collection[int] = (),
+        generated: Collection[int] = (),
     ) -> int:
         """Chooses one token.
 
@@ -81,8 +81,8 @@ class Sampling:
             logits = logits.clone()
             for token, bias in self.logit_bias.items():
                 logits[token] += bias
-        if made and (self.presence_penalty or self.frequency_penalty):
-            counts = Counter(made)
+        if generated and (self.presence_penalty or self.frequency_penalty):
+            counts = Counter(generated)
             index = torch.tensor(list(counts), dtype=torch.int64, device=logits.device)
             often = torch.tensor(list(counts.values()), dtype=logits.dtype, device=logits.device)
             logits = logits.index_add(0, index, -(self.presence_penalty + self.frequency_penalty * often))
@@ -102,8 +102,8 @@ class Sampling:
             ordered, order = probabilities.topk(min(len(probabilities), LIKELIEST))
             if float(ordered.sum()) < self.top_p:
                 ordered, order = probabilities.sort(descending=True)
-            kept = ordered.cumsum(0) - ordered < self.top_p  # the one that crosses p is kept
-            probabilities = ordered.where(kept, 0.0)
+            nucleus = ordered.cumsum(0) - ordered < self.top_p  # the one that crosses p is kept
+            probabilities = ordered.where(nucleus, 0.0)
             candidates = order if candidates is None else candidates[order]
         if self.min_p is not None and self.min_p > 0.0:
             probabilities = probabilities.where(probabilities >= self.min_p * probabilities.max(), 0.0)
@@ -119,20 +119,20 @@ class Sampling:
 
 
 class Constraint(Protocol):
-    """What allows only some tokens to follow a text, as a grammar does."""
+    """Allows only some tokens, as a grammar does."""
 
     def allow(self, logits: Tensor) -> Tensor:
         """The logits (vocab,) with -inf for each token that may not follow; those given stay as they are."""
         ...
 
     def take(self, token: int) -> bool:
-        """Goes on by the token that was chosen; whether the text is complete and nothing may follow."""
+        """Accept the chosen token; True if the text is complete and nothing may follow."""
         ...
 
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """How likely the model found a token before any setting of Sampling, and which it found likeliest.
+    """Log-probabilities of a token and of the likeliest ones, before any setting of Sampling.
 
     Attributes:
         token: The token.

@@ -198,7 +198,7 @@ class Scheduler:
         while not cache.grow(sequence.row, cache.lengths[sequence.row] + tokens):
             if self.prefixes.evict():
                 continue
-            youngest = next((one for one in reversed(self.sequences) if cache.held[one.row]), sequence)
+            youngest = next((one for one in reversed(self.sequences) if cache.page_counts[one.row]), sequence)
             if youngest is sequence and sequence is self.sequences[0]:
                 raise NoPages(
                     f"a sequence of {cache.lengths[sequence.row] + tokens:,} tokens has no room in the {cache.pages:,} "

@@ -75,7 +75,7 @@ def visible(
     document_ids: Tensor | None,
     mask: Tensor | None,
 ) -> MaskMod:
-    """Whether query i of head h of row b sees key j, as FlexAttention asks it."""
+    """FlexAttention's mask: True if query i of head h of row b sees key j."""
     first = keys - queries  # the position of the first query
 
     def sees(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

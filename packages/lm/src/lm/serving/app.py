@@ -288,8 +288,8 @@ def event(body: dict[str, Any]) -> str:
 
 
 def usage(task: GenerationRequest, choices: Sequence[Choice]) -> dict[str, int]:
-    prompt, made = sum(map(len, task.prompts)), sum(choice.tokens for choice in choices)
-    return {"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made}
+    prompt, generated = sum(map(len, task.prompts)), sum(choice.tokens for choice in choices)
+    return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
 
 
 def broken() -> BadRequest:

@@ -117,7 +117,7 @@ class Engine:
         self.thread.join()
 
     def report(self) -> str:
-        """What Prometheus reads."""
+        """The metrics in Prometheus' format."""
         cache = self.batch.cache
         used = (cache.pages - len(cache.free)) * cache.page_bytes
         return self.metrics.render(
@@ -132,8 +132,8 @@ class Engine:
     def _work(self) -> None:
         while self._admit():
             try:
-                made = self.batch.step() if self.batch.sequences else []
-                for text, token in made:
+                results = self.batch.step() if self.batch.sequences else []
+                for text, token in results:
                     self._tell(self.running[text], token)
             except Exception:
                 # One text's failure must not leave the others waiting for ever, nor end the thread.
@@ -156,8 +156,8 @@ class Engine:
                 if job.cancelled:
                     self.batch.cancel(text)
                     self._ended(job, "cancelled")
-            taken = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
-        for job in taken:
+            jobs = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
+        for job in jobs:
             try:
                 job.writer = StreamDecoder(self.tokenizer, job.stop)
                 job.text = self.batch.add(

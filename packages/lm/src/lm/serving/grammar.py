@@ -28,7 +28,7 @@ class Grammars:
     def __init__(self, tokenizer: Any, vocab_size: int, stop_tokens: Sequence[int]) -> None:
         self.tokenizer, self.vocab_size, self.stops = tokenizer, vocab_size, list(stop_tokens)
         self.lock = threading.Lock()
-        self.known: Any = None  # the tokens, as llguidance knows them
+        self.tokenizer_tokens: Any = None  # the tokens, as llguidance knows them
 
     def json(self, schema: Mapping[str, Any]) -> Grammar:
         """Allows JSON that follows a schema. ValueError: it is none, or has what is not supported; by name.
@@ -49,28 +49,30 @@ class Grammars:
         if len(text) > MOST:
             raise ValueError(f"the {what} has {len(text):,} characters, and at most {MOST:,} may be: make it smaller")
         with self.lock:
-            if self.known is None:
-                self.known = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens(self)))
+            if self.tokenizer_tokens is None:
+                self.tokenizer_tokens = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens(self)))
         if not self.stops:
             raise ValueError("the model has no token that ends an answer, which an answer of a given form needs")
         try:
             grammar = read(text)
         except ValueError as error:
             raise ValueError(f"the {what} is not understood: {first_line(error)}") from None
-        wrong = llguidance.LLMatcher.validate_grammar(grammar, self.known)
+        wrong = llguidance.LLMatcher.validate_grammar(grammar, self.tokenizer_tokens)
         if wrong:
             raise ValueError(f"the {what} is not supported: {first_line(wrong)}")
-        return Grammar(llguidance.LLMatcher(self.known, grammar), self.stops)
+        return Grammar(llguidance.LLMatcher(self.tokenizer_tokens, grammar), self.stops)
 
 
 class Tokens:
-    """What llguidance asks of a tokenizer."""
+    """A tokenizer for llguidance."""
 
     def __init__(self, grammars: Grammars) -> None:
         tokenizer = grammars.tokenizer
         special = {int(number): name for name, number in tokenizer.special_tokens.items()}
-        known = [token_bytes(tokenizer, number) for number in range(tokenizer.n_vocab)]
-        self.tokens = [b"\xff" + special[i].encode() if i in special else part for i, part in enumerate(known)]
+        tokenizer_tokens = [token_bytes(tokenizer, number) for number in range(tokenizer.n_vocab)]
+        self.tokens = [
+            b"\xff" + special[i].encode() if i in special else part for i, part in enumerate(tokenizer_tokens)
+        ]
         self.tokens += [b""] * (grammars.vocab_size - len(self.tokens))
         self.special_token_ids = [*special]
         self.bos_token_id, self.eos_token_id = None, grammars.stops[0] if grammars.stops else 0
@@ -81,7 +83,7 @@ class Tokens:
 
 
 class Grammar:
-    """A Constraint: what may follow an answer so far."""
+    """A Constraint by a grammar."""
 
     def __init__(self, matcher: Any, stops: Sequence[int]) -> None:
         self.matcher, self.stops = matcher, list(stops)

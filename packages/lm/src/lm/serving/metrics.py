@@ -1,4 +1,4 @@
-"""What a server counts, in the text format that Prometheus reads."""
+"""Counts of a server, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Histogram:
-    """How many of the observed seconds were at most each of SECONDS, their number and their sum."""
+    """Counts of observed seconds up to each of SECONDS, their number and their sum."""
 
     def __init__(self) -> None:
         self.counts, self.sum = [0] * (len(SECONDS) + 1), 0.0
@@ -43,20 +43,20 @@ class Metrics:
         with self.lock:
             self.responses[status] += 1
 
-    def text_ended(self, why: str, prompt: int, cached: int, made: int) -> None:
+    def text_ended(self, why: str, prompt: int, cached: int, generated: int) -> None:
         with self.lock:
             self.ended[why] += 1
             self.prompt_tokens += prompt
             self.cached_tokens += cached
-            self.generated_tokens += made
+            self.generated_tokens += generated
 
     def token(self, seconds: float, *, first: bool) -> None:
-        """A token came so long after its request, if it is the first, or else after the one before it."""
+        """Count a token by its seconds since the request, if it is the first, or since the token before it."""
         with self.lock:
             (self.first_token if first else self.between_tokens).observe(seconds)
 
     def render(self, now: Mapping[str, tuple[str, float]]) -> str:
-        """The text; now: what is at this moment, each with its explanation and its value."""
+        """The text; now: current values by name, each with its explanation."""
         with self.lock:
             lines = [
                 *family("lm_http_responses_total", "counter", "responses by status"),
@@ -71,14 +71,14 @@ class Metrics:
                 *family("lm_between_tokens_seconds", "histogram", "from one token of a text to the next"),
                 *self.between_tokens.lines("lm_between_tokens_seconds"),
             ]
-        for name, (said, value) in now.items():
-            lines += [*family(name, "gauge", said), f"{name} {value:g}"]
+        for name, (explanation, value) in now.items():
+            lines += [*family(name, "gauge", explanation), f"{name} {value:g}"]
         return "\n".join(lines) + "\n"
 
 
-def family(name: str, kind: str, said: str) -> list[str]:
-    return [f"# HELP {name} {said}", f"# TYPE {name} {kind}"]
+def family(name: str, kind: str, explanation: str) -> list[str]:
+    return [f"# HELP {name} {explanation}", f"# TYPE {name} {kind}"]
 
 
-def counter(name: str, said: str, value: int) -> list[str]:
-    return [*family(name, "counter", said), f"{name} {value}"]
+def counter(name: str, explanation: str, value: int) -> list[str]:
+    return [*family(name, "counter", explanation), f"{name} {value}"]

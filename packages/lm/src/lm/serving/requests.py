@@ -286,18 +286,18 @@ def parse(kind: type[B], body: bytes) -> B:
         return kind.model_validate_json(body)
     except ValidationError as failed:
         error = failed.errors(include_url=False, include_input=False)[0]
-        what, said = error["type"], error["msg"]
+        what, message = error["type"], error["msg"]
         if what == "json_invalid":
             raise BadRequest("the body is no JSON") from None
         if what == "unsupported_parameter":
             name = error["ctx"]["name"]
-            raise BadRequest(said, name, code=what) from None
+            raise BadRequest(message, name, code=what) from None
         if not error["loc"]:
             raise BadRequest("the body must be a JSON object") from None
         param = str(error["loc"][0])
         if what == "extra_forbidden":
             raise BadRequest(f"{param!r} is unknown here: leave it out", param, code="unknown_parameter") from None
-        raise BadRequest(f"{param}: {said[:1].lower()}{said[1:]}", param) from None
+        raise BadRequest(f"{param}: {message[:1].lower()}{message[1:]}", param) from None
 
 
 def completion(body: CompletionBody, tokenizer: Any, stop_tokens: Sequence[int], limits: Limits) -> GenerationRequest:

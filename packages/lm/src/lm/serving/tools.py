@@ -27,7 +27,7 @@ PARTS: dict[Format, tuple[str, str]] = {
 
 @functools.lru_cache(maxsize=16)
 def format_of(source: str) -> Format | None:
-    """How a chat template has tools called; None: it has no tools, or their calls have another form."""
+    """The format of tool calls in a chat template; None if it has no tools, or another format."""
     from jinja2 import meta
 
     environment = compiled(source).environment
@@ -41,30 +41,30 @@ def format_of(source: str) -> Format | None:
 
 
 def calls_in(text: str, template: ChatTemplate) -> tuple[str, list[dict[str, Any]]]:
-    """What a model wrote: its words, and the calls of tools in it as OpenAI's clients know them.
+    """The text and the tool calls, as in OpenAI's API, of a model's answer.
 
-    What looks like a call and is none, as where it was cut off, stays in the words.
+    An incomplete call stays in the text.
     """
-    form, found, calls = format_of(template.source), list[Any](), list[dict[str, Any]]()
+    form, parsed_calls, calls = format_of(template.source), list[Any](), list[dict[str, Any]]()
     words = text
     if form == "hermes":
-        found = [parsed(match) for match in HERMES.findall(text)]
+        parsed_calls = [parsed(match) for match in HERMES.findall(text)]
         words = HERMES.sub("", text).strip()
     elif form == "mistral":
         words, mark, after = text.partition(MISTRAL)
         several = parsed(after.strip()) if mark else []
-        found, words = (several if isinstance(several, list) else [several]), words.strip() if mark else words
+        parsed_calls, words = (several if isinstance(several, list) else [several]), words.strip() if mark else words
     else:
         whole = parsed(text.strip().removeprefix("<|python_tag|>"))
         if whole is not None:
-            found, words = [whole], ""
-    for one in found:
+            parsed_calls, words = [whole], ""
+    for one in parsed_calls:
         arguments = None if not isinstance(one, dict) else one.get("arguments", one.get("parameters"))
         if arguments is None or not isinstance(one.get("name"), str):
             return text, []
-        given = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        made = {"name": one["name"], "arguments": given}
-        calls.append({"id": new_id(form), "type": "function", "function": made})
+        arguments_text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        function = {"name": one["name"], "arguments": arguments_text}
+        calls.append({"id": new_id(form), "type": "function", "function": function})
     return words, calls
 
 

@@ -1,4 +1,4 @@
-"""What is faster on a CPU: C compiled where it is used, attention by blocks, int8 weights.
+"""Faster on a CPU: C compiled at first use, attention by blocks, int8 weights.
 
 PyTorch does the same where there is no compiler.
 """

@@ -68,20 +68,20 @@ def forward(qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_
     rotate_into(k, sources[1], rope)
     v.copy_(sources[2])
     rows, k, v = q.view(both, group, length, width), k.view(both, length, width), v.view(both, length, width)
-    out, kept = qkv.new_empty(batch, length, heads, width), []
+    out, saved = qkv.new_empty(batch, length, heads, width), []
     by_head = out.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
     for first, last, start in query_blocks(length, sliding_window):
         p = torch.bmm(rows[:, :, first:last].reshape(both, -1, width), k[:, start:last].transpose(1, 2))
         hide(p.view(batch, kv_heads, group, last - first, last - start), bias, first, last, start, sliding_window)
         torch.softmax(p, -1, out=p)
         by_head[:, :, :, first:last] = torch.bmm(p, v[:, start:last]).view(batch, kv_heads, group, -1, width)
-        kept.append(p)
-    return [out, rows, k, v, *kept]
+        saved.append(p)
+    return [out, rows, k, v, *saved]
 
 
-def backward(grad: Tensor, kept: list[Tensor], heads: int, rope: Tensor | None, sliding_window: int | None) -> Tensor:
+def backward(grad: Tensor, saved: list[Tensor], heads: int, rope: Tensor | None, sliding_window: int | None) -> Tensor:
     """The gradient of qkv, from that of the result and what forward kept."""
-    rows, k, v, *scores = kept
+    rows, k, v, *scores = saved
     batch, length, _, width = grad.shape
     kv_heads = k.shape[0] // batch
     group, both = heads // kv_heads, batch * kv_heads
@@ -113,16 +113,16 @@ class _Attend(torch.autograd.Function):
     def forward(
         ctx: Any, qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_window: int | None
     ) -> Tensor:
-        out, *kept = forward(qkv, heads, rope, bias, sliding_window)
+        out, *saved = forward(qkv, heads, rope, bias, sliding_window)
         ctx.heads, ctx.sliding_window = heads, sliding_window
-        ctx.save_for_backward(rope, *kept)
+        ctx.save_for_backward(rope, *saved)
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        rope, *kept = ctx.saved_tensors
-        return backward(grad, kept, ctx.heads, rope, ctx.sliding_window), None, None, None, None
+        rope, *saved = ctx.saved_tensors
+        return backward(grad, saved, ctx.heads, rope, ctx.sliding_window), None, None, None, None
 
 
 # For torch.compile they are operators, which it leaves as they are: what it makes of the definition is slower.
@@ -143,9 +143,9 @@ def _(qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_window
 
 
 @_attend_backward.register_fake
-def _(grad: Tensor, kept: list[Tensor], heads: int, rope: Tensor | None, sliding_window: int | None) -> Tensor:
+def _(grad: Tensor, saved: list[Tensor], heads: int, rope: Tensor | None, sliding_window: int | None) -> Tensor:
     batch, length, _, width = grad.shape
-    return grad.new_empty(batch, length, heads + 2 * (kept[1].shape[0] // batch), width)
+    return grad.new_empty(batch, length, heads + 2 * (saved[1].shape[0] // batch), width)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
@@ -155,8 +155,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
 
 
 def _differentiate(ctx: Any, grads: list[Tensor]) -> tuple[Tensor | None, ...]:
-    rope, *kept = ctx.saved_tensors
-    return _attend_backward(grads[0].contiguous(), kept, ctx.heads, rope, ctx.sliding_window), None, None, None, None
+    rope, *saved = ctx.saved_tensors
+    return _attend_backward(grads[0].contiguous(), saved, ctx.heads, rope, ctx.sliding_window), None, None, None, None
 
 
 _attend.register_autograd(_differentiate, setup_context=_save)

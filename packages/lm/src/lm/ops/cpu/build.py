@@ -108,7 +108,7 @@ def one_line(text: str) -> str:
 
 
 def processor() -> str:
-    """What -march=native depends on."""
+    """Description of the processor, on which -march=native depends."""
     about = cpuinfo()
     features = [f"{key}: {about[key]}" for key in ("flags", "Features", "model name", "CPU part") if key in about]
     return "\n".join(features) or f"{platform.machine()} {platform.processor()}"

@@ -65,7 +65,7 @@ class Task(ctypes.Structure):
 
 
 class Cache(Protocol):
-    """What a step asks of a key/value cache (see generation.kv_cache)."""
+    """The part of a key/value cache that a step uses (see generation.kv_cache)."""
 
     store: Tensor  # (layers, 2, kv_heads, slots, head_dim); what may lie between heads is as long between all
     page: int  # slots that a page has
@@ -73,7 +73,7 @@ class Cache(Protocol):
     capacity: int  # the most tokens of a row
 
     def table_address(self, row: int) -> int:
-        """Where the numbers of a row's pages stand, int64, in order."""
+        """Address of the numbers of a row's pages, int64, in order."""
         ...
 
 
@@ -87,7 +87,7 @@ class NativeStep:
         c, store = model.config, cache.store
         self.library, self.cache, self.dtype = library, cache, store.dtype
         self.rooms = dict[tuple[int, int], Tensor]()  # scratch memory, by the numbers of tokens and of threads
-        self.kept = list[Tensor]()  # what the pointers point to
+        self.referenced = list[Tensor]()  # what the pointers point to
         self.calls = dict[tuple[int, int], Call]()
         layers = [self.layer(cast(Block, block)) for block in model.blocks]
         size = (c.context_length, c.head_width)
@@ -149,8 +149,8 @@ class NativeStep:
         """The address of its numbers."""
         if tensor.dtype != (dtype or self.dtype):
             raise Unavailable(f"weights are of several types, {self.dtype} and {tensor.dtype}")
-        self.kept.append(tensor.detach().contiguous())
-        return self.kept[-1].data_ptr()
+        self.referenced.append(tensor.detach().contiguous())
+        return self.referenced[-1].data_ptr()
 
     def norm(self, norm: nn.Module | None) -> Norm:
         if norm is None or type(norm) is nn.Identity:
@@ -289,9 +289,9 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
         step = NativeStep(library, model, cache)
         logits, best = list[Tensor](), list[int]()
         for token in ids:
-            made = step([token], [0], [len(logits)])
-            logits.append(made.logits.clone())
-            best.append(made.likeliest[0])
+            call = step([token], [0], [len(logits)])
+            logits.append(call.logits.clone())
+            best.append(call.likeliest[0])
         got = torch.cat(logits)
         right = torch.allclose(got, model(torch.tensor([ids]))[0], rtol=0, atol=1e-4)
         if not right or best != got.argmax(1).tolist():

@@ -54,7 +54,7 @@ def hooked(module: nn.Module) -> bool:
 
 
 def in_full_precision(x: Tensor) -> bool:
-    """Whether x is on a CPU and computed with as it is: what the twins are for."""
+    """True for float32 or float64 on a CPU without autocast, for which the twins are."""
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return False
     return not torch.is_autocast_enabled("cpu")

@@ -64,11 +64,11 @@ def quantized(model: Transformer) -> Transformer:
         raise ValueError(f"int8 weights are for decoding on a CPU, and the model is on {model.embedding.weight.device}")
     if not hasattr(torch, "_weight_int8pack_mm"):
         raise ValueError(f"torch {torch.__version__} has no int8 kernel for a CPU: use 2.11 to 2.13")
-    made = copy.deepcopy(model).requires_grad_(False).eval()
-    head = made.head_weight.detach().clone()
-    for module in list(made.modules()):
+    result = copy.deepcopy(model).requires_grad_(False).eval()
+    head = result.head_weight.detach().clone()
+    for module in list(result.modules()):
         for name, child in list(module.named_children()):
             if is_linear(child):
                 setattr(module, name, Int8Linear(child.weight, child.bias))
-    made.head = Int8Linear(head)  # type: ignore[assignment]
-    return made
+    result.head = Int8Linear(head)  # type: ignore[assignment]
+    return result

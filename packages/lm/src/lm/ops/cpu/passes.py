@@ -1,4 +1,4 @@
-"""What a training step on a CPU does between its products: in C, each in one pass over memory, or else by PyTorch's
+"""Passes of a training step on a CPU between its matmuls: in C, each in one pass over memory, or else by PyTorch's
 operators.
 
 Each function takes first what computes it: `compiled(x)`, the library for such numbers, or None. torch's operators read
@@ -36,7 +36,7 @@ def compiled(x: Tensor) -> ctypes.CDLL | None:
 
 
 def means(device: torch.device) -> str:
-    """What computes the passes of a run in float32 on a device: "C" or "PyTorch", which agree to rounding."""
+    """Name of the backend in float32 on a device: "C" or "PyTorch", which agree to rounding."""
     return "C" if device.type == "cpu" and not isinstance(checked(torch.float32), Unavailable) else "PyTorch"
 
 
@@ -110,7 +110,7 @@ def cross_entropy(by: ctypes.CDLL | None, logits: Tensor, vocab_size: int, targe
 
 
 def size(x: Tensor) -> tuple[int, int, int]:
-    """What each call begins with: the number of threads, and the rows and columns of what it computes."""
+    """The first arguments of each call: number of threads, rows and columns of its result."""
     return torch.get_num_threads(), x.numel() // max(1, x.shape[-1]), x.shape[-1]
 
 
@@ -132,8 +132,8 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
 
 def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
     """Results of each function on the same small numbers."""
-    made = torch.Generator().manual_seed(0)
-    x, grad = (torch.randn(5, 74, generator=made, dtype=torch.float64).to(dtype) for _ in range(2))
+    generator = torch.Generator().manual_seed(0)
+    x, grad = (torch.randn(5, 74, generator=generator, dtype=torch.float64).to(dtype) for _ in range(2))
     with torch.inference_mode(False), torch.no_grad():
         normal, inverse = normalise(by, x, 1e-5)
         logits, targets = 3 * x, torch.tensor([0, 69, 1, 2, 3])

@@ -98,8 +98,8 @@ class _Linear(torch.autograd.Function):
 # For torch.compile an operator of our own, which it leaves as it is: its own rules for oneDNN's are for inference.
 @torch.library.custom_op("groundup::product", mutates_args=())
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    made = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return made  # type: ignore[no-any-return]
+    y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return y  # type: ignore[no-any-return]
 
 
 @_product.register_fake

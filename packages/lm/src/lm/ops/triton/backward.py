@@ -213,7 +213,7 @@ def backward(
 
 
 def row_deltas(problem: Problem, out: Tensor, grad: Tensor, grad_lse: Tensor | None) -> Tensor:
-    """What delta_kernel computes: (batch, heads, queries)."""
+    """delta of delta_kernel: (batch, heads, queries)."""
     delta = torch.empty(problem.q.shape[:3], dtype=problem.wide, device=out.device)
     rows = 64 if problem.width <= 128 else 32
     delta_kernel[(triton.cdiv(problem.queries, rows) * problem.heads * problem.batch,)](

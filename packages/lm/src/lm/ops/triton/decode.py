@@ -116,7 +116,7 @@ def merge_kernel(
 
 
 class Pages(NamedTuple):
-    """Where the keys of a cache stand that is shared out to texts in pages of `size` keys.
+    """Places of the keys in a cache of pages of `size` keys.
 
     table (batch, pages), integers: the page that holds keys i * size … (i + 1) * size - 1 of each text. The keys and
     values are then those of all pages, one after another, and the same for every text.
@@ -161,7 +161,7 @@ def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None)
 def decode_splits(
     problem: Problem, lengths: Tensor | None, splits: int, tiles: Tiles, pages: Pages | None = None
 ) -> tuple[Tensor, Tensor]:
-    """What each span of the keys gives: (batch, heads, queries, splits, head_dim) and (batch, heads, queries,
+    """Partial results of each span of the keys: (batch, heads, queries, splits, head_dim) and (batch, heads, queries,
     splits)."""
     q, k, v = problem.q, problem.k, problem.v
     if pages is not None:  # a tile lies in one page
@@ -194,8 +194,8 @@ def decode_splits(
 def splits_for(problem: Problem, keys: int) -> int:
     """As many spans as give each multiprocessor two programs, of at least KEYS_A_SPLIT keys each."""
     seen = keys if problem.sliding_window is None else min(keys, problem.sliding_window + problem.queries - 1)
-    wanted = -(-2 * processors(problem.q.device) // (problem.batch * problem.kv_heads))
-    return max(1, min(wanted, MOST_SPLITS, seen // KEYS_A_SPLIT))
+    splits = -(-2 * processors(problem.q.device) // (problem.batch * problem.kv_heads))
+    return max(1, min(splits, MOST_SPLITS, seen // KEYS_A_SPLIT))
 
 
 @functools.cache

@@ -234,7 +234,7 @@ for _operator in (_flash, _flash_backward, _decode):
 
 
 def pairs(queries: int, keys: int, causal: bool, sliding_window: int | None) -> int:
-    """How many pairs of a query and a key that it sees there are in one head; documents are not told apart."""
+    """Number of pairs of a query and a key that it sees in one head; documents are ignored."""
     if not causal:
         return queries * keys
     # Position p sees min(p + 1, sliding_window) keys, and the positions are keys - queries … keys - 1, none below 0.

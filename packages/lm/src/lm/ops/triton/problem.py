@@ -1,4 +1,4 @@
-"""One call of attention as the kernels are told of it: tensors, sizes, masks.
+"""One call of attention: tensors, sizes, masks.
 
 Everything that a launch needs but the tiles.
 """
@@ -81,7 +81,7 @@ class Problem:
 
     @property
     def wide(self) -> torch.dtype:
-        """What sums are kept in."""
+        """Dtype of sums."""
         return torch.float64 if self.q.dtype == torch.float64 else torch.float32
 
     @property
@@ -99,7 +99,7 @@ class Problem:
         return torch.cuda.device(self.q.device) if self.q.is_cuda else contextlib.nullcontext()
 
     def arguments(self, tiles: Tiles, blocks_of: str) -> dict[str, Any]:
-        """What all kernels are told, by name.
+        """Arguments of all kernels, by name.
 
         blocks_of: "queries" or "keys", the side that a program takes a block of.
         """
@@ -130,7 +130,7 @@ class Problem:
         }
 
     def _document_runs(self, document_ids: Tensor, tiles: Tiles, blocks_of: str) -> Tensor:
-        """Which tiles each block shares a document with: int32 (batch, blocks, 4), see document_runs_kernel."""
+        """Runs of tiles that each block shares a document with: int32 (batch, blocks, 4), see document_runs_kernel."""
         queries = (self.queries, self.keys - self.queries, tiles.queries)
         keys = (self.keys, 0, tiles.keys)
         (rows, row_shift, row_tile), (columns, column_shift, column_tile) = (
@@ -166,7 +166,7 @@ def sources(tiles: Tiles, rows: dict[str, int], width: int, **tensors: Tensor) -
 
 
 def describable(*tensors: Tensor) -> bool:
-    """Whether tensor descriptors can copy tiles of these: rows without gaps, every other stride and the start on 16
+    """True if tensor descriptors can copy tiles of these: rows without gaps, every other stride and the start on 16
     bytes."""
     return all(
         x.stride(3) == 1
@@ -236,5 +236,5 @@ def check(
 
 
 def interpreted() -> bool:
-    """Whether kernels run in Triton's interpreter, on the CPU: TRITON_INTERPRET=1 was set when they were imported."""
+    """True if kernels run in Triton's interpreter, on the CPU: TRITON_INTERPRET=1 was set at their import."""
     return INTERPRETED

@@ -1,4 +1,4 @@
-"""Which tiles of the score matrix a block meets, and which of those need no mask. Shared by all kernels.
+"""Tiles of the score matrix that a block needs, with or without a mask. Shared by all kernels.
 
 Queries are the last of the keys' positions: query i stands at position i + keys - queries. A block of rows (queries in
 the forward pass, keys in the backward pass over keys) meets one run of tiles along the other side. The middle of the
@@ -70,7 +70,7 @@ def seen(
     i, j, queries, keys, sliding_window, document_ids, document_strides, batch,
     CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr
 ):  # fmt: skip
-    """Whether query i sees key j, of the same shape as i and j broadcast against each other."""
+    """True if query i sees key j, of the same shape as i and j broadcast against each other."""
     position = i + (keys - queries)
     yes = (i < queries) & (j < keys)
     if CAUSAL:
