@@ -173,7 +173,6 @@ def test_every_command_that_computes_takes_device_and_dtype(tmp_path, capsys):
     for command in (
         ["generate", folder, "--prompt", "a", "--max-new-tokens", "2", *where],
         ["eval", folder, "--tasks", str(tmp_path / "t.txt"), *where],
-        ["undertrained", folder, "--top", "2", *where],
     ):
         assert main(command) == 0, command
     capsys.readouterr()
