@@ -1,7 +1,7 @@
 """lm's attention kernels beside their peers on a CUDA device, taking turns: four tables.
 
     python packages/lm/benchmarks/bench_attention.py # all tables
-    python packages/lm/benchmarks/bench_attention.py --tables lengths --lengths 4096 --head-dims 64 --rounds 20 --tune
+    python packages/lm/benchmarks/bench_attention.py --tables lengths --lengths 4096 --head-dims 64 --rounds 20
     python packages/lm/benchmarks/bench_attention.py --readme # into docs/design/performance
 
 lengths  TFLOP/s forward, backward and both, over length. Each case has 16,384 positions in all and 2,048 numbers each:
@@ -26,7 +26,6 @@ import datetime
 import functools
 import io
 import itertools
-import math
 import multiprocessing
 import os
 import re
@@ -371,14 +370,7 @@ def produce(names: Sequence[str], options: argparse.Namespace, device: str, comm
 
 
 def compile_ahead(names: Sequence[str], options: argparse.Namespace, device: str) -> None:
-    """Compiles kernels in several processes at once; Triton and Inductor keep what they compile in files for all.
-
-    Not on a device whose tiles have to be measured first, which needs the device for itself.
-    """
-    from lm.ops.triton.tile_table import FAMILIES
-
-    if torch.cuda.get_device_capability() not in FAMILIES:
-        return
+    """Compiles kernels in several processes at once; Triton and Inductor keep what they compile in files for all."""
     os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # of each process
     os.environ.setdefault("TRITON_CACHE_DIR", str(Path.home() / ".triton/cache"))  # else Inductor takes another one
     jobs: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
@@ -405,21 +397,6 @@ def compile_ahead(names: Sequence[str], options: argparse.Namespace, device: str
         process.kill()
 
 
-def tune(tuned: Sequence[Case], device: str, dtype: torch.dtype) -> None:
-    """Measures the candidate tiles of every kernel on every case, and keeps the choices for later processes."""
-    from lm.ops.triton import backward, forward, tile_sizes
-    from lm.ops.triton.problem import Problem
-
-    for case in tuned:
-        q, k, v, grad = case.tensors(device, dtype)
-        problem = Problem(q, k, v, None, case.causal, 1 / math.sqrt(case.head_dim), None)
-        out, lse = forward.forward(problem)
-        delta = backward.row_deltas(problem, out, grad, None)
-        tile_sizes.tune("forward", problem, functools.partial(forward.gather_values, problem, out, lse))
-        tile_sizes.tune("keys", problem, functools.partial(backward.key_gradients, problem, grad, lse, delta))
-        tile_sizes.tune("queries", problem, functools.partial(backward.query_gradients, problem, grad, lse, delta))
-
-
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", nargs="+", default=list(QUICKEST_FIRST), choices=list(TABLES))
@@ -431,9 +408,6 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--peers", nargs="+", default=list(QUICK_PEERS), choices=list(PEERS), help="of lengths and errors"
     )
     parser.add_argument("--rounds", type=int, default=10, help="timings of each, the peers taking turns")
-    parser.add_argument(
-        "--tune", action="store_true", help="measure the kernel's candidate tiles first, and keep the best"
-    )
     parser.add_argument("--readme", action="store_true", help="write tables and plot into docs/design/performance")
     return parser.parse_args(arguments)
 
@@ -452,9 +426,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
     print(f"compiled: {time.perf_counter() - start:.0f} s", flush=True)
-    if options.tune:
-        for name in options.dtypes:
-            tune(length_cases(options), "cuda", DTYPES[name])
     given = sys.argv[1:] if arguments is None else arguments
     command = shlex.join(["python", "packages/lm/benchmarks/bench_attention.py", *given])
     produce(options.tables, options, "cuda", command)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import abc
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.generation.sampling import NO_NUMBERS, Constraint, Sampling, TokenLogprob, logprob_of
+from lm.generation.sampling import (
+    NO_NUMBERS,
+    Constraint,
+    Sampling,
+    TokenLogprob,
+    check_whole_number,
+    logprob_of,
+)
 
 WHEN_FULL = ("slide", "refuse", "end")
 
@@ -129,8 +135,7 @@ def check_request(
         raise ValueError(
             f"token id {bad} is not in the vocabulary of {config.vocab_size}: use the tokenizer of the run"
         )
-    if not isinstance(max_new_tokens, Integral):
-        raise TypeError(f"expected max_new_tokens to be a whole number, got {max_new_tokens!r}")
+    check_whole_number("max_new_tokens", max_new_tokens)
     if max_new_tokens < 0:
         raise ValueError(f"expected max_new_tokens to be at least 0, got {max_new_tokens}")
     if when_full not in WHEN_FULL:
