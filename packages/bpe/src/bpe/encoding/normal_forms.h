@@ -315,8 +315,8 @@ static inline uint8_t normal_mark(uint32_t code, int form) {
 }
 
 /* The code points of a str, which Python keeps as units of one, two or four bytes each, from number `at` on, before
- * which nothing joins: the number of the first that may change, or `count`. They are looked at by thirty-twos, without a
- * branch that depends on the text, since which letters bear marks cannot be predicted. */
+ * which nothing joins: the number of the first that may change, or `count`. They are looked at by thirty-twos, without
+ * a branch that depends on the text, since which letters bear marks cannot be predicted. */
 #define NORMAL_FIND(name, unit)                                                       \
     static size_t name(const void *units, size_t count, size_t at, int form) {        \
         const unit *const codes = units;                                              \
@@ -387,10 +387,10 @@ static inline size_t normal_skip_ascii(const uint8_t *text, size_t size, size_t 
     return at;
 }
 
-/* The end of a stretch of which all code points compose to one, which is written to *composed; 0 for any other stretch.
+/* The end of a stretch of which all code points compose to one, written to *composed; 0 for any other stretch.
  *
- * Most are of this kind: a letter and its marks, a syllable of Hangul. Two that compose are in canonical order, whatever
- * the first was made of, as what they compose to decomposes to them. */
+ * Most are of this kind: a letter and its marks, a syllable of Hangul. Two that compose are in canonical order,
+ * whatever the first was made of, as what they compose to decomposes to them. */
 static inline size_t normal_joined(const uint8_t *text, size_t size, size_t at, int form, uint32_t *composed) {
     size_t length;
     uint32_t made = normal_decode(text, size, at, &length);
