@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import chromium
 import llama2c_files
 import models
 import pytest
@@ -16,9 +16,7 @@ import torch
 import torch.nn.functional as F
 from published_templates import FAMILIES
 
-import bpe
 import lm
-from bpe.reporting import page as bpe_page
 from lm import reference
 from lm.chat_template import ChatTemplate, Message, default_template, messages_of
 from lm.commands.cli import main
@@ -33,6 +31,8 @@ from lm.special_tokens import prompt_ids
 from lm.text_config import TextConfig
 from lm.tokenizer import load_tokenizer
 
+bpe = pytest.importorskip("bpe")
+chromium = pytest.importorskip("chromium")  # of bpe's tests
 TEXT = (lm.__doc__ + bpe.__doc__ + torch.__doc__) * 3
 SIZE: dict[str, Any] = {
     "num_layers": 2,
@@ -414,4 +414,4 @@ def test_a_chat_answers_as_generate_does(browser, folder, axe, tmp_path):
 
 def test_dress_is_that_of_bpes_pages():
     """lm has a copy, for the page of `lm serve`, which does without bpe."""
-    assert asset("dress.css") == bpe_page.asset("dress.css")
+    assert asset("dress.css") == importlib.import_module("bpe.reporting.page").asset("dress.css")

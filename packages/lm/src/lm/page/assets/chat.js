@@ -3,7 +3,8 @@
 // pieces of text from (messages, settings, signal), which may return {dropped: how many of the oldest were left out}.
 
 const at = (id) => document.getElementById(id);
-let messages = [], asking = null;
+let messages = [],
+  asking = null;
 
 function show(kind, text) {
   const line = document.createElement("div");
@@ -15,7 +16,10 @@ function show(kind, text) {
 }
 
 function settings() {
-  return { temperature: Number(at("temperature").value), topP: at("top-p").value === "" ? null : Number(at("top-p").value) };
+  return {
+    temperature: Number(at("temperature").value),
+    topP: at("top-p").value === "" ? null : Number(at("top-p").value),
+  };
 }
 
 function isAtEnd() {
@@ -23,8 +27,10 @@ function isAtEnd() {
 }
 
 async function ask() {
-  const line = show("assistant", ""), mine = asking = new AbortController();
-  let text = "", failed = null;
+  const line = show("assistant", ""),
+    mine = (asking = new AbortController());
+  let text = "",
+    failed = null;
   at("send").disabled = true;
   at("stop").disabled = false;
   try {

@@ -1,33 +1,37 @@
 // The page: what is typed goes through the model, which continues it; one token of the text is chosen, and the views
 // show what the model computed there.
 
-const FRAME = 30;            // milliseconds of computing between two drawings
-const FEW = 4096;            // numbers of a part that are written out; of more the first
+const FRAME = 30; // milliseconds of computing between two drawings
+const FEW = 4096; // numbers of a part that are written out; of more the first
 
 /** The text, its tokens as they are drawn, and which of them is chosen. */
 class Page {
   constructor(about, encoder, model) {
     Object.assign(this, { about, encoder, model, chosen: -1, step: 0, running: false, times: {}, computed: 0 });
     this.sequence = new Sequence(model, this.times);
-    this.prompt = null;           // the text that the sequence began with
+    this.prompt = null; // the text that the sequence began with
     this.introduce();
     this.listen();
     this.draw();
   }
 
   introduce() {
-    const { config, dtype, parameters } = this.about, heads = many(config.num_heads, "head");
+    const { config, dtype, parameters } = this.about,
+      heads = many(config.num_heads, "head");
     one("headline").innerHTML = `A Transformer of <b>${short(parameters)} parameters</b> that runs on this page.`;
-    one("facts").textContent = `${many(config.num_layers, "block")} of width ${config.d_model}, ${heads} of `
-      + `${config.head_dim}, ${many(config.vocab_size, "token")}, a context of ${config.context_length}. Weights in `
-      + `${dtype}, computed in fp32 by ${this.model.memory.hasKernel ? "WebAssembly SIMD" : "plain JavaScript"}.`;
+    one("facts").textContent =
+      `${many(config.num_layers, "block")} of width ${config.d_model}, ${heads} of ` +
+      `${config.head_dim}, ${many(config.vocab_size, "token")}, a context of ${config.context_length}. Weights in ` +
+      `${dtype}, computed in fp32 by ${this.model.memory.hasKernel ? "WebAssembly SIMD" : "plain JavaScript"}.`;
     for (const [view, [sentence, chapter]] of Object.entries(SAYS))
       one(`says-${view}`).innerHTML = `${sentence} ${chapterLink(this.about.course, chapter)}`;
-    const options = (count, first) => Array.from({ length: count }, (_, i) => `<option value="${i}">${i + first}</option>`);
+    const options = (count, first) =>
+      Array.from({ length: count }, (_, i) => `<option value="${i}">${i + first}</option>`);
     const layers = options(config.num_layers, 1).join("");
     one("attention-layer").innerHTML = one("step-layer").innerHTML = layers;
     one("attention-layer").value = config.num_layers - 1;
-    one("attention-head").innerHTML = '<option value="-1">mean of all</option>' + options(config.num_heads, 1).join("");
+    one("attention-head").innerHTML =
+      '<option value="-1">mean of all</option>' + options(config.num_heads, 1).join("");
   }
 
   listen() {
@@ -42,14 +46,16 @@ class Page {
     one("prompt").addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) one("controls").requestSubmit();
     });
-    for (const input of document.querySelectorAll("input[name=draw]")) input.addEventListener("change", () => this.draw());
+    for (const input of document.querySelectorAll("input[name=draw]"))
+      input.addEventListener("change", () => this.draw());
     const drawn = one("tokens");
     drawn.addEventListener("click", (event) => {
       const span = event.target.closest(".bpe-t");
       if (span) this.choose(Number(span.dataset.place));
     });
     drawn.addEventListener("keydown", (event) => this.walk(event));
-    for (const id of ["attention-layer", "attention-head"]) one(id).addEventListener("change", () => this.drawAttention());
+    for (const id of ["attention-layer", "attention-head"])
+      one(id).addEventListener("change", () => this.drawAttention());
     one("step-layer").addEventListener("change", () => this.drawStep());
     one("step-back").addEventListener("click", () => this.drawStep(this.step - 1));
     one("step-on").addEventListener("click", () => this.drawStep(this.step + 1));
@@ -64,13 +70,14 @@ class Page {
   }
 
   settings() {
-    const number = (id) => one(id).value === "" ? null : Number(one(id).value);
+    const number = (id) => (one(id).value === "" ? null : Number(one(id).value));
     return { temperature: number("temperature") ?? 1, topK: number("top-k"), topP: number("top-p") };
   }
 
   /** The ids of a text to continue, as lm's prompt_ids has them. */
   promptIds(text) {
-    const { ids } = this.encoder.encode(text), { prefix, begin } = this.about;
+    const { ids } = this.encoder.encode(text),
+      { prefix, begin } = this.about;
     return ids.length === 0 ? begin : ids[0] === prefix[0] ? ids : [...prefix, ...ids];
   }
 
@@ -91,7 +98,9 @@ class Page {
     one("go").textContent = "Stop";
     one("next").disabled = true;
     const { sequence } = this;
-    let begun = performance.now(), written = 0, drawn = begun;
+    let begun = performance.now(),
+      written = 0,
+      drawn = begun;
     try {
       if (this.prompt === null) this.begin();
       begun = performance.now();
@@ -114,7 +123,7 @@ class Page {
     } catch (error) {
       one("trouble").textContent = `${error.message}.`;
     }
-    const speed = written / (performance.now() - begun) * 1000;
+    const speed = (written / (performance.now() - begun)) * 1000;
     this.running = false;
     one("go").textContent = "Continue";
     one("next").disabled = false;
@@ -142,7 +151,8 @@ class Page {
   }
 
   span(place, style, text) {
-    const id = this.sequence.ids[place], classes = ["bpe-t"];
+    const id = this.sequence.ids[place],
+      classes = ["bpe-t"];
     if (this.encoder.isSpecial(id)) classes.push("bpe-special");
     else if (!style) classes.push(`bpe-c${place % 6}`);
     if (place === this.chosen) classes.push("at");
@@ -199,48 +209,66 @@ class Page {
 
   forgotten(id) {
     if (this.position >= 0) return false;
-    one(id).innerHTML = '<p class="note">The context was full, and this token has been forgotten: choose a later one.</p>';
+    one(id).innerHTML =
+      '<p class="note">The context was full, and this token has been forgotten: choose a later one.</p>';
     return true;
   }
 
   drawCandidates() {
-    const id = this.sequence.ids[this.chosen], place = this.sequence.places[this.chosen];
+    const id = this.sequence.ids[this.chosen],
+      place = this.sequence.places[this.chosen];
     if (!place) {
       one("candidates").innerHTML = '<p class="note">Nothing stood before this token.</p>';
       return;
     }
     const rows = [...place.candidates];
     if (!rows.some((row) => row.id === id)) rows.push({ id, probability: place.probability });
-    one("candidates").innerHTML = table(["token", "id", "probability", ""], rows.map((row) => [
-      `<span class="token">${escaped(this.name(row.id))}</span>`, row.id, percent(row.probability), rod(row.probability),
-    ]), rows.findIndex((row) => row.id === id));
+    one("candidates").innerHTML = table(
+      ["token", "id", "probability", ""],
+      rows.map((row) => [
+        `<span class="token">${escaped(this.name(row.id))}</span>`,
+        row.id,
+        percent(row.probability),
+        rod(row.probability),
+      ]),
+      rows.findIndex((row) => row.id === id),
+    );
   }
 
   drawAttention() {
     one("attention-most").textContent = "";
     if (this.forgotten("attention")) return;
-    const layer = Number(one("attention-layer").value), head = Number(one("attention-head").value);
-    const { position, model, sequence } = this, begin = model.firstSeen(position);
+    const layer = Number(one("attention-layer").value),
+      head = Number(one("attention-head").value);
+    const { position, model, sequence } = this,
+      begin = model.firstSeen(position);
     const heads = head < 0 ? Array.from({ length: this.about.config.num_heads }, (_, i) => i) : [head];
     const weights = new Float32Array(position + 1);
     for (const each of heads)
-      model.attentionWeights(layer, each, position).forEach((weight, i) => weights[begin + i] += weight / heads.length);
+      model
+        .attentionWeights(layer, each, position)
+        .forEach((weight, i) => (weights[begin + i] += weight / heads.length));
     const first = sequence.begin;
     one("attention").innerHTML = Array.from(weights, (weight, i) =>
-      this.span(first + i, shade(weight), this.inside(sequence.ids[first + i]))).join("");
-    const most = Array.from(weights.keys()).sort((a, b) => weights[b] - weights[a]).slice(0, 5);
-    one("attention-most").textContent = "Most: "
-      + most.map((i) => `${this.name(sequence.ids[first + i])} ${percent(weights[i])}`).join(", ");
+      this.span(first + i, shade(weight), this.inside(sequence.ids[first + i])),
+    ).join("");
+    const most = Array.from(weights.keys())
+      .sort((a, b) => weights[b] - weights[a])
+      .slice(0, 5);
+    one("attention-most").textContent =
+      "Most: " + most.map((i) => `${this.name(sequence.ids[first + i])} ${percent(weights[i])}`).join(", ");
   }
 
   drawLens() {
     if (this.forgotten("lens")) return;
-    const { sequence, model } = this, layers = this.about.config.num_layers;
+    const { sequence, model } = this,
+      layers = this.about.config.num_layers;
     model.memory.roundsProducts = false;
     const rows = Array.from({ length: layers + 1 }, (_, layer) => {
       const logits = model.logits(sequence.streams[2 * layer].row(this.position));
-      const best = likeliest(softmax(logits), 5).map(({ id, probability }) =>
-        `<span class="token">${escaped(this.name(id))}</span> ${percent(probability)}`);
+      const best = likeliest(softmax(logits), 5).map(
+        ({ id, probability }) => `<span class="token">${escaped(this.name(id))}</span> ${percent(probability)}`,
+      );
       return [layer ? `block ${layer}` : "embedding", ...best];
     });
     one("lens").innerHTML = table(["after", "first", "second", "third", "fourth", "fifth"], rows);
@@ -250,63 +278,98 @@ class Page {
     if (this.forgotten("norms")) return;
     const norms = this.sequence.streams.map((stream) => Math.hypot(...stream.row(this.position)));
     const most = Math.max(...norms);
-    one("norms").innerHTML = table(["after", "norm", ""], norms.map((norm, i) => [
-      i ? `${i % 2 ? "attention" : "feed-forward"} of block ${(i + 1) >> 1}` : "embedding", norm.toFixed(2), rod(norm / most),
-    ]));
+    one("norms").innerHTML = table(
+      ["after", "norm", ""],
+      norms.map((norm, i) => [
+        i ? `${i % 2 ? "attention" : "feed-forward"} of block ${(i + 1) >> 1}` : "embedding",
+        norm.toFixed(2),
+        rod(norm / most),
+      ]),
+    );
   }
 
   drawStep(step = this.step) {
     if (this.forgotten("step")) return;
-    const layer = Number(one("step-layer").value), parts = [];
+    const layer = Number(one("step-layer").value),
+      parts = [];
     this.sequence.rerunBlock(layer, this.chosen, (part, x, shape) => parts.push({ part, x: x.slice(), shape }));
     this.step = Math.min(Math.max(step, 0), parts.length - 1);
-    const { part, x, shape } = parts[this.step], [title, sentence] = PARTS[part];
+    const { part, x, shape } = parts[this.step],
+      [title, sentence] = PARTS[part];
     one("step-where").textContent = `step ${this.step + 1} of ${parts.length}`;
     one("step-back").disabled = this.step === 0;
     one("step-on").disabled = this.step === parts.length - 1;
     const numbers = Array.from(x.subarray(0, FEW), (value) => value.toFixed(3)).join(" ");
     const rest = x.length > FEW ? ` … and ${x.length - FEW} more` : "";
-    one("step").innerHTML = `<h3>${title}: ${shape.join(" × ")}</h3><p>${sentence}</p>${strip(x, shape)}`
-      + `<div class="vector" tabindex="0" role="group" aria-label="The numbers">${numbers}${rest}</div>`;
+    one("step").innerHTML =
+      `<h3>${title}: ${shape.join(" × ")}</h3><p>${sentence}</p>${strip(x, shape)}` +
+      `<div class="vector" tabindex="0" role="group" aria-label="The numbers">${numbers}${rest}</div>`;
   }
 
   drawTimes() {
     const total = Object.values(this.times).reduce((sum, time) => sum + time, 0) || 1;
     const rows = TIMED.map(([name, ...parts]) => {
       const time = parts.reduce((sum, part) => sum + (this.times[part] ?? 0), 0);
-      return [name, `${(1000 * time / this.computed).toFixed(0)} µs`, percent(time / total), rod(time / total)];
+      return [name, `${((1000 * time) / this.computed).toFixed(0)} µs`, percent(time / total), rod(time / total)];
     });
     one("times").innerHTML = table(["part, in all blocks", "a token", "share", ""], rows);
   }
 }
 
 const COURSE = {
-  "2-byte-pair-encoding": "chapter 2", "4-transformer": "chapter 4", "5-budget": "chapter 5", "7-generation": "chapter 7",
+  "2-byte-pair-encoding": "chapter 2",
+  "4-transformer": "chapter 4",
+  "5-budget": "chapter 5",
+  "7-generation": "chapter 7",
 };
 
 const SAYS = {
-  tokens: ["The text as the model reads it: pieces, each with a number, its id. Underlined ones were written by the model. "
-    + "Choose one, by a click or the arrow keys, and everything below is about it.", "2-byte-pair-encoding"],
-  candidates: ["From the tokens before it, the model gave every token of its vocabulary a probability to be the next one. "
-    + "These were the likeliest; one was drawn.", "7-generation"],
-  attention: ["How much the chosen token takes from each token up to itself, in one head of one layer: the darker, the "
-    + "more. The weights add up to 100%.", "4-transformer"],
-  lens: ["Each block adds to the token's vector. If the model ended after a block, these would be its predictions of the "
-    + "token that follows (a logit lens).", "4-transformer"],
-  norms: ["The length of the token's vector after each part has added to it: how much is written where.", "4-transformer"],
-  steps: ["All that happens to the chosen token in one block, with the shapes and the numbers. Blue is above zero, orange "
-    + "below.", "4-transformer"],
+  tokens: [
+    "The text as the model reads it: pieces, each with a number, its id. Underlined ones were written by the model. " +
+      "Choose one, by a click or the arrow keys, and everything below is about it.",
+    "2-byte-pair-encoding",
+  ],
+  candidates: [
+    "From the tokens before it, the model gave every token of its vocabulary a probability to be the next one. " +
+      "These were the likeliest; one was drawn.",
+    "7-generation",
+  ],
+  attention: [
+    "How much the chosen token takes from each token up to itself, in one head of one layer: the darker, the " +
+      "more. The weights add up to 100%.",
+    "4-transformer",
+  ],
+  lens: [
+    "Each block adds to the token's vector. If the model ended after a block, these would be its predictions of the " +
+      "token that follows (a logit lens).",
+    "4-transformer",
+  ],
+  norms: [
+    "The length of the token's vector after each part has added to it: how much is written where.",
+    "4-transformer",
+  ],
+  steps: [
+    "All that happens to the chosen token in one block, with the shapes and the numbers. Blue is above zero, orange " +
+      "below.",
+    "4-transformer",
+  ],
   times: ["The mean time of each part for one token on this machine, of all tokens so far.", "5-budget"],
 };
 
 const PARTS = {
   embedding: ["Embedding", "The token's row of the embedding."],
   input: ["The residual stream", "What comes into the block: the embedding and all that earlier blocks have added."],
-  attention_norm: ["Norm of attention", "The vector brought to a common size, feature by feature times a learned weight."],
+  attention_norm: [
+    "Norm of attention",
+    "The vector brought to a common size, feature by feature times a learned weight.",
+  ],
   q: ["Queries", "What each head looks for: W_q x, rotated by the position where the model has rotary embeddings."],
   k: ["Keys", "What each head offers to be found by: W_k x, rotated alike. It stays in the cache for later tokens."],
   v: ["Values", "What each head hands over where it is found: W_v x. It stays in the cache, too."],
-  heads: ["What the heads gather", "Of each head the mean of all values so far, weighted by softmax(q k / √head_dim)."],
+  heads: [
+    "What the heads gather",
+    "Of each head the mean of all values so far, weighted by softmax(q k / √head_dim).",
+  ],
   attention_output: ["Output of attention", "The heads mixed by one matrix: what attention adds to the stream."],
   after_attention: ["The stream after attention", "The sum of what came in and the output of attention."],
   ffn_norm: ["Norm of feed-forward", "The stream brought to a common size again."],
@@ -335,8 +398,9 @@ const TIMED = [
 
 const percent = (share) => `${(100 * share).toFixed(share < 0.0995 ? 1 : 0)}%`;
 const rod = (share) => `<span class="rod" style="width:${(100 * share).toFixed(1)}%"></span>`;
-const shade = (share) => `background:color-mix(in srgb, var(--own) ${(70 * Math.sqrt(share)).toFixed(0)}%, transparent)`;
-const short = (count) => count >= 1e6 ? `${(count / 1e6).toFixed(1)} million` : count.toLocaleString("en");
+const shade = (share) =>
+  `background:color-mix(in srgb, var(--own) ${(70 * Math.sqrt(share)).toFixed(0)}%, transparent)`;
+const short = (count) => (count >= 1e6 ? `${(count / 1e6).toFixed(1)} million` : count.toLocaleString("en"));
 
 function table(head, rows, chosen = -1) {
   const cell = (value, i) => {
@@ -344,32 +408,40 @@ function table(head, rows, chosen = -1) {
     return `<td${kind}>${value}</td>`;
   };
   const body = rows.map((row, i) => `<tr${i === chosen ? ' class="chosen"' : ""}>${row.map(cell).join("")}</tr>`);
-  const names = head.map((name) => name ? `<th scope="col">${name}</th>` : "<td></td>").join("");
+  const names = head.map((name) => (name ? `<th scope="col">${name}</th>` : "<td></td>")).join("");
   return `<table><thead><tr>${names}</tr></thead><tbody>${body.join("")}</tbody></table>`;
 }
 
 /** Numbers as a strip of colours, a line for each head. */
 function strip(x, shape) {
-  const columns = Math.min(shape.at(-1), 256), most = x.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
+  const columns = Math.min(shape.at(-1), 256),
+    most = x.reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9);
   const cells = [];
   for (let row = 0; row < x.length / shape.at(-1); row++)
     for (let i = 0; i < columns; i++) {
-      const share = x[row * shape.at(-1) + i] / most, colour = share > 0 ? "var(--own)" : "#c2662a";
-      cells.push(`<i style="background:color-mix(in srgb, ${colour} ${Math.round(100 * Math.abs(share))}%, transparent)"></i>`);
+      const share = x[row * shape.at(-1) + i] / most,
+        colour = share > 0 ? "var(--own)" : "#c2662a";
+      cells.push(
+        `<i style="background:color-mix(in srgb, ${colour} ${Math.round(100 * Math.abs(share))}%, transparent)"></i>`,
+      );
     }
-  return `<div class="strip" aria-hidden="true" style="grid-template-columns:repeat(${columns},1fr)">${cells.join("")}</div>`;
+  const layout = `grid-template-columns:repeat(${columns},1fr)`;
+  return `<div class="strip" aria-hidden="true" style="${layout}">${cells.join("")}</div>`;
 }
 
 function chapterLink(course, chapter) {
   const name = `${COURSE[chapter]} of the course`;
-  return course ? `<a href="${escaped(course.replace("{}", chapter))}" target="_blank">${name}</a>` : `More in ${name}.`;
+  return course
+    ? `<a href="${escaped(course.replace("{}", chapter))}" target="_blank">${name}</a>`
+    : `More in ${name}.`;
 }
 
 let page;
 const ready = (async () => {
   const { about, encoder, model } = await unpackPage();
   page = new Page(about, encoder, model);
-  if (location.hash.length > 1) {       // model.html#some%20text begins with it
+  if (location.hash.length > 1) {
+    // model.html#some%20text begins with it
     one("prompt").value = decodeURIComponent(location.hash.slice(1));
     await page.write(40);
   }
