@@ -16,8 +16,7 @@ from talks import MARKS, TALK, lines, tokenizer
 import lm
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
-from lm.documents import document_ids_of
-from lm.loss import IGNORE
+from lm.documents import IGNORE, document_ids_of
 from lm.training.train import Stopped
 from lm.training.validation import evaluate
 

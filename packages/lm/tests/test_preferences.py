@@ -18,7 +18,7 @@ import lm
 from lm import lora
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
-from lm.loss import IGNORE
+from lm.documents import IGNORE
 from lm.model import Transformer
 from lm.training.preference import PreferenceLoss, count_pairs, evaluate_pairs
 from lm.training.train import Stopped

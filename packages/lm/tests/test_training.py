@@ -22,8 +22,8 @@ import torch
 from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, stop_at, timeless
 
 from lm.data import batch, write_tokens
+from lm.documents import IGNORE
 from lm.extras import MissingExtra
-from lm.loss import IGNORE
 from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.checkpoint import NotSaved

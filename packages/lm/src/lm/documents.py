@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+IGNORE = -100  # a target that does not count, by torch's convention
+
 
 def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
     """The document of each token of ids (batch, seq), int64, counted from the left of its row.

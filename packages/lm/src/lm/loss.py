@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lm.documents import IGNORE
 from lm.ops import triton as kernels
 from lm.ops.cpu import passes, products
 
 log = logging.getLogger(__name__)
-IGNORE = -100  # a target that does not count, by torch's convention
 # Bytes of logits at a time, as if they were float32: in 16 bits the same rows take half. On a CPU those that stay near:
 # chunks of 2, 4, 8 MiB took within 6% of each other on two Zen 3 cores. On a GPU those at which the products outweigh
 # the rest, reasoned and not measured: each chunk reads and writes all of the weight's gradient, and its product beside

@@ -18,7 +18,7 @@ from torch import Tensor
 from lm.data.batches import inputs_and_targets, not_enough, write_window
 from lm.data.token_file import Tokens, check_range, open_tokens, token_files
 from lm.data.token_formats import ENDINGS
-from lm.loss import IGNORE
+from lm.documents import IGNORE
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -144,7 +144,7 @@ class Mixture:
             context_length: Tokens of a row.
 
         Returns:
-            Inputs and targets, each (batch_size, context_length) int64; targets that are not learned are loss.IGNORE.
+            Inputs and targets, each (batch_size, context_length) int64; targets that are not learned are IGNORE.
         """
         rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
         learned = np.ones_like(rows) if self.masked else None

@@ -10,7 +10,7 @@ import torch
 
 from lm.config import ModelConfig
 from lm.extras import need
-from lm.interop.gguf import PRE_TOKENIZERS, table
+from lm.interop.gguf_names import PRE_TOKENIZERS, table
 from lm.interop.tensors import built, check_sizes, imported
 from lm.model import Transformer
 from lm.rope import rope_frequencies

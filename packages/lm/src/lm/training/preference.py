@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from lm import lora
 from lm.data import Tokens
-from lm.documents import document_ids_of
-from lm.loss import IGNORE
+from lm.documents import IGNORE, document_ids_of
 from lm.model import Transformer
 from lm.training.validation import Score
 
@@ -41,7 +40,7 @@ class PreferenceLoss(nn.Module):
         self.preferred = 0  # pairs since it was set to 0 whose better answer became likelier than the other
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """inputs, targets (batch, seq) int64; a target of loss.IGNORE is none of an answer → a scalar."""
+        """inputs, targets (batch, seq) int64; a target of IGNORE is none of an answer → a scalar."""
         document_ids = document_ids_of(inputs, self.end_of_text)
         answers, count = numbered(targets, document_ids)
         likelihoods = log_likelihoods(self.model, inputs, targets, document_ids, answers, count)

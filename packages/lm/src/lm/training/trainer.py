@@ -24,7 +24,7 @@ from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
 from lm.device import autocast, peak_flops
-from lm.loss import IGNORE
+from lm.documents import IGNORE
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, muon
@@ -171,7 +171,7 @@ class Trainer:
         config: How; device and precision must be named, not "auto".
         distributed: The processes that share each step; None for this one alone.
         end_of_text: The id that begins a document, where documents of a row do not see each other; else None.
-        masked: Whether some targets are loss.IGNORE.
+        masked: Whether some targets are IGNORE.
         bytes_per_token: Bytes of text that a token stands for, where that is known.
         reference: The model that a run by preferences began with; None where adapters alone are trained.
     """

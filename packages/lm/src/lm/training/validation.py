@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lm.data import Tokens, windows_of
-from lm.documents import document_ids_of
-from lm.loss import IGNORE, chunked_cross_entropy
+from lm.documents import IGNORE, document_ids_of
+from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
 from lm.progress import progress_bar
 
@@ -65,7 +65,7 @@ def sum_of_losses(model: Transformer, inputs: Tensor, targets: Tensor, end_of_te
     Args:
         model: The model.
         inputs: (batch, seq) int64.
-        targets: (batch, scored) int64, those of the last `scored` inputs; loss.IGNORE does not count.
+        targets: (batch, scored) int64, those of the last `scored` inputs; IGNORE does not count.
         end_of_text: The id that begins a document, if the documents of a row do not see each other; else None.
     """
     document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
