@@ -290,5 +290,5 @@ def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
         with pytest.raises(ValueError, match=f"{says}.*only GPT-2's kind is read"):
             model_text(folder)
     (folder / "tokenizer_config.json").write_text("{")
-    with pytest.raises(ValueError, match="is no JSON"):
+    with pytest.raises(ValueError, match="is not valid JSON"):
         model_text(folder)

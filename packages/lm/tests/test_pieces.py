@@ -9,18 +9,19 @@ import os
 from pathlib import Path
 from xml.etree import ElementTree
 
+import llama2c
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llama2c_files import llama2c_file, tok_bin
+from llama2c_files import tok_bin
 
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import open_tokens, write_tokens
 from lm.generation.stream import StreamDecoder, generate
-from lm.interop import from_huggingface, from_llama2c, to_huggingface
+from lm.interop import from_huggingface, to_huggingface
 from lm.interop.loading import load
 from lm.model import Transformer
 from lm.special_tokens import prompt_ids, stop_ids
@@ -136,11 +137,11 @@ def test_files_that_are_no_such_tokenizers_are_refused(tmp_path, tok):
 
 @pytest.fixture
 def work(tmp_path, tok):
-    """A model of llama2.c with its tokenizer, and data of that tokenizer."""
+    """Another program's model without its tokenizer, and data of that tokenizer."""
     tokenizer = load_tokenizer(tok)
     torch.manual_seed(0)
     model = Transformer(ModelConfig(tokenizer.n_vocab, 16, 1, 16, 2, 24, tied_embeddings=True)).eval()
-    (tmp_path / "model.bin").write_bytes(llama2c_file(model, 0))
+    to_huggingface(model, tmp_path / "model")
     ids = np.array(tokenizer.encode("the hello and the other " * 40), dtype=np.uint16)
     write_tokens(tmp_path / "train.npy", ids, tokenizer=tokenizer.fingerprint, text_bytes=960)
     write_tokens(tmp_path / "heldout.npy", ids[:50], tokenizer=tokenizer.fingerprint, text_bytes=120)
@@ -149,10 +150,10 @@ def work(tmp_path, tok):
 
 def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work, tok, capsys):
     run, data = str(work / "run"), str(work)
-    assert main(["import", str(work / "model.bin"), "--out", run, "--tokenizer", str(tok)]) == 0
+    assert main(["import", str(work / "model"), "--out", run, "--tokenizer", str(tok)]) == 0
     said = capsys.readouterr().out
     assert "to train it further: lm train" in said
-    before = from_llama2c(work / "model.bin").state_dict()
+    before = from_huggingface(work / "model").state_dict()
     assert all(torch.equal(tensor, before[name]) for name, tensor in load(run).state_dict().items())
     assert read_config(run)[2]["tokenizer"] == load_tokenizer(tok).fingerprint
 
@@ -201,7 +202,7 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
 def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
     pytest.importorskip("bpe", reason="the package bpe is not installed")
     run = str(work / "run")
-    assert main(["import", str(work / "model.bin"), "--out", run, "--tokenizer", str(tok)]) == 0
+    assert main(["import", str(work / "model"), "--out", run, "--tokenizer", str(tok)]) == 0
     (work / "text.txt").write_text("the hello and the other <s> " * 400)
     prepare = [
         "data",
@@ -222,7 +223,7 @@ def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
 
 
 def test_an_import_without_a_tokenizer_says_so(work, capsys):
-    assert main(["import", str(work / "model.bin"), "--out", str(work / "run")]) == 0
+    assert main(["import", str(work / "model"), "--out", str(work / "run")]) == 0
     assert "the run has none: name one with --tokenizer" in capsys.readouterr().out
     assert main(["generate", str(work / "run"), "--prompt", "a"]) == 2
     assert "keeps no tokenizer" in capsys.readouterr().err
@@ -241,10 +242,10 @@ def test_an_imported_tokenizer_is_kept_as_one_of_ours(tmp_path, capsys):
 
 def test_an_import_that_cannot_be_leaves_nothing(work, tok, capsys, tmp_path):
     run = work / "run"
-    (work / "small.bin").write_bytes(llama2c_file(Transformer(ModelConfig(8, 16, 1, 16, 2, 24)), 0))
+    to_huggingface(Transformer(ModelConfig(8, 16, 1, 16, 2, 24)), work / "small")
     for arguments, says in [
         ([str(work / "nowhere")], "there is no"),
-        ([str(work / "small.bin"), "--tokenizer", str(tok)], "another model's tokenizer"),
+        ([str(work / "small"), "--tokenizer", str(tok)], "another model's tokenizer"),
         ([str(work / "train.npy")], "holds no model"),
     ]:
         assert main(["import", *arguments, "--out", str(run)]) == 2
@@ -254,13 +255,13 @@ def test_an_import_that_cannot_be_leaves_nothing(work, tok, capsys, tmp_path):
         assert not run.exists()
     run.mkdir()
     (run / "mine").write_text("")
-    assert main(["import", str(work / "model.bin"), "--out", str(run)]) == 2
+    assert main(["import", str(work / "model"), "--out", str(run)]) == 2
     assert "not an empty folder" in capsys.readouterr().err
     assert os.listdir(run) == ["mine"]
 
 
 def test_samples_stop_strings_and_the_end_of_the_context(work, tok, capsys):
-    base = ["generate", str(work / "model.bin"), "--tokenizer", str(tok), "--prompt", "the", "--seed", "3"]
+    base = ["generate", str(work / "model"), "--tokenizer", str(tok), "--prompt", "the", "--seed", "3"]
     base += ["--max-new-tokens", "30"]
     assert main([*base, "--samples", "2"]) == 0
     several = capsys.readouterr().out.split("\n----\n")
@@ -301,7 +302,8 @@ DATA = os.environ.get("GROUNDUP_DATA")
 @pytest.mark.skipif(not DATA, reason="GROUNDUP_DATA names no folder of real weights")
 def test_the_storyteller_of_llama2c_tells_a_story_and_scores_as_it_should(tmp_path):
     real = Path(DATA)
-    model, tokenizer = from_llama2c(real / "weights/stories260K.bin"), load_tokenizer(real / "weights/tok512.bin")
+    model = llama2c.from_llama2c(real / "weights/stories260K.bin")
+    tokenizer = load_tokenizer(real / "weights/tok512.bin")
     story = tokenizer.decode(generate(model, [1], max_new_tokens=60, temperature=0))
     assert story.startswith(
         "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
