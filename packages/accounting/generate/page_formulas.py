@@ -362,14 +362,14 @@ def _bound(node: ast.expr) -> str:
 
 
 def _imported(module: str | None, name: str) -> str:
-    """What `from module import name` gives, a module or what stands in one."""
+    """Return what `from module import name` gives: a module or what stands in one."""
     if _is_package(module):
         return f"$load({_text(f'{module}.{name}')})"
     return f"$load({_text(module)}).{_name(name)}"
 
 
 def _names_of(module: str, name: str) -> Iterator[tuple[str, str]]:
-    """What an import needs of this package: a name, or all functions of a module."""
+    """Return what an import needs of this package: a name, or all functions of a module."""
     if _is_package(module):
         imported = importlib.import_module(f"{module}.{name}")
         yield from ((f"{module}.{name}", one) for one, value in vars(imported).items() if callable(value))

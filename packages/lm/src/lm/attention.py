@@ -336,7 +336,7 @@ def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | No
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def flash_lacks() -> str | None:
-    """What this installation lacks for backend "flash"; None if nothing, and it is imported."""
+    """Return what this installation lacks for backend "flash"; None if nothing, and it is imported."""
     lacking = kernels.lacking()
     if lacking is None:
         import lm.ops.triton.flash  # noqa: F401 (so that a compiled caller finds it imported)

@@ -65,7 +65,7 @@ def _checked_step(step: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def matches_of(step: Mapping[str, Any], text: str) -> Iterator[tuple[int, int]]:
-    """Where in a text the matches of a Replace begin and end."""
+    """Return where in a text the matches of a Replace begin and end."""
     return (match.span() for match in _expression_of(step["pattern"]).finditer(text))
 
 

@@ -1,4 +1,4 @@
-"""What every token file has in common: ids are added, and the files appear whole, with a description beside them."""
+"""The base of all token files: ids are added, and the files appear whole, with a description beside them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changes a text before it is split."""
+"""Parts that change a text before it is split."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def evaluate_tasks(
     stride: int | None = None,
     progress: bool = False,
 ) -> list[Result]:
-    """What the model makes of each task. tokenizer: a bpe.Tokenizer, the model's own.
+    """Return the scores of a model on each task. tokenizer: a bpe.Tokenizer, the model's own.
 
     folder: where items are kept as they are done, and found again by the fingerprints of model, tokenizer and task.
     limit: so many items of each, spread evenly. stride: of windows over a text, as for lm.evaluate (the context, if not

@@ -168,8 +168,8 @@ def generate_batch(
         raise ValueError(f"samples {samples} and rows {rows} must be at least 1")
     request: dict[str, Any] = {"max_new_tokens": max_new_tokens, "stop_tokens": stop_tokens, "when_full": when_full}
     request["sampling"] = Sampling(**settings)
-    given: Any = prompts
-    if isinstance(given, str | bytes) or not isinstance(given, abc.Iterable):
+    argument: Any = prompts
+    if isinstance(argument, str | bytes) or not isinstance(argument, abc.Iterable):
         raise TypeError(f"expected prompts to be lists of token ids, got {prompts!r}")
     for prompt in prompts:
         Sequence(model.config, prompt, **request)  # refused before the first is continued

@@ -214,7 +214,7 @@ def page_bytes(model: Transformer, dtype: str) -> int:
 
 
 def shape_of(config: ModelConfig) -> dict[str, Any]:
-    """What forward.js reads of a configuration."""
+    """Return the settings of a configuration that forward.js reads."""
     shape = {name: getattr(config, name) for name in SHAPE} | {"head_dim": config.head_width}
     if config.position == "rope":
         frequencies = rope_frequencies(config.head_width, config.rope_theta, config.rope_scaling)
