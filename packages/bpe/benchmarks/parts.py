@@ -9,6 +9,7 @@
     python packages/bpe/benchmarks/parts.py merges TOKENIZER.json ...
     python packages/bpe/benchmarks/parts.py kept TOKENIZER ...
     python packages/bpe/benchmarks/parts.py passes FILE ... --tokenizer TOKENIZER
+    python packages/bpe/benchmarks/parts.py session FILE ... --tokenizer TOKENIZER
 
 utf8: a str to UTF-8 by AVX2 beside the portable version, and what that is of encoding it. levels: the first pass and
 warm, at each SIMD level. huge: the first pass, warm, and training, with huge pages and in a process without.
@@ -17,7 +18,8 @@ for each id,
 which all lists share, and as a list that NumPy makes. base64: the lines of a .tiktoken file, by formats/spelled.pyx and
 by binascii. merges: what is looked up of the merges of a tokenizer.json, by formats/pairs.pyx and by dictionaries.
 kept: loading a tokenizer and encoding a first letter, from its file, when the tables are kept, and from these. passes:
-the first, second and third pass over a text by one process, of which later ones should never be slower.
+the first, second and third pass over a text by one process, of which later ones should never be slower. session: a
+kilobyte appended to 4 MB, and the whole encoded again.
 """
 
 from __future__ import annotations
@@ -149,6 +151,17 @@ def compare_passes(path: Path, tokenizer: bpe.Tokenizer) -> str:
     return ", ".join(f"{milliseconds:.1f}" for milliseconds in passes) + " ms"
 
 
+def compare_session(path: Path, tokenizer: bpe.Tokenizer) -> str:
+    text = path.read_text(encoding="utf-8", errors="replace")[:4_100_000]
+    session = tokenizer.encode_session(allowed_special="all")
+    session.append(text[:-100_000])
+    parts = (text[at : at + 1000] for at in range(len(text) - 100_000, len(text), 1000))
+    each = sorted(least(lambda part=part: session.append(part), 1) for part in parts)
+    assert session.ids.tolist() == tokenizer.encode(text, allowed_special="all")
+    whole = least(lambda: tokenizer.encode(text, allowed_special="all"))
+    return f"{each[len(each) // 2]:.3f} ms (median of {len(each)}; at most {each[-1]:.3f}); the whole {whole:.1f} ms"
+
+
 def compare_base64(path: Path) -> str:
     data = path.read_bytes()
 
@@ -179,6 +192,7 @@ def compare_kept(path: Path) -> str:
 OF_FILE = {"base64": compare_base64, "merges": compare_merges, "kept": compare_kept}
 OF_NAME = {"levels": compare_levels, "huge": compare_huge}
 OF_TOKENIZER = {"utf8": compare_utf8, "masks": compare_masks, "lists": compare_lists, "passes": compare_passes}
+OF_TOKENIZER["session"] = compare_session
 
 
 def main() -> None:

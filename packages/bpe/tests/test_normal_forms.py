@@ -166,6 +166,10 @@ def test_tokens_that_are_looked_for_in_the_normal_form(tmp_path: Path, late: fro
         assert tokenizer.encode(text, allowed_special="all") == expected, ascii(text)
         assert tokenizer.encode(text.encode(), allowed_special="all") == expected
         assert list(tokenizer.encode_iterable([*text], allowed_special="all")) == expected
+        session = tokenizer.encode_session(allowed_special="all")
+        assert session.append(text[:5]) == (0, tokenizer.encode(text[:5], allowed_special="all"))
+        session.append(text[5:])
+        assert session.ids.tolist() == expected
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])

@@ -46,6 +46,10 @@ def test_streams_give_the_same_ids(pair: tuple[tokenizers.Tokenizer, Tokenizer, 
     pieces = [text[at : at + 700] for at in range(0, len(text), 700)]
     assert [i for array in ours._texts.chunks(pieces, rules, 4096) for i in array.tolist()] == expected
     assert list(ours.encode_iterable(pieces, allowed_special="all")) == expected
+    session = ours.encode_session(allowed_special="all")
+    for size, piece in enumerate(pieces, 1):
+        session.append(piece)
+        assert session.ids.tolist() == ours.encode(text[: 700 * size], allowed_special="all")
 
 
 def test_there_and_back(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path], tmp_path: Path) -> None:

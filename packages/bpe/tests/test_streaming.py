@@ -51,6 +51,12 @@ def test_a_stream_of_chunks_gives_the_ids_of_the_whole(
         for room in (1, 7, 40):  # far smaller than in use, so that the text is cut
             arrays = tokenizer._texts.chunks(chunks, tokenizer._texts.policy.rules("all", ()), room)
             assert [number for array in arrays for number in array.tolist()] == expected
+        session, so_far, ids = tokenizer.encode_session(allowed_special="all"), whole[:0], list[int]()
+        for chunk in chunks:
+            so_far = so_far + chunk
+            count, rest = session.append(chunk)
+            ids[count:] = rest
+            assert ids == session.ids.tolist() == tokenizer.encode(so_far, allowed_special="all")
         ordinary = tokenizer._texts.chunks(chunks, tokenizer._texts.policy.rules((), ()), 3)
         assert [number for array in ordinary for number in array.tolist()] == tokenizer.encode_ordinary(whole)
 
@@ -109,5 +115,11 @@ def test_a_refused_special_token_ends_a_stream() -> None:
         refused = tokenizer.encode_iterable(chunks, allowed_special={EOT}, disallowed_special={EOT})
         with pytest.raises(ValueError, match="endoftext"):
             list(refused)
+    session = tokenizer.encode_session()
+    session.append("the cat" + EOT[:5])
+    with pytest.raises(ValueError, match="endoftext"):
+        session.append(EOT[5:])
+    assert session.append(" sat")[0] > 0
+    assert session.ids.tolist() == tokenizer.encode(f"the cat{EOT[:5]} sat")
     with pytest.raises(TypeError, match="'all' or a set of names"):
         tokenizer.encode_iterable([], allowed_special=EOT)  # at once, not with the first id

@@ -170,6 +170,13 @@ def test_lone_surrogates_are_repaired(tokenizer: Tokenizer) -> None:
 def test_surrogate_halves_in_two_chunks_meet(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode(list(tokenizer.encode_iterable(["a\ud83d", "\ude00b"]))) == "a😀b"
     assert tokenizer.decode(list(tokenizer.encode_iterable(["a\ud83d"]))) == "a\ufffd"
+    for after in ("\ude00b", "\ud83d", "b", "", b"b"):
+        session = tokenizer.encode_session()
+        session.append("a\ud83d")
+        assert tokenizer.decode(session.ids) == "a\ufffd"
+        session.append(after)
+        whole = "a\ud83d" + after if isinstance(after, str) else "a\ufffdb"
+        assert session.ids.tolist() == tokenizer.encode(whole)
 
 
 @given(text=TEXTS)

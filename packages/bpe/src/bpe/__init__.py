@@ -10,7 +10,8 @@ from bpe.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from bpe.corpus.sources import JsonLines, Parquet, PlainText, Source
     from bpe.counts import Counts, count
-    from bpe.encoding.streaming import DecodeStream
+    from bpe.encoding.budgets import Piece
+    from bpe.encoding.streaming import DecodeStream, EncodeSession
     from bpe.loading import load
     from bpe.native.progress import Progress
     from bpe.published import encoding_for_model, encoding_name_for_model, get_encoding, list_encoding_names
@@ -20,9 +21,11 @@ __version__ = "0.1.0"
 __all__ = [
     "Counts",
     "DecodeStream",
+    "EncodeSession",
     "Encoding",
     "JsonLines",
     "Parquet",
+    "Piece",
     "PlainText",
     "Progress",
     "Source",
@@ -42,8 +45,10 @@ __all__ = [
 _MODULE_OF = {  # imported at their first use: a process that only encodes does not load what trains
     "Counts": "counts",
     "DecodeStream": "encoding.streaming",
+    "EncodeSession": "encoding.streaming",
     "JsonLines": "corpus.sources",
     "Parquet": "corpus.sources",
+    "Piece": "encoding.budgets",
     "PlainText": "corpus.sources",
     "Progress": "native.progress",
     "Source": "corpus.sources",

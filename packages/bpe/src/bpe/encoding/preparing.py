@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from bpe.encoding.normalizing import FORMS, cuts_at_spaces, marks_spaces_only, normalizer_of, steps_of
+from bpe.encoding.segments import Span, spans_of, trusted_spans
 from bpe.native.lazy_imports import import_lock, regex
 from bpe.native.lazy_imports import numpy as np
 from bpe.scanning.special_tokens import SpecialTokens
@@ -26,7 +27,6 @@ _SPACE = r"\s"
 _WORD = r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]"  # \w of the engine that tokenizers asks here
 
 PieceOrToken = tuple[str, int]  # a piece of text, and the id of the token that it is, or -1
-Span = tuple[int, int, int]  # where a piece begins and ends, and that id
 
 
 @functools.cache
@@ -110,16 +110,21 @@ class Preparation:
         """True if what follows these pieces goes on from them, and gets no space in front."""
         return bool(pieces) and pieces[-1][1] in self._inside
 
-    def pieces(self, text: str, tokens: SpecialTokens, continued: bool = False) -> list[PieceOrToken]:
+    def pieces(
+        self, text: str, tokens: SpecialTokens, continued: bool = False, trusted: NDArray[np.bool_] | None = None
+    ) -> list[PieceOrToken]:
         """The text cut up, ready to be encoded piece by piece.
 
         Args:
             tokens: those to look for, with their ids.
             continued: whether the text goes on where another was cut, see ends_open().
+            trusted: for each character, whether it may be of such a token; all may, if None.
         """
         early, late = self._early_and_late(tokens)
+        if trusted is not None and late:  # the characters of the normal form have to be traced to those of the text
+            return [(piece, number) for piece, number, _ in self.aligned_pieces(text, tokens, trusted)]
         pieces: list[PieceOrToken] = []
-        for begin, end, number in self._spans(text, early):
+        for begin, end, number in self._spans(text, early, trusted):
             piece = text[begin:end]
             if number >= 0:
                 pieces.append((piece, number))
@@ -136,21 +141,23 @@ class Preparation:
             return [(_with_space(piece) if number < 0 else piece, number) for piece, number in pieces]
         return pieces
 
-    def aligned_pieces(self, text: str, tokens: SpecialTokens) -> list[tuple[str, int, NDArray[Any]]]:
+    def aligned_pieces(
+        self, text: str, tokens: SpecialTokens, trusted: NDArray[np.bool_] | None = None
+    ) -> list[tuple[str, int, NDArray[Any]]]:
         """pieces(), and for the characters of each, or for the token, where in the text they come from."""
         with import_lock:
             from bpe.encoding.aligning import normalize_aligned, with_text_before
 
         early, late = self._early_and_late(tokens)
         pieces: list[tuple[str, int, NDArray[Any]]] = []
-        for begin, end, number in self._spans(text, early):
+        for begin, end, number in self._spans(text, early, trusted):
             if number >= 0:
                 pieces.append((text[begin:end], number, np.array([begin])))
                 continue
             piece, places = normalize_aligned(self._normalizer, text[begin:end], np.arange(begin, end))
             if self._marks_text:
                 piece, places = with_text_before("▁", piece, places)
-            spans = self._spans(piece, late)
+            spans = self._spans(piece, late, None if trusted is None else trusted[places])
             pieces += [(piece[b:e], n, places[b:e] if n < 0 else places[b : b + 1]) for b, e, n in spans]
         ready = [(piece, number) for piece, number, _ in pieces]
         if self._characters is not None:
@@ -186,15 +193,11 @@ class Preparation:
             self._made[tokens.names] = found
         return found
 
-    def _spans(self, text: str, tokens: SpecialTokens) -> list[Span]:
+    def _spans(self, text: str, tokens: SpecialTokens, trusted: NDArray[np.bool_] | None = None) -> list[Span]:
         """The text cut up at these tokens, with the white space that belongs to each."""
-        spans: list[Span] = []
-        end = 0
         if not tokens:
             return [(0, len(text), -1)] if text else []
-        for piece, index in tokens.split(text.encode("utf-8", "surrogateescape")):
-            begin, end = end, end + len(piece.decode("utf-8", "surrogateescape"))
-            spans.append((begin, end, tokens.ids[index] if index >= 0 else -1))
+        spans = spans_of(text, tokens) if trusted is None else trusted_spans(text, tokens, trusted)
         return self._with_flags(text, spans) if self._flagged else spans
 
     def _with_flags(self, text: str, spans: list[Span]) -> list[Span]:

@@ -1,52 +1,66 @@
-"""Streams: ids of a text that arrives in chunks, and text of ids that arrive one by one.
+"""Streams: ids of a text that arrives in chunks or grows at its end, and text of ids that arrive one by one.
 
-Both hold back what a later chunk or id could still change. Text is encoded up to the last safe cut; of decoded bytes,
-those of a character that is not complete are kept.
+Encode and decode streams hold back what a later chunk or id could still change. Text is encoded up to the last safe
+cut; of decoded bytes, those of a character that is not complete are kept. A session encodes what follows the last safe
+cut again with each text that is appended.
 """
 
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from encodings import utf_8, utf_16_le
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from bpe.encoding.text_encoder import Text, utf8
 from bpe.native.lazy_imports import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+
+class TailEncoder(NamedTuple):
+    """Encoder of a text part by part.
+
+    Attributes:
+        encode: the ids of a part that begins at a safe cut, and True if what follows goes on from it. Its second
+            argument is what it returned for the part before, False for the first.
+        cut: the last safe cut in a text that begins at one (see last_cut); 0 where there is none.
+    """
+
+    encode: Callable[[bytes, bool], tuple[NDArray[np.uint32], bool]]
+    cut: Callable[[bytes], int]
+
+
 SLICE = 1 << 15  # characters or bytes
 
 
 def encode_chunks(
-    chunks: Iterable[str] | Iterable[bytes],
-    *,
-    encode: Callable[[bytes], NDArray[np.uint32]],
-    cut: Callable[[bytes], int],
-    room: int,
+    chunks: Iterable[str] | Iterable[bytes], encoder: TailEncoder, room: int
 ) -> Iterator[NDArray[np.uint32]]:
     """The ids of the chunks joined, in arrays, as they become certain.
 
     Args:
         chunks: The text, in pieces of any length.
-        encode: The ids of a part of the text that ends at a safe cut.
-        cut: The last safe cut in the text that is there so far (see last_cut); 0 where there is none.
+        encoder: Encodes a part of the text that ends at a safe cut.
         room: How many bytes are gathered before they are encoded.
     """
     held: list[bytes] = []
+    continued = False
     size, wanted = 0, room
     for data in map(_joiner(), itertools.chain(_slices(chunks), [None])):
         held.append(data)
         size += len(data)
         if size >= wanted:
             text = b"".join(held)
-            at = cut(text)
+            at = encoder.cut(text)
             if at:
-                yield encode(text[:at])
+                ids, continued = encoder.encode(text[:at], continued)
+                yield ids
             held, size = [text[at:]], len(text) - at
             wanted = max(room, 2 * size)  # without a cut, try again when the text has doubled: linear in all
-    yield encode(b"".join(held))
+    yield encoder.encode(b"".join(held), continued)[0]
 
 
 def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
@@ -118,6 +132,66 @@ def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
         return bytes(chunk)
 
     return join
+
+
+class EncodeSession:
+    """The ids of a text that grows at its end; see Tokenizer.encode_session().
+
+    Args:
+        encoder: encodes a part of the text.
+    """
+
+    def __init__(self, encoder: TailEncoder) -> None:
+        self._encoder = encoder
+        self._ids, self._certain = array("I"), 0  # all ids; how many of them no later text can change
+        self._tail, self._continued = b"", False  # the text of the others; True if it goes on from what is before it
+        self._half = ""  # a high surrogate at the end, which the next text may complete
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def append(self, text: Text) -> tuple[int, list[int]]:
+        """Add a text at the end.
+
+        Args:
+            text: str, or UTF-8 as bytes, which may end inside a character.
+
+        Returns:
+            (count, ids): the first `count` ids of the text before are still right, and these ids follow them.
+
+        Raises:
+            ValueError: the text holds a disallowed special token. The session is as it was.
+
+        Example:
+            >>> session = tokenizer.encode_session()
+            >>> session.append("low low")
+            (0, [258, 32, 258])
+            >>> session.append("er")
+            (1, [260, 114])
+        """
+        lost = "" if isinstance(text, str) else self._half  # which nothing completes
+        text = self._half + text if isinstance(text, str) else text
+        half = text[-1:] if isinstance(text, str) and "\ud800" <= text[-1:] <= "\udbff" else ""
+        tail = self._tail + utf8(lost) + (utf8(text.removesuffix(half)) if isinstance(text, str) else bytes(text))
+        cut = self._encoder.cut(tail)
+        certain, continued = np.empty(0, dtype=np.uint32), self._continued
+        if cut:
+            certain, continued = self._encoder.encode(tail[:cut], continued)
+        ids = np.concatenate([certain, self._encoder.encode(tail[cut:] + utf8(half), continued)[0]])
+        before = np.array(self._ids[self._certain :], dtype=np.uint32)
+        shared = min(len(ids), len(before))
+        same = int(np.append(before[:shared] != ids[:shared], True).argmax())
+        count = self._certain + same
+        del self._ids[count:]
+        self._ids.frombytes(ids[same:].tobytes())
+        self._certain += len(certain)
+        self._tail, self._continued, self._half = tail[cut:], continued, half
+        return count, ids[same:].tolist()
+
+    @property
+    def ids(self) -> NDArray[np.uint32]:
+        """The ids of the whole text, a copy: an array of uint32."""
+        return np.array(self._ids, dtype=np.uint32)
 
 
 class DecodeStream:

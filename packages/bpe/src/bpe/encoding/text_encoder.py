@@ -7,7 +7,7 @@ are refused, batches in threads, and texts that come in chunks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from bpe.encoding.decoder import Decoder
     from bpe.encoding.preparing import Preparation
+    from bpe.encoding.streaming import TailEncoder
     from bpe.formats import TokenizerData
     from bpe.formats.vocabulary import Tables
 
@@ -166,13 +167,14 @@ class TextEncoder:
             return self.unprepared_to_ids(data, special)
         return self._pieces_to_ids(self._preparation.pieces(text, special))
 
-    def _pieces_to_ids(self, pieces: list[tuple[str, int]]) -> NDArray[np.uint32]:
+    def _pieces_to_ids(self, pieces: Sequence[tuple[str | bytes, int]]) -> NDArray[np.uint32]:
         parts = [np.empty(0, dtype=np.uint32)]
         for piece, number in pieces:
             if number >= 0:
                 parts.append(np.array([number], dtype=np.uint32))
             else:
-                parts.append(self.unprepared_to_ids(piece.encode("utf-8", "surrogateescape"), NO_TOKENS))
+                data = piece.encode("utf-8", "surrogateescape") if isinstance(piece, str) else piece
+                parts.append(self.unprepared_to_ids(data, NO_TOKENS))
         return np.concatenate(parts)
 
     def unprepared_to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
@@ -187,6 +189,23 @@ class TextEncoder:
             else:
                 parts.append(self.encoder.encode_pieces(patterns.split(piece, self.data.pattern)))
         return np.concatenate(parts)
+
+    def segments_to_ids(self, segments: Iterable[tuple[Text, bool]]) -> NDArray[np.uint32]:
+        """The ids of one text, in which only the trusted segments hold special and added tokens."""
+        with import_lock:
+            from bpe.encoding.segments import trusted_spans
+
+        pairs = [(utf8(text) if isinstance(text, str) else bytes(text), trusted) for text, trusted in segments]
+        parts, flags = [part for part, _ in pairs], np.array([trusted for _, trusted in pairs], dtype=bool)
+        data, tokens = b"".join(parts), self.policy.recognised("all")
+        if self._preparation is not None and (
+            self.form is None or in_form(data, self.form, tokens, self.alone) is not data
+        ):
+            texts = [part.decode("utf-8", "surrogateescape") for part in parts]
+            trusted = np.repeat(flags, np.array(list(map(len, texts)), dtype=int))
+            return self._pieces_to_ids(self._preparation.pieces("".join(texts), tokens, trusted=trusted))
+        trusted = np.repeat(flags, np.array(list(map(len, parts)), dtype=int))
+        return self._pieces_to_ids([(data[b:e], number) for b, e, number in trusted_spans(data, tokens, trusted)])
 
     def with_offsets(self, text: Text, rules: Rules, decoder: Decoder) -> tuple[list[int], list[int]] | None:
         """The ids of a text, and where in it each begins; None where the text is encoded as it stands."""
@@ -291,14 +310,37 @@ class TextEncoder:
         with import_lock:
             from bpe.encoding.streaming import encode_chunks
 
-        if self._preparation is not None and self._preparation.goes_on:
-            return self._chunks_of_characters(chunks, rules, self._preparation, room)
+        return encode_chunks(chunks, self.tail_encoder(rules), room)
 
-        def encode(data: bytes) -> NDArray[np.uint32]:
+    def tail_encoder(self, rules: Rules) -> TailEncoder:
+        """Return the encoder of a text that comes part by part."""
+        with import_lock:
+            from bpe.encoding.streaming import TailEncoder, last_cut
+
+        preparation = self._preparation
+        if preparation is None or not preparation.goes_on:
+
+            def encode(data: bytes, continued: bool) -> tuple[NDArray[np.uint32], bool]:
+                rules.check_text(data)
+                return self.to_ids(data, rules.recognised), False
+
+            return TailEncoder(encode, lambda text: self._last_cut(text, rules.all))
+
+        def encode_marked(data: bytes, continued: bool) -> tuple[NDArray[np.uint32], bool]:
+            """Encode for a tokenizer that puts a space before a text and not before what goes on from it."""
             rules.check_text(data)
-            return self.to_ids(data, rules.recognised)
+            pieces = preparation.pieces(data.decode("utf-8", "surrogateescape"), rules.recognised, continued)
+            return self._pieces_to_ids(pieces), preparation.ends_open(pieces)
 
-        return encode_chunks(chunks, encode=encode, cut=lambda text: self._last_cut(text, rules.all), room=room)
+        def cut_at_space(text: bytes) -> int:
+            def at_space(at: int) -> int:
+                while (at := safe_cut(text, at, self._scanner, rules.all)) < len(text) and text[at] != 0x20:
+                    at += 1
+                return at
+
+            return last_cut(len(text), at_space, rules.all.longest)
+
+        return TailEncoder(encode_marked, cut_at_space)
 
     def ids_of_chunks(self, chunks: TextChunks, rules: Rules) -> Iterator[int]:
         """chunks(), one id after another."""
@@ -325,32 +367,6 @@ class TextEncoder:
         batch = Batch(self.encoder, texts, rules, threads=1)
         batch.work()
         return batch.arrays()  # type: ignore[return-value]  # nothing is refused, and bytes hold no surrogates
-
-    def _chunks_of_characters(
-        self, chunks: TextChunks, rules: Rules, preparation: Preparation, room: int
-    ) -> Iterator[NDArray[np.uint32]]:
-        """chunks() of a tokenizer that puts a space before a text and not before what goes on from it."""
-        with import_lock:
-            from bpe.encoding.streaming import encode_chunks, last_cut
-
-        continued = False
-
-        def encode(data: bytes) -> NDArray[np.uint32]:
-            nonlocal continued
-            rules.check_text(data)
-            pieces = preparation.pieces(data.decode("utf-8", "surrogateescape"), rules.recognised, continued)
-            continued = preparation.ends_open(pieces)
-            return self._pieces_to_ids(pieces)
-
-        def cut(text: bytes) -> int:
-            def at_space(at: int) -> int:
-                while (at := safe_cut(text, at, self._scanner, rules.all)) < len(text) and text[at] != 0x20:
-                    at += 1
-                return at
-
-            return last_cut(len(text), at_space, rules.all.longest)
-
-        return encode_chunks(chunks, encode=encode, cut=cut, room=room)
 
     @property
     def can_cut(self) -> bool:
@@ -440,7 +456,7 @@ def checked(text: Text, rules: Rules, repair: bool) -> bytes | memoryview:
         try:
             data = text.encode()
         except UnicodeEncodeError:
-            data = repaired(text)
+            data = utf8(text)
             if not repair:
                 rules.check_text(data)  # its error comes first, as in tiktoken
                 raise
@@ -448,6 +464,9 @@ def checked(text: Text, rules: Rules, repair: bool) -> bytes | memoryview:
     return data
 
 
-def repaired(text: str) -> bytes:
+def utf8(text: str) -> bytes:
     """The UTF-8 of a text, lone surrogates as U+FFFD and pairs of them as one character."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

@@ -1,0 +1,96 @@
+"""Texts cut where tokens begin: the beginning that fits a number of tokens, and pieces of at most so many.
+
+A text is encoded once. A cut is the beginning of a token that is also the beginning of a character: one that starts
+inside a character, or inside what the tokenizer made of one character, is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from bpe.encoding.text_encoder import Text, TextEncoder, checked
+from bpe.native.lazy_imports import numpy as np
+from bpe.scanning.special_tokens import Rules
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bpe.encoding.decoder import Decoder
+
+_FEWEST_BYTES, _BYTES_OF_TOKEN = 256, 8  # of a text that are encoded at first, for each token of the budget
+
+
+class Piece(NamedTuple):
+    """A piece of a text and its ids, as Tokenizer.truncate() and Tokenizer.split() return them."""
+
+    text: str | bytes
+    ids: list[int]
+
+
+class _Tokens(NamedTuple):
+    """The ids of a text, the byte where each begins (and the size of the text), and the numbers of those to cut at."""
+
+    ids: list[int]
+    places: NDArray[np.int64]
+    borders: NDArray[np.int64]
+
+
+def _tokens(texts: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, most: int | None = None) -> _Tokens:
+    """most: ids after which the rest of the text is not needed."""
+    ids: list[int] = []
+    places, firsts, at = [], [], 0
+    while at < len(data) and (most is None or len(ids) <= most):
+        end = len(data)
+        if most is not None and texts.can_cut:
+            end = texts.safe_cut(data, at + max(_FEWEST_BYTES, _BYTES_OF_TOKEN * (most - len(ids))), rules.all)
+        part = data[at:end]
+        aligned = texts.with_offsets(part, rules, decoder)
+        part_ids = texts.to_ids(part, rules.recognised).tolist() if aligned is None else aligned[0]
+        decoded, begins = decoder.decode_with_offsets(part_ids, False)
+        ids += part_ids
+        places.append(at + np.array(begins if aligned is None else aligned[1], dtype=np.int64))
+        firsts.append(np.frombuffer(decoded + b" ", dtype=np.uint8)[begins])
+        at = end
+    starts = np.concatenate([*places, [at]])
+    cuts = np.append(np.concatenate([*firsts, np.empty(0, dtype=np.uint8)]) & 0xC0 != 0x80, True)
+    cuts[1:] &= starts[1:] > starts[:-1]
+    cuts[[0, -1]] = True
+    starts[0] = 0
+    return _Tokens(ids, starts, np.flatnonzero(cuts))
+
+
+def _piece(text: Text, data: bytes, tokens: _Tokens, begin: int, end: int) -> Piece:
+    part = data[tokens.places[begin] : tokens.places[end]]
+    return Piece(part.decode() if isinstance(text, str) else part, tokens.ids[begin:end])
+
+
+def truncate(texts: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int) -> Piece:
+    """Return the beginning of a text of at most so many tokens; see Tokenizer.truncate()."""
+    if most < 0:
+        raise ValueError(f"expected a number of tokens from 0 on, got {most}")
+    data = bytes(checked(text, rules, repair=True))
+    tokens = _tokens(texts, decoder, data, rules, most)
+    return _piece(text, data, tokens, 0, int(tokens.borders[np.searchsorted(tokens.borders, most, "right") - 1]))
+
+
+def split(texts: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int, overlap: int) -> list[Piece]:
+    """Return a text in pieces of at most so many tokens; see Tokenizer.split()."""
+    if most < 1 or not 0 <= overlap < most:
+        raise ValueError(f"expected a number of tokens from 1 on and a smaller overlap, got {most} and {overlap}")
+    data = bytes(checked(text, rules, repair=True))
+    tokens = _tokens(texts, decoder, data, rules)
+    borders = tokens.borders
+    pieces: list[Piece] = []
+    end = 0
+    while end < len(tokens.ids):
+        following = int(borders[np.searchsorted(borders, end, "right")])
+        begin = int(borders[np.searchsorted(borders, max(end - overlap, following - most))])
+        if begin > end:
+            place = tokens.places[end]
+            raise ValueError(
+                f"the text cannot be cut for {following - end} tokens from byte {place} on, more than the {most} of a "
+                "piece: these characters share tokens; allow a piece more tokens"
+            )
+        end = int(borders[np.searchsorted(borders, begin + most, "right") - 1])
+        pieces.append(_piece(text, data, tokens, begin, end))
+    return pieces
