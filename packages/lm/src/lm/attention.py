@@ -148,6 +148,38 @@ def attention(
     return out
 
 
+def bent_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = True,
+    sliding_window: int | None = None,
+    document_ids: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """attention() with whole score matrices, whose scores or softmax are not the plain ones.
+
+    softcap: scores are bent into ±softcap by its tanh (Gemma 2). sinks (heads,): one more score for each head, whose
+    share of the softmax is given to no value (gpt-oss). The other arguments are attention's.
+    """
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
+    scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])  # (batch, heads, queries, keys)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    seen = visible(
+        *scores.shape[2:], causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
+    )
+    scores = scores.masked_fill(~(seen if mask is None else mask & seen), torch.finfo(scores.dtype).min)
+    if sinks is None:
+        return scores.softmax(-1) @ v
+    sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
+    return torch.cat((scores, sink), dim=-1).softmax(-1)[..., :-1] @ v
+
+
 def causal_self_bias(q: Tensor, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
     """as_bias of causal self-attention for q (batch, seq, …): (seq, seq), or (batch, 1, seq, seq) with documents."""
     seq = q.shape[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import math
 import os
 import tomllib
@@ -60,6 +61,14 @@ OTHERS_NAMES = {
 }
 
 Config = TypeVar("Config")
+
+
+class FrozenTable(dict[str, Any]):
+    """A table of TOML or JSON that is never changed, and so may be a field of a frozen configuration."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(json.dumps(self, sort_keys=True))
+
 
 BY_STEPS: Any = None  # a default that depends on `steps`
 
@@ -312,7 +321,8 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
 def to_table(config: Any) -> dict[str, Any]:
     """A configuration as a TOML table: every setting, resolved; those that are None are left out, as TOML has no such
     value."""
-    return {name: getattr(config, name) for name in settable(type(config)) if getattr(config, name) is not None}
+    values = {name: getattr(config, name) for name in settable(type(config))}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
 def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: Mapping[str, type]) -> None:
@@ -385,8 +395,13 @@ def settable(kind: type) -> dict[str, dataclasses.Field[Any]]:
 
 
 def as_declared(kind: type, name: str, value: object) -> object:
-    """The value, an integer made a float where one is declared: TOML and command lines write 1 for 1.0."""
+    """The value as the field's type: TOML and command lines write 1 for 1.0, and know neither tuples nor frozen
+    tables."""
     declared = typing.get_type_hints(kind)[name]
+    if isinstance(value, list) and typing.get_origin(declared) is tuple:
+        return tuple(value)
+    if isinstance(value, dict) and declared is FrozenTable:
+        return FrozenTable(value)
     return float(value) if declared is float and isinstance(value, int) and not isinstance(value, bool) else value
 
 
@@ -408,6 +423,8 @@ def check_types(config: Any) -> None:
             one_of(name, value, typing.get_args(declared))
             continue
         allowed = typing.get_args(declared) or (declared,)
+        if typing.get_origin(declared) is tuple:
+            allowed = (tuple,)
         if float in allowed:
             allowed = (*allowed, int)
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
@@ -418,7 +435,9 @@ def check_types(config: Any) -> None:
                 bool: "true or false",
                 type(None): "nothing",
             }
-            names = " or ".join(words[kind] for kind in allowed if kind is not int or float not in allowed)
+            names = " or ".join(
+                words.get(kind, kind.__name__) for kind in allowed if kind is not int or float not in allowed
+            )
             raise TypeError(f"{name} must be {names}, and {value!r} is not")
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, get_args
 
 import torch
@@ -66,7 +66,9 @@ def apply_rotary_emb(x: Tensor, rope: Tensor | None) -> Tensor:
 class LayerCache(Protocol):
     """Key/value cache of one layer (see generation.kv_cache)."""
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None) -> Tensor:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Callable[..., Tensor] = attention
+    ) -> Tensor:
         """Append k, v (batch, num_kv_heads, seq, head_dim) and return attention of q to all positions so far."""
         ...
 
@@ -88,8 +90,8 @@ class Attention(nn.Module):
         self.recompute = False  # see Transformer.set_activation_checkpointing
         self.qkv = nn.Linear(config.d_model, (self.num_heads + 2 * self.num_kv_heads) * self.head_dim, config.bias)
         self.output = nn.Linear(self.num_heads * self.head_dim, config.d_model, config.bias)
-        self.q_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
-        self.k_norm = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
+        self.q_norm: nn.Module = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
+        self.k_norm: nn.Module = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.value_embedding: nn.Embedding | None = None
         if value_embedding:
             self.value_embedding = nn.Embedding(config.vocab_rows, self.num_kv_heads * self.head_dim)
@@ -213,12 +215,16 @@ class Transformer(nn.Module):
         self.positions = nn.Embedding(config.context_length, config.d_model) if config.position == "learned" else None
         self.dropout = nn.Dropout(0.0)  # see set_dropout
         layers = range(config.num_layers)
-        self.blocks = nn.ModuleList(Block(config, config.has_value_embedding(layer)) for layer in layers)
+        self.blocks = nn.ModuleList(self.block(layer) for layer in layers)
         self.final_norm = norm(config)
         self.head = None if config.tied_embeddings else nn.Linear(config.d_model, config.vocab_rows, bias=False)
         self.recompute = False  # see set_activation_checkpointing
         for name, parameter in self.named_parameters():
             initialise(parameter, name, config)
+
+    def block(self, layer: int) -> nn.Module:
+        """A new block of this number, counted from 0."""
+        return Block(self.config, self.config.has_value_embedding(layer))
 
     def forward(
         self, ids: Tensor, document_ids: Tensor | None = None, *, start: int | Tensor = 0, cache: Caches | None = None
@@ -245,11 +251,14 @@ class Transformer(nn.Module):
         if self.positions is not None:
             x = x + self.positions.weight[positions]  # a slice keeps no index for the backward pass
         x = self.dropout(x)
-        rope = rope_at(self.config, positions, x)
-        for layer, block in enumerate(self.blocks):
+        for layer, (block, rope) in enumerate(zip(self.blocks, self.ropes(positions, x), strict=True)):
             run = recomputed(block, is_random=self.dropout.p > 0) if self.recompute else block
             x = run(x, rope, document_ids, None if cache is None else cache[layer], ids)
         return self.final_norm(x)  # type: ignore[no-any-return]
+
+    def ropes(self, positions: Tensor | slice, x: Tensor) -> list[Tensor | None]:
+        """The rotation that each block is given: rope_at() of the positions."""
+        return [rope_at(self.config, positions, x)] * len(self.blocks)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, d_model) → (…, vocab_size): the rows that pad the vocabulary are left out."""

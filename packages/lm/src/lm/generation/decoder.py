@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.attention import as_bias, decodes
+from lm.attention import decodes
 from lm.generation.graph_step import GraphSteps
-from lm.generation.kv_cache import PAGE, Cache, PagedLayer, StepLayer
+from lm.generation.kv_cache import PAGE, Cache, PagedLayer, Step, StepLayer
 from lm.model import LayerCache, Transformer, softcapped
 from lm.ops.cpu.decode_step import NativeStep, is_plain, native_step
 
@@ -158,24 +158,18 @@ class Decoder:
                 for row, position in zip(rows, positions, strict=True)
             ]
         )  # (batch, end)
-        new, bias = slots.gather(1, at[:, None])[:, 0], None
-        window = self.config.sliding_window
-        if window is not None or min(positions) + 1 < end:
-            key, query = torch.arange(end, device=device), at[:, None]
-            visible = key <= query if window is None else (key <= query) & (key > query - window)
-            bias = as_bias(visible, cache.store.dtype)[:, None, None]  # (batch, 1, 1, end)
+        new = slots.gather(1, at[:, None])[:, 0]
         pages = None
         if self.has_kernel:
             pages = torch.from_numpy(cache.table[list(rows)]).to(device)
-        return self.logits(torch.tensor(tokens, device=device), at, new, slots, bias, pages)
+        all_seen = min(positions) + 1 == end
+        return self.logits(torch.tensor(tokens, device=device), Step(new, at, slots, pages, all_seen))
 
     @torch.inference_mode()
-    def logits(
-        self, tokens: Tensor, at: Tensor, new: Tensor, slots: Tensor, bias: Tensor | None, pages: Tensor | None
-    ) -> Tensor:
-        """Logits (batch, vocab_size) after tokens (batch,) at positions `at`; the others are those of StepLayer."""
-        layers = [StepLayer(store, new, at, slots, bias, pages) for store in self.cache.store]
-        return self._call(tokens[:, None], at, [*layers])
+    def logits(self, tokens: Tensor, step: Step) -> Tensor:
+        """Logits (batch, vocab_size) after tokens (batch,), which the step appends."""
+        layers = [StepLayer(store, step) for store in self.cache.store]
+        return self._call(tokens[:, None], step.positions, [*layers])
 
     def _call(self, ids: Tensor, start: int | Tensor, cache: list[LayerCache]) -> Tensor:
         """Logits (batch, vocab_size) of the last position, without dropout."""

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lm.generation.kv_cache import Step
+
 if TYPE_CHECKING:
     from lm.generation.decoder import Decoder
 
@@ -89,6 +91,6 @@ class RecordedStep:
     def run(self) -> tuple[Tensor, Tensor]:
         """The operations: logits and likeliest."""
         tokens, at, new = self.inputs[:, 0], self.inputs[:, 1], self.inputs[:, 2]
-        logits = self.decoder.logits(tokens, at, new, slots=new, bias=None, pages=self.inputs[:, 3:])
+        logits = self.decoder.logits(tokens, Step(new, at, None, self.inputs[:, 3:]))
         best, place = logits.max(-1)
         return logits, torch.where(best > -torch.inf, place, -1)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lm.attention import attention
+from lm.attention import as_bias, attention
 from lm.device import memory_of
 from lm.model import Transformer
 
 PAGE = 64  # tokens
 HUGE = 2 << 20  # bytes of the pages that a CPU's system gives to large blocks of memory
+Attend = Callable[..., Tensor]  # attention(), or a function with its arguments
 SHARE = 2  # a cache takes at most 1 / SHARE of the memory, if no size is given
 
 
@@ -24,13 +25,13 @@ class LayerStore:
     def __init__(self, keys: Tensor, values: Tensor, length: int) -> None:
         self.keys, self.values, self.length = keys, values, length
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Attend = attention) -> Tensor:
         """Append k, v (batch, kv_heads, seq, head_dim) and return attention of q to all positions so far."""
         start, end = self.length, self.length + k.shape[2]
         self.keys[:, :, start:end] = k
         self.values[:, :, start:end] = v
         self.length = end
-        return attention(q, self.keys[:, :, :end], self.values[:, :, :end], sliding_window=sliding_window)
+        return attend(q, self.keys[:, :, :end], self.values[:, :, :end], sliding_window=sliding_window)
 
 
 class PagedLayer:
@@ -45,7 +46,7 @@ class PagedLayer:
     def __init__(self, store: Tensor, slots: Tensor, length: int) -> None:
         self.store, self.slots, self.length = store, slots, length
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Attend = attention) -> Tensor:
         """Append k, v (1, kv_heads, seq, head_dim) and return attention of q to all positions so far."""
         begin, self.length = self.length, len(self.slots)
         new = self.slots[begin:]
@@ -54,44 +55,81 @@ class PagedLayer:
         if begin:
             # Copies even where the pages are in order: the last bits of a product may depend on alignment.
             k, v = self.store.index_select(2, self.slots).unsqueeze(1).unbind(0)
-        return attention(q, k, v, sliding_window=sliding_window)
+        return attend(q, k, v, sliding_window=sliding_window)
 
 
 class StepLayer:
     """Keys and values of one layer in a step that appends one token to each of several sequences.
 
-    Everything but the store is the same for all layers, and a tensor, so that a CUDA graph can read it.
-
     Args:
         store: The layer's part of the cache, (2, kv_heads, slots, head_dim).
+        step: The same for all layers.
+    """
+
+    def __init__(self, store: Tensor, step: Step) -> None:
+        self.store, self.step = store, step
+        self.length = 0  # of no use: every sequence has its own, and the model is given the positions
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Attend = attention) -> Tensor:
+        """Append k, v (batch, kv_heads, 1, head_dim) and return attention of q (batch, num_heads, 1, head_dim)."""
+        step = self.step
+        new = torch.stack((k, v)).squeeze(3).transpose(1, 2)  # (2, kv_heads, batch, head_dim)
+        self.store.index_copy_(2, step.new, new.to(self.store.dtype))
+        if step.pages is not None and attend is attention:
+            from lm.ops.triton.flash import paged_attention
+
+            keys, values = self.store.unbind(0)
+            lengths = step.positions + 1
+            return paged_attention(q, keys, values, step.pages, lengths, page=PAGE, sliding_window=sliding_window)
+        keys, values = self.store[:, :, step.slots].transpose(1, 2).unbind(0)  # (batch, kv_heads, seen, head_dim)
+        if attend is not attention:
+            return attend(q, keys, values, mask=step.visible(sliding_window), causal=False)
+        grouped = q.reshape(q.shape[0], keys.shape[1], -1, q.shape[3])  # (batch, kv_heads, group, head_dim)
+        bias = step.bias(sliding_window, self.store.dtype)
+        return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias).view(q.shape)
+
+
+class Step:
+    """A step that appends one token to each of several sequences; tensors, so that a CUDA graph can read it.
+
+    Args:
         new: Slots of the new tokens, (batch,).
         positions: Positions of the new tokens, (batch,).
-        slots: Slots of all positions of each sequence, (batch, seen), padded at the end; with `pages`, unused.
-        bias: Added to the scores: hides what a token does not see, (batch, 1, 1, seen), or None.
+        slots: Slots of all positions of each sequence, (batch, seen), padded at the end; None: those of `pages`.
         pages: Pages of each sequence, (batch, pages), for the attention kernel, which reads them itself; None on
             devices without it.
+        all_seen: True if every sequence fills its slots, so that nothing of them is hidden but by a window.
     """
 
     def __init__(
-        self, store: Tensor, new: Tensor, positions: Tensor, slots: Tensor, bias: Tensor | None, pages: Tensor | None
+        self, new: Tensor, positions: Tensor, slots: Tensor | None, pages: Tensor | None, all_seen: bool = False
     ) -> None:
-        self.store, self.new, self.positions = store, new, positions
-        self.slots, self.bias, self.pages = slots, bias, pages
-        self.length = 0  # of no use: every sequence has its own, and the model is given the positions
+        self.new, self.positions, self.pages, self.all_seen = new, positions, pages, all_seen
+        self.own_slots = slots
+        self.biases = dict[int | None, Tensor | None]()  # by window
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None) -> Tensor:
-        """Append k, v (batch, kv_heads, 1, head_dim) and return attention of q (batch, num_heads, 1, head_dim)."""
-        new = torch.stack((k, v)).squeeze(3).transpose(1, 2)  # (2, kv_heads, batch, head_dim)
-        self.store.index_copy_(2, self.new, new.to(self.store.dtype))
-        if self.pages is not None:
-            from lm.ops.triton.flash import paged_attention
+    @property
+    def slots(self) -> Tensor:
+        """Slots of all positions of each sequence, (batch, seen)."""
+        if self.own_slots is None:
+            assert self.pages is not None
+            places = torch.arange(PAGE, device=self.pages.device)
+            self.own_slots = (self.pages[:, :, None] * PAGE + places).flatten(1)
+        return self.own_slots
 
-            lengths = self.positions + 1
-            keys, values = self.store.unbind(0)
-            return paged_attention(q, keys, values, self.pages, lengths, page=PAGE, sliding_window=sliding_window)
-        keys, values = self.store[:, :, self.slots].transpose(1, 2).unbind(0)  # (batch, kv_heads, seen, head_dim)
-        grouped = q.reshape(q.shape[0], keys.shape[1], -1, q.shape[3])  # (batch, kv_heads, group, head_dim)
-        return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=self.bias).view(q.shape)
+    def visible(self, sliding_window: int | None) -> Tensor:
+        """True where the new token sees a position, (batch, 1, 1, seen)."""
+        query = self.positions[:, None]
+        key = torch.arange(self.slots.shape[1], device=query.device)
+        seen = key <= query if sliding_window is None else (key <= query) & (key > query - sliding_window)
+        return seen[:, None, None]
+
+    def bias(self, sliding_window: int | None, dtype: torch.dtype) -> Tensor | None:
+        """Added to the scores: hides what a token does not see; None where it sees all."""
+        if sliding_window not in self.biases:
+            needed = sliding_window is not None or not self.all_seen
+            self.biases[sliding_window] = as_bias(self.visible(sliding_window), dtype) if needed else None
+        return self.biases[sliding_window]
 
 
 class Cache:

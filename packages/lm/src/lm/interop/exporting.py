@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.interop import gpt2, llama
+from lm.families import family
+from lm.families.parts import FamilyConfig
+from lm.interop import families, gpt2, llama
 from lm.interop.card import card
 from lm.interop.loading import ModelText, load, located, model_text, read_tokenizer, tokenizer_of
 from lm.interop.model_folder import replacing, write_weights
@@ -68,8 +70,7 @@ def to_huggingface(
     special, generation = special_ids(text), generation_config(text)
     described |= {"dtype": str(DTYPES[dtype]).removeprefix("torch."), "use_cache": True, **special}
     with replacing(folder) as made:
-        state = model.state_dict()
-        write_weights(made, weights(state, config, DTYPES[dtype]), shard_bytes)
+        write_weights(made, weights(model, DTYPES[dtype]), shard_bytes)
         write_json(made / "config.json", described)
         write_json(made / "generation_config.json", {"_from_model_config": not generation, **special, **generation})
         if text is not None:
@@ -105,11 +106,17 @@ def run_and_model(
 
 def describe(config: ModelConfig) -> dict[str, Any]:
     """The config.json of a model. ValueError: no architecture of theirs is it."""
+    if isinstance(config, FamilyConfig):
+        return {"architectures": [family(config.family).ARCHITECTURE], **config.to_huggingface()}
     return gpt2.to_config(config) if config.position == "learned" else llama.to_config(config)
 
 
-def weights(state: Mapping[str, Tensor], config: ModelConfig, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
-    """Our weights under their names. Their GPT-2 always has biases: where ours has none they are 0."""
+def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
+    """A model's weights under their names. Their GPT-2 always has biases: where ours has none they are 0."""
+    state: Mapping[str, Tensor] = model.state_dict()
+    config = model.config
+    if isinstance(config, FamilyConfig):
+        return [(name, tensor.to("cpu", dtype)) for name, tensor in families.exported(model, config)]
     if config.position == "learned":
         config, state = with_biases(config, state)
         names: Table = gpt2.table(config)

@@ -15,6 +15,7 @@ import numpy as np
 
 from lm.config import ModelConfig
 from lm.extras import need
+from lm.families.parts import FamilyConfig
 from lm.files import atomic_path, reason
 from lm.interop.exporting import run_and_model, special_names, text_of
 from lm.interop.gguf_names import PRE_TOKENIZERS, table
@@ -94,6 +95,10 @@ def to_gguf(
 
 def architecture_of(config: ModelConfig) -> str:
     """llama.cpp's name for this kind of model. ValueError: it has none, with what it lacks."""
+    if isinstance(config, FamilyConfig):
+        raise ValueError(
+            f"a model of the family {config.family!r} is not exported to GGUF: export a Hugging Face folder"
+        )
     gpt2 = config.position == "learned"
     wanted: dict[str, tuple[Any, ...]] = {
         "norm_placement": ("pre",),

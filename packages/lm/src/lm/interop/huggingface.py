@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.interop import gpt2, llama
+from lm.families import FILES
+from lm.families.parts import FamilyConfig
+from lm.interop import families, gpt2, llama
 from lm.interop.loading import located
 from lm.interop.model_folder import read_json, read_weights, verify
 from lm.interop.tensors import built, check_sizes, imported
@@ -41,15 +43,20 @@ def from_huggingface(folder: str | Path) -> Transformer:
     family = table.get("model_type")
     if table.get("quantization_config"):
         raise ValueError(f"{source}: quantization_config is not supported: import the model before it was quantized")
+    config: ModelConfig
     if family == "gpt2":
         config, absent = gpt2.from_config(table, source)
     elif family in llama.FAMILIES:
         config, absent = llama.from_config(table, source)
+    elif family in FILES:
+        config = families.from_config(table, source)
     else:
-        known = ", ".join(("gpt2", *llama.FAMILIES))
+        known = ", ".join(("gpt2", *llama.FAMILIES, *FILES))
         raise ValueError(f"{source}: model_type {family!r} is not supported: it is one of {known}")
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
+    if isinstance(config, FamilyConfig):
+        return families.imported(tensors, config, folder)
     names = gpt2.table(config) if family == "gpt2" else llama.table(config, absent)
     return built(config, imported(tensors, names, config, folder))
 

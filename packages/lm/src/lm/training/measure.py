@@ -14,7 +14,7 @@ import torch
 from lm.config import DeviceName, ModelConfig, TrainConfig
 from lm.data import batch
 from lm.device import choose_device, choose_precision, float32_matmul_precision, threads
-from lm.model import Transformer
+from lm.families import build
 from lm.progress import progress_bar
 from lm.training.trainer import MicroBatch, Processes, Trainer
 
@@ -96,7 +96,7 @@ def measure(
         of = f" of its {passes}" if passes > run else ""
         bar.set_postfix_str(f"{run}{of} passes of {micro} x {context} tokens each; until {ENOUGH:.0f} s are measured")
         trainer = TimedTrainer(
-            Transformer(model_config),
+            build(model_config),
             config,
             Processes(device=device),
             end_of_text=0 if config.document_masking else None,

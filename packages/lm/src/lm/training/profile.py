@@ -18,7 +18,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lm.config import DeviceName, ModelConfig, TrainConfig
 from lm.data import batch
 from lm.device import choose_device, choose_precision, float32_matmul_precision, threads
-from lm.model import Transformer
+from lm.families import build
 from lm.training.budget import memory_is_counted, policy, trained_shape
 from lm.training.trainer import MicroBatch, Processes, Trainer
 
@@ -152,7 +152,7 @@ def profile(
     batches = (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
     end_of_text = 0 if config.document_masking else None
     with threads(config.threads), float32_matmul_precision(config.precision), torch.random.fork_rng(devices=[]):
-        trainer = PhasedTrainer(Transformer(model_config), config, Processes(device=device), end_of_text=end_of_text)
+        trainer = PhasedTrainer(build(model_config), config, Processes(device=device), end_of_text=end_of_text)
         trainer.timed_step(batches)
         timed = [trainer.timed_step(batches) for _ in range(steps)]
         # Counting FLOPs slows every operator down, so that it has a step of its own.

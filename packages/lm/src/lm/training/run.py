@@ -33,6 +33,7 @@ from torch import Tensor
 
 from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
 from lm.device import choose_device, choose_precision, describe_machine
+from lm.families import config_class
 from lm.files import Locked, atomic_write, fsync, reason
 from lm.files import lock as lock_file
 from lm.lora import merged
@@ -331,7 +332,7 @@ def read(run_dir: str | Path) -> RunConfig:
     if not isinstance(tables.get("model"), dict):
         raise ValueError(f"{path} is not the configuration of a run: there is no [model] in it")
     try:
-        model = from_table(ModelConfig, tables["model"], "model")
+        model = from_table(config_class(tables["model"]), tables["model"], "model")
         train = from_table(TrainConfig, tables["train"], "train") if "train" in tables else None
     except KeyError as error:
         raise ValueError(

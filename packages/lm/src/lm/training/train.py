@@ -26,6 +26,7 @@ from lm import lora
 from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data, prefetched
 from lm.device import float32_matmul_precision, in_words, launched, local_rank, memory_of, threads
+from lm.families import build
 from lm.model import Transformer
 from lm.progress import progress_bar, skip_first
 from lm.tokenizer import check_tokenizer
@@ -289,7 +290,7 @@ def random_model(config: ModelConfig, seed: int) -> Transformer:
     """Return a model with random weights drawn on the CPU; the process's random state stays as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return Transformer(config)
+        return build(config)
 
 
 def micro_batches(trainer: Trainer, data: Mixture) -> Generator[tuple[torch.Tensor, torch.Tensor]]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
+from lm.families import build
 from lm.model import Transformer, initialise
 from lm.sharding import own_part
 from lm.training.checkpoint import Checkpoint
@@ -17,7 +18,7 @@ from lm.training.checkpoint import Checkpoint
 def on_meta(config: ModelConfig) -> Transformer:
     """A model whose weights have shapes and no memory."""
     with torch.device("meta"):
-        return Transformer(config)
+        return build(config)
 
 
 def from_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transformer:

@@ -1,0 +1,33 @@
+"""Cohere's Command R7B and A: Command R with a window in three of four layers, of which alone queries and keys are
+rotated. (Cohere 2025, arXiv:2504.00698)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from lm.config import FrozenTable
+from lm.families import cohere
+
+ARCHITECTURE = "Cohere2ForCausalLM"
+NAMES = cohere.NAMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(cohere.Config):
+    """The shape of a Command R7B."""
+
+    sliding_window: int | None = 4096
+
+    renamed: ClassVar[Mapping[str, str]] = {**cohere.Config.renamed, "sliding_window": "sliding_window"}
+    absent: ClassVar[tuple[str, ...]] = ("use_qk_norm",)
+    full_every: ClassVar[int | None] = 4
+    default_theta: ClassVar[float] = 10000.0
+
+    def rope_of(self, layer: int) -> FrozenTable | None:
+        return None if self.window(layer) is None else super().rope_of(layer)
+
+
+Model = cohere.Model

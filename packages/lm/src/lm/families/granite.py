@@ -1,0 +1,74 @@
+"""Granite 3: Llama's shape with four factors, of the embedding, of scores, of what each sublayer adds and of logits.
+
+(Granite Team 2024, Granite 3.0 Language Models)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, LlamaBlock, scale_embedding
+from lm.model import Caches, LayerCache
+
+ARCHITECTURE = "GraniteForCausalLM"
+NAMES = LLAMA_NAMES
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(FamilyConfig):
+    """The shape of a Granite."""
+
+    embedding_multiplier: float = 1.0
+    attention_multiplier: float = 1.0  # of scores, in place of 1 / √head_dim
+    residual_multiplier: float = 1.0  # of what a sublayer adds to the residual stream
+    logits_scaling: float = 1.0  # logits are divided by it
+
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "hidden_act": ("silu", "swish"),
+        "attention_bias": (False,),
+        "mlp_bias": (False,),
+    }
+
+    @property
+    def query_scale(self) -> float:
+        return self.attention_multiplier * math.sqrt(self.head_width)
+
+
+class Block(LlamaBlock):
+    """Llama's block, whose sublayers add a multiple of their output."""
+
+    def __init__(self, config: Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.multiplier = config.residual_multiplier
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: Tensor | None,
+        document_ids: Tensor | None = None,
+        cache: LayerCache | None = None,
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        x = x + self.multiplier * self.dropout(self.attention(self.attention_norm(x), rope, document_ids, cache))
+        return x + self.multiplier * self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
+
+
+class Model(FamilyModel):
+    """A Granite. The factor of its logits is part of hidden(), so that the loss has it too."""
+
+    config: Config
+    block_type = Block
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        scale_embedding(self, config.embedding_multiplier)
+
+    def hidden(
+        self, ids: Tensor, document_ids: Tensor | None = None, *, start: int | Tensor = 0, cache: Caches | None = None
+    ) -> Tensor:
+        return super().hidden(ids, document_ids, start=start, cache=cache) / self.config.logits_scaling

@@ -1,0 +1,265 @@
+"""The parts that the families share: configuration, attention, the block of Llama, and the model around the blocks.
+
+A family's file has its configuration, with the settings that are its own under the names of its config.json; its model,
+made of lm.model's parts and of those here; and NAMES, its tensors' names in a Hugging Face folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from lm.activation_checkpointing import recomputed
+from lm.attention import attention
+from lm.config import FrozenTable, ModelConfig
+from lm.families import rope as ropes
+from lm.model import Attention, LayerCache, RMSNorm, SwiGLU, Transformer, norm
+
+if TYPE_CHECKING:
+    from accounting import TransformerShape
+
+SLIDING, FULL = "sliding_attention", "full_attention"
+# Sizes by the names of most config.json.
+SIZES = {
+    "vocab_size": "vocab_size",
+    "max_position_embeddings": "context_length",
+    "num_hidden_layers": "num_layers",
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "d_ff",
+    "num_key_value_heads": "num_kv_heads",
+    "head_dim": "head_dim",
+    "rms_norm_eps": "norm_eps",
+    "tie_word_embeddings": "tied_embeddings",
+}
+# Tensors of the families with Llama's names: ours by the beginning of the name, and the parts of theirs that it is.
+LLAMA_NAMES: dict[str, str | tuple[str, ...]] = {
+    "embedding": "model.embed_tokens",
+    "blocks.*.attention_norm": "model.layers.*.input_layernorm",
+    "blocks.*.attention.qkv": (
+        "model.layers.*.self_attn.q_proj",
+        "model.layers.*.self_attn.k_proj",
+        "model.layers.*.self_attn.v_proj",
+    ),
+    "blocks.*.attention.output": "model.layers.*.self_attn.o_proj",
+    "blocks.*.ffn_norm": "model.layers.*.post_attention_layernorm",
+    "blocks.*.ffn.gate_up": ("model.layers.*.mlp.gate_proj", "model.layers.*.mlp.up_proj"),
+    "blocks.*.ffn.down": "model.layers.*.mlp.down_proj",
+    "final_norm": "model.norm",
+    "head": "lm_head",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyConfig(ModelConfig):
+    """A model of one of Hugging Face's architectures; each family adds its own settings."""
+
+    family: str  # model_type of its config.json
+    rope_parameters: FrozenTable  # as config.json has them: one table, or one for each kind of attention
+    norm_eps: float = 1e-6
+    layer_types: tuple[str, ...] = ()  # "sliding_attention" or "full_attention" of each layer; (): all alike
+
+    renamed: ClassVar[Mapping[str, str]] = {}  # their names of fields where they are not SIZES' or our own
+    absent: ClassVar[tuple[str, ...]] = ()  # fields that their config.json does not have
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("silu", "swish")}  # theirs, and what is supported
+    full_every: ClassVar[int | None] = None  # every layer of this number has full attention where layer_types is ()
+    default_theta: ClassVar[float] = 10000.0
+    theta_name: ClassVar[str] = "rope_theta"  # of files without rope_parameters
+    default_partial: ClassVar[float] = 1.0  # the share of a head that is rotated
+    partial_name: ClassVar[str] = "partial_rotary_factor"
+    local_theta: ClassVar[tuple[str, float] | None] = None  # where windows have another rotation: its name and default
+    rope_renamed: ClassVar[Mapping[str, str]] = {}  # rope_type of older files, and today's
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.layer_types and self.full_every is not None:
+            kinds = (SLIDING if (layer + 1) % self.full_every else FULL for layer in range(self.num_layers))
+            object.__setattr__(self, "layer_types", tuple(kinds))
+        if self.layer_types and (len(self.layer_types) != self.num_layers or set(self.layer_types) - {SLIDING, FULL}):
+            raise ValueError(
+                f"expected layer_types of {self.num_layers} layers, {SLIDING} or {FULL}: {self.layer_types}"
+            )
+        for parameters in self.rope_parameters.values() if self.ropes_by_kind else (self.rope_parameters,):
+            ropes.check(parameters, self.head_width)
+
+    @classmethod
+    def settings(cls) -> dict[str, str]:
+        """Their name of each setting of a config.json, and our field."""
+        ours = {field: name for name, field in (*SIZES.items(), *cls.renamed.items())}
+        own = [field.name for field in dataclasses.fields(cls) if field.name not in INHERITED]
+        names = [*SIZES.values(), *cls.renamed.values(), *own]
+        return {ours.get(name, name): name for name in dict.fromkeys(names) if name not in cls.absent}
+
+    @property
+    def ropes_by_kind(self) -> bool:
+        """True if each kind of attention has a table of its own in rope_parameters."""
+        return SLIDING in self.rope_parameters or FULL in self.rope_parameters
+
+    @property
+    def rope_depends_on_length(self) -> bool:
+        """True if the rotation of a token depends on the length of what it is read with."""
+        return self.rope_parameters.get("rope_type") in ropes.BY_LENGTH
+
+    @property
+    def query_scale(self) -> float:
+        """Factor of the queries beside attention's own 1 / √head_dim."""
+        return 1.0
+
+    def window(self, layer: int) -> int | None:
+        """Positions that a query of this layer sees, None for all."""
+        return self.sliding_window if not self.layer_types or self.layer_types[layer] == SLIDING else None
+
+    def rope_of(self, layer: int) -> FrozenTable | None:
+        """Parameters of this layer's rotation; None for a layer without."""
+        if not self.ropes_by_kind:
+            return self.rope_parameters
+        return FrozenTable(self.rope_parameters[self.layer_types[layer]])
+
+    def shape(self) -> TransformerShape:
+        from accounting.models.families import from_config  # here, because nothing but a budget needs it
+
+        return from_config(self.to_huggingface())
+
+    def to_huggingface(self) -> dict[str, Any]:
+        """The contents of its config.json."""
+        fixed = {name: values[0] for name, values in self.fixed.items() if values[0] is not None}
+        # An id of padding that their class takes otherwise may lie outside the vocabulary.
+        table: dict[str, Any] = {"model_type": self.family, "pad_token_id": None, **fixed}
+        for theirs, ours in self.settings().items():
+            value = self.kv_heads if ours == "num_kv_heads" else getattr(self, ours)
+            if value != () and (ours, value) != ("head_dim", None):
+                table[theirs] = list(value) if isinstance(value, tuple) else value
+        rope = dict(self.rope_parameters)
+        if rope.get("rope_type") == "dynamic":  # theirs is the context that is not scaled, and has no end
+            table["max_position_embeddings"] = rope.pop("original_max_position_embeddings")
+        return {**table, "rope_parameters": rope}
+
+
+INHERITED = {field.name for field in dataclasses.fields(FamilyConfig)} - {"layer_types"}
+
+
+class FamilyAttention(Attention):
+    """Attention of one layer: its own window, scale and rotation."""
+
+    rotate: Callable[[Tensor, Tensor | None], Tensor] = staticmethod(ropes.rotate_halves)
+
+    def __init__(self, config: FamilyConfig, layer: int) -> None:
+        super().__init__(config)
+        self.sliding_window, self.query_scale = config.window(layer), config.query_scale
+
+    @property
+    def attend(self) -> Callable[..., Tensor]:
+        """attention(), or a function with its arguments."""
+        return attention
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: Tensor | None,
+        document_ids: Tensor | None = None,
+        cache: LayerCache | None = None,
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        q, k, v = self.project(x, ids)
+        q = (self.rotate(q, rope) * self.query_scale).transpose(1, 2)  # (batch, num_heads, seq, head_dim)
+        k = self.rotate(k, rope).transpose(1, 2)  # (batch, num_kv_heads, seq, head_dim)
+        v = v.transpose(1, 2)  # (batch, num_kv_heads, seq, head_dim)
+        if cache is not None:
+            y = cache.attend(q, k, v, self.sliding_window, self.attend)
+        else:
+            attend = recomputed(self.attend) if self.recompute else self.attend
+            y = attend(q, k, v, sliding_window=self.sliding_window, document_ids=document_ids)
+        return self.output(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+
+class WideNormAttention(FamilyAttention):
+    """Attention whose queries and keys are normalised over all heads together (OLMo)."""
+
+    def __init__(self, config: FamilyConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.q_norm = RMSNorm(self.num_heads * self.head_dim, config.norm_eps)
+        self.k_norm = RMSNorm(self.num_kv_heads * self.head_dim, config.norm_eps)
+
+    def project(self, x: Tensor, ids: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        widths = [heads * self.head_dim for heads in (self.num_heads, self.num_kv_heads, self.num_kv_heads)]
+        q, k, v = self.qkv(x).split(widths, dim=-1)
+        q, k, v = (part.unflatten(-1, (-1, self.head_dim)) for part in (self.q_norm(q), self.k_norm(k), v))
+        return q, k, v
+
+
+class LlamaBlock(nn.Module):
+    """Attention, then feed-forward, each of its normalised input and added to it."""
+
+    attention_type: ClassVar[type[FamilyAttention]] = FamilyAttention
+
+    def __init__(self, config: FamilyConfig, layer: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(0.0)
+        self.attention_norm = norm(config)
+        self.attention = self.attention_type(config, layer)
+        self.ffn_norm = norm(config)
+        self.ffn = self.feed_forward(config, layer)
+
+    def feed_forward(self, config: FamilyConfig, layer: int) -> nn.Module:
+        """The feed-forward layer of a new block."""
+        return SwiGLU(config.d_model, config.d_ff)
+
+    def forward(
+        self,
+        x: Tensor,
+        rope: Tensor | None,
+        document_ids: Tensor | None = None,
+        cache: LayerCache | None = None,
+        ids: Tensor | None = None,
+    ) -> Tensor:
+        """x (batch, seq, d_model) → the same; the others are Attention's."""
+        x = x + self.dropout(self.attention(self.attention_norm(x), rope, document_ids, cache))
+        return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
+
+
+class FamilyModel(Transformer):
+    """A model whose blocks are of `block_type`, each with the rotation of its layer."""
+
+    config: FamilyConfig
+    block_type: ClassVar[Any] = LlamaBlock  # called with the configuration and the number of the layer
+
+    def block(self, layer: int) -> nn.Module:
+        return self.block_type(self.config, layer)  # type: ignore[no-any-return]
+
+    def ropes(self, positions: Tensor | slice, x: Tensor) -> list[Tensor | None]:
+        config = self.config
+
+        @functools.cache
+        def rotation(parameters: FrozenTable | None) -> Tensor | None:
+            if parameters is None:
+                return None
+            return ropes.rotation_at(parameters, config.head_width, config.context_length, positions, x)
+
+        return [rotation(config.rope_of(layer)) for layer in range(config.num_layers)]
+
+
+class ScaledEmbedding(nn.Embedding):
+    """An embedding whose rows are multiplied by a factor; as the head's weight they are not."""
+
+    scale = 1.0
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) * torch.tensor(self.scale, dtype=self.weight.dtype)
+
+
+def scale_embedding(model: Transformer, scale: float) -> None:
+    """Multiply a model's embedding by a factor, in place."""
+    model.embedding.__class__ = ScaledEmbedding
+    model.embedding.scale = scale  # type: ignore[assignment]
+
+
+def scale_of(query_pre_attn_scalar: float, head_dim: int) -> float:
+    """query_scale by which scores are divided by √query_pre_attn_scalar in place of √head_dim."""
+    return math.sqrt(head_dim / query_pre_attn_scalar)

@@ -1,0 +1,129 @@
+"""Architectures of Hugging Face: tiny random models made by transformers, read, compared, trained and written back."""
+
+from __future__ import annotations
+
+import functools
+import json
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+import lm
+from lm.interop import from_huggingface, to_huggingface
+
+transformers = pytest.importorskip("transformers")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+SIZES = {
+    "vocab_size": 96,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "initializer_range": 0.2,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+GROUPED = SIZES | {"num_key_value_heads": 2}
+WIDE = GROUPED | {"head_dim": 16}
+WINDOW = {"sliding_window": 6}
+# The settings of each model: its model_type, and what is not its class's default.
+MODELS = {
+    "gemma": ("gemma", WIDE | {"num_key_value_heads": 1}),
+    "gemma2": ("gemma2", WIDE | WINDOW | {"query_pre_attn_scalar": 24, "attn_logit_softcapping": 2.0}),
+    "gemma3": (
+        "gemma3_text",
+        WIDE
+        | WINDOW
+        | {
+            "query_pre_attn_scalar": 24,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        },
+    ),
+    "olmo2": ("olmo2", GROUPED),
+    "olmo3": ("olmo3", GROUPED | WINDOW | {"num_hidden_layers": 4}),
+    "phi3": ("phi3", GROUPED | WINDOW | {"rope_parameters": {"rope_theta": 1e4, "partial_rotary_factor": 0.5}}),
+    "smollm3": ("smollm3", GROUPED | {"no_rope_layer_interval": 2}),
+    "granite": (
+        "granite",
+        GROUPED
+        | {"embedding_multiplier": 3.0, "logits_scaling": 4.0, "residual_multiplier": 0.5, "attention_multiplier": 0.2},
+    ),
+    "starcoder2": ("starcoder2", GROUPED | WINDOW),
+    "gpt_neox": ("gpt_neox", SIZES),
+    "gpt_neox, one after the other": ("gpt_neox", SIZES | {"use_parallel_residual": False, "hidden_act": "gelu_new"}),
+    "glm4": ("glm4", WIDE),
+    "cohere": ("cohere", GROUPED | {"use_qk_norm": True, "logit_scale": 0.5}),
+    "cohere2": ("cohere2", GROUPED | WINDOW | {"num_hidden_layers": 4}),
+}
+IDS = torch.randint(96, (2, 20), generator=torch.Generator().manual_seed(3))
+PROMPT = IDS[0, :9].tolist()
+
+
+@functools.cache
+def theirs_of(name):
+    """A random model of transformers, its biases and norms away from zero and one."""
+    model_type, settings = MODELS[name]
+    torch.manual_seed(0)
+    config = transformers.AutoConfig.for_model(model_type, **settings)
+    model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """The folder of each model, written by transformers when it is first read."""
+    root = tmp_path_factory.mktemp("families")
+
+    @functools.cache
+    def folder(name: str) -> Path:
+        theirs_of(name).save_pretrained(root / name)
+        return root / name
+
+    return folder
+
+
+def logits_of(model, ids=IDS):
+    with torch.no_grad():
+        out = model(ids)
+    return out if isinstance(out, torch.Tensor) else out.logits
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_and_greedy_text_are_those_of_transformers(folders, name):
+    theirs, ours = theirs_of(name), from_huggingface(folders(name))
+    torch.testing.assert_close(logits_of(ours), logits_of(theirs), rtol=1e-5, atol=1e-5)
+    size = {"max_new_tokens": 24, "min_new_tokens": 24, "do_sample": False}
+    expected = theirs.generate(torch.tensor([PROMPT]), **size)[0, len(PROMPT) :].tolist()
+    assert lm.generate(ours, PROMPT, max_new_tokens=24, temperature=0) == expected
+    # Beside another text of another length, whose pages lie elsewhere.
+    together = lm.generate_batch(ours, [IDS[1, :4].tolist(), PROMPT], max_new_tokens=24, temperature=0)
+    assert together[1][0] == expected
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_folder_that_is_read_and_written_is_the_same(folders, tmp_path, name):
+    source, out = folders(name), tmp_path / "out"
+    to_huggingface(from_huggingface(source), out)
+    before, after = (safetensors.torch.load_file(folder / "model.safetensors") for folder in (source, out))
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    configs = [transformers.AutoConfig.from_pretrained(folder).to_dict() for folder in (source, out)]
+    ignored = {"_name_or_path", "initializer_range", "transformers_version"}
+    assert {k: v for k, v in configs[0].items() if k not in ignored} == {
+        k: v for k, v in configs[1].items() if k not in ignored
+    }
+    assert json.loads((out / "config.json").read_text())["model_type"] == MODELS[name][0]
