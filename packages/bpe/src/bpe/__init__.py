@@ -8,6 +8,7 @@ from bpe.tiktoken_api import Encoding
 from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from bpe._superwords import SuperBPE
     from bpe.corpus.sources import JsonLines, Parquet, PlainText, Source
     from bpe.counts import Counts, count
     from bpe.encoding.budgets import Piece
@@ -29,6 +30,7 @@ __all__ = [
     "PlainText",
     "Progress",
     "Source",
+    "SuperBPE",
     "Tokenizer",
     "TokenizerData",
     "count",
@@ -52,6 +54,7 @@ _MODULE_OF = {  # imported at their first use: a process that only encodes does 
     "PlainText": "corpus.sources",
     "Progress": "native.progress",
     "Source": "corpus.sources",
+    "SuperBPE": "_superwords",
     "count": "counts",
     "encoding_for_model": "published",
     "encoding_name_for_model": "published",

@@ -69,6 +69,7 @@ def train(
     tie_break: str = "bytes",
     min_count: int = 1,
     max_token_bytes: int | None = None,
+    superwords: tuple[Mapping[bytes, int], int, int | None] | None = None,
 ) -> tuple[dict[int, bytes], list[Pair]]:
     """(vocab, merges): merge the commonest pair of neighbours, count again, and so on up to vocab_size tokens.
 
@@ -87,6 +88,11 @@ def train(
       "ids"          the smallest (left id, right id). Ids: the 256 bytes in order, the merges, the special tokens. A
                      token is never longer than max_token_bytes.
     vocab_size counts every token, special ones too. Raises ValueError where it has no room for these.
+
+    superwords: (the counts of pretokens that a second pattern makes of the same texts, a size of the vocabulary, a
+    number of words). At that size, or when no pair is left, merging goes on in these pretokens, encoded by the merges
+    so far, as SuperBPE does it (Liu et al. 2025). From then on no token has more words than that, if it is not None, or
+    a space after a colon.
     """
     specials = [_as_bytes(token) for token in special_tokens]
     if len(set(specials)) < len(specials):
@@ -115,9 +121,17 @@ def train(
     text_of |= {ids[name]: token for token, name in spell.items()}
 
     words = {pretoken: [ids[spell[bytes([byte])]] for byte in pretoken] for pretoken in counts}
-    merges = []
+    merges: list[Pair] = []
+    max_words = None
     while len(ids) + len(last) < vocab_size:
-        best = _best_pair(words, counts, text_of, tie_break, min_count, max_token_bytes)
+        best = _best_pair(words, counts, text_of, tie_break, min_count, max_token_bytes, max_words)
+        if superwords is not None and (best is None or len(ids) + len(last) >= superwords[1]):
+            counts, max_words = superwords[0], superwords[2] or 1 << 32
+            encoded = {token: number for number, token in text_of.items()}
+            encoded |= {token: ids[name] for token, name in spell.items()}
+            words = {chunk: encode_pretoken_by_merges(chunk, rank_merges(merges), encoded) for chunk in counts}
+            superwords = None
+            continue
         if best is None:
             break
         left, right = best
@@ -172,8 +186,9 @@ def _best_pair(
     tie_break: str,
     min_count: int,
     max_token_bytes: int | None,
+    max_words: int | None = None,
 ) -> tuple[int, int] | None:
-    """The pair to merge next, all pairs counted anew; None where none is left."""
+    """The pair to merge next, all pairs counted anew; None where none is left. max_words: as for SuperBPE."""
     pair_counts: Counter[tuple[int, int]] = Counter()
     for pretoken, word in words.items():
         for pair in pairwise(word):
@@ -188,6 +203,9 @@ def _best_pair(
             fits = size == 2 or size < max_token_bytes
         else:
             fits = size <= max_token_bytes
+        if max_words is not None:
+            token = text_of[left] + text_of[right]
+            fits = fits and len(token.split()) <= max_words and b": " not in token
         if fits and count >= max(min_count, 1):
             candidates.append((count, (left, right)))
     if not candidates:

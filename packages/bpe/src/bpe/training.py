@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
 from bpe._alphabet import Alphabet
+from bpe._superwords import NO_BOUND, Superwords, settings_of
 from bpe.corpus import sources
 from bpe.counting.count import count_source
-from bpe.counting.records import number_of_records
+from bpe.counting.records import number_of_records, total_size
 from bpe.counts import Counts, checked_resources, named
 from bpe.formats import Characters, Merges, TokenizerData
 from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
@@ -32,6 +34,7 @@ def train(
     pattern: str | tuple[str, ...] | None = "gpt2",
     special_tokens: Iterable[str] = ("<|endoftext|>",),
     tie_break: TieBreak = "bytes",
+    superwords: Superwords = None,
     min_count: int = 1,
     max_token_bytes: int | None = None,
     num_threads: int | None = None,
@@ -57,6 +60,8 @@ def train(
             "bytes": the greatest (left bytes, right bytes), as in CS336; ids: bytes, special tokens, merges.
             "huggingface": the smallest pair of ids, as tokenizers' BpeTrainer; ids: special tokens, bytes, merges.
             "ids": the smallest pair of ids, as rustbpe; ids: bytes, merges, special tokens.
+        superwords: Tokens of several words, such as " of the": "superbpe", or a bpe.SuperBPE with its settings. The
+            source is read twice, so an iterator will not do.
         min_count: No pair that occurs less often is merged.
         max_token_bytes: No pair is merged that makes a longer token.
         num_threads: Threads that count; all processors by default.
@@ -86,11 +91,30 @@ def train(
     resolved, names = patterns.resolve(pattern), named(special_tokens)
     special, threads_and_memory = SpecialTokens(names), checked_resources(num_threads, memory_limit)
     convention, rule = _rule(tie_break, min_count, max_token_bytes)
-    wanted = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
+    smallest = convention.smallest_vocabulary(special.names)
+    wanted = _wanted(vocab_size, smallest)
+    settings = settings_of(superwords)
+    if settings is not None and isinstance(source, Iterator):
+        raise ValueError("superwords are counted in a second reading of the source, and an iterator can be read once")
+    before = wanted if settings is None else settings.tokens_before(vocab_size, smallest) - smallest
     alphabet = Alphabet(convention.alphabet(special.names))
     with reporter(progress) as report:
         records = _count(source, resolved, special, *threads_and_memory, report, checkpoint)
-        tokens, merges = _learn(records, alphabet, wanted, rule, report)
+        size = 0 if settings is None else total_size(records)
+        tokens, merges = _learn(records, alphabet, before, rule, report)
+        if settings is not None:
+            resolved = patterns.resolve(settings.pattern)
+            folder = None if checkpoint is None else os.path.join(checkpoint, "superwords")
+            records = _count(source, resolved, special, *threads_and_memory, report, folder)
+            if total_size(records) != size:
+                raise ValueError(
+                    f"the source gave {size:,} bytes of text, and {total_size(records):,} when it was read again: "
+                    "superwords need a source that can be read twice, such as paths or a list of texts"
+                )
+            words = Tokenizer.from_data(TokenizerData(dict(enumerate(tokens)), merges, {}, patterns.resolve(None)))
+            rule = rule._replace(max_words=settings.max_words or NO_BOUND)
+            tokens, more = _learn(records, Alphabet.of(words), wanted - len(merges), rule, report)
+            merges = Merges(tokens, merges.halves + more.halves)
     return _number(tokens, merges, vocab_size, convention, resolved, special)
 
 

@@ -53,7 +53,7 @@ class Merges(Sequence[Pair]):
     """
 
     def __init__(self, tokens: list[bytes], halves: bytearray) -> None:
-        self._tokens = tokens
+        self._tokens, self.halves = tokens, halves
         self._halves = memoryview(halves).cast("I")
 
     def __len__(self) -> int:

@@ -23,6 +23,7 @@ class Rule(NamedTuple):
     by_bytes: bool  # ties to the greatest (left bytes, right bytes), or to the smallest (left symbol, right symbol)
     min_count: int  # no pair that counts less
     longest: int  # no pair whose token has more bytes; 0 for no bound
+    max_words: int = 0  # no pair whose token has more words, or a space after a colon; 0 for neither rule
 
 
 def learn(
@@ -64,6 +65,7 @@ def learn(
         max_token_bytes=rule.longest,
         floor=likely_last_count(records, made_before + wanted, 4 if spelled else 1),
         consume=consume and isinstance(records, bytearray),
+        max_words=rule.max_words,
     )
     made = 0
     report("merging", made, wanted)

@@ -43,6 +43,7 @@ from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block, trim_block, trim_heap
 
 include "symbols.pxi"
+include "superwords.pxi"
 include "words.pxi"
 include "pairs.pxi"
 include "queue.pxi"
@@ -75,6 +76,7 @@ cdef class Merger:
         most: How many merges there will be at most.
         min_count: No pair that counts less is merged.
         max_token_bytes: No merge gives a longer token; 0 for no bound.
+        max_words: No merge gives a token of more words, or one in which a space follows a colon; 0 for neither rule.
         floor: Pairs that count less are left out as long as there are others. It changes time and memory only.
         consume: Merging may write into the records, a bytearray, as soon as it has read them, and nobody else does.
     """
@@ -94,6 +96,7 @@ cdef class Merger:
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes,
         size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, bint consume=False,
+        size_t max_words=0,
     ):
         cdef uint8_t symbol_of[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
@@ -104,7 +107,7 @@ cdef class Merger:
         self.min_count = max(<int64_t> 1, min_count)
         self.weight = total_size(records) // (sizeof(uint32_t) if spelled else 1)
         self.table.floor = max(floor, self.min_count)
-        self.table.longest = max_token_bytes or <size_t> -1
+        self.table.longest, self.table.most_words = max_token_bytes or <size_t> -1, max_words
         self.queue.table, self.queue.symbols, self.queue.by_bytes = &self.table, &self.symbols, by_bytes
         for symbol, token in enumerate(tokens):
             if not spelled:

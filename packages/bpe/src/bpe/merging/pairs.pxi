@@ -38,6 +38,7 @@ ctypedef struct PairTable:
     FreeRange *left[32]         # what long postings left, by the power of two that its size reaches
     int64_t floor
     size_t longest              # bytes that a token may have
+    size_t most_words           # words that a token may have (see superwords.pxi); 0: no rule for superwords
 
 cdef enum:
     LONG_POSTINGS = 1 << 7
@@ -64,8 +65,10 @@ cdef inline uint32_t hash_of(uint64_t key) noexcept nogil:
 
 
 cdef inline bint is_short(const PairTable *table, const SymbolTable *symbols, uint64_t key) noexcept nogil:
-    """True if the token of a pair is not too long."""
-    return <size_t> symbols.size[left_of(key)] + symbols.size[right_of(key)] <= table.longest
+    """True if the token of a pair is not too long, in bytes and in words."""
+    if <size_t> symbols.size[left_of(key)] + symbols.size[right_of(key)] > table.longest:
+        return False
+    return table.most_words == 0 or may_be_superword(symbols, left_of(key), right_of(key), table.most_words)
 
 
 cdef inline bint may_have(const PairTable *table, uint32_t hash) noexcept nogil:

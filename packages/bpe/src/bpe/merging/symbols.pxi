@@ -10,6 +10,7 @@ ctypedef struct SymbolTable:
     size_t *begin               # where the bytes of each symbol begin
     uint32_t *size              # how many bytes each has
     uint64_t *head              # the first eight as a big-endian number, zeros where there are fewer
+    uint32_t *words             # how many words each has (see superwords.pxi)
     uint32_t *width             # number of cells of each in a word (see words.pxi)
     size_t widest               # the most of these
 
@@ -26,6 +27,7 @@ cdef uint8_t *reserve_symbol(SymbolTable *symbols, size_t size) except NULL nogi
         symbols.begin = <size_t *> checked_realloc(symbols.begin, room * sizeof(size_t))
         symbols.size = <uint32_t *> checked_realloc(symbols.size, room * sizeof(uint32_t))
         symbols.head = <uint64_t *> checked_realloc(symbols.head, room * sizeof(uint64_t))
+        symbols.words = <uint32_t *> checked_realloc(symbols.words, room * sizeof(uint32_t))
         symbols.width = <uint32_t *> checked_realloc(symbols.width, room * sizeof(uint32_t))
         symbols.room = room
     return symbols.bytes + symbols.bytes_size
@@ -41,6 +43,7 @@ cdef void add_symbol(SymbolTable *symbols, size_t size) noexcept nogil:
     symbols.begin[symbols.count] = symbols.bytes_size
     symbols.size[symbols.count] = <uint32_t> size
     symbols.head[symbols.count] = head
+    symbols.words[symbols.count] = words_in(token, size)
     symbols.width[symbols.count] = 1
     symbols.bytes_size += size
     symbols.count += 1
@@ -78,4 +81,5 @@ cdef void free_symbols(SymbolTable *symbols) noexcept nogil:
     free(symbols.begin)
     free(symbols.size)
     free(symbols.head)
+    free(symbols.words)
     free(symbols.width)
