@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from bpe import formats, patterns
 from bpe.encoding.calls import NONE, EncodeMethods, compiled
 from bpe.encoding.policy import Special
-from bpe.encoding.text_encoder import Text, TextEncoder
+from bpe.encoding.text_encoder import TextEncoder
+from bpe.encoding.texts import Text
 from bpe.formats import TokenizerData
 from bpe.formats.vocabulary import Tables, make_tables, number_special_tokens, vocabulary_of_ranks
 from bpe.native.lazy_imports import import_lock

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from bpe.encoding.text_encoder import Text, TextEncoder, checked
+from bpe.encoding.text_encoder import TextEncoder
+from bpe.encoding.texts import Text, checked
 from bpe.native.lazy_imports import numpy as np
 from bpe.scanning.special_tokens import Rules
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from encodings import utf_8, utf_16_le
 from typing import TYPE_CHECKING, NamedTuple
 
-from bpe.encoding.text_encoder import Text, utf8
+from bpe.encoding.texts import Text, utf8
 from bpe.native.lazy_imports import numpy as np
 
 if TYPE_CHECKING:

@@ -14,11 +14,11 @@ from bpe import patterns
 from bpe.encoding.encoder import Encoder
 from bpe.encoding.normal_forms import in_form
 from bpe.encoding.policy import Policy
+from bpe.encoding.texts import Text, TextChunks, checked, utf8
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, run_together
-from bpe.native.text import buffer_of
 from bpe.native.warn import warn_caller
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.scanner import boundaries, split
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from bpe.encoding.streaming import TailEncoder
     from bpe.formats import TokenizerData
     from bpe.formats.vocabulary import Tables
-
-Text = str | bytes | bytearray | memoryview
-TextChunks = Iterable[str] | Iterable[bytes]
 
 THREAD_TEXT = 1 << 17  # bytes or code points of a batch that are worth a thread
 # bytes or code points of a batch that are looked at together, whether they are normalized already
@@ -446,27 +443,3 @@ class TextEncoder:
 
 _LEFT_OUT = b""  # in place of a text of a batch
 _slow: set[patterns.Pattern] = set()  # of which this process has been warned
-
-
-def checked(text: Text, rules: Rules, repair: bool) -> bytes | memoryview:
-    """The bytes of a text in which nothing is refused; see TextEncoder.to_array()."""
-    if not isinstance(text, str):
-        data = buffer_of(text)
-    else:
-        try:
-            data = text.encode()
-        except UnicodeEncodeError:
-            data = utf8(text)
-            if not repair:
-                rules.check_text(data)  # its error comes first, as in tiktoken
-                raise
-    rules.check_text(data)
-    return data
-
-
-def utf8(text: str) -> bytes:
-    """The UTF-8 of a text, lone surrogates as U+FFFD and pairs of them as one character."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
