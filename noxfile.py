@@ -72,7 +72,8 @@ def install(session: nox.Session, *requirements: str, groups: tuple[str, ...] = 
     if any(BPE in requirement for requirement in requirements):
         need_compiler(session)
     dependencies = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *groups) if groups else ()
-    session.install(*CONSTRAINTS, *requirements, *dependencies, env=settings or None)
+    # bytecode is written at the first import, for what is imported: a third of the time of installing torch
+    session.install("--no-compile", *CONSTRAINTS, *requirements, *dependencies, env=settings or None)
 
 
 def install_built(session: nox.Session, extras: str, **settings: str) -> None:
@@ -99,8 +100,7 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Every test once: lm's and those that cross packages, then tests_bpe and tests_accounting; `-- ARGS` go to
-    pytest."""
+    """Every test once: lm's, those that cross packages, bpe's, accounting's, clusters'; `-- ARGS` go to pytest."""
     install(session, f"{BPE}[test]", f"{ACCOUNTING}[test]", f"{LM}[test,text,lm_eval]", groups=("tests",))
     if session.posargs:
         test(session)
