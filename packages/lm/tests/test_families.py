@@ -32,6 +32,7 @@ SIZES = {
 GROUPED = SIZES | {"num_key_value_heads": 2}
 WIDE = GROUPED | {"head_dim": 16}
 WINDOW = {"sliding_window": 6}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 # The settings of each model: its model_type, and what is not its class's default.
 MODELS = {
     "gemma": ("gemma", WIDE | {"num_key_value_heads": 1}),
@@ -62,6 +63,55 @@ MODELS = {
     "gpt_neox": ("gpt_neox", SIZES),
     "gpt_neox, one after the other": ("gpt_neox", SIZES | {"use_parallel_residual": False, "hidden_act": "gelu_new"}),
     "glm4": ("glm4", WIDE),
+    "llama, yarn": (
+        "llama",
+        GROUPED
+        | {"attention_bias": True, "mlp_bias": True}
+        | {"rope_parameters": YARN | {"rope_theta": 1e4, "mscale": 0.7, "mscale_all_dim": 0.5}},
+    ),
+    "llama, dynamic": (
+        "llama",
+        SIZES
+        | {
+            "max_position_embeddings": 16,
+            "rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e3},
+        },
+    ),
+    "mistral, layers": ("mistral", GROUPED | WINDOW | {"rope_parameters": YARN | {"rope_theta": 1e4}}),
+    "qwen2, layers": ("qwen2", GROUPED | WINDOW | {"use_sliding_window": True, "max_window_layers": 1}),
+    "qwen3, yarn": ("qwen3", WIDE | {"rope_parameters": YARN | {"rope_theta": 1e6}}),
+    "phi3, longrope": (
+        "phi3",
+        GROUPED
+        | {"original_max_position_embeddings": 20}
+        | {
+            "rope_parameters": {
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "short_factor": [1.0, 1.1, 1.2, 1.3],
+                "long_factor": [2.0, 3.0, 4.0, 5.0],
+                "original_max_position_embeddings": 20,
+            }
+        },
+    ),
+    "mixtral": ("mixtral", GROUPED | WINDOW | {"num_local_experts": 5}),
+    "qwen3_moe": (
+        "qwen3_moe",
+        WIDE
+        | {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 24, "mlp_only_layers": [1]}
+        | {"norm_topk_prob": True},
+    ),
+    "olmoe": ("olmoe", GROUPED | {"num_experts": 6, "num_experts_per_tok": 3}),
+    "gpt_oss": (
+        "gpt_oss",
+        WIDE
+        | WINDOW
+        | {"num_local_experts": 5, "num_experts_per_tok": 2, "swiglu_limit": 0.5}
+        | {
+            "rope_parameters": {"rope_type": "yarn", "rope_theta": 1.5e4, "factor": 4.0, "truncate": False}
+            | {"original_max_position_embeddings": 16, "beta_fast": 8.0, "beta_slow": 1.0}
+        },
+    ),
     "cohere": ("cohere", GROUPED | {"use_qk_norm": True, "logit_scale": 0.5}),
     "cohere2": ("cohere2", GROUPED | WINDOW | {"num_hidden_layers": 4}),
 }

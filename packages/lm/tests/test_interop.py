@@ -182,7 +182,7 @@ def edited(folder, **change):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"model_type": "mixtral"}, "model_type 'mixtral' is not supported"),
+        ({"model_type": "mamba"}, "model_type 'mamba' is not supported"),
         ({"model_type": None}, "model_type None"),
         ({"num_hidden_layers": None}, "'num_hidden_layers' is missing"),
         ({"num_hidden_layers": "2"}, "should be int"),
@@ -190,8 +190,10 @@ def edited(folder, **change):
         ({"num_hidden_layers": 1}, r"'model\.layers\.1\.\S+' and 8 more has no place"),
         ({"vocab_size": 20}, r"embed_tokens\.weight' is \(19, 8\), and the configuration makes it \(20, 8\)"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),
-        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0}}, "rope_type = 'yarn'"),
-        ({"rope_scaling": {"type": "dynamic", "factor": 4.0}}, "type = 'dynamic'"),
+        ({"rope_parameters": {"rope_type": "proportional"}}, "rope_type = 'proportional'"),
+        ({"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "mscal": 1.0}}, "has no setting 'mscal'"),
+        ({"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0]}}, "lacks the setting 'long_factor'"),
+        ({"rope_scaling": {"type": "ntk", "factor": 4.0}}, "type = 'ntk'"),
         ({"rope_scaling": {"type": "linear"}}, "'factor' is missing"),
         ({"rope_scaling": {"type": "linear", "factor": 2.0, "mscale": 3.0}}, "mscale = 3.0"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor = 0.5"),
@@ -199,7 +201,7 @@ def edited(folder, **change):
         ({"num_local_experts": 8}, "num_local_experts = 8"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"tie_word_embeddings": True}, "is said to be the embedding"),
-        ({"model_type": "qwen3", "layer_types": ["full_attention", "sliding_attention"]}, "layer_types"),
+        ({"model_type": "qwen3", "layer_types": ["full_attention", "chunked_attention"]}, "layer_types"),
     ],
 )
 def test_a_configuration_that_is_not_understood_is_refused_by_name(tmp_path, change, says):

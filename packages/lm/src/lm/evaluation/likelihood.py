@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lm.families.parts import FamilyConfig
 from lm.generation.kv_cache import LayerStore
 from lm.model import Transformer
 
@@ -91,6 +92,10 @@ def fitted(request: Request, context: int) -> Iterator[Request]:
 
 def scored(model: Transformer, requests: Sequence[Request], budget: int) -> Iterator[tuple[int, Likelihood]]:
     """The place of each request, in an order of our own, and its likelihood; all fit the context."""
+    if isinstance(model.config, FamilyConfig) and model.config.rope_depends_on_length:
+        for index, request in enumerate(requests):
+            yield index, score_alone(model, [request])[0]
+        return
     beginnings: dict[tuple[int, ...], list[int]] = {}
     for index, request in enumerate(requests):
         beginnings.setdefault(request.before, []).append(index)

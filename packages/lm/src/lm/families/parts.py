@@ -67,6 +67,7 @@ class FamilyConfig(ModelConfig):
     layer_types: tuple[str, ...] = ()  # "sliding_attention" or "full_attention" of each layer; (): all alike
 
     renamed: ClassVar[Mapping[str, str]] = {}  # their names of fields where they are not SIZES' or our own
+    aliases: ClassVar[Mapping[str, str]] = {}  # their other names of a setting, and the one that is written
     absent: ClassVar[tuple[str, ...]] = ()  # fields that their config.json does not have
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("silu", "swish")}  # theirs, and what is supported
     full_every: ClassVar[int | None] = None  # every layer of this number has full attention where layer_types is ()
@@ -106,6 +107,12 @@ class FamilyConfig(ModelConfig):
     def rope_depends_on_length(self) -> bool:
         """True if the rotation of a token depends on the length of what it is read with."""
         return self.rope_parameters.get("rope_type") in ropes.BY_LENGTH
+
+    @property
+    def rope_changes_at(self) -> int | None:
+        """Length beyond which all of a text has another rotation (longrope)."""
+        is_longrope = self.rope_parameters.get("rope_type") == "longrope"
+        return self.rope_parameters["original_max_position_embeddings"] if is_longrope else None
 
     @property
     def query_scale(self) -> float:

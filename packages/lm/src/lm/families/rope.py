@@ -52,7 +52,7 @@ def check(parameters: Mapping[str, Any], head_dim: int) -> None:
             raise ValueError(f"rope_type {kind!r} has no setting {name!r}")
     pairs = rotated_width(parameters, head_dim) // 2
     for name in ("short_factor", "long_factor"):
-        if len(parameters.get(name) or [0] * pairs) != pairs:
+        if name in parameters and len(parameters[name]) != pairs:
             raise ValueError(f"{name} has {len(parameters[name])} factors, and a head rotates {pairs} pairs")
 
 

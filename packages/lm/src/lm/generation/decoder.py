@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.attention import decodes
+from lm.families.experts import Experts
+from lm.families.parts import FamilyConfig
 from lm.generation.graph_step import GraphSteps
 from lm.generation.kv_cache import PAGE, Cache, PagedLayer, Step, StepLayer
 from lm.model import LayerCache, Transformer, softcapped
@@ -46,6 +48,7 @@ class Decoder:
 
     Attributes:
         how: Which of them it was, and why.
+        reread_at: Tokens of a text after which its next one needs all of it to be read again; None: it never does.
         likeliest: Of each row of the last step the first of its largest logits, below 0 if there is none; None if
             PyTorch took it.
     """
@@ -65,6 +68,9 @@ class Decoder:
         self.cache = Cache(model, rows, capacity, memory)
         self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
         self.chunk_size = CHUNK_SIZE.get(self.device.type, CHUNK_SIZE_ELSEWHERE)
+        self.reread_at: int | None = None
+        if isinstance(self.config, FamilyConfig) and self.config.rope_depends_on_length:
+            self.chunk_size, self.reread_at = -(-self.cache.capacity // PAGE) * PAGE, self.config.rope_changes_at
         self.likeliest: list[int] | None = None
         self.native: NativeStep | None = None
         self.how = "in PyTorch"
@@ -79,7 +85,9 @@ class Decoder:
         self.graphs: GraphSteps | None = None
         if self.native is None:
             self.has_kernel = decodes(self.device, self.dtype, self.config.head_width)
-            if native is None and self.has_kernel and all(is_plain(module) for module in model.modules()):
+            # Experts choose their tokens by numbers that the CPU must see, which no graph can record.
+            recordable = all(is_plain(module) and not isinstance(module, Experts) for module in model.modules())
+            if native is None and self.has_kernel and recordable:
                 self.graphs, self.how = GraphSteps(self), "as a CUDA graph"
 
     @torch.inference_mode()

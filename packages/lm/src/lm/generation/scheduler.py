@@ -107,9 +107,10 @@ class Scheduler:
             ValueError: The model's logits are not numbers.
         """
         for sequence in self.sequences:
-            if self.cache.lengths[sequence.row] == self.cache.capacity:
+            length = self.cache.lengths[sequence.row]
+            if length in (self.cache.capacity, self.decoder.reread_at):
                 self._clear(sequence)
-                sequence.slide()
+                sequence.slide() if length == self.cache.capacity else sequence.reread()
         ready = [one for one in list(self.sequences) if self._is_read(one) and self._has_room(one, 1)]
         ready = [one for one in ready if self._is_read(one)]  # one may have given its pages to an older one
         results = self._decode(ready) if ready else []

@@ -87,6 +87,11 @@ class Sequence:
         ids = self.prompt + self.tokens
         self.window, self.tokens_before_window = ids[-max(1, self.capacity // 2) :], len(self.tokens)
 
+    def reread(self) -> None:
+        """Make all of the text a prompt that is read again."""
+        self.window = self.window + self.tokens[self.tokens_before_window :]
+        self.tokens_before_window = len(self.tokens)
+
     def not_in_cache(self, length: int) -> list[int]:
         """The tokens after the first `length`, at least the window's, counted from the beginning of the window."""
         return self.tokens[self.tokens_before_window + length - len(self.window) :]

@@ -120,9 +120,10 @@ def continued(decoder: Decoder, sequence: Sequence) -> Iterator[int]:
         token = sequence.append(logits, greedy)
         if token is not None:
             yield token
-        if decoder.cache.lengths[0] == sequence.capacity:
+        length = decoder.cache.lengths[0]
+        if length in (sequence.capacity, decoder.reread_at):
             decoder.cache.clear(0)
-            sequence.slide()
+            sequence.slide() if length == sequence.capacity else sequence.reread()
             logits = None
 
 

@@ -17,6 +17,8 @@ from lm.families.parts import FULL, SLIDING, FamilyConfig
 from lm.interop.hf_config import REQUIRED, Settings
 from lm.model import Transformer
 
+MOST_LAYERS = 1 << 14
+
 
 def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
     """The configuration that a config.json describes.
@@ -25,7 +27,14 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
     """
     settings = Settings(table, source)
     model_type = settings.take("model_type", str)
+    layers = settings.table.get("num_hidden_layers")
+    if isinstance(layers, int) and layers > MOST_LAYERS:  # refused before a list of them is made
+        raise ValueError(f"{source}: num_hidden_layers is {layers:,}, and at most {MOST_LAYERS:,} are read")
     kind: type[FamilyConfig] = families.family(model_type).Config
+    for alias, name in kind.aliases.items():
+        value = settings.table.pop(alias, None)
+        if value is not None and settings.table.setdefault(name, value) != value:
+            raise ValueError(f"{source}: {alias} = {value!r} contradicts {name} = {settings.table[name]!r}")
     for name, supported in kind.fixed.items():
         settings.only(name, supported, supported[0])
     hints, fields = typing.get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}

@@ -1,4 +1,4 @@
-"""Hugging Face folders read: Llama, Mistral, Qwen2, Qwen3 and GPT-2."""
+"""Hugging Face folders read: Llama, Mistral, Qwen2, Qwen3 and GPT-2 as lm.model's shapes, others as families."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUFFERS = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")
 
 
 def from_huggingface(folder: str | Path) -> Transformer:
-    """Reads the model of a Hugging Face folder: Llama, Mistral, Qwen2, Qwen3 and GPT-2.
+    """Reads the model of a Hugging Face folder: Llama, Mistral, Qwen2, Qwen3, GPT-2 and the families of lm.families.
 
     Args:
         folder: A folder with config.json and the weights, as .safetensors or as pickled tensors, whole or in shards; or
@@ -46,12 +46,12 @@ def from_huggingface(folder: str | Path) -> Transformer:
     config: ModelConfig
     if family == "gpt2":
         config, absent = gpt2.from_config(table, source)
-    elif family in llama.FAMILIES:
+    elif family in llama.FAMILIES and not llama.is_beyond(table):
         config, absent = llama.from_config(table, source)
     elif family in FILES:
         config = families.from_config(table, source)
     else:
-        known = ", ".join(("gpt2", *llama.FAMILIES, *FILES))
+        known = ", ".join(("gpt2", *FILES))
         raise ValueError(f"{source}: model_type {family!r} is not supported: it is one of {known}")
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)

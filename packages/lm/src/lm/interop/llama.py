@@ -91,6 +91,20 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
     return table
 
 
+def is_beyond(table: Mapping[str, Any]) -> bool:
+    """True for one that ModelConfig cannot say, and lm.families can: a rotation scaled by another rule, or a window in
+    some of its layers only."""
+    rope = table.get("rope_scaling") or table.get("rope_parameters")
+    kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, dict) else None
+    kinds, below, layers = table.get("layer_types"), table.get("max_window_layers"), table.get("num_hidden_layers")
+    if isinstance(kinds, list):
+        in_some = len(set(map(str, kinds))) > 1
+    else:
+        window = table.get("use_sliding_window") is True and table.get("sliding_window") is not None
+        in_some = window and isinstance(below, int) and isinstance(layers, int) and 0 < below < layers
+    return in_some or kind in ("yarn", "dynamic", "longrope")
+
+
 def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, frozenset[str]]:
     """The configuration that a config.json describes, and which of our biases their model does not have.
 

@@ -25,6 +25,7 @@ from lm.data import Mixture, Tokens
 from lm.data.batches import mix
 from lm.device import autocast, peak_flops
 from lm.documents import IGNORE
+from lm.families.experts import balancing_loss
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, muon
@@ -116,7 +117,8 @@ class ModelWithLoss(nn.Module):
         self.model, self.end_of_text = model, end_of_text
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        return sum_of_losses(self.model, inputs, targets, self.end_of_text)
+        losses, balance = sum_of_losses(self.model, inputs, targets, self.end_of_text), balancing_loss(self.model)
+        return losses if balance is None else losses + balance * (targets != IGNORE).sum()
 
 
 class Throughput:

@@ -1,0 +1,143 @@
+"""gpt-oss: experts, a window in every other layer, yarn scaling, biases, and sinks: one more score for each head.
+
+(OpenAI 2025, arXiv:2508.10925)
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from lm.attention import bent_attention
+from lm.families.experts import Experts
+from lm.families.parts import LLAMA_NAMES, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock
+from lm.model import SwiGLU
+
+ARCHITECTURE = "GptOssForCausalLM"
+NAMES = LLAMA_NAMES | {
+    "blocks.*.attention.sinks": "model.layers.*.self_attn.sinks",
+    "blocks.*.ffn.router": "model.layers.*.mlp.router",
+    "blocks.*.ffn.experts.*.gate_up": "model.layers.*.mlp.experts.*.gate_up_proj",  # see from_theirs
+    "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(FamilyConfig):
+    """The shape of a gpt-oss; d_ff is that of an expert."""
+
+    norm_eps: float = 1e-5
+    num_kv_heads: int | None = 8
+    head_dim: int | None = 64
+    bias: bool = True
+    sliding_window: int | None = 128
+    num_local_experts: int = 128
+    num_experts_per_tok: int = 4  # experts that a token passes
+    swiglu_alpha: float = 1.702  # slope of the gate's sigmoid
+    swiglu_limit: float = 7.0  # gate and up are cut at ±this, the gate only above
+    router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts
+
+    renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
+    aliases: ClassVar[Mapping[str, str]] = {"experts_per_token": "num_experts_per_tok"}
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "hidden_act": ("silu", "swish"),
+        "attention_bias": (True,),
+        "output_router_logits": (False, True),  # here the loss has them always
+    }
+    full_every: ClassVar[int | None] = 2
+    default_theta: ClassVar[float] = 150000.0
+
+
+class Attention(FamilyAttention):
+    """Attention with sinks, which take a share of each softmax and give nothing."""
+
+    def __init__(self, config: FamilyConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.sinks = nn.Parameter(torch.zeros(self.num_heads))
+
+    @property
+    def attend(self) -> Callable[..., Tensor]:
+        return functools.partial(bent_attention, sinks=self.sinks)
+
+
+class ClampedSwiGLU(SwiGLU):
+    """down(gate · σ(alpha gate) · (up + 1)), with biases, gate and up cut at a limit."""
+
+    def __init__(self, d_model: int, d_ff: int, alpha: float, limit: float) -> None:
+        super().__init__(d_model, d_ff, bias=True)
+        self.alpha, self.limit = alpha, limit
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, up = self.gate_up(x).chunk(2, dim=-1)  # each (…, d_ff)
+        gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        return self.down(gate * torch.sigmoid(self.alpha * gate) * (up + 1))  # type: ignore[no-any-return]
+
+
+class ClampedExperts(Experts):
+    """Experts of ClampedSwiGLU."""
+
+    def __init__(self, config: Config) -> None:
+        self.expert_settings = config.swiglu_alpha, config.swiglu_limit
+        number, chosen = config.num_local_experts, config.num_experts_per_tok
+        super().__init__(config.d_model, config.d_ff, number, chosen, True, config.router_aux_loss_coef, bias=True)
+
+    def expert(self, d_model: int, d_ff: int) -> nn.Module:
+        return ClampedSwiGLU(d_model, d_ff, *self.expert_settings)
+
+
+class Block(LlamaBlock):
+    """Llama's block with sinks and experts."""
+
+    attention_type: ClassVar[type[FamilyAttention]] = Attention
+
+    def feed_forward(self, config: Any, layer: int) -> nn.Module:
+        return ClampedExperts(config)
+
+
+class Model(FamilyModel):
+    """A gpt-oss."""
+
+    block_type = Block
+
+
+FUSED = re.compile(r"(.*\.experts)\.(gate_up|down)_proj(_bias)?")
+SPLIT = re.compile(r"(.*\.experts)\.\d+\.((?:gate_up|down)_proj)\.(weight|bias)")
+
+
+def from_theirs(tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
+    """Their tensors, of all experts together, (in, out) and with gate and up in turns, as those of each expert."""
+    split = {}
+    for name, tensor in tensors.items():
+        match = FUSED.fullmatch(name)
+        if match is None:
+            split[name] = tensor
+            continue
+        layer, part, bias = match.groups()
+        for number, matrix in enumerate(tensor):
+            rows = matrix if bias else matrix.T
+            if part == "gate_up":
+                rows = torch.cat((rows[0::2], rows[1::2]))
+            split[f"{layer}.{number}.{part}_proj.{'bias' if bias else 'weight'}"] = rows
+    return split
+
+
+def to_theirs(tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
+    """The inverse of from_theirs."""
+    fused: dict[str, Any] = {}
+    for name, tensor in tensors.items():
+        match = SPLIT.fullmatch(name)
+        if match is None:
+            fused[name] = tensor
+            continue
+        layer, part, kind = match.groups()
+        rows = torch.stack(tensor.chunk(2), 1).flatten(0, 1) if part == "gate_up_proj" else tensor
+        fused.setdefault(f"{layer}.{part}" + ("_bias" if kind == "bias" else ""), []).append(
+            rows if kind == "bias" else rows.T
+        )
+    return {name: torch.stack(value) if isinstance(value, list) else value for name, value in fused.items()}
