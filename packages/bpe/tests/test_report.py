@@ -23,7 +23,10 @@ def test_compression_counts() -> None:
     assert found.tokens_per_word == pytest.approx(2)
     assert found.used == pytest.approx(4 / 257)
     assert used == {256, 32, 10, 99}
-    assert found.pile_hours == pytest.approx(825e9 / (found.megabytes_per_second * 1e6) / 3600)
+    assert found.megabytes_per_second is found.pile_hours is None  # so short a text says nothing about speed
+    long, _ = report.compression(tokenizer, [b"ab cd\n" * (report.TIMED_BYTES // 12 + 1)] * 2)
+    assert long.megabytes_per_second
+    assert long.pile_hours == pytest.approx(825e9 / (long.megabytes_per_second * 1e6) / 3600)
     with pytest.raises(ValueError, match="empty"):
         report.compression(tokenizer, [b""])
 
@@ -64,6 +67,20 @@ def test_merges_in_common() -> None:
     assert len(b.merges) == 3
     both = len({*a.merges} & {*b.merges})
     assert report.common_merges(a, b) == (both / (5 - both), both / 2)
+
+
+def test_any_two_tokenizers_have_a_row_of_merges_in_common() -> None:
+    data = bpe.train_sentencepiece([corpus(1)], 400).data
+    ranked = bpe.train([corpus(1)], 400, special_tokens=[])
+    tokenizers = {
+        "characters": Tokenizer.from_data(data),
+        "characters by rank": Tokenizer.from_data(data._replace(merges=None)),  # as a model file of sentencepiece
+        "bytes": ranked,
+        "bytes by rank": Tokenizer.from_ranks({token: n for n, token in ranked.vocab.items()}, pattern="gpt2"),
+    }
+    common = report.measure(tokenizers, {"x": [b"text"]}).merges_in_common
+    assert len(common) == 6
+    assert all(0.1 < row.of_all <= row.of_smaller <= 1 for row in common)
 
 
 def test_a_report_as_tables_json_and_page() -> None:

@@ -19,6 +19,9 @@ from bpe.tokenizer import Tokenizer
 _WORD = re.compile(rb"\S+")
 _BESIDE = ("", "a", "A", " ", "1", "!", "'", "\n", "中", "\u0301")  # what may stand beside a token, a kind each
 PILE_BYTES = 825 * 10**9  # the Pile (Gao et al. 2020), as it is usually quoted
+TIMED_BYTES = (
+    4 * 10**6
+)  # below, a first pass mostly fills caches: at 1 MB it runs at a third to a half of its speed at 10
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,9 @@ class Compression:
     bytes_per_token: float
     tokens_per_word: float
     used: float  # the share of the vocabulary that the text uses
-    megabytes_per_second: float  # one thread, ids to an array, measured once here and now
-    pile_hours: float  # what the Pile would take at that speed
+    # One thread, ids to an array, measured once here and now, loading aside; None for a text below TIMED_BYTES.
+    megabytes_per_second: float | None
+    pile_hours: float | None  # time of the Pile at that speed
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,8 @@ class Report:
         texts += [
             (
                 row.tokenizer, row.text, f"{row.bytes:,}", f"{row.tokens:,}", f"{row.bytes_per_token:.3f}",
-                f"{row.tokens_per_word:.3f}", f"{row.used:.1%}", f"{row.megabytes_per_second:.0f}",
-                f"{row.pile_hours:.2f}",
+                f"{row.tokens_per_word:.3f}", f"{row.used:.1%}", _number(row.megabytes_per_second, 0),
+                _number(row.pile_hours, 2),
             )
             for row in self.texts
         ]  # fmt: skip
@@ -118,8 +122,9 @@ class Report:
 
 _NOTES = (
     "A word is a run of anything but ASCII white space. Used: the share of the vocabulary that the text uses. MB/s: "
-    "one thread, once, on the machine that wrote this page; Pile: the hours that 825 GB would take so. Unused: in none "
-    "of these texts. Unreachable: tokens that no text gives, because merging never makes them or the split pattern "
+    f"one thread, once, on the machine that wrote this page, for texts of {TIMED_BYTES / 1e6:.0f} MB and more; Pile: "
+    "the hours that 825 GB would take so. Unused: in none of these texts. Unreachable: tokens that no text gives, "
+    "because merging never makes them or the split pattern "
     "always cuts them. "
     "Merges in common: of all that either tokenizer has, and of those of the tokenizer that has fewer."
 )
@@ -174,13 +179,14 @@ def compression(
     size = sum(map(len, texts))
     if not size:
         raise ValueError(f"the text {text_name!r} is empty, so there is nothing to measure")
-    begun = time.perf_counter()
+    tokenizer.encode_to_numpy("a")  # makes its tables
+    begun = time.process_time()
     ids = [tokenizer.encode_to_numpy(text, allowed_special="all") for text in texts]
-    seconds = max(time.perf_counter() - begun, 1e-9)
+    seconds = max(time.process_time() - begun, 1e-9)
     tokens = sum(map(len, ids))
     used = set(np.unique(np.concatenate(ids)).tolist())
     words = max(1, sum(sum(1 for _ in _WORD.finditer(text)) for text in texts))
-    rate = size / seconds
+    rate = size / seconds if size >= TIMED_BYTES else None
     row = Compression(
         tokenizer=name or tokenizer.name,
         text=text_name,
@@ -189,8 +195,8 @@ def compression(
         bytes_per_token=size / tokens,
         tokens_per_word=tokens / words,
         used=len(used) / tokenizer.vocab_size,
-        megabytes_per_second=rate / 1e6,
-        pile_hours=PILE_BYTES / rate / 3600,
+        megabytes_per_second=rate and rate / 1e6,
+        pile_hours=rate and PILE_BYTES / rate / 3600,
     )
     return row, used
 
@@ -263,6 +269,10 @@ def common_merges(a: Tokenizer, b: Tokenizer) -> tuple[float, float]:
     return both / max(1, len(ours | theirs)), both / max(1, min(len(ours), len(theirs)))
 
 
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
 def shown(token: str) -> str:
     """A token on one line: its middle left out where it is long, and what would not be seen spelled out."""
     short = token if len(token) <= 24 else f"{token[:12]}…{token[-8:]}"
@@ -272,7 +282,7 @@ def shown(token: str) -> str:
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The rows as lines of text whose columns stand under one another; columns of numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = [all(cell[:1].isdigit() for cell in column[1:]) for column in zip(*rows, strict=True)]
+    right = [all(cell == "-" or cell[:1].isdigit() for cell in column[1:]) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
             cell.rjust(width) if numbers else cell.ljust(width)
