@@ -79,7 +79,7 @@ def test_a_run_becomes_one_page_that_needs_nothing_else(run):
         assert heading in built.words
     assert "a-run" in built.words
     assert "200 steps" in built.words
-    assert "gzip -9 1.840" in built.words
+    assert "gzip -9 1.84" in built.words
     assert sorted(os.listdir(folder)) == ["config.toml", "metrics.jsonl", "report.html"]
 
 

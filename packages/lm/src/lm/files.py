@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -75,6 +76,19 @@ def atomic_write(path: str | Path, content: str | bytes) -> None:
     """Writes a file whole or not at all (see atomic_file); a str in UTF-8."""
     with atomic_file(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
+    """Return the JSON object of a file; empty where it may be missing. FileNotFoundError, ValueError: naming it."""
+    if missing_ok and not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
+    return value
 
 
 def sha256(path: str | Path) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lm.files import atomic_write
+from lm.files import atomic_write, read_json
 
 TOKENIZER_CONFIG, GENERATION_CONFIG, TEMPLATE = "tokenizer_config.json", "generation_config.json", "chat_template.jinja"
 NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -50,7 +50,7 @@ def read_text_config(folder: str | Path) -> TextConfig:
         ValueError: A file is no JSON, or the chat template is none.
     """
     folder = Path(folder)
-    about = read_object(folder / TOKENIZER_CONFIG)
+    about = read_json(folder / TOKENIZER_CONFIG, missing_ok=True)
     names = {name: content for name in NAMES if (content := content_of(about.get(name))) is not None}
     source = about.get("chat_template")
     if isinstance(source, list):  # several, by name
@@ -62,8 +62,8 @@ def read_text_config(folder: str | Path) -> TextConfig:
         raise ValueError(
             f"{folder / TOKENIZER_CONFIG}: its chat_template is no template of at most {MOST:,} characters"
         )
-    generation = read_object(folder / GENERATION_CONFIG)
-    eos = generation.get("eos_token_id", read_object(folder / "config.json").get("eos_token_id"))
+    generation = read_json(folder / GENERATION_CONFIG, missing_ok=True)
+    eos = generation.get("eos_token_id", read_json(folder / "config.json", missing_ok=True).get("eos_token_id"))
     ids = eos if isinstance(eos, list) else [eos]
     return TextConfig(names, source, tuple(number for number in ids if type(number) is int and number >= 0))
 
@@ -82,16 +82,3 @@ def content_of(value: Any) -> str | None:
     if isinstance(value, dict):
         value = value.get("content")
     return value if isinstance(value, str) else None
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object, empty where there is no file."""
-    if not path.is_file():
-        return {}
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} is not a JSON object")
-    return content

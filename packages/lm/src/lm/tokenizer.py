@@ -10,8 +10,8 @@ from typing import Any
 
 from lm.data import Mixture
 from lm.extras import need
-from lm.files import atomic_write
-from lm.text_config import TOKENIZER_CONFIG, read_object, read_text_config, write_text_config
+from lm.files import atomic_write, read_json
+from lm.text_config import TOKENIZER_CONFIG, read_text_config, write_text_config
 
 
 def load_tokenizer(path: str | Path) -> Any:
@@ -33,7 +33,7 @@ def load_tokenizer(path: str | Path) -> Any:
         return gpt2_pair(path.parent)
     bpe = need("bpe", "text", "groundup-lm[text]")
     if head.lstrip().startswith(b"{") and b'"groundup-bpe"' not in head:
-        if not isinstance(read_object(path).get("model"), dict):
+        if not isinstance(read_json(path, missing_ok=True).get("model"), dict):
             raise ValueError(f"{path} is not a tokenizer: there is no model in it")
         return bpe.Tokenizer.from_huggingface(path)
     return bpe.Tokenizer.load(path)
@@ -103,7 +103,9 @@ def gpt2_pair(folder: Path) -> Any:
     """
     bpe = need("bpe", "text", "groundup-lm[text]")
 
-    about, vocab, added = (read_object(folder / name) for name in (TOKENIZER_CONFIG, PAIR[0], "added_tokens.json"))
+    about, vocab, added = (
+        read_json(folder / name, missing_ok=True) for name in (TOKENIZER_CONFIG, PAIR[0], "added_tokens.json")
+    )
     for name, known in (("tokenizer_class", "GPT2Tokenizer"), ("add_prefix_space", False), ("add_bos_token", False)):
         if about.get(name, known) not in (known, f"{known}Fast"):
             raise ValueError(

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from lm.data.prepare import Progress, Recipe
 
 DAMAGED = 1
-FORMATS = ("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds")  # bpe.outputs.writers'
 
 
 def register(commands: Commands) -> None:
@@ -91,12 +90,6 @@ def recipe_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--end-of-text", metavar="NAME", help="the special token after each document")
     made.add_argument(
         "--shard-tokens", type=int, default=100_000_000, metavar="N", help="about so many a file (default: 1e8)"
-    )
-    made.add_argument(
-        "--format",
-        default="npy",
-        choices=FORMATS,
-        help="of the token files; `lm train` reads all but the last two (default: npy)",
     )
     made.add_argument(
         "--fim-rate", type=float, default=0.0, help="share of documents cut to fill in the middle (default: 0)"
@@ -232,12 +225,12 @@ def template_and_context(options: argparse.Namespace) -> tuple[ChatTemplate, int
 
 def context_of(folder: Path) -> int | None:
     """The context length of the run or the Hugging Face model in a folder, None where there is neither."""
-    from lm.text_config import read_object
+    from lm.files import read_json
     from lm.training.run import is_run, read_config
 
     if is_run(folder):
         return read_config(folder)[0].context_length
-    about = read_object(folder / "config.json")
+    about = read_json(folder / "config.json", missing_ok=True)
     found = about.get("max_position_embeddings", about.get("n_positions"))
     return found if isinstance(found, int) else None
 
@@ -298,23 +291,14 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
                     f"--{name.replace('_', '-')} changes nothing without --fim-rate: give that, or leave it out"
                 )
     limit = options.limit_bytes
-    recipe = Recipe(
-        tokenizer,
-        end,
-        share,
-        limit,
-        None if limit is None else held_out_limit(limit),
-        infill,
-        options.shard_tokens,
-        options.format,
-    )
+    limit_heldout = None if limit is None else held_out_limit(limit)
+    recipe = Recipe(tokenizer, end, share, limit, limit_heldout, infill, options.shard_tokens)
     asked = {
         "tokenizer": tokenizer.fingerprint,
         "end_of_text": end,
         "heldout": share,
         "limit_bytes": limit,
         "shard_tokens": options.shard_tokens,
-        "format": None if options.format == "npy" else options.format,
         "fill_in_the_middle": None if infill is None else vars(infill),
     }
     return recipe, asked

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lm.config import ModelConfig, to_table
-from lm.reporting.drawing import COLOURS, Line, number, prepared, smooth
+from lm.reporting.charts import PAPER, Line, draw, number, smooth
 from lm.reporting.report import Run, read
 
 
@@ -83,8 +83,8 @@ def curves(run: Run) -> str:
     """Loss by step as an SVG of its own: each step, their average, and the held-out text."""
     train, heldout = run.points("loss"), run.points("val_loss")
     lines = [Line("each step", train, style="thin"), Line("train", smooth(train), label="train")]
-    svg, _ = prepared([*lines, Line("held-out", heldout, 1, "marks", "held-out")], enter=0.05).draw("wide")
-    paper = f'<rect width="100%" height="100%" fill="{COLOURS["--paper"]}"/>'
+    svg, *_ = draw([*lines, Line("held-out", heldout, 1, "marks", "held-out")])
+    paper = f'<rect width="100%" height="100%" fill="{PAPER}"/>'
     return svg.replace("<defs>", paper + "<defs>", 1)
 
 

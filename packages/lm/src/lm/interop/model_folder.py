@@ -20,6 +20,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from lm import files
 from lm.files import fsync, reason, sha256
 
 FORMAT, VERSION = "groundup-export", 1
@@ -106,14 +107,8 @@ def verify(folder: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file that holds an object. FileNotFoundError, ValueError: naming the file."""
-    try:
-        value = json.loads(of_folder(path).read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} holds {type(value).__name__}, and should hold an object")
-    return value
+    """Return the JSON object of a file of a model's folder. FileNotFoundError, ValueError: naming the file."""
+    return files.read_json(of_folder(path))
 
 
 def of_folder(path: Path) -> Path:

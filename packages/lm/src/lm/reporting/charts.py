@@ -1,26 +1,40 @@
-"""What a page is drawn with: line charts first, then tables, bars, big numbers and cards, each a function to HTML.
+"""The parts of a page: line charts drawn by matplotlib, tables, bars, large figures and cards, as functions to HTML.
 
-The drawings are in the page's fonts and colours, light or dark (see drawing). What is wide is drawn a second time for
-small screens, so that letters keep their size. Everything can be read without a script; the numbers travel with the
-drawing as JSON, for assets/report.js to read out under the pointer. Text is escaped wherever it comes in; `Html` says
-of a string that it is HTML already.
+Text is escaped wherever it comes in; `Html` marks a string that is HTML already. A chart takes the page's fonts and
+colours, light or dark, and carries its numbers as JSON, which assets/report.js shows under the pointer.
 """
 
 from __future__ import annotations
 
 import html
+import io
 import json
 import math
 import re
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal
 
-from lm.reporting.drawing import COLOURS, SIZES, Line, Plot, Point, colour_of, number, prepared, smooth
-
-__all__ = [
-    "Html", "Line", "Point", "bars", "big", "chart", "colour_of", "comparison", "embed", "number", "quantity",
-    "samples", "smooth", "table", "text",
-]  # fmt: skip
+Point = tuple[float, float]
+READ_OUT = 480  # at most this many points of a line are shown under the pointer
+DOTS = 40  # at most this many marks on a line
+SIZES = {"wide": (924, 440), "small": (360, 290), "half": (434, 238)}  # of a drawing in CSS pixels
+SOFT, RULE, PAPER = "#6a6b70", "#e4e1d9", "#fdfcf9"
+SERIES = ["#2a5b8c", "#b1521f", "#47794a", "#86529a", "#8f6a10", "#1f7880", "#b0476f", "#5d6470"]
+VARIABLES = {SOFT: "--soft", RULE: "--rule", PAPER: "--paper"} | {c: f"--c{i}" for i, c in enumerate(SERIES)}  # in CSS
+DASHES = ("solid", (0, (7, 5)), (0, (2, 4)))  # after the last colour they repeat, with the next of these
+STYLE: Any = {  # of matplotlib
+    "svg.fonttype": "none",  # letters as text
+    "svg.hashsalt": "lm",  # the same chart has the same bytes
+    "path.simplify_threshold": 0.5,  # of a pixel
+    "text.parse_math": False,  # a dollar sign is one
+    "font.size": 12,
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), SOFT),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor"), "none"),
+    "grid.color": RULE,
+}
 
 
 class Html(str):
@@ -29,69 +43,133 @@ class Html(str):
     __slots__ = ()
 
 
-def chart(
-    title: str,
+@dataclass(frozen=True)
+class Line:
+    """One series of a chart; a line with a `label` stands in the legend, `name` is what the read-out calls it."""
+
+    name: str
+    points: Sequence[Point]
+    colour: int = 0
+    style: Literal["line", "soft", "thin", "marks"] = "line"
+    label: str = ""
+
+    @property
+    def ends_at(self) -> float | None:
+        return next((y for _, y in reversed(self.points) if math.isfinite(y)), None)
+
+    def stroke(self) -> dict[str, Any]:
+        """Return matplotlib's arguments of the line."""
+        width, alpha = {"thin": (1.0, 0.28), "soft": (1.25, 0.5)}.get(self.style, (1.75, 1.0))
+        marks = self.style == "marks" or len(self.points) == 1
+        return {
+            "color": SERIES[self.colour % len(SERIES)],
+            "linestyle": DASHES[self.colour // len(SERIES) % len(DASHES)],
+            **{"linewidth": width, "alpha": alpha, "marker": "o" if marks else None, "markersize": 7},
+            **{"markeredgecolor": PAPER, "markevery": math.ceil(len(self.points) / DOTS) or 1},
+            "label": f"{self.label} {number(self.ends_at)}" if self.label and self.ends_at is not None else None,
+        }
+
+
+def colour_of(number: int) -> str:
+    """Return the CSS classes of a colour; after the last they repeat, dashed and then dotted."""
+    turn = number // len(SERIES) % len(DASHES)
+    return f"c{number % len(SERIES)}" + (f" d{turn}" if turn else "")
+
+
+def smooth(points: Sequence[Point], share: float = 0.02) -> list[Point]:
+    """A moving average over about `share` of the points, twice: without lag, and narrower where a curve begins."""
+    points = [point for point in points if math.isfinite(point[1])]
+    reach = max(1, round(len(points) * share / 2))
+    for _ in range(2):
+        sums = list(accumulate((y for _, y in points), initial=0.0))
+        spans = [(i - min(reach, i // 2), min(i + min(reach, i // 2) + 1, len(points))) for i in range(len(points))]
+        points = [(x, (sums[b] - sums[a]) / (b - a)) for (x, _), (a, b) in zip(points, spans, strict=True)]
+    return points
+
+
+def draw(
     lines: Sequence[Line],
+    kind: str = "wide",
     *,
-    note: str = "",
     x_name: str = "step",
     references: Mapping[str, float] | None = None,
-    wide: bool = False,
     log: bool = False,
-    zero: bool = False,
-    enter: float = 0.0,
-    ceiling: float = math.inf,
     log_x: bool = False,
-) -> str:
-    """One figure. `references` are horizontal lines by name; `log`, `zero`, `enter` and `ceiling` shape the vertical
-    scale: what rises above the ceiling leaves the plot there.
+    zero: bool = False,
+    ceiling: float = math.inf,
+) -> tuple[str, dict[str, float], dict[str, Any]]:
+    """Return lines as an SVG of one of SIZES, the plot's place in it as shares of width and height, and its scales.
 
-    `log_x` wants every x above 0.
+    Values above the ceiling are not drawn; without a logarithm neither are those that have none.
     """
-    plot = prepared(lines, x_name, references or {}, wide, log, zero, enter, ceiling, log_x)
-    name = text(f"{title} by {x_name}: {summary(plot)}")
-    drawn = "".join(inline(*plot.draw(kind), kind, name) for kind in (("wide", "small") if wide else ("half",)))
-    if not any(runs for _, runs in plot.lines):
-        drawn = '<p class="empty">nothing logged</p>'
-    data = {"x": plot.x, "y": plot.y, "log": plot.log_y, "logX": log_x, "xName": x_name, "lines": read_out(plot)}
+    import matplotlib
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+    width, height = SIZES[kind]
+    ceiling = max([ceiling, *(references or {}).values()])
+    out = io.StringIO()
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a letter that the font to measure with lacks; an empty log scale
+        figure = Figure(figsize=(width / 72, height / 72), dpi=72, layout="constrained")  # a pixel is a point
+        axes = figure.add_subplot(xscale="log" if log_x else "linear", yscale="log" if log else "linear")
+        for line in lines:
+            ys = [y if (y > 0 or not log) and abs(y) < math.inf and y <= ceiling else math.nan for _, y in line.points]
+            axes.plot([x for x, _ in line.points], ys, **line.stroke())
+        for name, value in (references or {}).items():
+            axes.axhline(value, color=SOFT, linewidth=1, linestyle=DASHES[2], label=f"{name} {number(value)}")
+        axes.margins(x=0.01)
+        if zero and not log:
+            axes.set_ylim(bottom=0)
+        for axis, is_log in ((axes.xaxis, log_x), (axes.yaxis, log)):
+            low, high = axis.get_view_interval()
+            subs = (1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)
+            axis.set_major_locator(LogLocator(subs=subs) if is_log else MaxNLocator(7 if kind == "wide" else 4))
+            axis.set_minor_locator(NullLocator())
+            axis.set_major_formatter(lambda value, _: number(value, 3))
+        axes.tick_params(length=0, pad=8)
+        axes.grid(axis="y")
+        axes.spines[:].set_visible(False)
+        axes.set_xlabel({"seconds": "seconds of training", "tokens": "tokens read"}.get(x_name, x_name), loc="right")
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="upper right", frameon=False, labelcolor=SOFT)
+        figure.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
+        box = axes.get_position()
+        scales = {"x": axes.get_xlim(), "y": axes.get_ylim(), "log": log, "logX": log_x, "xName": x_name}
+    return out.getvalue(), {"left": box.x0, "top": 1 - box.y1, "width": box.width, "height": box.height}, scales
+
+
+def chart(title: str, lines: Sequence[Line], *, note: str = "", wide: bool = False, **options: Any) -> str:
+    """Return one figure; `options` are draw()'s. A wide one is drawn a second time for small screens."""
+    drawn = [line for line in lines if line.ends_at is not None]
+    ends = "; ".join(f"{one.name} ends at {number(one.ends_at or 0.0)}" for one in drawn if one.style != "thin")
+    label = text(f"{title} by {options.get('x_name', 'step')}: {ends}")
+    empty = '<p class="empty">nothing logged</p>'
+    plots, data = "", dict[str, Any](lines=[_read_out(line) for line in drawn if line.style != "thin"])
+    for kind in (("wide", "small") if wide else ("half",)) if drawn else ():
+        svg, place, scales = draw(drawn, kind, **options)
+        svg = re.sub(r'(?<=<g) id="[^"]*"| font-family: [^;]*;|<(metadata|style).*?</\1>', "", svg, flags=re.DOTALL)
+        svg = re.sub(r'="[^"]*"', lambda value: re.sub(r"(\.\d)\d+", r"\1", value[0]), svg)  # a tenth of a pixel
+        svg = re.sub(r"#[0-9a-f]{6}", lambda colour: f"var({VARIABLES.get(colour[0], '--soft')})", svg)
+        size, body = " ".join(map(str, SIZES[kind])), svg[svg.index("<svg ") :].partition(">")[2]
+        svg = f'<svg viewBox="0 0 {size}" role="img" aria-label="{label}">{body}'
+        pane = "; ".join(f"{side}: {100 * share:.2f}%" for side, share in place.items())
+        plots += f'<div class="plot {kind}">{svg}<div class="pane" style="{pane}"></div></div>'
+        data |= scales
     return (
         f'<figure class="chart{" wide" if wide else ""}">'
-        f"<figcaption><b>{text(title)}</b> <span>{text(note)}</span><output></output></figcaption>{drawn}"
+        f"<figcaption><b>{text(title)}</b> <span>{text(note)}</span><output></output></figcaption>"
+        f"{plots or empty}"
         f'<script type="application/json">{embed(data)}</script></figure>\n'
     )
 
 
-def read_out(plot: Plot) -> list[dict[str, object]]:
-    """The numbers of the lines, for the script."""
-    found: list[dict[str, object]] = []
-    for line, runs in plot.lines:
-        if runs and line.style != "thin":
-            xs, ys = zip(*(point for run in runs for point in run), strict=True)
-            values = {"x": [float(f"{a:.7g}") for a in xs], "y": [float(f"{b:.5g}") for b in ys]}
-            found.append({"name": line.name, "colour": colour_of(line.colour), **values})
-    return found
-
-
-def summary(plot: Plot) -> str:
-    """Where the lines end, for those who hear the page."""
-    ends = ((line, runs[-1][-1][1]) for line, runs in plot.lines if runs and line.style != "thin")
-    return "; ".join(f"{line.name} ends at {number(y)}" for line, y in ends)
-
-
-def inline(svg: str, place: Mapping[str, float], kind: str, name: str) -> str:
-    """matplotlib's SVG as a part of a page: without what only a file needs, in the page's colours, with a pane over the
-    plot for the pointer."""
-    svg = svg[svg.index("<svg ") :]
-    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' font-family: [^;]*;| transform="rotate\(-0 [^"]*"|(?<=<g) id="[^"]*"', "", svg)
-    svg = re.sub(r'="[^"]*"', lambda found: re.sub(r"(\d\.\d)\d+", r"\1", found[0]), svg)  # a tenth of a pixel
-    svg = re.sub(r"\s*\n\s*", " ", svg)
-    root = f'<svg viewBox="0 0 {SIZES[kind][0]} {SIZES[kind][1]}" role="img" aria-label="{name}">'
-    svg = root + svg.partition(">")[2]
-    for variable, colour in COLOURS.items():
-        svg = svg.replace(colour, f"var({variable})")
-    pane = "; ".join(f"{side}: {100 * share:.2f}%" for side, share in place.items())
-    return f'<div class="plot {kind}">{svg}<div class="pane" style="{pane}"></div></div>'
+def _read_out(line: Line) -> dict[str, object]:
+    """Return a line's finite points, at most READ_OUT of them, for the script."""
+    points = [point for point in line.points if math.isfinite(point[1])]
+    points = points[:: -math.ceil(len(points) / READ_OUT)][::-1]
+    xs, ys = [float(f"{x:.7g}") for x, _ in points], [float(f"{y:.5g}") for _, y in points]
+    return {"name": line.name, "colour": colour_of(line.colour), "x": xs, "y": ys}
 
 
 def embed(data: object) -> str:
@@ -99,7 +177,20 @@ def embed(data: object) -> str:
     return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
-# Everything that is not a line chart
+def number(value: float, digits: int = 4) -> str:
+    """A value as a person reads it: 12,345 · 1.632 · 6.1 × 10⁻⁴."""
+    if not math.isfinite(value):
+        return "∞" if value == math.inf else "−∞" if value == -math.inf else "not a number"
+    size = abs(value)
+    if size and (size < 0.001 or size >= 1e15):
+        mantissa, exponent = f"{value:.{min(digits, 3) - 1}e}".split("e")
+        mantissa = mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa
+        raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return f"{mantissa} × 10{raised}".replace("-", "−")
+    if size >= 1000 or value == int(value):
+        return f"{value:,.0f}".replace("-", "−")
+    places = digits - 1 - math.floor(math.log10(size)) if size >= 1 else digits
+    return f"{value:.{places}f}".rstrip("0").rstrip(".").replace("-", "−")
 
 
 def text(value: object) -> str:
