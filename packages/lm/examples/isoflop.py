@@ -15,11 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-
-from lm.commands.experiment import numbers, parser_of, perform
-from lm.commands.options import Ended
-from lm.config import ModelConfig
-from lm.experiments.scaling import (
+from scaling_laws import (
     Interval,
     Parabola,
     Surface,
@@ -30,6 +26,10 @@ from lm.experiments.scaling import (
     fit_surface,
     power_law,
 )
+
+from lm.commands.experiment import numbers, parser_of, perform
+from lm.commands.options import Ended
+from lm.config import ModelConfig
 from lm.experiments.trials import Experiment, Outcomes, Trial
 from lm.reporting import report
 from lm.reporting.charts import Line, chart, comparison, table

@@ -8,16 +8,17 @@ import random
 
 import isoflop
 import pytest
+import scaling_laws
 from isoflop import PREDICTED, IsoFlop, laws
 from outcomes import ended, simulate
 from runs import CONFIG, MODEL
+from scaling_laws import BOOTSTRAPS, Surface, TrainedModel, bootstrapped, by_budget, fit_parabola, fit_surface
 
 from lm.commands.configuration import configuration
 from lm.config import to_table
 from lm.data import open_data
-from lm.experiments import page, scaling
+from lm.experiments import page
 from lm.experiments.run_trials import frequencies, run
-from lm.experiments.scaling import BOOTSTRAPS, Surface, TrainedModel, bootstrapped, by_budget, fit_parabola, fit_surface
 
 LAW = Surface(1.7, 400.0, 410.0, 0.34, 0.28)
 
@@ -87,7 +88,7 @@ GRID = {"widths": (8, 16, 32), "budgets": (5e7, 1e8, 2e8), "at": 6e8}
 
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch):
-    monkeypatch.setattr(scaling, "BOOTSTRAPS", 20)
+    monkeypatch.setattr(scaling_laws, "BOOTSTRAPS", 20)
 
 
 def experiment(**change):
@@ -205,7 +206,7 @@ def test_a_larger_run_on_a_real_text_is_predicted(tmp_path, monkeypatch):
     """The experiment of the guide, on the standard library of the running Python."""
     bpe, corpus = pytest.importorskip("bpe"), pytest.importorskip("corpus", reason="tools/ is not at hand")
 
-    monkeypatch.setattr(scaling, "BOOTSTRAPS", BOOTSTRAPS)
+    monkeypatch.setattr(scaling_laws, "BOOTSTRAPS", BOOTSTRAPS)
     model, config = configuration("cpu-demo", ["--train.threads", "1"])
     documents = corpus.split(corpus.standard_library())
     for name in ("train", "heldout"):
