@@ -86,7 +86,8 @@ LEARNED = {
     "qwen3": "4 é<|im_end|><think>\n\n</think>\n\nyes<|im_end|>",
     "mistral": " 4 é</s> yes</s>",
     "gemma": "4 é<end_of_turn>yes<end_of_turn>",
-    "deepseek": "4 é<|end_of_sentence|>yes<|end_of_sentence|>",
+    # its template marks more than transformers' prompt leaves to the answer
+    "deepseek": "<|Assistant|>4 é<|end_of_sentence|><|Assistant|>yes<|end_of_sentence|>",
 }
 
 
@@ -160,8 +161,29 @@ def test_what_a_template_refuses_or_may_not_do_is_one_sentence():
             template.prompt([Message("system", "brief"), *user])
     changed = ChatTemplate(tokenizer, "{% for m in messages %}{{ m.content | upper }}{% endfor %}", (0,))
     assert changed.render(user) == "HI"
-    with pytest.raises(ValueError, match="changes what the messages say"):
+    with pytest.raises(ValueError, match="mark them in it"):
         changed.encode([*user, Message("assistant", "yes")])
+    shortened = ChatTemplate(tokenizer, "{{ messages[-1].content }}", (0,))
+    with pytest.raises(ValueError, match="mark them in it"):
+        shortened.encode([*user, Message("assistant", "yes"), *user])
+
+
+def test_generation_marks_say_what_is_learned(tmp_path):
+    tokenizer = bpe.train([TEXT], 300, pattern="llama3", special_tokens=MARKS)
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}"
+        "<think></think>{{ m.content }}{% endgeneration %}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    )
+    template = ChatTemplate(tokenizer, source, (tokenizer.special_tokens["<|im_end|>"],))
+    talk = [*TALK[3:], {"role": "user", "content": "a \ue002 b"}]
+    options = {"chat_template": source, "return_assistant_tokens_mask": True, "return_dict": True}
+    want = theirs.apply_chat_template(talk, **options)
+    ids, learned = template.encode(messages_of(talk))
+    assert ids == want["input_ids"]
+    assert list(map(int, learned)) == want["assistant_masks"]
+    assert template.render(messages_of(talk)) == theirs.apply_chat_template(talk, chat_template=source, tokenize=False)
 
 
 KINDS = {

@@ -22,14 +22,17 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from lm.extras import need
 from lm.special_tokens import BEGINS, end_of_text_of
 
 ROLES = ("system", "user", "assistant")
 LEARNED = "assistant"
-MARK = re.compile("\ue000([0-9]+)\ue001")  # stands for a content while the places of contents are looked for
+GENERATION = re.compile(r"{%-?\s*generation\b")
+# Between templates and tokenizer, these stand for the names of special tokens in messages, which are encoded as text,
+# and for {% generation %} and {% endgeneration %}.
+NAME, BEGIN, END = "\ue000{}\ue001", "\ue002", "\ue003"
 
 
 @dataclass(frozen=True)
@@ -102,54 +105,41 @@ class ChatTemplate:
 
     def render(
         self,
-        messages: Iterable[Message],
+        messages: Sequence[Message],
         *,
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Writes a conversation as text.
+        """Write a conversation as text.
 
         Args:
             messages: The conversation.
-            add_generation_prompt: Whether the beginning of the assistant's next answer follows.
+            add_generation_prompt: True to end with the beginning of the assistant's next answer.
             tools: The functions that the assistant may call, as OpenAI's clients describe them.
 
         Raises:
-            ValueError: The template is no Jinja template, or refuses these messages.
+            ValueError: The template is not a Jinja template, or refuses these messages.
         """
-        import jinja2
-
-        table = [{"role": message.role, "content": message.content, **message.more} for message in messages]
-        try:
-            given = {**(self.names or {}), "messages": table, "tools": tools, "documents": None}
-            return str(compiled(self.source).render(given, add_generation_prompt=add_generation_prompt))
-        except jinja2.TemplateError as error:
-            raise ValueError(f"the chat template refuses the conversation: {error}") from None
-        except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
-            raise ValueError(f"the chat template fails on the conversation: {error!r}") from None
+        return self._written(messages, add_generation_prompt, tools).text
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
-        """The ids after which the assistant's next answer comes; tools: see render."""
-        text = self.render(messages, tools=tools)
-        return self._encode(text, lambda: self._places(messages, text, prompt=True, tools=tools), messages)[0]
+        """Return the ids after which the assistant's next answer comes; tools: see render."""
+        return self._encode(self._written(messages, True, tools))[0]
 
     def encode(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """A whole conversation to train on.
+        """Encode a whole conversation to train on.
 
         Returns:
-            Its ids, and of each whether it is learned: those of the assistant's contents and of what ends them.
+            Its ids, and for each True if it is learned: the ids between the template's {% generation %} marks; without
+            marks, those after the prompt of each answer, with what ends it.
 
         Raises:
-            ValueError: The template changes the contents, so that what is learned cannot be told.
+            ValueError: The template has no marks and changes the contents, so that answers cannot be told in it.
         """
-        text = self.render(messages, add_generation_prompt=False)
-        places = self._places(messages, text, prompt=False)
-        if places is None:
-            raise ValueError(
-                "the chat template changes what the messages say, so that what the assistant said cannot be found in it"
-            )
-        ids, begins = self._encode(text, lambda: places, messages)
-        spans = list(self._learned(messages, text, places))
+        written = self._written(messages, False)
+        ids, begins = self._encode(written)
+        has_marks = GENERATION.search(self.source)
+        spans = written.learned if has_marks else list(self._answers(messages, written.text))
         return ids, [any(begin <= at < end for begin, end in spans) for at in begins]
 
     def fit(
@@ -180,97 +170,106 @@ class ChatTemplate:
             f"the last message alone makes a prompt of {len(ids)} tokens, and {most} have room: shorten it"
         )
 
-    def _encode(self, text: str, places: Any, messages: Sequence[Message]) -> tuple[list[int], list[int]]:
-        """The ids of a text that the template wrote, and the character at which each begins."""
-        known = self.tokenizer.special_tokens
-        said = [message.content for message in messages if self.is_default or message.role != LEARNED]
-        if not any(name in content for content in said for name in known):
-            return self._encode_part(text, "all")
-        found = places()
-        if found is None:
-            raise ValueError("a message holds the name of a special token, and the chat template changes messages")
-        kept = [(begin, end) for number, begin, end in found if self.is_default or messages[number].role != LEARNED]
-        ids, begins, at = list[int](), list[int](), 0
-        names = re.compile("|".join(map(re.escape, sorted(known, key=len, reverse=True))))
-        for name in [*names.finditer(text), None]:
-            begin, end = (len(text), len(text)) if name is None else name.span()
-            if name is not None and any(start < end and begin < stop for start, stop in kept):
-                continue  # it stands in a message
-            some, places_of = self._encode_part(text[at:begin], frozenset())
-            ids += some
-            begins += [at + place for place in places_of]
-            if name is not None:
-                ids.append(known[name[0]])
+    def _written(
+        self, messages: Sequence[Message], prompt: bool, tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> Written:
+        """Render a conversation, with the names of special tokens in messages set apart from the template's own."""
+        import jinja2
+
+        marks = [NAME[0], NAME[-1], BEGIN, END]
+        names = [*self.tokenizer.special_tokens, *marks]
+
+        def hidden(message: Message) -> str:
+            # The model's own templates look for names such as <think> in answers.
+            apart = names if self.is_default or message.role != LEARNED else marks
+            return alternatives(apart).sub(lambda match: NAME.format(names.index(match[0])), message.content)
+
+        table = [{"role": message.role, "content": hidden(message), **message.more} for message in messages]
+        try:
+            variables = {**(self.names or {}), "messages": table, "tools": tools, "documents": None}
+            marked = str(compiled(self.source).render(variables, add_generation_prompt=prompt))
+        except jinja2.TemplateError as error:
+            raise ValueError(f"the chat template refuses the conversation: {error}") from None
+        except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
+            raise ValueError(f"the chat template fails on the conversation: {error!r}") from None
+        text, at, opened, learned = "", 0, 0, []
+        special: list[tuple[int, int]] = []
+        for match in re.finditer(f"{NAME.format('([0-9]+)')}|{alternatives(names).pattern}", marked):
+            text += marked[at : match.start()]
+            at = match.end()
+            if match[1]:
+                text += names[int(match[1])]
+            elif match[0] == BEGIN:
+                opened = len(text)
+            elif match[0] == END:
+                learned.append((opened, len(text)))
+            else:
+                special.append((len(text), len(text) + len(match[0])))
+                text += match[0]
+        return Written(text + marked[at:], special, learned)
+
+    def _encode(self, written: Written) -> tuple[list[int], list[int]]:
+        """Return the ids of a text that the template wrote, and the character at which each begins."""
+        text, ids, begins, at = written.text, list[int](), list[int](), 0
+        if len(alternatives(self.tokenizer.special_tokens).findall(text)) == len(written.special):
+            ids, begins = self.tokenizer.encode_with_offsets(text, allowed_special="all", disallowed_special=())
+            return list(map(int, ids)), list(map(int, begins))
+        for begin, end in [*written.special, (len(text), len(text))]:
+            part, places = self.tokenizer.encode_with_offsets(
+                text[at:begin], allowed_special=frozenset(), disallowed_special=()
+            )
+            ids += map(int, part)
+            begins += [at + int(place) for place in places]
+            if begin < end:
+                ids.append(self.tokenizer.special_tokens[text[begin:end]])
                 begins.append(begin)
             at = end
         return ids, begins
 
-    def _encode_part(self, text: str, allowed: Any) -> tuple[list[int], list[int]]:
-        ids, begins = self.tokenizer.encode_with_offsets(text, allowed_special=allowed, disallowed_special=())
-        return list(map(int, ids)), list(map(int, begins))
+    def _answers(self, messages: Sequence[Message], text: str) -> Iterator[tuple[int, int]]:
+        """Yield the part of a text after the prompt of each answer, up to the stop that ends it.
 
-    def _places(
-        self,
-        messages: Sequence[Message],
-        text: str,
-        *,
-        prompt: bool,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[tuple[int, int, int]] | None:
-        """Where the contents stand in the text that the template wrote: (number of the message, begin, end), in order.
-
-        The template writes the conversation again with a mark instead of each content. None: what it writes then is not
-        the text with the marks in place of the contents, as where it takes the reasoning out of an answer.
+        The template writes marks in place of the answers; between them, the text must be the same.
         """
-        marked = [dataclasses.replace(one, content=f"\ue000{number}\ue001") for number, one in enumerate(messages)]
-        parts = MARK.split(self.render(marked, add_generation_prompt=prompt, tools=tools))
-        found, at = list[tuple[int, int, int]](), 0
-        for index in range(0, len(parts), 2):
-            if not text.startswith(parts[index], at):
-                return None
-            at += len(parts[index])
-            if index + 1 == len(parts):
-                break
-            number, after = int(parts[index + 1]), parts[index + 2]
-            content = messages[number].content
-            ways = (
-                content,
-                content.strip(),
-                content.lstrip(),
-                content.rstrip(),
-                content.lstrip("\n"),
-                content.strip("\n"),
+        numbered = [
+            dataclasses.replace(one, content=f"{BEGIN}{number}{END}") if one.role == LEARNED else one
+            for number, one in enumerate(messages)
+        ]
+        parts = re.split(f"{BEGIN}([0-9]+){END}", self.render(numbered, add_generation_prompt=False))
+        answers = [messages[int(number)].content.strip() for number in parts[1::2]]
+        parts[1::2] = [rf"(\s*{re.escape(answer)}\s*)" for answer in answers]
+        parts[::2] = map(re.escape, parts[::2])
+        match = re.fullmatch("".join(parts), text)
+        if match is None or len(answers) != sum(one.role == LEARNED for one in messages):
+            raise ValueError(
+                "the chat template changes what the messages say, so that answers cannot be told from the rest: mark "
+                "them in it with {% generation %} and {% endgeneration %}"
             )
-            said = next((way for way in ways if text.startswith(way + after, at)), None)
-            if said is None:
-                return None
-            found.append((number, at, at + len(said)))
-            at += len(said)
-        return found if at == len(text) else None
-
-    def _learned(
-        self, messages: Sequence[Message], text: str, places: Sequence[tuple[int, int, int]]
-    ) -> Iterator[tuple[int, int]]:
-        """What of a text is learned: from where a prompt ends to the end of the turn."""
-        user = [Message("user", "\ue000")]
-        before, after = (self.render(user, add_generation_prompt=prompt) for prompt in (False, True))
-        head = after.removeprefix(before) if after.startswith(before) else ""
-        ids = set(self.stop_tokens)
-        names = [name for name, number in self.tokenizer.special_tokens.items() if number in ids]
-        ends = re.compile(r"\s*(?:" + "|".join(map(re.escape, (*names, *self.stop))) + ")")
+        names = [name for name, number in self.tokenizer.special_tokens.items() if number in self.stop_tokens]
+        stops = re.compile(rf"\s*(?:{alternatives([*names, *self.stop]).pattern})")
         last = 0
-        for number, begin, end in places:
-            if messages[number].role == LEARNED:
-                written = self.render(messages[:number])
-                if text.startswith(written) and last <= len(written) <= begin:
-                    begin = len(written)
-                elif head and (at := text.rfind(head, last, begin)) >= 0:
-                    begin = at + len(head)
-                else:  # the space before an answer, which is one token with its first word
-                    begin -= len(text[last:begin]) - len(text[last:begin].rstrip(" "))
-                found = ends.match(text, end)
-                yield begin, end if found is None else found.end()
-            last = end
+        for group, number in enumerate((n for n, one in enumerate(messages) if one.role == LEARNED), 1):
+            begin, end = match.span(group)
+            prompt = self.render(messages[:number])
+            is_prefix = text.startswith(prompt) and last <= len(prompt) <= begin
+            # A space before an answer is one token with its first word.
+            begin = len(prompt) if is_prefix else max(last, len(text[:begin].rstrip(" ")))
+            stop = stops.match(text, end) if names or self.stop else None
+            last = end if stop is None else stop.end()
+            yield begin, last
+
+
+def alternatives(names: Iterable[str]) -> re.Pattern[str]:
+    """A pattern of any of the names, the longest first."""
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+
+
+class Written(NamedTuple):
+    """A conversation as text, and the characters of the template's special tokens and of its {% generation %} parts."""
+
+    text: str
+    special: list[tuple[int, int]]
+    learned: list[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -335,7 +334,7 @@ def environment() -> Any:
     from jinja2 import ext, sandbox
 
     class Generation(ext.Extension):
-        """{% generation %} … {% endgeneration %}, which marks what is learned and writes what stands in it."""
+        """{% generation %} … {% endgeneration %}, which marks what is learned."""
 
         tags = {"generation"}  # noqa: RUF012
 
@@ -344,8 +343,8 @@ def environment() -> Any:
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
             return jinja2.nodes.CallBlock(self.call_method("written"), [], [], body).set_lineno(line)
 
-        def written(self, caller: Any) -> Any:
-            return caller()
+        def written(self, caller: Any) -> str:
+            return f"{BEGIN}{caller()}{END}"
 
     def refuse(message: str) -> str:
         raise jinja2.TemplateError(message)

@@ -12,59 +12,33 @@ class Talk {
     return render(this.template, messages, this.about.names, addGenerationPrompt);
   }
 
-  /** The ids after which the answer comes. Special tokens that stand in a message are text. */
+  /** The ids after which the answer comes. The names of special tokens that stand in a message are text: the template
+   * has a mark in place of each. */
   prompt(messages) {
-    const text = this.render(messages),
-      names = [...this.encoder.special.keys()];
+    const names = [...this.encoder.special.keys()],
+      marks = ["\ue000", "\ue001"],
+      all = [...names, ...marks];
     const isText = ({ role }) => this.about.is_default || role !== "assistant";
-    if (!messages.some((message) => isText(message) && names.some((name) => message.content.includes(name))))
-      return this.encoder.encode(text).ids;
-    const places = this.places(messages, text);
-    if (!places)
-      throw new Error("A message holds the name of a special token, and the chat template changes messages");
-    const kept = places.filter(({ number }) => isText(messages[number])),
-      ids = [];
+    const hidden = messages.map((message) => ({
+      ...message,
+      content: message.content.replace(
+        anyOf(isText(message) ? all : marks),
+        (name) => `\ue000${all.indexOf(name)}\ue001`,
+      ),
+    }));
+    const marked = this.render(hidden),
+      shown = (text) => text.replace(/\ue000(\d+)\ue001/g, (_, number) => all[number]);
+    if (shown(marked) === marked) return this.encoder.encode(marked).ids;
+    const ids = [];
     let begin = 0;
-    const encode = (end) => ids.push(...this.encoder.encode(text.slice(begin, end), { special: false }).ids);
-    for (const match of text.matchAll(anyOf(names))) {
-      const first = match.index,
-        end = first + match[0].length;
-      if (kept.some((place) => place.begin < end && first < place.end)) continue; // it stands in a message
-      encode(first);
+    const encode = (end) => ids.push(...this.encoder.encode(shown(marked.slice(begin, end)), { special: false }).ids);
+    for (const match of marked.matchAll(anyOf(names))) {
+      encode(match.index);
       ids.push(this.encoder.special.get(match[0]));
-      begin = end;
+      begin = match.index + match[0].length;
     }
-    encode(text.length);
+    encode(marked.length);
     return ids;
-  }
-
-  /** Where the contents stand in the text, by writing it again with marks in their places; null if that is another. */
-  places(messages, text) {
-    const marked = messages.map((message, number) => ({ ...message, content: `\ue000${number}\ue001` }));
-    const parts = this.render(marked).split(/\ue000(\d+)\ue001/),
-      places = [];
-    let begin = 0;
-    for (let i = 0; i < parts.length; i += 2) {
-      if (!text.startsWith(parts[i], begin)) return null;
-      begin += parts[i].length;
-      if (i + 1 === parts.length) break;
-      const number = Number(parts[i + 1]),
-        { content } = messages[number];
-      const strips = [
-        [null, true, true],
-        [null, true, false],
-        [null, false, true],
-        ["\n", true, false],
-        ["\n", true, true],
-      ];
-      const said = [content, ...strips.map((how) => stripped(content, ...how))].find((way) =>
-        text.startsWith(way + parts[i + 2], begin),
-      );
-      if (said === undefined) return null;
-      places.push({ number, begin, end: begin + said.length });
-      begin += said.length;
-    }
-    return begin === text.length ? places : null;
   }
 
   /** The prompt of a conversation that has to be short, and how many of its oldest messages were left out: the system's
