@@ -43,7 +43,7 @@ from lm.config import ModelConfig, TrainConfig, from_table, read_toml
 from lm.data import Tokens, describe, open_tokens
 from lm.generation.sampling import Sampling
 from lm.page.export import to_page
-from lm.training.measure import measure_speed
+from lm.training.measure import measure as measure_step
 from lm.training.train import Stopped
 
 SCORE_STRIDE = 2  # the final scoring moves by context / SCORE_STRIDE: half of the context before a token is sure
@@ -282,9 +282,7 @@ class Demo:
     def measure(self, config: TrainConfig) -> dict[str, Any]:
         """Real steps and real scoring, timed on this machine now."""
         rounds = 5
-        paces = [
-            measure_speed(self.model_config, config, steps=8) for _ in tqdm(range(rounds), "measure", unit=" times")
-        ]
+        paces = [measure_step(self.model_config, config).step for _ in tqdm(range(rounds), "measure", unit=" times")]
         pace = sorted(paces)[rounds // 2]
         begun = time.perf_counter()
         score = lm.evaluate(

@@ -205,26 +205,25 @@ def test_measures_and_their_errors():
 
 def test_results_are_kept_and_what_was_cut_off_is_dropped(tmp_path):
     item = Scored(3, 1, (0.1, 1 / 3), (1, 2), (3, 4), (True, False))
-    with keeping(tmp_path / "out", "set", {"model": "m"}) as kept:
-        assert kept.known == {}
-        kept.add([item])
-        path = kept.path
-        with (
-            pytest.raises(ValueError, match="another process is evaluating into"),
-            keeping(path.parent, "set", {"model": "m"}),
-        ):
+    out, model = tmp_path / "out", {"model": "m"}
+    with keeping(out, "set", model) as (items, add):
+        assert items == {}
+        add([item])
+        with pytest.raises(ValueError, match="another process is evaluating into"), keeping(out, "set", model):
             pass
+    (path,) = out.glob("*.jsonl")
     path.write_bytes(path.read_bytes() + b'{"item":4,"gold"')
-    with keeping(tmp_path / "out", "set", {"model": "m"}) as kept:
-        assert kept.known == {3: item}
-        kept.add([Scored(4, 0, (1.0,), (1,), (1,), (True,))])
-    with keeping(tmp_path / "out", "set", {"model": "m"}) as kept:
-        assert list(kept.known) == [3, 4]
-    with keeping(tmp_path / "out", "set", {"model": "other"}) as kept:
-        assert (kept.known, kept.path != path) == ({}, True)
+    with keeping(out, "set", model) as (items, add):
+        assert items == {3: item}
+        add([Scored(4, 0, (1.0,), (1,), (1,), (True,))])
+    with keeping(out, "set", model) as (items, _):
+        assert list(items) == [3, 4]
+    with keeping(out, "set", {"model": "other"}) as (items, _):
+        assert items == {}
+    assert len(list(out.glob("*.jsonl"))) == 2
     path.write_bytes(b"something else\n")
-    with keeping(tmp_path / "out", "set", {"model": "m"}) as kept:
-        assert kept.known == {}
+    with keeping(out, "set", model) as (items, _):
+        assert items == {}
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="cannot be written"), keeping(tmp_path / "file", "set", {}):
         pass
@@ -239,14 +238,14 @@ def test_a_full_disk_is_one_sentence_and_what_was_kept_stays(tmp_path, monkeypat
             raise OSError(errno.ENOSPC, "No space left on device")
         return real(handle, data)
 
-    with keeping(tmp_path, "set", {}) as kept:
-        kept.add(items[:1])
+    with keeping(tmp_path, "set", {}) as (_, add):
+        add(items[:1])
         monkeypatch.setattr(os, "write", half)
         with pytest.raises(OSError, match="the disk is full: free some space and run the same command again"):
-            kept.add(items[1:])
+            add(items[1:])
     monkeypatch.undo()
-    with keeping(tmp_path, "set", {}) as kept:
-        assert kept.known == {0: items[0]}
+    with keeping(tmp_path, "set", {}) as (known, _):
+        assert known == {0: items[0]}
 
 
 @pytest.fixture

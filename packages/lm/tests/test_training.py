@@ -27,7 +27,7 @@ from lm.extras import MissingExtra
 from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.checkpoint import NotSaved
-from lm.training.measure import measure_speed
+from lm.training.measure import measure
 from lm.training.run import Run, Taken, lock, read_config
 from lm.training.train import Diverged, Stopped
 from lm.training.trainer import Trainer, compile_blocks, in_trouble
@@ -347,7 +347,7 @@ def test_compile_auto_does_not_try_for_a_short_run(data, tmp_path):
 
 def test_measure_speed():
     began = time.perf_counter()
-    seconds = measure_speed(MODEL, CONFIG, steps=5, warmup=2)
+    seconds = measure(MODEL, CONFIG, steps=5, warmup=2).step
     assert 0 < seconds < time.perf_counter() - began
 
 

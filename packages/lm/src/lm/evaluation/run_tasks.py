@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from lm.config import to_table
 from lm.data import windows_of
@@ -19,6 +18,7 @@ from lm.evaluation.likelihood import Request, likelihoods
 from lm.evaluation.results import Result, Scored, measures
 from lm.evaluation.tasks import SEPARATOR, TEXT, Item, Task
 from lm.model import Transformer
+from lm.progress import progress_bar
 from lm.special_tokens import BEGINS, END_OF_TEXT, prompt_ids
 
 AT_ONCE = 1 << 15  # tokens between two times that results are kept
@@ -57,22 +57,16 @@ def evaluate_tasks(
         wanted = chosen(len(task.items), limit)
         of_task = {**about, "data": task.fingerprint} | ({"stride": stride} if task.kind == TEXT else {})
         with contextlib.ExitStack() as stack:
-            kept = None if folder is None else stack.enter_context(keeping(folder, task.name, of_task))
-            known = {} if kept is None else dict(kept.known)
+            known, keep = {}, None
+            if folder is not None:
+                known, keep = stack.enter_context(keeping(folder, task.name, of_task))
             missing = [number for number in wanted if number not in known]
-            bar = stack.enter_context(
-                tqdm(
-                    total=len(wanted),
-                    initial=len(wanted) - len(missing),
-                    desc=task.name,
-                    unit="item",
-                    disable=not progress,
-                )
-            )
+            done = len(wanted) - len(missing)
+            bar = stack.enter_context(progress_bar(task.name, len(wanted), "item", initial=done, disable=not progress))
             for items in scored(model, tokenizer, task, missing, stride):
                 known |= {item.item: item for item in items}
-                if kept is not None:
-                    kept.add(items)
+                if keep is not None:
+                    keep(items)
                 bar.update(len(items))
         found = [known[number] for number in wanted]
         results.append(Result(task.name, task.fingerprint, len(found), len(task.items), measures(task.kind, found)))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import statistics
 import time
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -27,10 +29,12 @@ WORTH_COMPILING = 300.0
 PASSES, ENOUGH = 2, 20.0
 
 
+AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
+
+
 @dataclasses.dataclass(frozen=True)
 class Speed:
-    """Seconds of a usual step, and of the first, in which what is compiled is compiled; bytes at most on CUDA, else
-    0."""
+    """Seconds of a usual step, and of the first, which compiles; the most bytes on CUDA, else 0."""
 
     step: float
     first: float
@@ -51,6 +55,31 @@ class TimedTrainer(Trainer):
         return loss
 
 
+@contextlib.contextmanager
+def on_random_tokens(
+    kind: type[AnyTrainer], model_config: ModelConfig, train_config: TrainConfig, device: torch.device | None
+) -> Iterator[tuple[AnyTrainer, Iterator[MicroBatch]]]:
+    """Yield a trainer of a configuration, by this process alone, and random micro-batches for it.
+
+    Of a step with more than PASSES forward passes, PASSES are run. The random state of the process stays as it was.
+    """
+    device = choose_device(train_config.device) if device is None else device
+    context, micro = model_config.context_length, train_config.micro_batch_size or train_config.batch_size
+    size = min(train_config.batch_size // micro, PASSES) * micro
+    config = dataclasses.replace(
+        train_config,
+        device=cast(DeviceName, device.type),
+        precision=choose_precision(train_config.precision, device),
+        batch_size=size,
+        micro_batch_size=micro,
+    )
+    ids = np.random.default_rng(0).integers(0, model_config.vocab_size, size * (context + 1), dtype=np.uint32)
+    end_of_text = 0 if config.document_masking else None
+    with threads(config.threads), float32_matmul_precision(config.precision), torch.random.fork_rng(devices=[]):
+        trainer = kind(build(model_config), config, Processes(device=device), end_of_text=end_of_text)
+        yield trainer, (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
+
+
 def measure(
     model_config: ModelConfig,
     train_config: TrainConfig,
@@ -60,75 +89,51 @@ def measure(
     device: torch.device | None = None,
     progress: bool = False,
 ) -> Speed:
-    """Runs a few real steps on random tokens, or, where a step has many passes, the beginning and the end of them.
+    """Run a few real steps on random tokens, or, where a step has many passes, the beginning and the end of them.
 
     Args:
         model_config: The model.
         train_config: Its training; batch_size is taken to be all of one process.
-        steps: How many are measured, at most: no more are begun once all but the first took ENOUGH seconds.
-        warmup: How many before them are not.
-        device: Where; None for that of the configuration.
-        progress: Whether to say on stderr what is being done.
+        steps: Steps measured, at most: no more are begun once all but the first took ENOUGH seconds.
+        warmup: Steps before them.
+        device: The device; None for that of the configuration.
+        progress: Show a live line on stderr.
     """
     if steps < 1 or warmup < 0:
-        raise ValueError(f"steps {steps} must be at least 1 and warmup {warmup} at least 0")
-    device = choose_device(train_config.device) if device is None else device
-    context, micro = model_config.context_length, train_config.micro_batch_size or train_config.batch_size
-    passes = train_config.batch_size // micro
-    run, most = min(passes, PASSES), max(1, warmup) + steps
-    precision = choose_precision(train_config.precision, device)
-    config = dataclasses.replace(
-        train_config,
-        device=cast(DeviceName, device.type),
-        precision=precision,
-        batch_size=run * micro,
-        micro_batch_size=micro,
-    )
-    ids = np.random.default_rng(0).integers(0, model_config.vocab_size, run * micro * (context + 1), dtype=np.uint32)
-    batches = (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
-    times = list[float]()
+        raise ValueError(f"expected steps of at least 1 and warmup of at least 0, got {steps} and {warmup}")
+    micro = train_config.micro_batch_size or train_config.batch_size
+    passes, most, times = train_config.batch_size // micro, max(1, warmup) + steps, list[float]()
+    run = min(passes, PASSES)
     with (
-        threads(config.threads),
-        float32_matmul_precision(config.precision),
-        torch.random.fork_rng(devices=[]),
         progress_bar("measuring steps", most, "step", leave=False, disable=not progress) as bar,
+        on_random_tokens(TimedTrainer, model_config, train_config, device) as (trainer, batches),
     ):
         of = f" of its {passes}" if passes > run else ""
-        bar.set_postfix_str(f"{run}{of} passes of {micro} x {context} tokens each; until {ENOUGH:.0f} s are measured")
-        trainer = TimedTrainer(
-            build(model_config),
-            config,
-            Processes(device=device),
-            end_of_text=0 if config.document_masking else None,
-        )
-        if device.type == "cuda":
-            torch.cuda.reset_peak_memory_stats(device)
+        size = f"{micro} x {model_config.context_length}"
+        bar.set_postfix_str(f"{run}{of} passes of {size} tokens each; until {ENOUGH:.0f} s are measured")
+        on_cuda = trainer.device.type == "cuda"
+        if on_cuda:
+            torch.cuda.reset_peak_memory_stats(trainer.device)
         for _ in range(most):
             began = time.perf_counter()
             trainer.train_step(batches)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
+            if on_cuda:
+                torch.cuda.synchronize(trainer.device)
             times.append(time.perf_counter() - began)
             bar.update()
             if sum(times[1:]) > ENOUGH:  # the first may compile
                 break
-    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    peak = torch.cuda.max_memory_allocated(trainer.device) if on_cuda else 0
     warm = min(max(1, warmup), len(times) - 1)
     usual = statistics.median(times[warm:])
     whole = usual + (passes - run) * statistics.median(trainer.pass_seconds[warm:]) / run
     return Speed(whole, whole + times[0] - usual, peak)
 
 
-def measure_speed(model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 8, warmup: int = 3) -> float:
-    """Seconds that a training step takes here and now: the median of a few real ones, after a warm-up."""
-    return measure(model_config, train_config, steps=steps, warmup=warmup).step
-
-
 def compile_pays(
     model_config: ModelConfig, config: TrainConfig, *, device: torch.device | None = None, progress: bool = False
 ) -> tuple[bool, str]:
-    """Whether this run ends sooner compiled, and in a sentence why: measured, where it is long enough to be worth
-    measuring."""
+    """Return True if this run ends sooner compiled, and the reason in a sentence; short runs are not measured."""
     off, on = (dataclasses.replace(config, compile=compile) for compile in ("off", "on"))
     plain = measure(model_config, off, device=device, progress=progress)
     left = plain.step * config.steps
@@ -145,7 +150,7 @@ def compile_pays(
 
 
 def verdict(plain: Speed, fast: Speed, steps: int) -> tuple[bool, str]:
-    """Whether so many steps win more than compiling takes."""
+    """Return True if these steps gain more than compiling takes, and the reason in a sentence."""
     cost, gain = fast.first - fast.step, (plain.step - fast.step) * steps
     said = f"a step takes {fast.step * 1e3:.0f} ms compiled and {plain.step * 1e3:.0f} ms not"
     if gain > cost:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, record_function
 from torch.utils.flop_counter import FlopCounterMode
 
-from lm.config import DeviceName, ModelConfig, TrainConfig
-from lm.data import batch
-from lm.device import choose_device, choose_precision, float32_matmul_precision, threads
-from lm.families import build
+from lm.config import ModelConfig, TrainConfig
 from lm.training.budget import memory_is_counted, policy, trained_shape
-from lm.training.trainer import MicroBatch, Processes, Trainer
+from lm.training.measure import on_random_tokens
+from lm.training.trainer import MicroBatch, Trainer
 
 if TYPE_CHECKING:
     from accounting import TrainingMemory
 
 PHASES = ("forward", "backward", "optimizer step")
-MICRO_BATCHES = 2  # of a step that are run, where it has more: the others are like the second
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,23 +131,11 @@ def profile(
         raise FileNotFoundError(f"there is no folder {Path(trace).absolute().parent} for the trace")
     if train_config.compile == "on":
         raise ValueError("train.compile 'on' hides the operators of the blocks: profile with --train.compile off")
-    device = choose_device(train_config.device) if device is None else device
-    context, micro = model_config.context_length, train_config.micro_batch_size or train_config.batch_size
-    whole = train_config.batch_size // micro
-    run = min(whole, MICRO_BATCHES)
-    config = dataclasses.replace(
-        train_config,
-        device=cast(DeviceName, device.type),
-        precision=choose_precision(train_config.precision, device),
-        compile="off",
-        batch_size=run * micro,
-        micro_batch_size=micro,
-    )
-    ids = np.random.default_rng(0).integers(0, model_config.vocab_size, run * micro * (context + 1), dtype=np.uint32)
-    batches = (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
-    end_of_text = 0 if config.document_masking else None
-    with threads(config.threads), float32_matmul_precision(config.precision), torch.random.fork_rng(devices=[]):
-        trainer = PhasedTrainer(build(model_config), config, Processes(device=device), end_of_text=end_of_text)
+    config, micro = dataclasses.replace(train_config, compile="off"), train_config.micro_batch_size
+    micro = micro or config.batch_size
+    with on_random_tokens(PhasedTrainer, model_config, config, device) as (trainer, batches):
+        config, device = trainer.config, trainer.device
+        run, whole = config.batch_size // micro, train_config.batch_size // micro
         trainer.timed_step(batches)
         timed = [trainer.timed_step(batches) for _ in range(steps)]
         # Counting FLOPs slows every operator down, so that it has a step of its own.
@@ -174,7 +157,7 @@ def profile(
         highest=highest(profiler, {t.data_ptr(): t.numel() * t.element_size() for t in tensors}, device),
         predicted=training_memory(shape, micro, policy=counted) if memory_is_counted(shape) else None,
         flops=int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total),
-        tokens=config.batch_size * context,
+        tokens=config.batch_size * model_config.context_length,
         micro_batches=(run, whole),
     )
 
