@@ -1,4 +1,4 @@
-"""Token files in every format: written by `lm data prepare`, learned from alike, and read by their own readers."""
+"""Token files without a header, other trainers' through the example, and preparations that are killed."""
 
 from __future__ import annotations
 
@@ -11,73 +11,69 @@ import subprocess
 import sys
 import time
 
+import convert_tokens
 import numpy as np
 import pytest
 from corpora import END, as_json_lines, read_back, stories, tokenizer
 
 from lm.commands.cli import main
-from lm.data import describe, open_data, open_tokens, token_files
-from lm.data.token_formats import ENDINGS
+from lm.data import describe, open_tokens
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 
-FORMATS = ("npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow")
 DOCUMENTS = stories(300)
 EOT = 259
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A folder with the same text in every format, each in several shards; and the tokenizer."""
+    """A folder with a text as JSON lines, its tokenizer, and its ids in several shards; and the tokenizer."""
     folder = tmp_path_factory.mktemp("formats")
     made = tokenizer()
     made.save(folder / "tok.json")
     (folder / "text.jsonl").write_bytes(as_json_lines(DOCUMENTS))
-    for format in FORMATS:
-        if format in ("parquet", "arrow") and importlib.util.find_spec("pyarrow") is None:
-            continue
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lm.data.prepare.GROUP", 4000)
-            assert main(command(folder, folder / format, format)) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("lm.data.prepare.GROUP", 4000)
+        assert main(command(folder, folder / "npy")) == 0
     return folder, made
 
 
-def command(folder, out, format):
+def command(folder, out):
     return [
         *("data", "prepare", str(folder / "text.jsonl"), "--tokenizer", str(folder / "tok.json"), "--out", str(out)),
-        *("--format", format, "--heldout", "0.1", "--shard-tokens", "8000", "--quiet"),
+        *("--heldout", "0.1", "--shard-tokens", "8000", "--quiet"),
     ]
 
 
-@pytest.mark.parametrize("format", FORMATS[1:])
-def test_every_format_is_learned_from_alike(prepared, format):
-    folder, made = prepared
-    if format in ("parquet", "arrow"):
-        pytest.importorskip("pyarrow")
-    plain, other = open_data(folder / "npy"), open_data(folder / format)
-    assert len(token_files(folder / format)[0]) == len(token_files(folder / "npy")[0]) > 1
-    for part, same in ((plain.parts[0].tokens, other.parts[0].tokens), (plain.heldout[""], other.heldout[""])):
-        assert read_back(made, part) == read_back(made, same)
-        assert (same.end_of_text, same.tokenizer, same.bytes) == (EOT, made.fingerprint, part.bytes)
-        assert same.highest == part.highest
-    for mixture in (plain, other):
-        assert mixture.end_of_text == EOT
-    expected, found = (mixture.batch(0, 5, 0, 1, 4, 32) for mixture in (plain, other))
-    assert all((one == two).all() for one, two in zip(expected, found, strict=True))
-    assert main(["data", "verify", str(folder / format)]) == 0
+@pytest.mark.parametrize("format", ["bin", "llmc"])
+def test_a_bin_file_is_learned_from_as_npy_is(prepared, tmp_path, format):
+    _, made = prepared
+    paths = [tmp_path / "plain.npy", tmp_path / "other.bin"]
+    for path, kind in zip(paths, ("npy", format), strict=True):
+        made.encode_file(DOCUMENTS, path, format=kind, end_of_text=END)
+    plain, other = map(open_tokens, paths)
+    assert read_back(made, plain) == read_back(made, other)
+    assert plain.end_of_text == other.end_of_text == EOT
+    paths[1].with_suffix(".json").unlink()
+    bare = open_tokens(paths[1])
+    assert read_back(made, bare) == read_back(made, other)
+    assert bare.end_of_text == (None if format == "llmc" else EOT)  # llm.c's has no index
 
 
-@pytest.mark.parametrize("format", FORMATS[1:])
-def test_without_a_description_the_documents_are_known_by_the_index(prepared, tmp_path, format):
-    folder, made = prepared
+@pytest.mark.parametrize(
+    ("format", "name"), [("megatron", "x.bin"), ("datatrove", "x.ds"), ("parquet", "x.parquet"), ("arrow", "x.arrow")]
+)
+def test_the_example_converts_other_formats(prepared, tmp_path, format, name, capsys):
     if format in ("parquet", "arrow"):
         pytest.importorskip("pyarrow")
-    for path in (folder / format).iterdir():
-        if path.suffix != ".json" and not path.name.startswith("."):
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    tokens = open_data(tmp_path).parts[0].tokens
-    assert read_back(made, tokens) == read_back(made, open_data(folder / "npy").parts[0].tokens)
-    assert tokens.end_of_text == (None if format == "llmc" else EOT)  # llm.c's has no index
+    _, made = prepared
+    made.encode_file(DOCUMENTS, tmp_path / name, format=format, end_of_text=END)
+    made.encode_file(DOCUMENTS, tmp_path / "plain.npy", end_of_text=END)
+    assert convert_tokens.main([str(tmp_path / name), str(tmp_path / "out.npy")]) == 0
+    tokens = open_tokens(tmp_path / "out.npy")
+    assert (tokens.ids[:] == open_tokens(tmp_path / "plain.npy").ids[:]).all()
+    assert tokens.end_of_text == EOT
+    assert f"end of text {EOT}" in capsys.readouterr().out
 
 
 def test_documents_that_end_in_no_mark_are_not_guessed(tmp_path):
@@ -117,11 +113,11 @@ def test_megatrons_documents_may_be_several_sequences(tmp_path):
     index += np.array(lengths, "<i4").tobytes()
     index += (4 * np.array([0, 2, 3, 6], "<i8")).tobytes() + np.array(documents, "<i8").tobytes()
     (tmp_path / "train.idx").write_bytes(index)
-    tokens = open_tokens(tmp_path / "train.bin")
+    tokens = convert_tokens.convert(tmp_path / "train.bin", tmp_path / "x.npy")
     assert (tokens.ids[:].tolist(), tokens.end_of_text) == (ids.tolist(), 9)
     (tmp_path / "train.idx").write_bytes(index[:-1])
     with pytest.raises(ValueError, match="cut short"):
-        open_tokens(tmp_path / "train.bin")
+        convert_tokens.convert(tmp_path / "train.bin", tmp_path / "x.npy")
 
 
 def test_files_of_the_datasets_library(tmp_path):
@@ -132,7 +128,7 @@ def test_files_of_the_datasets_library(tmp_path):
     made.to_parquet(str(tmp_path / "train.parquet"))
     (arrow,) = (tmp_path / "saved").glob("*.arrow")
     for path in (arrow, tmp_path / "train.parquet"):
-        tokens = open_tokens(path)
+        tokens = convert_tokens.convert(path, tmp_path / "x.npy")
         assert (tokens.ids[:].tolist(), tokens.end_of_text) == ([i for row in rows for i in row], 9)
 
 
@@ -142,13 +138,10 @@ def test_wrong_files_are_refused_by_name(tmp_path):
         "empty.bin": (b"", "not empty"),
         "short.bin": (np.array([20240520, 1, 9], "<i4").tobytes() + bytes(1012) + b"12", "its header says 9"),
         "wide.bin": (np.arange(500, dtype="<u4").tobytes(), "looks like ids of 4 bytes"),
-        "text.parquet": (b"PAR1 no table", "no whole file"),
-        "text.arrow": (b"no stream", "no whole file"),
-        "ids.tokens": (b"12", "ends in one of"),
+        "ids.tokens": (b"12", "its name must end in"),
+        "ids.parquet": (b"12", "convert_tokens"),
     }
     for name, (data, sentence) in cases.items():
-        if name.startswith("text"):
-            pytest.importorskip("pyarrow")
         (tmp_path / name).write_bytes(data)
         with pytest.raises(ValueError, match=sentence):
             open_tokens(tmp_path / name)
@@ -156,55 +149,31 @@ def test_wrong_files_are_refused_by_name(tmp_path):
     assert open_tokens(tmp_path / "wide.bin").ids[499] == 499
 
 
-@pytest.mark.parametrize(
-    "format", ["bin", *(pytest.param(name, marks=pytest.mark.soak) for name in ("parquet", "litdata"))]
-)
-def test_a_killed_preparation_goes_on(tmp_path, prepared, format):
-    if format == "parquet":
-        pytest.importorskip("pyarrow")
-    if format == "litdata":
-        pytest.importorskip("litdata")
+def test_a_killed_preparation_goes_on(tmp_path, prepared):
     folder, _ = prepared
     (tmp_path / "text.jsonl").write_bytes(as_json_lines(stories(2000) * 20))
     (tmp_path / "tok.json").write_bytes((folder / "tok.json").read_bytes())
-    arguments = [sys.executable, "-m", "lm", *command(tmp_path, tmp_path / "killed", format)]
+    arguments = [sys.executable, "-m", "lm", *command(tmp_path, tmp_path / "killed")]
     process = subprocess.Popen(arguments, start_new_session=True)
     while process.poll() is None and len(list((tmp_path / "killed").glob("train-*.json"))) < 3:
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert main(command(tmp_path, tmp_path / "killed", format)) == 0
-    assert main(command(tmp_path, tmp_path / "whole", format)) == 0
+    assert main(command(tmp_path, tmp_path / "killed")) == 0
+    assert main(command(tmp_path, tmp_path / "whole")) == 0
     for path in sorted((tmp_path / "whole").rglob("*")):
-        # litdata's index says when it was made
-        if path.is_file() and path.name not in (".lock", "prepared.json", "index.json"):
+        if path.is_file() and path.name not in (".lock", "prepared.json"):
             assert (tmp_path / "killed" / path.relative_to(tmp_path / "whole")).read_bytes() == path.read_bytes()
     assert json.loads((tmp_path / "killed" / "prepared.json").read_text())["finished"]
 
 
-@pytest.mark.parametrize("format", ["bin", "litdata"])  # which is refused before litdata is asked for
-def test_shards_of_another_program_are_not_removed(tmp_path, prepared, capsys, format):
+def test_shards_of_another_program_are_not_removed(tmp_path, prepared, capsys):
     folder, _ = prepared
     for name in ("text.jsonl", "tok.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    shard = tmp_path / "out" / "train-00000"  # a folder, as litdata's and MDS's are
-    shard.mkdir(parents=True)
-    (shard / "chunk-0-0.bin").write_bytes(b"somebody's")
-    assert main(command(tmp_path, tmp_path / "out", format)) != 0
+    shard = tmp_path / "out" / "train-00000.bin"
+    shard.parent.mkdir()
+    shard.write_bytes(b"somebody's")
+    assert main(command(tmp_path, tmp_path / "out")) != 0
     assert "choose another folder" in capsys.readouterr().err
-    assert (shard / "chunk-0-0.bin").read_bytes() == b"somebody's"
-
-
-def test_the_formats_are_those_of_bpe():
-    from bpe.outputs import writers
-    from lm.commands.data import FORMATS
-
-    assert FORMATS == writers.FORMATS
-
-
-def test_endings_are_those_that_are_written(prepared):
-    folder, _ = prepared
-    for format in FORMATS:
-        if (folder / format).exists():
-            assert all(path.suffix in ENDINGS for path in token_files(folder / format)[0]), format
-    assert END
+    assert shard.read_bytes() == b"somebody's"

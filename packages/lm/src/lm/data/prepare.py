@@ -1,7 +1,7 @@
 """Text to a folder of token files: documents, each followed by end-of-text, in shards that appear whole; it can be
 stopped.
 
-FOLDER/train-00000.npy, heldout-00000.npy, …    the shards, each with its JSON (.bin, .ds, … in other formats)
+FOLDER/train-00000.npy, heldout-00000.npy, …    the shards, each with its JSON
 FOLDER/prepared.json                            what was asked for, how far it is, and whether it is finished
 """
 
@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm.data.documents import Document, documents, is_one_text
-from lm.data.format_writer import FormatWriter, ending_of
 from lm.data.infill import FillInTheMiddle
 from lm.data.token_file import PREPARED, TokenWriter
 from lm.data.token_formats import ENDINGS
@@ -75,7 +74,7 @@ class Progress:
 class Recipe:
     """What makes ids of documents.
 
-    limit: bytes of training text, and limit_heldout of the other; share: held out by hash; format: of the token files.
+    limit: bytes of training text, and limit_heldout of the other; share: held out by hash.
     """
 
     tokenizer: Any
@@ -85,7 +84,6 @@ class Recipe:
     limit_heldout: int | None = None
     infill: FillInTheMiddle | None = None
     shard_tokens: int = SHARD
-    format: str = "npy"
 
 
 def prepare(
@@ -182,8 +180,7 @@ class Preparation:
         self.committed, self.written = progress, copy.deepcopy(progress)
         self.bytes_read = {split: getattr(progress, split).bytes for split in SPLITS}
         self.documents_read = progress.train.documents
-        self.writers: dict[str, TokenWriter | FormatWriter] = {}
-        self.ending = ending_of(recipe.format)
+        self.writers: dict[str, TokenWriter] = {}
         self.end = np.array([recipe.tokenizer.special_tokens[recipe.end_of_text]], dtype=np.uint32)
         self.separator = recipe.end_of_text.encode()
 
@@ -316,12 +313,7 @@ class Preparation:
         if split not in self.writers:
             about: Count = getattr(self.written, split)
             dtype = "uint16" if self.recipe.tokenizer.n_vocab <= 1 << 16 else "uint32"
-            path, format = self.out / f"{split}-{about.shards:05}{self.ending}", self.recipe.format
-            self.writers[split] = (
-                TokenWriter(path, dtype=dtype)
-                if format == "npy"
-                else FormatWriter(path, format, dtype=dtype, end_of_text=int(self.end[0]))
-            )
+            self.writers[split] = TokenWriter(self.out / f"{split}-{about.shards:05}.npy", dtype=dtype)
         self.writers[split].write(ids)
 
     def commit_if_full(self, file: int, document: int) -> None:
@@ -398,8 +390,7 @@ def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Progress, bool]:
         counts = {split: Count(**reached.pop(split)) for split in SPLITS}
         known = Progress(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
     except FileNotFoundError:
-        shards = tuple(f"{split}-" for split in SPLITS)  # of litdata and MDS they are folders without an ending
-        if any(path.suffix in ENDINGS or path.name.startswith(shards) for path in out.iterdir()):
+        if any(path.suffix in ENDINGS for path in out.iterdir()):
             raise ValueError(f"{out} holds token files that were not made so: choose another folder") from None
         return Progress(), False
     except (ValueError, KeyError, TypeError, AttributeError):

@@ -1,6 +1,6 @@
 """Token data: .npy files of ids, each with a JSON description beside it; several files are read as one.
 
-Other formats are read by token_formats.py.
+.bin files are read by token_formats.py.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from lm.data.token_formats import DTYPES, ENDINGS
 from lm.files import atomic_file, atomic_write
 
 BLOCK = 1 << 22  # ids at a time
-SIGNED = {"int32": "uint32"}  # what Megatron-LM's ids are read as
 READ_THROUGH = 1 << 28  # bytes of ids up to which opening reads them all: a fraction of a second
 PREPARED = "prepared.json"  # of prepare: what the folder is made of, and whether it is finished
 HELD_OUT = re.compile(r"(heldout|held-out|held_out|val|valid|validation|dev)(?![a-z])", re.IGNORECASE)
@@ -96,7 +95,7 @@ class Description:
 
     Attributes:
         count: Number of ids.
-        dtype: "uint16" or "uint32"; Megatron-LM's ids may be "int32".
+        dtype: "uint16" or "uint32".
         sha256: Of the ids, the file's header aside.
         mask: SHA-256 of the mask, X.mask.
     """
@@ -323,8 +322,7 @@ def description_path(path: Path) -> Path:
 
 
 def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None = None) -> Tokens:
-    """Opens X.npy, or a file of another of the formats that token_formats.py reads, with what X.json beside it says; or
-    several such files, in their order, as one.
+    """Open X.npy, or X.bin as token_formats.py reads it, with the description in X.json; or several files as one.
 
     verify: read the ids through and compare their hash; None: if there are at most READ_THROUGH bytes of them. Without
     a JSON, the ids are hashed and nothing else is known of them.
@@ -393,7 +391,7 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
     if about is None:
         digest, top = examine(ids)
         return Tokens(path=path, ids=ids, sha256=digest, end_of_text=end_of_text, highest=top, files=(file_size(path),))
-    if (about.count, SIGNED.get(about.dtype, about.dtype)) != (len(ids), ids.dtype.name):
+    if (about.count, about.dtype) != (len(ids), ids.dtype.name):
         raise ValueError(
             f"{path} holds {len(ids)} ids of {ids.dtype.name}, and {beside.name} says {about.count} of "
             f"{about.dtype}: encode the text again"
@@ -445,9 +443,12 @@ def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any
     if not path.is_file():
         raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
     if path.suffix not in ENDINGS:
-        raise ValueError(f"{path} is no token file by its name, which ends in one of {', '.join(ENDINGS)}")
+        raise ValueError(
+            f"{path} is not a token file: its name must end in {' or '.join(ENDINGS)} (the example convert_tokens.py "
+            "converts other formats)"
+        )
     if path.suffix != ".npy":
-        ids, ends = token_formats.map_other(path, dtype)
+        ids, ends = token_formats.map_bin(path, dtype)
     else:
         try:
             ids, ends = np.load(path, mmap_mode="r", allow_pickle=False), None
@@ -497,7 +498,7 @@ def combined(combine: Callable[[list[int]], int], values: Sequence[int | None]) 
 def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[Path], list[Path]]:
     """The token files of a folder that are for training, and those held out, each in the order of their names.
 
-    They are the .npy files; where there are none, the .bin files, then .ds, .parquet and .arrow.
+    They are the .npy files; where there are none, the .bin files.
 
     Names that begin with heldout, val, valid, validation or dev are held out, those that begin with test are left
     alone. The others are for training; where some of them begin with train, only those. Numbers in names count as
