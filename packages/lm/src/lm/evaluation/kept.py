@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from lm.evaluation.results import Scored
 from lm.files import Locked, lock, reason
@@ -60,7 +61,8 @@ def read(path: Path, head: bytes) -> tuple[dict[int, Scored], int]:
     items, size = dict[int, Scored](), len(head)
     for line in lines[1:]:
         try:
-            item = Scored(**{k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()})
+            fields: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(line).items()}
+            item = Scored(**fields)
         except (ValueError, TypeError, AttributeError):
             break
         if not line.endswith(b"\n"):

@@ -293,8 +293,8 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
     if any(run.points("mfu") for run in runs):
         charts.append(single("Use of the device", "share of its peak FLOPs", "mfu", zero=True))
     if sets := _by_set(runs, x):
-        options = {"x_name": x, "wide": True, "ceiling": _ceiling(sets)}
-        charts.append(chart("Held-out loss by set", sets, note="nats per token", **options))
+        name, note = "Held-out loss by set", "nats per token"
+        charts.append(chart(name, sets, note=note, wide=True, x_name=x, ceiling=_ceiling(sets)))
     return f'<div class="charts">{"".join(charts)}</div>\n'
 
 
