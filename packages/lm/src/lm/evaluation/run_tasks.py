@@ -57,7 +57,8 @@ def evaluate_tasks(
         wanted = chosen(len(task.items), limit)
         of_task = {**about, "data": task.fingerprint} | ({"stride": stride} if task.kind == TEXT else {})
         with contextlib.ExitStack() as stack:
-            known, keep = {}, None
+            known: dict[int, Scored] = {}
+            keep = None
             if folder is not None:
                 known, keep = stack.enter_context(keeping(folder, task.name, of_task))
             missing = [number for number in wanted if number not in known]
