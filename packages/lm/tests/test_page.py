@@ -24,7 +24,6 @@ from lm.generation.sampling import Sampling
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import ModelText, model_text
 from lm.model import apply_rotary_emb
-from lm.ops.cpu.int8 import quantized
 from lm.page.export import asset, chat_page_of, to_page
 from lm.rope import rope_at
 from lm.special_tokens import prompt_ids
@@ -94,7 +93,9 @@ def open_page(browser, folder, model, **options):
 def test_greedy_ids_are_those_of_generate(browser, folder, name, dtype):
     model, prompt = rounded(name), list(range(5, 25))
     open_page(browser, folder, model, dtype=dtype)
-    expected = lm.generate(model if dtype == "fp16" else quantized(model), prompt, max_new_tokens=200, temperature=0)
+    expected = lm.generate(
+        model if dtype == "fp16" else models.rounded_to_int8(model), prompt, max_new_tokens=200, temperature=0
+    )
     assert len(set(expected)) > 5
     assert browser.run(f"({CONTINUE})({prompt}, 200)") == expected
     assert browser.run("page.model.memory.hasKernel") is True

@@ -9,7 +9,7 @@ where this package's attention kernel runs, that call is replayed as a graph.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -148,6 +148,27 @@ class Decoder:
         for row in rows:
             lengths[row] += 1
         return logits
+
+    @property
+    def has_loop(self) -> bool:
+        """True if several tokens of a text are one call of C."""
+        return self.native is not None and self.config.logit_softcap is None and self.reread_at is None
+
+    def continue_text(
+        self, token: int, count: int, temperature: float, generator: torch.Generator, stop_tokens: Collection[int]
+    ) -> list[int]:
+        """As `count` steps of the first row, of which each reads the token that the one before chose; see has_loop.
+
+        The last may be one of stop_tokens, or below 0: the logits are not numbers. NoPages: the memory is full.
+        """
+        assert self.native is not None
+        length = self.cache.lengths[0]
+        self._grow(0, length + count)
+        shape = {"dtype": torch.float64, "generator": generator}
+        uniform = torch.rand(count, **shape) if temperature else torch.empty(count, dtype=torch.float64)  # type: ignore[call-overload]
+        tokens = self.native.continue_text(token, 0, length, uniform, temperature, stop_tokens)
+        self.cache.lengths[0] += len(tokens)
+        return tokens
 
     def _grow(self, row: int, tokens: int) -> None:
         if not self.cache.grow(row, tokens):

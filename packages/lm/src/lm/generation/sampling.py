@@ -65,6 +65,13 @@ class Sampling:
         changed = self.presence_penalty or self.frequency_penalty or self.logit_bias or self.repetition_penalty != 1.0
         return (self.temperature == 0 or self.top_k == 1) and not changed
 
+    @functools.cached_property
+    def draws_from_all(self) -> bool:
+        """True if a token is drawn by the probabilities of unchanged logits at a temperature."""
+        changed = self.presence_penalty or self.frequency_penalty or self.logit_bias or self.repetition_penalty != 1.0
+        cut = self.top_k is not None or (self.top_p or 1.0) < 1.0 or self.min_p
+        return self.temperature > 0 and not cut and not changed
+
     def choose(
         self,
         logits: Tensor,

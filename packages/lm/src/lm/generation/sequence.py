@@ -82,6 +82,12 @@ class Sequence:
         """True if the next token is the likeliest, and nothing else is read from the logits."""
         return self.sampling.is_greedy and self.constraint is None and self.top_logprobs is None
 
+    @property
+    def is_chosen_in_steps(self) -> bool:
+        """True if the step of a decoder with a loop chooses its tokens."""
+        unseen = self.constraint is None and self.top_logprobs is None
+        return unseen and (self.sampling.is_greedy or self.sampling.draws_from_all)
+
     def slide(self) -> None:
         """Forget the older half: the younger one is read again as a prompt."""
         ids = self.prompt + self.tokens
@@ -96,20 +102,20 @@ class Sequence:
         """The tokens after the first `length`, at least the window's, counted from the beginning of the window."""
         return self.tokens[self.tokens_before_window + length - len(self.window) :]
 
-    def append(self, logits: Tensor | None, likeliest: int | None = None) -> int | None:
+    def append(self, logits: Tensor | None, chosen: int | None = None) -> int | None:
         """Choose the next token from logits (vocab_size,): the token, or None if it ends the sequence instead.
 
-        likeliest: the token, if takes_likeliest; below 0: the logits have no largest.
+        chosen: the token, if the step chose it; below 0: the logits are not numbers.
         """
-        if likeliest is None:
+        if chosen is None:
             assert logits is not None
             allowed = logits if self.constraint is None else self.constraint.allow(logits)
             seen = self.prompt + self.tokens if self.sampling.repetition_penalty != 1.0 else ()
             token = self.sampling.choose(allowed, seen, self.generator, self.tokens)
-        elif likeliest < 0:
+        elif chosen < 0:
             raise ValueError(NO_NUMBERS)
         else:
-            token = likeliest
+            token = chosen
         if token in self.stop_tokens:
             self.ended = "stop"
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import time
 from collections import abc
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -14,6 +15,8 @@ from lm.generation.sampling import Sampling
 from lm.generation.scheduler import Scheduler
 from lm.generation.sequence import Sequence
 from lm.model import Transformer
+
+PAUSE = 0.02  # seconds of the tokens that a call of C may choose before they are yielded
 
 
 def generate(
@@ -109,22 +112,33 @@ def stream(
 
 def continued(decoder: Decoder, sequence: Sequence) -> Iterator[int]:
     """Yield the tokens of one sequence, in the decoder's first row, which is empty."""
+    cache, sampling = decoder.cache, sequence.sampling
     logits: Tensor | None = None  # of the last position
-    likeliest: list[int] | None = None
+    at_once = 1  # tokens of a call
     while sequence.ended is None:
-        if logits is None:
-            logits, likeliest = decoder.read_prompt(0, sequence.window), None
+        chosen: list[int | None] = [None]
+        if not cache.lengths[0]:
+            logits = decoder.read_prompt(0, sequence.window)
+        elif decoder.has_loop and sequence.is_chosen_in_steps:
+            began, room = time.perf_counter(), sequence.capacity - cache.lengths[0]
+            count = min(at_once, room, sequence.max_new_tokens - len(sequence.tokens))
+            temperature = 0.0 if sampling.is_greedy else sampling.temperature
+            about = count, temperature, sequence.generator, sequence.stop_tokens
+            chosen[:] = decoder.continue_text(sequence.tokens[-1], *about)
+            if time.perf_counter() - began < PAUSE / 2:
+                at_once *= 2
         else:
-            logits, likeliest = decoder.step([sequence.tokens[-1]])[0], decoder.likeliest
-        greedy = likeliest[0] if likeliest is not None and sequence.takes_likeliest else None
-        token = sequence.append(logits, greedy)
-        if token is not None:
-            yield token
-        length = decoder.cache.lengths[0]
+            logits = decoder.step([sequence.tokens[-1]])[0]
+            if decoder.likeliest is not None and sequence.takes_likeliest:
+                chosen[:] = decoder.likeliest
+        for one in chosen:
+            token = sequence.append(logits, one) if sequence.ended is None else None
+            if token is not None:
+                yield token
+        length = cache.lengths[0]
         if length in (sequence.capacity, decoder.reread_at):
-            decoder.cache.clear(0)
+            cache.clear(0)
             sequence.slide() if length == sequence.capacity else sequence.reread()
-            logits = None
 
 
 def generate_batch(

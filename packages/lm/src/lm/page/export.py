@@ -236,8 +236,7 @@ def packed_weights(model: Transformer, dtype: str) -> tuple[list[dict[str, Any]]
     tensors, parts = list[dict[str, Any]](), list[bytes]()
     for name, tensor in state.items():
         if isinstance(tensor, Int8Linear):
-            scale = tensor.scale[: tensor.outputs].view(torch.int16).numpy()
-            parts += [scale.tobytes(), tensor.whole[: tensor.outputs, : tensor.inputs].contiguous().numpy().tobytes()]
+            parts += [tensor.scale.view(torch.int16).numpy().tobytes(), tensor.whole.numpy().tobytes()]
             tensors.append({"name": name, "shape": [tensor.outputs, tensor.inputs], "kind": "int8"})
         else:
             parts.append(float16(name, tensor).tobytes())

@@ -1,7 +1,7 @@
 /* One more token for each of several texts: what decode_step.py asks for, all of a Transformer in one call.
 
-   REAL is float or double, and the weights of matrices are of that type or int8 with a scale for each row. All threads
-   go through the layers together and wait for each other where one needs what another made. A number is computed by the
+   REAL is float or double, and the weights of matrices are of that type or int8 with a scale for each row; what int8
+   is multiplied by is rounded to 16 bits. All threads go through the layers together and wait for each other where one needs what another made. A number is computed by the
    same operations in the same order whatever the batch and however many threads there are. */
 
 #include <omp.h>
@@ -43,16 +43,18 @@ typedef struct {
 #else
 #define BYTES 32
 #endif
-const int vector_bytes = BYTES;   /* for decode_step.py, which packs int8 weights by it */
 
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
 #define ROWS 4    /* of a matrix at once, */
 #define TEXTS 4   /* for as many texts */
+#define AHEAD 8192   /* bytes: weights are fetched from memory so long before they are used */
+#define LARGEST (127 * 256)   /* as int8.py has it */
+#define EXACT 512    /* products of int8 and int16 whose sum an int32 holds */
+#define WORDS(count) (((count) * sizeof(int16_t) + sizeof(REAL) - 1) / sizeof(REAL))   /* REALs as long as int16 */
 
 typedef REAL Lanes __attribute__((vector_size(BYTES)));
 typedef REAL Half __attribute__((vector_size(BYTES / 2)));
 typedef REAL Quarter __attribute__((vector_size(BYTES / 4)));
-typedef int32_t Words __attribute__((vector_size(4 * BYTES / sizeof(REAL))));
 
 static inline Lanes load(const REAL *from)
 {
@@ -83,13 +85,21 @@ static inline Lanes exponential(Lanes x)
     return select(x == x, (Lanes)((Mask)series + ((Mask)shifted << bits)), x);
 }
 
-static inline REAL sum(Lanes v)
+static inline Half load_half(const REAL *from)
+{
+    Half v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+/* The sum of all, `more` among them. */
+static inline REAL sum_with(Lanes v, Half more)
 {
     Half a, b;
     Quarter c, d;
     memcpy(&a, &v, sizeof a);
     memcpy(&b, (const char *)&v + sizeof a, sizeof b);
-    a += b;
+    a += b + more;
     memcpy(&c, &a, sizeof c);
     memcpy(&d, (const char *)&a + sizeof c, sizeof d);
     c += d;
@@ -98,55 +108,77 @@ static inline REAL sum(Lanes v)
     return total;
 }
 
+static inline REAL sum(Lanes v) { return sum_with(v, (Half){0}); }
+
 /* y[n][i] = row (row + i) of m times x[n], and its bias, for ROWS rows; beyond the last row it is that one again. */
 static inline __attribute__((always_inline)) void
-products(const Matrix *m, const int is_int8, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride,
+products(const Matrix *m, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride,
          REAL (*restrict y)[ROWS])
 {
-    const int64_t columns = m->columns, block = is_int8 ? 4 * LANES : LANES;
+    const int64_t columns = m->columns;
     int64_t which[ROWS], at = 0;
     Lanes sums[ROWS][TEXTS] = {{{0}}};
     for (int i = 0; i < ROWS; i++) which[i] = (row + i < m->rows ? row + i : m->rows - 1) * m->stride;
-    for (; at + block <= columns; at += block)
+    for (; at + LANES <= columns; at += LANES)
         for (int i = 0; i < ROWS; i++) {
-            if (is_int8) {   /* four numbers a word: one of each fourth of the block */
-                Words words;
-                memcpy(&words, (const int8_t *)m->weight + which[i] + at, sizeof words);
-                for (int part = 0; part < 4; part++) {
-                    Lanes w = __builtin_convertvector(words << (24 - 8 * part) >> 24, Lanes);
-                    for (int n = 0; n < texts; n++) sums[i][n] += w * load(x + n * x_stride + at + part * LANES);
-                }
-            } else {
-                Lanes w = load((const REAL *)m->weight + which[i] + at);
-                for (int n = 0; n < texts; n++) sums[i][n] += w * load(x + n * x_stride + at);
-            }
+            const REAL *from = (const REAL *)m->weight + which[i] + at;
+            Lanes w = load(from);
+            __builtin_prefetch((const char *)from + AHEAD);
+            for (int n = 0; n < texts; n++) sums[i][n] += w * load(x + n * x_stride + at);
         }
     for (int i = 0; i < ROWS; i++)
         for (int n = 0; n < texts; n++) {
-            const int8_t *bytes = (const int8_t *)m->weight + which[i] + at;
-            const REAL *numbers = (const REAL *)m->weight + which[i] + at, *rest = x + n * x_stride + at;
-            REAL total = sum(sums[i][n]);
-            for (int64_t j = 0; j < columns - at; j++)
-                total += rest[j] * (is_int8 ? (REAL)bytes[j % LANES * 4 + j / LANES] : numbers[j]);
-            if (is_int8) total *= m->scale[which[i] / m->stride];
+            const REAL *numbers = (const REAL *)m->weight + which[i], *with = x + n * x_stride;
+            int64_t j = at;
+            Half more = {0};
+            if (j + LANES / 2 <= columns) {
+                more = load_half(numbers + j) * load_half(with + j);
+                j += LANES / 2;
+            }
+            REAL total = sum_with(sums[i][n], more);
+            for (; j < columns; j++) total += with[j] * numbers[j];
             y[n][i] = m->bias ? total + m->bias[which[i] / m->stride] : total;
         }
 }
 
-static void dots(const Matrix *m, int64_t row, const REAL *restrict x, int64_t x_stride, int64_t texts,
-                 REAL (*restrict y)[ROWS])
+/* The same of int8 rows and vectors of 16 bits, which `steps` times x is: sums of EXACT products are exact. */
+static inline __attribute__((always_inline)) void
+int8_products(const Matrix *m, const int texts, int64_t row, const int16_t *restrict x, int64_t x_stride,
+              const REAL *steps, REAL (*restrict y)[ROWS])
 {
-    if (m->scale && texts == TEXTS)
-        products(m, 1, TEXTS, row, x, x_stride, y);
-    else if (texts == TEXTS)
-        products(m, 0, TEXTS, row, x, x_stride, y);
-    else
-        for (int64_t n = 0; n < texts; n++) {
-            if (m->scale)
-                products(m, 1, 1, row, x + n * x_stride, 0, y + n);
-            else
-                products(m, 0, 1, row, x + n * x_stride, 0, y + n);
+    for (int i = 0; i < ROWS; i++) {
+        const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
+        const int8_t *weight = (const int8_t *)m->weight + r * m->stride;
+        REAL totals[TEXTS] = {0};
+        for (int64_t j = 0; j < m->columns; j += 64) __builtin_prefetch(weight + j + AHEAD);
+        for (int64_t at = 0; at < m->columns; at += EXACT) {
+            const int64_t count = m->columns - at < EXACT ? m->columns - at : EXACT;
+            for (int n = 0; n < texts; n++) {
+                int32_t exact = 0;
+                for (int64_t j = 0; j < count; j++) exact += (int32_t)weight[at + j] * x[n * x_stride + at + j];
+                totals[n] += (REAL)exact;
+            }
         }
+        for (int n = 0; n < texts; n++) {
+            REAL total = totals[n] * steps[n] * m->scale[r];
+            y[n][i] = m->bias ? total + m->bias[r] : total;
+        }
+    }
+}
+
+/* x in 16 bits, to, and the step that they are times: NaN where x holds something that is no finite number. */
+static REAL to_16_bits(const REAL *x, int64_t count, int16_t *restrict to)
+{
+    REAL most = 0, odd = 0;
+    _Pragma("omp simd reduction(max : most) reduction(+ : odd)") for (int64_t i = 0; i < count; i++)
+    {
+        most = fabs(x[i]) > most ? fabs(x[i]) : most;
+        odd += x[i] * 0;
+    }
+    const REAL by = odd == 0 && most > 0 ? LARGEST / most : 0, to_whole = sizeof(REAL) == 4 ? 0x1.8p23 : 0x1.8p52;
+    if (by == 0) memset(to, 0, (size_t)count * sizeof *to);
+    for (int64_t i = 0; by > 0 && i < count; i++) to[i] = (int16_t)(x[i] * by + to_whole - to_whole);
+    return odd == 0 ? most / LARGEST : odd;
 }
 
 /* y = norm(x), which may be x itself. */
@@ -227,7 +259,7 @@ static void attend(const REAL *q, const REAL *keys, const REAL *values, Table ta
         last = run_end(table, j, end);
         Matrix seen = {keys + slot(table, j) * width, 0, 0, last - j, width, width};
         for (int64_t k = 0; k < seen.rows; k += ROWS) {
-            dots(&seen, k, q, 0, 1, &y);
+            products(&seen, 1, k, q, 0, &y);
             for (int64_t i = 0; i < ROWS && k + i < seen.rows; i++) {
                 weights[j - begin + k + i] = y[i] * scale;
                 largest = y[i] * scale > largest ? y[i] * scale : largest;
@@ -246,11 +278,19 @@ static void attend(const REAL *q, const REAL *keys, const REAL *values, Table ta
         gather(weights, table, begin, end, values + at, width, 4, total, out + at);
     for (; at + LANES <= width; at += LANES)
         gather(weights, table, begin, end, values + at, width, 1, total, out + at);
-    for (; at < width; at++) {
-        REAL one = 0;
-        for (int64_t j = begin; j < end; j++) one += weights[j - begin] * values[slot(table, j) * width + at];
-        out[at] = one / total;
+    if (at == width) return;
+    Half most = {0};   /* of what is left; then one by one */
+    REAL rest[BYTES / sizeof(REAL)] = {0};
+    const int64_t half = at + LANES / 2 <= width ? LANES / 2 : 0;
+    for (int64_t j = begin; j < end;) {
+        const REAL *from = values + slot(table, j) * width + at;
+        for (int64_t last = run_end(table, j, end); j < last; j++, from += width) {
+            if (half) most += weights[j - begin] * load_half(from);
+            for (int64_t i = half; i < width - at; i++) rest[i] += weights[j - begin] * from[i];
+        }
     }
+    if (half) memcpy(rest, &most, sizeof most);
+    for (int64_t i = 0; i < width - at; i++) out[at + i] = rest[i] / total;
 }
 
 static inline Lanes active(int64_t kind, Lanes x)
@@ -293,15 +333,27 @@ static Span part(int64_t count, int64_t me, int64_t threads)
     return (Span){begin < count ? begin : count, end < count ? end : count};
 }
 
-/* out = m x, plus `added` if there is that, for the rows of a span, counted from row `first`, of all texts. */
+/* out = m x, plus `added` if there is that, for the rows of a span, counted from row `first`, of all texts. rounded:
+   room for a step of each text, and for x in 16 bits. */
 static void multiply(const Matrix *m, int64_t first, Span rows, int64_t batch, const REAL *x, int64_t x_stride,
-                     const REAL *added, REAL *out, int64_t out_stride)
+                     const REAL *added, REAL *out, int64_t out_stride, REAL *rounded)
 {
-    REAL y[TEXTS][ROWS];
+    REAL y[TEXTS][ROWS], *const steps = rounded;
+    int16_t *const words = (int16_t *)(rounded + batch);
+    if (m->scale)
+        for (int64_t b = 0; b < batch; b++)
+            steps[b] = to_16_bits(x + b * x_stride, m->columns, words + b * m->columns);
     for (int64_t r = rows.begin; r < rows.end; r += ROWS)
         for (int64_t b = 0, n; b < batch; b += n) {
             n = batch - b < TEXTS ? 1 : TEXTS;
-            dots(m, first + r, x + b * x_stride, x_stride, n, y);
+            if (m->scale && n == 1)
+                int8_products(m, 1, first + r, words + b * m->columns, m->columns, steps + b, y);
+            else if (m->scale)
+                int8_products(m, TEXTS, first + r, words + b * m->columns, m->columns, steps + b, y);
+            else if (n == 1)
+                products(m, 1, first + r, x + b * x_stride, x_stride, y);
+            else
+                products(m, TEXTS, first + r, x + b * x_stride, x_stride, y);
             for (int64_t t = 0; t < n; t++)
                 for (int64_t i = 0; i < ROWS && r + i < rows.end; i++) {
                     int64_t at = (b + t) * out_stride + r + i;
@@ -310,11 +362,25 @@ static void multiply(const Matrix *m, int64_t first, Span rows, int64_t batch, c
         }
 }
 
+/* Numbers of the widest vector that a matrix multiplies. */
+static int64_t widest(const Model *m)
+{
+    int64_t most = m->d_model > m->d_ff ? m->d_model : m->d_ff;
+    return m->heads * m->head_dim > most ? m->heads * m->head_dim : most;
+}
+
+/* Numbers of scratch memory that a thread of a step needs for itself. */
+static int64_t own_scratch(const Model *m, int64_t batch, int64_t capacity)
+{
+    int64_t rounded = batch * (1 + (int64_t)WORDS(widest(m)) + 1);
+    return batch * m->d_model + m->head_dim + capacity + 4 * LANES + rounded;
+}
+
 /* Numbers of scratch memory that a step needs. */
 int64_t scratch(const Model *m, int64_t batch, int64_t capacity, int64_t threads)
 {
     int64_t shared = batch * (m->d_model + (2 * m->heads + 2 * m->kv_heads) * m->head_dim + 2 * m->d_ff);
-    return shared + threads * (batch * m->d_model + m->head_dim + capacity + 4 * LANES);
+    return shared + threads * own_scratch(m, batch, capacity);
 }
 
 typedef struct {
@@ -344,7 +410,7 @@ static int64_t likeliest(const REAL *logits, int64_t begin, int64_t end)
     return place;
 }
 
-/* A thread of a step. The vectors of the texts stand one after another; all but the last three are shared. */
+/* A thread of a step. The vectors of the texts stand one after another; all but the last four are shared. */
 typedef struct {
     const Task *task;
     const Model *m;
@@ -352,6 +418,7 @@ typedef struct {
     REAL *x, *qkv, *attended;   /* d, (heads + 2 kv) width, heads width */
     REAL *inner, *gated;        /* d_ff, and again if there is a gate */
     REAL *inside;   /* d: the input of the next matrix, which each thread computes whole: waiting would take longer */
+    REAL *rounded;          /* for what is multiplied, in 16 bits */
     REAL *query, *weights;  /* of one head: width, and a weight for each position */
 } Thread;
 
@@ -409,8 +476,8 @@ static void feed_forward(const Thread *w, const Layer *layer)
 {
     const int64_t d_ff = w->m->d_ff;
     const Span rows = part(d_ff, w->me, w->threads);
-    multiply(&layer->up, 0, rows, w->batch, w->inside, w->d, 0, w->inner, d_ff);
-    if (w->gated) multiply(&layer->up, d_ff, rows, w->batch, w->inside, w->d, 0, w->gated, d_ff);
+    multiply(&layer->up, 0, rows, w->batch, w->inside, w->d, 0, w->inner, d_ff, w->rounded);
+    if (w->gated) multiply(&layer->up, d_ff, rows, w->batch, w->inside, w->d, 0, w->gated, d_ff, w->rounded);
     for (int64_t b = 0; b < w->batch; b++) {
         int64_t at = b * d_ff + rows.begin;
         activate(w->m->ffn, w->inner + at, w->gated ? w->gated + at : 0, rows.end - rows.begin);
@@ -427,18 +494,18 @@ static void run_layer(const Thread *w, int64_t l)
     const Span rows = part(w->d, w->me, w->threads);
 
     if (!m->post) normalise_all(w, layer->attention_norm, w->x);
-    multiply(&layer->qkv, 0, part(row, w->me, w->threads), w->batch, w->inside, w->d, 0, w->qkv, row);
+    multiply(&layer->qkv, 0, part(row, w->me, w->threads), w->batch, w->inside, w->d, 0, w->qkv, row, w->rounded);
 #pragma omp barrier
     append(w, layer, keys, values, head_size);
 #pragma omp barrier
     attend_all(w, layer, keys, values, head_size);
 #pragma omp barrier
-    multiply(&layer->output, 0, rows, w->batch, w->attended, w->heads * w->width, w->x, w->x, w->d);
+    multiply(&layer->output, 0, rows, w->batch, w->attended, w->heads * w->width, w->x, w->x, w->d, w->rounded);
 #pragma omp barrier
     normalise_all(w, m->post ? layer->attention_norm : layer->ffn_norm, w->x);
     feed_forward(w, layer);
 #pragma omp barrier
-    multiply(&layer->down, 0, rows, w->batch, w->inner, d_ff, m->post ? w->inside : w->x, w->x, w->d);
+    multiply(&layer->down, 0, rows, w->batch, w->inner, d_ff, m->post ? w->inside : w->x, w->x, w->d, w->rounded);
 #pragma omp barrier
     if (!m->post) return;
     normalise_all(w, layer->ffn_norm, w->x);
@@ -454,16 +521,16 @@ static void head(const Thread *w)
     const Matrix *const m = &w->m->head;
     const Span rows = part(m->rows, w->me, w->threads);
     const int64_t vocab_size = w->task->vocab_size, end = rows.end < vocab_size ? rows.end : vocab_size;
-    multiply(m, 0, rows, w->batch, w->inside, w->d, 0, w->task->logits, m->rows);
+    multiply(m, 0, rows, w->batch, w->inside, w->d, 0, w->task->logits, m->rows, w->rounded);
     for (int64_t b = 0; b < w->batch; b++)
         w->task->likeliest[w->me * w->batch + b] = likeliest(w->task->logits + b * m->rows, rows.begin, end);
 }
 
-void step(const Task *task)
+static void run_step(const Task *task)
 {
     const Model *const m = task->model;
     const int64_t batch = task->batch, d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads;
-    const int64_t own = batch * d + width + task->capacity + 4 * LANES;
+    const int64_t own = own_scratch(m, batch, task->capacity);
     REAL *const qkv = task->room + batch * d, *const attended = qkv + batch * (heads + 2 * kv) * width;
     REAL *const inner = attended + batch * heads * width, *const rest = inner + 2 * batch * m->d_ff;
     for (int64_t i = 0; i < task->threads * batch; i++) task->likeliest[i] = NONE;
@@ -474,7 +541,8 @@ void step(const Task *task)
         REAL *const inside = rest + me * own;
         const Thread w = {task, m, batch, d, width, heads, kv, me, omp_get_num_threads(),
                           task->room, qkv, attended, inner, m->ffn == SWIGLU ? inner + batch * m->d_ff : 0,
-                          inside, inside + batch * d, inside + batch * d + width};
+                          inside, inside + batch * d + width + task->capacity + 4 * LANES,
+                          inside + batch * d, inside + batch * d + width};
         embed(&w);
 #pragma omp barrier
         if (m->post) memcpy(inside, w.x, (size_t)(batch * d) * sizeof *inside);
@@ -488,4 +556,39 @@ void step(const Task *task)
         int higher = *best >= 0 && other >= 0 && of_text[other] > of_text[*best];
         if (*best == NONE || other == NOT_NUMBERS || higher) *best = other;
     }
+}
+
+void step(const Task *task) { run_step(task); }   /* the C library has a `step` of its own */
+
+/* A token by its probability, e^(logit / temperature) of all: the first whose running sum is over `uniform` of the
+   whole; NOT_NUMBERS if there is no such sum. sums: room. */
+static int64_t draw(const REAL *logits, int64_t count, double temperature, double uniform, double *sums)
+{
+    REAL most = -INFINITY, by = (REAL)temperature;
+    double total = 0;
+    for (int64_t i = 0; i < count; i++) most = logits[i] > most ? logits[i] : most;
+    for (int64_t i = 0; i < count; i++) sums[i] = total += exp((double)(logits[i] / by) - (double)(most / by));
+    if (!(total > 0)) return NOT_NUMBERS;
+    double part = total * uniform, last = total * (1 - 0x1p-52);
+    int64_t token = 0;
+    for (part = part < last ? part : last; sums[token] <= part; token++)
+        ;
+    return token;
+}
+
+/* Continues the one text of a task, each token read by the next step: the likeliest at temperature 0, or drawn by
+   uniform[i]. Ends at `count` tokens, at one of `stop`, or where none can be chosen. Returns how many there are. */
+int64_t continue_text(const Task *task, int64_t *token, int64_t *length, int64_t count, double temperature,
+                      const double *uniform, double *room, const int64_t *stop, int64_t stops, int64_t *chosen)
+{
+    for (int64_t i = 0; i < count; i++) {
+        run_step(task);
+        *length += 1;
+        *token = chosen[i] = temperature == 0 ? task->likeliest[0]
+                                              : draw(task->logits, task->vocab_size, temperature, uniform[i], room);
+        for (int64_t j = 0; j < stops; j++)
+            if (*token == stop[j]) return i + 1;
+        if (*token < 0) return i + 1;
+    }
+    return count;
 }

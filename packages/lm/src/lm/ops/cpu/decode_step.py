@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm import config as choices
@@ -123,6 +122,29 @@ class NativeStep:
 
         IndexError: a token that the vocabulary does not have.
         """
+        call = self.call(tokens, rows, positions)
+        call.run()
+        return call
+
+    def continue_text(
+        self, token: int, row: int, position: int, uniform: Tensor, temperature: float, stop_tokens: Collection[int]
+    ) -> list[int]:
+        """The tokens after `token`, which comes to a position of a row: each is read by the next step.
+
+        uniform: float64, of each token the random number that draws it; at temperature 0 only as many as there are.
+        The last may be one of stop_tokens, or below 0: the logits are not numbers.
+        """
+        call, count = self.call([token], [row], [position]), len(uniform)
+        chosen, stop = (Count * count)(), (Count * len(stop_tokens))(*stop_tokens)
+        room = torch.empty(self.vocab_size if temperature else 0, dtype=torch.float64)
+        run = self.library.continue_text
+        run.restype = Count
+        numbers = Pointer(uniform.data_ptr()), Pointer(room.data_ptr())
+        about = Count(count), ctypes.c_double(temperature), *numbers, stop, Count(len(stop)), chosen
+        return chosen[: run(ctypes.byref(call.task), call.tokens, call.lengths, *about)]
+
+    def call(self, tokens: Sequence[int], rows: Sequence[int], positions: Sequence[int]) -> Call:
+        """The step of these tokens, not yet run."""
         if min(tokens) < 0 or max(tokens) >= self.vocab_size:
             raise IndexError(f"token ids {list(tokens)} are not all in the vocabulary of {self.vocab_size}")
         key = len(tokens), torch.get_num_threads()
@@ -132,7 +154,6 @@ class NativeStep:
         call.tokens[:] = tokens  # type: ignore[call-overload]
         call.lengths[:] = positions  # type: ignore[call-overload]
         call.tables[:] = [self.cache.table_address(row) for row in rows]
-        call.run()
         return call
 
     def room(self, batch: int, threads: int) -> Tensor:
@@ -164,10 +185,8 @@ class NativeStep:
         bias = getattr(layer, "bias", None)
         place = None if bias is None else self.at(bias)
         if isinstance(layer, Int8Linear):
-            lanes = ctypes.c_int.in_dll(self.library, "vector_bytes").value // self.dtype.itemsize
-            whole, scale = packed(layer.whole, lanes), layer.scale.to(self.dtype)
-            address, scales = self.at(whole, torch.int8), self.at(scale)
-            rows, columns, stride = layer.outputs, layer.inputs, whole.shape[1]
+            address, scales = self.at(layer.whole, torch.int8), self.at(layer.scale.to(self.dtype))
+            rows, columns, stride = layer.outputs, layer.inputs, layer.inputs
             return Matrix(weight=address, scale=scales, bias=place, rows=rows, columns=columns, stride=stride)
         if not is_linear(layer) and type(layer) is not nn.Embedding:
             raise Unavailable(f"there is a {type(layer).__name__} in the model")
@@ -222,14 +241,6 @@ class Call:
         call = step.library.step
         call.restype = None
         self.run: Callable[[], None] = functools.partial(call, ctypes.byref(self.task))
-
-
-def packed(whole: Tensor, lanes: int) -> Tensor:
-    """int8 (rows, columns), of each block of 4 · lanes columns one of each fourth beside each other, as the library
-    unpacks them."""
-    rows, columns = whole.shape
-    whole = F.pad(whole, (0, -columns % (4 * lanes)))
-    return whole.view(rows, -1, 4, lanes).transpose(2, 3).reshape(rows, -1)
 
 
 def native_step(model: Transformer, cache: Cache) -> NativeStep | Unavailable:

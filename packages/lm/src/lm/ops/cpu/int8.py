@@ -1,31 +1,32 @@
-"""Weights as int8, for decoding on a CPU: a step reads a quarter of the bytes, and reading them is most of what it
-takes."""
+"""Weights as int8, for generation on a CPU: decoding reads a quarter of the bytes, and reading them is most of what it
+takes; prompts are multiplied as integers, by VNNI, where the processor has it."""
 
 from __future__ import annotations
 
 import copy
+import functools
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lm.device import cpuinfo
 from lm.model import Transformer
 from lm.ops.cpu.products import is_linear
 
-# torch's kernel checks no sizes: where they are no multiples of its vectors it reads, and now and then writes, beyond
-# the end.
-BLOCK = 32
+LARGEST = 127 * 256  # of the integers that a vector is rounded to: two int8, of 256 and of 1
 
 
 class Int8Linear(nn.Module):
     """A linear layer whose weight is int8 with a scale for each output; x (…, in) → (…, out) in x's float dtype.
 
-    The product takes x, rounded to bfloat16, and gives bfloat16: torch's int8 kernel has no other form that is fast on
-    a CPU.
+    Where the processor multiplies int8 (VNNI), x is rounded to 16 bits, by the largest of each vector, and multiplied
+    as two int8: their products are exact, and nearer to those of x than bfloat16's. Elsewhere the weight becomes floats
+    for the product.
     """
 
-    whole: Tensor  # (out, in), int8, both rounded up to BLOCK
-    scale: Tensor  # (out,), bfloat16, rounded up likewise
+    whole: Tensor  # (out, in), int8
+    scale: Tensor  # (out,), bfloat16
     bias: Tensor | None
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
@@ -34,23 +35,37 @@ class Int8Linear(nn.Module):
         scale = (largest / 127).clamp(min=torch.finfo(torch.float32).tiny).bfloat16()
         whole = (weight.detach().float() / scale.float()).round().clamp(-127, 127).to(torch.int8)
         self.outputs, self.inputs = weight.shape
-        more_out, self.more_in = -self.outputs % BLOCK, -self.inputs % BLOCK
-        self.register_buffer("whole", F.pad(whole, (0, self.more_in, 0, more_out)))
-        self.register_buffer("scale", F.pad(scale[:, 0], (0, more_out)))
+        self.register_buffer("whole", whole)
+        self.register_buffer("scale", scale[:, 0])
         self.register_buffer("bias", None if bias is None else bias.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        rows = x.reshape(-1, self.inputs).bfloat16()
-        if self.more_in:
-            rows = F.pad(rows, (0, self.more_in))
-        y = torch._weight_int8pack_mm(rows, self.whole, self.scale)[:, : self.outputs]
-        y = y.to(x.dtype).reshape(*x.shape[:-1], self.outputs)
+        if not multiplies_int8() or self.inputs == 1:  # one column, and torch takes its order for another
+            return F.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
+        rows = x.reshape(-1, self.inputs)
+        step = rows.abs().amax(1, keepdim=True).float() / LARGEST  # (rows, 1)
+        words = (rows / step.clamp(min=torch.finfo(torch.float32).tiny)).round_().to(torch.int32)
+        high = (words + 128) >> 8
+        halves = torch.cat((high, words - (high << 8))).to(torch.int8)  # (2 rows, in)
+        large, small = torch._int_mm(halves, self.whole.T).float().chunk(2)
+        y = (large.mul_(256).add_(small) * (step * self.scale.float())).to(x.dtype)
+        y = y.reshape(*x.shape[:-1], self.outputs)
         return y if self.bias is None else y + self.bias
 
     @property
     def weight(self) -> Tensor:
         """The weight that the int8 stand for, in float32."""
-        return (self.whole.float() * self.scale.float()[:, None])[: self.outputs, : self.inputs]
+        return self.whole.float() * self.scale.float()[:, None]
+
+
+@functools.cache
+def multiplies_int8() -> bool:
+    """True if the processor has instructions for sums of products of int8, by what Linux says of it.
+
+    Without them oneDNN, which torch multiplies int8 by, is not exact on x86, and torch slow elsewhere.
+    """
+    has = {"avx512_vnni", "avx_vnni", "amx_int8"} & set(cpuinfo().get("flags", "").split())
+    return bool(has) and hasattr(torch, "_int_mm") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 def quantized(model: Transformer) -> Transformer:
@@ -58,12 +73,10 @@ def quantized(model: Transformer) -> Transformer:
     train.
 
     The embedding and the norms stay as they are; a head that was tied to the embedding becomes one of its own.
-    ValueError: the model is on another device, or this torch has no int8 kernel.
+    ValueError: the model is on another device.
     """
     if model.embedding.weight.device.type != "cpu":
         raise ValueError(f"int8 weights are for decoding on a CPU, and the model is on {model.embedding.weight.device}")
-    if not hasattr(torch, "_weight_int8pack_mm"):
-        raise ValueError(f"torch {torch.__version__} has no int8 kernel for a CPU: use 2.11 to 2.13")
     result = copy.deepcopy(model).requires_grad_(False).eval()
     head = result.head_weight.detach().clone()
     for module in list(result.modules()):

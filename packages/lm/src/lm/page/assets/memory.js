@@ -38,7 +38,6 @@ class Memory {
     }
     this.floats = new Float32Array(this.buffer);
     this.bytes = new Int8Array(this.buffer);
-    this.roundsProducts = false;    // int8 products as lm computes them of a prompt: x and y in bfloat16
   }
 
   take(bytes) {
@@ -66,22 +65,19 @@ class Memory {
 
   timesInt8(matrix, x) {
     const { rows, columns, stride, address, scale } = matrix;
-    if (this.roundsProducts) x = x.map(toBfloat16);
-    let y;
     if (this.hasKernel) {
       this.put(x, stride);
       this.kernel.multiply_int8(address, scale, this.x, this.y, rows, stride);
-      y = this.floats.slice(this.y / 4, this.y / 4 + rows);
-    } else {
-      y = new Float32Array(rows);
-      for (let i = 0; i < rows; i++) {
-        let sum = 0;
-        const at = address + i * stride;
-        for (let j = 0; j < columns; j++) sum += this.bytes[at + j] * x[j];
-        y[i] = sum * this.floats[scale / 4 + i];
-      }
+      return this.floats.slice(this.y / 4, this.y / 4 + rows);
     }
-    return this.roundsProducts ? y.map(toBfloat16) : y;
+    const y = new Float32Array(rows);
+    for (let i = 0; i < rows; i++) {
+      let sum = 0;
+      const at = address + i * stride;
+      for (let j = 0; j < columns; j++) sum += this.bytes[at + j] * x[j];
+      y[i] = sum * this.floats[scale / 4 + i];
+    }
+    return y;
   }
 
   put(x, stride) {
@@ -91,14 +87,5 @@ class Memory {
 }
 
 const padded = (columns) => Math.ceil(columns / COLUMNS) * COLUMNS;
-
-/** The nearest number of bfloat16, ties to even. */
-function toBfloat16(value) {
-  WORD.float[0] = value;
-  const bits = WORD.bits[0];
-  WORD.bits[0] = bits + 0x7fff + ((bits >>> 16) & 1) & 0xffff0000;
-  return WORD.float[0];
-}
-
 const WORD = { float: new Float32Array(1) };
 WORD.bits = new Uint32Array(WORD.float.buffer);

@@ -263,7 +263,6 @@ class Page {
     if (this.forgotten("lens")) return;
     const { sequence, model } = this,
       layers = this.about.config.num_layers;
-    model.memory.roundsProducts = false;
     const rows = Array.from({ length: layers + 1 }, (_, layer) => {
       const logits = model.logits(sequence.streams[2 * layer].row(this.position));
       const best = likeliest(softmax(logits), 5).map(

@@ -26,13 +26,13 @@ class Sequence {
     this.ids = ids.slice(0, left);
     this.places = this.ids.map(() => null);
     this.begin = left;
-    this.feed(ids.slice(left), true);
+    this.feed(ids.slice(left));
   }
 
   /** Append a token; where the context is full, the older half is forgotten and the younger read again. */
   append(id) {
     const { context_length: context } = this.model.config;
-    if (this.model.length < context) return this.feed([id], false);
+    if (this.model.length < context) return this.feed([id]);
     this.note(id);
     this.read(this.ids.slice(-Math.max(1, context >> 1)));
   }
@@ -43,13 +43,13 @@ class Sequence {
     this.begin = this.ids.length - ids.length;
     const { num_layers, d_model } = this.model.config;
     this.streams = Array.from({ length: 2 * num_layers + 1 }, () => new Rows(d_model));
-    this.compute(ids, true);
+    this.compute(ids);
   }
 
-  feed(ids, isPrompt) {
+  feed(ids) {
     for (const id of ids) {
       this.note(id);
-      this.compute([id], isPrompt);
+      this.compute([id]);
     }
   }
 
@@ -59,17 +59,9 @@ class Sequence {
     this.places.push(probabilities && { candidates: likeliest(probabilities, SHOWN), probability: probabilities[id] });
   }
 
-  /** Whether int8 products are rounded, as lm's are that PyTorch computes: of a prompt, and of every token where values
-   * have an embedding. */
-  round(isPrompt) {
-    this.model.memory.roundsProducts = isPrompt || this.model.config.value_embeddings;
-  }
-
   /** The logits after ids. */
-  compute(ids, isPrompt) {
+  compute(ids) {
     const { model } = this;
-    this.round(isPrompt);
-    if (isPrompt) this.promptEnd = this.begin + model.length + ids.length;
     for (const id of ids) {
       let stream = 0, before = performance.now();
       const position = model.length;
@@ -86,7 +78,6 @@ class Sequence {
   /** Run a block again at a place of the text, to see its parts: the logits and the cache stay as they are. */
   rerunBlock(layer, place, see) {
     const position = place - this.begin;
-    this.round(place < this.promptEnd);
     this.model.block(layer, this.streams[2 * layer].row(position), position, this.ids[place], see);
   }
 }
