@@ -6,12 +6,20 @@ import functools
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
+import torch.nn.functional as F
+from runs import CONFIG
 
+import accounting
 import lm
+from lm.evaluation.likelihood import Request, likelihoods
 from lm.interop import from_huggingface, to_huggingface
+from lm.interop.importing import import_run
+from lm.training.budget import trained_shape
+from lm.training.trainer import ModelWithLoss
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
@@ -177,3 +185,93 @@ def test_a_folder_that_is_read_and_written_is_the_same(folders, tmp_path, name):
         k: v for k, v in configs[1].items() if k not in ignored
     }
     assert json.loads((out / "config.json").read_text())["model_type"] == MODELS[name][0]
+
+
+def gradients_of(model, folder):
+    """The gradients of a model of transformers, under the names of its files."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.grad)
+    model.save_pretrained(folder)
+    return safetensors.torch.load_file(folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_loss_and_gradients_are_those_of_transformers(folders, tmp_path, name):
+    """The loss that spreads tokens over experts included."""
+    # Read anew: a dynamic rotation of theirs remembers the longest text that it has seen.
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folders(name)).train()
+    ours = from_huggingface(folders(name)).train()
+    inputs, targets = IDS[:, :-1], IDS[:, 1:]
+    routed = {"output_router_logits": True} if hasattr(theirs.config, "router_aux_loss_coef") else {}
+    out = theirs(inputs, **routed)
+    loss = F.cross_entropy(out.logits.flatten(0, 1), targets.flatten())
+    if routed:
+        loss = loss + theirs.config.router_aux_loss_coef * out.aux_loss
+    loss.backward()
+    own_loss = ModelWithLoss(ours)(inputs, targets) / targets.numel()
+    own_loss.backward()
+    torch.testing.assert_close(own_loss, loss, rtol=1e-5, atol=1e-5)
+    expected = gradients_of(theirs, tmp_path / "theirs")
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.copy_(parameter.grad)
+    to_huggingface(ours, tmp_path / "ours")
+    gradients = safetensors.torch.load_file(tmp_path / "ours" / "model.safetensors")
+    for key, gradient in expected.items():
+        torch.testing.assert_close(
+            gradients[key], gradient, rtol=1e-4, atol=2e-5, msg=lambda text, key=key: f"{key}: {text}"
+        )
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_run_is_made_of_each_scored_adapted_and_counted(folders, tmp_path, name):
+    model = import_run(folders(name), tmp_path / "run")
+    back = lm.load(tmp_path / "run")
+    assert back.config == model.config
+    assert type(back) is type(model)
+    logits = logits_of(back)
+    assert torch.equal(logits, logits_of(model))
+
+    # Continuations of one text, which it is read once for, and one of another.
+    requests = [Request(tuple(IDS[0, :9].tolist()), tuple(IDS[0, 9 : 9 + size].tolist())) for size in (1, 7, 11)]
+    requests.append(Request(tuple(IDS[1, :4].tolist()), tuple(IDS[1, 4:9].tolist())))
+    for request, score in zip(requests, likelihoods(back, requests), strict=True):
+        alone = logits_of(back, torch.tensor([request.before + request.ids[:-1]]))[0, -len(request.ids) :]
+        expected = F.cross_entropy(alone, torch.tensor(request.ids), reduction="sum")
+        assert score.nats == pytest.approx(float(expected), rel=1e-4, abs=1e-4)
+
+    assert int(accounting.parameters(back.config.shape()).total) == sum(p.numel() for p in back.parameters())
+    assert int(accounting.training_flops(trained_shape(back.config, CONFIG)).total) > 0
+    lm.lora.add(back.train(), rank=2)
+    for _ in range(2):  # in the first step B is zero, and A learns nothing
+        ModelWithLoss(back)(IDS[:, :-1], IDS[:, 1:]).backward()
+        with torch.no_grad():
+            for parameter in back.parameters():
+                if parameter.grad is not None:
+                    parameter.add_(parameter.grad, alpha=-1e-3)
+    for key, adapter in back.named_parameters():  # a token may have chosen an expert or not
+        if adapter.requires_grad and ".experts." not in key:
+            assert adapter.grad.any(), key
+    adapted = logits_of(back.eval())
+    assert not torch.allclose(adapted, logits)
+    torch.testing.assert_close(logits_of(lm.lora.merge(back)), adapted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("name", "rank"), [("gemma3", 0), ("gpt_oss", 0), ("qwen3_moe", 2), ("gpt_neox", 2)])
+def test_fine_tuning_a_folder(folders, tmp_path, name, rank):
+    """Loss falls; and the run, continued, saved and exported, is still of its family."""
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(96, (12,), generator=generator).repeat(60).numpy().astype("uint16")
+    data = tmp_path / "data"
+    data.mkdir()
+    np.save(data / "train.npy", ids)
+    config = lm.TrainConfig(
+        steps=8, batch_size=2, warmup_steps=0, learning_rate=1e-2, init_from=str(folders(name)), lora_rank=rank
+    )
+    lm.train(None, config, data, tmp_path / "run", progress=False)
+    losses = [json.loads(line)["loss"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert losses[-1] < losses[0] - 0.5
+    folder = to_huggingface(tmp_path / "run", tmp_path / "out")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    torch.testing.assert_close(logits_of(theirs), logits_of(lm.load(tmp_path / "run")), rtol=1e-5, atol=1e-5)

@@ -315,6 +315,9 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
         if field.default is dataclasses.MISSING and name not in table:
             raise KeyError(f"[{section}] lacks {name!r}: give it a value")
     values = {key: as_declared(kind, key, value) for key, value in table.items()}
+    for name, field in fields.items():  # to_table leaves out what is None
+        if name not in table and field.default is not None and "None" in str(field.type):
+            values[name] = None
     return kind(**values)
 
 
