@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,10 @@ def test_texts_of_letters_and_marks_in_any_order(form: str) -> None:
     for _ in range(3000):
         text = "".join(chance.choice(PARTS) for _ in range(chance.randrange(1, 40)))
         assert formed(text, form) == (FORMS[form].normalize_str(text),) * 2, ascii(text)
+    letters = "xe\u0323\u0302\U0001f600\u1112\u1161\u11abi\u0301\u0308中é" * 20
+    for end in range(60, 150):  # marks on both sides of the end of a block, of two bytes a character and of four
+        for text in (letters[:end], letters[:end].replace("\U0001f600", "a")):
+            assert formed(text, form) == (FORMS[form].normalize_str(text),) * 2, ascii(text)
     for text in ("a" + "\u0301\u0323" * 5000, "\u0301" * 999, "ﷺ" * 99, "가" * 999 + "\u11a8"):
         assert formed(text, form) == (FORMS[form].normalize_str(text),) * 2
 
@@ -67,6 +72,19 @@ def test_bytes_that_are_no_text_stay_as_they_are(form: str) -> None:
     assert in_form("e\u0301é\ud800", form, NONE) is None
     assert in_form("plain", form, NONE) == "plain"
     assert normalized(b"", form) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_special_token_is_seen_where_the_form_hides_or_makes_it(form: str) -> None:
+    special = SpecialTokens(["<a>", "==", " "], [1, 2, 3])
+    for text in ("é<a>e\u0301", "é<a>\u0338", "é==\u0323\u0338", "e\u0301 ", "＝＝é", "é<\u0338a>"):
+        holds = special.search(text.encode()) or special.search(FORMS[form].normalize_str(text).encode())
+        unchanged = FORMS[form].normalize_str(text) == text
+        assert (in_form(text, form, special) is None) == (holds is not None and not unchanged), ascii(text)
+    marks = [chr(code) for code in range(0x300, 0x20000) if unicodedata.category(chr(code)).startswith("M")]
+    for symbol in map(chr, [*range(48), *range(58, 65), *range(91, 97), *range(123, 128)]):
+        text = "a".join(symbol + mark for mark in marks if mark != "\u0338")
+        assert FORMS[form].normalize_str(text).count(symbol) >= len(marks) - 1
 
 
 STEPS: list[dict[str, Any]] = [

@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -27,12 +27,16 @@ cdef extern from "encoding/normal_forms.h" nogil:
     size_t normal_find(const void *units, int width, size_t count, size_t at, int form)
     size_t normal_begin(const void *units, int width, size_t at, size_t least, int form)
     size_t normal_end(const void *units, int width, size_t count, size_t at, int form)
+    enum:
+        JOINED_UNITS, BLOCK_UNITS
+    size_t normal_join(const void *units, int width, size_t count, size_t *at, int form, void *to)
     bint normal_reserve(NormalText *out, size_t more)
     bint normal_text(NormalText *out, const uint8_t *text, size_t size, int form, int *changed)
 
 cdef enum:
     PART = 256                  # code points that are converted together where one of them may change
 
+cdef str STROKE = "\u0338"      # the only mark with which an ASCII character that is no letter composes
 cdef tuple FORMS = ("NFD", "NFKD", "NFC", "NFKC")
 normal_prepare()
 
@@ -46,7 +50,8 @@ def in_form(text, str form not None, SpecialTokens special not None, bint alone=
     """A text in a form, as itself where it is in that form already, for an encoder that looks for special tokens in it.
 
     None where that is not to be done: a text that changes and holds one of these, before or after, or with `alone` any
-    text that holds one; a str with a lone surrogate. The form "" changes nothing.
+    text that holds one; a str with a lone surrogate. The form "" changes nothing. No form changes a name of ASCII that
+    ends in a symbol but for a STROKE after it: such names need no search of the text before it changed.
     """
     cdef object changed = None
     if type(text) is str:
@@ -59,6 +64,8 @@ def in_form(text, str form not None, SpecialTokens special not None, bint alone=
         changed = normalize_str(text, FORMS.index(form)) if form else text
         if changed is text and not alone:
             return text
+        if type(changed) is bytes and special.end_in_symbols and STROKE not in text:
+            return None if special.search(changed) is not None else changed
         text = utf8(text)
         if text is None or changed is None:
             return None
@@ -85,7 +92,9 @@ cdef object normalize_str(str text, int form):
     memset(&out, 0, sizeof(NormalText))
     try:
         with nogil:
-            state = normalize_units(&out, units, width, count, at, form, &changed)
+            state = normal_reserve(&out, width * count + room_for(JOINED_UNITS))
+            if state:
+                state = normalize_units(&out, units, width, count, at, form, &changed)
         if state == 0:
             raise MemoryError
         if state < 0:
@@ -102,7 +111,8 @@ cdef int normalize_units(
 
     Returns 1; 0 where there is no memory; -1 for a surrogate.
     """
-    cdef size_t done = 0, begin, end, size, most = 0
+    cdef size_t done = 0, begin, end, size, joined, most = 0
+    cdef uint32_t[JOINED_UNITS + 2 * BLOCK_UNITS] composed
     cdef uint8_t *part = NULL
     cdef int state = 1
     while state > 0:
@@ -117,6 +127,20 @@ cdef int normalize_units(
         out.size += size
         if at == count:
             break
+        done = begin
+        joined = normal_join(units, width, count, &done, form, composed)
+        if joined:
+            changed[0] = 1
+            if not normal_reserve(out, room_for(joined)):
+                state = 0
+                break
+            size = convert_units(<const uint8_t *> composed, width, joined, out.bytes + out.size)
+            if size == LONE:
+                state = -1
+                break
+            out.size += size
+            at = normal_find(units, width, count, done, form)
+            continue
         done = end = normal_end(units, width, count, min(count, max(at + 1, begin + PART)), form)
         if room_for(end - begin) > most:
             free(part)

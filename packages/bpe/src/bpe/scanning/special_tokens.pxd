@@ -19,6 +19,7 @@ cdef class SpecialTokens:
     cdef readonly tuple ids     # an id for each name, or none at all
     cdef uint32_t *numbers      # the ids again
     cdef readonly size_t longest
+    cdef bint end_in_symbols    # all of ASCII, the last character neither a letter nor a digit
     cdef Needle *needles        # sorted by their bytes
     cdef int first[257]         # needles[first[b]:first[b + 1]] begin with byte b
     cdef int lead_count         # how many different first bytes they have

@@ -30,6 +30,7 @@ cdef class SpecialTokens:
         for index, number in enumerate(self.ids):
             self.numbers[index] = number
         self.longest = max(map(len, self.names), default=0)
+        self.end_in_symbols = all(name.isascii() and not name[len(name) - 1 :].isalnum() for name in self.names)
         self.needles = <Needle *> calloc(max(1, len(self.names)), sizeof(Needle))
         if self.needles == NULL:
             raise MemoryError
