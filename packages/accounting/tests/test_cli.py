@@ -106,6 +106,8 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert re.search(r"\n  d_model +width of the residual stream\n", words)
     assert max(len(line) for line in words.splitlines()) <= 120
+    without = run(capsys, "report", "gpt2", "--context", "64", "--only", "batch", "--explain")
+    assert "names in formulas" not in without
 
 
 def test_json_and_csv_hold_the_same_exact_numbers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -395,6 +397,7 @@ def test_report_names_what_a_config_has_beside_the_shape(capsys: pytest.CaptureF
         "report gpt2 --sequence-parallel",
         "report gpt2 --micro-batches 3 --batch 8",
         "report gpt2 --device h101",
+        "report gpt2 --only devices --csv",
         "fit gpt2 --memory 24 --data-parallel 2 --allocator cuda",
         "fit gpt2 --memory 24 --tensor 2 --optimizer muon",
         "fit gpt2 --memory 24 --zero 1",

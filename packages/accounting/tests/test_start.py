@@ -12,7 +12,7 @@ import accounting.shape
 from accounting import SHAPES, Policy, TransformerShape
 from accounting.commands.parser import main
 
-SLOW = {"csv", "difflib", "json", "lzma", "shutil", "typing"}
+SLOW = {"csv", "difflib", "json"}
 
 
 def loaded(program: str) -> set[str]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
-from accounting.formula import Symbol, Term, added
+from accounting.formula import Symbol, Term, added, constant, linear_in
 
 
 def test_units_refuse_each_other() -> None:
@@ -115,6 +115,12 @@ def test_formula_texts() -> None:
     assert (c // a * b).text() == "c//a·b"
     assert (1 * a + 0).text() == "a"
     assert added([Term(0), a, b]).text() == "a + b"
+
+
+def test_lines_of_sums_longer_than_calls_nest() -> None:
+    batch = Symbol("batch", 2)
+    slope, rest = linear_in(added([constant(7), *(batch * number for number in range(2, 3002))]), "batch")
+    assert (slope, rest) == (sum(range(2, 3002)), 7)
 
 
 @given(st.data())

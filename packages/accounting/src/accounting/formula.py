@@ -72,13 +72,8 @@ class Term(int):
     def _render(self, values: bool) -> tuple[str, int]:
         if not self._operands:
             return (f"{int(self):,}", _ATOM) if values or not self._operation else (self._operation, _ATOM)
-        if self._operation == "+":  # a sum may have thousands of terms, more than calls may be nested
-            terms: list[int] = []
-            first: int = self
-            while isinstance(first, Term) and first._operation == "+":
-                first, last = first._operands
-                terms.append(last)
-            return " + ".join(_render(term, values)[0] for term in [first, *reversed(terms)]), _SUM
+        if self._operation == "+":
+            return " + ".join(_render(term, values)[0] for term in self._addends()), _SUM
         left, right = (_render(operand, values) for operand in self._operands)
         if self._operation == "-":
             return f"{left[0]} - {_bracket(right, _QUOTIENT)}", _SUM
@@ -86,6 +81,15 @@ class Term(int):
             return f"{_bracket(left, _QUOTIENT)}{self._operation}{_bracket(right, _ATOM)}", _QUOTIENT
         binding = _QUOTIENT if left[1] == _QUOTIENT else _PRODUCT
         return f"{_bracket(left, _QUOTIENT)}·{_bracket(right, _PRODUCT)}", binding
+
+    def _addends(self) -> list[int]:
+        """The terms of a sum: there may be thousands, more than calls may be nested."""
+        terms: list[int] = []
+        first: int = self
+        while isinstance(first, Term) and first._operation == "+":
+            first, last = first._operands
+            terms.append(last)
+        return [first, *reversed(terms)]
 
 
 def Symbol(name: str, value: int) -> Term:
@@ -119,10 +123,15 @@ def linear_in(term: int, name: str) -> tuple[int, int]:
     if not isinstance(term, Term) or not term._operands:
         named = isinstance(term, Term) and term._operation == name
         return (1, 0) if named else (0, term)
+    if term._operation == "+":
+        slope, rest = linear_in(term._addends()[0], name)
+        for addend in term._addends()[1:]:
+            one, other = linear_in(addend, name)
+            slope, rest = _sum(slope, one), _sum(rest, other)
+        return slope, rest
     left, right = (linear_in(operand, name) for operand in term._operands)
-    if term._operation in "+-":
-        sign = 1 if term._operation == "+" else -1
-        return _sum(left[0], right[0], sign), _sum(left[1], right[1], sign)
+    if term._operation == "-":
+        return _sum(left[0], right[0], -1), _sum(left[1], right[1], -1)
     if _is(left[0], 0) and _is(right[0], 0):
         return 0, term
     if term._operation == "·" and _is(right[0], 0):
@@ -137,7 +146,7 @@ def _product(left: int, right: int) -> int:
     return 0 if _is(left, 0) or _is(right, 0) else left * right
 
 
-def _sum(left: int, right: int, sign: int) -> int:
+def _sum(left: int, right: int, sign: int = 1) -> int:
     """left + right or left - right, without a nothing in the formula."""
     if _is(right, 0):
         return left
@@ -147,7 +156,7 @@ def _sum(left: int, right: int, sign: int) -> int:
 
 
 def _is(operand: int, number: int) -> bool:
-    """Whether a plain int is this number; one with a name belongs into the formula."""
+    """True for a plain int that is this number; one with a name belongs into the formula."""
     return type(operand) is int and operand == number
 
 

@@ -4,22 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accounting.shape import choose, positive
+from accounting.shape import booleans, choose, positive, whole
 
-ATTENTION_KERNELS = ("fused", "eager", "blocks")
-NORM_KERNELS = ("fused", "normalised", "composite")
-GATE_KERNELS = ("composite", "fused")
-CHECKPOINTINGS = ("none", "selective", "full")
-LOSSES = ("plain", "chunked")
-LOSS_KERNELS = ("operators", "fused")
-OPTIMIZERS = ("adamw", "adamw8bit", "sgd", "muon")
-OPTIMIZER_STEPS = ("fused", "foreach", "loop")
-ALLOCATORS = ("exact", "cuda")
-GRADIENT_DTYPES = ("weights", "fp32")
-MODEL_CODES = ("lm", "transformers")
-MOMENT_DTYPES = ("fp32", "bf16")
-OFFLOADS = ("none", "optimizer")
-FROZEN_DTYPES = ("weights", "nf4")
 LOGITS_CHUNK_BYTES = 512 << 20  # what lm takes on CUDA: lm.loss.CHUNK_BYTES["cuda"]
 
 
@@ -41,6 +27,23 @@ PRECISIONS = {
     "autocast": Precision(4, 4, 2, False),
     # bf16 beside which every matrix of a block and what it multiplies are stored in fp8: Transformer Engine
     "fp8": Precision(2, 2, 2, True),
+}
+SETTINGS = {  # the names that a field of Policy may have, its default first
+    "precision": tuple(PRECISIONS),
+    "optimizer": ("adamw", "adamw8bit", "sgd", "muon"),
+    "optimizer_step": ("fused", "foreach", "loop"),
+    "attention_kernel": ("fused", "eager", "blocks"),
+    "norm_kernel": ("fused", "normalised", "composite"),
+    "gate_kernel": ("composite", "fused"),
+    "activation_checkpointing": ("none", "selective", "full"),
+    "loss": ("plain", "chunked"),
+    "loss_kernel": ("operators", "fused"),
+    "allocator": ("exact", "cuda"),
+    "gradient_dtype": ("weights", "fp32"),
+    "moment_dtype": ("fp32", "bf16"),
+    "offload": ("none", "optimizer"),
+    "frozen_dtype": ("weights", "nf4"),
+    "model_code": ("lm", "transformers"),
 }
 
 
@@ -107,37 +110,17 @@ class Policy:
     model_code: str = "lm"
 
     def __post_init__(self) -> None:
-        for name, among in (
-            ("precision", tuple(PRECISIONS)),
-            ("optimizer", OPTIMIZERS),
-            ("optimizer_step", OPTIMIZER_STEPS),
-            ("attention_kernel", ATTENTION_KERNELS),
-            ("norm_kernel", NORM_KERNELS),
-            ("gate_kernel", GATE_KERNELS),
-            ("activation_checkpointing", CHECKPOINTINGS),
-            ("loss", LOSSES),
-            ("loss_kernel", LOSS_KERNELS),
-            ("allocator", ALLOCATORS),
-            ("gradient_dtype", GRADIENT_DTYPES),
-            ("moment_dtype", MOMENT_DTYPES),
-            ("offload", OFFLOADS),
-            ("frozen_dtype", FROZEN_DTYPES),
-            ("model_code", MODEL_CODES),
-        ):
+        for name, among in SETTINGS.items():
             choose(name, getattr(self, name), among)
-        if self.moment_dtype == "bf16" and (self.optimizer not in ("adamw", "sgd") or self.optimizer_step != "fused"):
-            raise ValueError("moment_dtype 'bf16' is counted of a fused step of adamw or sgd: use one of them")
-        if self.offload == "optimizer" and (self.optimizer not in ("adamw", "sgd") or self.optimizer_step != "fused"):
-            raise ValueError("offload 'optimizer' is counted of a fused step of adamw or sgd: use one of them")
+        counted = self.optimizer in ("adamw", "sgd") and self.optimizer_step == "fused"
+        for name, value in (("moment_dtype", "bf16"), ("offload", "optimizer")):
+            if getattr(self, name) == value and not counted:
+                raise ValueError(f"{name} {value!r} is counted of a fused step of adamw or sgd: use one of them")
         if self.frozen_dtype == "nf4" and self.precision != "bf16":
             raise ValueError(f"frozen_dtype 'nf4' is counted with precision 'bf16', and it is {self.precision!r}")
         positive("logits_chunk_bytes", self.logits_chunk_bytes)
-        if isinstance(self.overhead_bytes, bool) or not isinstance(self.overhead_bytes, int) or self.overhead_bytes < 0:
-            raise ValueError(f"overhead_bytes must be a whole number of at least 0, and {self.overhead_bytes!r} is not")
-        if not isinstance(self.gradient_accumulation, bool):
-            raise ValueError(
-                f"gradient_accumulation must be True or False, and {self.gradient_accumulation!r} is neither"
-            )
+        whole("overhead_bytes", self.overhead_bytes)
+        booleans(self, ("gradient_accumulation",))
 
     @property
     def bytes(self) -> Precision:

@@ -6,15 +6,12 @@ of TransformerShape describe; others have some `leading` layers and then repeat 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from typing import TypeVar
-
-    Value = TypeVar("Value")
+Value = TypeVar("Value")
 
 FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu", "relu2")
 GATED = ("swiglu", "clamped_swiglu", "geglu")
@@ -56,9 +53,9 @@ class Attention:
             positive("sliding_window", self.window)
         elif self.chunked:
             raise ValueError("chunked attention needs a window, the width of a chunk: give one")
-        _booleans(self, ("chunked", "sinks", "gated"))
+        booleans(self, ("chunked", "sinks", "gated"))
         if self.rotated is not None:
-            _booleans(self, ("rotated",))
+            booleans(self, ("rotated",))
         if self.qk_norm is not None:
             choose("qk_norm", self.qk_norm, QK_NORMS)
 
@@ -122,6 +119,9 @@ class DeltaAttention:
             raise ValueError(f"expected value_heads a multiple of key_heads {self.key_heads}, got {self.value_heads}")
 
 
+AnyAttention = Attention | LatentAttention | DeltaAttention
+
+
 @dataclass(frozen=True)
 class FeedForward:
     """A feed-forward layer, or experts of which each token passes some.
@@ -152,7 +152,7 @@ class FeedForward:
         for name in ("d_ff", "experts", "experts_per_token", "experts_held", "shared_d_ff"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
-        _booleans(self, ("shared_gate", "router_bias"))
+        booleans(self, ("shared_gate", "router_bias"))
         choose("router", self.router, ROUTERS)
         if (self.experts is None) != (self.experts_per_token is None):
             raise ValueError(
@@ -182,7 +182,7 @@ class FeedForward:
 class Layer:
     """One layer; None: the attention, or the feed-forward layer, that the sizes of the shape describe."""
 
-    attention: Attention | LatentAttention | DeltaAttention | None = None
+    attention: AnyAttention | None = None
     ffn: FeedForward | None = None
 
 
@@ -190,7 +190,7 @@ class Layer:
 class Kind:
     """A layer with nothing left open: see TransformerShape.kind."""
 
-    attention: Attention | LatentAttention | DeltaAttention
+    attention: AnyAttention
     ffn: FeedForward
 
     @property
@@ -287,7 +287,7 @@ class TransformerShape:
         for name in ("num_kv_heads", "head_dim", "sliding_window", "experts", "experts_per_token", "lora_rank"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
-        _booleans(self, ("tied_embeddings", "bias", "post_norm", "embedding_norm"))
+        booleans(self, ("tied_embeddings", "bias", "post_norm", "embedding_norm"))
         for name in ("qkv_bias", "output_bias", "ffn_bias", "norm_bias"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), bool):
                 raise ValueError(
@@ -429,7 +429,7 @@ class TransformerShape:
         return _sums((without_window(kind), count) for kind, count in self.counts.items())
 
     @cached_property
-    def attentions(self) -> Mapping[Attention | LatentAttention | DeltaAttention, int]:
+    def attentions(self) -> Mapping[AnyAttention, int]:
         """Number of layers of each attention, where windows make no difference."""
         return _sums((kind.attention, count) for kind, count in self.matrix_kinds.items())
 
@@ -579,7 +579,7 @@ def no_value_embeddings(shape: TransformerShape, quantity: str) -> None:
         raise NotCounted(f"{quantity} is not counted of shapes with value embeddings")
 
 
-def _booleans(record: object, names: Iterable[str]) -> None:
+def booleans(record: object, names: Iterable[str]) -> None:
     for name in names:
         if not isinstance(getattr(record, name), bool):
             raise ValueError(f"{name} must be True or False, and {getattr(record, name)!r} is neither")
@@ -618,8 +618,8 @@ def named(kind: str, name: str, among: Mapping[str, Value]) -> Value:
     raise KeyError(f"no {kind} is called {name!r}: {meant}use one of {', '.join(among)}")
 
 
-def choose(name: str, value: object, among: tuple[str, ...]) -> str:
+def choose(name: str, value: object, among: Iterable[str]) -> str:
     """The value if it is one of these names, else ValueError."""
-    if value not in among:
+    if value not in tuple(among):
         raise ValueError(f"{name} {value!r} is not known: use one of {', '.join(among)}")
     return str(value)

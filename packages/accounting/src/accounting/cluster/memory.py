@@ -12,17 +12,7 @@ from accounting.counting.parameters import matrices, trained_tensors
 from accounting.formula import Symbol, Term, added
 from accounting.memory.activations import ForwardPass, saved_by_layers
 from accounting.memory.optimizer_state import optimizer_state, step_temporaries
-from accounting.memory.records import (
-    MADE_ONCE,
-    Component,
-    Group,
-    Item,
-    Phase,
-    PhaseKind,
-    items,
-    phase,
-    total_bytes,
-)
+from accounting.memory.records import MADE_ONCE, Component, Group, Item, Phase, PhaseKind, items, phase, total_bytes
 from accounting.memory.training import Moment, Step, overhead
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import textwrap
+from typing import Any
 
 from accounting.commands.answer import Answer
 from accounting.commands.options import policy_of, shape_of
@@ -10,11 +12,6 @@ from accounting.commands.report import Question, sections
 from accounting.commands.sections import Section
 from accounting.commands.tables import columns, formula_lines, titled
 from accounting.units import Bytes, human
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
-    from typing import Any
 
 
 def compare(options: argparse.Namespace) -> Answer:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+
 from accounting.commands.answer import Answer
 from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import DEVICES, FORMATS, device
 from accounting.hardware.interconnect import INTERCONNECTS
 from accounting.units import human
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
 
 
 def devices(options: argparse.Namespace) -> Answer:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+from typing import Any
+
 from accounting.commands.answer import Answer
 from accounting.commands.options import shape_of
 from accounting.commands.tables import columns, wrapped
@@ -18,11 +21,6 @@ from accounting.planning.inference import (
 )
 from accounting.shape import TransformerShape
 from accounting.units import Bytes, human
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
-    from typing import Any
 
 STORED = ("fp32", "bf16", "fp8", "int8", "mxfp4", "int4")  # the weights that are compared
 UNBOUNDED = 1 << 39  # positions or sequences: a window, or no cache, ends what they take

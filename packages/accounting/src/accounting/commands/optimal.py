@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
+
 from accounting.commands.answer import Answer
 from accounting.commands.tables import columns, wrapped
 from accounting.planning.scaling import LAWS, compute_optimal, formula
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
 
 
 def optimal(options: argparse.Namespace) -> Answer:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 from accounting.models.files import find
 from accounting.models.resizing import deepened, lengthened
 from accounting.policy import Policy
 from accounting.shape import TransformerShape
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
-    from typing import Any
-
     from accounting.cluster.layout import Layout
     from accounting.hardware.devices import Device
 
@@ -87,7 +85,7 @@ def layout_of(options: argparse.Namespace) -> Layout | None:
     nothing, or devices that do not add up."""
     if all(getattr(options, name) == value for name, value in ALONE.items()):
         return None
-    from accounting.cluster.layout import Layout  # here, because a command of one device does not need it
+    from accounting.cluster.layout import Layout  # a command of one device does not need it
 
     others = options.tensor * options.pipeline * options.context_parallel
     data = options.data_parallel
@@ -98,30 +96,22 @@ def layout_of(options: argparse.Namespace) -> Layout | None:
                 f"tensor {options.tensor} × pipeline {options.pipeline} = {others}: replicas take as many each"
             )
         data = options.gpus // others
-    found = Layout(
-        data or 1,
-        options.tensor,
-        options.pipeline,
-        options.zero,
-        options.sequence_parallel,
-        options.micro_batches,
-        options.context_parallel,
-        options.expert,
-    )
-    if options.gpus not in (None, found.gpus):
-        raise ValueError(f"--gpus {options.gpus} is not {found.words}: leave one of them out")
-    if options.zero and found.replicas == 1:
+    names = ("tensor", "pipeline", "zero", "sequence_parallel", "micro_batches", "context_parallel", "expert")
+    layout = Layout(data or 1, *(getattr(options, name) for name in names))
+    if options.gpus not in (None, layout.gpus):
+        raise ValueError(f"--gpus {options.gpus} is not {layout.words}: leave one of them out")
+    if options.zero and layout.replicas == 1:
         raise ValueError(
             "--zero shards over devices that hold the same weights, and there is one: give --data-parallel"
         )
     if options.sequence_parallel and options.tensor == 1:
         raise ValueError("--sequence-parallel shares over the devices of --tensor, and there is one: give more")
-    return found if found.gpus > 1 or found.micro_batches > 1 else None
+    return layout if layout.gpus > 1 or layout.micro_batches > 1 else None
 
 
 def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
     """The device that was named, or whose rate was given, and the format whose peak is meant."""
-    from accounting.hardware.devices import device, measured_device  # here, because most commands name no device
+    from accounting.hardware.devices import device, measured_device  # most commands name no device
 
     if options.device:
         return device(options.device), options.dtype or "bf16"

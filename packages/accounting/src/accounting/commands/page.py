@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 from accounting.commands.answer import Answer
 from accounting.page import page as content
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
 
 
 def page(options: argparse.Namespace) -> Answer:

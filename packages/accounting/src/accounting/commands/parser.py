@@ -6,68 +6,54 @@ import argparse
 import importlib
 import os
 import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
-from accounting import policy as p
 from accounting.commands.answer import Answer
 from accounting.commands.options import SHAPE_OPTIONS
 from accounting.counting.flops import PAIRS
+from accounting.policy import SETTINGS
 from accounting.shape import ADAPTED
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Any, NoReturn
-
 GREATEST = 1e36  # beyond what anybody has of anything, and far below where floating-point numbers end
-COUNTS = (
-    *(option for option, _, _ in SHAPE_OPTIONS),
-    "steps",
-    "context",
-    "prompt",
-    "output",
-    "batch",
-    "tokens",
-    "batch_tokens",
-    "node_size",
-    "most",
-    "devices",
-    "gpus",
-    "data_parallel",
-    "context_parallel",
-    "expert",
-    "tensor",
-    "pipeline",
-    "micro_batches",
-)
+HELP = {  # of settings of Policy
+    "optimizer_step": "how the optimizer goes over the parameters",
+    "attention_kernel": "fused saves no seq² weights",
+    "norm_kernel": "what an RMSNorm saves",
+    "gate_kernel": "what a gated layer saves",
+    "loss_kernel": "what holds a chunk of logits",
+    "allocator": "cuda: with what rounding to blocks adds",
+    "gradient_dtype": "fp32: all gradients added up in fp32 buffers",
+    "moment_dtype": "of AdamW and SGD",
+    "offload": "what the host's memory holds",
+    "frozen_dtype": "of matrices beside adapters",
+    "model_code": "whose code the saved tensors follow",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; 0, or 2 after a mistake, which is then explained on stderr."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    options = parser(given[0] if given else "").parse_args(given)
+    """Run the command; 0, or 2 after a mistake, which is then explained on stderr."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    options = parser(arguments[0] if arguments else "").parse_args(arguments)
     try:
         check(options)
-        print(face(options.run(options), options))
+        print(formatted(options.run(options), options))
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has seen enough; leave nothing that fails again when Python closes stdout
+    except BrokenPipeError:  # leave nothing that fails again when Python closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except KeyError as error:
-        print(f"accounting: {error.args[0]}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        named = error.filename is not None and error.strerror is not None
-        print(f"accounting: {f'{error.filename}: {error.strerror}' if named else error}", file=sys.stderr)
-        return 2
-    except ValueError as error:
-        print(f"accounting: {error}", file=sys.stderr)
+    except (KeyError, OSError, ValueError) as error:
+        message = error.args[0] if isinstance(error, KeyError) else error
+        if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+            message = f"{error.filename}: {error.strerror}"
+        print(f"accounting: {message}", file=sys.stderr)
         return 2
     return 0
 
 
-def face(answer: Answer, options: argparse.Namespace) -> str:
-    """The answer as it was asked for: in words, as JSON, or as comma-separated values."""
+def formatted(answer: Answer, options: argparse.Namespace) -> str:
+    """The answer as text, as JSON, or as comma-separated values."""
     if options.json:
-        import json  # here, as below, because only those who ask for it need it
+        import json
 
         return json.dumps(answer.records if answer.data is None else answer.data, indent=2, ensure_ascii=False)
     if options.csv:
@@ -82,22 +68,8 @@ def face(answer: Answer, options: argparse.Namespace) -> str:
     return answer.text
 
 
-class Help(argparse.HelpFormatter):
-    """As wide as the terminal, which argparse asks of shutil, and that imports the libraries of compression."""
-
-    def __init__(self, prog: str) -> None:
-        try:
-            columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size().columns
-        except (OSError, ValueError):  # no terminal, or no number
-            columns = 80
-        super().__init__(prog, width=max(columns, 40) - 2)
-
-
 class Parser(argparse.ArgumentParser):
-    """One that says a mistake in one sentence, and where to read on, rather than print all that it takes."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(formatter_class=Help, **options)
+    """A parser whose errors are one sentence and where to read on, not the whole usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}: see {self.prog} --help\n")
@@ -105,20 +77,19 @@ class Parser(argparse.ArgumentParser):
 
 def check(options: argparse.Namespace) -> None:
     """ValueError for a number that is too small, by the name that it was given under."""
-    for name in COUNTS:
-        value = getattr(options, name, None)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, and {value:,} is not")
+    for name, value in vars(options).items():
+        if type(value) is int and value < 1 and name not in ("page", "zero"):
+            raise ValueError(f"{_flag(name)} must be at least 1, and {value:,} is not")
     memory = getattr(options, "memory", None)
     if memory is not None and not 1e-9 <= memory < float("inf"):
         raise ValueError(f"--memory must be a number of GB, at least a byte, and {memory:g} is not")
 
 
 def parser(command: str) -> argparse.ArgumentParser:
-    """What this command takes, or the names of all where it is none of them: others' options would only take time."""
+    """The parser of this command, or of the names of all where it is none of them: others' options would take time."""
     top = Parser(prog="accounting", description="Exact budgets of Transformers.")
     commands = top.add_subparsers(dest="command", required=True, prog="accounting")
-    known = (
+    rows = (
         ("report", _report, "everything about a shape, or tables of several shapes beside each other"),
         ("compare", _compare, "two shapes, difference by difference"),
         ("fit", _fit, "the largest batch, context, depth and width that train in a device's memory"),
@@ -129,24 +100,14 @@ def parser(command: str) -> argparse.ArgumentParser:
         ("devices", _devices, "the devices that are known: peaks, memory, bandwidth, and their sources"),
         ("page", _page, "a file that answers such questions in a browser, with the question in its link"),
     )
-    asked = [one for one in known if one[0] == command]
-    for name, takes, words in asked or known:
+    own = [row for row in rows if row[0] == command]
+    for name, add_options, words in own or rows:
         to = commands.add_parser(name, help=words)
-        if asked:
-            takes(to)
-            to.set_defaults(run=_command(name))
+        if own:
+            add_options(to)
+            module = importlib.import_module(f"accounting.commands.{name}")
+            to.set_defaults(run=getattr(module, name))
     return top
-
-
-def _command(name: str) -> Callable[[argparse.Namespace], Answer]:
-    """What answers a command; its module is loaded when it is asked for, as no other needs it."""
-
-    def run(options: argparse.Namespace) -> Answer:
-        module = importlib.import_module(f"accounting.commands.{name}")
-        answer: Answer = getattr(module, name)(options)
-        return answer
-
-    return run
 
 
 def _report(to: argparse.ArgumentParser) -> None:
@@ -154,9 +115,9 @@ def _report(to: argparse.ArgumentParser) -> None:
     _sizes(to)
     _memory(to)
     _layout(to, "forward passes of a step, that share the batch")
-    from accounting.commands.report import TABLES  # here, as what other commands name, because only one is asked
+    from accounting.commands.report import TABLES
 
-    _faces(to, "every formula, and again with its numbers", gib=True)
+    _formats(to, "every formula, and again with its numbers", gib=True)
     to.add_argument("--only", action="append", metavar="TABLE", help=f"these tables alone: {', '.join(TABLES)}")
     to.add_argument("--device", help="whose largest batch to print beside those of common cards")
 
@@ -166,7 +127,7 @@ def _compare(to: argparse.ArgumentParser) -> None:
     to.add_argument("second")
     _sizes(to)
     _memory(to)
-    _faces(to, "the formulas of both", gib=True)
+    _formats(to, "the formulas of both", gib=True)
 
 
 def _fit(to: argparse.ArgumentParser) -> None:
@@ -177,7 +138,7 @@ def _fit(to: argparse.ArgumentParser) -> None:
     _sizes(to, counting=False)
     _memory(to)
     _layout(to, "forward passes of a step; --batch is the sequences of one")
-    _faces(to, "the peak of each answer, and of one more")
+    _formats(to, "the peak of each answer, and of one more")
 
 
 def _time(to: argparse.ArgumentParser) -> None:
@@ -193,7 +154,10 @@ def _time(to: argparse.ArgumentParser) -> None:
     speed.add_argument("--hfu", type=_number, help="part of the peak with what is recomputed: gives the MFU")
     speed.add_argument("--tokens-per-second", type=_number, help="measured, of all devices together: gives the MFU")
     to.add_argument(
-        "--activation-checkpointing", choices=p.CHECKPOINTINGS, default="none", help="what is recomputed: gives the HFU"
+        "--activation-checkpointing",
+        choices=SETTINGS["activation_checkpointing"],
+        default="none",
+        help="what is recomputed: gives the HFU",
     )
     to.add_argument("--devices", type=_whole, default=1)
     to.add_argument("--dtype", default=None, help="whose peak: bf16 unless given, fp32 for a measured machine")
@@ -201,7 +165,7 @@ def _time(to: argparse.ArgumentParser) -> None:
     to.add_argument("--price", type=_number, help="money for one device and hour")
     to.add_argument("--context", type=_whole, help="positions of a sequence")
     to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions counted")
-    _faces(to, "how each figure follows from the others")
+    _formats(to, "how each figure follows from the others")
 
 
 def _infer(to: argparse.ArgumentParser) -> None:
@@ -219,23 +183,23 @@ def _infer(to: argparse.ArgumentParser) -> None:
     to.add_argument("--first-token", type=_number, metavar="SECONDS", help="limit: gives the requests at once")
     to.add_argument("--each-token", type=_number, metavar="SECONDS", help="limit of each further token")
     to.add_argument("--price", type=_number, help="money for one device and hour: gives that of a million tokens")
-    _faces(to, "what each figure is made of")
+    _formats(to, "what each figure is made of")
 
 
 def _optimal(to: argparse.ArgumentParser) -> None:
     to.add_argument("--compute", type=_number, help="training FLOPs, such as 5.76e23")
     to.add_argument("--parameters", type=_number, help="or the parameters of a model")
-    _faces(to, "each law, with its numbers and its paper")
+    _formats(to, "each law, with its numbers and its paper")
 
 
 def _devices(to: argparse.ArgumentParser) -> None:
     to.add_argument("names", nargs="*", help="these alone")
-    _faces(to)
+    _formats(to)
 
 
 def _page(to: argparse.ArgumentParser) -> None:
     to.add_argument("--out", default="accounting.html", metavar="FILE", help="where to write it: %(default)s")
-    _faces(to)
+    _formats(to)
 
 
 def _plan(to: argparse.ArgumentParser) -> None:
@@ -255,11 +219,8 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--most", type=_whole, default=10, help="layouts to show")
     to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions that MFU counts, as time does")
     to.add_argument("--precision", choices=("fp32", "bf16", "autocast"), default="bf16")
-    to.add_argument("--optimizer", choices=p.OPTIMIZERS, default="adamw")
-    to.add_argument("--attention-kernel", choices=p.ATTENTION_KERNELS, default="fused")
-    to.add_argument("--loss", choices=p.LOSSES, default="plain")
-    _gradients_and_overhead(to)
-    _faces(to, "where the seconds of a step go, and what is sent")
+    _settings(to, "optimizer", "attention_kernel", "loss", "gradient_dtype", "moment_dtype")
+    _formats(to, "where the seconds of a step go, and what is sent")
 
 
 def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
@@ -270,7 +231,7 @@ def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
         to.add_argument("shape", nargs="?", metavar="SHAPE", help=words)
     sizes = to.add_argument_group("sizes", "of a shape without a name, or other than those of the one that is named")
     for option, _, what in SHAPE_OPTIONS:
-        sizes.add_argument(f"--{option.replace('_', '-')}", type=_whole, help=what)
+        sizes.add_argument(_flag(option), type=_whole, help=what)
     sizes.add_argument("--lora-targets", metavar="MATRIX,…", help=f"that have an adapter, of {', '.join(ADAPTED)}")
 
 
@@ -287,42 +248,15 @@ def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
         to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions counted as FLOPs")
 
 
-def _memory(to: argparse.ArgumentParser) -> None:
-    to.add_argument("--precision", choices=tuple(p.PRECISIONS), default="fp32")
-    to.add_argument("--optimizer", choices=p.OPTIMIZERS, default="adamw")
-    to.add_argument(
-        "--optimizer-step",
-        choices=p.OPTIMIZER_STEPS,
-        default="fused",
-        help="how the optimizer goes over the parameters",
-    )
-    to.add_argument(
-        "--attention-kernel", choices=p.ATTENTION_KERNELS, default="fused", help="fused saves no seq² weights"
-    )
-    to.add_argument("--norm-kernel", choices=p.NORM_KERNELS, default="fused", help="what an RMSNorm saves")
-    to.add_argument("--gate-kernel", choices=p.GATE_KERNELS, default="composite", help="what a gated layer saves")
-    to.add_argument("--activation-checkpointing", choices=p.CHECKPOINTINGS, default="none")
-    to.add_argument("--loss", choices=p.LOSSES, default="plain")
-    to.add_argument("--loss-kernel", choices=p.LOSS_KERNELS, default="operators", help="what holds a chunk of logits")
-    to.add_argument(
-        "--allocator", choices=p.ALLOCATORS, default="exact", help="cuda: with what rounding to blocks adds"
-    )
-    _gradients_and_overhead(to)
-    to.add_argument("--offload", choices=p.OFFLOADS, default="none", help="what the host's memory holds")
-    to.add_argument("--frozen-dtype", choices=p.FROZEN_DTYPES, default="weights", help="of matrices beside adapters")
-    to.add_argument("--model-code", choices=p.MODEL_CODES, default="lm", help="whose code the saved tensors follow")
-    to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
-
-
-def _gradients_and_overhead(to: argparse.ArgumentParser) -> None:
-    to.add_argument(
-        "--gradient-dtype",
-        choices=p.GRADIENT_DTYPES,
-        default="weights",
-        help="fp32: all gradients added up in fp32 buffers",
-    )
-    to.add_argument("--moment-dtype", choices=p.MOMENT_DTYPES, default="fp32", help="of AdamW and SGD")
+def _settings(to: argparse.ArgumentParser, *names: str) -> None:
+    for name in names:
+        to.add_argument(_flag(name), choices=SETTINGS[name], default=SETTINGS[name][0], help=HELP.get(name))
     to.add_argument("--overhead", type=_number, metavar="GB", help="that driver, context and libraries take besides")
+
+
+def _memory(to: argparse.ArgumentParser) -> None:
+    _settings(to, *SETTINGS)
+    to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 
 
 def _layout(to: argparse.ArgumentParser, passes: str) -> None:
@@ -339,7 +273,7 @@ def _layout(to: argparse.ArgumentParser, passes: str) -> None:
     to.add_argument("--micro-batches", type=_whole, default=1, help=passes)
 
 
-def _faces(to: argparse.ArgumentParser, explain: str = "", *, gib: bool = False) -> None:
+def _formats(to: argparse.ArgumentParser, explain: str = "", *, gib: bool = False) -> None:
     """In words, with formulas where `explain` says of what, or for a program."""
     if explain:
         to.add_argument("--explain", action="store_true", help=explain)
@@ -348,6 +282,10 @@ def _faces(to: argparse.ArgumentParser, explain: str = "", *, gib: bool = False)
     style.add_argument("--csv", action="store_true", help="as comma-separated values, exact")
     if gib:
         style.add_argument("--gib", action="store_true", help="bytes in GiB (2^30) instead of GB (10^9)")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _number(words: str) -> float:

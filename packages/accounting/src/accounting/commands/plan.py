@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
+from typing import Any
 
 from accounting.commands.answer import Answer
 from accounting.commands.options import GB, name_of, policy_of, shape_of
@@ -11,16 +13,9 @@ from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
 from accounting.planning import layouts
 from accounting.planning.accuracy import accuracy
-from accounting.planning.layouts import BATCH_TOKENS
+from accounting.planning.layouts import BATCH_TOKENS, Plan
 from accounting.planning.step_time import matmul_efficiency
 from accounting.units import ByteRate, Seconds, human
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
-    from typing import Any
-
-    from accounting.planning.layouts import Plan
 
 
 def cluster(words: str) -> tuple[Device, int]:

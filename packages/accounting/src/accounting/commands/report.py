@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import accounting
+from accounting.breakdown import Breakdown
 from accounting.commands.answer import Answer
 from accounting.commands.options import layout_of, name_of, policy_of, shape_of
 from accounting.commands.sections import Row, Section, as_json, percentages, records, section, text, whole_row
@@ -15,11 +19,7 @@ from accounting.policy import DEFAULT, Policy
 from accounting.shape import NotCounted, TransformerShape, choose
 from accounting.units import Bytes, Count, FLOPs, Parameters
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
-
     from accounting.cluster.layout import Layout
     from accounting.memory.training import TrainingMemory
 
@@ -28,7 +28,7 @@ LIMITS = tuple((f"{size} GB", size * 10**9) for size in (24, 40, 80, 141))  # of
 
 @dataclass(frozen=True)
 class Question:
-    """What a report is about; limits: the memories, (name, bytes), whose largest batch is wanted."""
+    """The subject of a report; limits: the memories, (name, bytes), whose largest batch is printed."""
 
     shape: TransformerShape
     length: int
@@ -43,24 +43,16 @@ def report(options: argparse.Namespace) -> Answer:
     """Everything about a shape; of several shapes each table has a row for each."""
     limits = LIMITS
     if options.device:
-        from accounting.hardware.devices import device  # here, because few reports name one
+        from accounting.hardware.devices import device  # few reports name one
 
         limits = ((options.device, int(device(options.device).memory)), *limits)
     only = tuple(name for names in options.only or () for name in names.split(","))
     reports: dict[str, tuple[Section, ...]] = {}
     for name in options.shapes or [None]:
         shape = shape_of(options, name)
-        question = Question(
-            shape,
-            shape.sequence(options.context),
-            options.batch,
-            options.pairs,
-            policy_of(options),
-            layout_of(options),
-            limits,
-        )
-        tables = sections(question, only)
-        if tables and (missing := not_counted(name or "")):
+        length, policy, layout = shape.sequence(options.context), policy_of(options), layout_of(options)
+        tables = sections(Question(shape, length, options.batch, options.pairs, policy, layout, limits), only)
+        if missing := not_counted(name or ""):
             note = f"{tables[0].note}; not in any table: {', '.join(missing)} of the config.json"
             tables = (replace(tables[0], note=note), *tables[1:])
         reports[name_of(options, name)] = tables
@@ -98,7 +90,7 @@ def sections(question: Question, only: tuple[str, ...] = ()) -> tuple[Section, .
     Of a whole report those that are not counted of the shape are left out, and the first table's note gives the reason.
     """
     for name in only:
-        choose("table", name, tuple(TABLES))
+        choose("table", name, TABLES)
     tables: list[Section] = []
     reasons: dict[str, list[str]] = {}
     for name in only or TABLES:
@@ -108,129 +100,130 @@ def sections(question: Question, only: tuple[str, ...] = ()) -> tuple[Section, .
             if only:
                 raise
             reasons.setdefault(str(error), []).append(name)
+    if not tables:
+        raise ValueError("expected a layout for the table 'devices': give --data-parallel or the like")
     notes = [f"left out: {', '.join(names)}, because {reason}" for reason, names in reasons.items()]
-    if tables:
-        tables[0] = replace(tables[0], note="; ".join([tables[0].note, *notes]))
-    return tuple(tables)
+    return (replace(tables[0], note="; ".join([tables[0].note, *notes])), *tables[1:])
 
 
-def _parameters(question: Question) -> list[Section]:
-    tables = [section(accounting.parameters(question.shape))]
-    if question.shape.most_experts > 1:
-        active = accounting.parameters(question.shape, active=True)
-        rows = (
-            whole_row("with the embedding table", active),
-            Row("without it", int(active.total) - int(active["embedding"])),
-        )
+def _parameters(of: Question) -> list[Section]:
+    tables = [section(accounting.parameters(of.shape))]
+    if of.shape.most_experts > 1:
+        active = accounting.parameters(of.shape, active=True)
+        without = Row("without it", int(active.total) - int(active["embedding"]))
         words = "those that a token passes: model cards of mixtures leave the embedding table out or count it"
-        tables.append(Section("active parameters", Parameters, rows, words, additive=False))
+        tables.append(
+            _figures("active parameters", Parameters, words, whole_row("with the embedding table", active), without)
+        )
     return tables
 
 
-def _load(question: Question) -> list[Section]:
-    from accounting.memory.inference import BITS  # here, as every import of a table, because another does not need it
+def _figures(title: str, unit: type[Count], note: str, *rows: Row) -> Section:
+    """A section of figures that are no parts of a sum."""
+    return Section(title, unit, rows, note, additive=False)
 
-    rows = (whole_row(dtype, accounting.weight_bytes(question.shape, weights=dtype)) for dtype in BITS)
+
+def _load(of: Question) -> list[Section]:
+    from accounting.memory.inference import BITS
+
+    rows = (whole_row(dtype, accounting.weight_bytes(of.shape, weights=dtype)) for dtype in BITS)
     words = "the weights alone; int8 and int4 are of the matrices of the blocks, with a bf16 scale for 128 of them"
-    return [Section("memory to load", Bytes, tuple(rows), words, additive=False)]
+    return [_figures("memory to load", Bytes, words, *rows)]
 
 
-def _training(question: Question) -> list[Section]:
-    found = [section(accounting.training_flops(question.shape, question.length, question.batch, pairs=question.pairs))]
-    again = question.policy.activation_checkpointing
-    if again != "none":
-        hardware = accounting.training_flops(
-            question.shape, question.length, question.batch, pairs=question.pairs, recompute=again
-        )
-        found.append(section(hardware, "training FLOPs with what is recomputed"))
-    return found
+def _training_flops(of: Question, recompute: str = "none") -> Breakdown:
+    return accounting.training_flops(of.shape, of.length, of.batch, pairs=of.pairs, recompute=recompute)
 
 
-def _estimates(question: Question) -> list[Section]:
+def _training(of: Question) -> list[Section]:
+    tables, recompute = [section(_training_flops(of))], of.policy.activation_checkpointing
+    if recompute != "none":
+        tables.append(section(_training_flops(of, recompute), "training FLOPs with what is recomputed"))
+    return tables
+
+
+def _estimates(of: Question) -> list[Section]:
     from accounting.counting.estimates import estimate_terms
 
-    step = accounting.training_flops(question.shape, question.length, question.batch, pairs=question.pairs)
-    terms = estimate_terms(question.shape, question.length, question.batch)
+    terms = estimate_terms(of.shape, of.length, of.batch)
     rows = (Row(name, int(term), (term,)) for name, term in terms.items())
     words = "the same step, forward and backward, as others count it; not parts of anything"
-    return [
-        Section("training FLOPs by rules of thumb", FLOPs, (*rows, whole_row("exact", step)), words, additive=False)
-    ]
+    exact = whole_row("exact", _training_flops(of))
+    return [_figures("training FLOPs by rules of thumb", FLOPs, words, *rows, exact)]
 
 
-@lru_cache(maxsize=1)
-def _memory(question: Question) -> TrainingMemory:
-    """What two tables show."""
-    return accounting.training_memory(question.shape, question.batch, question.length, policy=question.policy)
+@lru_cache(maxsize=1)  # two tables show it
+def _memory(of: Question) -> TrainingMemory:
+    return accounting.training_memory(of.shape, of.batch, of.length, policy=of.policy)
 
 
-def _peak(question: Question) -> list[Section]:
-    peak = _memory(question).peak
+def _peak(of: Question) -> list[Section]:
+    peak = _memory(of).peak
     return [section(peak, "training memory at its peak", peak.moment)]
 
 
-def _phases(question: Question) -> list[Section]:
-    memory = _memory(question)
-    rows = tuple(whole_row(phase.title, phase) for phase in memory.phases)
-    return [Section("training memory over a step", Bytes, rows, memory.convention, additive=False)]
+def _phases(of: Question) -> list[Section]:
+    rows = (whole_row(phase.title, phase) for phase in _memory(of).phases)
+    return [_figures("training memory over a step", Bytes, _memory(of).convention, *rows)]
 
 
-def _line(question: Question) -> list[Section]:
-    line = accounting.memory_line(question.shape, question.length, policy=question.policy)
+def _line(of: Question) -> list[Section]:
+    line = accounting.memory_line(of.shape, of.length, policy=of.policy)
     words = f"a part of peak = a · batch + b, exact from batch {line.first} on, where the peak is the {line.phase}"
     parts = (line.per_sequence, "peak for each sequence, a"), (line.fixed, "peak whatever the batch, b")
     return [replace(section(one, title), note=words) for one, title in parts]
 
 
-def _batch(question: Question) -> list[Section]:
-    rows = tuple(
-        Row(name, accounting.max_batch_size(question.shape, limit, question.length, policy=question.policy))
-        for name, limit in question.limits
+def _batch(of: Question) -> list[Section]:
+    rows = (
+        Row(name, accounting.max_batch_size(of.shape, limit, of.length, policy=of.policy)) for name, limit in of.limits
     )
     words = "sequences; one more does not fit; GB is 10^9 bytes"
-    return [Section("largest batch that fits", Count, rows, words, additive=False)]
+    return [_figures("largest batch that fits", Count, words, *rows)]
 
 
-def _cache(question: Question) -> list[Section]:
-    one, all_of_it = accounting.kv_cache(question.shape, 1, 1), accounting.kv_cache(question.shape, 1, question.length)
-    rows = (whole_row("for each token", one), whole_row("at this context", all_of_it))
-    return [Section("KV cache", Bytes, rows, f"{one.convention}, one sequence", additive=False)]
+def _cache(of: Question) -> list[Section]:
+    one, whole = accounting.kv_cache(of.shape, 1, 1), accounting.kv_cache(of.shape, 1, of.length)
+    rows = whole_row("for each token", one), whole_row("at this context", whole)
+    return [_figures("KV cache", Bytes, f"{one.convention}, one sequence", *rows)]
 
 
-def _devices(question: Question) -> list[Section]:
+def _devices(of: Question) -> list[Section]:
     """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each
     stage."""
-    layout, shape, length, policy = question.layout, question.shape, question.length, question.policy
+    layout, shape = of.layout, of.shape
     if layout is None:
         return []
     from accounting.cluster.layout import places
 
-    if question.batch % layout.micro_batches:
+    each, rest = divmod(of.batch, layout.micro_batches)
+    if rest:
         raise ValueError(
-            f"micro_batches {layout.micro_batches} do not divide the batch of {question.batch}: they are equally large"
+            f"micro_batches {layout.micro_batches} do not divide the batch of {of.batch}: they are equally large"
         )
-    each = question.batch // layout.micro_batches
-    held = {
-        place: accounting.device_memory(shape, layout, place, each, length, policy=policy) for place in places(layout)
+    memory = {
+        place: accounting.device_memory(shape, layout, place, each, of.length, policy=of.policy)
+        for place in places(layout)
     }
-    most = max(held, key=lambda place: int(held[place].total))
-    memory = section(held[most], f"memory of the fullest device, {most.words}", held[most].moment)
+    fullest = max(memory, key=lambda place: int(memory[place].total))
+    peak = section(memory[fullest], f"memory of the fullest device, {fullest.words}", memory[fullest].moment)
+    places_sending = [fullest] if layout.tensor == layout.pipeline == 1 else memory
+    sent = [
+        accounting.device_traffic(shape, layout, place, each, of.length, policy=of.policy) for place in places_sending
+    ]
+    traffic = section(max(sent, key=lambda one: int(one.total)))
     if layout.tensor == layout.pipeline == 1:
-        return [
-            section(accounting.device_state(shape, layout, policy=policy)),
-            memory,
-            section(accounting.device_traffic(shape, layout, most, each, length, policy=policy)),
-        ]
-    stages = {stage: [held[place] for place in held if place.stage == stage] for stage in range(layout.pipeline)}
-    traffic = (accounting.device_traffic(shape, layout, place, each, length, policy=policy) for place in held)
-    fullest = (Row(f"stage {stage}", max(int(one.total) for one in found)) for stage, found in stages.items())
+        return [section(accounting.device_state(shape, layout, policy=of.policy)), peak, traffic]
+    parameters = accounting.device_parameters(shape, layout, fullest)
+    stages = (
+        Row(f"stage {stage}", max(int(one.total) for place, one in memory.items() if place.stage == stage))
+        for stage in range(layout.pipeline)
+    )
     return [
-        section(
-            accounting.device_parameters(shape, layout, most), f"parameters on the fullest device, stage {most.stage}"
-        ),
-        memory,
-        Section("memory of the fullest device of each stage", Bytes, tuple(fullest), layout.words, additive=False),
-        section(max(traffic, key=lambda one: int(one.total))),
+        section(parameters, f"parameters on the fullest device, stage {fullest.stage}"),
+        peak,
+        _figures("memory of the fullest device of each stage", Bytes, layout.words, *stages),
+        traffic,
     ]
 
 

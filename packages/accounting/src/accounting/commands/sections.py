@@ -5,20 +5,17 @@ Numbers in the human column share one prefix.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Any
 
 from accounting.breakdown import SYMBOLS, Breakdown
 from accounting.commands.tables import columns, formula_lines, titled, wrapped
 from accounting.formula import Term
-from accounting.units import Bytes, Count, Parameters, human
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from accounting.units import BINARY, DECIMAL, Bytes, Count, Parameters, human
 
 BAR = 24  # characters of a full bar
 _NUMBERS = {"k": "thousands", "M": "millions", "G": "billions", "T": "trillions"}
-_PREFIXES = {False: (1000, ("", "k", "M", "G", "T", "P", "E", "Z")), True: (1024, ("", "Ki", "Mi", "Gi", "Ti", "Pi"))}
 
 
 @dataclass(frozen=True)
@@ -38,6 +35,10 @@ class Row:
     def numbers(self) -> str:
         """The formula in numbers."""
         return " + ".join(term.text(values=True) for term in self.terms)
+
+    @property
+    def formulas(self) -> dict[str, str]:
+        return {"formula": self.formula, "numbers": self.numbers}
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,6 @@ class Section:
         return f"{self.title}: {self.moment}" if self.moment else self.title
 
     @property
-    def names(self) -> set[str]:
-        """The names in its formulas."""
-        return {name for row in self.rows for name in _names(row.formula)}
-
-    @property
     def total(self) -> Count:
         return self.unit(sum(row.value for row in self.rows))
 
@@ -84,36 +80,30 @@ def text(sections: tuple[Section, ...], *, binary: bool = False, explain: bool =
     """The sections as tables of plain text; binary=True prints bytes in GiB (2^30) instead of GB (10^9)."""
     pages = [table(one, binary=binary, explain=explain) for one in sections]
     if explain:
-        pages.append(legend({name for one in sections for name in one.names}))
+        used = {name for one in sections for row in one.rows for name in re.split(r"[-·+()/, ]+", row.formula)}
+        meanings = [(name, meaning) for name, meaning in SYMBOLS.items() if name in used]
+        if meanings:
+            pages.append(titled("names in formulas", *(f"  {row}" for row in columns(meanings, "<<").splitlines())))
     return "\n\n".join(pages)
-
-
-def legend(names: set[str]) -> str:
-    """What the names in formulas mean."""
-    rows = columns([(name, meaning) for name, meaning in SYMBOLS.items() if name in names], "<<").splitlines()
-    return titled("names in formulas", *(f"  {row}" for row in rows))
 
 
 def table(one: Section, *, binary: bool = False, explain: bool = False) -> str:
     """A section as text: exact values, the same with a prefix, shares and bars, and with explain=True the formulas."""
     binary = binary and issubclass(one.unit, Bytes)
-    values, total = [row.value for row in one.rows], int(one.total)
-    highest = max(values, default=0)
+    names, values, prefix = [row.name for row in one.rows], [row.value for row in one.rows], ""
+    bars = [bar(value, max(values)) for value in values]
     if one.additive:
-        values = [*values, total]
+        parts, total = [*percentages(values), ""], int(one.total)
+        names, values, bars = [*names, "total"], [*values, total], [*bars, ""]
         scaled, prefix = rounded(values, total, binary)
-        parts = [*percentages(values[:-1]), ""]
     else:
-        scaled, prefix = [human(one.unit(value), binary=binary) for value in values], ""
-        parts = [""] * len(values)
-    names = [row.name for row in one.rows] + (["total"] if one.additive else [])
-    cells = []
-    for at, value in enumerate(values):
-        exact, drawn = f"{value:,}", "" if at == len(one.rows) else bar(value, highest)
-        cells.append((names[at], exact, scaled[at] if scaled[at] != exact else "", parts[at], drawn))
+        parts, scaled = [""] * len(values), [human(one.unit(value), binary=binary) for value in values]
+    exact = [f"{value:,}" for value in values]
+    scaled = ["" if words == digits else words for words, digits in zip(scaled, exact, strict=True)]
+    cells = list(zip(names, exact, scaled, parts, bars, strict=True))
     used = [at for at in range(5) if at < 2 or any(row[at] for row in cells)]
     lines = columns([tuple(row[at] for at in used) for row in cells], "".join("<>>><"[at] for at in used)).splitlines()
-    margin = 4 + max((len(name) for name in names), default=0)
+    margin = 4 + max(map(len, names))
     shown = []
     for at, line in enumerate(lines):
         shown.append(f"  {line}")
@@ -130,7 +120,7 @@ def table(one: Section, *, binary: bool = False, explain: bool = False) -> str:
 def rounded(values: list[int], total: int, binary: bool) -> tuple[list[str], str]:
     """Each value to three decimals with the prefix that suits the total; equal values look equal, so that a column may
     miss its total by its last digit."""
-    base, prefixes = _PREFIXES[binary]
+    base, prefixes = (1024, BINARY) if binary else (1000, DECIMAL)
     power = 0
     while total >= base ** (power + 1) and power < len(prefixes) - 1:
         power += 1
@@ -155,44 +145,20 @@ def bar(value: int, highest: int) -> str:
     return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
 
 
-def _names(formula: str) -> set[str]:
-    for mark in "·+-()/,":
-        formula = formula.replace(mark, " ")
-    return set(formula.split())
-
-
 def as_json(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
     """The sections as plain data: exact values, units, formulas in letters and in numbers, and conventions."""
-    return [
-        {
-            "title": one.heading,
-            "unit": one.unit.unit,
-            "convention": one.note,
-            **({"total": int(one.total)} if one.additive else {}),
-            "rows": [
-                {
-                    "name": row.name,
-                    "value": row.value,
-                    **({"formula": row.formula, "numbers": row.numbers} if row.formula else {}),
-                }
-                for row in one.rows
-            ],
-        }
-        for one in sections
-    ]
+    tables = []
+    for one in sections:
+        rows = [{"name": row.name, "value": row.value, **(row.formulas if row.formula else {})} for row in one.rows]
+        total = {"total": int(one.total)} if one.additive else {}
+        tables.append({"title": one.heading, "unit": one.unit.unit, "convention": one.note, **total, "rows": rows})
+    return tables
 
 
 def records(sections: tuple[Section, ...]) -> list[dict[str, Any]]:
     """Every row of the sections by itself: section, name, exact value, unit, formula in letters and in numbers."""
     return [
-        {
-            "section": one.heading,
-            "name": row.name,
-            "value": row.value,
-            "unit": one.unit.unit,
-            "formula": row.formula,
-            "numbers": row.numbers,
-        }
+        {"section": one.heading, "name": row.name, "value": row.value, "unit": one.unit.unit, **row.formulas}
         for one in sections
         for row in one.rows
     ]

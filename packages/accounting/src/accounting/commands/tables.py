@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
 
 WIDTH = 100  # characters of a page
 FORMULA_WIDTH = 116

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import argparse
+from typing import Any
 
 from accounting.commands.answer import Answer
 from accounting.commands.options import machine_of, name_of, shape_of
 from accounting.commands.tables import listing, wrapped
+from accounting.hardware.devices import Device
 from accounting.planning.training_time import mfu, recomputation, training_time
-from accounting.shape import positive
+from accounting.shape import TransformerShape, positive
 from accounting.units import FLOPs, human
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    import argparse
-    from typing import Any
-
-    from accounting.hardware.devices import Device
-    from accounting.shape import TransformerShape
-
 YEAR = 365.25 * 86_400  # seconds
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure of the answer: exact value and unit for programs, formatted value for readers, and its formula."""
-
-    name: str
-    value: float
-    unit: str
-    words: str
-    how: str
 
 
 def time(options: argparse.Namespace) -> Answer:
     """Every figure of a run, each with its formula."""
     shape = shape_of(options)
     machine, dtype = machine_of(options)
-    common: dict[str, Any] = {
-        "seq_len": options.context,
-        "devices": options.devices,
-        "dtype": dtype,
-        "pairs": options.pairs,
-    }
+    common: dict[str, Any] = {"seq_len": options.context, "devices": options.devices, "dtype": dtype}
+    common["pairs"] = options.pairs
     checkpointing = options.activation_checkpointing
     more = recomputation(shape, options.context, checkpointing=checkpointing, pairs=options.pairs)
     part = utilisation(options, shape, machine, more, common)
@@ -61,33 +40,33 @@ def time(options: argparse.Namespace) -> Answer:
     elif options.mfu is None:
         source = f"tokens a second·FLOPs a token/peak = {rate:,.0f}·{each:,.0f}/{peak}"
     seconds = float(run.seconds)
-    figures = [
-        Figure("tokens", count, "tokens", f"{count:,}", f"whole sequences of {length:,}"),
-        Figure("model FLOPs", flops, "FLOP", human(FLOPs(flops)), f"tokens·FLOPs a token = {count:,}·{each:,.0f}"),
-        Figure("MFU", part, "", f"{part:.1%}", source),
+    figures: list[tuple[str, float, str, str, str]] = [  # name, value, unit, formatted, formula
+        ("tokens", count, "tokens", f"{count:,}", f"whole sequences of {length:,}"),
+        ("model FLOPs", flops, "FLOP", human(FLOPs(flops)), f"tokens·FLOPs a token = {count:,}·{each:,.0f}"),
+        ("MFU", part, "", f"{part:.1%}", source),
     ]
     if checkpointing != "none":
         how = f"MFU·hardware FLOPs/model FLOPs = {part:g}·{more:.4f}, recomputing: {checkpointing}"
-        figures.append(Figure("HFU", part * more, "", f"{part * more:.1%}", how))
+        figures.append(("HFU", part * more, "", f"{part * more:.1%}", how))
     how = f"devices·peak·MFU = {options.devices:,}·{peak}·{part:g}"
     figures += [
-        Figure("rate", float(run.rate), "FLOP/s", human(run.rate), how),
-        Figure("tokens a second", rate, "tokens/s", f"{rate:,.0f}", "tokens/wall clock"),
-        Figure("wall clock", seconds, "s", human(run.seconds), f"model FLOPs/rate = {flops:,}/{float(run.rate):,.0f}"),
+        ("rate", float(run.rate), "FLOP/s", human(run.rate), how),
+        ("tokens a second", rate, "tokens/s", f"{rate:,.0f}", "tokens/wall clock"),
+        ("wall clock", seconds, "s", human(run.seconds), f"model FLOPs/rate = {flops:,}/{float(run.rate):,.0f}"),
     ]
     if seconds >= YEAR / 2:
-        figures.append(Figure("in years", seconds / YEAR, "years", f"{seconds / YEAR:,.2f}", "of 365.25 days"))
+        figures.append(("in years", seconds / YEAR, "years", f"{seconds / YEAR:,.2f}", "of 365.25 days"))
     how = f"devices·wall clock = {options.devices:,}·{run.hours:,.4f}"
-    figures.append(Figure("device hours", run.device_hours, "h", f"{run.device_hours:,.2f}", how))
+    figures.append(("device hours", run.device_hours, "h", f"{run.device_hours:,.2f}", how))
     if options.batch is not None:
         steps = count // (positive("batch", options.batch) * length)
         how = f"tokens//(batch·context) = {count:,}//({options.batch:,}·{length:,})"
-        figures.append(Figure("steps", steps, "", f"{steps:,}", how))
+        figures.append(("steps", steps, "", f"{steps:,}", how))
     if run.cost is not None:
         how = f"device hours·price = {run.device_hours:,.4f}·{options.price:g}"
-        figures.append(Figure("cost", run.cost, "", f"{run.cost:,.2f}", how))
-    shown = [(one.name, one.words, one.how) for one in figures]
-    records = [{"name": one.name, "value": one.value, "unit": one.unit, "how": one.how} for one in figures]
+        figures.append(("cost", run.cost, "", f"{run.cost:,.2f}", how))
+    shown = [(name, formatted, how) for name, _, _, formatted, how in figures]
+    records = [{"name": name, "value": value, "unit": unit, "how": how} for name, value, unit, _, how in figures]
     page = listing(f"{name_of(options)}, training", shown, explain=options.explain)
     return Answer(page + "\n" + wrapped(run.convention), records)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from accounting.formula import Symbol, Term
-from accounting.shape import Attention, DeltaAttention, FeedForward, LatentAttention, TransformerShape
+from accounting.shape import AnyAttention, DeltaAttention, FeedForward, LatentAttention, TransformerShape
 
 
 class Dimensions:
@@ -55,9 +55,7 @@ class FfnDimensions:
         self.shared_d_ff: Term = Symbol("shared_d_ff", ffn.shared_d_ff or 0)
 
 
-def attention_matrices(
-    shape: TransformerShape, attention: Attention | LatentAttention | DeltaAttention
-) -> dict[str, Term]:
+def attention_matrices(shape: TransformerShape, attention: AnyAttention) -> dict[str, Term]:
     """Elements of each matrix of one layer's attention, the output's last."""
     n = Dimensions(shape)
     if isinstance(attention, LatentAttention):
@@ -83,9 +81,7 @@ def attention_matrices(
     return {"query": queries, **gate, "key": keys, "value": keys, "output": queries}
 
 
-def small_tensors(
-    shape: TransformerShape, attention: Attention | LatentAttention | DeltaAttention
-) -> dict[str, list[Term]]:
+def small_tensors(shape: TransformerShape, attention: AnyAttention) -> dict[str, list[Term]]:
     """Elements of the parameters of one layer's attention that are no matrices: biases and the like, and norms."""
     n = Dimensions(shape)
     biases: list[Term] = [n.d_model] if shape.biased_output else []

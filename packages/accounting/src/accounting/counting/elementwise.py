@@ -8,8 +8,8 @@ from accounting.counting.flops import doubled_pairs
 from accounting.counting.layers import attention_groups, ffn_layers
 from accounting.formula import Symbol, Term, added
 from accounting.shape import (
+    AnyAttention,
     Attention,
-    DeltaAttention,
     LatentAttention,
     NotCounted,
     TransformerShape,
@@ -73,7 +73,7 @@ def _norms(shape: TransformerShape, n: Dimensions, tokens: Term) -> int:
     return norms
 
 
-def _rotated(shape: TransformerShape) -> dict[Attention | LatentAttention | DeltaAttention, Term]:
+def _rotated(shape: TransformerShape) -> dict[AnyAttention, Term]:
     """Number of layers of each attention, rotated ones apart from others."""
     if len(shape.attentions) == 1:
         return {one: Symbol("n_layers", count) for one, count in shape.attentions.items()}

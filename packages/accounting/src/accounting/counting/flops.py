@@ -5,6 +5,8 @@ A multiplication of (m, k) by (k, n) is 2·m·k·n FLOPs. Its backward is two su
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import (
@@ -16,30 +18,26 @@ from accounting.counting.dimensions import (
 )
 from accounting.counting.layers import attention_groups, ffn_layers
 from accounting.formula import Symbol, Term, added, constant
-from accounting.shape import Attention, DeltaAttention, LatentAttention, TransformerShape, choose, positive
+from accounting.shape import (
+    AnyAttention,
+    Attention,
+    DeltaAttention,
+    LatentAttention,
+    TransformerShape,
+    choose,
+    positive,
+)
 from accounting.units import FLOPs
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Pairs = dict[type, Term]  # by Attention or LatentAttention
 
-    AnyAttention = Attention | LatentAttention | DeltaAttention
-    Pairs = dict[type, Term]  # by Attention or LatentAttention
-
-PAIRS = ("full", "half", "causal")
 RECOMPUTATIONS = ("none", "fused", "selective", "full")
-
-_COUNTED = {
+PAIRS = {  # of positions, that attention scores are counted over
     "full": "every one of the seq² pairs of positions, masked or not, as an explicit matrix multiplication computes "
     "them",
     "half": "half of the seq² pairs of positions, the usual approximation of causality",
     "causal": "exactly the pairs a causal mask shows: seq·(seq + 1)/2, fewer with a window",
 }
-
-
-def pairs_in_words(pairs: str) -> str:
-    """The pairs of positions that are counted, for a convention."""
-    return _COUNTED[pairs]
 
 
 def forward_flops(
@@ -53,7 +51,7 @@ def forward_flops(
         "forward FLOPs",
         FLOPs,
         _forward(shape, seq, batch, doubled_pairs(shape, seq, pairs)),
-        f"matrix multiplications only; attention scores over {pairs_in_words(pairs)}",
+        f"matrix multiplications only; attention scores over {PAIRS[pairs]}",
     )
 
 
@@ -77,8 +75,7 @@ def prefill_flops(shape: TransformerShape, prompt: int | None = None, batch_size
         "prefill FLOPs",
         FLOPs,
         terms,
-        "matrix multiplications only, the head at the last position alone; attention scores over "
-        f"{pairs_in_words('causal')}",
+        f"matrix multiplications only, the head at the last position alone; attention scores over {PAIRS['causal']}",
     )
 
 
@@ -271,5 +268,5 @@ def training_flops(
         "matrix multiplications of forward and backward, the backward "
         + ("exactly twice the forward; " if shape.lora_rank is None else "of a frozen matrix as much as its forward; ")
         + ("nothing recomputed (model FLOPs)" if recompute == "none" else f"recomputing: {recompute} (hardware FLOPs)")
-        + f"; scores over {pairs_in_words(pairs)}",
+        + f"; scores over {PAIRS[pairs]}",
     )

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from accounting.formula import Symbol, Term
 from accounting.shape import (
+    AnyAttention,
     Attention,
     DeltaAttention,
     FeedForward,
@@ -97,16 +98,14 @@ def ffn_name(shape: TransformerShape, ffn: FeedForward) -> str:
     return ("dense" if ffn.experts is None else "expert") + number
 
 
-def attention_name(attention: Attention | LatentAttention | DeltaAttention) -> str:
+def attention_name(attention: AnyAttention) -> str:
     """The word for layers with this attention where there are several."""
     return {DeltaAttention: "delta", LatentAttention: "latent", Attention: "softmax"}[type(attention)]
 
 
-def attention_groups(
-    shape: TransformerShape,
-) -> dict[Attention | LatentAttention | DeltaAttention, Term]:
+def attention_groups(shape: TransformerShape) -> dict[AnyAttention, Term]:
     """Number of layers of each attention, where rotations make no difference either: they have no parameters."""
-    counts: dict[Attention | LatentAttention | DeltaAttention, int] = {}
+    counts: dict[AnyAttention, int] = {}
     for attention, count in shape.attentions.items():
         key = attention
         if isinstance(attention, Attention):

@@ -7,15 +7,11 @@ from dataclasses import dataclass
 from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import Dimensions, FfnDimensions, attention_matrices
-from accounting.counting.flops import PAIRS, delta_flops, doubled_pairs, pairs_in_words, score_flops
+from accounting.counting.flops import PAIRS, Pairs, delta_flops, doubled_pairs, score_flops
 from accounting.counting.layers import attention_groups, ffn_layers, ffn_name
 from accounting.formula import Symbol, Term
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import FLOPs
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from accounting.counting.flops import Pairs
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ def matmul_flops(
     batch = Symbol("batch", positive("batch_size", batch_size))
     choose("pairs", pairs, PAIRS)
     parts = matmuls(shape, batch * seq, batch, doubled_pairs(shape, seq, pairs))
-    words = f"matrix multiplications of all {shape.num_layers} layers; scores over {pairs_in_words(pairs)}"
+    words = f"matrix multiplications of all {shape.num_layers} layers; scores over {PAIRS[pairs]}"
     return breakdown("forward FLOPs by matrix multiplication", FLOPs, {one.name: one.flops for one in parts}, words)
 
 

@@ -6,7 +6,7 @@ from accounting.breakdown import Breakdown, breakdown
 from accounting.counting.adapters import no_muon_of_adapters
 from accounting.counting.parameters import matrices, parameters, trained_symbol
 from accounting.formula import Symbol, Term
-from accounting.policy import OPTIMIZERS
+from accounting.policy import SETTINGS
 from accounting.shape import TransformerShape, choose
 from accounting.units import FLOPs
 
@@ -17,7 +17,7 @@ def optimizer_flops(shape: TransformerShape, *, optimizer: str = "adamw") -> Bre
     "muon" (Jordan et al. 2024) orthogonalises the matrices of the blocks by five Newton–Schulz steps and leaves the
     rest to AdamW. Scalars computed once a step (bias corrections, the rate) count nothing.
     """
-    choose("optimizer", optimizer, OPTIMIZERS)
+    choose("optimizer", optimizer, SETTINGS["optimizer"])
     no_muon_of_adapters(shape, optimizer)
     params = trained_symbol(shape)
     if optimizer == "sgd":

@@ -9,7 +9,7 @@ from accounting.counting.adapters import adapter_elements, adapter_tensors
 from accounting.counting.dimensions import Dimensions, FfnDimensions, attention_matrices, small_tensors
 from accounting.counting.layers import attention_groups, ffn_layers, layer_matrices, stack
 from accounting.formula import Symbol, Term, added
-from accounting.shape import Attention, FeedForward, Kind, TransformerShape, no_value_embeddings
+from accounting.shape import AnyAttention, Attention, FeedForward, Kind, TransformerShape, no_value_embeddings
 from accounting.units import Parameters
 
 
@@ -59,12 +59,12 @@ def _equal(sizes: list[Term]) -> bool:
     return len(sizes) == 2 and sizes[0].text() == sizes[1].text()
 
 
-def _attention_elements(shape: TransformerShape, attention: object) -> Term:
+def _attention_elements(shape: TransformerShape, attention: AnyAttention) -> Term:
     n = Dimensions(shape)
     if isinstance(attention, Attention):
         queries = 2 * n.n_heads if attention.gated else n.n_heads
         return n.d_model * n.head_dim * (queries + 2 * n.n_kv_heads) + n.n_heads * n.head_dim * n.d_model
-    return added(attention_matrices(shape, attention).values())  # type: ignore[arg-type]
+    return added(attention_matrices(shape, attention).values())
 
 
 def _ffn_elements(shape: TransformerShape, ffn: FeedForward, active: bool) -> Term:

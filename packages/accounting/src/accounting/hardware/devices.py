@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import csv
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accounting.shape import named
 from accounting.units import ByteRate, Bytes, FLOPRate, human
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 MEASURED = "measured"
 FORMATS = ("bf16", "fp16", "tf32", "fp32", "fp8", "int8")

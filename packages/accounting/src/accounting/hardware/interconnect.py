@@ -12,15 +12,12 @@ all its devices, and its hops are left out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from accounting.hardware.devices import ROWS
 from accounting.shape import named, positive
 from accounting.units import ByteRate
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 UNKNOWN = ByteRate(0.0)
 COLLECTIVE = 0.8  # of a datasheet's rate that collectives reach, where no measurement is published

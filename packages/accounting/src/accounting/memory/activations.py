@@ -15,14 +15,10 @@ from accounting.counting.layers import stack
 from accounting.counting.parameters import block_weights
 from accounting.formula import Symbol, Term
 from accounting.memory import transformers_blocks
-from accounting.memory.records import Component, total_bytes
+from accounting.memory.records import Component, Tensors, total_bytes
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import FeedForward, Kind, TransformerShape, no_value_embeddings, positive
 from accounting.units import Bytes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from accounting.memory.records import Tensors
 
 QUERY_BLOCK = 64  # queries that attention_kernel "blocks" takes at a time, lm.ops.cpu.block_attention.BLOCK
 MOST_IN_BLOCKS = 1 << 20  # positions
@@ -263,10 +259,7 @@ def _qk_norms(run: ForwardPass) -> Tensors:
         copies -= 1
     saved: Tensors = [(1, 4 * (tokens * n.n_heads)), (1, 4 * (tokens * n.n_kv_heads))]
     if copies:
-        saved += [
-            (copies, 4 * (tokens * n.n_heads * n.head_dim)),
-            (copies, 4 * (tokens * n.n_kv_heads * n.head_dim)),
-        ]
+        saved += [(copies, 4 * (tokens * n.n_heads * n.head_dim)), (copies, 4 * (tokens * n.n_kv_heads * n.head_dim))]
     return saved
 
 

@@ -3,17 +3,14 @@ c10/cuda/CUDACachingAllocator.cpp.
 
 Every tensor takes a block of a multiple of 512 bytes, and max_memory_allocated() counts blocks. Blocks are cut from
 segments: 2 MiB ones for tensors up to 1 MiB, 20 MiB ones up to 10 MiB, above that one of a multiple of 2 MiB for each.
-    What is left of
-a large segment stays with its block unless it is more than 1 MiB: for tensors with a segment of their own that is
-known, for those that share one it depends on the order of all that came and went, and is not predicted. With
-PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True nothing stays with any block.
+The rest of a large segment stays with its block unless it is more than 1 MiB. This is computed for tensors with a
+segment of their own; for tensors that share a segment it depends on the order of all allocations and is not predicted.
+With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True nothing stays with any block.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from collections.abc import Iterable
 
 BLOCK = 512
 OWN_SEGMENT = 10 << 20

@@ -66,7 +66,7 @@ def kv_cache(
     Returns:
         Keys, values, and of linear attention the state in fp32 with the newest positions of its convolution.
     """
-    choose("dtype", dtype, tuple(BITS))
+    choose("dtype", dtype, BITS)
     batch, seen = Symbol("batch", positive("batch_size", batch_size)), Symbol("context", shape.sequence(context))
     if whole("page", page):
         seen = (seen + (page - 1)) // page * page
@@ -178,7 +178,7 @@ def _adapters_read(shape: TransformerShape, tokens: int, width: int) -> dict[str
 
 def _block_bytes(elements: int, experts: int, weights: str) -> dict[str, Term]:
     """Bytes of the matrices of the blocks, of which `experts` elements are matrices of experts, and of their scales."""
-    form = FORMATS[choose("weights", weights, tuple(FORMATS))]
+    form = FORMATS[choose("weights", weights, FORMATS)]
     quantised = Symbol("block_elements", elements)
     rest: Term | int = 0
     if form.stores == "experts":
@@ -188,15 +188,12 @@ def _block_bytes(elements: int, experts: int, weights: str) -> dict[str, Term]:
     if form.bits >= 8 and not form.group:
         return {"blocks": quantised * (form.bits // 8), "scales": Term(0)}
     scales = (quantised + (form.group - 1)) // form.group
-    return {
-        "blocks": (quantised * form.bits + 7) // 8 + rest,
-        "scales": form.scale_bits // 8 * scales,
-    }
+    return {"blocks": (quantised * form.bits + 7) // 8 + rest, "scales": form.scale_bits // 8 * scales}
 
 
 def _width(weights: str) -> int:
     """Bytes of one weight outside the matrices of the blocks, which alone are quantised."""
-    form = FORMATS[choose("weights", weights, tuple(FORMATS))]
+    form = FORMATS[choose("weights", weights, FORMATS)]
     return form.bits // 8 if form.stores == "all" else 2
 
 

@@ -10,10 +10,8 @@ from accounting.breakdown import Breakdown
 from accounting.formula import Term, added
 from accounting.units import Bytes
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    # How many, and the bytes of one: an allocator rounds each tensor up by itself.
-    Tensors = list[tuple[int, Term]]
+# How many, and the bytes of one: an allocator rounds each tensor up by itself.
+Tensors = list[tuple[int, Term]]
 
 
 class Component(Enum):

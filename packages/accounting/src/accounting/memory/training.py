@@ -39,6 +39,7 @@ from accounting.memory.records import (
     Item,
     Phase,
     PhaseKind,
+    Tensors,
     items,
     phase,
     plain_bytes,
@@ -48,10 +49,6 @@ from accounting.memory.transformers_blocks import masks
 from accounting.policy import DEFAULT, Policy
 from accounting.shape import Kind, TransformerShape
 from accounting.units import Bytes, Count, human
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from accounting.memory.records import Tensors
 
 
 @dataclass(frozen=True)
@@ -168,10 +165,7 @@ def _alive(
     counters = Term(0)
     if policy.optimizer.startswith("adamw") and not offloaded:
         counters = Symbol("n_tensors", sum(count for count, _ in trained_tensors(shape)))
-    always = [
-        *run.parameters(),
-        Item("optimizer state", Group.OPTIMIZER_STATE, [(1, states)]),
-    ]
+    always = [*run.parameters(), Item("optimizer state", Group.OPTIMIZER_STATE, [(1, states)])]
     found = []
     bottom = [] if run.frozen else [run.embedding_backward(tied=shape.tied_embeddings)]
     for moment in [*run.losses(), *run.blocks(), *bottom, run.stepping()]:

@@ -7,9 +7,11 @@ tested against transformers' model on the meta device (tests/test_budget_against
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from accounting.shape import (
     MOST_LISTED,
+    AnyAttention,
     Attention,
     DeltaAttention,
     FeedForward,
@@ -20,45 +22,24 @@ from accounting.shape import (
     positive,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 ALIASES = {"kimi_k2": "deepseek_v3", "llama4": "llama4_text", "gemma3": "gemma3_text"}  # the same layers
 
 
-def _defaults(
-    vocab: int,
-    context: int,
-    layers: int,
-    width: int,
-    heads: int,
-    kv_heads: int | None,
-    d_ff: int | None,
-    /,
-    **more: Any,
-) -> dict[str, Any]:
-    return {
-        "vocab_size": vocab,
-        "max_position_embeddings": context,
-        "num_hidden_layers": layers,
-        "hidden_size": width,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv_heads,
-        "intermediate_size": d_ff,
-        "tie_word_embeddings": False,
-        "hidden_act": "silu",
-        **more,
-    }
+SIZES = (
+    *("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size", "num_attention_heads"),
+    *("num_key_value_heads", "intermediate_size"),
+)
+
+
+def _defaults(*sizes: int | None, **more: Any) -> dict[str, Any]:
+    """Defaults of a class: SIZES, and what it has besides or otherwise."""
+    return {**dict(zip(SIZES, sizes, strict=True)), "tie_word_embeddings": False, "hidden_act": "silu", **more}
 
 
 _GELU: dict[str, Any] = {"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True}
 _LATENT: dict[str, Any] = {
-    "q_lora_rank": 1536,
-    "kv_lora_rank": 512,
-    "qk_rope_head_dim": 64,
-    "qk_nope_head_dim": 128,
-    "v_head_dim": 128,
+    **{"q_lora_rank": 1536, "kv_lora_rank": 512},
+    **{"qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128},
 }
 # of the classes in transformers 5
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -237,10 +218,10 @@ class _Settings:
         latent, uniform = isinstance(depth[0].attention, LatentAttention), len(set(depth)) == 1
         sizes: dict[str, Any] = {}
         only, ffn = depth[0].attention, depth[0].ffn
-        experts: dict[str, Any] = (
-            {} if ffn is None else {"experts": ffn.experts, "experts_per_token": ffn.experts_per_token}
-        )
-        if uniform and ffn is None and isinstance(only, Attention) and only == Attention(only.window):
+        experts: dict[str, Any] = {}
+        if ffn is not None:
+            experts = {"experts": ffn.experts, "experts_per_token": ffn.experts_per_token}
+        if uniform and ffn is None and only is not None and only == Attention(only.window):
             sizes["sliding_window"] = only.window
         elif uniform and only == Attention() and ffn == FeedForward(**experts):
             sizes |= experts
@@ -267,7 +248,7 @@ class _Settings:
             **sizes,
         )
 
-    def attention(self, at: int, layers: int) -> Attention | LatentAttention | DeltaAttention:
+    def attention(self, at: int, layers: int) -> AnyAttention:
         """Attention of one layer."""
         family = self.family
         if family in ("deepseek_v2", "deepseek_v3"):
@@ -278,11 +259,8 @@ class _Settings:
         if kind == "linear_attention":
             parts = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
             return DeltaAttention(*(self.whole(f"linear_{part}") for part in parts))
-        window = None
-        if kind == "sliding_attention":
-            window = self.whole("sliding_window")
-        elif kind == "chunked_attention":
-            window = self.whole("attention_chunk_size")
+        sizes = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
+        window = self.whole(sizes[kind]) if kind in sizes else None
         rotated = None
         if family in ("smollm3", "llama4_text"):
             rotated = None if self.rotated(at, layers) else False
@@ -291,14 +269,8 @@ class _Settings:
         norm = None
         if family == "llama4_text" and rotated is None and self.switch("use_qk_norm"):
             norm = "l2"
-        return Attention(
-            window,
-            kind == "chunked_attention",
-            rotated,
-            norm,
-            sinks=family == "gpt_oss",
-            gated=family == "qwen3_next",
-        )
+        chunked, sinks, gated = kind == "chunked_attention", family == "gpt_oss", family == "qwen3_next"
+        return Attention(window, chunked, rotated, norm, sinks, gated)
 
     def kind(self, at: int, layers: int) -> str:
         """The kind of one layer's attention: each family says it in its own way."""
@@ -311,11 +283,8 @@ class _Settings:
         if family == "qwen3_next":
             return "linear_attention" if (at + 1) % 4 else "full_attention"
         if family == "llama4_text":
-            return (
-                "chunked_attention"
-                if self.rotated(at, layers) and self.get("attention_chunk_size")
-                else "full_attention"
-            )
+            chunked = self.rotated(at, layers) and self.get("attention_chunk_size")
+            return "chunked_attention" if chunked else "full_attention"
         sliding = self.get("sliding_window") is not None
         if family in WINDOW_PATTERNS:
             turn = self.get("sliding_window_pattern", WINDOW_PATTERNS[family])
@@ -355,9 +324,8 @@ class _Settings:
         if family in ("qwen2_moe", "qwen3_next"):
             shared = self.whole("shared_expert_intermediate_size") or None
         elif family in ("glm4_moe", "deepseek_v2", "deepseek_v3"):
-            shared = ((self.get("n_shared_experts") and self.whole("n_shared_experts")) or 0) * self.whole(
-                "moe_intermediate_size"
-            ) or None
+            copies = self.whole("n_shared_experts") if self.get("n_shared_experts") else 0
+            shared = copies * self.whole("moe_intermediate_size") or None
         elif family == "llama4_text":
             shared = self.whole("intermediate_size")
         return FeedForward(

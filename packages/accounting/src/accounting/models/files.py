@@ -7,20 +7,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from typing import Any
 
 from accounting.models.families import from_config, text_of
 from accounting.models.published import SHAPES
 from accounting.shape import TransformerShape, named
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
-_FREE = (
-    "norm_eps",
-    "norm_placement",
-    "logit_softcap",
-)  # settings of lm that cost nothing, as those of rotary positions do
+_FREE = ("norm_eps", "norm_placement", "logit_softcap")  # settings of lm that cost nothing, as rope_… do
 
 
 def find(name: str) -> TransformerShape:

@@ -1,23 +1,14 @@
 // Written by generate/page_formulas.py
 $modules["accounting.page.questions"] = () => {
-const ATTENTION_KERNELS = $load("accounting.policy").ATTENTION_KERNELS;
 const BITS = $load("accounting.memory.inference").BITS;
 const ByteRate = $load("accounting.units").ByteRate;
-const CHECKPOINTINGS = $load("accounting.policy").CHECKPOINTINGS;
 const DEVICES = $load("accounting.hardware.devices").DEVICES;
 const FORMATS = $load("accounting.memory.inference").FORMATS;
-const FROZEN_DTYPES = $load("accounting.policy").FROZEN_DTYPES;
-const GRADIENT_DTYPES = $load("accounting.policy").GRADIENT_DTYPES;
 const INTERCONNECTS = $load("accounting.hardware.interconnect").INTERCONNECTS;
 const Interconnect = $load("accounting.hardware.interconnect").Interconnect;
-const LOSSES = $load("accounting.policy").LOSSES;
 const Layout = $load("accounting.cluster.layout").Layout;
-const MODEL_CODES = $load("accounting.policy").MODEL_CODES;
-const MOMENT_DTYPES = $load("accounting.policy").MOMENT_DTYPES;
-const OFFLOADS = $load("accounting.policy").OFFLOADS;
-const OPTIMIZERS = $load("accounting.policy").OPTIMIZERS;
-const PRECISIONS = $load("accounting.policy").PRECISIONS;
 const Policy = $load("accounting.policy").Policy;
+const SETTINGS = $load("accounting.policy").SETTINGS;
 const SHAPES = $load("accounting.models.published").SHAPES;
 const SYMBOLS = $load("accounting.breakdown").SYMBOLS;
 const Seconds = $load("accounting.units").Seconds;
@@ -25,7 +16,6 @@ const Storage = $load("accounting.planning.inference").Storage;
 const accuracy = $load("accounting.planning.accuracy").accuracy;
 const decode_flops = $load("accounting.counting.flops").decode_flops;
 const device_inference_memory = $load("accounting.planning.inference").device_inference_memory;
-const fields = $load("dataclasses").fields;
 const from_config = $load("accounting.models.families").from_config;
 const fullest = $load("accounting.cluster.memory").fullest;
 const generation_time = $load("accounting.planning.inference").generation_time;
@@ -45,8 +35,10 @@ let ALONE;
 ALONE = Interconnect(1n, ByteRate(1.0), ByteRate(1.0), "a device alone sends nothing");
 let UNBOUNDED;
 UNBOUNDED = $shl(1n, 39n);
+let OF_POLICY;
+OF_POLICY = $tuple([...$tuple(["precision", "optimizer", "activation_checkpointing", "attention_kernel", "loss", "gradient_dtype"]), ...$tuple(["moment_dtype", "offload", "frozen_dtype", "model_code"])]);
 let CHOICES;
-CHOICES = dict([["purpose", $tuple(["train", "generate"])], ["model", tuple(SHAPES)], ["device", tuple(DEVICES)], ["precision", tuple(PRECISIONS)], ["optimizer", OPTIMIZERS], ["activation_checkpointing", CHECKPOINTINGS], ["attention_kernel", ATTENTION_KERNELS], ["loss", LOSSES], ["gradient_dtype", GRADIENT_DTYPES], ["moment_dtype", MOMENT_DTYPES], ["offload", OFFLOADS], ["frozen_dtype", FROZEN_DTYPES], ["model_code", MODEL_CODES], ["zero", $tuple(["0", "1", "2", "3"])], ["weights", tuple(FORMATS)], ["cache", tuple(BITS)]]);
+CHOICES = dict([["purpose", $tuple(["train", "generate"])], ["model", tuple(SHAPES)], ["device", tuple(DEVICES)], ...dict((function* ($first) { for (const name of $first) yield [name, $item(SETTINGS, name)]; })(OF_POLICY)).items(), ["zero", $tuple(["0", "1", "2", "3"])], ["weights", tuple(FORMATS)], ["cache", tuple(BITS)]]);
 let choices;
 choices = $def("choices", "", [], function () {
 
@@ -66,7 +58,7 @@ return dict([["tables", [...tables, ...rest(question, shape, machine)]]]);
 });
 let largest;
 largest = $def("largest", "question", [], function (question) {
-let batch, context, deepest, how, layout, machine, memory, policy, positions, rows, shape, storage, widest;
+let batch, context, how, layout, machine, memory, policy, positions, rows, shape, size, storage;
 
 [shape, machine] = $tuple([_shape(question), $item(DEVICES, $item(question, "device"))]);
 [memory, batch, context] = $tuple([int(getattr(machine, "memory")), $item(question, "batch"), $item(question, "context")]);
@@ -77,17 +69,12 @@ how = ("" + "the most whose weights, cache, activations and logits take at most 
 return dict([["rows", [...(function* ($first) { for (const [name, search] of $first) yield _searched(name, search, how); })(rows)]]]);
 }
 [policy, layout] = $tuple([_policy(question), _layout(question)]);
-widest = $def("widest", "", [], function () {
-let wide;
-wide = largest_shape(shape, memory, batch, context, {__proto__: $k, vary: "width", policy: policy, layout: layout});
-return ($is(wide, null) ? null : wide.d_model);
+size = $def("size", "vary", [], function (vary) {
+let most;
+most = largest_shape(shape, memory, batch, context, {__proto__: $k, vary: vary, policy: policy, layout: layout});
+return ($is(most, null) ? null : ($eq(vary, "layers") ? most.num_layers : most.d_model));
 });
-deepest = $def("deepest", "", [], function () {
-let deep;
-deep = largest_shape(shape, memory, batch, context, {__proto__: $k, policy: policy, layout: layout});
-return ($is(deep, null) ? null : deep.num_layers);
-});
-rows = [$tuple(["sequences of a micro-batch", (() => max_batch_size(shape, memory, context, {__proto__: $k, policy: policy, layout: layout}))]), $tuple(["positions of a sequence", (() => longest_context(shape, memory, batch, {__proto__: $k, policy: policy, layout: layout}))]), $tuple(["layers", deepest]), $tuple(["width (d_model), in proportion", widest])];
+rows = [$tuple(["sequences of a micro-batch", (() => max_batch_size(shape, memory, context, {__proto__: $k, policy: policy, layout: layout}))]), $tuple(["positions of a sequence", (() => longest_context(shape, memory, batch, {__proto__: $k, policy: policy, layout: layout}))]), $tuple(["layers", (() => size("layers"))]), $tuple(["width (d_model), in proportion", (() => size("width"))])];
 how = ("" + "the most whose peak in a step takes at most " + $format(memory, ("" + ",")) + " bytes of a device; one more does not fit");
 return dict([["rows", [...(function* ($first) { for (const [name, search] of $first) yield _searched(name, search, how); })(rows)]]]);
 });
@@ -113,9 +100,7 @@ return ($true(adapted) ? replace(shape, {__proto__: $k, lora_rank: $item(questio
 });
 let _policy;
 _policy = $def("_policy", "question", [], function (question) {
-let names;
-names = [...(function* ($first) { for (const field of $first) yield field.name; })(fields(Policy))];
-return Policy({__proto__: $k, ...$named(dict((function* ($first) { for (const name of $first) if ($in(name, names)) yield [name, $item(question, name)]; })(CHOICES)))});
+return Policy({__proto__: $k, ...$named(dict((function* ($first) { for (const name of $first) yield [name, $item(question, name)]; })(OF_POLICY)))});
 });
 let _layout;
 _layout = $def("_layout", "question", [], function (question) {
@@ -198,7 +183,7 @@ rows = [...(function* ($first) { for (const [name, term] of $first) if ($true(te
 note = ($eq(one.title, title) ? one.convention : ("" + $format(one.title, "") + "; " + $format(one.convention, "")));
 return dict([["title", title], ["note", note], ["total", int(getattr(one, "total"))], ["shown", human(getattr(one, "total"))], ["rows", rows]]);
 });
-return {ALONE, UNBOUNDED, CHOICES, choices, answer, largest, _searched, _shape, _policy, _layout, _storage, _prompt, _training, CAUSES, _generation, _figure, _table};
+return {ALONE, UNBOUNDED, OF_POLICY, CHOICES, choices, answer, largest, _searched, _shape, _policy, _layout, _storage, _prompt, _training, CAUSES, _generation, _figure, _table};
 };
 $modules["accounting.planning.fitting"] = () => {
 const DEFAULT = $load("accounting.policy").DEFAULT;
@@ -215,29 +200,30 @@ let FAR;
 FAR = $shl(1n, 40n);
 let max_batch_size;
 max_batch_size = $def("max_batch_size", "shape device_bytes seq_len= * policy= layout=", [null, DEFAULT, null], function (shape, device_bytes, seq_len, policy, layout) {
-let far, guess, slope;
+let far, guess, limit, slope;
 
-positive("device_bytes", int(device_bytes));
+limit = positive("device_bytes", int(device_bytes));
 far = peak_bytes(shape, FAR, seq_len, {__proto__: $k, policy: policy, layout: layout});
 slope = $sub(peak_bytes(shape, $add(FAR, 1n), seq_len, {__proto__: $k, policy: policy, layout: layout}), far);
-guess = $sub(FAR, $floordiv($sub(far, int(device_bytes)), slope));
-return largest(((batch) => $le(peak_bytes(shape, batch, seq_len, {__proto__: $k, policy: policy, layout: layout}), int(device_bytes))), guess);
+guess = $sub(FAR, $floordiv($sub(far, limit), slope));
+return largest(((batch) => $le(peak_bytes(shape, batch, seq_len, {__proto__: $k, policy: policy, layout: layout}), limit)), guess);
 });
 let longest_context;
 longest_context = $def("longest_context", "shape device_bytes batch_size= * policy= layout=", [1n, DEFAULT, null], function (shape, device_bytes, batch_size, policy, layout) {
+let limit;
 
-positive("device_bytes", int(device_bytes));
-return largest(((length) => $le(peak_bytes(lengthened(shape, length), batch_size, length, {__proto__: $k, policy: policy, layout: layout}), int(device_bytes))));
+limit = positive("device_bytes", int(device_bytes));
+return largest(((length) => $le(peak_bytes(lengthened(shape, length), batch_size, length, {__proto__: $k, policy: policy, layout: layout}), limit)));
 });
 let largest_shape;
 largest_shape = $def("largest_shape", "shape device_bytes batch_size= seq_len= * vary= policy= layout=", [1n, null, "layers", DEFAULT, null], function (shape, device_bytes, batch_size, seq_len, vary, policy, layout) {
-let least, make, steps;
+let least, limit, make, steps;
 
-positive("device_bytes", int(device_bytes));
+limit = positive("device_bytes", int(device_bytes));
 choose("vary", vary, VARIED);
 make = ($eq(vary, "layers") ? deepened : widened);
 least = _least(((n) => make(shape, n)), layout);
-steps = largest(((n) => $le(peak_bytes(make(shape, n), batch_size, seq_len, {__proto__: $k, policy: policy, layout: layout}), int(device_bytes))), {__proto__: $k, least: least});
+steps = largest(((n) => $le(peak_bytes(make(shape, n), batch_size, seq_len, {__proto__: $k, policy: policy, layout: layout}), limit)), {__proto__: $k, least: least});
 return ($ge(steps, least) ? make(shape, steps) : null);
 });
 let _least;
@@ -501,8 +487,11 @@ $modules["accounting.memory.records"] = () => {
 const Breakdown = $load("accounting.breakdown").Breakdown;
 const Bytes = $load("accounting.units").Bytes;
 const Enum = $load("enum").Enum;
+const Term = $load("accounting.formula").Term;
 const added = $load("accounting.formula").added;
 const dataclass = $load("dataclasses").dataclass;
+let Tensors;
+Tensors = $item(list, $item(tuple, $tuple([int, Term])));
 let Component;
 Component = $class("Component", [Enum], false, [], ($c) => {
 $c.TOKEN_IDS = "token ids";
@@ -603,7 +592,7 @@ $set(groups, item.name, item.group);
 title = ($true(place) ? ("" + "memory of " + $format(place, "") + ": " + $format(moment, "")) : moment);
 return Phase(title, Bytes, tuple(terms.items()), convention, kind, moment, tuple(groups.values()));
 });
-return {Component, OF_FFN, MADE_ONCE, Group, PhaseKind, Item, items, temporary, total_bytes, plain_bytes, Phase, phase};
+return {Tensors, Component, OF_FFN, MADE_ONCE, Group, PhaseKind, Item, items, temporary, total_bytes, plain_bytes, Phase, phase};
 };
 $modules["accounting.units"] = () => {
 let Quantity;
@@ -746,10 +735,10 @@ $c.unit = "tokens/s";
 });
 let _QUOTIENTS;
 _QUOTIENTS = dict([[$tuple([FLOPs, FLOPRate]), Seconds], [$tuple([FLOPs, Seconds]), FLOPRate], [$tuple([Bytes, ByteRate]), Seconds], [$tuple([Bytes, Seconds]), ByteRate], [$tuple([Tokens, TokenRate]), Seconds], [$tuple([Tokens, Seconds]), TokenRate]]);
-let _DECIMAL;
-_DECIMAL = $tuple(["", "k", "M", "G", "T", "P", "E", "Z", "Y"]);
-let _BINARY;
-_BINARY = $tuple(["", "Ki", "Mi", "Gi", "Ti", "Pi"]);
+let DECIMAL;
+DECIMAL = $tuple(["", "k", "M", "G", "T", "P", "E", "Z", "Y"]);
+let BINARY;
+BINARY = $tuple(["", "Ki", "Mi", "Gi", "Ti", "Pi"]);
 let human;
 human = $def("human", "quantity * binary=", [false], function (quantity, binary) {
 let base, digits, gap, power, prefixes, unit, value;
@@ -758,7 +747,7 @@ unit = getattr(quantity, "unit", "");
 if ($true(isinstance(quantity, Seconds))) {
 return _clock(float(quantity));
 }
-[base, prefixes] = ($true(binary) ? $tuple([1024.0, _BINARY]) : $tuple([1000.0, _DECIMAL]));
+[base, prefixes] = ($true(binary) ? $tuple([1024.0, BINARY]) : $tuple([1000.0, DECIMAL]));
 if (($true(binary) && !$true(isinstance(quantity, Bytes)))) {
 throw ValueError(("" + "binary prefixes are for bytes only, and this is " + $format($or(unit, () => "a plain number"), "") + "; use binary=False"));
 }
@@ -784,7 +773,7 @@ return ("" + $format(seconds, ("" + ".2f")) + " s");
 }
 return (($ge(seconds, 1e-05) || !$true(seconds)) ? ("" + $format($mul(seconds, 1000.0), ("" + ".3f")) + " ms") : ("" + $format($mul(seconds, 1000000.0), ("" + ".3f")) + " µs"));
 });
-return {Quantity, Count, Measure, Parameters, Tokens, FLOPs, Bytes, Seconds, FLOPRate, ByteRate, TokenRate, _QUOTIENTS, _DECIMAL, _BINARY, human, _clock};
+return {Quantity, Count, Measure, Parameters, Tokens, FLOPs, Bytes, Seconds, FLOPRate, ByteRate, TokenRate, _QUOTIENTS, DECIMAL, BINARY, human, _clock};
 };
 $modules["accounting.breakdown"] = () => {
 const Count = $load("accounting.units").Count;
@@ -893,18 +882,12 @@ $c.text = $def("text", "self * values=", [false], function (self, values) {
 return $item(self._render(values), 0n);
 });
 $c._render = $def("_render", "self values", [], function (self, values) {
-let binding, first, last, left, right, terms;
+let binding, left, right;
 if (!$true(self._operands)) {
 return (($true(values) || !$true(self._operation)) ? $tuple([("" + $format(int(self), ("" + ","))), _ATOM]) : $tuple([self._operation, _ATOM]));
 }
 if ($eq(self._operation, "+")) {
-terms = [];
-first = self;
-while (($true(isinstance(first, Term)) && $eq(first._operation, "+"))) {
-[first, last] = first._operands;
-terms.append(last);
-}
-return $tuple([" + ".join((function* ($first) { for (const term of $first) yield $item(_render(term, values), 0n); })([first, ...reversed(terms)])), _SUM]);
+return $tuple([" + ".join((function* ($first) { for (const term of $first) yield $item(_render(term, values), 0n); })(self._addends())), _SUM]);
 }
 [left, right] = (function* ($first) { for (const operand of $first) yield _render(operand, values); })(self._operands);
 if ($eq(self._operation, "-")) {
@@ -915,6 +898,17 @@ return $tuple([("" + $format(_bracket(left, _QUOTIENT), "") + $format(self._oper
 }
 binding = ($eq($item(left, 1n), _QUOTIENT) ? _QUOTIENT : _PRODUCT);
 return $tuple([("" + $format(_bracket(left, _QUOTIENT), "") + "·" + $format(_bracket(right, _PRODUCT), "")), binding]);
+});
+$c._addends = $def("_addends", "self", [], function (self) {
+let first, last, terms;
+
+terms = [];
+first = self;
+while (($true(isinstance(first, Term)) && $eq(first._operation, "+"))) {
+[first, last] = first._operands;
+terms.append(last);
+}
+return [first, ...reversed(terms)];
 });
 });
 let Symbol;
@@ -1340,9 +1334,9 @@ if ($true(self.chunked)) {
 throw ValueError("chunked attention needs a window, the width of a chunk: give one");
 }
 }
-_booleans(self, $tuple(["chunked", "sinks", "gated"]));
+booleans(self, $tuple(["chunked", "sinks", "gated"]));
 if ($isnot(self.rotated, null)) {
-_booleans(self, $tuple(["rotated"]));
+booleans(self, $tuple(["rotated"]));
 }
 if ($isnot(self.qk_norm, null)) {
 choose("qk_norm", getattr(self, "qk_norm"), QK_NORMS);
@@ -1392,7 +1386,7 @@ if ($isnot(getattr(self, name), null)) {
 positive(name, getattr(self, name));
 }
 }
-_booleans(self, $tuple(["shared_gate", "router_bias"]));
+booleans(self, $tuple(["shared_gate", "router_bias"]));
 choose("router", getattr(self, "router"), ROUTERS);
 if ($ne($is(self.experts, null), $is(self.experts_per_token, null))) {
 throw ValueError(("" + "experts " + $format(self.experts, "") + " and experts_per_token " + $format(self.experts_per_token, "") + " go together: give both or neither"));
@@ -1440,7 +1434,7 @@ if ($isnot(getattr(self, name), null)) {
 positive(name, getattr(self, name));
 }
 }
-_booleans(self, $tuple(["tied_embeddings", "bias", "post_norm", "embedding_norm"]));
+booleans(self, $tuple(["tied_embeddings", "bias", "post_norm", "embedding_norm"]));
 for (name of $tuple(["qkv_bias", "output_bias", "ffn_bias", "norm_bias"])) {
 if (($isnot(getattr(self, name), null) && !$true(isinstance(getattr(self, name), bool)))) {
 throw ValueError(("" + $format(name, "") + " must be True, False or None for that of bias, and " + $format(repr(getattr(self, name)), "") + " is neither"));
@@ -1728,8 +1722,8 @@ if ($true(shape.value_embeddings)) {
 throw NotCounted(("" + $format(quantity, "") + " is not counted of shapes with value embeddings"));
 }
 });
-let _booleans;
-_booleans = $def("_booleans", "record names", [], function (record, names) {
+let booleans;
+booleans = $def("booleans", "record names", [], function (record, names) {
 let name;
 for (name of names) {
 if (!$true(isinstance(getattr(record, name), bool))) {
@@ -1759,12 +1753,12 @@ return value;
 let choose;
 choose = $def("choose", "name value among", [], function (name, value, among) {
 
-if ($notin(value, among)) {
+if ($notin(value, tuple(among))) {
 throw ValueError(("" + $format(name, "") + " " + $format(repr(value), "") + " is not known: use one of " + $format(", ".join(among), "")));
 }
 return str(value);
 });
-return {FFNS, GATED, NORMS, POSITIONS, QK_NORMS, ATTENTION_TARGETS, ADAPTED, ROUTERS, MOST_LISTED, NotCounted, Attention, LatentAttention, DeltaAttention, FeedForward, Layer, Kind, TransformerShape, pattern, without_window, _sums, no_value_embeddings, _booleans, whole, positive, choose};
+return {FFNS, GATED, NORMS, POSITIONS, QK_NORMS, ATTENTION_TARGETS, ADAPTED, ROUTERS, MOST_LISTED, NotCounted, Attention, LatentAttention, DeltaAttention, FeedForward, Layer, Kind, TransformerShape, pattern, without_window, _sums, no_value_embeddings, booleans, whole, positive, choose};
 };
 $modules["accounting.counting.adapters"] = () => {
 const Dimensions = $load("accounting.counting.dimensions").Dimensions;
@@ -2694,6 +2688,7 @@ const Kind = $load("accounting.shape").Kind;
 const LatentAttention = $load("accounting.shape").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
 const NotCounted = $load("accounting.shape").NotCounted;
+const Tensors = $load("accounting.memory.records").Tensors;
 const Term = $load("accounting.formula").Term;
 let only_counted;
 only_counted = $def("only_counted", "run", [], function (run) {
@@ -3335,37 +3330,11 @@ return [Item("this block: input", getattr(Group, "THIS_BLOCK"), $item(saved_by_b
 return {TrainingMemory, Gradients, Moment, training_memory, training_peak, _alive, overhead, Step};
 };
 $modules["accounting.policy"] = () => {
+const booleans = $load("accounting.shape").booleans;
 const choose = $load("accounting.shape").choose;
 const dataclass = $load("dataclasses").dataclass;
 const positive = $load("accounting.shape").positive;
-let ATTENTION_KERNELS;
-ATTENTION_KERNELS = $tuple(["fused", "eager", "blocks"]);
-let NORM_KERNELS;
-NORM_KERNELS = $tuple(["fused", "normalised", "composite"]);
-let GATE_KERNELS;
-GATE_KERNELS = $tuple(["composite", "fused"]);
-let CHECKPOINTINGS;
-CHECKPOINTINGS = $tuple(["none", "selective", "full"]);
-let LOSSES;
-LOSSES = $tuple(["plain", "chunked"]);
-let LOSS_KERNELS;
-LOSS_KERNELS = $tuple(["operators", "fused"]);
-let OPTIMIZERS;
-OPTIMIZERS = $tuple(["adamw", "adamw8bit", "sgd", "muon"]);
-let OPTIMIZER_STEPS;
-OPTIMIZER_STEPS = $tuple(["fused", "foreach", "loop"]);
-let ALLOCATORS;
-ALLOCATORS = $tuple(["exact", "cuda"]);
-let GRADIENT_DTYPES;
-GRADIENT_DTYPES = $tuple(["weights", "fp32"]);
-let MODEL_CODES;
-MODEL_CODES = $tuple(["lm", "transformers"]);
-let MOMENT_DTYPES;
-MOMENT_DTYPES = $tuple(["fp32", "bf16"]);
-let OFFLOADS;
-OFFLOADS = $tuple(["none", "optimizer"]);
-let FROZEN_DTYPES;
-FROZEN_DTYPES = $tuple(["weights", "nf4"]);
+const whole = $load("accounting.shape").whole;
 let LOGITS_CHUNK_BYTES;
 LOGITS_CHUNK_BYTES = $shl(512n, 20n);
 let Precision;
@@ -3374,29 +3343,27 @@ Precision = $class("Precision", [], true, [["weights"], ["residual"], ["activati
 });
 let PRECISIONS;
 PRECISIONS = dict([["fp32", Precision(4n, 4n, 4n, false)], ["bf16", Precision(2n, 2n, 2n, true)], ["autocast", Precision(4n, 4n, 2n, false)], ["fp8", Precision(2n, 2n, 2n, true)]]);
+let SETTINGS;
+SETTINGS = dict([["precision", tuple(PRECISIONS)], ["optimizer", $tuple(["adamw", "adamw8bit", "sgd", "muon"])], ["optimizer_step", $tuple(["fused", "foreach", "loop"])], ["attention_kernel", $tuple(["fused", "eager", "blocks"])], ["norm_kernel", $tuple(["fused", "normalised", "composite"])], ["gate_kernel", $tuple(["composite", "fused"])], ["activation_checkpointing", $tuple(["none", "selective", "full"])], ["loss", $tuple(["plain", "chunked"])], ["loss_kernel", $tuple(["operators", "fused"])], ["allocator", $tuple(["exact", "cuda"])], ["gradient_dtype", $tuple(["weights", "fp32"])], ["moment_dtype", $tuple(["fp32", "bf16"])], ["offload", $tuple(["none", "optimizer"])], ["frozen_dtype", $tuple(["weights", "nf4"])], ["model_code", $tuple(["lm", "transformers"])]]);
 let Policy;
 Policy = $class("Policy", [], true, [["precision", "fp32"], ["optimizer", "adamw"], ["optimizer_step", "fused"], ["attention_kernel", "fused"], ["norm_kernel", "fused"], ["gate_kernel", "composite"], ["activation_checkpointing", "none"], ["loss", "plain"], ["loss_kernel", "operators"], ["logits_chunk_bytes", LOGITS_CHUNK_BYTES], ["gradient_accumulation", false], ["allocator", "exact"], ["gradient_dtype", "weights"], ["overhead_bytes", 0n], ["moment_dtype", "fp32"], ["offload", "none"], ["frozen_dtype", "weights"], ["model_code", "lm"]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
-let among, name;
-for ([name, among] of $tuple([$tuple(["precision", tuple(PRECISIONS)]), $tuple(["optimizer", OPTIMIZERS]), $tuple(["optimizer_step", OPTIMIZER_STEPS]), $tuple(["attention_kernel", ATTENTION_KERNELS]), $tuple(["norm_kernel", NORM_KERNELS]), $tuple(["gate_kernel", GATE_KERNELS]), $tuple(["activation_checkpointing", CHECKPOINTINGS]), $tuple(["loss", LOSSES]), $tuple(["loss_kernel", LOSS_KERNELS]), $tuple(["allocator", ALLOCATORS]), $tuple(["gradient_dtype", GRADIENT_DTYPES]), $tuple(["moment_dtype", MOMENT_DTYPES]), $tuple(["offload", OFFLOADS]), $tuple(["frozen_dtype", FROZEN_DTYPES]), $tuple(["model_code", MODEL_CODES])])) {
+let among, counted, name, value;
+for ([name, among] of SETTINGS.items()) {
 choose(name, getattr(self, name), among);
 }
-if (($eq(self.moment_dtype, "bf16") && ($notin(self.optimizer, $tuple(["adamw", "sgd"])) || $ne(self.optimizer_step, "fused")))) {
-throw ValueError("moment_dtype 'bf16' is counted of a fused step of adamw or sgd: use one of them");
+counted = $and($in(self.optimizer, $tuple(["adamw", "sgd"])), () => $eq(self.optimizer_step, "fused"));
+for ([name, value] of $tuple([$tuple(["moment_dtype", "bf16"]), $tuple(["offload", "optimizer"])])) {
+if (($eq(getattr(self, name), value) && !$true(counted))) {
+throw ValueError(("" + $format(name, "") + " " + $format(repr(value), "") + " is counted of a fused step of adamw or sgd: use one of them"));
 }
-if (($eq(self.offload, "optimizer") && ($notin(self.optimizer, $tuple(["adamw", "sgd"])) || $ne(self.optimizer_step, "fused")))) {
-throw ValueError("offload 'optimizer' is counted of a fused step of adamw or sgd: use one of them");
 }
 if (($eq(self.frozen_dtype, "nf4") && $ne(self.precision, "bf16"))) {
 throw ValueError(("" + "frozen_dtype 'nf4' is counted with precision 'bf16', and it is " + $format(repr(self.precision), "")));
 }
 positive("logits_chunk_bytes", getattr(self, "logits_chunk_bytes"));
-if (($true(isinstance(getattr(self, "overhead_bytes"), bool)) || !$true(isinstance(getattr(self, "overhead_bytes"), int)) || $lt(self.overhead_bytes, 0n))) {
-throw ValueError(("" + "overhead_bytes must be a whole number of at least 0, and " + $format(repr(self.overhead_bytes), "") + " is not"));
-}
-if (!$true(isinstance(getattr(self, "gradient_accumulation"), bool))) {
-throw ValueError(("" + "gradient_accumulation must be True or False, and " + $format(repr(self.gradient_accumulation), "") + " is neither"));
-}
+whole("overhead_bytes", getattr(self, "overhead_bytes"));
+booleans(self, $tuple(["gradient_accumulation"]));
 });
 $c.bytes = property($def("bytes", "self", [], function (self) {
 
@@ -3421,7 +3388,7 @@ return ("" + $format(self.precision, "") + ", " + $format(self.attention_kernel,
 });
 let DEFAULT;
 DEFAULT = Policy();
-return {ATTENTION_KERNELS, NORM_KERNELS, GATE_KERNELS, CHECKPOINTINGS, LOSSES, LOSS_KERNELS, OPTIMIZERS, OPTIMIZER_STEPS, ALLOCATORS, GRADIENT_DTYPES, MODEL_CODES, MOMENT_DTYPES, OFFLOADS, FROZEN_DTYPES, LOGITS_CHUNK_BYTES, Precision, PRECISIONS, Policy, DEFAULT};
+return {LOGITS_CHUNK_BYTES, Precision, PRECISIONS, SETTINGS, Policy, DEFAULT};
 };
 $modules["accounting.memory.allocator"] = () => {
 let BLOCK;
@@ -3450,277 +3417,6 @@ return sum((function* ($first) { for (const [count, size] of $first) yield $mul(
 });
 return {BLOCK, OWN_SEGMENT, SEGMENT_MULTIPLE, KEPT_REMAINDER, block, waste};
 };
-$modules["accounting.memory.inference"] = () => {
-const Bytes = $load("accounting.units").Bytes;
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
-const DeltaDimensions = $load("accounting.counting.dimensions").DeltaDimensions;
-const Dimensions = $load("accounting.counting.dimensions").Dimensions;
-const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
-const LatentAttention = $load("accounting.shape").LatentAttention;
-const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
-const Symbol = $load("accounting.formula").Symbol;
-const Term = $load("accounting.formula").Term;
-const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
-const added = $load("accounting.formula").added;
-const breakdown = $load("accounting.breakdown").breakdown;
-const cached = $load("accounting.counting.flops").cached;
-const choose = $load("accounting.shape").choose;
-const dataclass = $load("dataclasses").dataclass;
-const expert_elements = $load("accounting.counting.parameters").expert_elements;
-const expert_matrices = $load("accounting.counting.parameters").expert_matrices;
-const parameters = $load("accounting.counting.parameters").parameters;
-const positive = $load("accounting.shape").positive;
-const whole = $load("accounting.shape").whole;
-const windows = $load("accounting.counting.flops").windows;
-let BITS;
-BITS = dict([["fp32", 32n], ["bf16", 16n], ["fp16", 16n], ["fp8", 8n], ["int8", 8n], ["int4", 4n]]);
-let Format;
-Format = $class("Format", [], true, [["bits"], ["group", 0n], ["scale_bits", 0n], ["stores", "all"]], ($c) => {
-
-});
-let FORMATS;
-FORMATS = dict([["fp32", Format(32n)], ["bf16", Format(16n)], ["fp16", Format(16n)], ["fp8", Format(8n)], ["int8", Format(8n, 128n, 16n, "blocks")], ["int4", Format(4n, 128n, 16n, "blocks")], ["mxfp4", Format(4n, 32n, 8n, "experts")]]);
-let OUTSIDE;
-OUTSIDE = $tuple(["embedding", "positions", "value embeddings", "norms", "head", "adapters"]);
-let kv_cache;
-kv_cache = $def("kv_cache", "shape batch_size= context= * dtype= page= hybrid= read=", [1n, null, "bf16", 0n, false, false], function (shape, batch_size, context, dtype, page, hybrid, read) {
-let attention, batch, keys, latents, layers, m, n, newest, positions, s, seen, states, stored, terms, window, words;
-
-choose("dtype", dtype, tuple(BITS));
-[batch, seen] = $tuple([Symbol("batch", positive("batch_size", batch_size)), Symbol("context", shape.sequence(context))]);
-if ($true(whole("page", page))) {
-seen = $mul($floordiv($add(seen, $sub(page, 1n)), page), page);
-} else {
-if ($true(hybrid)) {
-throw ValueError("hybrid needs pages, and page is 0: give a page");
-}
-}
-n = Dimensions(shape);
-[keys, latents, states] = $tuple([[], [], []]);
-for ([attention, layers] of windows(shape).items()) {
-if ($true(isinstance(attention, LatentAttention))) {
-m = LatentDimensions(attention);
-latents.append($mul($mul(batch, $add(m.kv_rank, m.rope_dim)), $mul(layers, seen)));
-} else {
-if ($true(isinstance(attention, DeltaAttention))) {
-s = DeltaDimensions(attention);
-newest = $floordiv($mul($mul($add($mul(2n, s.keys), s.values), s.kernel), $item(BITS, dtype)), 8n);
-states.append($mul($mul(batch, layers), $add($mul(4n, $mul(s.values, s.key_dim)), newest)));
-} else {
-positions = seen;
-if (($isnot(attention.window, null) && ($true(hybrid) || !$true(page)))) {
-window = Symbol("window", getattr(attention, "window"));
-if ($true(page)) {
-window = $mul($add($floordiv($add(window, $sub(page, 2n)), page), 1n), page);
-}
-positions = ($true(read) ? cached(attention, seen) : min(seen, window));
-}
-keys.append($mul(layers, positions));
-}
-}
-}
-stored = ($true(keys) ? $floordiv($mul($mul($mul($mul(batch, n.n_kv_heads), n.head_dim), added(keys)), $item(BITS, dtype)), 8n) : Term(0n));
-terms = dict([["keys", stored], ["values", stored]]);
-if ($true(latents)) {
-$set(terms, "keys", added([...($true(keys) ? [stored] : []), $floordiv($mul(added(latents), $item(BITS, dtype)), 8n)]));
-}
-if ($true(states)) {
-$set(terms, "states", added(states));
-}
-words = ($true(page) ? ("" + "pages of " + $format(page, "") + " positions") : "nothing padded");
-if (($true(page) && $true(any((function* ($first) { for (const attention of $first) yield attention.window; })(windows(shape)))))) {
-words = $add(words, ($true(hybrid) ? ", of windows those that they touch" : " in every layer, those with a window included"));
-}
-return breakdown("KV cache", Bytes, terms, ("" + $format(dtype, "") + ", " + $format($mul("latents of keys and values, ", bool(latents)), "") + $format(words, "")));
-});
-let weight_bytes;
-weight_bytes = $def("weight_bytes", "shape * weights=", ["bf16"], function (shape, weights) {
-let counted, experts, inside;
-
-counted = parameters(shape);
-inside = $add($add(int($item(counted, "attention")), int($item(counted, "ffn"))), int($item(counted, "router")));
-experts = sum((function* ($first) { for (const [ffn, count] of $first) if ($true(ffn.experts)) yield $mul($mul(count, ffn.held), expert_matrices(shape, ffn)); })(shape.ffns.items()));
-return breakdown("weights", Bytes, dict([..._block_bytes(inside, experts, weights).items(), ...dict((function* ($first) { for (const name of $first) if ($in(name, counted)) yield [name, $mul(int($item(counted, name)), _width(weights))]; })(OUTSIDE)).items()]), _stored(weights));
-});
-let weights_read;
-weights_read = $def("weights_read", "shape tokens * weights=", ["bf16"], function (shape, tokens, weights) {
-let count, counted, experts, ffn, head, inside, positions, read, rows, unread, width;
-
-counted = parameters(shape);
-positive("tokens", tokens);
-experts = 0n;unread = experts;
-for ([ffn, count] of shape.ffns.items()) {
-if ($isnot(ffn.experts, null)) {
-read = min(getattr(ffn, "held"), $mul(ffn.active, tokens));
-experts = $add(experts, $mul($mul(count, read), expert_matrices(shape, ffn)));
-unread = $add(unread, $mul($mul(count, $sub(ffn.held, read)), expert_elements(shape, ffn)));
-}
-}
-inside = $sub($add($add(int($item(counted, "attention")), int($item(counted, "ffn"))), int($item(counted, "router"))), unread);
-[width, rows] = $tuple([_width(weights), min(tokens, getattr(shape, "vocab_rows"))]);
-head = $mul(Symbol("vocab", getattr(shape, "vocab_rows")), Symbol("d_model", getattr(shape, "d_model")));
-positions = ($eq(shape.position, "learned") ? $mul(min(tokens, getattr(shape, "context_length")), shape.d_model) : 0n);
-return breakdown("weights read", Bytes, dict([..._block_bytes(inside, experts, weights).items(), ["embedding", ($true(shape.tied_embeddings) ? 0n : $mul($mul(rows, Symbol("d_model", getattr(shape, "d_model"))), width))], ["positions", $mul(positions, width)], ["norms", $mul(int($item(counted, "norms")), width)], ["head", $mul(head, width)], ..._value_embeddings_read(shape, rows, width).items(), ..._adapters_read(shape, tokens, width).items()]), _stored(weights));
-});
-let _value_embeddings_read;
-_value_embeddings_read = $def("_value_embeddings_read", "shape rows width", [], function (shape, rows, width) {
-let layers, n;
-
-if (!$true(shape.value_embeddings)) {
-return dict([]);
-}
-[n, layers] = $tuple([Dimensions(shape), Symbol("value_layers", getattr(shape, "value_embeddings"))]);
-return dict([["value embeddings", $mul($mul($mul(layers, n.n_kv_heads), $add($mul(rows, n.head_dim), n.d_model)), width)]]);
-});
-let _adapters_read;
-_adapters_read = $def("_adapters_read", "shape tokens width", [], function (shape, tokens, width) {
-let ffn;
-if ($is(shape.lora_rank, null)) {
-return dict([]);
-}
-[ffn] = shape.ffns;
-return dict([["adapters", $mul($mul(Dimensions(shape).n_layers, adapter_elements(shape, min(getattr(ffn, "held"), $mul(ffn.active, tokens)))), width)]]);
-});
-let _block_bytes;
-_block_bytes = $def("_block_bytes", "elements experts weights", [], function (elements, experts, weights) {
-let form, quantised, rest, scales;
-
-form = $item(FORMATS, choose("weights", weights, tuple(FORMATS)));
-quantised = Symbol("block_elements", elements);
-rest = 0n;
-if ($eq(form.stores, "experts")) {
-if (!$true(experts)) {
-throw ValueError(("" + "weights " + $format(repr(weights), "") + " are those of experts, and this model has none: use another format"));
-}
-[quantised, rest] = $tuple([Symbol("expert_elements", experts), $mul(2n, Symbol("other_elements", $sub(elements, experts)))]);
-}
-if (($ge(form.bits, 8n) && !$true(form.group))) {
-return dict([["blocks", $mul(quantised, $floordiv(form.bits, 8n))], ["scales", Term(0n)]]);
-}
-scales = $floordiv($add(quantised, $sub(form.group, 1n)), form.group);
-return dict([["blocks", $add($floordiv($add($mul(quantised, form.bits), 7n), 8n), rest)], ["scales", $mul($floordiv(form.scale_bits, 8n), scales)]]);
-});
-let _width;
-_width = $def("_width", "weights", [], function (weights) {
-let form;
-
-form = $item(FORMATS, choose("weights", weights, tuple(FORMATS)));
-return ($eq(form.stores, "all") ? $floordiv(form.bits, 8n) : 2n);
-});
-let _stored;
-_stored = $def("_stored", "weights", [], function (weights) {
-let form;
-form = $item(FORMATS, weights);
-if ($eq(form.stores, "all")) {
-return ("" + $format(weights, "") + " throughout");
-}
-return ("" + $format(weights, "") + " for the " + $format(form.stores, "") + ", " + $format(form.scale_bits, "") + "-bit scales for groups of " + $format(form.group, "") + ", bf16 elsewhere");
-});
-let inference_memory;
-inference_memory = $def("inference_memory", "shape batch_size= context= * weights= cache= page= hybrid=", [1n, null, "bf16", "bf16", 0n, false], function (shape, batch_size, context, weights, cache, page, hybrid) {
-let batch, cached, hidden, keys_and_values, n, stored, width;
-
-[n, batch] = $tuple([Dimensions(shape), Symbol("batch", positive("batch_size", batch_size))]);
-stored = dict(getattr(weight_bytes(shape, {__proto__: $k, weights: weights}), "terms"));
-keys_and_values = kv_cache(shape, batch_size, context, {__proto__: $k, dtype: cache, page: page, hybrid: hybrid});
-cached = sum((function* ($first) { for (const [, term] of $first) yield term; })(keys_and_values.terms));
-width = $floordiv($item(BITS, ($eq(weights, "fp32") ? "fp32" : "bf16")), 8n);
-hidden = max($mul($add(n.n_heads, $mul(2n, n.n_kv_heads)), n.head_dim), ...(function* ($first) { for (const one of $first) yield $mul($mul(shape.matrices_of_ffn, one.active), FfnDimensions(shape, one).d_ff); })(shape.ffns));
-return breakdown("inference memory", Bytes, dict([...stored.items(), ["kv cache", cached], ["activations", $mul($mul(batch, $add($mul(2n, n.d_model), hidden)), width)], ["logits", $mul($mul(batch, n.vocab), 4n)]]), ("" + "weights " + $format(weights, "") + ", cache " + $format(cache, "") + " at " + $format(shape.sequence(context), "") + " positions; a decoding step holds the residual, its norm, the wider of the two sublayers, and logits in fp32; no allocator's slack"));
-});
-return {BITS, Format, FORMATS, OUTSIDE, kv_cache, weight_bytes, weights_read, _value_embeddings_read, _adapters_read, _block_bytes, _width, _stored, inference_memory};
-};
-$modules["accounting.hardware.devices"] = () => {
-const ByteRate = $load("accounting.units").ByteRate;
-const Bytes = $load("accounting.units").Bytes;
-const FLOPRate = $load("accounting.units").FLOPRate;
-const dataclass = $load("dataclasses").dataclass;
-const human = $load("accounting.units").human;
-let MEASURED;
-MEASURED = "measured";
-let FORMATS;
-FORMATS = $tuple(["bf16", "fp16", "tf32", "fp32", "fp8", "int8"]);
-let UNKNOWN;
-UNKNOWN = FLOPRate(0.0);
-let Device;
-Device = $class("Device", [], true, [["name"], ["peaks"], ["memory"], ["bandwidth"], ["source"], ["matmul", UNKNOWN], ["matmul_source", ""]], ($c) => {
-$c.measured = property($def("measured", "self", [], function (self) {
-
-return $eq(self.source, MEASURED);
-}));
-$c.known_bandwidth = property($def("known_bandwidth", "self", [], function (self) {
-
-if (!$true(self.bandwidth)) {
-throw ValueError(("" + $format(self.name, "") + " has no known bandwidth: give one to measured_device"));
-}
-return self.bandwidth;
-}));
-$c.attainable = property($def("attainable", "self", [], function (self) {
-let maker, parts;
-
-if ($true(self.measured)) {
-return 1.0;
-}
-if ($true(self.matmul)) {
-return $div(float(getattr(self, "matmul")), float($item(self.peaks, "bf16")));
-}
-maker = $item(self.source.$split(), 0n).rstrip("'s:");
-parts = [...(function* ($first) { for (const one of $first) if (($true(one.matmul) && $true(one.source.startswith(maker)))) yield one.attainable; })(DEVICES.values())];
-if (!$true(parts)) {
-parts = [...(function* ($first) { for (const one of $first) if ($true(one.matmul)) yield one.attainable; })(DEVICES.values())];
-}
-return $div(sum(parts), len(parts));
-}));
-$c.rate_in_words = $def("rate_in_words", "self dtype", [], function (self, dtype) {
-let rate;
-
-rate = human(self.peak(dtype));
-return ($true(self.measured) ? ("" + "the " + $format(rate, "") + " that were measured") : ("" + $format(dtype, "") + " dense peak, " + $format(rate, "") + " (" + $format(self.source, "") + ")"));
-});
-$c.peak = $def("peak", "self dtype", [], function (self, dtype) {
-
-if ($notin(dtype, self.peaks)) {
-throw ValueError(("" + $format(self.name, "") + " has no published " + $format(dtype, "") + " peak, use one of " + $format(", ".join(getattr(self, "peaks")), "")));
-}
-return $item(self.peaks, dtype);
-});
-});
-let rows;
-rows = () => $data([{"name": "v100-16gb", "memory GB": "16", "bandwidth GB/s": "900", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "125", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "15.7", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA V100 datasheet (SXM2)", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "v100-32gb", "memory GB": "32", "bandwidth GB/s": "900", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "125", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "15.7", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA V100 datasheet (SXM2)", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "v100-pcie-16gb", "memory GB": "16", "bandwidth GB/s": "900", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "112", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "14", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA V100 datasheet (PCIe)", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "v100-pcie-32gb", "memory GB": "32", "bandwidth GB/s": "900", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "112", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "14", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA V100 datasheet (PCIe)", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a100-40gb", "memory GB": "40", "bandwidth GB/s": "1555", "bf16 TFLOP/s": "312", "fp16 TFLOP/s": "312", "tf32 TFLOP/s": "156", "fp32 TFLOP/s": "19.5", "fp8 TFLOP/s": "", "int8 TFLOP/s": "624", "source": "NVIDIA A100 Tensor Core GPU datasheet (SXM4, PCIe)", "matmul TFLOP/s": "271.2", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "300", "network Gb/s": "200", "interconnect source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "link measured GB/s": "235", "link measured source": "NVIDIA NCCL, src/graph/tuning.cc: the most on an A100"}, {"name": "a100-80gb", "memory GB": "80", "bandwidth GB/s": "2039", "bf16 TFLOP/s": "312", "fp16 TFLOP/s": "312", "tf32 TFLOP/s": "156", "fp32 TFLOP/s": "19.5", "fp8 TFLOP/s": "", "int8 TFLOP/s": "624", "source": "NVIDIA A100 Tensor Core GPU datasheet (SXM4)", "matmul TFLOP/s": "271.2", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "300", "network Gb/s": "200", "interconnect source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "link measured GB/s": "235", "link measured source": "NVIDIA NCCL, src/graph/tuning.cc: the most on an A100"}, {"name": "a100-80gb-pcie", "memory GB": "80", "bandwidth GB/s": "1935", "bf16 TFLOP/s": "312", "fp16 TFLOP/s": "312", "tf32 TFLOP/s": "156", "fp32 TFLOP/s": "19.5", "fp8 TFLOP/s": "", "int8 TFLOP/s": "624", "source": "NVIDIA A100 Tensor Core GPU datasheet (PCIe)", "matmul TFLOP/s": "252.9", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a10", "memory GB": "24", "bandwidth GB/s": "600", "bf16 TFLOP/s": "125", "fp16 TFLOP/s": "125", "tf32 TFLOP/s": "62.5", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "250", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the A10 datasheet", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a10g", "memory GB": "24", "bandwidth GB/s": "600", "bf16 TFLOP/s": "70", "fp16 TFLOP/s": "70", "tf32 TFLOP/s": "35", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "140", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a30", "memory GB": "24", "bandwidth GB/s": "933", "bf16 TFLOP/s": "165", "fp16 TFLOP/s": "165", "tf32 TFLOP/s": "82", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "330", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the A30 datasheet", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a40", "memory GB": "48", "bandwidth GB/s": "696", "bf16 TFLOP/s": "149.7", "fp16 TFLOP/s": "149.7", "tf32 TFLOP/s": "74.8", "fp32 TFLOP/s": "37.4", "fp8 TFLOP/s": "", "int8 TFLOP/s": "299.3", "source": "NVIDIA A40 datasheet", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "l4", "memory GB": "24", "bandwidth GB/s": "300", "bf16 TFLOP/s": "121", "fp16 TFLOP/s": "121", "tf32 TFLOP/s": "60", "fp32 TFLOP/s": "30.3", "fp8 TFLOP/s": "242.5", "int8 TFLOP/s": "242.5", "source": "NVIDIA L4 datasheet, sparsity removed", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "l40", "memory GB": "48", "bandwidth GB/s": "864", "bf16 TFLOP/s": "181", "fp16 TFLOP/s": "181", "tf32 TFLOP/s": "90", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "362", "int8 TFLOP/s": "362", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the L40 datasheet", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "l40s", "memory GB": "48", "bandwidth GB/s": "864", "bf16 TFLOP/s": "362.05", "fp16 TFLOP/s": "362.05", "tf32 TFLOP/s": "183", "fp32 TFLOP/s": "91.6", "fp8 TFLOP/s": "733", "int8 TFLOP/s": "733", "source": "NVIDIA L40S product page, which does not say what fp16 is accumulated in", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "h100-pcie", "memory GB": "80", "bandwidth GB/s": "2000", "bf16 TFLOP/s": "756", "fp16 TFLOP/s": "756", "tf32 TFLOP/s": "378", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "1513", "int8 TFLOP/s": "1513", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the datasheet of Tensor Core GPUs", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "h100", "memory GB": "80", "bandwidth GB/s": "3350", "bf16 TFLOP/s": "989", "fp16 TFLOP/s": "989", "tf32 TFLOP/s": "494", "fp32 TFLOP/s": "67", "fp8 TFLOP/s": "1979", "int8 TFLOP/s": "1979", "source": "NVIDIA H100 Tensor Core GPU datasheet, sparsity removed (SXM5)", "matmul TFLOP/s": "794.5", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "450", "network Gb/s": "400", "interconnect source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "link measured GB/s": "380", "link measured source": "NVIDIA NCCL issue 1264: one direction, measured"}, {"name": "h20", "memory GB": "96", "bandwidth GB/s": "4000", "bf16 TFLOP/s": "147", "fp16 TFLOP/s": "147", "tf32 TFLOP/s": "74", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "293", "int8 TFLOP/s": "293", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "h200", "memory GB": "141", "bandwidth GB/s": "4800", "bf16 TFLOP/s": "989", "fp16 TFLOP/s": "989", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "67", "fp8 TFLOP/s": "1979", "int8 TFLOP/s": "1979", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the H200 datasheet (SXM), sparsity removed", "matmul TFLOP/s": "794.5", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026: that of an H100", "node size": "8", "link GB/s": "450", "network Gb/s": "400", "interconnect source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "link measured GB/s": "396.4", "link measured source": "Bekman, ml-engineering, network: nvbandwidth, eight H200"}, {"name": "h200-nvl", "memory GB": "141", "bandwidth GB/s": "4800", "bf16 TFLOP/s": "835.5", "fp16 TFLOP/s": "835.5", "tf32 TFLOP/s": "417.5", "fp32 TFLOP/s": "60", "fp8 TFLOP/s": "1670.5", "int8 TFLOP/s": "1670.5", "source": "NVIDIA H200 product page, NVL, sparsity removed", "matmul TFLOP/s": "853", "matmul source": "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "b200", "memory GB": "180", "bandwidth GB/s": "7700", "bf16 TFLOP/s": "2250", "fp16 TFLOP/s": "2250", "tf32 TFLOP/s": "1125", "fp32 TFLOP/s": "75", "fp8 TFLOP/s": "4500", "int8 TFLOP/s": "4500", "source": "NVIDIA Blackwell datasheet, one GPU of an HGX B200, sparsity removed", "matmul TFLOP/s": "1745", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "900", "network Gb/s": "400", "interconnect source": "NVIDIA DGX B200 user guide: 14.4 TB/s of NVLink for eight GPUs, eight adapters of 400 Gb/s", "link measured GB/s": "", "link measured source": ""}, {"name": "gb200", "memory GB": "186", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2500", "fp16 TFLOP/s": "2500", "tf32 TFLOP/s": "1250", "fp32 TFLOP/s": "80", "fp8 TFLOP/s": "5000", "int8 TFLOP/s": "5000", "source": "NVIDIA GB200 NVL72 specifications, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "1822", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "72", "link GB/s": "900", "network Gb/s": "400", "interconnect source": "NVIDIA NVLink 5 and DGX GB200 user guide, as quoted by Bekman, ml-engineering, August 2026", "link measured GB/s": "", "link measured source": ""}, {"name": "b300", "memory GB": "288", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2250", "fp16 TFLOP/s": "2250", "tf32 TFLOP/s": "1125", "fp32 TFLOP/s": "80", "fp8 TFLOP/s": "4500", "int8 TFLOP/s": "", "source": "NVIDIA DGX B300 datasheet, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "1769", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "900", "network Gb/s": "800", "interconnect source": "NVIDIA NVLink 5 and DGX B300 (ConnectX-8), as quoted by Bekman, ml-engineering, August 2026", "link measured GB/s": "", "link measured source": ""}, {"name": "gb300", "memory GB": "288", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2500", "fp16 TFLOP/s": "2500", "tf32 TFLOP/s": "1250", "fp32 TFLOP/s": "80", "fp8 TFLOP/s": "5000", "int8 TFLOP/s": "", "source": "NVIDIA GB300 NVL72 specifications, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026; bandwidth: a B300's", "matmul TFLOP/s": "1822", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026: that of a GB200", "node size": "72", "link GB/s": "900", "network Gb/s": "800", "interconnect source": "NVIDIA NVLink 5 and GB300 NVL72 (ConnectX-8), as quoted by Bekman, ml-engineering, August 2026", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-pro-6000", "memory GB": "96", "bandwidth GB/s": "1792", "bf16 TFLOP/s": "500", "fp16 TFLOP/s": "500", "tf32 TFLOP/s": "250", "fp32 TFLOP/s": "125", "fp8 TFLOP/s": "1000", "int8 TFLOP/s": "", "source": "NVIDIA at GTC 2025: 188 multiprocessors, 125 TFLOP/s of fp32, 1,792 GB/s; bf16 with fp32 sums is four times that", "matmul TFLOP/s": "458", "matmul source": "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "mi300x", "memory GB": "192", "bandwidth GB/s": "5300", "bf16 TFLOP/s": "1307.4", "fp16 TFLOP/s": "1307.4", "tf32 TFLOP/s": "653.7", "fp32 TFLOP/s": "163.4", "fp8 TFLOP/s": "2614.9", "int8 TFLOP/s": "2614.9", "source": "AMD ROCm documentation, MI300 microarchitecture; memory: AMD Instinct MI300X datasheet", "matmul TFLOP/s": "668.4", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "448", "network Gb/s": "400", "interconnect source": "AMD Infinity Fabric, seven links of 64 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "link measured GB/s": "312.9", "link measured source": "Bekman, ml-engineering, network: all-reduce of 4 GiB over eight"}, {"name": "mi325x", "memory GB": "256", "bandwidth GB/s": "6000", "bf16 TFLOP/s": "1307.4", "fp16 TFLOP/s": "1307.4", "tf32 TFLOP/s": "653.7", "fp32 TFLOP/s": "163.4", "fp8 TFLOP/s": "2614.9", "int8 TFLOP/s": "", "source": "AMD Instinct MI325X datasheet", "matmul TFLOP/s": "784.9", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "448", "network Gb/s": "400", "interconnect source": "AMD Infinity Fabric, seven links of 64 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "link measured GB/s": "", "link measured source": ""}, {"name": "mi350x", "memory GB": "288", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2306.9", "fp16 TFLOP/s": "2306.9", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "144.2", "fp8 TFLOP/s": "4613.7", "int8 TFLOP/s": "", "source": "AMD Instinct MI355X specifications at an MI350X's 2,200 of 2,400 MHz, as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "", "matmul source": "", "node size": "8", "link GB/s": "535.5", "network Gb/s": "400", "interconnect source": "AMD Infinity Fabric, seven links of 76.5 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "link measured GB/s": "", "link measured source": ""}, {"name": "mi355x", "memory GB": "288", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2516.6", "fp16 TFLOP/s": "2516.6", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "157.3", "fp8 TFLOP/s": "5033.2", "int8 TFLOP/s": "5033.2", "source": "AMD Instinct MI355X specifications, as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "1565", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "535.5", "network Gb/s": "400", "interconnect source": "AMD Infinity Fabric, seven links of 76.5 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "link measured GB/s": "", "link measured source": ""}, {"name": "mi250x", "memory GB": "64", "bandwidth GB/s": "1600", "bf16 TFLOP/s": "191.5", "fp16 TFLOP/s": "191.5", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "47.85", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "AMD's table of the MI200 series, halved: one of its two dies, which is what software sees as a device", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "tpu-v4", "memory GB": "32", "bandwidth GB/s": "1200", "bf16 TFLOP/s": "275", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "275", "source": "Google Cloud documentation, TPU v4", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "tpu-v5e", "memory GB": "16", "bandwidth GB/s": "819", "bf16 TFLOP/s": "197", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "393", "source": "Google Cloud documentation, TPU v5e", "matmul TFLOP/s": "", "matmul source": "", "node size": "256", "link GB/s": "200", "network Gb/s": "25", "interconnect source": "Google Cloud documentation, TPU v5e: a pod of 256, 400 GB/s both ways, 6.4 Tb/s a pod", "link measured GB/s": "", "link measured source": ""}, {"name": "tpu-v5p", "memory GB": "95", "bandwidth GB/s": "2765", "bf16 TFLOP/s": "459", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "Google Cloud documentation, TPU v5p", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "tpu-v6e", "memory GB": "32", "bandwidth GB/s": "1638", "bf16 TFLOP/s": "918", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "1836", "source": "Google Cloud documentation, TPU v6e", "matmul TFLOP/s": "827.5", "matmul source": "Google tpu-recipes, microbenchmarks, August 2026: 8192 cubed", "node size": "256", "link GB/s": "400", "network Gb/s": "100", "interconnect source": "Google Cloud documentation, TPU v6e: a pod of 256, 800 GB/s both ways, 25.6 Tb/s a pod", "link measured GB/s": "235.8", "link measured source": "Google tpu-recipes, microbenchmarks/trillium/collectives: psum over 256 chips"}, {"name": "tpu7x", "memory GB": "192", "bandwidth GB/s": "", "bf16 TFLOP/s": "2307", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "4614", "int8 TFLOP/s": "", "source": "Google Cloud documentation, TPU7x (Ironwood)", "matmul TFLOP/s": "1912.8", "matmul source": "Google tpu-recipes, microbenchmarks, August 2026: 32768 cubed, both devices of a chip", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "trainium2", "memory GB": "96", "bandwidth GB/s": "2900", "bf16 TFLOP/s": "667", "fp16 TFLOP/s": "667", "tf32 TFLOP/s": "667", "fp32 TFLOP/s": "181", "fp8 TFLOP/s": "1299", "int8 TFLOP/s": "", "source": "Amazon: AWS Neuron documentation, Trainium2 architecture; bandwidth as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "", "matmul source": "", "node size": "16", "link GB/s": "640", "network Gb/s": "200", "interconnect source": "Amazon: AWS Neuron documentation, 1.28 TB/s of NeuronLink both ways, and EFA v3, as quoted by Bekman, ml-engineering, August 2026", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-2080-ti", "memory GB": "11", "bandwidth GB/s": "616", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "53.8", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "13.4", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA Turing GPU architecture whitepaper, reference clocks", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-3090", "memory GB": "24", "bandwidth GB/s": "936", "bf16 TFLOP/s": "71", "fp16 TFLOP/s": "71", "tf32 TFLOP/s": "35.6", "fp32 TFLOP/s": "35.6", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-4090", "memory GB": "24", "bandwidth GB/s": "1008", "bf16 TFLOP/s": "165.2", "fp16 TFLOP/s": "165.2", "tf32 TFLOP/s": "82.6", "fp32 TFLOP/s": "82.6", "fp8 TFLOP/s": "330.3", "int8 TFLOP/s": "", "source": "NVIDIA Ada GPU architecture whitepaper, appendices", "matmul TFLOP/s": "179", "matmul source": "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-5070", "memory GB": "12", "bandwidth GB/s": "672", "bf16 TFLOP/s": "61.7", "fp16 TFLOP/s": "61.7", "tf32 TFLOP/s": "30.9", "fp32 TFLOP/s": "30.9", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-5090", "memory GB": "32", "bandwidth GB/s": "1792", "bf16 TFLOP/s": "209.5", "fp16 TFLOP/s": "209.5", "tf32 TFLOP/s": "104.8", "fp32 TFLOP/s": "104.8", "fp8 TFLOP/s": "419", "int8 TFLOP/s": "", "source": "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B", "matmul TFLOP/s": "254", "matmul source": "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "m1", "memory GB": "16", "bandwidth GB/s": "68.25", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "2.6", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "Apple's announcement, which names no number format: its figure is that of fp32", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "m2", "memory GB": "24", "bandwidth GB/s": "100", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "3.6", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "Apple's announcement, which names no number format: its figure is that of fp32", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}]);
-let _from_row;
-_from_row = $def("_from_row", "row", [], function (row) {
-let peaks;
-peaks = dict((function* ($first) { for (const name of $first) if ($true($item(row, ("" + $format(name, "") + " TFLOP/s")))) yield [name, FLOPRate($mul(float($item(row, ("" + $format(name, "") + " TFLOP/s"))), 1000000000000.0))]; })(FORMATS));
-return Device({__proto__: $k, name: $item(row, "name"), peaks: peaks, memory: Bytes(round($mul(float($item(row, "memory GB")), 1000000000.0))), bandwidth: ByteRate($mul(float($or($item(row, "bandwidth GB/s"), () => 0n)), 1000000000.0)), source: $item(row, "source"), matmul: FLOPRate($mul(float($or($item(row, "matmul TFLOP/s"), () => 0n)), 1000000000000.0)), matmul_source: $item(row, "matmul source")});
-});
-let ROWS;
-ROWS = rows();
-let DEVICES;
-DEVICES = dict((function* ($first) { for (const row of $first) yield [$item(row, "name"), _from_row(row)]; })(ROWS));
-return {MEASURED, FORMATS, UNKNOWN, Device, rows, _from_row, ROWS, DEVICES};
-};
-$modules["accounting.models.published"] = () => {
-const Attention = $load("accounting.shape").Attention;
-const FeedForward = $load("accounting.shape").FeedForward;
-const LatentAttention = $load("accounting.shape").LatentAttention;
-const Layer = $load("accounting.shape").Layer;
-const TransformerShape = $load("accounting.shape").TransformerShape;
-const replace = $load("dataclasses").replace;
-let _GPT2;
-_GPT2 = dict([["gpt2", $tuple([12n, 768n, 12n])], ["gpt2-medium", $tuple([24n, 1024n, 16n])], ["gpt2-large", $tuple([36n, 1280n, 20n])], ["gpt2-xl", $tuple([48n, 1600n, 25n])]]);
-let _gpt2;
-_gpt2 = $def("_gpt2", "layers width heads", [], function (layers, width, heads) {
-
-return TransformerShape({__proto__: $k, vocab_size: 50257n, context_length: 1024n, num_layers: layers, d_model: width, num_heads: heads, d_ff: $mul(4n, width), ffn: "gelu", norm: "layernorm", position: "learned", tied_embeddings: true, bias: true});
-});
-let _DEEPSEEK;
-_DEEPSEEK = LatentAttention({__proto__: $k, q_rank: 1536n, kv_rank: 512n, nope_dim: 128n, rope_dim: 64n, value_dim: 128n});
-let _SCOUT_FFN;
-_SCOUT_FFN = FeedForward({__proto__: $k, experts: 16n, experts_per_token: 1n, shared_d_ff: 8192n, router: "sigmoid_of_input"});
-let SHAPES;
-SHAPES = dict([...dict((function* ($first) { for (const [name, sizes] of $first) yield [name, _gpt2(...sizes)]; })(_GPT2.items())).items(), ...dict((function* ($first) { for (const [name, [layers, width, heads]] of $first) yield [("" + $format(name, "") + "-swiglu"), TransformerShape({__proto__: $k, vocab_size: 50257n, context_length: 1024n, num_layers: layers, d_model: width, num_heads: heads, d_ff: $mul(4n, width)})]; })(_GPT2.items())).items(), ["gpt3-175b", replace(_gpt2(96n, 12288n, 96n), {__proto__: $k, context_length: 2048n})], ["tinyllama-1.1b", TransformerShape({__proto__: $k, vocab_size: 32000n, context_length: 2048n, num_layers: 22n, d_model: 2048n, num_heads: 32n, d_ff: 5632n, num_kv_heads: 4n})], ["llama-2-7b", TransformerShape({__proto__: $k, vocab_size: 32000n, context_length: 4096n, num_layers: 32n, d_model: 4096n, num_heads: 32n, d_ff: 11008n})], ["llama-3-8b", TransformerShape({__proto__: $k, vocab_size: 128256n, context_length: 8192n, num_layers: 32n, d_model: 4096n, num_heads: 32n, d_ff: 14336n, num_kv_heads: 8n})], ["llama-3-70b", TransformerShape({__proto__: $k, vocab_size: 128256n, context_length: 8192n, num_layers: 80n, d_model: 8192n, num_heads: 64n, d_ff: 28672n, num_kv_heads: 8n})], ["llama-3.2-1b", TransformerShape({__proto__: $k, vocab_size: 128256n, context_length: 131072n, num_layers: 16n, d_model: 2048n, num_heads: 32n, d_ff: 8192n, num_kv_heads: 8n, tied_embeddings: true})], ["mistral-7b", TransformerShape({__proto__: $k, vocab_size: 32000n, context_length: 32768n, num_layers: 32n, d_model: 4096n, num_heads: 32n, d_ff: 14336n, num_kv_heads: 8n, sliding_window: 4096n})], ["mixtral-8x7b", TransformerShape({__proto__: $k, vocab_size: 32000n, context_length: 32768n, num_layers: 32n, d_model: 4096n, num_heads: 32n, d_ff: 14336n, num_kv_heads: 8n, experts: 8n, experts_per_token: 2n})], ["qwen2.5-0.5b", TransformerShape({__proto__: $k, vocab_size: 151936n, context_length: 32768n, num_layers: 24n, d_model: 896n, num_heads: 14n, d_ff: 4864n, num_kv_heads: 2n, tied_embeddings: true, qkv_bias: true})], ["qwen3-0.6b", TransformerShape({__proto__: $k, vocab_size: 151936n, context_length: 40960n, num_layers: 28n, d_model: 1024n, num_heads: 16n, d_ff: 3072n, num_kv_heads: 8n, head_dim: 128n, tied_embeddings: true, qk_norm: true})], ["qwen3-30b-a3b", TransformerShape({__proto__: $k, vocab_size: 151936n, context_length: 40960n, num_layers: 48n, d_model: 2048n, num_heads: 32n, d_ff: 768n, num_kv_heads: 4n, head_dim: 128n, qk_norm: true, experts: 128n, experts_per_token: 8n})], ["deepseek-v3", TransformerShape({__proto__: $k, vocab_size: 129280n, context_length: 163840n, num_layers: 61n, d_model: 7168n, num_heads: 128n, d_ff: 2048n, leading: $mul(3n, $tuple([Layer(_DEEPSEEK, FeedForward(18432n))])), layers: $tuple([Layer(_DEEPSEEK, FeedForward({__proto__: $k, experts: 256n, experts_per_token: 8n, shared_d_ff: 2048n, router: "sigmoid"}))])})], ...dict((function* ($first) { for (const [name, layers, experts] of $first) yield [name, TransformerShape({__proto__: $k, vocab_size: 201088n, context_length: 131072n, num_layers: layers, d_model: 2880n, num_heads: 64n, d_ff: 2880n, num_kv_heads: 8n, head_dim: 64n, ffn: "clamped_swiglu", bias: true, layers: tuple((function* ($first) { for (const window of $first) yield Layer(Attention(window, {__proto__: $k, sinks: true}), FeedForward({__proto__: $k, experts: experts, experts_per_token: 4n, router: "softmax_of_chosen", router_bias: true})); })($tuple([128n, null])))})]; })($tuple([$tuple(["gpt-oss-20b", 24n, 32n]), $tuple(["gpt-oss-120b", 36n, 128n])]))).items(), ["llama-4-scout", TransformerShape({__proto__: $k, vocab_size: 202048n, context_length: 10485760n, num_layers: 48n, d_model: 5120n, num_heads: 40n, d_ff: 8192n, num_kv_heads: 8n, head_dim: 128n, layers: $tuple([...$mul(3n, $tuple([Layer(Attention(8192n, {__proto__: $k, chunked: true, qk_norm: "l2"}), _SCOUT_FFN)])), Layer(Attention({__proto__: $k, rotated: false}), _SCOUT_FFN)])})], ["gemma-2b", TransformerShape({__proto__: $k, vocab_size: 256000n, context_length: 8192n, num_layers: 18n, d_model: 2048n, num_heads: 8n, d_ff: 16384n, num_kv_heads: 1n, head_dim: 256n, ffn: "geglu", tied_embeddings: true})], ["gemma-2-2b", TransformerShape({__proto__: $k, vocab_size: 256000n, context_length: 8192n, num_layers: 26n, d_model: 2304n, num_heads: 8n, d_ff: 9216n, num_kv_heads: 4n, head_dim: 256n, ffn: "geglu", tied_embeddings: true, post_norm: true, layers: $tuple([Layer(Attention(4096n)), Layer()])})], ["gemma-3-1b", TransformerShape({__proto__: $k, vocab_size: 262144n, context_length: 32768n, num_layers: 26n, d_model: 1152n, num_heads: 4n, d_ff: 6912n, num_kv_heads: 1n, head_dim: 256n, ffn: "geglu", tied_embeddings: true, post_norm: true, qk_norm: true, layers: $tuple([...$mul(5n, $tuple([Layer(Attention(512n))])), Layer()])})]]);
-return {_GPT2, _gpt2, _DEEPSEEK, _SCOUT_FFN, SHAPES};
-};
 $modules["accounting.planning.inference"] = () => {
 const BITS = $load("accounting.memory.inference").BITS;
 const Bytes = $load("accounting.units").Bytes;
@@ -3743,8 +3439,8 @@ const weights_read = $load("accounting.memory.inference").weights_read;
 let Storage;
 Storage = $class("Storage", [], true, [["weights", "bf16"], ["cache", "bf16"], ["devices", 1n], ["page", 0n], ["hybrid", false]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
-choose("weights", getattr(self, "weights"), tuple(FORMATS));
-choose("cache", getattr(self, "cache"), tuple(BITS));
+choose("weights", getattr(self, "weights"), FORMATS);
+choose("cache", getattr(self, "cache"), BITS);
 positive("devices", getattr(self, "devices"));
 });
 });
@@ -3862,10 +3558,13 @@ return largest(((context) => $and($le(context, most), () => fits(context))));
 });
 let device_inference_memory;
 device_inference_memory = $def("device_inference_memory", "shape batch_size= context= * storage=", [1n, null, PLAIN], function (shape, batch_size, context, storage) {
-let length;
+let length, shares, stored;
 
 length = shape.sequence(context);
-return max((function* ($first) { for (const mine of $first) yield inference_memory(mine, batch_size, length, {__proto__: $k, weights: storage.weights, cache: storage.cache, page: storage.page, hybrid: storage.hybrid}); })(_shares(shape, getattr(storage, "devices"))), {__proto__: $k, key: int});
+stored = dict([["weights", storage.weights], ["cache", storage.cache]]);
+stored = $union(stored, dict([["page", storage.page], ["hybrid", storage.hybrid]]));
+shares = _shares(shape, getattr(storage, "devices"));
+return max((function* ($first) { for (const mine of $first) yield inference_memory(mine, batch_size, length, {__proto__: $k, ...$named(stored)}); })(shares), {__proto__: $k, key: int});
 });
 let _shares;
 _shares = $def("_shares", "shape devices", [], function (shape, devices) {
@@ -3896,6 +3595,186 @@ return Roofline(flops, moved, sent, Seconds($div(flops, peak)), Seconds($div(mov
 });
 return {Storage, PLAIN, Roofline, Generation, prefill_time, decode_time, generation_time, _steps, max_sequences, longest_generation, device_inference_memory, _shares, arithmetic_dtype, _roofline};
 };
+$modules["accounting.memory.inference"] = () => {
+const Bytes = $load("accounting.units").Bytes;
+const DeltaAttention = $load("accounting.shape").DeltaAttention;
+const DeltaDimensions = $load("accounting.counting.dimensions").DeltaDimensions;
+const Dimensions = $load("accounting.counting.dimensions").Dimensions;
+const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
+const LatentAttention = $load("accounting.shape").LatentAttention;
+const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
+const Symbol = $load("accounting.formula").Symbol;
+const Term = $load("accounting.formula").Term;
+const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
+const added = $load("accounting.formula").added;
+const breakdown = $load("accounting.breakdown").breakdown;
+const cached = $load("accounting.counting.flops").cached;
+const choose = $load("accounting.shape").choose;
+const dataclass = $load("dataclasses").dataclass;
+const expert_elements = $load("accounting.counting.parameters").expert_elements;
+const expert_matrices = $load("accounting.counting.parameters").expert_matrices;
+const parameters = $load("accounting.counting.parameters").parameters;
+const positive = $load("accounting.shape").positive;
+const whole = $load("accounting.shape").whole;
+const windows = $load("accounting.counting.flops").windows;
+let BITS;
+BITS = dict([["fp32", 32n], ["bf16", 16n], ["fp16", 16n], ["fp8", 8n], ["int8", 8n], ["int4", 4n]]);
+let Format;
+Format = $class("Format", [], true, [["bits"], ["group", 0n], ["scale_bits", 0n], ["stores", "all"]], ($c) => {
+
+});
+let FORMATS;
+FORMATS = dict([["fp32", Format(32n)], ["bf16", Format(16n)], ["fp16", Format(16n)], ["fp8", Format(8n)], ["int8", Format(8n, 128n, 16n, "blocks")], ["int4", Format(4n, 128n, 16n, "blocks")], ["mxfp4", Format(4n, 32n, 8n, "experts")]]);
+let OUTSIDE;
+OUTSIDE = $tuple(["embedding", "positions", "value embeddings", "norms", "head", "adapters"]);
+let kv_cache;
+kv_cache = $def("kv_cache", "shape batch_size= context= * dtype= page= hybrid= read=", [1n, null, "bf16", 0n, false, false], function (shape, batch_size, context, dtype, page, hybrid, read) {
+let attention, batch, keys, latents, layers, m, n, newest, positions, s, seen, states, stored, terms, window, words;
+
+choose("dtype", dtype, BITS);
+[batch, seen] = $tuple([Symbol("batch", positive("batch_size", batch_size)), Symbol("context", shape.sequence(context))]);
+if ($true(whole("page", page))) {
+seen = $mul($floordiv($add(seen, $sub(page, 1n)), page), page);
+} else {
+if ($true(hybrid)) {
+throw ValueError("hybrid needs pages, and page is 0: give a page");
+}
+}
+n = Dimensions(shape);
+[keys, latents, states] = $tuple([[], [], []]);
+for ([attention, layers] of windows(shape).items()) {
+if ($true(isinstance(attention, LatentAttention))) {
+m = LatentDimensions(attention);
+latents.append($mul($mul(batch, $add(m.kv_rank, m.rope_dim)), $mul(layers, seen)));
+} else {
+if ($true(isinstance(attention, DeltaAttention))) {
+s = DeltaDimensions(attention);
+newest = $floordiv($mul($mul($add($mul(2n, s.keys), s.values), s.kernel), $item(BITS, dtype)), 8n);
+states.append($mul($mul(batch, layers), $add($mul(4n, $mul(s.values, s.key_dim)), newest)));
+} else {
+positions = seen;
+if (($isnot(attention.window, null) && ($true(hybrid) || !$true(page)))) {
+window = Symbol("window", getattr(attention, "window"));
+if ($true(page)) {
+window = $mul($add($floordiv($add(window, $sub(page, 2n)), page), 1n), page);
+}
+positions = ($true(read) ? cached(attention, seen) : min(seen, window));
+}
+keys.append($mul(layers, positions));
+}
+}
+}
+stored = ($true(keys) ? $floordiv($mul($mul($mul($mul(batch, n.n_kv_heads), n.head_dim), added(keys)), $item(BITS, dtype)), 8n) : Term(0n));
+terms = dict([["keys", stored], ["values", stored]]);
+if ($true(latents)) {
+$set(terms, "keys", added([...($true(keys) ? [stored] : []), $floordiv($mul(added(latents), $item(BITS, dtype)), 8n)]));
+}
+if ($true(states)) {
+$set(terms, "states", added(states));
+}
+words = ($true(page) ? ("" + "pages of " + $format(page, "") + " positions") : "nothing padded");
+if (($true(page) && $true(any((function* ($first) { for (const attention of $first) yield attention.window; })(windows(shape)))))) {
+words = $add(words, ($true(hybrid) ? ", of windows those that they touch" : " in every layer, those with a window included"));
+}
+return breakdown("KV cache", Bytes, terms, ("" + $format(dtype, "") + ", " + $format($mul("latents of keys and values, ", bool(latents)), "") + $format(words, "")));
+});
+let weight_bytes;
+weight_bytes = $def("weight_bytes", "shape * weights=", ["bf16"], function (shape, weights) {
+let counted, experts, inside;
+
+counted = parameters(shape);
+inside = $add($add(int($item(counted, "attention")), int($item(counted, "ffn"))), int($item(counted, "router")));
+experts = sum((function* ($first) { for (const [ffn, count] of $first) if ($true(ffn.experts)) yield $mul($mul(count, ffn.held), expert_matrices(shape, ffn)); })(shape.ffns.items()));
+return breakdown("weights", Bytes, dict([..._block_bytes(inside, experts, weights).items(), ...dict((function* ($first) { for (const name of $first) if ($in(name, counted)) yield [name, $mul(int($item(counted, name)), _width(weights))]; })(OUTSIDE)).items()]), _stored(weights));
+});
+let weights_read;
+weights_read = $def("weights_read", "shape tokens * weights=", ["bf16"], function (shape, tokens, weights) {
+let count, counted, experts, ffn, head, inside, positions, read, rows, unread, width;
+
+counted = parameters(shape);
+positive("tokens", tokens);
+experts = 0n;unread = experts;
+for ([ffn, count] of shape.ffns.items()) {
+if ($isnot(ffn.experts, null)) {
+read = min(getattr(ffn, "held"), $mul(ffn.active, tokens));
+experts = $add(experts, $mul($mul(count, read), expert_matrices(shape, ffn)));
+unread = $add(unread, $mul($mul(count, $sub(ffn.held, read)), expert_elements(shape, ffn)));
+}
+}
+inside = $sub($add($add(int($item(counted, "attention")), int($item(counted, "ffn"))), int($item(counted, "router"))), unread);
+[width, rows] = $tuple([_width(weights), min(tokens, getattr(shape, "vocab_rows"))]);
+head = $mul(Symbol("vocab", getattr(shape, "vocab_rows")), Symbol("d_model", getattr(shape, "d_model")));
+positions = ($eq(shape.position, "learned") ? $mul(min(tokens, getattr(shape, "context_length")), shape.d_model) : 0n);
+return breakdown("weights read", Bytes, dict([..._block_bytes(inside, experts, weights).items(), ["embedding", ($true(shape.tied_embeddings) ? 0n : $mul($mul(rows, Symbol("d_model", getattr(shape, "d_model"))), width))], ["positions", $mul(positions, width)], ["norms", $mul(int($item(counted, "norms")), width)], ["head", $mul(head, width)], ..._value_embeddings_read(shape, rows, width).items(), ..._adapters_read(shape, tokens, width).items()]), _stored(weights));
+});
+let _value_embeddings_read;
+_value_embeddings_read = $def("_value_embeddings_read", "shape rows width", [], function (shape, rows, width) {
+let layers, n;
+
+if (!$true(shape.value_embeddings)) {
+return dict([]);
+}
+[n, layers] = $tuple([Dimensions(shape), Symbol("value_layers", getattr(shape, "value_embeddings"))]);
+return dict([["value embeddings", $mul($mul($mul(layers, n.n_kv_heads), $add($mul(rows, n.head_dim), n.d_model)), width)]]);
+});
+let _adapters_read;
+_adapters_read = $def("_adapters_read", "shape tokens width", [], function (shape, tokens, width) {
+let ffn;
+if ($is(shape.lora_rank, null)) {
+return dict([]);
+}
+[ffn] = shape.ffns;
+return dict([["adapters", $mul($mul(Dimensions(shape).n_layers, adapter_elements(shape, min(getattr(ffn, "held"), $mul(ffn.active, tokens)))), width)]]);
+});
+let _block_bytes;
+_block_bytes = $def("_block_bytes", "elements experts weights", [], function (elements, experts, weights) {
+let form, quantised, rest, scales;
+
+form = $item(FORMATS, choose("weights", weights, FORMATS));
+quantised = Symbol("block_elements", elements);
+rest = 0n;
+if ($eq(form.stores, "experts")) {
+if (!$true(experts)) {
+throw ValueError(("" + "weights " + $format(repr(weights), "") + " are those of experts, and this model has none: use another format"));
+}
+[quantised, rest] = $tuple([Symbol("expert_elements", experts), $mul(2n, Symbol("other_elements", $sub(elements, experts)))]);
+}
+if (($ge(form.bits, 8n) && !$true(form.group))) {
+return dict([["blocks", $mul(quantised, $floordiv(form.bits, 8n))], ["scales", Term(0n)]]);
+}
+scales = $floordiv($add(quantised, $sub(form.group, 1n)), form.group);
+return dict([["blocks", $add($floordiv($add($mul(quantised, form.bits), 7n), 8n), rest)], ["scales", $mul($floordiv(form.scale_bits, 8n), scales)]]);
+});
+let _width;
+_width = $def("_width", "weights", [], function (weights) {
+let form;
+
+form = $item(FORMATS, choose("weights", weights, FORMATS));
+return ($eq(form.stores, "all") ? $floordiv(form.bits, 8n) : 2n);
+});
+let _stored;
+_stored = $def("_stored", "weights", [], function (weights) {
+let form;
+form = $item(FORMATS, weights);
+if ($eq(form.stores, "all")) {
+return ("" + $format(weights, "") + " throughout");
+}
+return ("" + $format(weights, "") + " for the " + $format(form.stores, "") + ", " + $format(form.scale_bits, "") + "-bit scales for groups of " + $format(form.group, "") + ", bf16 elsewhere");
+});
+let inference_memory;
+inference_memory = $def("inference_memory", "shape batch_size= context= * weights= cache= page= hybrid=", [1n, null, "bf16", "bf16", 0n, false], function (shape, batch_size, context, weights, cache, page, hybrid) {
+let batch, cached, hidden, keys_and_values, n, stored, width;
+
+[n, batch] = $tuple([Dimensions(shape), Symbol("batch", positive("batch_size", batch_size))]);
+stored = dict(getattr(weight_bytes(shape, {__proto__: $k, weights: weights}), "terms"));
+keys_and_values = kv_cache(shape, batch_size, context, {__proto__: $k, dtype: cache, page: page, hybrid: hybrid});
+cached = sum((function* ($first) { for (const [, term] of $first) yield term; })(keys_and_values.terms));
+width = $floordiv($item(BITS, ($eq(weights, "fp32") ? "fp32" : "bf16")), 8n);
+hidden = max($mul($add(n.n_heads, $mul(2n, n.n_kv_heads)), n.head_dim), ...(function* ($first) { for (const one of $first) yield $mul($mul(shape.matrices_of_ffn, one.active), FfnDimensions(shape, one).d_ff); })(shape.ffns));
+return breakdown("inference memory", Bytes, dict([...stored.items(), ["kv cache", cached], ["activations", $mul($mul(batch, $add($mul(2n, n.d_model), hidden)), width)], ["logits", $mul($mul(batch, n.vocab), 4n)]]), ("" + "weights " + $format(weights, "") + ", cache " + $format(cache, "") + " at " + $format(shape.sequence(context), "") + " positions; a decoding step holds the residual, its norm, the wider of the two sublayers, and logits in fp32; no allocator's slack"));
+});
+return {BITS, Format, FORMATS, OUTSIDE, kv_cache, weight_bytes, weights_read, _value_embeddings_read, _adapters_read, _block_bytes, _width, _stored, inference_memory};
+};
 $modules["accounting.counting.flops"] = () => {
 const Attention = $load("accounting.shape").Attention;
 const DeltaAttention = $load("accounting.shape").DeltaAttention;
@@ -3915,17 +3794,10 @@ const choose = $load("accounting.shape").choose;
 const constant = $load("accounting.formula").constant;
 const ffn_layers = $load("accounting.counting.layers").ffn_layers;
 const positive = $load("accounting.shape").positive;
-let PAIRS;
-PAIRS = $tuple(["full", "half", "causal"]);
 let RECOMPUTATIONS;
 RECOMPUTATIONS = $tuple(["none", "fused", "selective", "full"]);
-let _COUNTED;
-_COUNTED = dict([["full", "every one of the seq² pairs of positions, masked or not, as an explicit matrix multiplication computes them"], ["half", "half of the seq² pairs of positions, the usual approximation of causality"], ["causal", "exactly the pairs a causal mask shows: seq·(seq + 1)/2, fewer with a window"]]);
-let pairs_in_words;
-pairs_in_words = $def("pairs_in_words", "pairs", [], function (pairs) {
-
-return $item(_COUNTED, pairs);
-});
+let PAIRS;
+PAIRS = dict([["full", "every one of the seq² pairs of positions, masked or not, as an explicit matrix multiplication computes them"], ["half", "half of the seq² pairs of positions, the usual approximation of causality"], ["causal", "exactly the pairs a causal mask shows: seq·(seq + 1)/2, fewer with a window"]]);
 let forward_flops;
 forward_flops = $def("forward_flops", "shape seq_len= batch_size= * pairs=", [null, 1n, "full"], function (shape, seq_len, batch_size, pairs) {
 let batch, seq;
@@ -3933,7 +3805,7 @@ let batch, seq;
 seq = Symbol("seq", shape.sequence(seq_len));
 batch = Symbol("batch", positive("batch_size", batch_size));
 choose("pairs", pairs, PAIRS);
-return breakdown("forward FLOPs", FLOPs, _forward(shape, seq, batch, doubled_pairs(shape, seq, pairs)), ("" + "matrix multiplications only; attention scores over " + $format(pairs_in_words(pairs), "")));
+return breakdown("forward FLOPs", FLOPs, _forward(shape, seq, batch, doubled_pairs(shape, seq, pairs)), ("" + "matrix multiplications only; attention scores over " + $format($item(PAIRS, pairs), "")));
 });
 let prefill_flops;
 prefill_flops = $def("prefill_flops", "shape prompt= batch_size=", [null, 1n], function (shape, prompt, batch_size) {
@@ -3943,7 +3815,7 @@ seq = Symbol("seq", shape.sequence(prompt));
 batch = Symbol("batch", positive("batch_size", batch_size));
 terms = _forward(shape, seq, batch, doubled_pairs(shape, seq, "causal"));
 $set(terms, "head", $mul(2n, $mul($mul(batch, Dimensions(shape).d_model), Dimensions(shape).vocab)));
-return breakdown("prefill FLOPs", FLOPs, terms, ("" + "matrix multiplications only, the head at the last position alone; attention scores over " + $format(pairs_in_words("causal"), "")));
+return breakdown("prefill FLOPs", FLOPs, terms, ("" + "matrix multiplications only, the head at the last position alone; attention scores over " + $format($item(PAIRS, "causal"), "")));
 });
 let decode_flops;
 decode_flops = $def("decode_flops", "shape context= batch_size=", [null, 1n], function (shape, context, batch_size) {
@@ -4133,9 +4005,110 @@ terms = $union(terms, dict((function* ($first) { for (const [name, term] of $fir
 }
 }
 }
-return breakdown("training FLOPs", FLOPs, terms, $add($add($add("matrix multiplications of forward and backward, the backward ", ($is(shape.lora_rank, null) ? "exactly twice the forward; " : "of a frozen matrix as much as its forward; ")), ($eq(recompute, "none") ? "nothing recomputed (model FLOPs)" : ("" + "recomputing: " + $format(recompute, "") + " (hardware FLOPs)"))), ("" + "; scores over " + $format(pairs_in_words(pairs), ""))));
+return breakdown("training FLOPs", FLOPs, terms, $add($add($add("matrix multiplications of forward and backward, the backward ", ($is(shape.lora_rank, null) ? "exactly twice the forward; " : "of a frozen matrix as much as its forward; ")), ($eq(recompute, "none") ? "nothing recomputed (model FLOPs)" : ("" + "recomputing: " + $format(recompute, "") + " (hardware FLOPs)"))), ("" + "; scores over " + $format($item(PAIRS, pairs), ""))));
 });
-return {PAIRS, RECOMPUTATIONS, _COUNTED, pairs_in_words, forward_flops, prefill_flops, decode_flops, decode_pairs, cached, doubled_pairs, _doubled, _pairs, windows, score_flops, delta_flops, _forward, backward_terms, training_flops};
+return {RECOMPUTATIONS, PAIRS, forward_flops, prefill_flops, decode_flops, decode_pairs, cached, doubled_pairs, _doubled, _pairs, windows, score_flops, delta_flops, _forward, backward_terms, training_flops};
+};
+$modules["accounting.hardware.devices"] = () => {
+const ByteRate = $load("accounting.units").ByteRate;
+const Bytes = $load("accounting.units").Bytes;
+const FLOPRate = $load("accounting.units").FLOPRate;
+const dataclass = $load("dataclasses").dataclass;
+const human = $load("accounting.units").human;
+let MEASURED;
+MEASURED = "measured";
+let FORMATS;
+FORMATS = $tuple(["bf16", "fp16", "tf32", "fp32", "fp8", "int8"]);
+let UNKNOWN;
+UNKNOWN = FLOPRate(0.0);
+let Device;
+Device = $class("Device", [], true, [["name"], ["peaks"], ["memory"], ["bandwidth"], ["source"], ["matmul", UNKNOWN], ["matmul_source", ""]], ($c) => {
+$c.measured = property($def("measured", "self", [], function (self) {
+
+return $eq(self.source, MEASURED);
+}));
+$c.known_bandwidth = property($def("known_bandwidth", "self", [], function (self) {
+
+if (!$true(self.bandwidth)) {
+throw ValueError(("" + $format(self.name, "") + " has no known bandwidth: give one to measured_device"));
+}
+return self.bandwidth;
+}));
+$c.attainable = property($def("attainable", "self", [], function (self) {
+let maker, parts;
+
+if ($true(self.measured)) {
+return 1.0;
+}
+if ($true(self.matmul)) {
+return $div(float(getattr(self, "matmul")), float($item(self.peaks, "bf16")));
+}
+maker = $item(self.source.$split(), 0n).rstrip("'s:");
+parts = [...(function* ($first) { for (const one of $first) if (($true(one.matmul) && $true(one.source.startswith(maker)))) yield one.attainable; })(DEVICES.values())];
+if (!$true(parts)) {
+parts = [...(function* ($first) { for (const one of $first) if ($true(one.matmul)) yield one.attainable; })(DEVICES.values())];
+}
+return $div(sum(parts), len(parts));
+}));
+$c.rate_in_words = $def("rate_in_words", "self dtype", [], function (self, dtype) {
+let rate;
+
+rate = human(self.peak(dtype));
+return ($true(self.measured) ? ("" + "the " + $format(rate, "") + " that were measured") : ("" + $format(dtype, "") + " dense peak, " + $format(rate, "") + " (" + $format(self.source, "") + ")"));
+});
+$c.peak = $def("peak", "self dtype", [], function (self, dtype) {
+
+if ($notin(dtype, self.peaks)) {
+throw ValueError(("" + $format(self.name, "") + " has no published " + $format(dtype, "") + " peak, use one of " + $format(", ".join(getattr(self, "peaks")), "")));
+}
+return $item(self.peaks, dtype);
+});
+});
+let rows;
+rows = () => $data([{"name": "v100-16gb", "memory GB": "16", "bandwidth GB/s": "900", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "125", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "15.7", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA V100 datasheet (SXM2)", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "v100-32gb", "memory GB": "32", "bandwidth GB/s": "900", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "125", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "15.7", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA V100 datasheet (SXM2)", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "v100-pcie-16gb", "memory GB": "16", "bandwidth GB/s": "900", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "112", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "14", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA V100 datasheet (PCIe)", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "v100-pcie-32gb", "memory GB": "32", "bandwidth GB/s": "900", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "112", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "14", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA V100 datasheet (PCIe)", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a100-40gb", "memory GB": "40", "bandwidth GB/s": "1555", "bf16 TFLOP/s": "312", "fp16 TFLOP/s": "312", "tf32 TFLOP/s": "156", "fp32 TFLOP/s": "19.5", "fp8 TFLOP/s": "", "int8 TFLOP/s": "624", "source": "NVIDIA A100 Tensor Core GPU datasheet (SXM4, PCIe)", "matmul TFLOP/s": "271.2", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "300", "network Gb/s": "200", "interconnect source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "link measured GB/s": "235", "link measured source": "NVIDIA NCCL, src/graph/tuning.cc: the most on an A100"}, {"name": "a100-80gb", "memory GB": "80", "bandwidth GB/s": "2039", "bf16 TFLOP/s": "312", "fp16 TFLOP/s": "312", "tf32 TFLOP/s": "156", "fp32 TFLOP/s": "19.5", "fp8 TFLOP/s": "", "int8 TFLOP/s": "624", "source": "NVIDIA A100 Tensor Core GPU datasheet (SXM4)", "matmul TFLOP/s": "271.2", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "300", "network Gb/s": "200", "interconnect source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "link measured GB/s": "235", "link measured source": "NVIDIA NCCL, src/graph/tuning.cc: the most on an A100"}, {"name": "a100-80gb-pcie", "memory GB": "80", "bandwidth GB/s": "1935", "bf16 TFLOP/s": "312", "fp16 TFLOP/s": "312", "tf32 TFLOP/s": "156", "fp32 TFLOP/s": "19.5", "fp8 TFLOP/s": "", "int8 TFLOP/s": "624", "source": "NVIDIA A100 Tensor Core GPU datasheet (PCIe)", "matmul TFLOP/s": "252.9", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a10", "memory GB": "24", "bandwidth GB/s": "600", "bf16 TFLOP/s": "125", "fp16 TFLOP/s": "125", "tf32 TFLOP/s": "62.5", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "250", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the A10 datasheet", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a10g", "memory GB": "24", "bandwidth GB/s": "600", "bf16 TFLOP/s": "70", "fp16 TFLOP/s": "70", "tf32 TFLOP/s": "35", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "140", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a30", "memory GB": "24", "bandwidth GB/s": "933", "bf16 TFLOP/s": "165", "fp16 TFLOP/s": "165", "tf32 TFLOP/s": "82", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "330", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the A30 datasheet", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "a40", "memory GB": "48", "bandwidth GB/s": "696", "bf16 TFLOP/s": "149.7", "fp16 TFLOP/s": "149.7", "tf32 TFLOP/s": "74.8", "fp32 TFLOP/s": "37.4", "fp8 TFLOP/s": "", "int8 TFLOP/s": "299.3", "source": "NVIDIA A40 datasheet", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "l4", "memory GB": "24", "bandwidth GB/s": "300", "bf16 TFLOP/s": "121", "fp16 TFLOP/s": "121", "tf32 TFLOP/s": "60", "fp32 TFLOP/s": "30.3", "fp8 TFLOP/s": "242.5", "int8 TFLOP/s": "242.5", "source": "NVIDIA L4 datasheet, sparsity removed", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "l40", "memory GB": "48", "bandwidth GB/s": "864", "bf16 TFLOP/s": "181", "fp16 TFLOP/s": "181", "tf32 TFLOP/s": "90", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "362", "int8 TFLOP/s": "362", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the L40 datasheet", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "l40s", "memory GB": "48", "bandwidth GB/s": "864", "bf16 TFLOP/s": "362.05", "fp16 TFLOP/s": "362.05", "tf32 TFLOP/s": "183", "fp32 TFLOP/s": "91.6", "fp8 TFLOP/s": "733", "int8 TFLOP/s": "733", "source": "NVIDIA L40S product page, which does not say what fp16 is accumulated in", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "h100-pcie", "memory GB": "80", "bandwidth GB/s": "2000", "bf16 TFLOP/s": "756", "fp16 TFLOP/s": "756", "tf32 TFLOP/s": "378", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "1513", "int8 TFLOP/s": "1513", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the datasheet of Tensor Core GPUs", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "h100", "memory GB": "80", "bandwidth GB/s": "3350", "bf16 TFLOP/s": "989", "fp16 TFLOP/s": "989", "tf32 TFLOP/s": "494", "fp32 TFLOP/s": "67", "fp8 TFLOP/s": "1979", "int8 TFLOP/s": "1979", "source": "NVIDIA H100 Tensor Core GPU datasheet, sparsity removed (SXM5)", "matmul TFLOP/s": "794.5", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "450", "network Gb/s": "400", "interconnect source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "link measured GB/s": "380", "link measured source": "NVIDIA NCCL issue 1264: one direction, measured"}, {"name": "h20", "memory GB": "96", "bandwidth GB/s": "4000", "bf16 TFLOP/s": "147", "fp16 TFLOP/s": "147", "tf32 TFLOP/s": "74", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "293", "int8 TFLOP/s": "293", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "h200", "memory GB": "141", "bandwidth GB/s": "4800", "bf16 TFLOP/s": "989", "fp16 TFLOP/s": "989", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "67", "fp8 TFLOP/s": "1979", "int8 TFLOP/s": "1979", "source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the H200 datasheet (SXM), sparsity removed", "matmul TFLOP/s": "794.5", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026: that of an H100", "node size": "8", "link GB/s": "450", "network Gb/s": "400", "interconnect source": "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "link measured GB/s": "396.4", "link measured source": "Bekman, ml-engineering, network: nvbandwidth, eight H200"}, {"name": "h200-nvl", "memory GB": "141", "bandwidth GB/s": "4800", "bf16 TFLOP/s": "835.5", "fp16 TFLOP/s": "835.5", "tf32 TFLOP/s": "417.5", "fp32 TFLOP/s": "60", "fp8 TFLOP/s": "1670.5", "int8 TFLOP/s": "1670.5", "source": "NVIDIA H200 product page, NVL, sparsity removed", "matmul TFLOP/s": "853", "matmul source": "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "b200", "memory GB": "180", "bandwidth GB/s": "7700", "bf16 TFLOP/s": "2250", "fp16 TFLOP/s": "2250", "tf32 TFLOP/s": "1125", "fp32 TFLOP/s": "75", "fp8 TFLOP/s": "4500", "int8 TFLOP/s": "4500", "source": "NVIDIA Blackwell datasheet, one GPU of an HGX B200, sparsity removed", "matmul TFLOP/s": "1745", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "900", "network Gb/s": "400", "interconnect source": "NVIDIA DGX B200 user guide: 14.4 TB/s of NVLink for eight GPUs, eight adapters of 400 Gb/s", "link measured GB/s": "", "link measured source": ""}, {"name": "gb200", "memory GB": "186", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2500", "fp16 TFLOP/s": "2500", "tf32 TFLOP/s": "1250", "fp32 TFLOP/s": "80", "fp8 TFLOP/s": "5000", "int8 TFLOP/s": "5000", "source": "NVIDIA GB200 NVL72 specifications, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "1822", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "72", "link GB/s": "900", "network Gb/s": "400", "interconnect source": "NVIDIA NVLink 5 and DGX GB200 user guide, as quoted by Bekman, ml-engineering, August 2026", "link measured GB/s": "", "link measured source": ""}, {"name": "b300", "memory GB": "288", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2250", "fp16 TFLOP/s": "2250", "tf32 TFLOP/s": "1125", "fp32 TFLOP/s": "80", "fp8 TFLOP/s": "4500", "int8 TFLOP/s": "", "source": "NVIDIA DGX B300 datasheet, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "1769", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "900", "network Gb/s": "800", "interconnect source": "NVIDIA NVLink 5 and DGX B300 (ConnectX-8), as quoted by Bekman, ml-engineering, August 2026", "link measured GB/s": "", "link measured source": ""}, {"name": "gb300", "memory GB": "288", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2500", "fp16 TFLOP/s": "2500", "tf32 TFLOP/s": "1250", "fp32 TFLOP/s": "80", "fp8 TFLOP/s": "5000", "int8 TFLOP/s": "", "source": "NVIDIA GB300 NVL72 specifications, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026; bandwidth: a B300's", "matmul TFLOP/s": "1822", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026: that of a GB200", "node size": "72", "link GB/s": "900", "network Gb/s": "800", "interconnect source": "NVIDIA NVLink 5 and GB300 NVL72 (ConnectX-8), as quoted by Bekman, ml-engineering, August 2026", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-pro-6000", "memory GB": "96", "bandwidth GB/s": "1792", "bf16 TFLOP/s": "500", "fp16 TFLOP/s": "500", "tf32 TFLOP/s": "250", "fp32 TFLOP/s": "125", "fp8 TFLOP/s": "1000", "int8 TFLOP/s": "", "source": "NVIDIA at GTC 2025: 188 multiprocessors, 125 TFLOP/s of fp32, 1,792 GB/s; bf16 with fp32 sums is four times that", "matmul TFLOP/s": "458", "matmul source": "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "mi300x", "memory GB": "192", "bandwidth GB/s": "5300", "bf16 TFLOP/s": "1307.4", "fp16 TFLOP/s": "1307.4", "tf32 TFLOP/s": "653.7", "fp32 TFLOP/s": "163.4", "fp8 TFLOP/s": "2614.9", "int8 TFLOP/s": "2614.9", "source": "AMD ROCm documentation, MI300 microarchitecture; memory: AMD Instinct MI300X datasheet", "matmul TFLOP/s": "668.4", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "448", "network Gb/s": "400", "interconnect source": "AMD Infinity Fabric, seven links of 64 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "link measured GB/s": "312.9", "link measured source": "Bekman, ml-engineering, network: all-reduce of 4 GiB over eight"}, {"name": "mi325x", "memory GB": "256", "bandwidth GB/s": "6000", "bf16 TFLOP/s": "1307.4", "fp16 TFLOP/s": "1307.4", "tf32 TFLOP/s": "653.7", "fp32 TFLOP/s": "163.4", "fp8 TFLOP/s": "2614.9", "int8 TFLOP/s": "", "source": "AMD Instinct MI325X datasheet", "matmul TFLOP/s": "784.9", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "448", "network Gb/s": "400", "interconnect source": "AMD Infinity Fabric, seven links of 64 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "link measured GB/s": "", "link measured source": ""}, {"name": "mi350x", "memory GB": "288", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2306.9", "fp16 TFLOP/s": "2306.9", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "144.2", "fp8 TFLOP/s": "4613.7", "int8 TFLOP/s": "", "source": "AMD Instinct MI355X specifications at an MI350X's 2,200 of 2,400 MHz, as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "", "matmul source": "", "node size": "8", "link GB/s": "535.5", "network Gb/s": "400", "interconnect source": "AMD Infinity Fabric, seven links of 76.5 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "link measured GB/s": "", "link measured source": ""}, {"name": "mi355x", "memory GB": "288", "bandwidth GB/s": "8000", "bf16 TFLOP/s": "2516.6", "fp16 TFLOP/s": "2516.6", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "157.3", "fp8 TFLOP/s": "5033.2", "int8 TFLOP/s": "5033.2", "source": "AMD Instinct MI355X specifications, as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "1565", "matmul source": "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "node size": "8", "link GB/s": "535.5", "network Gb/s": "400", "interconnect source": "AMD Infinity Fabric, seven links of 76.5 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "link measured GB/s": "", "link measured source": ""}, {"name": "mi250x", "memory GB": "64", "bandwidth GB/s": "1600", "bf16 TFLOP/s": "191.5", "fp16 TFLOP/s": "191.5", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "47.85", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "AMD's table of the MI200 series, halved: one of its two dies, which is what software sees as a device", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "tpu-v4", "memory GB": "32", "bandwidth GB/s": "1200", "bf16 TFLOP/s": "275", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "275", "source": "Google Cloud documentation, TPU v4", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "tpu-v5e", "memory GB": "16", "bandwidth GB/s": "819", "bf16 TFLOP/s": "197", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "393", "source": "Google Cloud documentation, TPU v5e", "matmul TFLOP/s": "", "matmul source": "", "node size": "256", "link GB/s": "200", "network Gb/s": "25", "interconnect source": "Google Cloud documentation, TPU v5e: a pod of 256, 400 GB/s both ways, 6.4 Tb/s a pod", "link measured GB/s": "", "link measured source": ""}, {"name": "tpu-v5p", "memory GB": "95", "bandwidth GB/s": "2765", "bf16 TFLOP/s": "459", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "Google Cloud documentation, TPU v5p", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "tpu-v6e", "memory GB": "32", "bandwidth GB/s": "1638", "bf16 TFLOP/s": "918", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "", "int8 TFLOP/s": "1836", "source": "Google Cloud documentation, TPU v6e", "matmul TFLOP/s": "827.5", "matmul source": "Google tpu-recipes, microbenchmarks, August 2026: 8192 cubed", "node size": "256", "link GB/s": "400", "network Gb/s": "100", "interconnect source": "Google Cloud documentation, TPU v6e: a pod of 256, 800 GB/s both ways, 25.6 Tb/s a pod", "link measured GB/s": "235.8", "link measured source": "Google tpu-recipes, microbenchmarks/trillium/collectives: psum over 256 chips"}, {"name": "tpu7x", "memory GB": "192", "bandwidth GB/s": "", "bf16 TFLOP/s": "2307", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "", "fp8 TFLOP/s": "4614", "int8 TFLOP/s": "", "source": "Google Cloud documentation, TPU7x (Ironwood)", "matmul TFLOP/s": "1912.8", "matmul source": "Google tpu-recipes, microbenchmarks, August 2026: 32768 cubed, both devices of a chip", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "trainium2", "memory GB": "96", "bandwidth GB/s": "2900", "bf16 TFLOP/s": "667", "fp16 TFLOP/s": "667", "tf32 TFLOP/s": "667", "fp32 TFLOP/s": "181", "fp8 TFLOP/s": "1299", "int8 TFLOP/s": "", "source": "Amazon: AWS Neuron documentation, Trainium2 architecture; bandwidth as quoted by Bekman, ml-engineering, August 2026", "matmul TFLOP/s": "", "matmul source": "", "node size": "16", "link GB/s": "640", "network Gb/s": "200", "interconnect source": "Amazon: AWS Neuron documentation, 1.28 TB/s of NeuronLink both ways, and EFA v3, as quoted by Bekman, ml-engineering, August 2026", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-2080-ti", "memory GB": "11", "bandwidth GB/s": "616", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "53.8", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "13.4", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA Turing GPU architecture whitepaper, reference clocks", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-3090", "memory GB": "24", "bandwidth GB/s": "936", "bf16 TFLOP/s": "71", "fp16 TFLOP/s": "71", "tf32 TFLOP/s": "35.6", "fp32 TFLOP/s": "35.6", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-4090", "memory GB": "24", "bandwidth GB/s": "1008", "bf16 TFLOP/s": "165.2", "fp16 TFLOP/s": "165.2", "tf32 TFLOP/s": "82.6", "fp32 TFLOP/s": "82.6", "fp8 TFLOP/s": "330.3", "int8 TFLOP/s": "", "source": "NVIDIA Ada GPU architecture whitepaper, appendices", "matmul TFLOP/s": "179", "matmul source": "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-5070", "memory GB": "12", "bandwidth GB/s": "672", "bf16 TFLOP/s": "61.7", "fp16 TFLOP/s": "61.7", "tf32 TFLOP/s": "30.9", "fp32 TFLOP/s": "30.9", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "rtx-5090", "memory GB": "32", "bandwidth GB/s": "1792", "bf16 TFLOP/s": "209.5", "fp16 TFLOP/s": "209.5", "tf32 TFLOP/s": "104.8", "fp32 TFLOP/s": "104.8", "fp8 TFLOP/s": "419", "int8 TFLOP/s": "", "source": "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B", "matmul TFLOP/s": "254", "matmul source": "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "m1", "memory GB": "16", "bandwidth GB/s": "68.25", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "2.6", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "Apple's announcement, which names no number format: its figure is that of fp32", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}, {"name": "m2", "memory GB": "24", "bandwidth GB/s": "100", "bf16 TFLOP/s": "", "fp16 TFLOP/s": "", "tf32 TFLOP/s": "", "fp32 TFLOP/s": "3.6", "fp8 TFLOP/s": "", "int8 TFLOP/s": "", "source": "Apple's announcement, which names no number format: its figure is that of fp32", "matmul TFLOP/s": "", "matmul source": "", "node size": "", "link GB/s": "", "network Gb/s": "", "interconnect source": "", "link measured GB/s": "", "link measured source": ""}]);
+let _from_row;
+_from_row = $def("_from_row", "row", [], function (row) {
+let peaks;
+peaks = dict((function* ($first) { for (const name of $first) if ($true($item(row, ("" + $format(name, "") + " TFLOP/s")))) yield [name, FLOPRate($mul(float($item(row, ("" + $format(name, "") + " TFLOP/s"))), 1000000000000.0))]; })(FORMATS));
+return Device({__proto__: $k, name: $item(row, "name"), peaks: peaks, memory: Bytes(round($mul(float($item(row, "memory GB")), 1000000000.0))), bandwidth: ByteRate($mul(float($or($item(row, "bandwidth GB/s"), () => 0n)), 1000000000.0)), source: $item(row, "source"), matmul: FLOPRate($mul(float($or($item(row, "matmul TFLOP/s"), () => 0n)), 1000000000000.0)), matmul_source: $item(row, "matmul source")});
+});
+let ROWS;
+ROWS = rows();
+let DEVICES;
+DEVICES = dict((function* ($first) { for (const row of $first) yield [$item(row, "name"), _from_row(row)]; })(ROWS));
+return {MEASURED, FORMATS, UNKNOWN, Device, rows, _from_row, ROWS, DEVICES};
+};
+$modules["accounting.models.published"] = () => {
+const Attention = $load("accounting.shape").Attention;
+const FeedForward = $load("accounting.shape").FeedForward;
+const LatentAttention = $load("accounting.shape").LatentAttention;
+const Layer = $load("accounting.shape").Layer;
+const TransformerShape = $load("accounting.shape").TransformerShape;
+let _GPT2;
+_GPT2 = dict([["gpt2", $tuple([12n, 768n, 12n])], ["gpt2-medium", $tuple([24n, 1024n, 16n])], ["gpt2-large", $tuple([36n, 1280n, 20n])], ["gpt2-xl", $tuple([48n, 1600n, 25n])]]);
+let _GPT2_BLOCK;
+_GPT2_BLOCK = dict([["ffn", "gelu"], ["norm", "layernorm"], ["position", "learned"], ["tied_embeddings", true], ["bias", true]]);
+let _DEEPSEEK;
+_DEEPSEEK = LatentAttention({__proto__: $k, q_rank: 1536n, kv_rank: 512n, nope_dim: 128n, rope_dim: 64n, value_dim: 128n});
+let _DEEPSEEK_FFN;
+_DEEPSEEK_FFN = FeedForward({__proto__: $k, experts: 256n, experts_per_token: 8n, shared_d_ff: 2048n, router: "sigmoid"});
+let _SCOUT_FFN;
+_SCOUT_FFN = FeedForward({__proto__: $k, experts: 16n, experts_per_token: 1n, shared_d_ff: 8192n, router: "sigmoid_of_input"});
+let _SCOUT_LAYERS;
+_SCOUT_LAYERS = $tuple([...$mul(3n, $tuple([Layer(Attention(8192n, {__proto__: $k, chunked: true, qk_norm: "l2"}), _SCOUT_FFN)])), Layer(Attention({__proto__: $k, rotated: false}), _SCOUT_FFN)]);
+let _GEMMA;
+_GEMMA = dict([["head_dim", 256n], ["ffn", "geglu"], ["tied_embeddings", true]]);
+let _gpt_oss;
+_gpt_oss = $def("_gpt_oss", "layers experts", [], function (layers, experts) {
+let ffn, kinds, sizes;
+ffn = FeedForward({__proto__: $k, experts: experts, experts_per_token: 4n, router: "softmax_of_chosen", router_bias: true});
+kinds = tuple((function* ($first) { for (const window of $first) yield Layer(Attention(window, {__proto__: $k, sinks: true}), ffn); })($tuple([128n, null])));
+sizes = dict([["num_kv_heads", 8n], ["head_dim", 64n], ["ffn", "clamped_swiglu"], ["bias", true]]);
+return TransformerShape(201088n, 131072n, layers, 2880n, 64n, 2880n, {__proto__: $k, layers: kinds, ...$named(sizes)});
+});
+let SHAPES;
+SHAPES = dict([...dict((function* ($first) { for (const [name, [layers, width, heads]] of $first) yield [name, TransformerShape(50257n, 1024n, layers, width, heads, $mul(4n, width), {__proto__: $k, ...$named(_GPT2_BLOCK)})]; })(_GPT2.items())).items(), ...dict((function* ($first) { for (const [name, [layers, width, heads]] of $first) yield [("" + $format(name, "") + "-swiglu"), TransformerShape(50257n, 1024n, layers, width, heads, $mul(4n, width))]; })(_GPT2.items())).items(), ["gpt3-175b", TransformerShape(50257n, 2048n, 96n, 12288n, 96n, $mul(4n, 12288n), {__proto__: $k, ...$named(_GPT2_BLOCK)})], ["tinyllama-1.1b", TransformerShape(32000n, 2048n, 22n, 2048n, 32n, 5632n, {__proto__: $k, num_kv_heads: 4n})], ["llama-2-7b", TransformerShape(32000n, 4096n, 32n, 4096n, 32n, 11008n)], ["llama-3-8b", TransformerShape(128256n, 8192n, 32n, 4096n, 32n, 14336n, {__proto__: $k, num_kv_heads: 8n})], ["llama-3-70b", TransformerShape(128256n, 8192n, 80n, 8192n, 64n, 28672n, {__proto__: $k, num_kv_heads: 8n})], ["llama-3.2-1b", TransformerShape(128256n, 131072n, 16n, 2048n, 32n, 8192n, {__proto__: $k, num_kv_heads: 8n, tied_embeddings: true})], ["mistral-7b", TransformerShape(32000n, 32768n, 32n, 4096n, 32n, 14336n, {__proto__: $k, num_kv_heads: 8n, sliding_window: 4096n})], ["mixtral-8x7b", TransformerShape(...$tuple([32000n, 32768n, 32n, 4096n, 32n, 14336n]), {__proto__: $k, num_kv_heads: 8n, experts: 8n, experts_per_token: 2n})], ["qwen2.5-0.5b", TransformerShape(...$tuple([151936n, 32768n, 24n, 896n, 14n, 4864n]), {__proto__: $k, num_kv_heads: 2n, tied_embeddings: true, qkv_bias: true})], ["qwen3-0.6b", TransformerShape(...$tuple([151936n, 40960n, 28n, 1024n, 16n, 3072n]), {__proto__: $k, num_kv_heads: 8n, head_dim: 128n, tied_embeddings: true, qk_norm: true})], ["qwen3-30b-a3b", TransformerShape(...$tuple([151936n, 40960n, 48n, 2048n, 32n, 768n]), {__proto__: $k, num_kv_heads: 4n, head_dim: 128n, qk_norm: true, experts: 128n, experts_per_token: 8n})], ["deepseek-v3", TransformerShape(...$tuple([129280n, 163840n, 61n, 7168n, 128n, 2048n]), {__proto__: $k, leading: $mul(3n, $tuple([Layer(_DEEPSEEK, FeedForward(18432n))])), layers: $tuple([Layer(_DEEPSEEK, _DEEPSEEK_FFN)])})], ["gpt-oss-20b", _gpt_oss(24n, 32n)], ["gpt-oss-120b", _gpt_oss(36n, 128n)], ["llama-4-scout", TransformerShape(...$tuple([202048n, 10485760n, 48n, 5120n, 40n, 8192n]), {__proto__: $k, num_kv_heads: 8n, head_dim: 128n, layers: _SCOUT_LAYERS})], ["gemma-2b", TransformerShape(256000n, 8192n, 18n, 2048n, 8n, 16384n, {__proto__: $k, num_kv_heads: 1n, ...$named(_GEMMA)})], ["gemma-2-2b", TransformerShape(...$tuple([256000n, 8192n, 26n, 2304n, 8n, 9216n]), {__proto__: $k, num_kv_heads: 4n, post_norm: true, layers: $tuple([Layer(Attention(4096n)), Layer()]), ...$named(_GEMMA)})], ["gemma-3-1b", TransformerShape(...$tuple([262144n, 32768n, 26n, 1152n, 4n, 6912n]), {__proto__: $k, num_kv_heads: 1n, post_norm: true, qk_norm: true, layers: $tuple([...$mul(5n, $tuple([Layer(Attention(512n))])), Layer()]), ...$named(_GEMMA)})]]);
+return {_GPT2, _GPT2_BLOCK, _DEEPSEEK, _DEEPSEEK_FFN, _SCOUT_FFN, _SCOUT_LAYERS, _GEMMA, _gpt_oss, SHAPES};
 };
 $modules["accounting.models.families"] = () => {
 const Attention = $load("accounting.shape").Attention;
@@ -4150,14 +4123,17 @@ const pattern = $load("accounting.shape").pattern;
 const positive = $load("accounting.shape").positive;
 let ALIASES;
 ALIASES = dict([["kimi_k2", "deepseek_v3"], ["llama4", "llama4_text"], ["gemma3", "gemma3_text"]]);
+let SIZES;
+SIZES = $tuple([...$tuple(["vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size", "num_attention_heads"]), ...$tuple(["num_key_value_heads", "intermediate_size"])]);
 let _defaults;
-_defaults = $def("_defaults", "vocab context layers width heads kv_heads d_ff **more", [], function (vocab, context, layers, width, heads, kv_heads, d_ff, more) {
-return dict([["vocab_size", vocab], ["max_position_embeddings", context], ["num_hidden_layers", layers], ["hidden_size", width], ["num_attention_heads", heads], ["num_key_value_heads", kv_heads], ["intermediate_size", d_ff], ["tie_word_embeddings", false], ["hidden_act", "silu"], ...more.items()]);
+_defaults = $def("_defaults", "*sizes **more", [], function (sizes, more) {
+
+return dict([...dict(zip(SIZES, sizes, {__proto__: $k, strict: true})).items(), ["tie_word_embeddings", false], ["hidden_act", "silu"], ...more.items()]);
 });
 let _GELU;
 _GELU = dict([["hidden_act", "gelu_pytorch_tanh"], ["tie_word_embeddings", true]]);
 let _LATENT;
-_LATENT = dict([["q_lora_rank", 1536n], ["kv_lora_rank", 512n], ["qk_rope_head_dim", 64n], ["qk_nope_head_dim", 128n], ["v_head_dim", 128n]]);
+_LATENT = dict([...dict([["q_lora_rank", 1536n], ["kv_lora_rank", 512n]]).items(), ...dict([["qk_rope_head_dim", 64n], ["qk_nope_head_dim", 128n], ["v_head_dim", 128n]]).items()]);
 let DEFAULTS;
 DEFAULTS = dict([["llama", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["mistral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, sliding_window: 4096n})], ["mixtral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, num_local_experts: 8n, num_experts_per_tok: 2n})], ["qwen2", _defaults(151936n, 32768n, 32n, 4096n, 32n, 32n, 22016n, {__proto__: $k, sliding_window: 4096n, max_window_layers: 28n})], ["qwen3", _defaults(151936n, 32768n, 32n, 4096n, 32n, 32n, 22016n, {__proto__: $k, sliding_window: 4096n, max_window_layers: 28n, head_dim: 128n})], ["qwen2_moe", _defaults(...$tuple([151936n, 32768n, 24n, 2048n, 16n, 16n, 5632n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1408n], ["num_experts", 60n], ["num_experts_per_tok", 4n], ["qkv_bias", true]])), ...$named(dict([["shared_expert_intermediate_size", 5632n], ["sliding_window", 4096n], ["max_window_layers", 28n]]))})], ["qwen3_moe", _defaults(...$tuple([151936n, 32768n, 24n, 2048n, 32n, 4n, 6144n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 768n], ["num_experts", 128n], ["num_experts_per_tok", 8n], ["sliding_window", 4096n]]))})], ["qwen3_next", _defaults(...$tuple([151936n, 32768n, 48n, 2048n, 16n, 2n, 5632n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 512n], ["num_experts", 512n], ["num_experts_per_tok", 10n], ["head_dim", 256n]])), ...$named(dict([["linear_num_key_heads", 16n], ["linear_num_value_heads", 32n], ["linear_key_head_dim", 128n]])), ...$named(dict([["linear_value_head_dim", 128n], ["linear_conv_kernel_dim", 4n], ["shared_expert_intermediate_size", 512n]]))})], ["gemma", _defaults(256000n, 8192n, 28n, 3072n, 16n, 16n, 24576n, {__proto__: $k, head_dim: 256n, ...$named(_GELU)})], ["gemma2", _defaults(256000n, 8192n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["gemma3_text", _defaults(262208n, 131072n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["phi3", _defaults(32064n, 4096n, 32n, 3072n, 32n, null, 8192n)], ["olmo2", _defaults(50304n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["olmo3", _defaults(50304n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, sliding_window: 4096n})], ["olmoe", _defaults(50304n, 4096n, 16n, 2048n, 16n, null, 2048n, {__proto__: $k, num_experts: 64n, num_experts_per_tok: 8n})], ["smollm3", _defaults(128256n, 32768n, 36n, 2048n, 16n, 4n, 11008n, {__proto__: $k, tie_word_embeddings: true, no_rope_layer_interval: 4n})], ["glm", _defaults(151552n, 131072n, 40n, 4096n, 32n, 2n, 13696n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["glm4", _defaults(151552n, 131072n, 40n, 4096n, 32n, 2n, 13696n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["glm4_moe", _defaults(...$tuple([151552n, 131072n, 46n, 4096n, 96n, 8n, 10944n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1408n], ["n_routed_experts", 128n], ["num_experts_per_tok", 8n]])), ...$named(dict([["n_shared_experts", 1n], ["first_k_dense_replace", 1n]]))})], ["cohere", _defaults(256000n, 8192n, 40n, 8192n, 64n, null, 22528n, {__proto__: $k, tie_word_embeddings: true})], ["cohere2", _defaults(256000n, 8192n, 40n, 8192n, 64n, null, 22528n, {__proto__: $k, tie_word_embeddings: true, sliding_window: 4096n})], ["granite", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["starcoder2", _defaults(49152n, 4096n, 30n, 3072n, 24n, 2n, 12288n, {__proto__: $k, use_bias: true, ...$named(_GELU)})], ["gpt_neox", _defaults(50432n, 2048n, 44n, 6144n, 64n, null, 24576n, {__proto__: $k, hidden_act: "gelu", attention_bias: true})], ["opt", _defaults(50272n, 2048n, 12n, 768n, 12n, null, 3072n, {__proto__: $k, hidden_act: "relu", tie_word_embeddings: true})], ["bloom", _defaults(250880n, 2048n, 2n, 64n, 8n, null, null, {__proto__: $k, hidden_act: "gelu", tie_word_embeddings: true})], ["falcon", _defaults(...$tuple([65024n, 2048n, 32n, 4544n, 71n, null, null]), {__proto__: $k, ...$named(dict([["hidden_act", "gelu"], ["tie_word_embeddings", true], ["multi_query", true], ["parallel_attn", true]]))})], ["deepseek_v2", _defaults(...$tuple([102400n, 2048n, 32n, 4096n, 32n, null, 11008n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1407n], ["n_routed_experts", 64n], ["n_shared_experts", 2n], ..._LATENT.items()]))})], ["deepseek_v3", _defaults(...$tuple([129280n, 4096n, 61n, 7168n, 128n, null, 18432n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 2048n], ["n_routed_experts", 256n], ["num_experts_per_tok", 8n], ..._LATENT.items()])), ...$named(dict([["n_shared_experts", 1n], ["first_k_dense_replace", 3n]]))})], ["gpt_oss", _defaults(...$tuple([201088n, 131072n, 36n, 2880n, 64n, 8n, 2880n]), {__proto__: $k, ...$named(dict([["num_local_experts", 128n], ["num_experts_per_tok", 4n], ["head_dim", 64n], ["sliding_window", 128n]])), ...$named(dict([["attention_bias", true]]))})], ["llama4_text", _defaults(...$tuple([202048n, 131072n, 48n, 5120n, 40n, 8n, 8192n]), {__proto__: $k, ...$named(dict([["num_local_experts", 16n], ["num_experts_per_tok", 1n], ["head_dim", 128n], ["intermediate_size_mlp", 16384n]])), ...$named(dict([["use_qk_norm", true], ["no_rope_layer_interval", 4n], ["attention_chunk_size", 8192n]]))})], ["gpt2", _defaults(50257n, 1024n, 12n, 768n, 12n, null, null, {__proto__: $k, hidden_act: "gelu_new", tie_word_embeddings: true})]]);
 let FAMILIES;
@@ -4270,8 +4246,11 @@ depth = [...(function* ($first) { for (const at of $first) yield Layer(self.atte
 [latent, uniform] = $tuple([isinstance(getattr($item(depth, 0n), "attention"), LatentAttention), $eq(len(set(depth)), 1n)]);
 sizes = dict([]);
 [only, ffn] = $tuple([$item(depth, 0n).attention, $item(depth, 0n).ffn]);
-experts = ($is(ffn, null) ? dict([]) : dict([["experts", ffn.experts], ["experts_per_token", ffn.experts_per_token]]));
-if (($true(uniform) && $is(ffn, null) && $true(isinstance(only, Attention)) && $eq(only, Attention(getattr(only, "window"))))) {
+experts = dict([]);
+if ($isnot(ffn, null)) {
+experts = dict([["experts", ffn.experts], ["experts_per_token", ffn.experts_per_token]]);
+}
+if (($true(uniform) && $is(ffn, null) && $isnot(only, null) && $eq(only, Attention(getattr(only, "window"))))) {
 $set(sizes, "sliding_window", only.window);
 } else {
 if (($true(uniform) && $eq(only, Attention()) && $eq(ffn, FeedForward({__proto__: $k, ...$named(experts)})))) {
@@ -4288,7 +4267,7 @@ d_ff = ($is(self.get(name), null) ? $mul(4n, width) : self.whole(name));
 return TransformerShape(self.whole("vocab_size"), self.whole("max_position_embeddings"), layers, width, self.whole("num_attention_heads"), d_ff, {__proto__: $k, num_kv_heads: ($true(latent) ? null : self.kv_heads()), head_dim: ($true(latent) ? null : self.head_dim(width)), ffn: self.activation(), tied_embeddings: self.switch("tie_word_embeddings"), ...$named(self.norms()), ...$named(self.biases()), ...$named(sizes)});
 });
 $c.attention = $def("attention", "self at layers", [], function (self, at, layers) {
-let family, kind, names, norm, parts, ranks, rotated, window;
+let chunked, family, gated, kind, names, norm, parts, ranks, rotated, sinks, sizes, window;
 
 family = self.family;
 if ($in(family, $tuple(["deepseek_v2", "deepseek_v3"]))) {
@@ -4301,14 +4280,8 @@ if ($eq(kind, "linear_attention")) {
 parts = $tuple(["num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim"]);
 return DeltaAttention(...(function* ($first) { for (const part of $first) yield self.whole(("" + "linear_" + $format(part, ""))); })(parts));
 }
-window = null;
-if ($eq(kind, "sliding_attention")) {
-window = self.whole("sliding_window");
-} else {
-if ($eq(kind, "chunked_attention")) {
-window = self.whole("attention_chunk_size");
-}
-}
+sizes = dict([["sliding_attention", "sliding_window"], ["chunked_attention", "attention_chunk_size"]]);
+window = ($in(kind, sizes) ? self.whole($item(sizes, kind)) : null);
 rotated = null;
 if ($in(family, $tuple(["smollm3", "llama4_text"]))) {
 rotated = ($true(self.rotated(at, layers)) ? null : false);
@@ -4321,10 +4294,11 @@ norm = null;
 if (($eq(family, "llama4_text") && $is(rotated, null) && $true(self.switch("use_qk_norm")))) {
 norm = "l2";
 }
-return Attention(window, $eq(kind, "chunked_attention"), rotated, norm, {__proto__: $k, sinks: $eq(family, "gpt_oss"), gated: $eq(family, "qwen3_next")});
+[chunked, sinks, gated] = $tuple([$eq(kind, "chunked_attention"), $eq(family, "gpt_oss"), $eq(family, "qwen3_next")]);
+return Attention(window, chunked, rotated, norm, sinks, gated);
 });
 $c.kind = $def("kind", "self at layers", [], function (self, at, layers) {
-let counted, family, kinds, sliding, turn;
+let chunked, counted, family, kinds, sliding, turn;
 
 [family, kinds] = $tuple([self.family, self.listed("layer_types", layers)]);
 if (($isnot(kinds, null) && $notin(family, $tuple(["mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"])))) {
@@ -4338,7 +4312,8 @@ if ($eq(family, "qwen3_next")) {
 return ($true($mod($add(at, 1n), 4n)) ? "linear_attention" : "full_attention");
 }
 if ($eq(family, "llama4_text")) {
-return (($true(self.rotated(at, layers)) && $true(self.get("attention_chunk_size"))) ? "chunked_attention" : "full_attention");
+chunked = $and(self.rotated(at, layers), () => self.get("attention_chunk_size"));
+return ($true(chunked) ? "chunked_attention" : "full_attention");
 }
 sliding = $isnot(self.get("sliding_window"), null);
 if ($in(family, WINDOW_PATTERNS)) {
@@ -4373,7 +4348,7 @@ return bool($item(switches, at));
 return $gt($mod($add(at, 1n), positive("no_rope_layer_interval", self.get("no_rope_layer_interval"))), 0n);
 });
 $c.ffn = $def("ffn", "self at", [], function (self, at) {
-let family, name, shared;
+let copies, family, name, shared;
 
 family = self.family;
 if ($in(family, $tuple(["mixtral", "olmoe", "gpt_oss", "llama4_text", "glm4_moe", "deepseek_v2", "deepseek_v3"]))) {
@@ -4395,7 +4370,8 @@ if ($in(family, $tuple(["qwen2_moe", "qwen3_next"]))) {
 shared = $or(self.whole("shared_expert_intermediate_size"), () => null);
 } else {
 if ($in(family, $tuple(["glm4_moe", "deepseek_v2", "deepseek_v3"]))) {
-shared = $or($mul($or($and(self.get("n_shared_experts"), () => self.whole("n_shared_experts")), () => 0n), self.whole("moe_intermediate_size")), () => null);
+copies = ($true(self.get("n_shared_experts")) ? self.whole("n_shared_experts") : 0n);
+shared = $or($mul(copies, self.whole("moe_intermediate_size")), () => null);
 } else {
 if ($eq(family, "llama4_text")) {
 shared = self.whole("intermediate_size");
@@ -4519,7 +4495,7 @@ $set(sizes, "output_bias", true);
 return $union(sizes, ($true(mlp) ? dict([["ffn_bias", true]]) : dict([])));
 });
 });
-return {ALIASES, _defaults, _GELU, _LATENT, DEFAULTS, FAMILIES, RENAMED, OWN_FFN_NAME, PLAIN_FFN, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, WINDOW_PATTERNS, ROUTERS, REFUSED, from_config, text_of, shape_of_family, _Settings};
+return {ALIASES, SIZES, _defaults, _GELU, _LATENT, DEFAULTS, FAMILIES, RENAMED, OWN_FFN_NAME, PLAIN_FFN, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, WINDOW_PATTERNS, ROUTERS, REFUSED, from_config, text_of, shape_of_family, _Settings};
 };
 $modules["accounting.planning.accuracy"] = () => {
 const dataclass = $load("dataclasses").dataclass;
@@ -4577,15 +4553,15 @@ let EXPERT_PASSES;
 EXPERT_PASSES = 25.1;
 let MIXTURE_RATE;
 MIXTURE_RATE = 0.5;
+let OF_A_MICRO_BATCH;
+OF_A_MICRO_BATCH = $tuple(["matmul", "memory", "tensor", "context", "expert"]);
 let RECOMPUTED_PASSES;
 RECOMPUTED_PASSES = 0.4;
 let StepTime;
 StepTime = $class("StepTime", [], true, [["matmul"], ["memory"], ["tensor"], ["context"], ["expert"], ["bubble"], ["data"], ["optimizer"], ["link_bytes"], ["network_bytes"]], ($c) => {
 $c.parts = property($def("parts", "self", [], function (self) {
-let names;
 
-names = $tuple(["matmul", "memory", "tensor", "context", "expert", "bubble", "data", "optimizer"]);
-return dict((function* ($first) { for (const name of $first) yield [name, getattr(self, name)]; })(names));
+return dict((function* ($first) { for (const name of $first) yield [name, getattr(self, name)]; })($tuple([...OF_A_MICRO_BATCH, "bubble", "data", "optimizer"])));
 }));
 $c.total = property($def("total", "self", [], function (self) {
 return Seconds(sum((function* ($first) { for (const seconds of $first) yield float(seconds); })(self.parts.values())));
@@ -4597,7 +4573,7 @@ return max(getattr(self, "parts"), {__proto__: $k, key: ((name) => float($item(s
 });
 let step_time;
 step_time = $def("step_time", "shape layout device interconnect batch_size= seq_len= * policy= pairs= efficiency= virtual_stages=", [1n, null, DEFAULT, "full", null, 1n], function (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, virtual_stages) {
-let common, exposed, idle, passes, stage, stages, window;
+let common, data, idle, of_passes, passes, stage, stages, window;
 
 if ($is(efficiency, null)) {
 efficiency = matmul_efficiency(device);
@@ -4611,27 +4587,27 @@ throw ValueError("the time of steps in fp8, and of offloaded ones, is not predic
 }
 stages = set([0n, $sub(layout.pipeline, 1n)]);
 common = $tuple([shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency]);
-stage = max((function* ($first) { for (const stage of $first) yield _stage_time(Place(stage), ...common); })(stages), {__proto__: $k, key: ((time) => time.micro_batch)});
+stage = max((function* ($first) { for (const stage of $first) yield _stage_time(Place(stage), ...common); })(stages), {__proto__: $k, key: _micro_batch});
 idle = $div($sub(layout.pipeline, 1n), virtual_stages);
 passes = layout.micro_batches;
-window = $mul(stage.micro_batch, dict([[2n, $div($mul(passes, 2n), 3n)], [3n, passes]]).get(getattr(layout, "zero"), $div(2n, 3n)));
-exposed = $sub(stage.data, $mul(HIDDEN, min(getattr(stage, "data"), window)));
-return StepTime(Seconds($mul(stage.matmul, passes)), Seconds($mul(stage.memory, passes)), Seconds($mul(stage.tensor, passes)), Seconds($mul(stage.context, passes)), Seconds($mul(stage.expert, passes)), Seconds($mul($add(stage.micro_batch, stage.pipeline), idle)), Seconds(exposed), Seconds(getattr(stage, "optimizer")), Bytes(getattr(stage, "link_bytes")), Bytes(getattr(stage, "network_bytes")));
+window = $mul(_micro_batch(stage), dict([[2n, $div($mul(passes, 2n), 3n)], [3n, passes]]).get(getattr(layout, "zero"), $div(2n, 3n)));
+data = float(getattr(stage, "data"));
+of_passes = dict((function* ($first) { for (const name of $first) yield [name, Seconds($mul(float($item(stage.parts, name)), passes))]; })(OF_A_MICRO_BATCH));
+return replace(stage, {__proto__: $k, ...$named(of_passes), bubble: Seconds($mul($add(_micro_batch(stage), float(getattr(stage, "bubble"))), idle)), data: Seconds($sub(data, $mul(HIDDEN, min(data, window))))});
+});
+let _micro_batch;
+_micro_batch = $def("_micro_batch", "step", [], function (step) {
+return sum((function* ($first) { for (const name of $first) yield float($item(step.parts, name)); })(OF_A_MICRO_BATCH));
 });
 let matmul_efficiency;
 matmul_efficiency = $def("matmul_efficiency", "device", [], function (device) {
 
 return min(1.0, getattr(device, "attainable"));
 });
-let _StageTime;
-_StageTime = $class("_StageTime", [], true, [["matmul"], ["memory"], ["tensor"], ["context"], ["expert"], ["pipeline"], ["data"], ["optimizer"], ["link_bytes"], ["network_bytes"]], ($c) => {
-$c.micro_batch = property($def("micro_batch", "self", [], function (self) {
-return $add($add($add($add(self.matmul, self.memory), self.tensor), self.context), self.expert);
-}));
-});
 let _stage_time;
 _stage_time = $def("_stage_time", "place shape layout device interconnect batch_size seq_len policy pairs efficiency", [], function (place, shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency) {
 let both, copies, expert, ffn, flops, forward, group, groups, in_node, link, link_bytes, matmul, members, memory, memory_time, micro_batches, mixture, network, network_bytes, number, one, peak, recomputed, rings, scores, seconds, sent, size, slowed, stride, trained, weights;
+
 flops = device_flops(shape, layout, place, batch_size, seq_len, {__proto__: $k, pairs: pairs});
 forward = int(getattr(flops, "total"));
 recomputed = $item(dict([["none", 0n], ["selective", int($item(flops, "scores"))], ["full", $sub(forward, ($eq(place.stage, $sub(layout.pipeline, 1n)) ? int($item(flops, "head")) : 0n))]]), policy.activation_checkpointing);
@@ -4672,7 +4648,7 @@ matmul = $div($add($add(both, recomputed), slowed), $mul(peak, efficiency));
 memory = $add(_elementwise_bytes(shape, layout, place, batch_size, seq_len, policy), weights);
 memory_time = $div(memory, float(getattr(device, "known_bandwidth")));
 expert = $div($item(seconds, Joins.EXPERT), micro_batches);
-return _StageTime({__proto__: $k, matmul: matmul, memory: memory_time, tensor: $div($item(seconds, Joins.TENSOR), micro_batches), context: $div($item(seconds, Joins.CONTEXT), micro_batches), expert: $sub(expert, $mul(HIDDEN, min(expert, $add(matmul, memory_time)))), pipeline: $div($item(seconds, Joins.PIPELINE), micro_batches), data: $item(seconds, Joins.DATA), optimizer: $div(_optimizer_bytes(shape, layout, place, policy), float(getattr(device, "known_bandwidth"))), link_bytes: link_bytes, network_bytes: network_bytes});
+return StepTime({__proto__: $k, matmul: Seconds(matmul), memory: Seconds(memory_time), tensor: Seconds($div($item(seconds, Joins.TENSOR), micro_batches)), context: Seconds($div($item(seconds, Joins.CONTEXT), micro_batches)), expert: Seconds($sub(expert, $mul(HIDDEN, min(expert, $add(matmul, memory_time))))), bubble: Seconds($div($item(seconds, Joins.PIPELINE), micro_batches)), data: Seconds($item(seconds, Joins.DATA)), optimizer: Seconds($div(_optimizer_bytes(shape, layout, place, policy), float(getattr(device, "known_bandwidth")))), link_bytes: Bytes(link_bytes), network_bytes: Bytes(network_bytes)});
 });
 let _shares;
 _shares = $def("_shares", "sent devices stride node_size", [], function (sent, devices, stride, node_size) {
@@ -4718,7 +4694,7 @@ weight = policy.bytes.weights;
 each = $add($add($add($mul($mul(2n, 2n), policy.moment_bytes), weight), $mul(2n, weight)), ($true(policy.bytes.master_weights) ? 8n : 0n));
 return $mul(share, each);
 });
-return {ATTENTION, PASSES, HIDDEN, EXPERT_PASSES, MIXTURE_RATE, RECOMPUTED_PASSES, StepTime, step_time, matmul_efficiency, _StageTime, _stage_time, _shares, _between_nodes, _elementwise_bytes, _optimizer_bytes};
+return {ATTENTION, PASSES, HIDDEN, EXPERT_PASSES, MIXTURE_RATE, OF_A_MICRO_BATCH, RECOMPUTED_PASSES, StepTime, step_time, _micro_batch, matmul_efficiency, _stage_time, _shares, _between_nodes, _elementwise_bytes, _optimizer_bytes};
 };
 $modules["accounting.cluster.traffic"] = () => {
 const Breakdown = $load("accounting.breakdown").Breakdown;

@@ -9,7 +9,8 @@ adapters that are trained. Training is of one layout: data × tensor × pipeline
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
+from typing import Any
 
 from accounting.breakdown import SYMBOLS, Breakdown
 from accounting.cluster.layout import Layout
@@ -32,42 +33,21 @@ from accounting.planning.inference import (
     max_sequences,
 )
 from accounting.planning.step_time import step_time
-from accounting.policy import (
-    ATTENTION_KERNELS,
-    CHECKPOINTINGS,
-    FROZEN_DTYPES,
-    GRADIENT_DTYPES,
-    LOSSES,
-    MODEL_CODES,
-    MOMENT_DTYPES,
-    OFFLOADS,
-    OPTIMIZERS,
-    PRECISIONS,
-    Policy,
-)
+from accounting.policy import SETTINGS, Policy
 from accounting.shape import TransformerShape
 from accounting.units import ByteRate, Seconds, human
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 ALONE = Interconnect(1, ByteRate(1.0), ByteRate(1.0), "a device alone sends nothing")
 UNBOUNDED = 1 << 39  # positions or sequences: a window, or no cache, ends what they take
+OF_POLICY = (
+    *("precision", "optimizer", "activation_checkpointing", "attention_kernel", "loss", "gradient_dtype"),
+    *("moment_dtype", "offload", "frozen_dtype", "model_code"),
+)
 CHOICES: dict[str, tuple[str, ...]] = {
     "purpose": ("train", "generate"),
     "model": tuple(SHAPES),
     "device": tuple(DEVICES),
-    "precision": tuple(PRECISIONS),
-    "optimizer": OPTIMIZERS,
-    "activation_checkpointing": CHECKPOINTINGS,
-    "attention_kernel": ATTENTION_KERNELS,
-    "loss": LOSSES,
-    "gradient_dtype": GRADIENT_DTYPES,
-    "moment_dtype": MOMENT_DTYPES,
-    "offload": OFFLOADS,
-    "frozen_dtype": FROZEN_DTYPES,
-    "model_code": MODEL_CODES,
+    **{name: SETTINGS[name] for name in OF_POLICY},
     "zero": ("0", "1", "2", "3"),
     "weights": tuple(FORMATS),
     "cache": tuple(BITS),
@@ -103,19 +83,15 @@ def largest(question: Mapping[str, Any]) -> dict[str, Any]:
         return {"rows": [_searched(name, search, how) for name, search in rows]}
     policy, layout = _policy(question), _layout(question)
 
-    def widest() -> int | None:
-        wide = largest_shape(shape, memory, batch, context, vary="width", policy=policy, layout=layout)
-        return None if wide is None else wide.d_model
-
-    def deepest() -> int | None:
-        deep = largest_shape(shape, memory, batch, context, policy=policy, layout=layout)
-        return None if deep is None else deep.num_layers
+    def size(vary: str) -> int | None:
+        most = largest_shape(shape, memory, batch, context, vary=vary, policy=policy, layout=layout)
+        return None if most is None else most.num_layers if vary == "layers" else most.d_model
 
     rows = [
         ("sequences of a micro-batch", lambda: max_batch_size(shape, memory, context, policy=policy, layout=layout)),
         ("positions of a sequence", lambda: longest_context(shape, memory, batch, policy=policy, layout=layout)),
-        ("layers", deepest),
-        ("width (d_model), in proportion", widest),
+        ("layers", lambda: size("layers")),
+        ("width (d_model), in proportion", lambda: size("width")),
     ]
     how = f"the most whose peak in a step takes at most {memory:,} bytes of a device; one more does not fit"
     return {"rows": [_searched(name, search, how) for name, search in rows]}
@@ -137,8 +113,7 @@ def _shape(question: Mapping[str, Any]) -> TransformerShape:
 
 
 def _policy(question: Mapping[str, Any]) -> Policy:
-    names = [field.name for field in fields(Policy)]
-    return Policy(**{name: question[name] for name in CHOICES if name in names})
+    return Policy(**{name: question[name] for name in OF_POLICY})
 
 
 def _layout(question: Mapping[str, Any]) -> Layout | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.formula import linear_in
@@ -19,7 +20,6 @@ from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from accounting.cluster.layout import Layout
 
@@ -36,13 +36,11 @@ def max_batch_size(
     layout: Layout | None = None,
 ) -> int:
     """The largest batch whose training step peaks within device_bytes; 0 if not even one sequence fits."""
-    positive("device_bytes", int(device_bytes))
+    limit = positive("device_bytes", int(device_bytes))
     far = peak_bytes(shape, FAR, seq_len, policy=policy, layout=layout)
     slope = peak_bytes(shape, FAR + 1, seq_len, policy=policy, layout=layout) - far
-    guess = FAR - (far - int(device_bytes)) // slope  # right wherever the phase that wins far out is the peak already
-    return largest(
-        lambda batch: peak_bytes(shape, batch, seq_len, policy=policy, layout=layout) <= int(device_bytes), guess
-    )
+    guess = FAR - (far - limit) // slope  # right wherever the phase that wins far out is the peak already
+    return largest(lambda batch: peak_bytes(shape, batch, seq_len, policy=policy, layout=layout) <= limit, guess)
 
 
 def longest_context(
@@ -57,12 +55,9 @@ def longest_context(
 
     Learned positions grow with it, since each has parameters of its own.
     """
-    positive("device_bytes", int(device_bytes))
-
+    limit = positive("device_bytes", int(device_bytes))
     return largest(
-        lambda length: (
-            peak_bytes(lengthened(shape, length), batch_size, length, policy=policy, layout=layout) <= int(device_bytes)
-        )
+        lambda length: peak_bytes(lengthened(shape, length), batch_size, length, policy=policy, layout=layout) <= limit
     )
 
 
@@ -82,13 +77,12 @@ def largest_shape(
     Widening keeps the width of a head, the number of query heads to a key head, and the ratio of d_ff to d_model. With
     a layout none has fewer layers than stages, nor fewer heads than devices that share a layer.
     """
-    positive("device_bytes", int(device_bytes))
+    limit = positive("device_bytes", int(device_bytes))
     choose("vary", vary, VARIED)
     make = deepened if vary == "layers" else widened
     least = _least(lambda n: make(shape, n), layout)
     steps = largest(
-        lambda n: peak_bytes(make(shape, n), batch_size, seq_len, policy=policy, layout=layout) <= int(device_bytes),
-        least=least,
+        lambda n: peak_bytes(make(shape, n), batch_size, seq_len, policy=policy, layout=layout) <= limit, least=least
     )
     return make(shape, steps) if steps >= least else None
 
@@ -97,7 +91,7 @@ def _least(make: Callable[[int], TransformerShape], layout: Layout | None) -> in
     """The smallest n whose shape can be laid out; ValueError if none can, as where the vocabulary has too few rows."""
     if layout is None:
         return 1
-    from accounting.cluster.layout import Place, shard  # here, as below, because one device alone does not need it
+    from accounting.cluster.layout import Place, shard  # one device alone does not need it
 
     for n in range(1, max(layout.tensor, layout.pipeline)):
         try:

@@ -7,8 +7,10 @@ is counted in bytes, not in seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from accounting.breakdown import Breakdown
 from accounting.cluster.layout import Layout, places, shard
@@ -18,10 +20,6 @@ from accounting.memory.inference import BITS, FORMATS, inference_memory, kv_cach
 from accounting.planning.fitting import largest
 from accounting.shape import TransformerShape, choose, positive
 from accounting.units import Bytes, FLOPs, Seconds
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,8 @@ class Storage:
     hybrid: bool = False
 
     def __post_init__(self) -> None:
-        choose("weights", self.weights, tuple(FORMATS))
-        choose("cache", self.cache, tuple(BITS))
+        choose("weights", self.weights, FORMATS)
+        choose("cache", self.cache, BITS)
         positive("devices", self.devices)
 
 
@@ -105,12 +103,7 @@ class Generation:
 
 
 def prefill_time(
-    shape: TransformerShape,
-    device: Device,
-    prompt: int | None = None,
-    batch_size: int = 1,
-    *,
-    storage: Storage = PLAIN,
+    shape: TransformerShape, device: Device, prompt: int | None = None, batch_size: int = 1, *, storage: Storage = PLAIN
 ) -> Roofline:
     """Roofline of reading a prompt: every weight read once, the keys and values written once, one new token each."""
     length = shape.sequence(prompt)
@@ -145,13 +138,7 @@ def decode_time(
 
 
 def generation_time(
-    shape: TransformerShape,
-    device: Device,
-    prompt: int,
-    output: int,
-    batch_size: int = 1,
-    *,
-    storage: Storage = PLAIN,
+    shape: TransformerShape, device: Device, prompt: int, output: int, batch_size: int = 1, *, storage: Storage = PLAIN
 ) -> Generation:
     """Reading prompts of so many positions and generating so many tokens after each.
 
@@ -251,21 +238,10 @@ def device_inference_memory(
 ) -> Breakdown:
     """inference_memory of the fullest of the devices."""
     length = shape.sequence(context)
-    return max(
-        (
-            inference_memory(
-                mine,
-                batch_size,
-                length,
-                weights=storage.weights,
-                cache=storage.cache,
-                page=storage.page,
-                hybrid=storage.hybrid,
-            )
-            for mine in _shares(shape, storage.devices)
-        ),
-        key=int,
-    )
+    stored: dict[str, Any] = {"weights": storage.weights, "cache": storage.cache}
+    stored |= {"page": storage.page, "hybrid": storage.hybrid}
+    shares = _shares(shape, storage.devices)
+    return max((inference_memory(mine, batch_size, length, **stored) for mine in shares), key=int)
 
 
 def _shares(shape: TransformerShape, devices: int) -> set[TransformerShape]:

@@ -21,7 +21,7 @@ from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.accuracy import accuracy
 from accounting.planning.step_time import StepTime, step_time
-from accounting.policy import CHECKPOINTINGS, DEFAULT, Policy
+from accounting.policy import DEFAULT, SETTINGS, Policy
 from accounting.shape import TransformerShape, positive
 from accounting.units import Bytes, Seconds, Tokens
 
@@ -122,7 +122,7 @@ def plan(
 
     timed = []
     for layout, micro_batch in candidates(shape, devices, sequences, length, joined.node_size):
-        for checkpointing in CHECKPOINTINGS:
+        for checkpointing in SETTINGS["activation_checkpointing"]:
             chosen = replace(policy, activation_checkpointing=checkpointing)
             step = step_time(
                 shape, layout, device, joined, micro_batch, length, policy=chosen, pairs=computed, efficiency=efficiency
@@ -188,19 +188,8 @@ def candidates(
                     continue
                 for micro_batch in (size for size in MICRO_BATCHES if size <= share and not share % size):
                     for zero, expert in product(stages, experts):
-                        yield (
-                            Layout(
-                                replicas // context,
-                                tensor,
-                                pipeline,
-                                zero,
-                                tensor > 1,
-                                share // micro_batch,
-                                context=context,
-                                expert=expert,
-                            ),
-                            micro_batch,
-                        )
+                        data, passes = replicas // context, share // micro_batch
+                        yield Layout(data, tensor, pipeline, zero, tensor > 1, passes, context, expert), micro_batch
 
 
 def divisors(number: int) -> list[int]:

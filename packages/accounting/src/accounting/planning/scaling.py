@@ -93,7 +93,7 @@ def compute_optimal(
 
     Give exactly one of the two. Beyond the law's own runs the answer is an extrapolation, and its warning says so.
     """
-    choose("law", law, tuple(LAWS))
+    choose("law", law, LAWS)
     if (compute is None) == (parameters is None):
         raise ValueError("give either compute (FLOPs) or parameters, and not both: each follows from the other")
     given = compute if parameters is None else parameters

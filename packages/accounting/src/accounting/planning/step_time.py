@@ -21,6 +21,7 @@ that send tokens also gather them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from accounting.cluster.device import device_flops, replicated
 from accounting.cluster.layout import Layout, Place
@@ -43,6 +44,7 @@ PASSES = 7.32
 HIDDEN = 0.512
 EXPERT_PASSES = 25.1
 MIXTURE_RATE = 0.5  # of the best matmul, which the matmuls grouped by expert and attention in mixtures reach
+OF_A_MICRO_BATCH = ("matmul", "memory", "tensor", "context", "expert")  # causes that each micro-batch has
 RECOMPUTED_PASSES = 0.4  # a recomputed tensor is written and read once more, beside five times without recomputation
 
 
@@ -77,8 +79,7 @@ class StepTime:
     @property
     def parts(self) -> dict[str, Seconds]:
         """Seconds by cause."""
-        names = ("matmul", "memory", "tensor", "context", "expert", "bubble", "data", "optimizer")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in (*OF_A_MICRO_BATCH, "bubble", "data", "optimizer")}
 
     @property
     def total(self) -> Seconds:
@@ -128,49 +129,28 @@ def step_time(
         )
     stages = {0, layout.pipeline - 1}
     common = (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency)
-    stage = max((_stage_time(Place(stage), *common) for stage in stages), key=lambda time: time.micro_batch)
+    stage = max((_stage_time(Place(stage), *common) for stage in stages), key=_micro_batch)
     idle = (layout.pipeline - 1) / virtual_stages
     passes = layout.micro_batches
     # two thirds of a pass is its backward; ZeRO-2 sends in every backward, ZeRO-3 in every pass
-    window = stage.micro_batch * {2: passes * 2 / 3, 3: passes}.get(layout.zero, 2 / 3)
-    exposed = stage.data - HIDDEN * min(stage.data, window)
-    return StepTime(
-        Seconds(stage.matmul * passes),
-        Seconds(stage.memory * passes),
-        Seconds(stage.tensor * passes),
-        Seconds(stage.context * passes),
-        Seconds(stage.expert * passes),
-        Seconds((stage.micro_batch + stage.pipeline) * idle),
-        Seconds(exposed),
-        Seconds(stage.optimizer),
-        Bytes(stage.link_bytes),
-        Bytes(stage.network_bytes),
+    window = _micro_batch(stage) * {2: passes * 2 / 3, 3: passes}.get(layout.zero, 2 / 3)
+    data = float(stage.data)
+    of_passes: dict[str, Any] = {name: Seconds(float(stage.parts[name]) * passes) for name in OF_A_MICRO_BATCH}
+    return replace(
+        stage,
+        **of_passes,
+        bubble=Seconds((_micro_batch(stage) + float(stage.bubble)) * idle),
+        data=Seconds(data - HIDDEN * min(data, window)),
     )
+
+
+def _micro_batch(step: StepTime) -> float:
+    return sum(float(step.parts[name]) for name in OF_A_MICRO_BATCH)
 
 
 def matmul_efficiency(device: Device) -> float:
     """Part of the dense peak that the matmuls of a model are expected to reach on a device."""
     return min(1.0, device.attainable)
-
-
-@dataclass(frozen=True)
-class _StageTime:
-    """Seconds of one micro-batch on a stage; of a step for data and optimizer."""
-
-    matmul: float
-    memory: float
-    tensor: float
-    context: float
-    expert: float
-    pipeline: float
-    data: float
-    optimizer: float
-    link_bytes: int
-    network_bytes: int
-
-    @property
-    def micro_batch(self) -> float:
-        return self.matmul + self.memory + self.tensor + self.context + self.expert
 
 
 def _stage_time(
@@ -184,7 +164,9 @@ def _stage_time(
     policy: Policy,
     pairs: str,
     efficiency: float,
-) -> _StageTime:
+) -> StepTime:
+    """Seconds of one micro-batch on a stage, its traffic with the next stage as `bubble`; of a step for all data and
+    the optimizer."""
     flops = device_flops(shape, layout, place, batch_size, seq_len, pairs=pairs)
     forward = int(flops.total)
     recomputed = {
@@ -239,17 +221,17 @@ def _stage_time(
     memory = _elementwise_bytes(shape, layout, place, batch_size, seq_len, policy) + weights
     memory_time = memory / float(device.known_bandwidth)
     expert = seconds[Joins.EXPERT] / micro_batches
-    return _StageTime(
-        matmul=matmul,
-        memory=memory_time,
-        tensor=seconds[Joins.TENSOR] / micro_batches,
-        context=seconds[Joins.CONTEXT] / micro_batches,
-        expert=expert - HIDDEN * min(expert, matmul + memory_time),
-        pipeline=seconds[Joins.PIPELINE] / micro_batches,
-        data=seconds[Joins.DATA],
-        optimizer=_optimizer_bytes(shape, layout, place, policy) / float(device.known_bandwidth),
-        link_bytes=link_bytes,
-        network_bytes=network_bytes,
+    return StepTime(
+        matmul=Seconds(matmul),
+        memory=Seconds(memory_time),
+        tensor=Seconds(seconds[Joins.TENSOR] / micro_batches),
+        context=Seconds(seconds[Joins.CONTEXT] / micro_batches),
+        expert=Seconds(expert - HIDDEN * min(expert, matmul + memory_time)),
+        bubble=Seconds(seconds[Joins.PIPELINE] / micro_batches),
+        data=Seconds(seconds[Joins.DATA]),
+        optimizer=Seconds(_optimizer_bytes(shape, layout, place, policy) / float(device.known_bandwidth)),
+        link_bytes=Bytes(link_bytes),
+        network_bytes=Bytes(network_bytes),
     )
 
 
