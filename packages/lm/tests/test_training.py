@@ -409,8 +409,8 @@ def test_metrics_for_tensorboard(data, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     with pytest.raises(Stopped):
-        run(data, tmp_path, on_step=stop_at(6), tensorboard=True)
-    run(data, tmp_path, tensorboard=True)
+        run(data, tmp_path, on_step=stop_at(6), trackers=["tensorboard"])
+    run(data, tmp_path, trackers=["tensorboard"])
     events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     lines = metrics(tmp_path)
     assert [event.step for event in events.Scalars("loss")] == list(range(1, 21))
@@ -419,12 +419,48 @@ def test_metrics_for_tensorboard(data, tmp_path):
         assert [event.value for event in events.Scalars(name)] == pytest.approx(wanted, rel=1e-6)
 
 
-def test_tensorboard_is_missed_in_one_sentence(data, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(
-        MissingExtra, match=r"--tensorboard needs the package 'tensorboard': pip install 'groundup-lm\[tens"
-    ):
-        run(data, tmp_path, tensorboard=True)
+def test_mlflow_continues_the_curve_of_a_resumed_run(data, tmp_path, monkeypatch):
+    library = pytest.importorskip("mlflow", reason="the package mlflow is not installed")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    library.set_tracking_uri((tmp_path / "store").as_uri())
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "run", on_step=stop_at(6), trackers=["mlflow"])
+    run(data, tmp_path / "run", trackers=["mlflow"])
+    client = library.MlflowClient()
+    (one,) = client.search_runs(["0"])
+    history = client.get_metric_history(one.info.run_id, "loss")
+    losses = [(line["step"], line["loss"]) for line in metrics(tmp_path / "run") if "loss" in line]
+    assert [(metric.step, metric.value) for metric in history] == losses
+    assert one.info.status == "FINISHED"
+
+
+def test_wandb_continues_the_curve_of_a_resumed_run(data, tmp_path, monkeypatch):
+    """Offline: each part is a folder of its own with one id, as `wandb sync` puts them together."""
+    library = pytest.importorskip("wandb", reason="the package wandb is not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    lines, log = [], library.Run.log
+    monkeypatch.setattr(
+        library.Run, "log", lambda run, values, step: lines.append((step, values)) or log(run, values, step)
+    )
+    with pytest.raises(Stopped):
+        run(data, tmp_path, on_step=stop_at(6), trackers=["wandb"])
+    run(data, tmp_path, trackers=["wandb"])
+    losses = [(line["step"], line["loss"]) for line in metrics(tmp_path) if "loss" in line]
+    assert [(step, values["loss"]) for step, values in lines if "loss" in values] == losses
+    assert len(losses) == 20
+    number = (tmp_path / "wandb" / "id").read_text()
+    assert len(list((tmp_path / "wandb").glob(f"offline-run-*-{number}"))) == 2
+
+
+def test_trackers_are_missed_in_one_sentence(data, tmp_path, monkeypatch):
+    for name in ("tensorboard", "wandb", "mlflow"):
+        monkeypatch.setitem(sys.modules, name, None)
+        message = rf"--track {name} needs the package '{name}': pip install 'groundup-lm\[{name}"
+        with pytest.raises(MissingExtra, match=message):
+            run(data, tmp_path, trackers=[name])
+    with pytest.raises(ValueError, match="expected a tracker of"):
+        run(data, tmp_path, trackers=["other"])
 
 
 @pytest.mark.soak

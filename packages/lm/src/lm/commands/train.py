@@ -37,7 +37,13 @@ def register(commands: Commands) -> None:
     made.add_argument("--step", type=int, help="of that run, the checkpoint to go on from (default: its newest)")
     made.add_argument("--restart", action="store_true", help="remove the run that is in OUT, and begin again")
     made.add_argument("--quiet", action="store_true", help="no live line")
-    made.add_argument("--tensorboard", action="store_true", help="metrics for TensorBoard too, in OUT/tensorboard")
+    made.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        choices=("tensorboard", "wandb", "mlflow"),
+        help="a program that gets the metrics too; TensorBoard's are in OUT/tensorboard",
+    )
 
 
 def train(options: argparse.Namespace) -> None:
@@ -58,7 +64,7 @@ def train(options: argparse.Namespace) -> None:
             data,
             out,
             progress=not options.quiet,
-            tensorboard=options.tensorboard,
+            trackers=options.track,
             tokenizer=options.tokenizer,
             restart=options.restart,
             branch=options.branch,

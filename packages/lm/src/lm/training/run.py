@@ -427,7 +427,7 @@ def remove(run_dir: Path) -> None:
         (run_dir / name).unlink(missing_ok=True)
     for tokenizer in run_dir.glob("tokenizer.*"):
         tokenizer.unlink()
-    for name in (CHECKPOINTS, REFERENCE, "tensorboard"):
+    for name in (CHECKPOINTS, REFERENCE, "tensorboard", "wandb", "mlflow"):
         shutil.rmtree(run_dir / name, ignore_errors=True)
 
 

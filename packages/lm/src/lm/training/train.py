@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -87,7 +87,7 @@ def train(
     *,
     progress: bool = True,
     on_step: Callable[[Line], object] | None = None,
-    tensorboard: bool = False,
+    trackers: Sequence[str] = (),
     tokenizer: str | Path | None = None,
     restart: bool = False,
     branch: str | Path | None = None,
@@ -110,7 +110,7 @@ def train(
         progress: Print what is done, with a live line, on stderr.
         on_step: Called with each line of metrics.jsonl as it is written. If it returns True, the run stops after that
             step as by Ctrl-C: saved, with Stopped.
-        tensorboard: Write the metrics under run_dir/tensorboard too.
+        trackers: Names of other programs that get the metrics too: "tensorboard", "wandb", "mlflow".
         tokenizer: The file of the tokenizer that made the data, kept in the run.
         restart: Remove a run that is there, and begin again.
         branch: Another run, whose checkpoint of `step` (its newest, if None) this one continues: weights, optimizer,
@@ -180,7 +180,7 @@ def train(
                 note = resume.rounding_note(opened.saved, run.computed_by(config, processes))
                 if note is not None:
                     say(note)
-            with run.writing(run_dir), log_of(run_dir, trainer, on_step, tensorboard, stop) as log:
+            with run.writing(run_dir), log_of(run_dir, trainer, on_step, trackers, stop) as log:
                 return run_steps(trainer, opened, mixture, stop, log, progress=progress)
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
@@ -422,7 +422,7 @@ def log_of(
     run_dir: Path,
     trainer: Trainer,
     on_step: Callable[[Line], object] | None,
-    tensorboard: bool,
+    trackers: Sequence[str],
     stop: threading.Event,
 ) -> Iterator[Callable[[Line], None]]:
     """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody."""
@@ -440,10 +440,10 @@ def log_of(
                     stop.set()
 
             listeners.append(call)
-        if tensorboard:
-            from lm.reporting.board import board
+        if trackers:
+            from lm.reporting.trackers import tracker
 
-            listeners.append(stack.enter_context(board(run_dir / "tensorboard", trainer.step)))
+            listeners += [stack.enter_context(tracker(name)(run_dir, trainer.step)) for name in trackers]
         # The other processes wait in the next exchange of gradients, and not for ever.
         alone = trainer.distributed.size == 1
         patience = math.inf if alone else trainer.config.collective_timeout / 2
