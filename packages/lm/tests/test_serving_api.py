@@ -23,12 +23,14 @@ HERMES = """{%- if tools %}<|im_start|>system
 {{ {"name": call.function.name, "arguments": call.function.arguments} | tojson }}
 </tool_call>{% endfor %}{% else %}{{ message.content }}{% endif %}<|im_end|>
 {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
-{% endif %}"""
+{% endif %}{% if enable_thinking is false %}<think></think>{% endif %}{{ reasoning_effort }}"""
 LLAMA = """{% if tools %}{{ tools | tojson }} {"name": …, "parameters": …}{% endif %}{% for message in messages %}
 {{ message.role }}: {{ message.content }}{% endfor %}"""
 MISTRAL = """{% for message in messages %}{% if tools and loop.last %}[AVAILABLE_TOOLS]{{ tools | tojson }}{% endif %}
 [INST]{{ message.content }}[/INST]{% endfor %}{# answered by [TOOL_CALLS][{"name": …, "arguments": …}] #}"""
-WEATHER = {
+GEMMA = """{% if messages[0].role == "system" %}{{ raise_exception("none") }}{% endif %}{% for message in messages %}
+{{ message.role }}: {{ message.content }}{% endfor %}"""
+WEATHER: dict = {
     "type": "function",
     "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
 }
@@ -95,6 +97,129 @@ def test_logprobs_of_a_chat(client, stream):
     assert all(len(one.top_logprobs) == 3 and one.logprob <= one.top_logprobs[0].logprob for one in content)
 
 
+def scored(model, ids):
+    """log p of each id after the first, from one call of the model."""
+    with torch.no_grad():
+        logs = model(torch.tensor([ids]))[0, :-1].log_softmax(-1)
+    return [float(logs[at, token]) for at, token in enumerate(ids[1:])]
+
+
+@pytest.mark.parametrize("length", [2, 128, 300])
+def test_an_echo_scores_the_prompt_as_evaluators_ask(client, model, length):
+    """As lm_eval's local-completions: it takes all but the last of the logprobs, also where a stop token came last."""
+    ids = torch.randint(0, 256, (length,), generator=torch.Generator().manual_seed(length)).tolist()
+    given = {"model": "small", "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+    for bias in ({"65": 100}, {"256": 100}):
+        answer = client.completions.create(prompt=[ids, ids[:2]], logit_bias=bias, **given)
+        for choice, prompt in zip(answer.choices, (ids, ids[:2]), strict=True):
+            logprobs = choice.logprobs
+            assert logprobs.token_logprobs[0] is None
+            assert logprobs.top_logprobs[0] is None
+            assert logprobs.token_logprobs[1:-1] == pytest.approx(scored(model, prompt), abs=1e-5)
+            assert all(len(top) == 1 for top in logprobs.top_logprobs[1:])
+            written = bytes(prompt).decode(errors="replace")
+            assert choice.text == (written + "A" if "65" in bias else written)
+    streamed = list(client.completions.create(prompt=ids, stream=True, **given))
+    told = [value for part in streamed for value in part.choices[0].logprobs.token_logprobs]
+    assert told[1:length] == logprobs_of(client, ids)[1:] == pytest.approx(scored(model, ids), abs=1e-5)
+
+
+def logprobs_of(client, ids):
+    """Those of a prompt alone."""
+    given = {"model": "small", "prompt": ids, "max_tokens": 0, "logprobs": 0, "echo": True}
+    (choice,) = client.completions.create(**given).choices
+    assert (choice.finish_reason, choice.text) == ("length", bytes(ids).decode(errors="replace"))
+    return choice.logprobs.token_logprobs
+
+
+def test_an_echo_without_logprobs_is_the_prompt_and_what_follows(client):
+    given = {"model": "small", "prompt": "once é", "seed": 3}
+    text = client.completions.create(**given).choices[0].text
+    assert client.completions.create(**given, echo=True).choices[0].text == "once é" + text
+    assert client.completions.create(**given, echo=True, max_tokens=0).choices[0].text == "once é"
+
+
+# The bodies of vLLM's and SGLang's benchmark clients and of guidellm, with their own spelling of absent values.
+LOAD = [
+    {"prompt": "ab", "temperature": 0.0, "repetition_penalty": 1.0, "max_tokens": 12, "logprobs": None},
+    {"prompt": "ab", "temperature": 0.0, "best_of": 1, "max_tokens": 12},
+    {"prompt": "ab", "max_tokens": 12, "stop": None},
+    {"prompt": "ab", "max_tokens": 12, "min_tokens": 12, "skip_special_tokens": False, "stop_token_ids": []},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": "ab"}]}], "max_completion_tokens": 12},
+    {"messages": TALK, "max_tokens": 12, "temperature": 0.0, "chat_template_kwargs": {"enable_thinking": False}},
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("body", LOAD)
+def test_load_testers_get_as_many_tokens_as_they_ask_for(server, body, stream):
+    import httpx
+
+    body = {**body, "model": "small", "ignore_eos": True, "logit_bias": {"258": 30}, "stream": stream}
+    if stream:
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
+    path = "chat/completions" if "messages" in body else "completions"
+    answer = httpx.post(f"{server[0]}/v1/{path}", json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    last = [line for line in answer.text.splitlines() if line.startswith("data: {")][-1][6:] if stream else answer.text
+    assert json.loads(last)["usage"]["completion_tokens"] == 12
+
+
+def test_what_ends_a_text_and_what_is_hidden_in_it(client):
+    given = {"model": "small", "prompt": "ab", "max_tokens": 8, "temperature": 0}
+
+    def tokens(bias, **more):
+        answer = client.completions.create(**given, logit_bias=bias, extra_body=more)
+        return answer.usage.completion_tokens, answer.choices[0]
+
+    ends = {"256": 100, "65": 90}
+    assert tokens(ends)[0] == 0
+    count, choice = tokens(ends, min_tokens=5)
+    assert (count, choice.text, choice.finish_reason) == (5, "AAAAA", "stop")
+    assert tokens(ends, ignore_eos=True)[0] == 8
+    count, choice = tokens({"65": 90}, stop_token_ids=[65])
+    assert (count, choice.finish_reason) == (0, "stop")
+    assert tokens({"65": 90}, stop="AA", min_tokens=3)[1].text == "AAA"
+    assert tokens({"257": 90})[1].text == "<|im_start|>" * 8
+    assert tokens({"257": 90}, skip_special_tokens=True)[1].text == ""
+
+
+def test_names_for_the_template_change_the_prompt(client):
+    def prompt_tokens(**more):
+        given = {"model": "small", "messages": TALK, "max_tokens": 1, **more}
+        return client.chat.completions.create(**given).usage.prompt_tokens
+
+    plain = prompt_tokens()
+    assert prompt_tokens(extra_body={"chat_template_kwargs": {"enable_thinking": False}}) == plain + len(
+        "<think></think>"
+    )
+    assert prompt_tokens(reasoning_effort="high") == plain + len("high")
+
+
+MISTAKES = [
+    ({"prompt": "a", "stop": ["a"] * 5}, r"stop: expected at most 4 items, got"),
+    ({"prompt": "a", "temperature": 3}, r"temperature: expected less than or equal to 2, got 3"),
+    ({"prompt": {"a": 1}}, r'prompt: expected a string or a list, got {"a": 1}'),
+    ({"prompt": "a", "max_tokens": "9"}, r'max_tokens: expected a whole number, got "9"'),
+    (
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
+        r"messages\[0\].content\[0\].type: expected 'text', 'input_text' or 'output_text', got \"image_url\"",
+    ),
+    ({"messages": [{"content": "a"}]}, r"messages\[0\].role is missing"),
+    ({"messages": [{"role": "robot", "content": "a"}]}, r"messages\[0\].role: expected one of .* got 'robot'"),
+]
+
+
+@pytest.mark.parametrize(("body", "message"), MISTAKES)
+def test_a_message_names_the_mistake(server, body, message):
+    import httpx
+
+    path = "chat/completions" if "messages" in body else "completions"
+    answer = httpx.post(f"{server[0]}/v1/{path}", json=body, timeout=60)
+    assert answer.status_code == 400
+    assert re.match(message, answer.json()["error"]["message"]), answer.text
+
+
 def likeliest(model, bias, presence, frequency):
     """Thirty tokens by OpenAI's definition of the penalties, each from the whole text."""
     made = []
@@ -136,6 +261,20 @@ def test_json_of_a_schema_is_what_a_model_without_sense_writes(client, seed):
     assert all(type(size) is bool for size in found["sizes"])
     free = client.chat.completions.create(**{**given, "response_format": {"type": "json_object"}}).choices[0]
     assert free.message.content.lstrip()[:1] == "{"
+
+
+@pytest.mark.parametrize("form", [{"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "it"}}])
+def test_json_has_no_endless_space(client, form):
+    """A model that would rather write line ends than anything else."""
+    pytest.importorskip("llguidance")
+    schema = {"type": "object", "properties": {"b": {"type": "boolean"}, "c": {"type": "null"}}, "required": ["b", "c"]}
+    if "json_schema" in form:
+        form = {**form, "json_schema": {"name": "it", "schema": {**schema, "additionalProperties": False}}}
+    given = {"model": "small", "messages": TALK, "max_tokens": 30, "temperature": 0, "response_format": form}
+    choice = client.chat.completions.create(**given, logit_bias={"10": 100, "32": 90, "125": 80}).choices[0]
+    assert choice.finish_reason == "stop"
+    assert "\n" not in choice.message.content
+    assert json.loads(choice.message.content) is not None
 
 
 def test_a_schema_that_is_none_is_refused_by_name(client):
@@ -226,7 +365,7 @@ TOOLS[1]["function"]["parameters"] = {"type": "object", "additionalProperties": 
 
 
 @pytest.mark.parametrize("marks", [[], ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]])
-@pytest.mark.parametrize("source", [HERMES, LLAMA, MISTRAL])
+@pytest.mark.parametrize("source", [HERMES, LLAMA, MISTRAL, GEMMA])
 def test_a_tool_that_must_be_called_is_called(source, marks):
     """A model of random weights calls it too: what is no call is masked."""
     import openai
@@ -284,13 +423,42 @@ def test_a_tool_that_must_be_called_is_called(source, marks):
             calls("required", tools=[{"type": "function", "function": odd}])
 
 
-def test_a_template_without_tools_has_none(tokenizer):
+def test_formats_of_templates(tokenizer):
     from lm.chat_template import default_template
     from lm.serving.tools import format_of
 
     assert format_of(default_template(tokenizer).source) is None
     assert (format_of(HERMES), format_of(LLAMA), format_of(MISTRAL)) == ("hermes", "llama", "mistral")
     assert ChatTemplate(tokenizer, HERMES, ()).render([Message("user", "a")]).startswith("<|im_start|>user")
+
+
+def test_a_template_without_tools_gets_them_as_text(tokenizer):
+    from lm.chat_template import default_template
+    from lm.serving.tools import calls_in, spelled_out
+
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Ulm"}}}
+    said = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
+    talk = [
+        Message("user", "hello"),
+        Message("assistant", "", {"tool_calls": [call]}),
+        Message("tool", "rain", {"tool_call_id": "1"}),
+        Message("tool", "wind", {"tool_call_id": "2"}),
+    ]
+    plain = default_template(tokenizer)
+    for template, has_system in ((plain, True), (ChatTemplate(tokenizer, GEMMA, ()), False)):
+        messages, tools = spelled_out(talk, [WEATHER], template)
+        assert tools is None
+        assert [one.role for one in messages] == ["system"] * has_system + ["user", "assistant", "user"]
+        assert json.dumps(WEATHER) in messages[0].content
+        assert messages[-2].content == said
+        assert messages[-1].content == (
+            "<tool_response>\nrain\n</tool_response>\n<tool_response>\nwind\n</tool_response>"
+        )
+        template.prompt(messages)
+        assert calls_in(said, template)[1][0]["function"] == {"name": "weather", "arguments": '{"city": "Ulm"}'}
+    first = spelled_out([Message("system", "be brief"), *talk], [WEATHER], plain)[0][0]
+    assert (first.role, first.content[:9]) == ("system", "be brief\n")
+    assert spelled_out(talk[:1], [], plain) == (talk[:1], None)
 
 
 @pytest.mark.parametrize("separator", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])

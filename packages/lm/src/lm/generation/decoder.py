@@ -91,8 +91,9 @@ class Decoder:
                 self.graphs, self.how = GraphSteps(self), "as a CUDA graph"
 
     @torch.inference_mode()
-    def read(self, row: int, ids: Sequence[int], *, last: bool = True) -> Tensor | None:
-        """Appends ids to a row's text; the logits (vocab_size,) of what follows, None where it is not the `last` part.
+    def read(self, row: int, ids: Sequence[int], *, last: bool = True, every: bool = False) -> Tensor | None:
+        """Appends ids to a row's text; the logits (vocab_size,) of what follows, None where it is not the `last` part;
+        with `every` the logits (len(ids), vocab_size) after each of them.
 
         NoPages: the memory is full.
         """
@@ -101,9 +102,9 @@ class Decoder:
         self._grow(row, start + len(ids))
         slots = cache.slots(row, 0, start + len(ids))
         layers = [PagedLayer(store, slots, start) for store in cache.store]
-        logits = self._call(torch.tensor([ids], device=self.device), start, [*layers])
+        logits = self._call(torch.tensor([ids], device=self.device), start, [*layers], every=every)
         cache.lengths[row] = start + len(ids)
-        return logits[0] if last else None
+        return logits if every else logits[0] if last else None
 
     def read_prompt(self, row: int, ids: Sequence[int]) -> Tensor:
         """Append ids to a row, chunk_size at a time; the logits (vocab_size,) of the next token."""
@@ -200,16 +201,18 @@ class Decoder:
         layers = [StepLayer(store, step) for store in self.cache.store]
         return self._call(tokens[:, None], step.positions, [*layers])
 
-    def _call(self, ids: Tensor, start: int | Tensor, cache: list[LayerCache]) -> Tensor:
-        """Logits (batch, vocab_size) of the last position, without dropout."""
+    def _call(self, ids: Tensor, start: int | Tensor, cache: list[LayerCache], *, every: bool = False) -> Tensor:
+        """Logits (batch, vocab_size) of the last position, or (length, vocab_size) of `every` one of a single sequence,
+        without dropout."""
         model = self.model
         with without_training(self.modules):
             if type(model).forward is Transformer.forward and is_plain(model):
-                last = model.hidden(ids, start=start, cache=cache)[:, -1]  # (batch, d_model)
+                hidden = model.hidden(ids, start=start, cache=cache)
+                last = hidden[0] if every else hidden[:, -1]  # (batch or length, d_model)
                 # Of one sequence a vector: on a CPU torch multiplies a matrix by one faster than by one row.
                 return model.logits(last) if len(last) > 1 else model.logits(last[0])[None]
             logits: Tensor = model(ids, start=start, cache=cache)
-            return logits[:, -1]
+            return logits[0] if every else logits[:, -1]
 
 
 @contextlib.contextmanager

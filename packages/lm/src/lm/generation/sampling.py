@@ -149,12 +149,12 @@ class TokenLogprob:
 
     Attributes:
         token: The token.
-        logprob: The natural logarithm of its probability.
+        logprob: The natural logarithm of its probability; None for the first token of a prompt.
         top: The likeliest tokens and their logarithms, the likeliest first.
     """
 
     token: int
-    logprob: float
+    logprob: float | None
     top: tuple[tuple[int, float], ...] = ()
 
 

@@ -156,13 +156,18 @@ class Scheduler:
         first token."""
         began, cache, row = time.perf_counter(), self.cache, sequence.row
         length = cache.lengths[row]
-        sequence.last_chunk = self.prefixes.take(row, sequence.window, sequence.last_chunk)
+        if not sequence.score_prompt:  # which needs the logits of every position
+            sequence.last_chunk = self.prefixes.take(row, sequence.window, sequence.last_chunk)
         begin = cache.lengths[row]
         sequence.cached += begin - length
         ids = sequence.window[begin : begin + self.chunk_size]
         if not self._has_room(sequence, len(ids)):
             return []
-        logits = self.decoder.read(row, ids, last=begin + len(ids) == len(sequence.window))
+        last = begin + len(ids) == len(sequence.window)
+        logits = self.decoder.read(row, ids, last=last, every=sequence.score_prompt)
+        if logits is not None and sequence.score_prompt:
+            sequence.score(logits, begin)
+            logits = logits[-1] if last else None
         if len(ids) == self.chunk_size:
             sequence.last_chunk = self.prefixes.keep(row, sequence.window, begin, sequence.last_chunk)
         self.prefill.add(len(ids), time.perf_counter() - began)
@@ -170,7 +175,8 @@ class Scheduler:
             return []
         results = self._first_token(sequence, logits)
         for other in self.sequences:
-            if other is not sequence and not self._is_read(other) and other.window == sequence.window:
+            same = other is not sequence and other.window == sequence.window and not other.score_prompt
+            if same and not self._is_read(other):
                 self._clear(other)
                 cache.share(other.row, cache.pages_of(row)[: begin // PAGE])
                 if cache.grow(other.row, len(sequence.window)):

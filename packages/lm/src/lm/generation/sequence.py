@@ -32,13 +32,14 @@ class Sequence:
         stop_tokens: See max_new_tokens.
         when_full: See max_new_tokens.
         top_logprobs: Number of the likeliest tokens in each of logprobs; None computes no logprobs.
+        score_prompt: True for logprobs of the prompt too, and of a stop token that ends the sequence.
         constraint: Allows only some tokens.
         capacity: Most tokens in the cache; the model's context, if None.
 
     Attributes:
         prompt: The given ids.
         tokens: The ids chosen so far.
-        logprobs: Of each of them, with top_logprobs.
+        logprobs: Of each of them, with top_logprobs; with score_prompt of the prompt's before them.
         ended: "stop" at a stop token, or if its constraint is complete; "length" at max_new_tokens or, with when_full
             "end", at the context's end; "cancelled". None until then.
         window: The ids at the beginning of its cache, read as a prompt.
@@ -60,6 +61,7 @@ class Sequence:
         stop_tokens: abc.Collection[int] = (),
         when_full: str = "slide",
         top_logprobs: int | None = None,
+        score_prompt: bool = False,
         constraint: Constraint | None = None,
         capacity: int | None = None,
     ) -> None:
@@ -73,7 +75,10 @@ class Sequence:
             self.generator.seed()
         else:
             self.generator.manual_seed(seed)
-        self.ended: str | None = None if max_new_tokens else "length"
+        self.score_prompt = score_prompt
+        if score_prompt:
+            self.logprobs.append(TokenLogprob(self.prompt[0], None))
+        self.ended: str | None = None if max_new_tokens or score_prompt else "length"
         self.window, self.tokens_before_window = self.prompt[-self.capacity :], 0
         self.cached = 0
 
@@ -102,11 +107,20 @@ class Sequence:
         """The tokens after the first `length`, at least the window's, counted from the beginning of the window."""
         return self.tokens[self.tokens_before_window + length - len(self.window) :]
 
+    def score(self, logits: Tensor, begin: int) -> None:
+        """Add the logprobs of the prompt that logits (n, vocab_size) at positions begin, begin + 1, … give."""
+        for row, position in zip(logits, range(begin + 1, len(self.prompt)), strict=False):
+            if position == len(self.logprobs):  # not read before
+                self.logprobs.append(logprob_of(row, self.prompt[position], self.top_logprobs or 0))
+
     def append(self, logits: Tensor | None, chosen: int | None = None) -> int | None:
         """Choose the next token from logits (vocab_size,): the token, or None if it ends the sequence instead.
 
         chosen: the token, if the step chose it; below 0: the logits are not numbers.
         """
+        if not self.max_new_tokens:
+            self.ended = "length"
+            return None
         if chosen is None:
             assert logits is not None
             allowed = logits if self.constraint is None else self.constraint.allow(logits)
@@ -116,12 +130,13 @@ class Sequence:
             raise ValueError(NO_NUMBERS)
         else:
             token = chosen
-        if token in self.stop_tokens:
+        ends = token in self.stop_tokens
+        if self.top_logprobs is not None and logits is not None and (self.score_prompt or not ends):
+            self.logprobs.append(logprob_of(logits, token, self.top_logprobs))
+        if ends:
             self.ended = "stop"
             return None
         self.tokens.append(token)
-        if self.top_logprobs is not None and logits is not None:
-            self.logprobs.append(logprob_of(logits, token, self.top_logprobs))
         full = len(self.prompt) + len(self.tokens) >= self.capacity
         if self.constraint is not None and self.constraint.take(token):
             self.ended = "stop"
@@ -156,7 +171,7 @@ def check_request(
             f"a prompt of {len(prompt)} tokens and max_new_tokens {max_new_tokens} are more than the context of "
             f"{capacity}: shorten one of them, or let when_full be 'slide'"
         )
-    if when_full == "end" and len(prompt) >= capacity:
+    if when_full == "end" and len(prompt) + bool(max_new_tokens) > capacity:
         raise ValueError(
             f"a prompt of {len(prompt)} tokens leaves no room in the context of {capacity}: shorten it, or let "
             f"when_full be 'slide'"

@@ -2,60 +2,52 @@
 
 from __future__ import annotations
 
+import time
+import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lm.chat_template import ChatTemplate
 from lm.generation.sampling import TokenLogprob
 from lm.serving.engine import Piece
 from lm.serving.grammar import token_bytes
+from lm.serving.requests import GenerationRequest
+from lm.serving.tools import calls_in
 
 LEAST = -9999.0  # the logarithm that stands for that of 0, which JSON does not have
 
 
-@dataclass(frozen=True)
-class Kind:
-    """Names in the answers of one of the two endpoints."""
-
-    prefix: str
-    whole: str
-    part: str
-    is_chat: bool
-
-
-COMPLETION = Kind("cmpl", "text_completion", "text_completion", False)
-CHAT = Kind("chatcmpl", "chat.completion", "chat.completion.chunk", True)
-
-
 @dataclass
 class Choice:
-    """One choice of an answer, so far.
+    """One text of an answer, so far.
 
     Attributes:
         index: Its number.
-        kind: Of the answer.
-        tokenizer: Of the tokens.
         text: Its text.
         tokens: Number of its tokens.
+        cached: Number of its prompt's tokens that were in the cache.
         ended: Why it ended; None until then.
         logprobs: Of its tokens, if requested.
         calls: The calls of tools in it.
+        begun: True once a part of it was sent.
+        offset: Characters of the tokens whose logprobs were written.
     """
 
     index: int
-    kind: Kind
-    tokenizer: Any
     text: str = ""
     tokens: int = 0
+    cached: int = 0
     ended: str | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     begun: bool = False
-    offset: int = 0  # characters of the tokens whose logprobs were written
+    offset: int = 0
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""
         self.text += piece.text
-        self.tokens, self.ended = piece.tokens, piece.ended
+        self.tokens, self.cached, self.ended = piece.tokens, piece.cached, piece.ended
         self.logprobs += piece.logprobs
 
     @property
@@ -63,56 +55,105 @@ class Choice:
         """OpenAI's finish_reason."""
         return "tool_calls" if self.calls and self.ended == "stop" else self.ended
 
-    def whole(self) -> dict[str, Any]:
-        """The choice of an answer that is sent whole."""
-        ending = {"logprobs": self.format_logprobs(tuple(self.logprobs)), "finish_reason": self.reason}
-        if not self.kind.is_chat:
-            return {"index": self.index, "text": self.text, **ending}
-        message: dict[str, Any] = {"role": "assistant", "content": self.text, "refusal": None}
-        if self.calls:
-            message |= {"content": self.text or None, "tool_calls": self.calls}
-        return {"index": self.index, "message": message, **ending}
 
-    def part(self, piece: Piece) -> dict[str, Any]:
-        """The choice of one event of a stream."""
-        ending = {
-            "logprobs": self.format_logprobs(piece.logprobs),
-            "finish_reason": None if piece.ended is None else self.reason,
+class Answer:
+    """An answer of /v1/completions.
+
+    Args:
+        task: The request.
+        model: The model's name.
+        template: The model's chat template, whose tokenizer names the tokens.
+    """
+
+    prefix, whole_object, part_object = "cmpl", "text_completion", "text_completion"
+    last = "data: [DONE]\n\n"  # of a stream
+
+    def __init__(self, task: GenerationRequest, model: str, template: ChatTemplate) -> None:
+        self.task, self.template, self.tokenizer = task, template, template.tokenizer
+        self.choices = [Choice(index) for index in range(len(task.prompts) * task.n)]
+        self.about: dict[str, Any] = {
+            "id": f"{self.prefix}-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": model,
         }
-        if not self.kind.is_chat:
-            return {"index": self.index, "text": piece.text, **ending}
-        delta: dict[str, Any] = {} if self.begun else {"role": "assistant"}
-        if self.calls:
-            delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(self.calls)]
-        if piece.text or not (self.begun or self.calls):
-            delta["content"] = piece.text
-        self.begun = True
-        return {"index": self.index, "delta": delta, **ending}
 
-    def format_logprobs(self, logprobs: tuple[TokenLogprob, ...]) -> dict[str, Any] | None:
-        """Logprobs in the shape of the answer's kind; None where there are none."""
+    @property
+    def ended(self) -> bool:
+        return all(choice.ended is not None for choice in self.choices)
+
+    def add(self, index: int, piece: Piece) -> Piece | None:
+        """Append a piece to its choice; what is new in it to send. None: nothing before the end, to look for calls."""
+        choice = self.choices[index]
+        choice.add(piece)
+        if not self.task.has_tools:
+            return piece
+        if piece.ended is None:
+            return None
+        choice.text, calls = calls_in(choice.text, self.template)
+        choice.calls = calls[: self.task.most_calls]
+        return Piece(choice.text, piece.tokens, piece.ended, tuple(choice.logprobs))
+
+    def whole(self) -> dict[str, Any]:
+        """The answer, sent whole."""
+        choices = [
+            {
+                "index": choice.index,
+                **self.content(choice),
+                "logprobs": self.format_logprobs(choice, choice.logprobs),
+                "finish_reason": choice.reason,
+            }
+            for choice in self.choices
+        ]
+        return {**self.about, "object": self.whole_object, "choices": choices, "usage": self.usage()}
+
+    def content(self, choice: Choice) -> dict[str, Any]:
+        return {"text": choice.text}
+
+    def begin(self) -> Iterable[dict[str, Any]]:
+        """The events before the first piece."""
+        return ()
+
+    def parts(self, index: int, piece: Piece) -> Iterable[dict[str, Any]]:
+        """The events of what `add` gave."""
+        choice = self.choices[index]
+        part = {
+            "index": index,
+            **self.delta(choice, piece),
+            "logprobs": self.format_logprobs(choice, piece.logprobs),
+            "finish_reason": None if piece.ended is None else choice.reason,
+        }
+        choice.begun = True
+        return ({**self.about, "object": self.part_object, "choices": [part]},)
+
+    def delta(self, choice: Choice, piece: Piece) -> dict[str, Any]:
+        return {"text": piece.text}
+
+    def end(self) -> Iterable[dict[str, Any]]:
+        """The events after the last piece."""
+        if self.task.usage:
+            yield {**self.about, "object": self.part_object, "choices": [], "usage": self.usage()}
+
+    def usage(self) -> dict[str, Any]:
+        prompt, generated = sum(map(len, self.task.prompts)), sum(choice.tokens for choice in self.choices)
+        return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+
+    def format_logprobs(self, choice: Choice, logprobs: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        """Logprobs in the shape of the answer; None where there are none."""
         if not logprobs:
             return None
-        if self.kind.is_chat:
-            content = [
-                {**self.named(one.token, one.logprob), "top_logprobs": [self.named(*likely) for likely in one.top]}
-                for one in logprobs
-            ]
-            return {"content": content, "refusal": None}
-        names, offsets = [self.name(one.token) for one in logprobs], list[int]()
+        names, offsets = [self.name(item.token) for item in logprobs], list[int]()
         for name in names:
-            offsets.append(self.offset)
-            self.offset += len(name)
+            offsets.append(choice.offset)
+            choice.offset += len(name)
         return {
             "tokens": names,
-            "token_logprobs": [max(one.logprob, LEAST) for one in logprobs],
-            "top_logprobs": [{self.name(token): max(value, LEAST) for token, value in one.top} for one in logprobs],
+            "token_logprobs": [None if item.logprob is None else max(item.logprob, LEAST) for item in logprobs],
+            "top_logprobs": [
+                None if item.logprob is None else {self.name(token): max(value, LEAST) for token, value in item.top}
+                for item in logprobs
+            ],
             "text_offset": offsets,
         }
-
-    def named(self, token: int, logprob: float) -> dict[str, Any]:
-        data = token_bytes(self.tokenizer, token)
-        return {"token": self.name(token), "logprob": max(logprob, LEAST), "bytes": list(data)}
 
     def name(self, token: int) -> str:
         """A token's text, or its bytes as OpenAI writes those that are no text."""
@@ -121,3 +162,36 @@ class Choice:
             return data.decode("utf-8")
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in data)
+
+
+class ChatAnswer(Answer):
+    """An answer of /v1/chat/completions."""
+
+    prefix, whole_object, part_object = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def content(self, choice: Choice) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
+        if choice.calls:
+            message |= {"content": choice.text or None, "tool_calls": choice.calls}
+        return {"message": message}
+
+    def delta(self, choice: Choice, piece: Piece) -> dict[str, Any]:
+        delta: dict[str, Any] = {} if choice.begun else {"role": "assistant"}
+        if choice.calls:
+            delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(choice.calls)]
+        if piece.text or not (choice.begun or choice.calls):
+            delta["content"] = piece.text
+        return {"delta": delta}
+
+    def format_logprobs(self, choice: Choice, logprobs: Sequence[TokenLogprob]) -> dict[str, Any] | None:
+        return {"content": self.named_logprobs(logprobs), "refusal": None} if logprobs else None
+
+    def named_logprobs(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+        return [
+            {**self.named(item.token, item.logprob), "top_logprobs": [self.named(*likely) for likely in item.top]}
+            for item in logprobs
+        ]
+
+    def named(self, token: int, logprob: float | None) -> dict[str, Any]:
+        data = token_bytes(self.tokenizer, token)
+        return {"token": self.name(token), "logprob": max(logprob or 0.0, LEAST), "bytes": list(data)}

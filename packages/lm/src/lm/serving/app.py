@@ -1,5 +1,5 @@
-"""The server: /v1/completions, /v1/chat/completions and /v1/models as OpenAI's clients ask for them, /health, /metrics,
-and a page to talk on."""
+"""The server: /v1/completions, /v1/chat/completions, /v1/responses and /v1/models as OpenAI's clients ask for them,
+/health, /metrics, and a page to talk on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import json
 import time
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from importlib import resources
 from typing import Any
@@ -23,12 +22,12 @@ from starlette.types import Receive, Scope, Send
 
 from lm.chat_template import ChatTemplate
 from lm.page.export import asset, chat_shell
-from lm.serving.answers import CHAT, COMPLETION, Choice, Kind
-from lm.serving.engine import Busy, Engine, Job, Piece
+from lm.serving.answers import Answer, ChatAnswer
+from lm.serving.engine import Busy, Engine, Piece
 from lm.serving.grammar import Grammars
 from lm.serving.guards import AccessLog, Guard, SendTimeout
-from lm.serving.requests import BadRequest, ChatBody, CompletionBody, GenerationRequest, Limits, chat, completion, parse
-from lm.serving.tools import calls_in
+from lm.serving.requests import BadRequest, ChatBody, CompletionBody, Limits, chat, completion, parse
+from lm.serving.responses import ResponseAnswer, ResponseBody, respond
 from lm.special_tokens import stop_ids
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
@@ -93,6 +92,7 @@ class Server:
             Route("/v1/models/{name:path}", self.model),
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chats, methods=["POST"]),
+            Route("/v1/responses", self.responses, methods=["POST"]),
         ]
         middleware = [
             Middleware(AccessLog, count=self.engine.metrics.responded, write=log),
@@ -136,14 +136,19 @@ class Server:
 
     async def completions(self, request: Request) -> Response:
         body = parse(CompletionBody, await self.body(request))
-        # Texts are encoded beside this thread, which others wait for.
+        # Texts are encoded on another thread, or all requests would wait for it.
         task = await asyncio.to_thread(completion, body, self.engine.tokenizer, self.stop_tokens, self.limits)
-        return await self.answer(request, task, COMPLETION)
+        return await self.answer(request, Answer(task, self.limits.model, self.template))
 
     async def chats(self, request: Request) -> Response:
         body = parse(ChatBody, await self.body(request))
         task = await asyncio.to_thread(chat, body, self.template, self.limits, self.grammars)
-        return await self.answer(request, task, CHAT)
+        return await self.answer(request, ChatAnswer(task, self.limits.model, self.template))
+
+    async def responses(self, request: Request) -> Response:
+        body = parse(ResponseBody, await self.body(request))
+        task = await asyncio.to_thread(respond, body, self.template, self.limits, self.grammars)
+        return await self.answer(request, ResponseAnswer(task, self.limits.model, self.template, body))
 
     async def body(self, request: Request) -> bytes:
         # A page elsewhere can send a form or plain text without asking, and JSON it cannot.
@@ -160,96 +165,57 @@ class Server:
             raise BadRequest(f"the body did not come within {self.body_seconds:g} s", status=408) from None
         return bytes(body)
 
-    async def answer(self, request: Request, task: GenerationRequest, kind: Kind) -> Response:
-        loop, pieces = asyncio.get_running_loop(), Pieces()
+    async def answer(self, request: Request, answer: Answer) -> Response:
+        loop, pieces, task = asyncio.get_running_loop(), Pieces(), answer.task
 
-        def send_as(index: int) -> Callable[[Piece], None]:
-            def send(piece: Piece) -> None:
-                with contextlib.suppress(RuntimeError):  # the server has stopped, and no one waits
-                    loop.call_soon_threadsafe(pieces.put_nowait, (index, piece))
+        def tell(index: int, piece: Piece) -> None:
+            with contextlib.suppress(RuntimeError):  # the server has stopped, and nothing reads it
+                loop.call_soon_threadsafe(pieces.put_nowait, (index, piece))
 
-            return send
-
-        jobs = [
-            Job(
-                ids,
-                task.max_new_tokens[number],
-                task.sampling,
-                None if task.seed is None else task.seed + sample,
-                task.stop_tokens,
-                task.stop,
-                send_as(number * task.n + sample),
-                task.top_logprobs,
-                None if task.constraint is None else task.constraint(),
-            )
-            for number, ids in enumerate(task.prompts)
-            for sample in range(task.n)
-        ]
+        jobs = task.jobs(tell)
         try:
             self.engine.submit(jobs)
         except Busy as busy:
             error = BadRequest(str(busy), status=429, code="rate_limit_exceeded", kind="rate_limit_error")
             return JSONResponse(error.body(), 429, headers={"Retry-After": "1"})
-        choices = [Choice(index, kind, self.engine.tokenizer) for index in range(len(jobs))]
-        about = {"id": f"{kind.prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": self.limits.model}
         if task.stream:
-            events = self.events(pieces, choices, task, {**about, "object": kind.part})
-            # How many messages were left out stands in a header, as the page has to know it before the answer.
+            # The page has to know the number of messages that were left out before the answer.
             headers = {"X-Messages-Left-Out": str(task.dropped)} if task.dropped else {}
-            return Events(events, lambda: self.engine.cancel(jobs), headers)
-        gathering = asyncio.ensure_future(gathered(pieces, choices))
+            return Events(events(pieces, answer), lambda: self.engine.cancel(jobs), headers)
+        gathering = asyncio.ensure_future(gathered(pieces, answer))
         leaving = asyncio.ensure_future(left(request))
         try:
             await asyncio.wait([gathering, leaving], return_when=asyncio.FIRST_COMPLETED)
             if not gathering.done():
-                return Response(status_code=499)  # as nginx logs it: no one reads it
+                return Response(status_code=499)  # nginx' status of a request without a reader
             gathering.result()
         finally:
             gathering.cancel()
             leaving.cancel()
             self.engine.cancel(jobs)
-        if any(choice.ended == "error" for choice in choices):
+        if any(choice.ended == "error" for choice in answer.choices):
             return JSONResponse(broken().body(), 500)
-        used = usage(task, choices)
-        request.state.tokens = f" {used['prompt_tokens']} + {used['completion_tokens']} tokens"
-        for choice in choices:
-            self.find_calls(choice, task)
-        whole = [choice.whole() for choice in choices]
-        return JSONResponse({**about, "object": kind.whole, "choices": whole, "usage": used})
+        generated = sum(choice.tokens for choice in answer.choices)
+        request.state.tokens = f" {sum(map(len, task.prompts))} + {generated} tokens"
+        return JSONResponse(answer.whole())
 
-    def find_calls(self, choice: Choice, task: GenerationRequest) -> None:
-        """Takes the calls of tools out of what a choice says, where it may have them."""
-        if task.has_tools:
-            choice.text, calls = calls_in(choice.text, self.template)
-            choice.calls = calls[: task.most_calls]
 
-    async def events(
-        self,
-        pieces: Pieces,
-        choices: list[Choice],
-        task: GenerationRequest,
-        about: dict[str, Any],
-    ) -> AsyncIterator[str]:
-        """Server-sent events, one for each piece of the choices; an answer that may call tools is one piece."""
-        going = {choice.index for choice in choices}
-        while going:
-            index, piece = await pieces.get()
-            choice = choices[index]
-            if piece.ended == "error":
-                yield event(broken().body())
-                return
-            choice.add(piece)
-            if piece.ended is not None:
-                going.discard(index)
-            if task.has_tools:
-                if piece.ended is None:
-                    continue
-                self.find_calls(choice, task)
-                piece = Piece(choice.text, piece.tokens, piece.ended, tuple(choice.logprobs))
-            yield event({**about, "choices": [choice.part(piece)]})
-        if task.usage:
-            yield event({**about, "choices": [], "usage": usage(task, choices)})
-        yield "data: [DONE]\n\n"
+async def events(pieces: Pieces, answer: Answer) -> AsyncIterator[str]:
+    """Server-sent events, one or more for each piece; an answer that may call tools is one piece."""
+    for body in answer.begin():
+        yield event(body)
+    while not answer.ended:
+        index, piece = await pieces.get()
+        if piece.ended == "error":
+            yield event(broken().body())
+            return
+        part = answer.add(index, piece)
+        if part is not None:
+            for body in answer.parts(index, part):
+                yield event(body)
+    for body in answer.end():
+        yield event(body)
+    yield answer.last
 
 
 class Events(StreamingResponse):
@@ -266,11 +232,11 @@ class Events(StreamingResponse):
             self.ended()
 
 
-async def gathered(pieces: Pieces, choices: Sequence[Choice]) -> None:
-    """Adds pieces to their choices until all have ended, or one failed."""
-    while any(choice.ended is None for choice in choices):
+async def gathered(pieces: Pieces, answer: Answer) -> None:
+    """Adds pieces to the answer until all its texts have ended, or one failed."""
+    while not answer.ended:
         index, piece = await pieces.get()
-        choices[index].add(piece)
+        answer.add(index, piece)
         if piece.ended == "error":
             break
 
@@ -282,14 +248,9 @@ async def left(request: Request) -> None:
 
 
 def event(body: dict[str, Any]) -> str:
-    """A server-sent event, in one line for clients too that end lines where Unicode does."""
+    """A server-sent event, in one line also for clients that end lines where Unicode does."""
     line = json.dumps(body, ensure_ascii=False).translate(ESCAPED_LINE_ENDS)
-    return f"data: {line}\n\n"
-
-
-def usage(task: GenerationRequest, choices: Sequence[Choice]) -> dict[str, int]:
-    prompt, generated = sum(map(len, task.prompts)), sum(choice.tokens for choice in choices)
-    return {"prompt_tokens": prompt, "completion_tokens": generated, "total_tokens": prompt + generated}
+    return f"event: {body['type']}\ndata: {line}\n\n" if "type" in body else f"data: {line}\n\n"
 
 
 def broken() -> BadRequest:

@@ -7,11 +7,11 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lm.generation.sampling import Constraint, Sampling, TokenLogprob
+from lm.generation.sampling import TokenLogprob
 from lm.generation.scheduler import ScheduledSequence, Scheduler
 from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
@@ -27,36 +27,46 @@ class Piece:
     """A piece of a text.
 
     Attributes:
-        text: What was added.
-        tokens: How many tokens the whole has so far.
+        text: The new text.
+        tokens: Number of tokens so far.
         ended: Why it ended: "stop", "length", or "error" where decoding failed; None as long as it goes on.
-        logprobs: Of the tokens since the piece before, where they were asked for.
+        logprobs: Of the tokens since the piece before, if requested.
+        cached: Number of the prompt's tokens that were in the cache.
     """
 
     text: str
     tokens: int
     ended: str | None
     logprobs: tuple[TokenLogprob, ...] = ()
+    cached: int = 0
 
 
 @dataclass(eq=False)
 class Job:
-    """A text to continue. tell(piece) is called on the decoding thread with each piece of it."""
+    """A text to continue.
+
+    Attributes:
+        ids: The prompt.
+        settings: The other arguments of Scheduler.add.
+        tell: Called on the decoding thread with each piece.
+        stop: Strings that end it.
+        min_tokens: Tokens before which they do not.
+        hidden: Tokens that are not part of the text.
+        echo: Text that begins the first piece.
+    """
 
     ids: Sequence[int]
-    max_new_tokens: int
-    sampling: Sampling
-    seed: int | None
-    stop_tokens: Sequence[int]
-    stop: Sequence[str]
+    settings: Mapping[str, Any]
     tell: Callable[[Piece], None]
-    top_logprobs: int | None = None
-    constraint: Constraint | None = None
+    stop: Sequence[str] = ()
+    min_tokens: int = 0
+    hidden: Collection[int] = ()
+    echo: str = ""
     cancelled: bool = False
     text: ScheduledSequence | None = None
     writer: StreamDecoder | None = field(default=None, repr=False)
-    since: float = field(default_factory=time.perf_counter)  # it came, or its last token did
-    told: int = 0  # logprobs
+    since: float = field(default_factory=time.perf_counter)  # its arrival, or its last token
+    logprobs_sent: int = 0
 
 
 class Engine:
@@ -159,17 +169,8 @@ class Engine:
             jobs = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
         for job in jobs:
             try:
-                job.writer = StreamDecoder(self.tokenizer, job.stop)
-                job.text = self.batch.add(
-                    job.ids,
-                    max_new_tokens=job.max_new_tokens,
-                    sampling=job.sampling,
-                    seed=job.seed,
-                    stop_tokens=job.stop_tokens,
-                    when_full="end",
-                    top_logprobs=job.top_logprobs,
-                    constraint=job.constraint,
-                )
+                job.writer = StreamDecoder(self.tokenizer, () if job.min_tokens else job.stop)
+                job.text = self.batch.add(job.ids, **job.settings, when_full="end")
             except Exception:  # of one text, which the others need not suffer for
                 traceback.print_exc()
                 job.tell(Piece("", 0, "error"))
@@ -177,17 +178,19 @@ class Engine:
             if job.text.ended is None:
                 self.running[job.text] = job
             else:
-                job.tell(Piece("", 0, job.text.ended))
+                job.tell(Piece(job.echo, 0, job.text.ended))
         return True
 
     def _tell(self, job: Job, token: int | None) -> None:
         text, writer, now = job.text, job.writer, time.perf_counter()
         assert text is not None
         assert writer is not None
-        piece = "" if token is None else writer.feed(token)
+        piece = "" if token is None or token in job.hidden else writer.feed(token)
         if token is not None:
             self.metrics.token(now - job.since, first=len(text.tokens) == 1)
             job.since = now
+            if len(text.tokens) == job.min_tokens:
+                writer.stop = tuple(job.stop)
         ended = text.ended
         if writer.stopped:
             self.batch.cancel(text)
@@ -197,10 +200,11 @@ class Engine:
             ended = "stop" if writer.stopped else ended
         if ended is not None:
             self._ended(job, ended)
+        piece, job.echo = job.echo + piece, ""
         if piece or ended is not None:
-            new = tuple(text.logprobs[job.told :])
-            job.told += len(new)
-            job.tell(Piece(piece, len(text.tokens), ended, new))
+            new = tuple(text.logprobs[job.logprobs_sent :])
+            job.logprobs_sent += len(new)
+            job.tell(Piece(piece, len(text.tokens), ended, new, text.cached))
 
     def _ended(self, job: Job, why: str) -> None:
         text = job.text

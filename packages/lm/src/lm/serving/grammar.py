@@ -14,6 +14,8 @@ from torch import Tensor
 from lm.extras import need
 
 MOST = 1 << 16  # characters of a schema
+# Read by llguidance beside a schema: JSON is written as json.dumps and templates write it.
+SPACES = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
 
 
 class Grammars:
@@ -31,12 +33,15 @@ class Grammars:
         self.tokenizer_tokens: Any = None  # the tokens, as llguidance knows them
 
     def json(self, schema: Mapping[str, Any]) -> Grammar:
-        """Allows JSON that follows a schema. ValueError: it is none, or has what is not supported; by name.
+        """Allows JSON that follows a schema, with the spaces of json.dumps: a model that may write any number of line
+        ends between two values may write nothing else.
 
-        MissingExtra: llguidance is not installed.
+        Raises:
+            ValueError: It is not a schema, or what it has is not supported, by name.
+            MissingExtra: llguidance is not installed.
         """
         llguidance = need("llguidance", "response_format", "groundup-lm[serve]")
-        return self._grammar("schema", json.dumps(schema), llguidance.LLMatcher.grammar_from_json_schema)
+        return self._grammar("schema", json.dumps({**SPACES, **schema}), llguidance.LLMatcher.grammar_from_json_schema)
 
     def lark(self, text: str) -> Grammar:
         """Allows what a grammar in llguidance's dialect of Lark describes. Raises: see json."""
@@ -61,6 +66,21 @@ class Grammars:
         if wrong:
             raise ValueError(f"the {what} is not supported: {first_line(wrong)}")
         return Grammar(llguidance.LLMatcher(self.tokenizer_tokens, grammar), self.stops)
+
+
+class Minimum:
+    """A Constraint by which no token of `stops` comes before `tokens` others."""
+
+    def __init__(self, tokens: int, stops: Sequence[int]) -> None:
+        self.left, self.stops = tokens, list(stops)
+
+    def allow(self, logits: Tensor) -> Tensor:
+        stops = torch.tensor(self.stops, dtype=torch.int64, device=logits.device)
+        return logits.index_fill(0, stops, -torch.inf) if self.left > 0 else logits
+
+    def take(self, token: int) -> bool:
+        self.left -= 1
+        return False
 
 
 class Tokens:

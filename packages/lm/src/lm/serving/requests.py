@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -17,29 +18,17 @@ from pydantic_core import PydanticCustomError
 from lm.chat_template import ROLES, ChatTemplate, Message
 from lm.extras import MissingExtra
 from lm.generation.sampling import Constraint, Sampling
-from lm.serving.grammar import Grammars
-from lm.serving.tools import format_of, grammar_of
+from lm.serving.engine import Job, Piece
+from lm.serving.grammar import Grammars, Minimum
+from lm.serving.tools import grammar_of, spelled_out
 from lm.special_tokens import prompt_ids
 
 MOST_STOPS, MOST_CHOICES, MOST_TOP_LOGPROBS, MOST_TOOLS = 4, 16, 20, 128
-# Parameters accepted at these values only.
-ONLY_DEFAULT: dict[str, tuple[Any, ...]] = {
-    "best_of": (None, 1),
-    "suffix": (None, ""),
-    "echo": (None, False),
-    "functions": (None, []),
-    "function_call": (None, "none"),
-    "modalities": (None, ["text"]),
-    "prediction": (None,),
-    "audio": (None,),
-    "web_search_options": (None,),
-    "reasoning_effort": (None,),
-    "verbosity": (None,),
-}
-# Parameters that do not change the answer.
-IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key")
-
 TOOL = "tool"  # the role of an answer to a call
+SAMPLING = frozenset(Sampling.__dataclass_fields__) - {"logit_bias"}
+# What pydantic's errors of a wrong type expect.
+TYPES = {"string": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list"}
+FunctionName = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
 TokenId = Annotated[int, Field(ge=0)]
 Stop = Annotated[str, Field(min_length=1)]
 B = TypeVar("B", bound="Body")
@@ -71,25 +60,40 @@ class StreamOptions(Part):
 
 
 class Body(BaseModel):
-    """Parameters of both kinds of requests; null stands for an absent one."""
+    """Parameters of all kinds of requests; null stands for an absent one."""
 
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+    # Parameters accepted at these values only, and parameters that do not change the answer.
+    only: ClassVar[dict[str, tuple[Any, ...]]] = {"best_of": (1,), "suffix": ("",)}
+    ignored: ClassVar[Collection[str]] = (
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+    )
 
     model: str | None = None
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(None, ge=0)
+    min_tokens: int | None = Field(None, ge=0)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     top_k: int | None = Field(None, ge=1)
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, ge=1e-3, le=1e3)
-    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 2 * MOST_CHOICES)
-    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
-    stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)] | None = None
+    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 2 * MOST_CHOICES)
+    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
+    stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(max_length=1024)] | None = None
+    ignore_eos: bool | None = None
+    skip_special_tokens: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -97,21 +101,18 @@ class Body(BaseModel):
         """Drop parameters that have no effect, and refuse unsupported ones by name."""
         if not isinstance(body, dict):
             return body
-        for name, harmless in ONLY_DEFAULT.items():
-            if name in body and body[name] not in harmless:
+        for name, harmless in cls.only.items():
+            if body.get(name) not in (None, *harmless):
                 raise PydanticCustomError(
                     "unsupported_parameter", "{name} is not supported: leave it out", {"name": name}
                 )
-        return {name: value for name, value in body.items() if name not in ONLY_DEFAULT and name not in IGNORED}
-
-    @property
-    def stops(self) -> list[str]:
-        return [self.stop] if isinstance(self.stop, str) else self.stop or []
+        return {name: value for name, value in body.items() if name not in cls.only and name not in cls.ignored}
 
 
 class CompletionBody(Body):
     """A body of /v1/completions."""
 
+    echo: bool | None = None
     logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
     prompt: (
         str
@@ -121,9 +122,7 @@ class CompletionBody(Body):
 
     @property
     def prompts(self) -> Sequence[str | list[int]]:
-        if isinstance(self.prompt, str):
-            return [self.prompt]
-        if all(isinstance(one, int) for one in self.prompt):
+        if isinstance(self.prompt, str) or all(isinstance(item, int) for item in self.prompt):
             return [self.prompt]  # type: ignore[list-item]
         return self.prompt  # type: ignore[return-value]
 
@@ -131,11 +130,11 @@ class CompletionBody(Body):
 class TextPart(Part):
     """A part of a content: only text is supported."""
 
-    type: Literal["text"]
+    type: Literal["text", "input_text", "output_text"]
     text: str
 
 
-class Called(Part):
+class CalledFunction(Part):
     """The function of a call."""
 
     name: str
@@ -143,11 +142,21 @@ class Called(Part):
 
 
 class ToolCall(Part):
-    """A call of a tool, in what the assistant said before."""
+    """A call of a tool in an earlier answer of the assistant."""
 
     id: str = ""
     type: Literal["function"] = "function"
-    function: Called
+    function: CalledFunction
+
+    def as_templates_read_it(self, number: int) -> dict[str, Any]:
+        """The call with its arguments as an object, which templates write as JSON again."""
+        try:
+            arguments = json.loads(self.function.arguments)
+        except ValueError:
+            raise BadRequest(
+                f"messages[{number}]: the arguments of {self.function.name!r} are no JSON", "messages"
+            ) from None
+        return {"id": self.id, "type": "function", "function": {"name": self.function.name, "arguments": arguments}}
 
 
 class ChatMessage(Part):
@@ -159,46 +168,31 @@ class ChatMessage(Part):
     tool_call_id: str | None = None
     name: str | None = None
 
-    @property
-    def text(self) -> str:
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
-        return self.content or ""
-
     def message(self, number: int) -> Message:
-        """The message; its `more` holds the fields that templates read of tools."""
-        role = "system" if self.role == "developer" else self.role  # what OpenAI's newer models call the system
+        """The message; its `more` has the fields that templates read of tools."""
+        role = "system" if self.role == "developer" else self.role  # the system's name in OpenAI's newer models
         if role not in (*ROLES, TOOL):
             raise BadRequest(
-                f"messages[{number}] has the role {role!r}: use one of {', '.join((*ROLES, TOOL))}", "messages"
+                f"messages[{number}].role: expected one of {', '.join((*ROLES, TOOL))}, got {role!r}", "messages"
             )
         if role == "system" and number:
             raise BadRequest(f"messages[{number}] has the role 'system', which only the first may have", "messages")
         if self.content is None and not self.tool_calls:
-            raise BadRequest(f"messages[{number}] must have a role and a content, both strings", "messages")
+            raise BadRequest(f"messages[{number}] has no content: expected a string", "messages")
         more: dict[str, Any] = {}
         if self.tool_calls:
             if role != "assistant":
                 raise BadRequest(f"messages[{number}] has tool_calls, which are the assistant's", "messages")
-            more["tool_calls"] = [self.call(one, number) for one in self.tool_calls]
+            more["tool_calls"] = [call.as_templates_read_it(number) for call in self.tool_calls]
         if role == TOOL:
             more |= {"tool_call_id": self.tool_call_id or "", "name": self.name or ""}
-        return Message(role, self.text, more)
-
-    def call(self, one: ToolCall, number: int) -> dict[str, Any]:
-        try:  # as templates write them out again
-            arguments = json.loads(one.function.arguments)
-        except ValueError:
-            raise BadRequest(
-                f"messages[{number}]: the arguments of {one.function.name!r} are no JSON", "messages"
-            ) from None
-        return {"id": one.id, "type": "function", "function": {"name": one.function.name, "arguments": arguments}}
+        return Message(role, text_of(self.content), more)
 
 
 class Function(Part):
     """A function that may be called."""
 
-    name: Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
+    name: FunctionName
     description: str | None = None
     parameters: dict[str, Any] | None = None
 
@@ -239,6 +233,16 @@ class ResponseFormat(BaseModel):
 class ChatBody(Body):
     """A body of /v1/chat/completions. truncation "auto" leaves out the oldest messages where they do not fit."""
 
+    only: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "functions": ([],),
+        "function_call": ("none",),
+        "modalities": (["text"],),
+        "prediction": (),
+        "audio": (),
+        "web_search_options": (),
+        "verbosity": (),
+    }
+
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: int | None = Field(None, ge=1)
     truncation: Literal["auto", "disabled"] | None = None
@@ -248,26 +252,8 @@ class ChatBody(Body):
     tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-
-
-@dataclass(frozen=True)
-class GenerationRequest:
-    """Prompts, the number of continuations of each, and their settings."""
-
-    prompts: list[list[int]]
-    n: int
-    max_new_tokens: list[int]  # of each prompt's continuations
-    sampling: Sampling
-    seed: int | None
-    stop_tokens: list[int]
-    stop: list[str]
-    stream: bool
-    usage: bool  # whether a stream ends with it
-    dropped: int = 0  # messages that were left out because they do not fit
-    top_logprobs: int | None = None  # number of alternatives beside each token; None: no logprobs
-    constraint: Callable[[], Constraint] | None = None  # a new one for each text
-    has_tools: bool = False  # whether its answer may call them
-    most_calls: int | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None  # a name in the template, as gpt-oss has it
 
 
 @dataclass(frozen=True)
@@ -280,62 +266,136 @@ class Limits:
     max_tokens: int
 
 
+@dataclass(frozen=True)
+class GenerationRequest:
+    """Prompts, the number of continuations of each, and their settings."""
+
+    prompts: list[list[int]]
+    max_new_tokens: list[int]  # of each prompt's continuations
+    settings: dict[str, Any]  # arguments of Scheduler.add that all have in common
+    stop: list[str]
+    n: int = 1  # continuations of each prompt
+    seed: int | None = None  # of the first continuation; the next has the next number
+    stream: bool = False
+    usage: bool = False  # True if a stream ends with the number of tokens
+    min_tokens: int = 0  # nothing ends a text before
+    hidden: Collection[int] = ()  # tokens that are not part of the text
+    echoes: Sequence[str] = ()  # the text of each prompt, if answers begin with it
+    dropped: int = 0  # messages that were left out because they do not fit
+    constraint: Callable[[], Constraint] | None = None  # makes that of a text
+    has_tools: bool = False  # True if the answer may call them
+    most_calls: int | None = None
+
+    def jobs(self, tell: Callable[[int, Piece], None]) -> list[Job]:
+        """A job for each text; tell(index, piece) is called with its pieces."""
+        return [
+            Job(
+                ids,
+                {
+                    **self.settings,
+                    "max_new_tokens": self.max_new_tokens[number],
+                    "seed": None if self.seed is None else self.seed + sample,
+                    "constraint": None if self.constraint is None else self.constraint(),
+                },
+                lambda piece, index=number * self.n + sample: tell(index, piece),  # type: ignore[misc]
+                self.stop,
+                min_tokens=self.min_tokens,
+                hidden=self.hidden,
+                echo=self.echoes[number] if self.echoes else "",
+            )
+            for number, ids in enumerate(self.prompts)
+            for sample in range(self.n)
+        ]
+
+
 def parse(kind: type[B], body: bytes) -> B:
-    """A body, checked. BadRequest: the first thing that is wrong with it."""
+    """The checked body. BadRequest: a mistake in it."""
     try:
         return kind.model_validate_json(body)
     except ValidationError as failed:
-        error = failed.errors(include_url=False, include_input=False)[0]
-        what, message = error["type"], error["msg"]
-        if what == "json_invalid":
-            raise BadRequest("the body is no JSON") from None
-        if what == "unsupported_parameter":
-            name = error["ctx"]["name"]
-            raise BadRequest(message, name, code=what) from None
-        if not error["loc"]:
-            raise BadRequest("the body must be a JSON object") from None
-        param = str(error["loc"][0])
-        if what == "extra_forbidden":
-            raise BadRequest(f"{param!r} is unknown here: leave it out", param, code="unknown_parameter") from None
-        raise BadRequest(f"{param}: {message[:1].lower()}{message[1:]}", param) from None
+        raise mistake(failed) from None
+
+
+def mistake(failed: ValidationError) -> BadRequest:
+    """The mistake that pydantic found, in a sentence with the path of the value and the value."""
+    errors = failed.errors(include_url=False)
+    kind, location = errors[0]["type"], errors[0]["loc"]
+    if kind == "json_invalid":
+        return BadRequest("the body is no JSON")
+    if kind == "unsupported_parameter":
+        return BadRequest(errors[0]["msg"], errors[0]["ctx"]["name"], code=kind)
+    if not location:
+        return BadRequest("the body must be a JSON object")
+    param = str(location[0])
+    # A union has an error for each of its members: the deepest, of a member that has the type of the value.
+    of_param = [error for error in errors if error["loc"][0] == param]
+    error = max(of_param, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
+    kind, path, value = error["type"], param, json.dumps(error["input"], ensure_ascii=False, default=str)
+    for part in error["loc"][1:]:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        elif re.fullmatch("[a-z_]+", part) and part not in ("str", "int", "bool", "float"):  # members of a union
+            path += f".{part}"
+    if kind == "extra_forbidden":
+        return BadRequest(f"{path!r} is unknown here: leave it out", param, code="unknown_parameter")
+    if kind == "missing":
+        return BadRequest(f"{path} is missing", param)
+    types = [TYPES.get(one["type"].removesuffix("_type")) for one in of_param if one["loc"][:-1] == error["loc"][:-1]]
+    if kind.endswith("_type") and all(types):
+        expected = " or ".join(dict.fromkeys(map(str, types)))
+    else:
+        expected = re.sub(r"^.* should (be |have )?|after validation.*$", "", error["msg"]).strip()
+    return BadRequest(f"{path}: expected {expected}, got {value if len(value) < 80 else value[:76] + ' …'}", param)
 
 
 def completion(body: CompletionBody, tokenizer: Any, stop_tokens: Sequence[int], limits: Limits) -> GenerationRequest:
     """The request of a body of /v1/completions. BadRequest: the first mistake in it."""
-    prompts = [prompt_of(one, tokenizer) for one in body.prompts]
-    request = to_request(body, prompts, stop_tokens, (), limits, body.max_tokens, 16)
-    return dataclasses.replace(request, top_logprobs=body.logprobs)
+    prompts = [prompt_of(prompt, tokenizer) for prompt in body.prompts]
+    if body.max_tokens == 0 and not body.echo:
+        raise BadRequest("max_tokens: expected at least 1, or echo true, got 0", "max_tokens")
+    request = to_request(body, prompts, tokenizer, stop_tokens, (), limits, body.max_tokens, 16)
+    request.settings.update(top_logprobs=body.logprobs, score_prompt=bool(body.echo) and body.logprobs is not None)
+    texts = [prompt if isinstance(prompt, str) else tokenizer.decode(prompt) for prompt in body.prompts]
+    return dataclasses.replace(request, echoes=texts if body.echo else ())
 
 
 def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Grammars) -> GenerationRequest:
     """The request of a body of /v1/chat/completions. BadRequest: the first mistake in it."""
     most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if most == 0:
+        raise BadRequest("max_tokens: expected at least 1, got 0", "max_tokens")
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs goes with logprobs true", "top_logprobs")
-    tools = [one.model_dump(exclude_none=True) for one in body.tools or []] if body.tool_choice != "none" else []
-    if tools and format_of(template.source) is None:
-        raise BadRequest(
-            "the model's chat template has no tools: leave them out", "tools", code="unsupported_parameter"
-        )
     constraint = constraint_of(body.response_format, grammars)
     if body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool):
         constraint = call_constraint(body, template, grammars)
-    messages = [message.message(number) for number, message in enumerate(body.messages)]
-    dropped = 0
+    if constraint is not None and (body.ignore_eos or body.min_tokens):
+        name = "ignore_eos" if body.ignore_eos else "min_tokens"
+        raise BadRequest(f"{name} does not go with an answer of a given form: leave it out", name)
+    names = dict(body.chat_template_kwargs or {})
+    if body.reasoning_effort is not None:
+        names["reasoning_effort"] = body.reasoning_effort
+    template = dataclasses.replace(template, names={**(template.names or {}), **names})
+    tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []] if body.tool_choice != "none" else []
+    messages, dropped = [message.message(number) for number, message in enumerate(body.messages)], 0
     try:
+        messages, described_tools = spelled_out(messages, tools, template)
         if body.truncation == "auto":  # as in `lm chat`: no more than half the context is kept free for the answer
             room = min(most or limits.max_tokens, limits.context_length // 2)
-            prompt, dropped = template.fit(messages, limits.context_length - room, tools or None)
+            prompt, dropped = template.fit(messages, limits.context_length - room, described_tools)
         else:
-            prompt = template.prompt(messages, tools or None)
+            prompt = template.prompt(messages, described_tools)
     except ValueError as error:
         raise BadRequest(str(error), "messages") from None
-    request = to_request(body, [prompt], template.stop_tokens, template.stop, limits, most, None, dropped)
+    stops = template.stop_tokens, template.stop
+    request = to_request(body, [prompt], template.tokenizer, *stops, limits, most, limits.max_tokens)
+    request.settings["top_logprobs"] = (body.top_logprobs or 0) if body.logprobs else None
     return dataclasses.replace(
         request,
-        top_logprobs=(body.top_logprobs or 0) if body.logprobs else None,
-        constraint=constraint,
+        dropped=dropped,
+        constraint=constraint or request.constraint,
         has_tools=bool(tools),
+        hidden=() if tools else request.hidden,  # a call may be written with special tokens
         most_calls=1 if body.parallel_tool_calls is False else None,
     )
 
@@ -345,102 +405,108 @@ def constraint_of(form: ResponseFormat | None, grammars: Grammars) -> Callable[[
     if form is None or form.type == "text":
         return None
     if form.type == "json_schema" and form.json_schema is None:
-        raise BadRequest("response_format: json_schema is missing", "response_format")
+        raise BadRequest("response_format.json_schema is missing", "response_format")
     schema = {"type": "object"} if form.json_schema is None else form.json_schema.json_schema
-    try:
-        grammars.json(schema)  # what is wrong with it is said before the answer begins
-    except (ValueError, MissingExtra) as error:
-        raise BadRequest(f"response_format: {error}", "response_format") from None
-    return lambda: grammars.json(schema)
+    return checked(lambda: grammars.json(schema), "response_format")
 
 
 def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) -> Callable[[], Constraint]:
     """Makes the constraint by which an answer calls a tool: the named one, or any."""
-    functions = [tool.function.model_dump() for tool in body.tools or []]
-    several = body.parallel_tool_calls is not False
+    functions, several = (
+        [tool.function.model_dump() for tool in body.tools or []],
+        body.parallel_tool_calls is not False,
+    )
     if isinstance(body.tool_choice, NamedTool):
         name, several = body.tool_choice.function.name, False
-        functions = [one for one in functions if one["name"] == name]
+        functions = [function for function in functions if function["name"] == name]
         if not functions:
             raise BadRequest(f"tool_choice: there is no tool {name!r} in tools", "tool_choice")
     if not functions:
         raise BadRequest("tool_choice: there are no tools to choose from", "tool_choice")
     grammar = grammar_of(functions, template, several=several)
+    return checked(lambda: grammars.lark(grammar), "tool_choice")
+
+
+def checked(make: Callable[[], Constraint], param: str) -> Callable[[], Constraint]:
+    """The function, called once so that its errors come before the answer begins."""
     try:
-        grammars.lark(grammar)
+        make()
     except (ValueError, MissingExtra) as error:
-        raise BadRequest(f"tool_choice: {error}", "tool_choice") from None
-    return lambda: grammars.lark(grammar)
+        raise BadRequest(f"{param}: {error}", param) from None
+    return make
 
 
 def to_request(
     body: Body,
     prompts: list[list[int]],
+    tokenizer: Any,
     stop_tokens: Sequence[int],
     stop: Sequence[str],
     limits: Limits,
     most: int | None,
-    default: int | None,
-    dropped: int = 0,
+    default: int,
 ) -> GenerationRequest:
-    if body.model is not None and body.model != limits.model:
-        raise BadRequest(
-            f"there is no model {body.model!r}: it is {limits.model!r}", "model", status=404, code="model_not_found"
-        )
+    """The request of what all bodies have in common; `most` new tokens, or as many of `default` as have room."""
+    if body.model not in (None, limits.model):
+        message = f"there is no model {body.model!r}: it is {limits.model!r}"
+        raise BadRequest(message, "model", status=404, code="model_not_found")
     if most is not None and most > limits.max_tokens:
-        raise BadRequest(f"max_tokens is {most}, and at most {limits.max_tokens} may be asked for", "max_tokens")
+        raise BadRequest(f"max_tokens: expected at most {limits.max_tokens}, got {most}", "max_tokens")
     if body.top_k is not None and body.top_k > limits.vocab_size:
-        raise BadRequest(f"top_k is {body.top_k}, and the vocabulary has {limits.vocab_size} tokens", "top_k")
+        raise BadRequest(f"top_k: expected at most {limits.vocab_size}, the vocabulary, got {body.top_k}", "top_k")
     if body.stream_options is not None and not body.stream:
         raise BadRequest("stream_options goes with stream true", "stream_options")
-    room = []
+    max_new_tokens = []
     for ids in prompts:
-        left = limits.context_length - len(ids)
-        new_tokens = min(default or limits.max_tokens, limits.max_tokens, max(1, left)) if most is None else most
-        if new_tokens > left:
+        room = limits.context_length - len(ids)
+        new_tokens = min(default, limits.max_tokens, max(1, room)) if most is None else most
+        if new_tokens > room:
             raise BadRequest(
                 f"the context is {limits.context_length} tokens, and the prompt has {len(ids)} and max_tokens is "
                 f"{new_tokens}: shorten one of them",
                 "messages" if isinstance(body, ChatBody) else "prompt",
                 code="context_length_exceeded",
             )
-        room.append(new_tokens)
-    bias = {}
-    for name, value in (body.logit_bias or {}).items():
-        if not name.isdecimal() or int(name) >= limits.vocab_size:
-            raise BadRequest(f"logit_bias: {name[:20]!r} is no id of the {limits.vocab_size} tokens", "logit_bias")
-        bias[int(name)] = value
-    temperature = 1.0 if body.temperature is None else body.temperature
-    penalty = 1.0 if body.repetition_penalty is None else body.repetition_penalty
+        max_new_tokens.append(new_tokens)
+    min_tokens = body.min_tokens or 0
+    if min_tokens > min(max_new_tokens):
+        raise BadRequest(f"min_tokens: expected at most {min(max_new_tokens)}, got {min_tokens}", "min_tokens")
+    bias = {token_id("logit_bias", name, limits): value for name, value in (body.logit_bias or {}).items()}
+    own_stops = [token_id("stop_token_ids", token, limits) for token in body.stop_token_ids or ()]
+    stops = [*own_stops, *(() if body.ignore_eos else stop_tokens)]
+    sampling = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
+    strings = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return GenerationRequest(
         prompts,
+        max_new_tokens,
+        {"sampling": Sampling(**sampling, logit_bias=bias), "stop_tokens": stops},
+        [*(() if body.ignore_eos else stop), *strings],
         body.n or 1,
-        room,
-        Sampling(
-            temperature,
-            body.top_k,
-            body.top_p,
-            body.min_p,
-            penalty,
-            body.presence_penalty or 0.0,
-            body.frequency_penalty or 0.0,
-            bias,
-        ),
         body.seed,
-        list(stop_tokens),
-        [*stop, *body.stops],
         bool(body.stream),
         bool(body.stream_options and body.stream_options.include_usage),
-        dropped,
+        min_tokens,
+        frozenset(tokenizer.special_tokens.values()) if body.skip_special_tokens else (),
+        constraint=(lambda: Minimum(min_tokens, stops)) if min_tokens else None,
     )
 
 
-def prompt_of(one: str | list[int], tokenizer: Any) -> list[int]:
+def token_id(name: str, value: int | str, limits: Limits) -> int:
+    if not str(value).isdecimal() or int(value) >= limits.vocab_size:
+        raise BadRequest(f"{name}: expected an id below {limits.vocab_size}, got {str(value)[:20]}", name)
+    return int(value)
+
+
+def prompt_of(prompt: str | list[int], tokenizer: Any) -> list[int]:
     """The ids of a prompt, which is text or ids."""
-    ids = prompt_ids(tokenizer, one) if isinstance(one, str) else one
+    ids = prompt_ids(tokenizer, prompt) if isinstance(prompt, str) else prompt
     bad = next((number for number in ids if number >= tokenizer.n_vocab), None)
     if bad is not None:
         raise BadRequest(f"token id {bad} is not in the vocabulary of {tokenizer.n_vocab}", "prompt")
     if not ids:
         raise BadRequest("the prompt has no tokens: give it some text", "prompt")
     return ids
+
+
+def text_of(content: str | list[TextPart] | None) -> str:
+    return "".join(part.text for part in content) if isinstance(content, list) else content or ""

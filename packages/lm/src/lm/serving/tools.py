@@ -1,4 +1,5 @@
-"""Calls of tools in what a model writes: as Hermes and Qwen do, as Llama 3.1 does, or as Mistral does."""
+"""Calls of tools in what a model writes: as Hermes and Qwen do, as Llama 3.1 does, or as Mistral does; as Hermes does
+for templates without tools."""
 
 from __future__ import annotations
 
@@ -10,13 +11,21 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from lm.chat_template import ChatTemplate, compiled
+from lm.chat_template import ChatTemplate, Message, compiled
+from lm.serving.grammar import SPACES
 
 Format = Literal["hermes", "llama", "mistral"]
 HERMES = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
 MISTRAL = "[TOOL_CALLS]"
-# What llguidance reads beside a schema: JSON is written as templates write it.
-SPACES = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
+# The description of tools for a template without them, as Hermes' has it.
+DESCRIPTION = """You may call functions. Their signatures, as JSON:
+<tools>
+{tools}
+</tools>
+To call one, answer with its name and arguments as JSON in tags:
+<tool_call>
+{{"name": "…", "arguments": {{…}}}}
+</tool_call>"""
 # What begins a call's name, and its arguments, in each format.
 PARTS: dict[Format, tuple[str, str]] = {
     "hermes": ('{"name": ', ', "arguments": '),
@@ -40,12 +49,50 @@ def format_of(source: str) -> Format | None:
     return "llama" if '"parameters"' in source or "ipython" in source else None
 
 
+def spelled_out(
+    messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], template: ChatTemplate
+) -> tuple[list[Message], Sequence[Mapping[str, Any]] | None]:
+    """The messages and tools to give to a template. Where it has no tools, or calls in an unknown format, tools, calls
+    and their results become text in Hermes' format, the tools in the system's message (in the user's first, if the
+    template has no system)."""
+    if format_of(template.source) is not None:
+        return [*messages], tools or None
+    result = list[Message]()
+    for message in messages:
+        role, content = message.role, message.content
+        for call in message.more.get("tool_calls", ()):
+            content += f"\n<tool_call>\n{json.dumps(call['function'], ensure_ascii=False)}\n</tool_call>"
+        if role == "tool":
+            role, content = "user", f"<tool_response>\n{content}\n</tool_response>"
+            if result and result[-1].role == "user":
+                content = f"{result.pop().content}\n{content}"
+        result.append(Message(role, content.lstrip("\n") if message.more else content))
+    if tools:
+        lines = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+        text = DESCRIPTION.format(tools=lines)
+        if result[0].role != "system" and not has_system(template):
+            result[0] = Message(result[0].role, f"{text}\n\n{result[0].content}")
+        elif result[0].role == "system":
+            result[0] = Message("system", f"{result[0].content}\n\n{text}")
+        else:
+            result.insert(0, Message("system", text))
+    return result, None
+
+
+def has_system(template: ChatTemplate) -> bool:
+    try:
+        template.render([Message("system", "a"), Message("user", "b")])
+    except ValueError:
+        return False
+    return True
+
+
 def calls_in(text: str, template: ChatTemplate) -> tuple[str, list[dict[str, Any]]]:
     """The text and the tool calls, as in OpenAI's API, of a model's answer.
 
     An incomplete call stays in the text.
     """
-    form, parsed_calls, calls = format_of(template.source), list[Any](), list[dict[str, Any]]()
+    form, parsed_calls, calls = format_of(template.source) or "hermes", list[Any](), list[dict[str, Any]]()
     words = text
     if form == "hermes":
         parsed_calls = [parsed(match) for match in HERMES.findall(text)]
@@ -83,8 +130,7 @@ def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *
         template: The model's, which says how a call is written.
         several: Whether more than one call may be made, where the format has it.
     """
-    form, special = format_of(template.source), template.tokenizer.special_tokens
-    assert form is not None
+    form, special = format_of(template.source) or "hermes", template.tokenizer.special_tokens
 
     def written(*parts: str) -> str:
         """Special tokens by their ids, and other text as it is."""
