@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from operator import index
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.records import number_of_records, total_size
 from bpe.counts import Counts, checked_resources, named
+from bpe.encoding.spelled_counts import SpelledCounts
 from bpe.formats import Characters, Merges, TokenizerData
 from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.merging.learn import Rule, learn
@@ -104,17 +104,19 @@ def train(
         tokens, merges = _learn(records, alphabet, before, rule, report)
         if settings is not None:
             resolved = patterns.resolve(settings.pattern)
-            folder = None if checkpoint is None else os.path.join(checkpoint, "superwords")
-            records = _count(source, resolved, special, *threads_and_memory, report, folder)
-            if total_size(records) != size:
-                raise ValueError(
-                    f"the source gave {size:,} bytes of text, and {total_size(records):,} when it was read again: "
-                    "superwords need a source that can be read twice, such as paths or a list of texts"
-                )
-            words = Tokenizer.from_data(TokenizerData(dict(enumerate(tokens)), merges, {}, patterns.resolve(None)))
+            records = _count_again(source, resolved, special, *threads_and_memory, report, tokens, merges, size)
             rule = rule._replace(max_words=settings.max_words or NO_BOUND)
-            tokens, more = _learn(records, Alphabet.of(words), wanted - len(merges), rule, report)
-            merges = Merges(tokens, merges.halves + more.halves)
+            tokens, more = learn(
+                records,
+                tokens,
+                wanted - len(merges),
+                rule,
+                spelled=True,
+                made_before=len(merges),
+                consume=True,
+                report=report,
+            )
+            merges = Merges(tokens, merges.halves + more)
     return _number(tokens, merges, vocab_size, convention, resolved, special)
 
 
@@ -351,6 +353,41 @@ def _count(
                 f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
                 f"{memory_limit:,}, which bounds the counting only"
             )
+    return records
+
+
+def _count_again(
+    source: sources.Source,
+    pattern: patterns.Pattern,
+    special: SpecialTokens,
+    num_threads: int,
+    memory_limit: int | None,
+    report: Progress,
+    tokens: list[bytes],
+    merges: Merges,
+    size: int,
+) -> Records:
+    """Return the records of the pretokens of another pattern as arrays of symbols: what the merges make of them.
+
+    tokens: those of the symbols. size: bytes of text that the first reading gave. ValueError where this one gives more
+    or fewer.
+    """
+    whole = patterns.resolve(None)
+    encoder = Tokenizer.from_data(TokenizerData(dict(enumerate(tokens)), merges, {}, whole))._texts.encoder
+    tables: list[SpelledCounts] = []
+
+    def new_table(room: int) -> SpelledCounts:
+        tables.append(SpelledCounts(room))
+        tables[-1].spell_by(encoder, tokens)
+        return tables[-1]
+
+    records = count_source(source, pattern, special, num_threads, report, memory_limit, new_table)
+    read = sum(table.text_bytes for table in tables)
+    if read != size:
+        raise ValueError(
+            f"the source gave {size:,} bytes of text, and {read:,} when it was read again: superwords need a source "
+            "that can be read twice, such as paths or a list of texts"
+        )
     return records
 
 

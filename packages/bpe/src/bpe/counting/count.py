@@ -8,7 +8,7 @@ outgrows its share of a memory limit is sorted and written to a temporary file.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import patterns
@@ -78,6 +78,7 @@ def count_source(
     num_threads: int,
     report: Progress,
     memory_limit: int | None = None,
+    new_table: Callable[[int], PretokenCounts] = PretokenCounts,
 ) -> Records:
     """The records of the pretokens of a source (see bpe.counting.records); those of special tokens are not counted.
 
@@ -89,6 +90,7 @@ def count_source(
         report: Told of the bytes that are counted.
         memory_limit: Bytes that the tables may take together. What exceeds them goes to temporary files, and the
             records are then sorted, in a map of such a file.
+        new_table: Makes a table with room for so many pretokens, which may count them in another spelling.
 
     Raises:
         OSError: The disk is full; it names the folder of the temporary files.
@@ -99,7 +101,7 @@ def count_source(
         warn_caller(patterns.slow_warning(pattern))
     total = sources.size_of(source)
     threads, in_caller, chunk_bytes, room, share = plan(total, num_threads, memory_limit)
-    tables = [PretokenCounts(room) for _ in range(threads)]
+    tables = [new_table(room) for _ in range(threads)]
     idle = list(tables)
     with Spill() as spill:
 
