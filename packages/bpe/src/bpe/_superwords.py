@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bpe.patterns import SplitPattern
+from bpe.patterns import Pattern, SplitPattern, resolve
 
 # The second split pattern that the authors of SuperBPE recommend: digits, runs of punctuation and trailing spaces stay
 # apart, and all else between them is one pretoken.
@@ -36,25 +36,65 @@ class SuperBPE:
         """Size of the vocabulary at the transition. ValueError for none; smallest: tokens before the first merge."""
         if self.max_words is not None and self.max_words < 1:
             raise ValueError(f"max_words is {self.max_words}; it takes at least 1, or None for no bound")
-        if isinstance(self.transition, float):
-            if not 0 <= self.transition <= 1:
-                raise ValueError(f"transition is {self.transition}; a share of vocab_size is from 0.0 to 1.0")
-            return max(smallest, round(self.transition * vocab_size))
-        if not smallest <= self.transition <= vocab_size:
-            raise ValueError(
-                f"transition is {self.transition}; expected a share (float) or a number of tokens (int), "
-                f"{smallest} to {vocab_size}"
-            )
-        return self.transition
+        if isinstance(self.transition, int):
+            if not smallest <= self.transition <= vocab_size:
+                raise ValueError(
+                    f"transition is {self.transition}; expected a share (float) or a number of tokens (int), "
+                    f"{smallest} to {vocab_size}"
+                )
+            return self.transition
+        if not 0 <= self.transition <= 1:
+            raise ValueError(f"transition is {self.transition}; a share of vocab_size is from 0.0 to 1.0")
+        return max(smallest, round(self.transition * vocab_size))
 
 
-Superwords = Literal["superbpe"] | SuperBPE | None
+Superwords = Literal["superbpe", "boundless"] | SuperBPE | None
 
 
-def settings_of(superwords: Superwords) -> SuperBPE | None:
+def settings_of(superwords: Superwords) -> SuperBPE | Literal["boundless"] | None:
     """Return the settings that an argument stands for. ValueError for an unknown name."""
     if superwords == "superbpe":
         return SuperBPE()
-    if superwords is None or isinstance(superwords, SuperBPE):
+    if superwords is None or superwords == "boundless" or isinstance(superwords, SuperBPE):
         return superwords
-    raise ValueError(f"superwords is 'superbpe', a bpe.SuperBPE or None, not {superwords!r}")
+    raise ValueError(f"superwords is 'superbpe', 'boundless', a bpe.SuperBPE or None, not {superwords!r}")
+
+
+def run_pattern(words: Pattern) -> Pattern:
+    """Return the pattern that splits a text into runs of words, and whatever the pattern of words has between them.
+
+    ValueError for a pattern that is not one of those by name whose alternatives are words, then numbers, then the rest.
+    """
+    if words.name is None or len(words.expressions) != 1:
+        raise ValueError(f"BoundlessBPE takes a pattern by name, gpt2 to qwen3.5, not {words}")
+    alternatives = top_level_alternatives(words.expressions[0])
+    numbers = next(i for i, alternative in enumerate(alternatives) if alternative.removeprefix(" ?")[:5] == r"\p{N}")
+    return resolve("(?:" + "|".join(alternatives[:numbers]) + ")+|" + "|".join(alternatives[numbers:]))
+
+
+def top_level_alternatives(expression: str) -> list[str]:
+    """Return the alternatives of an expression; "|" in a group or a set of characters does not part them."""
+    alternatives, depth, at = [""], 0, 0
+    while at < len(expression):
+        part = expression[at : at + 2] if expression[at] == "\\" else expression[at]
+        at += len(part)
+        depth += (part in "([") - (part in ")]")
+        if part == "|" and depth == 0:
+            alternatives.append("")
+        else:
+            alternatives[-1] += part
+    return alternatives
+
+
+def race(counts: list[int], super_counts: list[int], most: int) -> tuple[int, int]:
+    """Return how many merges and supermerges there are when `most` are made, always the one of the greater count.
+
+    Of equal counts the merge comes first, so that the merges of a word come before the supermerges of it.
+    """
+    merges = supermerges = 0
+    while merges + supermerges < most and (merges < len(counts) or supermerges < len(super_counts)):
+        if merges == len(counts) or (supermerges < len(super_counts) and super_counts[supermerges] > counts[merges]):
+            supermerges += 1
+        else:
+            merges += 1
+    return merges, supermerges

@@ -179,6 +179,110 @@ def extend(
     return text_of, merges
 
 
+def train_boundless(
+    texts: Iterable[bytes],
+    vocab_size: int,
+    *,
+    pattern: patterns.SplitPattern,
+    special_tokens: Iterable[str | bytes] = ("<|endoftext|>",),
+    tie_break: str = "bytes",
+    min_count: int = 1,
+    max_token_bytes: int | None = None,
+) -> tuple[list[Pair], list[Pair]]:
+    """(merges, supermerges) of BoundlessBPE (Schmidt et al. 2025), the regular merge first where counts are equal.
+
+    A supermerge joins neighbours that are a pretoken each, or joined ones, that each are one token by now, and that are
+    UTF-8 with a letter. Ties among supermerges: as those of train(), where every superword comes after every token.
+    """
+    special = list(special_tokens)
+    counts = count_pretokens(texts, pattern, special)
+    vocab, all_merges = train(
+        counts, vocab_size, special_tokens=special, tie_break=tie_break, min_count=min_count,
+        max_token_bytes=max_token_bytes,
+    )  # fmt: skip
+    documents = [
+        pretokenize(piece, pattern)
+        for text in texts
+        for piece, is_special in split_special(text, special)
+        if not is_special
+    ]
+    ids = {bytes([byte]): ord(PRINTABLE[byte]) if tie_break == "huggingface" else byte for byte in range(256)}
+    ids |= {left + right: 1000 + number for number, (left, right) in enumerate(all_merges)}
+    text_of = {number: token for token, number in ids.items()}
+    merges: list[Pair] = []
+    supermerges: list[Pair] = []
+    superwords: set[bytes] = set()
+    while len(merges) + len(supermerges) < vocab_size - len(vocab) + len(all_merges):
+        words = {word: encode_pretoken_by_merges(word, rank_merges(merges), ids) for word in counts}
+        places = 0
+        if len(merges) < len(all_merges):
+            pair = tuple(ids[half] for half in all_merges[len(merges)])
+            places = sum(counts[word] * list(pairwise(words[word])).count(pair) for word in counts)
+        runs: list[list[int]] = [[]]
+        for document in documents:
+            for unit in [*document, b""]:
+                if unit in superwords or (unit and len(words[unit]) == 1 and _has_letter(unit)):
+                    runs[-1].append(ids[unit])
+                else:
+                    runs.append([])
+        named = {str(number).encode(): run for number, run in enumerate(runs)}
+        best = _best_pair(named, dict.fromkeys(named, 1), text_of, tie_break, min_count, max_token_bytes)
+        if best is not None and sum(list(pairwise(run)).count(best) for run in runs) > places:
+            left, right = text_of[best[0]], text_of[best[1]]
+            supermerges.append((left, right))
+            superwords.add(left + right)
+            ids[left + right] = 1_000_000 + len(supermerges)
+            text_of[ids[left + right]] = left + right
+            documents = [_join_units(document, left, right, words, superwords) for document in documents]
+        elif len(merges) < len(all_merges):
+            merges.append(all_merges[len(merges)])
+        else:
+            break
+    return merges, supermerges
+
+
+def _join_units(
+    units: list[bytes], left: bytes, right: bytes, words: Mapping[bytes, list[int]], superwords: set[bytes]
+) -> list[bytes]:
+    """Join neighbouring units that are these, from left to right, where each is one token."""
+    joined: list[bytes] = []
+    whole = all(half in superwords or len(words[half]) == 1 for half in (left, right))
+    for unit in units:
+        if whole and joined and (joined[-1], unit) == (left, right):
+            joined[-1] = left + right
+        else:
+            joined.append(unit)
+    return joined
+
+
+def _has_letter(token: bytes) -> bool:
+    try:
+        return any(map(str.isalpha, token.decode()))
+    except UnicodeDecodeError:
+        return False
+
+
+def encode_boundless(
+    text: bytes,
+    merges: Sequence[Pair],
+    supermerges: Sequence[Pair],
+    ids: Mapping[bytes, int],
+    *,
+    pattern: patterns.SplitPattern,
+) -> list[int]:
+    """The ids of text under BoundlessBPE: words first, then supermerges of neighbours that are one token each."""
+    ranks, super_ranks = rank_merges(merges), rank_merges(supermerges)
+    text_of = {number: token for token, number in ids.items()}
+    words = [encode_pretoken_by_merges(word, ranks, ids) for word in pretokenize(text, pattern)]
+    while True:
+        tokens = [text_of[word[0]] if len(word) == 1 else b"" for word in words]
+        ranked = [(super_ranks[pair], place) for place, pair in enumerate(pairwise(tokens)) if pair in super_ranks]
+        if not ranked:
+            return [number for word in words for number in word]
+        _, place = min(ranked)
+        words[place : place + 2] = [[ids[tokens[place] + tokens[place + 1]]]]
+
+
 def _best_pair(
     words: Mapping[bytes, list[int]],
     counts: Mapping[bytes, int],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
 from bpe._alphabet import Alphabet
-from bpe._superwords import NO_BOUND, Superwords, settings_of
+from bpe._superwords import NO_BOUND, SuperBPE, Superwords, race, run_pattern, settings_of
 from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.records import number_of_records, total_size
@@ -60,8 +60,11 @@ def train(
             "bytes": the greatest (left bytes, right bytes), as in CS336; ids: bytes, special tokens, merges.
             "huggingface": the smallest pair of ids, as tokenizers' BpeTrainer; ids: special tokens, bytes, merges.
             "ids": the smallest pair of ids, as rustbpe; ids: bytes, merges, special tokens.
-        superwords: Tokens of several words, such as " of the": "superbpe", or a bpe.SuperBPE with its settings. The
-            source is read twice, so an iterator will not do.
+        superwords: Tokens of several words, such as " of the". The source is read twice, so an iterator will not do.
+            "superbpe", or a bpe.SuperBPE with its settings: across any white space, after a transition.
+            "boundless": BoundlessBPE (Schmidt et al. 2025, arXiv 2504.00178), where neighbours that are a token each
+            are joined as soon as they are the commonest pair. It takes a named pattern of one expression, and save()
+            alone writes it.
         min_count: No pair that occurs less often is merged.
         max_token_bytes: No pair is merged that makes a longer token.
         num_threads: Threads that count; all processors by default.
@@ -96,15 +99,23 @@ def train(
     settings = settings_of(superwords)
     if settings is not None and isinstance(source, Iterator):
         raise ValueError("superwords are counted in a second reading of the source, and an iterator can be read once")
-    before = wanted if settings is None else settings.tokens_before(vocab_size, smallest) - smallest
+    before = settings.tokens_before(vocab_size, smallest) - smallest if isinstance(settings, SuperBPE) else wanted
+    runs = run_pattern(resolved) if settings == "boundless" else resolved
+    counts: list[int] = []
     alphabet = Alphabet(convention.alphabet(special.names))
     with reporter(progress) as report:
         records = _count(source, resolved, special, *threads_and_memory, report, checkpoint)
         size = 0 if settings is None else total_size(records)
-        tokens, merges = _learn(records, alphabet, before, rule, report)
+        tokens, merges = _learn(records, alphabet, before, rule, report, counts=counts)
+        if settings == "boundless":
+            scanner = patterns.scanner_of(resolved)
+            records = _count_again(source, runs, special, *threads_and_memory, report, tokens, merges, size, scanner)
+            return _boundless(
+                tokens, merges, counts, records, wanted, rule, convention, special, runs, resolved, report
+            )
         if settings is not None:
             resolved = patterns.resolve(settings.pattern)
-            records = _count_again(source, resolved, special, *threads_and_memory, report, tokens, merges, size)
+            records = _count_again(source, resolved, special, *threads_and_memory, report, tokens, merges, size, -1)
             rule = rule._replace(max_words=settings.max_words or NO_BOUND)
             tokens, more = learn(
                 records,
@@ -282,6 +293,8 @@ def extend(
     threads_and_memory = checked_resources(num_threads, memory_limit)
     _, rule = _rule(tie_break, min_count, max_token_bytes)
     wanted = _wanted(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
+    if data.supermerges:
+        raise ValueError("a tokenizer of BoundlessBPE cannot be extended: train a larger one")
     if data.characters is not None:
         raise ValueError("a SentencePiece-style tokenizer cannot be extended: train a larger one")
     if data.normalizer is not None:
@@ -366,11 +379,12 @@ def _count_again(
     tokens: list[bytes],
     merges: Merges,
     size: int,
+    word_scanner: int,
 ) -> Records:
     """Return the records of the pretokens of another pattern as arrays of symbols: what the merges make of them.
 
     tokens: those of the symbols. size: bytes of text that the first reading gave. ValueError where this one gives more
-    or fewer.
+    or fewer. word_scanner: That of the words, where the pretokens are runs of words; else -1.
     """
     whole = patterns.resolve(None)
     encoder = Tokenizer.from_data(TokenizerData(dict(enumerate(tokens)), merges, {}, whole))._texts.encoder
@@ -378,7 +392,7 @@ def _count_again(
 
     def new_table(room: int) -> SpelledCounts:
         tables.append(SpelledCounts(room))
-        tables[-1].spell_by(encoder, tokens)
+        tables[-1].spell_by(encoder, tokens, word_scanner)
         return tables[-1]
 
     records = count_source(source, pattern, special, num_threads, report, memory_limit, new_table)
@@ -391,6 +405,45 @@ def _count_again(
     return records
 
 
+def _boundless(
+    tokens: list[bytes],
+    merges: Merges,
+    counts: list[int],
+    records: Records,
+    wanted: int,
+    rule: Rule,
+    convention: Convention,
+    special: SpecialTokens,
+    runs: patterns.Pattern,
+    words: patterns.Pattern,
+    report: Progress,
+) -> Tokenizer:
+    """The tokenizer of BoundlessBPE, from all merges of words with their counts, and the records of runs of words.
+
+    Merges and supermerges do not change each other's counts: a supermerge joins words that are a token each, in which
+    nothing is left to merge. So both lists are learned apart (arXiv 2604.05192), and the commonest of both are taken.
+    """
+    from bpe.formats.gpt2 import to_printable
+
+    super_counts: list[int] = []
+    first = len(tokens) - len(merges)
+    all_tokens, halves = learn(
+        records, tokens, wanted, rule, spelled=True, made_before=len(merges), consume=True, counts=super_counts,
+        report=report,
+    )  # fmt: skip
+    taken, supermerges = race(counts, super_counts, wanted)
+    superwords = all_tokens[len(tokens) : len(tokens) + supermerges]
+    if not set(superwords).isdisjoint(tokens):
+        raise ValueError("the pattern makes a word of what it elsewhere splits in two, which BoundlessBPE cannot do")
+    kept = [*tokens[: first + taken], *superwords]
+    vocab, special_ids = convention.number(kept, special.names)
+    _check_reached(convention.smallest_vocabulary(special.names) + wanted, wanted - taken - supermerges)
+    pairs = list(Merges(all_tokens, halves))[:supermerges]
+    spelled = tuple(f"{to_printable(left)} {to_printable(right)}" for left, right in pairs)
+    data = TokenizerData(vocab, list(merges)[:taken], special_ids, runs)
+    return Tokenizer.from_data(data._replace(supermerges=spelled, word_pattern=words.name or ""))
+
+
 def _learn(
     records: Records,
     alphabet: Alphabet,
@@ -399,6 +452,7 @@ def _learn(
     report: Progress,
     *,
     consume: bool = True,
+    counts: list[int] | None = None,
 ) -> tuple[list[bytes], Merges]:
     """The tokens of all symbols, those of the alphabet first, and the merges that made the others.
 
@@ -417,6 +471,7 @@ def _learn(
         spelled=spelled,
         made_before=alphabet.merges,
         consume=consume,
+        counts=counts,
         report=report,
     )
     return tokens, Merges(tokens, halves)

@@ -40,6 +40,9 @@ def add(commands: Any) -> None:
         help="SentencePiece-style BPE: merge characters, as Llama 2's; special tokens are <unk>, <s>, </s> by default",
     )
     parser.add_argument("--limit-alphabet", type=int, metavar="N", help="with --sentencepiece: the most characters")
+    parser.add_argument(
+        "--superwords", choices=("superbpe", "boundless"), help="tokens of several words; the text is read twice"
+    )
     parser.add_argument("--tie-break", choices=CONVENTIONS, help="of equally common pairs (default: bytes)")
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
     parser.add_argument("--max-token-bytes", type=int, help="no token is longer")
@@ -116,9 +119,12 @@ def _check_style(options: argparse.Namespace) -> None:
     """ValueError for what has no meaning for the kind of tokenizer that is trained; fills in the tie-break."""
     if options.limit_alphabet is not None and not options.sentencepiece:
         raise ValueError("--limit-alphabet is for --sentencepiece, which merges characters; bytes are all tokens")
-    for name in ("pattern", "tie_break", "counts", "extend", "cluster"):
+    for name in ("pattern", "tie_break", "counts", "extend", "cluster", "superwords"):
         if options.sentencepiece and getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} has no meaning beside --sentencepiece: leave one of them out")
+    for name in ("counts", "extend", "cluster"):
+        if options.superwords is not None and getattr(options, name) is not None:
+            raise ValueError(f"--superwords are learned from text on one machine: leave out --{name}")
     if options.tie_break is None:
         options.tie_break = "bytes"
 
@@ -145,6 +151,7 @@ def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str,
             options.vocab_size,
             pattern="gpt2" if options.pattern is None else options.pattern,
             special_tokens=options.special or ("<|endoftext|>",),
+            superwords=options.superwords,
             progress=watched(),
             **settings,
         )

@@ -5,6 +5,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from bpe.encoding.cache cimport Cache, CachePool, cache_batch, fetch_function
 from bpe.encoding.ids cimport Ids
 from bpe.encoding.ranks cimport Piece, Ranks
+from bpe.encoding.supermerges cimport Supermerges
 from bpe.native.bytes cimport packed_key
 from bpe.native.text cimport TextBuffer
 from bpe.scanning.special_tokens cimport Rules, SpecialTokens
@@ -21,6 +22,7 @@ cdef enum Space:                # what is given a space in front
 
 cdef class Encoder:
     cdef Ranks ranks
+    cdef Supermerges supermerges
     cdef uint32_t *id_of        # by symbol
     cdef uint32_t first_beginning   # ids from it on stand for the beginnings of characters; NONE: there are none
     cdef uint32_t *byte_ids     # how many ids each of these stands for, and which, in four numbers
@@ -39,6 +41,7 @@ cdef class Encoder:
         self, Cache cache, cache_batch *batch, const Piece *pieces, const size_t *numbers, size_t count
     ) noexcept nogil
     cdef int encode_one(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
+    cdef int encode_run(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
     cdef int encode_text(
         self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
     ) except -1 nogil

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe.encoding.ranks import Ranks
+from bpe.encoding.supermerges import Supermerges
 from bpe.scanning.special_tokens import Rules
 
 _Buffer = bytes | bytearray | memoryview | mmap
@@ -22,6 +23,7 @@ class Encoder:
         space: str = "never",
         stands_for: dict[int, tuple[int, ...]] | None = None,
         added_ids: Sequence[int] = (),
+        supermerges: Supermerges | None = None,
         level: str | None = None,
     ) -> Self: ...
     def encode(self, text: str | _Buffer, rules: Rules) -> list[int]: ...

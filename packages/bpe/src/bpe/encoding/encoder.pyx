@@ -90,6 +90,7 @@ cdef class Encoder:
         space: What is given a space in front: "never" anything, "first" a text that does not begin with one, "each"
             such a text and what follows a special token, "always" both, even where they begin with a space, "text" as
             "always", but nothing that follows one of added_ids, and also a text that begins with one.
+        supermerges: What joins the words of a pretoken, which is a run of words; None: a pretoken is one word.
         stands_for: {id: ids}, from two to three, of the last ids, side by side: what they stand for is given instead.
         level: The SIMD level, by default that of the process.
 
@@ -99,7 +100,7 @@ cdef class Encoder:
 
     def __cinit__(
         self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, str space="never", dict stands_for=None,
-        added_ids=(), level=None,
+        added_ids=(), Supermerges supermerges=None, level=None,
     ):
         cdef const uint32_t[::1] id_array = ids
         cdef size_t i, k
@@ -121,7 +122,7 @@ cdef class Encoder:
                 self.byte_ids[4 * i] = len(spelled)
                 for k in range(<size_t> len(spelled)):
                     self.byte_ids[4 * i + 1 + k] = spelled[k]
-        self.ranks, self.scanner = ranks, scanner
+        self.ranks, self.scanner, self.supermerges = ranks, scanner, supermerges
         self.fetch = choose_fetch(level_of(level))
         self.pool = CachePool(cache_bytes)
         self.id_of = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
@@ -211,6 +212,8 @@ cdef class Encoder:
                     batch.sets[i] = second
                     continue
             size = batch.begins[i + 1] - batch.begins[i]
+            if self.supermerges is not None:
+                continue
             if self.ranks.longest_whole < size <= LANE_BYTES and self.ranks.spelled(text + batch.begins[i], size):
                 pieces[waiting].text, pieces[waiting].size = text + batch.begins[i], size
                 numbers[waiting] = i
@@ -244,8 +247,11 @@ cdef class Encoder:
         self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out
     ) except -1 nogil:
         """Merge one pretoken of any size, append its ids, and put them into the cache."""
-        cdef size_t count = self.ranks.merge(&cache.work, text, size), i
+        cdef size_t count, i
         cdef uint32_t *to
+        if self.supermerges is not None:
+            return self.encode_run(cache, key, text, size, out)
+        count = self.ranks.merge(&cache.work, text, size)
         reserve(out, (count if self.first_beginning == NONE else size) + COPIED_IDS)
         to = out.ids + out.size
         for i in range(count):
@@ -255,6 +261,35 @@ cdef class Encoder:
         out.size += count
         if count:
             cache.keep(key, cache_set(&cache.table, key), text, to, count)
+        return 0
+
+    cdef int encode_run(
+        self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out
+    ) except -1 nogil:
+        """encode_one() of a run of words, which are merged one by one before the supermerges join them."""
+        cdef Scanner scanner
+        cdef size_t ends[SCAN_ENDS]
+        cdef size_t at = 0, first = out.size, ended, count, i, k
+        cdef uint8_t *is_word = <uint8_t *> checked_malloc(size)
+        try:
+            scan_start(&scanner, <ScannedPattern> self.supermerges.scanner, text, size)
+            while True:
+                ended = scan_block(&scanner, ends)
+                if ended == 0:
+                    break
+                for i in range(ended):
+                    count = self.ranks.merge(&cache.work, text + at, ends[i] - at)
+                    reserve(out, count + COPIED_IDS)
+                    for k in range(count):
+                        out.ids[out.size + k] = self.id_of[cache.work.found[k]]
+                        is_word[out.size - first + k] = count == 1
+                    out.size += count
+                    at = ends[i]
+            count = self.supermerges.merge(out.ids + first, is_word, out.size - first)
+        finally:
+            free(is_word)
+        out.size = first + count
+        cache.keep(key, cache_set(&cache.table, key), text, out.ids + first, count)
         return 0
 
     # Text to pretokens

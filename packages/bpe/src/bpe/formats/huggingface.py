@@ -17,6 +17,7 @@ from bpe.formats import (
     TokenizerData,
     check_bytes,
     check_id,
+    check_no_supermerges,
     missing_bytes,
     parse_json,
     read_bytes,
@@ -135,6 +136,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     """
     if tokenizer.merges is None:
         refuse(path, "a tokenizer.json needs a list of merges, and this tokenizer merges by rank")
+    check_no_supermerges(tokenizer, path, "tokenizer.json")
     tokenizer = sentencepiece.without_text_mark(tokenizer)
     if tokenizer.characters is None and not tokenizer.drops_bytes:
         check_bytes({*tokenizer.vocab.values()}, path)

@@ -28,7 +28,7 @@ from bpe.formats import (
 )
 from bpe.formats.gpt2 import from_printable, read_merges, read_tokens, to_printable
 from bpe.native.atomic_file import StrPath
-from bpe.patterns import from_plain, to_plain
+from bpe.patterns import PATTERNS, from_plain, to_plain
 
 FORMAT = "groundup-bpe"
 VERSION = 1
@@ -165,6 +165,8 @@ FIELDS = {
         lambda v: v and Characters(tuple(v[0]), v[1], v[2], *map(tuple, v[3:])),
     ),
     "drops_bytes": _flag("drops_bytes"),
+    "supermerges": Field("supermerges", list, _is_texts, "a list of supermerges", lambda value: tuple(value)),
+    "word_pattern": Field("word_pattern", _same, lambda v: v == "" or v in PATTERNS, "the name of a pattern", _same),
     "trim_offsets": Field(
         "trim_offsets",
         list,
@@ -193,6 +195,8 @@ LATER: dict[str, Any] = {
     "drops_bytes": False,
     "unspelled": [],
     "trim_offsets": [],
+    "supermerges": [],
+    "word_pattern": "",
 }
 
 

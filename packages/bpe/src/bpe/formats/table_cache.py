@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from bpe.encoding.ranks import Ranks
 from bpe.formats import Merges, TokenizerData, check_ids
-from bpe.formats.vocabulary import Tables, make_tables
+from bpe.formats.vocabulary import Tables, make_tables, supermerges_of
 from bpe.native.atomic_file import atomic_file
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
@@ -233,7 +233,13 @@ def _loaded(sections: dict[str, memoryview]) -> Loaded:
     data = unpack(copy("data"))._replace(vocab=vocab, merges=merges)
     parts = {name.removeprefix("ranks "): part for name, part in sections.items() if name.startswith("ranks ")}
     stands_for = {number: tuple(ids) for number, ids in json.loads(copy("stands for"))}
-    kept = Tables(Ranks(parts=parts, drops_bytes=data.drops_bytes), memoryview(copy("ids")).cast("I"), None, stands_for)
+    kept = Tables(
+        Ranks(parts=parts, drops_bytes=data.drops_bytes),
+        memoryview(copy("ids")).cast("I"),
+        None,
+        stands_for,
+        supermerges_of(data),
+    )
 
     def tables(ignore_merges: bool) -> Tables:
         return kept if ignore_merges == data.ignore_merges else make_tables(data, ignore_merges)

@@ -35,6 +35,7 @@ def learn(
     spelled: bool = False,
     made_before: int = 0,
     consume: bool = False,
+    counts: list[int] | None = None,
     report: Progress = lambda phase, done, total: None,
 ) -> tuple[list[bytes], bytearray]:
     """Merge the commonest pair of symbols, again and again.
@@ -47,6 +48,7 @@ def learn(
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
         made_before: How many of the first symbols are merged ones.
         consume: Merging may use the memory of the records, if they are a bytearray, and leaves none of them.
+        counts: Gets the count of the pair of each merge.
         report: Told of the merges that are made.
 
     Returns:
@@ -73,6 +75,8 @@ def learn(
         made = now
         report("merging", made, wanted)
     result = merger.result()
+    if counts is not None:
+        counts += merger.merge_counts()
     if consume and isinstance(records, bytearray):
         del merger  # the bytearray cannot be emptied while its memory is used
         records.clear()
