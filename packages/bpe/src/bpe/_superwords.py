@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bpe.patterns import Pattern, SplitPattern, resolve
 
@@ -13,8 +12,7 @@ SUPERWORD_PATTERN = r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]{2,}[\r\n/]*| +(?!\S)"
 NO_BOUND = (1 << 30) - 1  # words: more than any token has
 
 
-@dataclass(frozen=True)
-class SuperBPE:
+class SuperBPE(NamedTuple):
     """Settings of SuperBPE (Liu et al. 2025, arXiv 2503.13423): first words are learned, then superwords.
 
     Up to the transition, merges stay within the pretokens of train()'s pattern. Then the text is split by a second
