@@ -233,7 +233,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         bpe.train(text, 258, num_threads=0)
     with pytest.raises(ValueError, match="memory_limit is 0"):
         bpe.train(text, 258, memory_limit=0)
-    for wrong in (-1, 1 << 63):
+    for wrong in (-1, 0, 1 << 63):
         with pytest.raises(ValueError, match=f"min_count is {wrong}"):
             bpe.train(text, 258, min_count=wrong)
     for wrong in (-1, 0, 1 << 63):

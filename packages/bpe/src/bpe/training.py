@@ -319,8 +319,8 @@ def extend(
 def _rule(tie_break: str, min_count: int, max_token_bytes: int | None) -> tuple[Convention, Rule]:
     if tie_break not in CONVENTIONS:
         raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {tie_break!r}")
-    if not 0 <= min_count < 1 << 63:
-        raise ValueError(f"min_count is {min_count}; it takes a number from 0 to 2**63 - 1")
+    if not 1 <= min_count < 1 << 63:
+        raise ValueError(f"min_count is {min_count}; it takes a number from 1 to 2**63 - 1")
     if max_token_bytes is not None and not 1 <= max_token_bytes < 1 << 63:
         raise ValueError(f"max_token_bytes is {max_token_bytes}; it takes a number from 1 to 2**63 - 1, or None")
     convention = CONVENTIONS[tie_break]

@@ -34,7 +34,7 @@ cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
 
 
 cdef class PretokenCounts:
-    """A multiset of pretokens. add_* count text; items() gives what was counted, in no particular order.
+    """A multiset of pretokens. count*() count text; items() gives what was counted, in no particular order.
 
     Args:
         room: Pretokens that it has room for at first.
