@@ -16,7 +16,7 @@ from runs import CONFIG
 import accounting
 import lm
 from lm.evaluation.likelihood import Request, likelihoods
-from lm.interop import from_huggingface, to_huggingface
+from lm.interop import from_huggingface, to_gguf, to_huggingface
 from lm.interop.importing import import_run
 from lm.training.budget import trained_shape
 from lm.training.trainer import ModelWithLoss
@@ -123,14 +123,35 @@ MODELS = {
     "cohere": ("cohere", GROUPED | {"use_qk_norm": True, "logit_scale": 0.5}),
     "cohere2": ("cohere2", GROUPED | WINDOW | {"num_hidden_layers": 4}),
 }
+# What llama.cpp has not got of MODELS, and what it has instead; of "llama, dynamic" there is nothing.
+GGUF: dict[str, dict] = {name: {} for name in MODELS} | {
+    "gemma2": {"query_pre_attn_scalar": 16},
+    "gemma3": {"query_pre_attn_scalar": 16, "num_hidden_layers": 6, "layer_types": None},
+    "phi3": {"sliding_window": None},
+    "smollm3": {"no_rope_layer_interval": 4, "num_hidden_layers": 4},
+    "starcoder2": {"sliding_window": None},
+    "gpt_neox, one after the other": {"hidden_act": "gelu"},
+    "mistral, layers": {"sliding_window": None},
+    "qwen2, layers": {"use_sliding_window": False, "rope_parameters": YARN | {"rope_theta": 1e4}},
+    "mixtral": {"sliding_window": None},
+    "qwen3_moe": {"mlp_only_layers": []},
+    "olmoe": {"num_key_value_heads": 4},
+    "gpt_oss": {"swiglu_limit": 7.0},
+    "cohere": {"use_qk_norm": False},
+    "llama, dynamic": {"rope_parameters": {"rope_type": "dynamic"}},
+}
 IDS = torch.randint(96, (2, 20), generator=torch.Generator().manual_seed(3))
 PROMPT = IDS[0, :9].tolist()
 
 
 @functools.cache
 def theirs_of(name):
+    return random_model(name)
+
+
+def random_model(name, **change):
     """A random model of transformers, its biases and norms away from zero and one."""
-    model_type, settings = MODELS[name]
+    model_type, settings = MODELS[name][0], MODELS[name][1] | change
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(model_type, **settings)
     model = transformers.AutoModelForCausalLM.from_config(config).float().eval()
@@ -275,3 +296,44 @@ def test_fine_tuning_a_folder(folders, tmp_path, name, rank):
     folder = to_huggingface(tmp_path / "run", tmp_path / "out")
     theirs = transformers.AutoModelForCausalLM.from_pretrained(folder)
     torch.testing.assert_close(logits_of(theirs), logits_of(lm.load(tmp_path / "run")), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gguf_is_what_llama_cpp_computes_the_same_logits_of(folders, tmp_path, name):
+    """Where its Python bindings are not installed: it has all the weights, by names of the package gguf."""
+    gguf = pytest.importorskip("gguf")
+    file, folder, change = tmp_path / "model.gguf", folders(name), GGUF[name]
+    if change:
+        with pytest.raises(ValueError, match=r"llama\.cpp's"):
+            to_gguf(from_huggingface(folder), file)
+        if name == "llama, dynamic":
+            return
+        folder = tmp_path / "changed"
+        random_model(name, **change).save_pretrained(folder)
+    model = from_huggingface(folder)
+    to_gguf(model, file, dtype="fp32")
+    reader = gguf.GGUFReader(file)
+    weights = {tensor.name: int(tensor.n_elements) for tensor in reader.tensors if not tensor.name.startswith("rope_")}
+    assert sum(weights.values()) == sum(p.numel() for p in model.parameters())
+    llama_cpp = pytest.importorskip("llama_cpp")
+    llama = llama_cpp.Llama(str(file), n_ctx=64, verbose=False, logits_all=True, type_k=0, type_v=0, flash_attn=False)
+    ids = IDS.flatten()[:30]  # more than longrope's short factors are for: llama.cpp chooses by n_ctx
+    llama.eval(ids.tolist())
+    logits, coarse = logits_of(model, ids[None])[0], {"gemma", "gemma2", "gemma3", "starcoder2", "gpt_neox"}
+    # llama.cpp looks up GELU in a table of half precision.
+    tolerance = 1e-2 if name.partition(",")[0] in coarse else 1e-4
+    np.testing.assert_allclose(llama.scores[: len(ids)], logits, rtol=0, atol=tolerance)
+
+
+def test_gguf_of_experts_in_eight_bits(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    random_model("mixtral", sliding_window=None, intermediate_size=64).save_pretrained(tmp_path / "folder")
+    model = from_huggingface(tmp_path / "folder")
+    reader = gguf.GGUFReader(to_gguf(model, tmp_path / "model.gguf", dtype="q8_0"))
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    assert tensors["blk.0.ffn_gate_inp.weight"].tensor_type.name == "F32"
+    stacked = tensors["blk.0.ffn_gate_exps.weight"]
+    assert stacked.tensor_type.name == "Q8_0"
+    matrices = torch.tensor(gguf.quants.dequantize(stacked.data, stacked.tensor_type))
+    expected = torch.stack([expert.gate_up.weight[: model.config.d_ff] for expert in model.blocks[0].ffn.experts])
+    torch.testing.assert_close(matrices, expected.detach(), rtol=0, atol=1e-2)

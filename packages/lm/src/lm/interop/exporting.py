@@ -116,7 +116,7 @@ def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
     state: Mapping[str, Tensor] = model.state_dict()
     config = model.config
     if isinstance(config, FamilyConfig):
-        return [(name, tensor.to("cpu", dtype)) for name, tensor in families.exported(model, config)]
+        return [(name, tensor.to("cpu", dtype)) for name, tensor in families.exported(model, config).items()]
     if config.position == "learned":
         config, state = with_biases(config, state)
         names: Table = gpt2.table(config)

@@ -180,11 +180,16 @@ def imported(theirs: dict[str, Tensor], config: FamilyConfig, source: object) ->
     return model.requires_grad_(True).eval()
 
 
-def exported(model: Transformer, config: FamilyConfig) -> Iterator[tuple[str, Tensor]]:
-    """A model's tensors under their names."""
-    state, module = model.state_dict(), families.family(config.family)
-    named: dict[str, Tensor] = {}
+def named(model: Transformer, config: FamilyConfig) -> dict[str, Tensor]:
+    """A model's tensors under their names, before a family's to_theirs."""
+    state, tensors = model.state_dict(), dict[str, Tensor]()
     for name, parts in places(model, config):
         pieces = torch.split(state[name][: sum(rows for _, rows in parts)], [rows for _, rows in parts])
-        named |= {their_name: rows.contiguous() for (their_name, _), rows in zip(parts, pieces, strict=True)}
-    yield from (module.to_theirs(named, config) if hasattr(module, "to_theirs") else named).items()
+        tensors |= {their_name: rows.contiguous() for (their_name, _), rows in zip(parts, pieces, strict=True)}
+    return tensors
+
+
+def exported(model: Transformer, config: FamilyConfig) -> dict[str, Tensor]:
+    """A model's tensors as a Hugging Face folder has them."""
+    module, tensors = families.family(config.family), named(model, config)
+    return module.to_theirs(tensors, config) if hasattr(module, "to_theirs") else tensors

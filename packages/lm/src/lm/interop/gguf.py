@@ -1,6 +1,7 @@
 """GGUF, the file of llama.cpp: weights, sizes and tokenizer in one.
 
-Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as ours), "qwen3" (the halves) and "gpt2".
+Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as ours), "qwen3" (the halves) and "gpt2";
+those of the families are in gguf_families.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 import json
 import re
 import tempfile
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.extras import need
 from lm.families.parts import FamilyConfig
 from lm.files import atomic_path, reason
+from lm.interop import gguf_families
 from lm.interop.exporting import run_and_model, special_names, text_of
 from lm.interop.gguf_names import PRE_TOKENIZERS, table
 from lm.interop.loading import ModelText, tokenizer_of
@@ -27,6 +31,7 @@ from lm.special_tokens import BEGINS, TURN_ENDS
 from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, UNUSED
 
 DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
+IN_FP32 = ("ffn_gate_inp.weight", "_exps.bias")  # routers and biases of experts, which llama.cpp adds in fp32
 Q8_BLOCK = 32  # a row of a matrix is whole blocks of so many, or stays in fp16
 
 
@@ -71,7 +76,10 @@ def to_gguf(
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
             writer = gguf.GGUFWriter(temporary, architecture)
-            describe(writer, model.config, architecture)
+            if isinstance(model.config, FamilyConfig):
+                gguf_families.describe(writer, model.config, gguf)
+            else:
+                describe(writer, model.config, architecture)
             writer.add_name("groundup" if run is None else run.resolve().name)
             writer.add_file_type(
                 getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}")
@@ -96,9 +104,7 @@ def to_gguf(
 def architecture_of(config: ModelConfig) -> str:
     """llama.cpp's name for this kind of model. ValueError: it has none, with what it lacks."""
     if isinstance(config, FamilyConfig):
-        raise ValueError(
-            f"a model of the family {config.family!r} is not exported to GGUF: export a Hugging Face folder"
-        )
+        return gguf_families.kind_of(config).architecture
     gpt2 = config.position == "learned"
     wanted: dict[str, tuple[Any, ...]] = {
         "norm_placement": ("pre",),
@@ -148,19 +154,16 @@ def describe(writer: Any, c: ModelConfig, architecture: str) -> None:
 def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, dtype: str) -> None:
     """The tensors: matrices in the dtype, vectors and positions in fp32."""
     kinds = gguf.GGMLQuantizationType
-    config, state = model.config, model.state_dict()
-    if config.position == "rope" and config.rope_scaling is not None:
-        plain = rope_frequencies(config.head_width, config.rope_theta)
-        slower = plain / rope_frequencies(config.head_width, config.rope_theta, config.rope_scaling)
-        writer.add_tensor("rope_freqs.weight", slower.float().numpy())
-    if architecture == "gpt2":
-        config, state = with_biases(config, state)
-    for name, tensor in exported(state, table(config, architecture), config):
+    if isinstance(model.config, FamilyConfig):
+        tensors: Iterable[tuple[str, Tensor]] = gguf_families.tensors(model, model.config, gguf)
+    else:
+        tensors = named_tensors(model, architecture)
+    for name, tensor in tensors:
         array = tensor.detach().cpu().float().numpy()
         kind = DTYPES[dtype]
-        if array.ndim < 2 or name == "position_embd.weight":
+        if array.ndim < 2 or name == "position_embd.weight" or name.endswith(IN_FP32):
             kind = "F32"
-        elif kind == "Q8_0" and array.shape[1] % Q8_BLOCK:
+        elif kind == "Q8_0" and array.shape[-1] % Q8_BLOCK:
             kind = "F16"
         if kind == "F32":
             writer.add_tensor(name, array)
@@ -168,6 +171,19 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, d
             writer.add_tensor(name, array.astype(np.float16))
         else:
             writer.add_tensor(name, gguf.quants.quantize(array, kinds[kind]), raw_dtype=kinds[kind])
+
+
+def named_tensors(model: Transformer, architecture: str) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a model of lm.model's shapes by llama.cpp's names."""
+    config: ModelConfig = model.config
+    state: Mapping[str, Tensor] = model.state_dict()
+    if config.position == "rope" and config.rope_scaling is not None:
+        plain = rope_frequencies(config.head_width, config.rope_theta)
+        slower = plain / rope_frequencies(config.head_width, config.rope_theta, config.rope_scaling)
+        yield "rope_freqs.weight", slower
+    if architecture == "gpt2":
+        config, state = with_biases(config, state)
+    yield from exported(state, table(config, architecture), config)
 
 
 def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object) -> None:
