@@ -121,8 +121,14 @@ static void test_normal_join(void) {
         uint8_t *units = malloc(count * (size_t)width), bytes[4 * 400];
         uint32_t composed[JOINED_UNITS + 2 * BLOCK_UNITS];
         size_t at = 0, size = 0;
-        for (size_t i = 0; i < count; i++) {
-            const uint32_t code = codes[i && draw(4) ? draw(sizeof(codes) / sizeof(*codes)) : draw(4)];
+        for (size_t i = 0, part = 0; i < count; i++) { /* mostly letters and the marks that compose with them */
+            static const uint32_t parts[][3] = {{'e', 0x323, 0x302}, {'a', 0x301}, {0x1112, 0x1161, 0x11ab},
+                                                {0x1100, 0x1161},    {'i'},        {0x915, 0x94d},
+                                                {'u', 0x308, 0x301}, {0x4e00}};
+            static size_t place = 0;
+            if (!i || place == 3 || !parts[part][place]) part = draw(8), place = 0;
+            const uint32_t code = i && !draw(100) ? codes[draw(sizeof(codes) / sizeof(*codes))] : parts[part][place];
+            place++;
             if (width == 2) memcpy(units + 2 * i, &(uint16_t){(uint16_t)code}, 2);
             else memcpy(units + 4 * i, &code, 4);
         }
