@@ -6,12 +6,15 @@ import io
 
 import pytest
 import torch
+from models import needs_compiler
 from torch import nn
 
 import lm
 from lm.config import ModelConfig
+from lm.device import autocast
 from lm.documents import document_ids_of
 from lm.generation.decoder import Decoder
+from lm.loss import chunked_cross_entropy
 from lm.model import MLP, Attention, Block, RMSNorm, Transformer
 from lm.ops.cpu import block_attention, fused
 from lm.ops.cpu.fused import FusedAttention, FusedLinear, FusedRMSNorm, FusedSwiGLU, fuse
@@ -58,6 +61,26 @@ def test_a_fused_model_is_the_plain_model_forward_and_backward(shape, dtype, key
             torch.testing.assert_close(one, other, **bounds)
         with torch.no_grad():
             torch.testing.assert_close(model(ids, document_ids), twin(ids, document_ids), **bounds)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_fused_model_in_bfloat16_is_as_exact_as_the_plain_one(shape, monkeypatch):
+    monkeypatch.setattr(block_attention, "BLOCK", 16)
+    model, ids = made(shape, torch.float32), torch.randint(50, (3, 40))
+    twin = fuse(copy.deepcopy(model))
+
+    def learned(model, documents):
+        loss = chunked_cross_entropy(model.hidden(ids, documents), model.head_weight, ids.roll(-1, 1))
+        return [loss.detach(), *torch.autograd.grad(loss, list(model.parameters()))]
+
+    for documents in (None, document_ids_of(ids, int(ids[0, 7]))):
+        exact = learned(copy.deepcopy(model).double(), documents)
+        with autocast(torch.device("cpu"), "bf16"):
+            plain, narrow = learned(model, documents), learned(twin, documents)
+        for right, one, other in zip(exact, plain, narrow, strict=True):
+            assert other.dtype == torch.float32
+            assert (other - right).norm() <= 2 * (one - right).norm() + 0.01 * right.norm()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -173,7 +173,12 @@ def test_what_is_not_on_this_machine_is_refused():
             machine.choose_device("cuda")
     with pytest.raises(ValueError, match=r"precision 'tf32' is CUDA's, and the device is cpu"):
         machine.choose_precision("tf32", torch.device("cpu"))
-    assert machine.choose_precision("auto", torch.device("cpu")) == "fp32"
+
+
+@pytest.mark.parametrize(("flags", "precision"), [("avx2 avx512f", "fp32"), ("avx512_bf16", "bf16")])
+def test_auto_is_bf16_on_a_processor_that_multiplies_it(flags, precision, monkeypatch):
+    monkeypatch.setattr(machine, "cpuinfo", lambda: {"flags": flags})
+    assert machine.choose_precision("auto", torch.device("cpu")) == precision
 
 
 def test_tf32_is_put_back():

@@ -231,7 +231,8 @@ class TrainConfig:
     compile: Compile = "off"  # the blocks by torch.compile; auto: measured at the start of a long run
     document_masking: bool = False  # documents in one row do not see each other, and positions restart in each
     device: DeviceName = "auto"  # auto: CUDA, else MPS, else the CPU
-    # auto: bf16 on CUDA (fp16 where it has none), fp32 elsewhere. tf32: CUDA's faster products of fp32 numbers.
+    # auto: bf16 where the device multiplies it, else fp16 on CUDA and fp32 elsewhere.
+    # tf32: CUDA's faster products of fp32 numbers.
     # bf16, fp16: products in those, weights and their updates in fp32; fp16 with a loss scale.
     precision: Precision = "auto"
     activation_checkpointing: ActivationCheckpointing = "none"  # selective: recompute attention; full: all blocks

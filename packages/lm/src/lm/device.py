@@ -39,18 +39,24 @@ def choose_device(name: str, index: int = 0) -> torch.device:
 
 
 def choose_precision(name: Precision, device: torch.device) -> Precision:
-    """ "auto": bf16 on CUDA, or fp16 where it has none, and fp32 elsewhere.
+    """ "auto": bf16 where the device multiplies it in hardware; without that fp16 on CUDA and fp32 elsewhere.
 
     ValueError: one that the device does not have.
     """
     cuda = device.type == "cuda"
     if name == "auto":
         if not cuda:
-            return "fp32"
+            return "bf16" if multiplies_bfloat16(device) else "fp32"
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp16"
     if name == "tf32" and not cuda:
         raise ValueError(f"precision 'tf32' is CUDA's, and the device is {device.type}: use 'fp32'")
     return name
+
+
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """True on CUDA, and on a CPU with instructions for it, by what Linux says of the processor."""
+    has = {"avx512_bf16", "amx_bf16"} & set(cpuinfo().get("flags", "").split())
+    return device.type == "cuda" or (device.type == "cpu" and bool(has))
 
 
 @contextlib.contextmanager

@@ -143,6 +143,9 @@ class _Chunked(torch.autograd.Function):
             and targets.device == hidden.device
             and kernel_on(hidden.device, dtype, softcap) == "fused"
         )
+        # On a CPU, C computes in place what bfloat16 matmuls read and write.
+        narrow = dtype == torch.bfloat16 and not hidden.is_cuda and softcap is None
+        narrow = narrow and passes.compiled(hidden.new_empty(0, dtype=dtype)) is not None
         # To ask a GPU whether all targets count would make every later launch wait: there some are taken not to. The
         # kernel has left them no gradient.
         some_ignored = not by_kernel and (hidden.is_cuda or not bool((targets != ignore_index).all()))
@@ -150,7 +153,7 @@ class _Chunked(torch.autograd.Function):
         # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory
         # is cold. oneDNN's product makes its own.
         rows = 0 if by_onednn else min(chunk, hidden.shape[0])
-        buffer = hidden.new_empty(rows, weight.shape[0], dtype=dtype if by_kernel else total.dtype)
+        buffer = hidden.new_empty(rows, weight.shape[0], dtype=dtype if by_kernel or narrow else total.dtype)
         with torch.autocast(hidden.device.type, enabled=False):
             for start in range(0, hidden.shape[0], chunk):
                 h = hidden[start : start + chunk].to(dtype)  # (chunk, width)
@@ -187,7 +190,7 @@ class _Chunked(torch.autograd.Function):
                         torch.mm(p, matrix, out=place)
                     else:
                         weight_grad += p.T @ h
-                        place.copy_(p @ matrix)
+                        torch.mm(p, matrix, out=place) if place.dtype == dtype else place.copy_(p @ matrix)
                     if some_ignored:
                         place *= counts
                     del p, h  # or they stood beside those of the next chunk

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw as adamw_update
 
+from lm.device import multiplies_bfloat16
 from lm.model import Attention, SwiGLU
 from lm.sharding import full_tensor, own_part
 
@@ -248,18 +249,20 @@ class Muon(torch.optim.Optimizer):
 def orthogonalize(matrices: Tensor) -> Tensor:
     """About U Vᵀ of each matrix U S Vᵀ, by Newton–Schulz: (…, rows, columns) → the same, in float32 at least.
 
-    Singular values come to between 0.7 and 1.2, which is as good and takes products alone; on CUDA these are bfloat16.
+    Singular values come to between 0.7 and 1.2, which is as good and takes products alone; these are bfloat16 on CUDA,
+    and on a CPU that multiplies it.
     """
     a, b, c = NEWTON_SCHULZ
     wide = matrices.dtype if matrices.dtype == torch.float64 else torch.float32
-    x = matrices.to(torch.bfloat16 if matrices.is_cuda else wide)
+    narrow = wide == torch.float32 and multiplies_bfloat16(matrices.device)
+    x = matrices.reshape(-1, *matrices.shape[-2:]).to(torch.bfloat16 if narrow else wide)
     x = x.mT if tall(matrices) else x  # the Gram matrix is then the smaller one
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
-        x = a * x + (b * gram + c * gram @ gram) @ x
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     results: Tensor = x.mT if tall(matrices) else x
-    return results.to(wide)
+    return results.to(wide).reshape(matrices.shape)
 
 
 def tall(matrices: Tensor) -> bool:

@@ -25,6 +25,8 @@ from lm.device import cpuinfo
 from lm.files import atomic_path
 
 TYPES = {torch.float32: "float", torch.float64: "double"}
+# Numbers in memory that are computed with as floats: by `passes` alone.
+STORED = {torch.bfloat16: "float -DBF16"}
 # Without the second, compilers keep the order of floating-point exceptions, which nobody reads, and with it leave loops
 # that choose between numbers, as exponentials do, one number at a time: three times slower on AVX2 (gcc 12).
 FLAGS = ("-O3", "-fno-trapping-math", "-march=native", "-fopenmp", "-shared", "-fPIC")
@@ -39,13 +41,14 @@ class Unavailable(Exception):
 def built(name: str, dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
     """The library of this name and dtype, or the reason why there is none; cached."""
     try:
-        if dtype not in TYPES:
+        real = TYPES.get(dtype) or (STORED.get(dtype) if name == "passes" else None)
+        if real is None:
             raise Unavailable(
                 f"weights are {str(dtype).removeprefix('torch.')}, and it is written for float32 and float64"
             )
         if os.name == "nt":
             raise Unavailable("it is not written for Windows")
-        return ctypes.CDLL(str(library(name, TYPES[dtype])))
+        return ctypes.CDLL(str(library(name, real)))
     except (Unavailable, OSError, subprocess.SubprocessError) as error:
         return error if isinstance(error, Unavailable) else Unavailable(f"compiling failed ({one_line(str(error))})")
 
@@ -63,7 +66,7 @@ def library(name: str, real: str) -> Path:
     version = subprocess.run([path_of_compiler, "--version"], capture_output=True, timeout=PATIENCE).stdout
     about = "\0".join((path_of_compiler, real, *FLAGS, processor())).encode()
     text = source(name)
-    file = f"{name}-{real}-{hashlib.sha256(text + version + about).hexdigest()[:24]}.so"
+    file = f"{name}-{real.split()[0]}-{hashlib.sha256(text + version + about).hexdigest()[:24]}.so"
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / file
@@ -95,7 +98,7 @@ def is_own(path: Path) -> bool:
 
 def compile_to(path: Path, compiler: str, real: str, text: bytes) -> None:
     """Compile C to a library. Unavailable: the compiler's first error."""
-    command = [compiler, *FLAGS, f"-DREAL={real}", "-x", "c", "-", "-o", str(path), "-lm"]
+    command = [compiler, *FLAGS, *f"-DREAL={real}".split(), "-x", "c", "-", "-o", str(path), "-lm"]
     result = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE)
     if result.returncode:
         message = result.stderr.decode(errors="replace")

@@ -11,8 +11,9 @@ Every twin has the parameters, the state dict and, to rounding, the results and 
 norm's weight folded into the matrix that reads it, sums and norms in one pass, and gradients of weights as tall
 products gained 2% at most: they were here, and went.
 
+Under autocast to bfloat16, what a matmul reads or wrote goes through the same passes in bfloat16; sums are float32.
 A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,
-under autocast, when a module in it was given a hook.
+under another autocast, when a module in it was given a hook.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.autograd.function import once_differentiable
 
 from lm.activation_checkpointing import recomputed
 from lm.attention import MATMUL_KEYS, causal_self_bias
-from lm.model import Attention, LayerCache, RMSNorm, SwiGLU
+from lm.model import Attention, Block, LayerCache, RMSNorm, SwiGLU, Transformer
 from lm.ops.cpu import passes
 from lm.ops.cpu.block_attention import attend
 from lm.ops.cpu.products import FusedLinear
@@ -43,6 +44,13 @@ def fuse(model: Module) -> Module:
         twin = TWINS.get(type(module))
         if twin is not None and not hooked(module):
             module.__class__ = twin
+    for block in model.modules():
+        if isinstance(block, Block) and not block.post_norm:
+            for norm in (block.attention_norm, block.ffn_norm):
+                if isinstance(norm, FusedRMSNorm):
+                    norm.only_matmuls_read = True
+        elif isinstance(block, Transformer) and isinstance(block.final_norm, FusedRMSNorm):
+            block.final_norm.only_matmuls_read = True
     return model
 
 
@@ -60,6 +68,13 @@ def in_full_precision(x: Tensor) -> bool:
     return not torch.is_autocast_enabled("cpu")
 
 
+def in_bfloat16(device: torch.device) -> bool:
+    """True where autocast multiplies in bfloat16 on a CPU, and the passes between matmuls are compiled for it."""
+    if device.type != "cpu" or not torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return False
+    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and passes.has_bfloat16()
+
+
 class FusedAttention(Attention):
     """Attention by blocks of queries, up to as many positions as that is faster for than torch's tiled kernel."""
 
@@ -71,12 +86,14 @@ class FusedAttention(Attention):
         cache: LayerCache | None = None,
         ids: Tensor | None = None,
     ) -> Tensor:
-        if cache is not None or x.shape[1] > MATMUL_KEYS or not in_full_precision(x):
+        narrow = torch.is_grad_enabled() and in_bfloat16(x.device)
+        if cache is not None or x.shape[1] > MATMUL_KEYS or not (narrow or in_full_precision(x)):
             return super().forward(x, rope, document_ids, cache, ids)
         if self.value_embedding is None and isinstance(self.q_norm, nn.Identity):
             heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # without a copy
         else:
             heads = torch.cat(self.project(x, ids), dim=2)
+            heads = heads.bfloat16() if narrow else heads
         rotation = None if rope is None else torch.view_as_complex(rope)  # (…, seq, 1, head_dim / 2)
         bias = causal_self_bias(heads, self.sliding_window, document_ids)
         run = recomputed(attend) if self.recompute else attend
@@ -85,9 +102,16 @@ class FusedAttention(Attention):
 
 
 class FusedRMSNorm(RMSNorm):
-    """RMSNorm in fewer passes over memory than F.rms_norm makes, both ways."""
+    """RMSNorm in fewer passes over memory than F.rms_norm makes, both ways.
+
+    In bfloat16 where only matmuls read it, which then need not convert it.
+    """
+
+    only_matmuls_read = False
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.only_matmuls_read and x.dtype == torch.float32 and torch.is_grad_enabled() and in_bfloat16(x.device):
+            return _NarrowNorm.apply(x, self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
         wide = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
         if not wide or torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return super().forward(x)
@@ -98,7 +122,8 @@ class FusedSwiGLU(SwiGLU):
     """SwiGLU with what stands between its products in one pass over memory, both ways."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if not in_full_precision(x) or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        suits = (in_full_precision(x) and not torch.compiler.is_compiling()) or in_bfloat16(x.device)
+        if not suits or not torch.is_grad_enabled():
             return super().forward(x)
         return self.down(_Gate.apply(self.gate_up(x)))  # type: ignore[no-any-return, no-untyped-call]
 
@@ -127,6 +152,21 @@ class _ScaledNorm(torch.autograd.Function):
         normal, weight, inverse = ctx.saved_tensors
         for_x = passes.normalise_back(passes.compiled(grad), grad * weight, normal, inverse)
         return for_x, (grad * normal).flatten(0, -2).sum(0), None
+
+
+class _NarrowNorm(torch.autograd.Function):
+    """_ScaledNorm of float32, in bfloat16."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        out, inverse = passes.scaled_norm(passes.library(torch.bfloat16), x, weight, eps, torch.bfloat16)
+        ctx.save_for_backward(x, weight, inverse)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        return *passes.scaled_norm_back(passes.library(torch.bfloat16), grad, *ctx.saved_tensors), None
 
 
 class _Gate(torch.autograd.Function):

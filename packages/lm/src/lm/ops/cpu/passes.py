@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -20,10 +21,16 @@ Pointer, Count = ctypes.c_void_p, ctypes.c_int64
 ARGUMENTS = {  # after the number of threads, of rows, and of columns
     "normalise": (Pointer, Pointer, Pointer, ctypes.c_double),
     "normalise_back": (Pointer, Pointer, Pointer, Pointer),
+    "scaled_norm": (Pointer, Pointer, Pointer, Pointer, ctypes.c_double),
+    "scaled_norm_back": (Count, Count, *(Pointer,) * 6),
+    "split_heads": (Count, Count, Count, ctypes.c_int, *(Pointer,) * 5, Count, ctypes.c_double),
     "swiglu": (Pointer, Pointer),
     "swiglu_back": (Pointer, Pointer, Pointer),
     "cross_entropy": (Pointer, Count, Pointer, Pointer),
 }
+
+
+GROUP = 64  # rows whose gradients of a norm's weight are added up one after another
 
 
 def compiled(x: Tensor) -> ctypes.CDLL | None:
@@ -33,6 +40,19 @@ def compiled(x: Tensor) -> ctypes.CDLL | None:
         return None
     library = checked(x.dtype)
     return None if isinstance(library, Unavailable) else library
+
+
+def has_bfloat16() -> bool:
+    """True if there is a library for bfloat16."""
+    return not isinstance(checked(torch.bfloat16), Unavailable)
+
+
+def library(dtype: torch.dtype) -> ctypes.CDLL:
+    """The library for numbers of this type. Unavailable: there is none."""
+    result = checked(dtype)
+    if isinstance(result, Unavailable):
+        raise result
+    return result
 
 
 def means(device: torch.device) -> str:
@@ -59,6 +79,41 @@ def normalise_back(by: ctypes.CDLL | None, grad: Tensor, normal: Tensor, inverse
     grad, normal, inverse = grad.contiguous(), normal.contiguous(), inverse.contiguous()
     by.normalise_back(*size(grad), grad.data_ptr(), normal.data_ptr(), inverse.data_ptr(), out.data_ptr())
     return out
+
+
+def scaled_norm(by: ctypes.CDLL, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """RMSNorm of x with its weight, in the dtype of the library, and 1 / rms, (…, 1)."""
+    x, out, inverse = x.contiguous(), x.new_empty(x.shape, dtype=dtype), x.new_empty(*x.shape[:-1], 1)
+    by.scaled_norm(*size(x), x.data_ptr(), weight.data_ptr(), out.data_ptr(), inverse.data_ptr(), eps)
+    return out, inverse
+
+
+def scaled_norm_back(
+    by: ctypes.CDLL, grad: Tensor, x: Tensor, weight: Tensor, inverse: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The gradients of scaled_norm's x and weight, from that of its result and what it read and gave."""
+    grad, x, out = grad.contiguous(), x.contiguous(), x.new_empty(x.shape)
+    threads, rows, width = size(x)
+    groups = x.new_empty(-(-rows // GROUP), width)
+    addresses = (z.data_ptr() for z in (grad, x, weight, inverse, out, groups))
+    by.scaled_norm_back(threads, len(groups), width, rows, GROUP, *addresses)
+    return out, groups.sum(0)
+
+
+def split_heads(
+    by: ctypes.CDLL, qkv: Tensor, parts: Sequence[Tensor], rope: Tensor | None, scale: float, back: bool
+) -> None:
+    """Write qkv (batch, length, heads + 2 kv_heads, width) as q, k, v (batch, heads, length, width), q and k rotated, q
+    scaled; or back, qkv from those. All are in order of memory.
+
+    rope: complex (…, length, 1, width / 2), what pairs of q and k are multiplied by, or back by its conjugates.
+    """
+    batch, length, _, width = qkv.shape
+    heads, kv_heads = parts[0].shape[1], parts[1].shape[1]
+    pairs = None if rope is None else torch.view_as_real(rope.resolve_conj()).to(real(qkv.dtype)).contiguous()
+    shape = torch.get_num_threads(), batch * length, width, length, heads, kv_heads, int(back)
+    rotation = (None, 1) if pairs is None else (pairs.data_ptr(), pairs.numel() // width)
+    by.split_heads(*shape, qkv.data_ptr(), *(part.data_ptr() for part in parts), *rotation, scale)
 
 
 def swiglu(by: ctypes.CDLL | None, gate_up: Tensor) -> Tensor:
@@ -94,7 +149,7 @@ def cross_entropy(by: ctypes.CDLL | None, logits: Tensor, vocab_size: int, targe
     if (
         by is not None and fit and bool((~counts | (targets >= 0) & (targets < vocab_size)).all())
     ):  # torch takes or refuses the others
-        marks, nats = targets.where(counts, -1), logits.new_empty(logits.shape[0])
+        marks, nats = targets.where(counts, -1), logits.new_empty(len(logits), dtype=real(logits.dtype))
         shape = torch.get_num_threads(), logits.shape[0], vocab_size
         by.cross_entropy(*shape, logits.data_ptr(), logits.shape[1], marks.data_ptr(), nats.data_ptr())
         return nats
@@ -107,6 +162,11 @@ def cross_entropy(by: ctypes.CDLL | None, logits: Tensor, vocab_size: int, targe
     log_sum = largest - p.amax(-1, keepdim=True).log()
     p.scatter_add_(1, target, -counts.to(p.dtype).unsqueeze(-1))
     return (log_sum - at_target).squeeze(-1).where(counts, 0.0)
+
+
+def real(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that numbers of this one are computed in."""
+    return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
 def size(x: Tensor) -> tuple[int, int, int]:
@@ -124,8 +184,9 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
     for name, arguments in ARGUMENTS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = None, (ctypes.c_int, Count, Count, *arguments)
-    both = zip(sample(library, dtype), sample(None, dtype), strict=True)
-    if not all(torch.allclose(got, wanted, rtol=0.0, atol=1e-5) for got, wanted in both):
+    both = zip(sample(library, dtype), sample(None, real(dtype)), strict=True)
+    near = 1e-5 if dtype == real(dtype) else 0.02
+    if not all(torch.allclose(got.to(real(dtype)), wanted, rtol=near, atol=near) for got, wanted in both):
         return Unavailable("what was compiled does not compute what it should")
     return library
 
@@ -135,8 +196,14 @@ def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
     generator = torch.Generator().manual_seed(0)
     x, grad = (torch.randn(5, 74, generator=generator, dtype=torch.float64).to(dtype) for _ in range(2))
     with torch.inference_mode(False), torch.no_grad():
-        normal, inverse = normalise(by, x, 1e-5)
         logits, targets = 3 * x, torch.tensor([0, 69, 1, 2, 3])
         nats = cross_entropy(by, logits, 70, targets, targets != 2)
-        through_norm = normalise_back(by, grad, normal, inverse)
-        return [normal, inverse, nats, logits, through_norm, swiglu(by, x), swiglu_back(by, grad[:, :37], x)]
+        wide, weight = x.to(real(dtype)), torch.linspace(0.5, 2, 74, dtype=real(dtype))
+        normal, inverse = normalise(by if dtype == real(dtype) else None, wide, 1e-5)
+        through_norm = normalise_back(by if dtype == real(dtype) else None, grad.to(real(dtype)), normal, inverse)
+        scaled, slopes = normal * weight, (normalise_back(None, grad * weight, normal, inverse), (grad * normal).sum(0))
+        if by is not None:
+            scaled, inverse = scaled_norm(by, wide, weight, 1e-5, dtype)
+            slopes = scaled_norm_back(by, grad, wide, weight, inverse)
+        norms = [normal, inverse, through_norm, scaled, *slopes]
+        return [*norms, nats, logits, swiglu(by, x), swiglu_back(by, grad[:, :37], x)]
