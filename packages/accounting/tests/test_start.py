@@ -40,7 +40,7 @@ def test_an_answer_loads_nothing_but_what_it_needs() -> None:
     assert "accounting.memory.training" in found
     assert not {"accounting.memory.inference", "accounting.counting.optimizer", "accounting.models.files"} & found
     assert not {"cluster", "hardware", "planning", "commands"} & rooms(found)
-    assert not {"argparse", *SLOW} & found
+    assert not {"argparse", "typing", *SLOW} & found
 
 
 def test_a_command_loads_nothing_but_what_it_needs() -> None:

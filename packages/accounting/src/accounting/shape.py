@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import TypeVar
 
-Value = TypeVar("Value")
+TYPE_CHECKING = False  # see units.py
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
 
 FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu", "relu2")
 GATED = ("swiglu", "clamped_swiglu", "geglu")

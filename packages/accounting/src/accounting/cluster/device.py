@@ -98,15 +98,9 @@ def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[He
         if layout.expert > 1:
             raise ValueError(f"expert {layout.expert}: adapters of experts that several devices share are not counted")
         adapters = int(held["adapters"])
-        return [
-            Held(
-                Symbol("n_params", int(held.total)),
-                Symbol("block_params", largest + adapters // layers),
-                dp,
-                Symbol("adapter_params", adapters),
-                Symbol("block_adapters", adapters // layers),
-            )
-        ]
+        params, block = Symbol("n_params", int(held.total)), Symbol("block_params", largest + adapters // layers)
+        trained = Symbol("adapter_params", adapters), Symbol("block_adapters", adapters // layers)
+        return [Held(params, block, dp, *trained)]
     of_experts = expert_parameters(mine)
     expert_layers = sum(count for one, count in mine.ffns.items() if one.experts is not None)
     if layout.expert == 1 or not of_experts:

@@ -92,15 +92,9 @@ def plan(options: argparse.Namespace) -> Answer:
         f"{human(joined.network)} outside, each way and device ({joined.source}); MFU counts {options.pairs} pairs; "
         f"the first time is predicted for a tuned run, and 'range' is what nine in ten took of {errors.words}"
     )
-    text = "\n".join(
-        [
-            f"{name_of(options)} on {count:,} × {machine.name}, {options.tokens:,} tokens",
-            columns(table),
-            *(details if options.explain else []),
-            wrapped(note),
-        ]
-    )
-    return Answer(text, [record(one) for one in plans])
+    title = f"{name_of(options)} on {count:,} × {machine.name}, {options.tokens:,} tokens"
+    lines = [title, columns(table), *(details if options.explain else []), wrapped(note)]
+    return Answer("\n".join(lines), [record(one) for one in plans])
 
 
 def row(one: Plan) -> dict[str, str]:

@@ -7,13 +7,12 @@ transformers gives every token to every expert.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from accounting.counting.dimensions import FfnDimensions, LatentDimensions
 from accounting.formula import Term
 from accounting.memory.records import Component, Tensors
 from accounting.shape import Attention, DeltaAttention, FeedForward, Kind, LatentAttention, NotCounted
 
+TYPE_CHECKING = False  # see units.py
 if TYPE_CHECKING:
     from accounting.memory.activations import ForwardPass
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from accounting.shape import Attention, FeedForward, LatentAttention, Layer, TransformerShape
+
+TYPE_CHECKING = False  # see units.py
+if TYPE_CHECKING:
+    from typing import Any
 
 # layers, width, heads, as published: Radford et al. 2019, Language Models are Unsupervised Multitask Learners
 _GPT2 = {"gpt2": (12, 768, 12), "gpt2-medium": (24, 1024, 16), "gpt2-large": (36, 1280, 20), "gpt2-xl": (48, 1600, 25)}

@@ -2154,7 +2154,7 @@ return $add($add($add(int($item(held, "norms")), int($item(held, "positions"))),
 });
 let replicated;
 replicated = $def("replicated", "shape layout place", [], function (shape, layout, place) {
-let adapters, block, block_experts, blocks, dp, edp, expert_layers, experts, held, largest, layers, mine, of_experts, others, outside, params;
+let adapters, block, block_experts, blocks, dp, edp, expert_layers, experts, held, largest, layers, mine, of_experts, others, outside, params, trained;
 
 [held, mine] = $tuple([device_parameters(shape, layout, place), shard(shape, layout, place)]);
 layers = mine.num_layers;
@@ -2166,7 +2166,9 @@ if ($gt(layout.expert, 1n)) {
 throw ValueError(("" + "expert " + $format(layout.expert, "") + ": adapters of experts that several devices share are not counted"));
 }
 adapters = int($item(held, "adapters"));
-return [Held(Symbol("n_params", int(getattr(held, "total"))), Symbol("block_params", $add(largest, $floordiv(adapters, layers))), dp, Symbol("adapter_params", adapters), Symbol("block_adapters", $floordiv(adapters, layers)))];
+[params, block] = $tuple([Symbol("n_params", int(getattr(held, "total"))), Symbol("block_params", $add(largest, $floordiv(adapters, layers)))]);
+trained = $tuple([Symbol("adapter_params", adapters), Symbol("block_adapters", $floordiv(adapters, layers))]);
+return [Held(params, block, dp, ...trained)];
 }
 of_experts = expert_parameters(mine);
 expert_layers = sum((function* ($first) { for (const [one, count] of $first) if ($isnot(one.experts, null)) yield count; })(mine.ffns.items()));
@@ -3508,7 +3510,7 @@ return _roofline(shape, device, storage, batch_size, of);
 });
 let generation_time;
 generation_time = $def("generation_time", "shape device prompt output batch_size= * storage=", [1n, PLAIN], function (shape, device, prompt, output, batch_size, storage) {
-let bends, edges, first, kind, last, seconds, step, steps, window;
+let bends, edges, first, kind, last, prefill, seconds, step, steps, window;
 
 positive("prompt", prompt);
 if ($lt(positive("output", output), 2n)) {
@@ -3528,7 +3530,8 @@ bends = $union(bends, set((function* ($first) { for (const at of $first) if (($t
 }
 edges = [$sub(first, 1n), ...sorted(bends), last];
 seconds = sum((function* ($first) { for (const [low, high] of $first) yield _steps(step, $add(low, 1n), high); })(pairwise(edges)));
-return Generation(prefill_time(shape, device, prompt, batch_size, {__proto__: $k, storage: storage}), step(first), step(last), Seconds(seconds), prompt, output, batch_size, getattr(storage, "devices"));
+prefill = prefill_time(shape, device, prompt, batch_size, {__proto__: $k, storage: storage});
+return Generation(prefill, step(first), step(last), Seconds(seconds), prompt, output, batch_size, getattr(storage, "devices"));
 });
 let _steps;
 _steps = $def("_steps", "step first last", [], function (step, first, last) {

@@ -161,16 +161,8 @@ def generation_time(
             bends |= {at + 1 for at in steps if kind.attention.chunked and first <= at + 1 < last}
     edges = [first - 1, *sorted(bends), last]
     seconds = sum(_steps(step, low + 1, high) for low, high in pairwise(edges))
-    return Generation(
-        prefill_time(shape, device, prompt, batch_size, storage=storage),
-        step(first),
-        step(last),
-        Seconds(seconds),
-        prompt,
-        output,
-        batch_size,
-        storage.devices,
-    )
+    prefill = prefill_time(shape, device, prompt, batch_size, storage=storage)
+    return Generation(prefill, step(first), step(last), Seconds(seconds), prompt, output, batch_size, storage.devices)
 
 
 def _steps(step: Callable[[int], Roofline], first: int, last: int) -> float:
