@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import os
 import pickle
@@ -10,6 +11,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +20,9 @@ from sentencepiece_samples import texts
 from strategies import corpus
 
 import bpe
-from bpe.integrations.transformers import accelerate
+from bpe.integrations.transformers import AutoTokenizer, accelerate, patch_transformers, unpatch_transformers
 
+tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")
 
@@ -342,3 +345,74 @@ def test_a_tokenizer_pickles_to_the_same_bytes_in_every_process(path: Path, tmp_
     again = pickle.loads(pickle.dumps(made))
     assert again.data == made.data
     assert again.encode("low <3> lower", allowed_special="all") == made.encode("low <3> lower", allowed_special="all")
+
+
+def saved(path: Path, folder: Path) -> str:
+    tokenizer_of(path).save_pretrained(folder)
+    return str(folder)
+
+
+def test_auto_tokenizer_by_name(path: Path, tmp_path: Path) -> None:
+    folder = saved(path, tmp_path)
+    ours, theirs = (
+        kind.from_pretrained(folder, padding_side="left") for kind in (AutoTokenizer, transformers.AutoTokenizer)
+    )
+    assert "_encode_plus" in vars(ours)
+    assert "_encode_plus" not in vars(theirs)
+    assert type(ours) is type(theirs)
+    batch = ["the cat<|im_end|>", "naïve é"]
+    assert plain(ours(batch, padding=True)) == plain(theirs(batch, padding=True))
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "<unk>": 1}, unk_token="<unk>"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "words")
+    assert "_encode_plus" not in vars(AutoTokenizer.from_pretrained(tmp_path / "words"))  # no BPE: as it was
+    with pytest.raises(OSError, match="absent"):
+        AutoTokenizer.from_pretrained(str(tmp_path / "absent"))
+
+
+def test_a_whole_process_is_patched_and_unpatched(path: Path, tmp_path: Path) -> None:
+    folder, original = saved(path, tmp_path), transformers.AutoTokenizer.from_pretrained
+    try:
+        patch_transformers()
+        patch_transformers()
+        assert "_encode_plus" in vars(transformers.AutoTokenizer.from_pretrained(folder))
+    finally:
+        unpatch_transformers()
+    unpatch_transformers()
+    assert transformers.AutoTokenizer.from_pretrained == original
+    assert "_encode_plus" not in vars(transformers.AutoTokenizer.from_pretrained(folder))
+
+
+def test_a_mode_of_vllm(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As vLLM uses it: its registry is told a module and a class, whose tokenizer it copies and gives another class."""
+    modes: dict[str, tuple[str, str]] = {}
+
+    class CachedHfTokenizer:
+        @staticmethod
+        def from_pretrained(*arguments: Any, **options: Any) -> Any:
+            inner = transformers.AutoTokenizer.from_pretrained(*arguments, **options)
+            cached = copy.copy(inner)
+            cached.__class__ = type("Cached", (type(inner),), {"__len__": lambda self: 7})
+            return cached
+
+    registry = SimpleNamespace(register=lambda mode, module, name: modes.update({mode: (module, name)}))
+    for name, content in {
+        "vllm": {},
+        "vllm.tokenizers": {"TokenizerRegistry": registry},
+        "vllm.tokenizers.hf": {"CachedHfTokenizer": CachedHfTokenizer},
+    }.items():
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    importlib.import_module("bpe.integrations.vllm").register()
+    module_name, class_name = modes["bpe"]
+    try:
+        tokenizer = getattr(importlib.import_module(module_name), class_name).from_pretrained(saved(path, tmp_path))
+    finally:
+        unpatch_transformers()
+    tokenizer.padding_side = "left"
+    theirs = tokenizer_of(path, padding_side="left")
+    batch = ["the cat<|im_end|>", "naïve é"]
+    assert "_encode_plus" in vars(tokenizer)
+    assert len(tokenizer) == 7
+    assert plain(tokenizer(batch, padding=True)["input_ids"]) == plain(theirs(batch, padding=True)["input_ids"])
+    assert tokenizer.decode(tokenizer.encode(batch[0])) == theirs.decode(theirs.encode(batch[0]))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lm.training import checkpoint as checkpoint
     from lm.training.train import train
     from lm.training.validation import evaluate
+    from lm.vocabulary import extend_vocabulary
 
 __version__ = "0.1.0"
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "TrainConfig",
     "Transformer",
     "evaluate",
+    "extend_vocabulary",
     "from_gguf",
     "from_huggingface",
     "fuse",
@@ -39,6 +41,7 @@ _HOME = {
     "TrainConfig": "lm.config",
     "Transformer": "lm.model",
     "evaluate": "lm.training.validation",
+    "extend_vocabulary": "lm.vocabulary",
     "fuse": "lm.ops.cpu.fused",
     "generate": "lm.generation.stream",
     "generate_batch": "lm.generation.stream",
@@ -76,6 +79,7 @@ _MODULES = {
             "special_tokens",
             "tokenizer",
             "training",
+            "vocabulary",
         )
     },
     "checkpoint": "lm.training.checkpoint",

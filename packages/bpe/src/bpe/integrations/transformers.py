@@ -78,6 +78,70 @@ def accelerate(tokenizer: AnyTokenizer) -> AnyTokenizer:
     return tokenizer
 
 
+def accelerate_if_supported(tokenizer: AnyTokenizer) -> AnyTokenizer:
+    """accelerate(), which leaves a tokenizer that is not supported as it is."""
+    with suppress(TypeError, ValueError):
+        accelerate(tokenizer)
+    return tokenizer
+
+
+class AutoTokenizer:
+    """transformers.AutoTokenizer by name, whose tokenizers encode and decode by bpe where that is supported.
+
+    Example:
+        >>> import transformers
+        >>> bpe.train(["low lower lowest"], 262).to_huggingface("tokenizer.json")
+        >>> transformers.PreTrainedTokenizerFast(tokenizer_file="tokenizer.json").save_pretrained("folder") is None
+        False
+        >>> bpe.integrations.transformers.AutoTokenizer.from_pretrained("folder").encode("low lower")
+        [258, 260, 114]
+    """
+
+    @staticmethod
+    def from_pretrained(*arguments: Any, **options: Any) -> Any:
+        """transformers.AutoTokenizer.from_pretrained(), accelerated; arguments, results and errors are its own."""
+        import transformers
+
+        return accelerate_if_supported(transformers.AutoTokenizer.from_pretrained(*arguments, **options))
+
+    @staticmethod
+    def register(*arguments: Any, **options: Any) -> None:
+        """transformers.AutoTokenizer.register()."""
+        import transformers
+
+        loader: Any = transformers.AutoTokenizer
+        loader.register(*arguments, **options)
+
+
+def patch_transformers() -> None:
+    """Make transformers.AutoTokenizer.from_pretrained() give accelerated tokenizers, in the whole process.
+
+    For programs that load their tokenizer themselves, such as servers. A second call changes nothing.
+    """
+    import transformers
+
+    loader: Any = transformers.AutoTokenizer
+    original = loader.from_pretrained
+    if not hasattr(original, "before_bpe"):
+
+        @functools.wraps(original)
+        def from_pretrained(*arguments: Any, **options: Any) -> Any:
+            return accelerate_if_supported(original(*arguments, **options))
+
+        vars(from_pretrained)["before_bpe"] = original
+        loader.from_pretrained = staticmethod(from_pretrained)
+
+
+def unpatch_transformers() -> None:
+    """Undo patch_transformers(). Tokenizers that were loaded in between stay as they are."""
+    import transformers
+
+    loader: Any = transformers.AutoTokenizer
+    original = getattr(loader.from_pretrained, "before_bpe", None)
+    if original is not None:
+        loader.from_pretrained = original
+
+
 class _Engine:
     """The bpe tokenizer that does what a backend does, read again when the backend was changed."""
 
