@@ -14,6 +14,7 @@ import bpe
 from bpe import patterns, reference
 from bpe._superwords import SUPERWORD_PATTERN, run_pattern
 from bpe.commands.main import main
+from bpe.counting import count as counting
 from bpe.formats.gpt2 import from_printable, to_printable
 
 SPECIAL = ["<|endoftext|>"]
@@ -187,3 +188,18 @@ def test_the_command_trains_them(boundless: bpe.Tokenizer, tmp_path: Path, capsy
     assert bpe.load(out).data == boundless.data
     assert main([*command, "--extend", out]) != 0
     assert "--superwords" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("superwords", ["superbpe", "boundless"])
+def test_threads_chunks_and_memory_change_nothing(
+    superwords: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [corpus(seed, 2000) for seed in range(4)]
+    (tmp_path / "text").write_text("".join(texts))
+    whole = bpe.train([tmp_path / "text"], 500, superwords=superwords, num_threads=1).data
+    listed = bpe.train(texts, 500, superwords=superwords, num_threads=1).data
+    monkeypatch.setattr(counting, "CHUNK", 1000)
+    monkeypatch.setattr(counting, "SMALL_CHUNK", 500)
+    monkeypatch.setattr(counting, "THREAD_BYTES", 5000)
+    assert bpe.train([tmp_path / "text"], 500, superwords=superwords, num_threads=3).data == whole
+    assert bpe.train(texts[::-1], 500, superwords=superwords, num_threads=3, memory_limit=100_000).data == listed
