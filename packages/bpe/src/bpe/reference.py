@@ -216,7 +216,7 @@ def train_boundless(
         words = {word: encode_pretoken_by_merges(word, rank_merges(merges), ids) for word in counts}
         places = 0
         if len(merges) < len(all_merges):
-            pair = tuple(ids[half] for half in all_merges[len(merges)])
+            pair = ids[all_merges[len(merges)][0]], ids[all_merges[len(merges)][1]]
             places = sum(counts[word] * list(pairwise(words[word])).count(pair) for word in counts)
         runs: list[list[int]] = [[]]
         for document in documents:
