@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import functools
 import json
+import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.torch
+import tomli_w
 import torch
 import torch.nn.functional as F
 from runs import CONFIG
+from served import MARKS, needs_server, served
 
 import accounting
 import lm
+from lm.config import from_table, to_table
 from lm.evaluation.likelihood import Request, likelihoods
+from lm.families import config_class
 from lm.interop import from_huggingface, to_gguf, to_huggingface
 from lm.interop.importing import import_run
+from lm.interop.loading import model_text
 from lm.training.budget import trained_shape
 from lm.training.trainer import ModelWithLoss
 
@@ -337,3 +343,46 @@ def test_gguf_of_experts_in_eight_bits(tmp_path):
     matrices = torch.tensor(gguf.quants.dequantize(stacked.data, stacked.tensor_type))
     expected = torch.stack([expert.gate_up.weight[: model.config.d_ff] for expert in model.blocks[0].ffn.experts])
     torch.testing.assert_close(matrices, expected.detach(), rtol=0, atol=1e-2)
+
+
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@needs_server
+@pytest.mark.parametrize("name", ["gemma3", "gpt_oss", "gpt_neox"])
+def test_the_server_answers_a_conversation_as_transformers_does(tmp_path, name):
+    """By the folder's own tokenizer and chat template."""
+    import openai
+
+    import bpe
+
+    text = ["the hello and the other one, 12 times over; d\u00e9j\u00e0 vu, user and assistant "] * 3
+    tokenizer = bpe.train(text, 290, special_tokens=MARKS)
+    theirs = random_model(name, vocab_size=tokenizer.n_vocab, max_position_embeddings=128)
+    theirs.save_pretrained(tmp_path)
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": TEMPLATE, "eos_token": MARKS[2]}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+    talk = [{"role": "user", "content": "the other one"}]
+    prompt = transformers.AutoTokenizer.from_pretrained(tmp_path).apply_chat_template(
+        talk, add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    stop = tokenizer.special_tokens[MARKS[2]]
+    out = theirs.generate(**prompt, max_new_tokens=16, do_sample=False, eos_token_id=stop)[0]
+    expected = [number for number in out[prompt["input_ids"].shape[1] :].tolist() if number != stop]
+    own = model_text(tmp_path)
+    with served(lm.load(tmp_path), own.tokenizer, template=own.template) as (address, _):
+        client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
+        answer = client.chat.completions.create(model="small", messages=talk, temperature=0, max_tokens=16)
+    assert answer.choices[0].message.content == tokenizer.decode(expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_settings_of_a_run_are_those_of_its_family(folders, name):
+    config = from_huggingface(folders(name)).config
+    table = to_table(config)
+    assert not {"ffn", "rope_theta", "norm_placement", "value_embeddings"} & table.keys()
+    assert from_table(config_class(table), tomllib.loads(tomli_w.dumps(table)), "model") == config

@@ -325,7 +325,8 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
 def to_table(config: Any) -> dict[str, Any]:
     """A configuration as a TOML table: every setting, resolved; those that are None are left out, as TOML has no such
     value."""
-    values = {name: getattr(config, name) for name in settable(type(config))}
+    unused = getattr(config, "unused", ())  # settings of ModelConfig that a family does not have
+    values = {name: getattr(config, name) for name in settable(type(config)) if name not in unused}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lm.config import ModelConfig, TrainConfig, did_you_mean, from_table, override, read_toml
+from lm.families import config_class
 
 SET = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)=(?P<path>.+?)(?:@(?P<weight>[0-9.eE+-]+))?$")
 CONFIG = "config.toml"  # of a run, in its folder
@@ -19,7 +20,7 @@ SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
     """The configuration of a file or preset, with the command line's settings put over it."""
     tables = tables_of(name, settings)
-    model = from_table(ModelConfig, tables.get("model", {}), "model")
+    model = model_of(tables)
     return model, from_table(TrainConfig, tables.get("train", {}), "train")
 
 
@@ -30,7 +31,13 @@ def configuration_to_train(name: str, settings: list[str]) -> tuple[ModelConfig 
     train = from_table(TrainConfig, tables.get("train", {}), "train")
     if not tables.get("model") and train.init_from != "scratch":
         return None, train
-    return from_table(ModelConfig, tables.get("model", {}), "model"), train
+    return model_of(tables), train
+
+
+def model_of(tables: Mapping[str, Mapping[str, Any]]) -> ModelConfig:
+    """The model of [model], which may be one of a family."""
+    table = tables.get("model", {})
+    return from_table(config_class(table), table, "model")
 
 
 def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:

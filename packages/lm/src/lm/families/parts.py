@@ -99,6 +99,11 @@ class FamilyConfig(ModelConfig):
         return {ours.get(name, name): name for name in dict.fromkeys(names) if name not in cls.absent}
 
     @property
+    def unused(self) -> set[str]:
+        """Settings of ModelConfig that this family does not have."""
+        return {field.name for field in dataclasses.fields(ModelConfig)} - set(self.settings().values())
+
+    @property
     def ropes_by_kind(self) -> bool:
         """True if each kind of attention has a table of its own in rope_parameters."""
         return SLIDING in self.rope_parameters or FULL in self.rope_parameters
