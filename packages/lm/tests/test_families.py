@@ -24,7 +24,7 @@ from lm.families import config_class
 from lm.interop import from_huggingface, to_gguf, to_huggingface
 from lm.interop.importing import import_run
 from lm.interop.loading import model_text
-from lm.training.budget import trained_shape
+from lm.training.budget import beyond
 from lm.training.trainer import ModelWithLoss
 
 transformers = pytest.importorskip("transformers")
@@ -269,7 +269,8 @@ def test_a_run_is_made_of_each_scored_adapted_and_counted(folders, tmp_path, nam
         assert score.nats == pytest.approx(float(expected), rel=1e-4, abs=1e-4)
 
     assert int(accounting.parameters(back.config.shape()).total) == sum(p.numel() for p in back.parameters())
-    assert int(accounting.training_flops(trained_shape(back.config, CONFIG)).total) > 0
+    assert int(accounting.training_flops(back.config.shape()).total) > 0
+    assert beyond(back.config, CONFIG, torch.device("cpu"), own=4) is None  # a step fits the memory
     lm.lora.add(back.train(), rank=2)
     for _ in range(2):  # in the first step B is zero, and A learns nothing
         ModelWithLoss(back)(IDS[:, :-1], IDS[:, 1:]).backward()

@@ -52,7 +52,7 @@ def plan(options: argparse.Namespace) -> None:
     row("training FLOPs in all", f"{whole:,}", f"{config.steps:,} steps, {config.steps * tokens:,} tokens")
     micro = config.micro_batch_size or config.batch_size
     counted = policy(model, config, device, accumulate=micro < config.batch_size)
-    if memory_is_counted(shape):
+    if memory_is_counted(model, config):
         memory = training_memory(shape, micro, policy=counted)
         row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
         for name, value in filter(lambda pair: pair[1], memory.items()):
@@ -64,7 +64,7 @@ def plan(options: argparse.Namespace) -> None:
         row(
             "training memory",
             "not counted",
-            f"of {'adapters' if config.lora_rank else 'a model with value embeddings'}",
+            f"of {'adapters' if config.lora_rank else 'a model with value embeddings or of a family'}",
         )
     if data is not None:
         for name, times in data.epochs(config.steps * tokens).items():

@@ -32,10 +32,13 @@ def trained_shape(model: ModelConfig, config: TrainConfig) -> TransformerShape:
     return dataclasses.replace(shape, lora_rank=config.lora_rank, lora_targets=targets)
 
 
-def memory_is_counted(shape: TransformerShape) -> bool:
-    """Whether accounting has the memory of a step of such a model: not with value embeddings, nor with adapters,
-    which it counts without the loss in chunks that a run here has."""
-    return not shape.value_embeddings and shape.lora_rank is None
+def memory_is_counted(model: ModelConfig, config: TrainConfig) -> bool:
+    """True if accounting has the memory of a step here.
+
+    Not of a family, whose layers it counts as transformers computes them, nor with value embeddings or adapters, which
+    it counts without the chunked loss of a run here.
+    """
+    return type(model) is ModelConfig and not model.value_embeddings and not config.lora_rank
 
 
 def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, accumulate: bool = False) -> Policy:
@@ -80,6 +83,9 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
     micro = config.micro_batch_size or own
     counted = policy(model, config, device, accumulate=micro < own)
     shape, more = model.shape(), 0
+    if type(model) is not ModelConfig:  # of which weights, gradients and moments are there
+        needed = 16 * int(parameters(shape).total)
+        return None if needed <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
     if shape.value_embeddings:  # of which at least weights, gradients and moments are there
         plain = dataclasses.replace(shape, value_embeddings=0)
         shape, more = plain, 16 * (int(parameters(shape).total) - int(parameters(plain).total))
@@ -99,7 +105,7 @@ def what_fits(
 
     room = f"{in_words(device)} ({memory_of(device) / 1e9:.1f} GB)"
     said = f"{what} {room} with {micro} sequences at a time: "
-    if config.lora_rank or not memory_is_counted(model.shape()):
+    if not memory_is_counted(model, config):
         return f"{said}lower --train.micro_batch_size"
     if fitting := most():
         return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"

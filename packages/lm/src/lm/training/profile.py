@@ -155,7 +155,7 @@ def profile(
         seconds=timed,
         operators=operators(profiler, counter, device),
         highest=highest(profiler, {t.data_ptr(): t.numel() * t.element_size() for t in tensors}, device),
-        predicted=training_memory(shape, micro, policy=counted) if memory_is_counted(shape) else None,
+        predicted=training_memory(shape, micro, policy=counted) if memory_is_counted(model_config, config) else None,
         flops=int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total),
         tokens=config.batch_size * model_config.context_length,
         micro_batches=(run, whole),

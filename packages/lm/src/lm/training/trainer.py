@@ -132,9 +132,11 @@ class Throughput:
         self.steps, self.seconds = -1, 0.0  # after the first
         self.recent, self.weight = 0.0, 0.0  # exponentially weighted sum of seconds, and of the weights
         peak, self.peak_tokens_per_second = peak_flops(processes.device, config.precision), math.nan
-        if peak is not None and not (config.lora_rank and model.value_embeddings):  # which accounting does not count
-            from accounting import training_flops  # here, because only MFU needs it
+        if peak is None:
+            return
+        from accounting import training_flops  # here, because only MFU needs it
 
+        with contextlib.suppress(ValueError):  # adapters that accounting does not count
             flops = int(training_flops(trained_shape(model, config), pairs="causal").total)
             self.peak_tokens_per_second = peak * processes.size / (flops / model.context_length)
 
