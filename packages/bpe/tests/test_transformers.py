@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from sentencepiece_peers import KINDS, trained
 from sentencepiece_samples import texts
-from strategies import corpus
+from strategies import PIECES, corpus
 
 import bpe
 from bpe.integrations.transformers import AutoTokenizer, accelerate, patch_transformers, unpatch_transformers
@@ -116,7 +116,7 @@ def calls(choice: random.Random) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         ("return_attention_mask", [True, False], 0.2),
         ("return_token_type_ids", [True, False], 0.2),
         ("return_length", [True], 0.1),
-        ("return_offsets_mapping", [True], 0.1),
+        ("return_offsets_mapping", [True], 0.3),
         ("return_special_tokens_mask", [True], 0.1),
         ("return_overflowing_tokens", [True], 0.05),
         ("stride", [0, 1], 0.1),
@@ -188,8 +188,37 @@ def test_it_is_bpe_that_encodes(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = fast(["low lower", TEXT], padding=True, truncation=True, max_length=50, return_tensors="np")
     assert found["input_ids"].shape == (2, 50)
     assert fast.decode(fast.encode("low é"), skip_special_tokens=True) == "low é"
+    assert fast("low \u00e9", return_offsets_mapping=True)["offset_mapping"][-1] == (0, 0)
     with pytest.raises(AssertionError, match="the backend was asked"):
-        fast("low", return_offsets_mapping=True)
+        fast("low", return_special_tokens_mask=True)
+
+
+BYTE_LEVEL = {"type": "ByteLevel", "use_regex": True}
+TRIMMING: dict[str, Any] = {
+    "none": None,
+    "kept": {**BYTE_LEVEL, "add_prefix_space": True, "trim_offsets": False},
+    "prefix": {**BYTE_LEVEL, "add_prefix_space": True, "trim_offsets": True},
+    "plain": {**BYTE_LEVEL, "add_prefix_space": False, "trim_offsets": True},
+}
+
+
+@pytest.mark.parametrize("kind", TRIMMING)
+def test_offsets_are_those_of_the_backend(kind: str, tmp_path: Path) -> None:
+    plainly, fast = pair_of(tokenizer_file(tmp_path, post_processor=TRIMMING[kind]))
+    choice = random.Random(3)
+    parts = [*PIECES, "<|im_end|>", " <s> ", "na\u00efve \u00e9", " the cat", "\U0001f469\u200d\U0001f680"]
+    for number in range(150):
+        batch = ["".join(choice.choices(parts, k=choice.choice([0, 1, 4, 20]))) for _ in range(3)]
+        options = {
+            "return_offsets_mapping": True,
+            "padding": choice.choice([True, False]),
+            "padding_side": choice.choice(["left", "right"]),
+            **choice.choice([{}, {"truncation": True, "max_length": choice.choice([1, 5, 12])}]),
+        }
+        for tokenizer in (plainly, fast):
+            tokenizer.truncation_side = ("left", "right")[number % 2]
+        for given in (batch, batch[0]):
+            assert result(fast, "__call__", given, **options) == result(plainly, "__call__", given, **options), given
 
 
 def test_what_the_encodings_hold_is_made_when_it_is_asked_for(path: Path) -> None:
@@ -301,6 +330,7 @@ def test_published_tokenizers(name: str) -> None:
     plainly, fast = pair_of(file, **settings)
     texts = [TEXT, "  é\n\n123456 <|im_start|>user\n<|begin_of_text|>don't", ""]
     assert dict(fast(texts)) == dict(plainly(texts))
+    assert plain(fast(texts, return_offsets_mapping=True)) == plain(plainly(texts, return_offsets_mapping=True))
     ids = plainly(texts)["input_ids"]
     for skip in (False, True):
         assert fast.batch_decode(ids, skip_special_tokens=skip) == plainly.batch_decode(ids, skip_special_tokens=skip)

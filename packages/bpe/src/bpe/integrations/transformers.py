@@ -11,13 +11,15 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from bpe.encoding.aligning import characters_of_bytes
 from bpe.encoding.decoder import Decoder
 from bpe.formats import huggingface
 from bpe.formats.gpt2 import from_printable
+from bpe.integrations.backend import Encodings, has_types, state_of
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import available_cpus
 from bpe.tokenizer import Tokenizer
@@ -32,7 +34,6 @@ OTHERWISE = (  # arguments with which a call goes to the original method
     "is_split_into_words",
     "return_overflowing_tokens",
     "return_special_tokens_mask",
-    "return_offsets_mapping",
     "split_special_tokens",
     "sanitize_control_tokens",
     "stride",
@@ -42,9 +43,10 @@ OTHERWISE = (  # arguments with which a call goes to the original method
 def accelerate(tokenizer: AnyTokenizer) -> AnyTokenizer:
     """Make a fast tokenizer of transformers encode and decode by bpe, in place.
 
-    Its class, its methods and their results stay as they are; pickles and copies of it are accelerated too. Offsets,
-    pairs, texts that are split into words and what else bpe does not do are done by the tokenizer's own backend, as
-    before. Tokens that are added later are known: the next call takes the time of reading the tokenizer again.
+    Its class, its methods and their results stay as they are; pickles and copies of it are accelerated too. Offsets
+    in tensors, pairs, texts that are split into words and what else bpe does not do are done by the tokenizer's own
+    backend, as before. Tokens that are added later are known: the next call takes the time of reading the tokenizer
+    again.
 
     Args:
         tokenizer: A fast tokenizer (a PreTrainedTokenizerFast), such as AutoTokenizer.from_pretrained() gives.
@@ -160,7 +162,7 @@ class _Engine:
     def read(self) -> None:
         """Make the tokenizer of the backend as it is. ValueError where it is not supported."""
         backend = self.tokenizer._tokenizer
-        self.state, self.bpe = _state_of(backend), None
+        self.state, self.bpe = state_of(backend), None
         file = json.loads(backend.to_str())
         file["truncation"] = file["padding"] = None  # of the last call
         data = huggingface.parse(json.dumps(file).encode(), "the tokenizer")
@@ -168,7 +170,9 @@ class _Engine:
         ids = data.special_tokens
         self.prefix = np.array([ids[name] for name in data.prefix], dtype=np.uint32)
         self.suffix = np.array([ids[name] for name in data.suffix], dtype=np.uint32)
-        self.has_types = _has_types(file["post_processor"])
+        self.has_types = has_types(file["post_processor"])
+        added = data.special_tokens | data.added_tokens
+        self.spaced_ids = [number for name, number in added.items() if name != name.strip()]
         self.special_ids = frozenset(ids.values())
         split_off = {number: text for text, number in (data.special_tokens | data.added_tokens).items()}
         shown = {number: from_printable(text) or text.encode() for number, text in split_off.items()}
@@ -178,7 +182,7 @@ class _Engine:
 
     def current(self) -> Tokenizer | None:
         """The tokenizer of the backend as it is now; None where it is not supported."""
-        if self.state != _state_of(self.tokenizer._tokenizer):
+        if self.state != state_of(self.tokenizer._tokenizer):
             try:
                 self.read()
             except ValueError:
@@ -196,6 +200,38 @@ class _Engine:
         except UnicodeError:  # a lone surrogate
             return None
 
+    def offsets(self, texts: Sequence[str], rows: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]] | None:
+        """Where the characters of each id begin and end, (ids, 2) of each text; None where the backend has to say it.
+
+        As tokenizers gives them before its post-processor trims them: a part of a character has the whole one's.
+        """
+        found = []
+        for text, ids in zip(texts, rows, strict=True):
+            if self.bpe is None or self.decoder is None or not self.bpe._texts.takes_as_it_is(text):
+                return None
+            data, begins = self.bpe.decode_bytes_with_offsets(ids)
+            if data != text.encode() or (self.bpe.data.trim_offsets and np.isin(ids, self.spaced_ids).any()):
+                return None
+            edges = np.array([*begins, len(data)], dtype=np.int64)
+            of_bytes = np.append(characters_of_bytes(data), 0)
+            found.append(np.stack([of_bytes[edges[:-1]], of_bytes[edges[1:] - 1] + 1], axis=1))
+        return found
+
+    def trim(self, ids: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:
+        """Take the spaces of tokens from their offsets, in place, as the steps of the post-processor do."""
+        if self.bpe is None or not self.bpe.data.trim_offsets:
+            return
+        tokens = self.bpe.decode_tokens_bytes(ids)
+        for kind in self.bpe.data.trim_offsets:
+            for place, token in enumerate(tokens):
+                if token.startswith(b" ") or token.endswith(b" "):
+                    begin, end = offsets[place].tolist()
+                    leading, trailing = len(token) - len(token.lstrip(b" ")), len(token) - len(token.rstrip(b" "))
+                    if leading and kind == "prefix" and (place == 0 or begin == 0):
+                        leading -= 1
+                    begin = min(begin + leading, end)
+                    offsets[place] = begin, max(end - trailing, begin) if trailing <= end else end
+
 
 class _Encode:
     """Replace a tokenizer's _encode_plus()."""
@@ -209,7 +245,8 @@ class _Encode:
         if asked is None or self.engine.current() is None or (asked.types and self.engine.has_types):
             return type(tokenizer)._encode_plus(tokenizer, text, text_pair, *more, **options)
         found = self.engine.encode(asked.texts)
-        rows = None if found is None else self._around(found, asked)
+        places = self.engine.offsets(asked.texts, found) if asked.offsets and found is not None else None
+        rows = None if found is None or (asked.offsets and places is None) else self._around(found, asked)
         if rows is None:
             return type(tokenizer)._encode_plus(tokenizer, text, **options)
         tokenizer.set_truncation_and_padding(
@@ -222,10 +259,14 @@ class _Encode:
         )
         if tokenizer._tokenizer.encode_special_tokens:
             tokenizer._tokenizer.encode_special_tokens = False
-        data = _lists_of_one(rows[0], asked) if asked.single and not asked.fills else _filled(rows, asked, tokenizer)
+        spans = None if places is None or found is None else self._offsets_around(found, places, asked)
+        if asked.single and not asked.fills and spans is None:
+            data = _lists_of_one(rows[0], asked)
+        else:
+            data = _filled(rows, asked, tokenizer, spans)
         for ids in [data["input_ids"]] if asked.single else data["input_ids"]:
             tokenizer._eventual_warn_about_too_long_sequence(ids, asked.max_length, asked.verbose)
-        made = _names().BatchEncoding(None, _Encodings(tokenizer, text, options), n_sequences=1)
+        made = _names().BatchEncoding(None, Encodings(tokenizer, text, options), n_sequences=1)
         made.data = data  # given above, it would be copied key by key, which takes as long as a few tokens
         return made.convert_to_tensors(asked.tensors)
 
@@ -237,11 +278,22 @@ class _Encode:
             room = asked.cut - added
             if room < 0 or (room == 0 and added == 0):
                 return None
-            if asked.truncation_side == "left":
-                found = [ids if len(ids) <= room else ids[len(ids) - room :] for ids in found]
-            else:
-                found = [ids[:room] for ids in found]
+            found = [asked.shortened(ids, room) for ids in found]
         return [np.concatenate([prefix, ids, suffix]) for ids in found] if added else found
+
+    def _offsets_around(
+        self, found: list[NDArray[np.uint32]], places: list[NDArray[np.int64]], asked: _Asked
+    ) -> list[NDArray[np.int64]]:
+        """The offsets of what _around() gives: (0, 0) for the special tokens around a text."""
+        before, after = (len(ids) if asked.special else 0 for ids in (self.engine.prefix, self.engine.suffix))
+        spans = []
+        for ids, offsets in zip(found, places, strict=True):
+            if asked.cut is not None:
+                room = asked.cut - before - after
+                ids, offsets = asked.shortened(ids, room), asked.shortened(offsets, room)
+            self.engine.trim(ids, offsets)
+            spans.append(np.pad(offsets, ((before, after), (0, 0))))
+        return spans
 
 
 class _Asked(NamedTuple):
@@ -261,6 +313,7 @@ class _Asked(NamedTuple):
     tensors: Any
     types: bool  # which of the lists are wanted
     mask: bool
+    offsets: bool
     length: bool
     verbose: bool
 
@@ -277,6 +330,8 @@ class _Asked(NamedTuple):
         truncation = options.get("truncation_strategy", TruncationStrategy.DO_NOT_TRUNCATE)
         padding = options.get("padding_strategy", PaddingStrategy.DO_NOT_PAD)
         max_length, tensors = options.get("max_length"), options.get("return_tensors")
+        if tensors is not None and options.get("return_offsets_mapping"):
+            return None
         cuts, fills = truncation != TruncationStrategy.DO_NOT_TRUNCATE, padding != PaddingStrategy.DO_NOT_PAD
         if cuts and (truncation == TruncationStrategy.ONLY_SECOND or type(max_length) is not int):
             return None
@@ -301,9 +356,14 @@ class _Asked(NamedTuple):
             tensors,
             "token_type_ids" in tokenizer.model_input_names if types is None else bool(types),
             "attention_mask" in tokenizer.model_input_names if mask is None else bool(mask),
+            bool(options.get("return_offsets_mapping")),
             bool(options.get("return_length")),
             options.get("verbose", True),
         )
+
+    def shortened(self, items: NDArray[Any], room: int) -> NDArray[Any]:
+        """The items of a text of which no more than `room` are left, on the side that is not cut."""
+        return items[max(0, len(items) - room) :] if self.truncation_side == "left" else items[:room]
 
 
 def _lists_of_one(ids: NDArray[np.uint32], asked: _Asked) -> dict[str, Any]:
@@ -318,7 +378,9 @@ def _lists_of_one(ids: NDArray[np.uint32], asked: _Asked) -> dict[str, Any]:
     return data
 
 
-def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> dict[str, Any]:
+def _filled(
+    rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any, spans: list[NDArray[np.int64]] | None
+) -> dict[str, Any]:
     """The lists of a BatchEncoding, filled up to one length if that was asked for; arrays, where tensors are wanted."""
     sizes = full = [len(row) for row in rows]
     pad = 0  # what is filled in, if anything is: pad_token_id takes as long to find as ten tokens
@@ -347,6 +409,11 @@ def _filled(rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any) -> di
         data["token_type_ids"] = filled([0] * len(rows), tokenizer.pad_token_type_id)
     if asked.mask:
         data["attention_mask"] = filled([1] * len(rows), 0)
+    if spans is not None:
+        pairs = [[(begin, end) for begin, end in offsets.tolist()] for offsets in spans]
+        more = [[(0, 0)] * (whole - size) for whole, size in zip(full, sizes, strict=True)]
+        both = zip(more, pairs, strict=True) if at_left else zip(pairs, more, strict=True)
+        data["offset_mapping"] = [first + second for first, second in both]
     if asked.length:
         data["length"] = full
     if asked.single:
@@ -361,46 +428,6 @@ def _full_sizes(sizes: list[int], asked: _Asked) -> list[int]:
     if asked.multiple and wanted % asked.multiple:
         wanted += asked.multiple - wanted % asked.multiple
     return [max(size, wanted) for size in sizes]
-
-
-class _Encodings(Sequence[Any]):
-    """The Encodings of a call, made by the tokenizer's own backend when one is asked for."""
-
-    __slots__ = ("_made", "_options", "_text", "_tokenizer")
-
-    def __init__(self, tokenizer: Any, text: Any, options: dict[str, Any]) -> None:
-        self._tokenizer, self._text, self._options = tokenizer, text, options
-        self._made: list[Any] | None = None
-
-    def _all(self) -> list[Any]:
-        if self._made is None:
-            whole = type(self._tokenizer)._encode_plus(self._tokenizer, self._text, **self._options)
-            self._made = list(whole.encodings)
-        return self._made
-
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return self._all()[index]
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    def __bool__(self) -> bool:
-        return True
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._all())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return list, (self._all(),)
-
-    def __deepcopy__(self, memo: Any) -> list[Any]:
-        import copy
-
-        return copy.deepcopy(self._all(), memo)
 
 
 class _Decode:
@@ -455,28 +482,6 @@ def _torch() -> Any:
     import torch
 
     return torch
-
-
-def _state_of(backend: Any) -> tuple[Any, ...]:
-    """The settings of a backend that users may change, compared at every call."""
-    normalizer, pre_tokenizer, post_processor = backend.normalizer, backend.pre_tokenizer, backend.post_processor
-    return (
-        backend.get_vocab_size(),
-        None if normalizer is None else normalizer.__getstate__(),
-        None if pre_tokenizer is None else pre_tokenizer.__getstate__(),
-        None if post_processor is None else post_processor.__getstate__(),
-    )
-
-
-def _has_types(post_processor: Any) -> bool:
-    """True if a template gives a text, or the tokens around it, a type other than 0."""
-    if isinstance(post_processor, list):
-        return any(map(_has_types, post_processor))
-    if not isinstance(post_processor, dict):
-        return False
-    return bool(post_processor.get("type_id")) or any(
-        _has_types(part) for key, part in post_processor.items() if key not in ("pair", "special_tokens")
-    )
 
 
 def _threads() -> int:

@@ -1,0 +1,68 @@
+"""The backend of a tokenizer of transformers, a tokenizers.Tokenizer: its state, and the Encodings that it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+
+class Encodings(Sequence[Any]):
+    """The Encodings of a call, made by the tokenizer's own backend when one is asked for."""
+
+    __slots__ = ("_made", "_options", "_text", "_tokenizer")
+
+    def __init__(self, tokenizer: Any, text: Any, options: dict[str, Any]) -> None:
+        self._tokenizer, self._text, self._options = tokenizer, text, options
+        self._made: list[Any] | None = None
+
+    def _all(self) -> list[Any]:
+        if self._made is None:
+            whole = type(self._tokenizer)._encode_plus(self._tokenizer, self._text, **self._options)
+            self._made = list(whole.encodings)
+        return self._made
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        return self._all()[index]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._all())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (self._all(),)
+
+    def __deepcopy__(self, memo: Any) -> list[Any]:
+        import copy
+
+        return copy.deepcopy(self._all(), memo)
+
+
+def state_of(backend: Any) -> tuple[Any, ...]:
+    """The settings of a backend that users may change, compared at every call."""
+    normalizer, pre_tokenizer, post_processor = backend.normalizer, backend.pre_tokenizer, backend.post_processor
+    return (
+        backend.get_vocab_size(),
+        None if normalizer is None else normalizer.__getstate__(),
+        None if pre_tokenizer is None else pre_tokenizer.__getstate__(),
+        None if post_processor is None else post_processor.__getstate__(),
+    )
+
+
+def has_types(post_processor: Any) -> bool:
+    """True if a template gives a text, or the tokens around it, a type other than 0."""
+    if isinstance(post_processor, list):
+        return any(map(has_types, post_processor))
+    if not isinstance(post_processor, dict):
+        return False
+    return bool(post_processor.get("type_id")) or any(
+        has_types(part) for key, part in post_processor.items() if key not in ("pair", "special_tokens")
+    )
