@@ -21,6 +21,8 @@ import lm
 from lm.config import from_table, to_table
 from lm.evaluation.likelihood import Request, likelihoods
 from lm.families import config_class
+from lm.generation.decoder import Decoder
+from lm.generation.kv_cache import Step
 from lm.interop import from_huggingface, to_gguf, to_huggingface
 from lm.interop.importing import import_run
 from lm.interop.loading import model_text
@@ -387,3 +389,14 @@ def test_the_settings_of_a_run_are_those_of_its_family(folders, name):
     table = to_table(config)
     assert not {"ffn", "rope_theta", "norm_placement", "value_embeddings"} & table.keys()
     assert from_table(config_class(table), tomllib.loads(tomli_w.dumps(table)), "model") == config
+
+
+def test_a_step_that_knows_pages_alone_sees_the_same(folders):
+    """As in a CUDA graph, whose attention is a kernel's unless scores are bent."""
+    decoder = Decoder(from_huggingface(folders("gemma2")), rows=2, capacity=64)
+    for row, length in enumerate((9, 4)):
+        decoder.read(row, IDS[row, :length].tolist())
+    tokens, positions, pages = torch.tensor([5, 7]), torch.tensor([9, 4]), torch.tensor(decoder.cache.table[:, :1])
+    expected = decoder.step(tokens.tolist()).clone()
+    new = pages[:, 0] * decoder.cache.page + positions
+    torch.testing.assert_close(decoder.logits(tokens, Step(new, positions, None, pages)), expected)

@@ -59,10 +59,10 @@ class Experts(nn.Module):
             counts = torch.bincount(numbers.flatten(), minlength=len(self.experts))
             self.load = Load(counts, probabilities.sum(0), len(rows))
         y = torch.zeros_like(rows)
-        for number, expert in enumerate(self.experts):
+        # In training those that no token chose, too, which learn nothing by gradients of zero.
+        for number in range(len(self.experts)) if learns else numbers.unique().tolist():
             token, place = torch.where(numbers == number)
-            if len(token) or learns:  # one that no token chose learns nothing, by gradients of zero
-                y.index_add_(0, token, (expert(rows[token]) * weights[token, place, None]).to(y.dtype))
+            y.index_add_(0, token, (self.experts[number](rows[token]) * weights[token, place, None]).to(y.dtype))
         return y.view_as(x)
 
 
