@@ -125,6 +125,9 @@ def test_stop_strings_end_and_are_not_shown(client):
     cut = client.completions.create(stop=stop, **given).choices[0]
     assert cut.text == whole[: whole.index(stop)]
     assert cut.finish_reason == "stop"
+    parts = list(client.completions.create(stop=["never", stop], stream=True, **given))
+    assert "".join(part.choices[0].text for part in parts) == cut.text
+    assert parts[-1].choices[0].finish_reason == "stop"
     assert client.completions.create(**{**given, "max_tokens": 3}).choices[0].finish_reason == "length"
 
 

@@ -142,7 +142,7 @@ def test_an_echo_without_logprobs_is_the_prompt_and_what_follows(client):
 # The bodies of vLLM's and SGLang's benchmark clients and of guidellm, with their own spelling of absent values.
 LOAD = [
     {"prompt": "ab", "temperature": 0.0, "repetition_penalty": 1.0, "max_tokens": 12, "logprobs": None},
-    {"prompt": "ab", "temperature": 0.0, "best_of": 1, "max_tokens": 12},
+    {"prompt": "ab", "temperature": 0.0, "best_of": 1, "max_tokens": 12, "top_k": -1, "min_p": 0.0},
     {"prompt": "ab", "max_tokens": 12, "stop": None},
     {"prompt": "ab", "max_tokens": 12, "min_tokens": 12, "skip_special_tokens": False, "stop_token_ids": []},
     {"messages": [{"role": "user", "content": [{"type": "text", "text": "ab"}]}], "max_completion_tokens": 12},

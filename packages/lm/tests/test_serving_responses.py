@@ -68,7 +68,7 @@ def test_a_stream_has_each_event_of_a_text(client):  # noqa: F811
 
 def test_functions_are_called_and_answered(client):  # noqa: F811
     pytest.importorskip("llguidance")
-    given = {"input": TALK, "tools": [FUNCTION], "tool_choice": {"type": "function", "name": "weather"}}
+    given: dict = {"input": TALK, "tools": [FUNCTION], "tool_choice": {"type": "function", "name": "weather"}}
     given |= {"max_output_tokens": 200, "temperature": 0, "extra_body": {"logit_bias": {"125": 50, "34": 20}}}
     response = strict(client.responses.create(model="small", **given))
     (call,) = response.output

@@ -20,19 +20,7 @@ LEAST = -9999.0  # the logarithm that stands for that of 0, which JSON does not 
 
 @dataclass
 class Choice:
-    """One text of an answer, so far.
-
-    Attributes:
-        index: Its number.
-        text: Its text.
-        tokens: Number of its tokens.
-        cached: Number of its prompt's tokens that were in the cache.
-        ended: Why it ended; None until then.
-        logprobs: Of its tokens, if requested.
-        calls: The calls of tools in it.
-        begun: True once a part of it was sent.
-        offset: Characters of the tokens whose logprobs were written.
-    """
+    """One text of an answer, so far; its fields as those of Piece."""
 
     index: int
     text: str = ""
@@ -40,9 +28,9 @@ class Choice:
     cached: int = 0
     ended: str | None = None
     logprobs: list[TokenLogprob] = field(default_factory=list)
-    calls: list[dict[str, Any]] = field(default_factory=list)
-    begun: bool = False
-    offset: int = 0
+    calls: list[dict[str, Any]] = field(default_factory=list)  # of tools
+    begun: bool = False  # True once a part of it was sent
+    offset: int = 0  # characters of the tokens whose logprobs were written
 
     def add(self, piece: Piece) -> None:
         """Append a piece."""

@@ -39,12 +39,12 @@ class Server:
     """Answers requests.
 
     Args:
-        engine: What decodes.
-        template: How conversations become tokens.
-        limits: What may be asked for.
+        engine: The engine that decodes.
+        template: The model's chat template.
+        limits: Bounds of a request.
         stop_tokens: The ids that end a text which is no conversation; the usual ones of the tokenizer, if not given.
         body_limit: The most bytes of a request.
-        body_seconds: How long a request's body may take to come, and a part of an answer to be taken.
+        body_seconds: Most seconds for a request's body to come, and for a part of an answer to be read.
     """
 
     def __init__(

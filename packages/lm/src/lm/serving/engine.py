@@ -24,44 +24,26 @@ class Busy(RuntimeError):
 
 @dataclass(frozen=True)
 class Piece:
-    """A piece of a text.
-
-    Attributes:
-        text: The new text.
-        tokens: Number of tokens so far.
-        ended: Why it ended: "stop", "length", or "error" where decoding failed; None as long as it goes on.
-        logprobs: Of the tokens since the piece before, if requested.
-        cached: Number of the prompt's tokens that were in the cache.
-    """
+    """A piece of a text."""
 
     text: str
-    tokens: int
-    ended: str | None
-    logprobs: tuple[TokenLogprob, ...] = ()
-    cached: int = 0
+    tokens: int  # so far
+    ended: str | None  # "stop", "length", or "error" if decoding failed; None as long as it goes on
+    logprobs: tuple[TokenLogprob, ...] = ()  # of the tokens since the piece before, if requested
+    cached: int = 0  # tokens of the prompt that were in the cache
 
 
 @dataclass(eq=False)
 class Job:
-    """A text to continue.
+    """A text to continue."""
 
-    Attributes:
-        ids: The prompt.
-        settings: The other arguments of Scheduler.add.
-        tell: Called on the decoding thread with each piece.
-        stop: Strings that end it.
-        min_tokens: Tokens before which they do not.
-        hidden: Tokens that are not part of the text.
-        echo: Text that begins the first piece.
-    """
-
-    ids: Sequence[int]
-    settings: Mapping[str, Any]
-    tell: Callable[[Piece], None]
-    stop: Sequence[str] = ()
-    min_tokens: int = 0
-    hidden: Collection[int] = ()
-    echo: str = ""
+    ids: Sequence[int]  # of the prompt
+    settings: Mapping[str, Any]  # the other arguments of Scheduler.add
+    tell: Callable[[Piece], None]  # called on the decoding thread with each piece
+    stop: Sequence[str] = ()  # strings that end it
+    min_tokens: int = 0  # tokens before which they do not
+    hidden: Collection[int] = ()  # tokens that are not part of the text
+    echo: str = ""  # begins the first piece
     cancelled: bool = False
     text: ScheduledSequence | None = None
     writer: StreamDecoder | None = field(default=None, repr=False)
@@ -112,7 +94,7 @@ class Engine:
             self.changed.notify()
 
     def cancel(self, jobs: Sequence[Job]) -> None:
-        """Ends jobs that no one waits for any more; their places are free at the next step."""
+        """End jobs whose clients have left; their rows are free at the next step."""
         with self.changed:
             for job in jobs:
                 job.cancelled = True
@@ -120,7 +102,7 @@ class Engine:
                     self.queue.remove(job)
 
     def close(self) -> None:
-        """Ends the thread, after the step it is at; what it has not finished is told that it failed."""
+        """End the thread after its step; unfinished jobs get a piece that says "error"."""
         with self.changed:
             self.closed = True
             self.changed.notify()
@@ -134,8 +116,8 @@ class Engine:
             {
                 "lm_texts_running": ("texts that are decoded", len(self.running)),
                 "lm_texts_waiting": ("texts in the queue", len(self.queue)),
-                "lm_cache_used_bytes": ("keys and values that are kept", used),
-                "lm_cache_bytes": ("keys and values that may be kept", cache.pages * cache.page_bytes),
+                "lm_cache_used_bytes": ("bytes of keys and values in the cache", used),
+                "lm_cache_bytes": ("bytes of keys and values that fit the cache", cache.pages * cache.page_bytes),
             }
         )
 
@@ -171,7 +153,7 @@ class Engine:
             try:
                 job.writer = StreamDecoder(self.tokenizer, () if job.min_tokens else job.stop)
                 job.text = self.batch.add(job.ids, **job.settings, when_full="end")
-            except Exception:  # of one text, which the others need not suffer for
+            except Exception:  # of this text: the others go on
                 traceback.print_exc()
                 job.tell(Piece("", 0, "error"))
                 continue

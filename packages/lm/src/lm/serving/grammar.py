@@ -111,7 +111,7 @@ class Grammar:
     def allow(self, logits: Tensor) -> Tensor:
         bits = np.unpackbits(np.frombuffer(self.matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
         if self.matcher.is_error():
-            raise ValueError(f"the answer cannot go on in the form that was asked for: {self.matcher.get_error()}")
+            raise ValueError(f"the answer cannot go on in the requested form: {self.matcher.get_error()}")
         allowed = np.zeros(len(logits), dtype=bool)
         allowed[: len(bits)] = bits[: len(logits)]
         allowed[self.stops] = self.matcher.is_accepting()

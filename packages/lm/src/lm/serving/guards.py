@@ -14,15 +14,15 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from lm.serving.requests import BadRequest
+
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PROTECTED = "/v1/"
-UNANSWERED = 499  # in the log: who asked left before an answer
+UNANSWERED = 499  # in the log: the client left before an answer
 
 
 def refusal(message: str, status: int, code: str) -> JSONResponse:
-    """An error in OpenAI's shape."""
-    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-    return JSONResponse({"error": error}, status)
+    return JSONResponse(BadRequest(message, code=code).body(), status)
 
 
 class Guard:

@@ -80,7 +80,7 @@ class Body(BaseModel):
     min_tokens: int | None = Field(None, ge=0)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=1)
+    top_k: int | None = Field(None, ge=-1)  # below 1: off, as vLLM and llama.cpp write it
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, ge=1e-3, le=1e3)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
@@ -380,7 +380,7 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
     messages, dropped = [message.message(number) for number, message in enumerate(body.messages)], 0
     try:
         messages, described_tools = spelled_out(messages, tools, template)
-        if body.truncation == "auto":  # as in `lm chat`: no more than half the context is kept free for the answer
+        if body.truncation == "auto":  # as in `lm chat`: at most half the context stays free for the answer
             room = min(most or limits.max_tokens, limits.context_length // 2)
             prompt, dropped = template.fit(messages, limits.context_length - room, described_tools)
         else:
@@ -475,6 +475,8 @@ def to_request(
     own_stops = [token_id("stop_token_ids", token, limits) for token in body.stop_token_ids or ()]
     stops = [*own_stops, *(() if body.ignore_eos else stop_tokens)]
     sampling = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
+    if (body.top_k or 0) < 1:
+        sampling.pop("top_k", None)
     strings = [body.stop] if isinstance(body.stop, str) else body.stop or []
     return GenerationRequest(
         prompts,

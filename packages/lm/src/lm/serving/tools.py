@@ -105,12 +105,12 @@ def calls_in(text: str, template: ChatTemplate) -> tuple[str, list[dict[str, Any
         whole = parsed(text.strip().removeprefix("<|python_tag|>"))
         if whole is not None:
             parsed_calls, words = [whole], ""
-    for one in parsed_calls:
-        arguments = None if not isinstance(one, dict) else one.get("arguments", one.get("parameters"))
-        if arguments is None or not isinstance(one.get("name"), str):
+    for call in parsed_calls:
+        arguments = None if not isinstance(call, dict) else call.get("arguments", call.get("parameters"))
+        if arguments is None or not isinstance(call.get("name"), str):
             return text, []
         arguments_text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        function = {"name": one["name"], "arguments": arguments_text}
+        function = {"name": call["name"], "arguments": arguments_text}
         calls.append({"id": new_id(form), "type": "function", "function": function})
     return words, calls
 
@@ -122,13 +122,12 @@ def new_id(form: Format | None) -> str:
 
 
 def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *, several: bool) -> str:
-    """The grammar, in llguidance's dialect of Lark, of an answer that calls one of these functions and says nothing
-    else.
+    """The grammar, in llguidance's dialect of Lark, of an answer that only calls one of these functions.
 
     Args:
         functions: Names and parameters, as OpenAI's clients describe them.
         template: The model's, which says how a call is written.
-        several: Whether more than one call may be made, where the format has it.
+        several: True allows more than one call, if the format has it.
     """
     form, special = format_of(template.source) or "hermes", template.tokenizer.special_tokens
 
@@ -146,9 +145,9 @@ def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *
         start = "call"
     head, middle = PARTS[form]
     calls = [
-        f"call_{number}: {json.dumps(head + json.dumps(one['name']) + middle)} arguments_{number} {written('}')}\n"
-        f"arguments_{number}: %json {json.dumps({**(one.get('parameters') or {'type': 'object'}), **SPACES})}"
-        for number, one in enumerate(functions)
+        f"call_{number}: {json.dumps(head + json.dumps(function['name']) + middle)} arguments_{number} {written('}')}\n"
+        f"arguments_{number}: %json {json.dumps({**(function.get('parameters') or {'type': 'object'}), **SPACES})}"
+        for number, function in enumerate(functions)
     ]
     names = " | ".join(f"call_{number}" for number in range(len(functions)))
     return "\n".join([f"start: {start}", f"call: {names}", *calls]) + "\n"
