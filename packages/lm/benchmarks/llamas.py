@@ -1,11 +1,14 @@
 """Generation on a CPU beside llama.cpp, and llama2.c, on the same weights: reading a prompt, and the tokens after it.
 
-python benchmarks/llamas.py [--model stories260K.bin | FOLDER] [--threads 1] [--rounds 5] [--llama2c PATH_OF_RUN]
+python benchmarks/llamas.py [--model FOLDER | --shape 15m|110m] [--prompt 128] [--threads 1] [--rounds 5]
+    [--llama2c PATH_OF_RUN --bin stories260K.bin]
 
-Without --model the weights are random, of a Llama with 15 million parameters (as llama2.c's stories15M). Each program
-is a process of its own, and they take turns; greedy, one text. llama.cpp comes by `pip install llama-cpp-python`, and
-reads the model as GGUF, in float32 and in its Q8_0; llama2.c's `run`, in float32, says its own tokens a second, prompt
-included, and wants a llama2.c file and tok512.bin beside it.
+Without --model the weights are random, in the shape of llama2.c's stories15M or stories110M. Each program is a process
+of its own, and they take turns; greedy, one text; the best of the rounds, since other programs only add to them.
+llama.cpp comes by `pip install llama-cpp-python`, and reads the model as GGUF, in float32 and in its Q8_0; llama2.c's
+`run`, in float32, says its own tokens a second, prompt included, and wants the same model as a llama2.c file (--bin)
+and tok512.bin beside it. The bound of decoding is the speed at which one thread reads memory, over the bytes of the
+weights.
 """
 
 from __future__ import annotations
@@ -15,7 +18,6 @@ import ctypes
 import multiprocessing
 import os
 import re
-import statistics
 import subprocess
 import tempfile
 import time
@@ -23,12 +25,12 @@ from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-PROMPT, COUNT = 128, 100
+COUNT = 100
 QUIET = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
 Measured = tuple[float, float, list[int]]  # seconds of the prompt and the first token, seconds a token after it; tokens
 
 
-def ours(path: str, threads: int, int8: bool) -> Iterator[Measured]:
+def ours(path: str, threads: int, length: int, int8: bool) -> Iterator[Measured]:
     import torch
 
     from lm.generation.sampling import Sampling
@@ -39,7 +41,7 @@ def ours(path: str, threads: int, int8: bool) -> Iterator[Measured]:
     torch.set_num_threads(threads)
     model = load(path)
     model = quantized(model) if int8 else model
-    prompt, count = sizes(model.config.context_length)
+    prompt, count = sizes(model.config.context_length, length)
     ids = prompt_of(model.config.vocab_size, prompt)
     while True:
         began = time.perf_counter()
@@ -53,7 +55,7 @@ def ours(path: str, threads: int, int8: bool) -> Iterator[Measured]:
         yield first, (time.perf_counter() - began - first) / (count - 1), text.tokens
 
 
-def llama_cpp(path: str, threads: int, context: int, vocab_size: int) -> Iterator[Measured]:
+def llama_cpp(path: str, threads: int, length: int, context: int, vocab_size: int) -> Iterator[Measured]:
     import llama_cpp as api
     import numpy as np
 
@@ -63,7 +65,7 @@ def llama_cpp(path: str, threads: int, context: int, vocab_size: int) -> Iterato
     wanted = api.llama_context_default_params()
     wanted.n_ctx, wanted.n_threads, wanted.n_threads_batch = context, threads, threads
     running = api.llama_init_from_model(model, wanted)
-    prompt, count = sizes(context)
+    prompt, count = sizes(context, length)
     ids = prompt_of(vocab_size, prompt)
 
     def read(tokens: list[int]) -> int:
@@ -82,9 +84,22 @@ def llama_cpp(path: str, threads: int, context: int, vocab_size: int) -> Iterato
         yield first, (time.perf_counter() - began - first) / (count - 1), tokens
 
 
-def sizes(context: int) -> tuple[int, int]:
+def sizes(context: int, length: int) -> tuple[int, int]:
     """Tokens of the prompt and after it."""
-    return min(PROMPT, context // 2), min(COUNT, context - min(PROMPT, context // 2))
+    prompt = min(length, context // 2)
+    return prompt, min(COUNT, context - prompt)
+
+
+def bandwidth() -> float:
+    """Bytes a second that one thread reads from memory."""
+    import numpy as np
+
+    numbers, seconds = np.ones(64 << 20, dtype=np.float32), list[float]()
+    for _ in range(9):
+        began = time.perf_counter()
+        numbers.max()
+        seconds.append(time.perf_counter() - began)
+    return numbers.nbytes / min(seconds)
 
 
 def prompt_of(vocab_size: int, length: int) -> list[int]:
@@ -110,9 +125,12 @@ def llama2c(program: str, model: str, threads: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="what lm.load reads; random weights if not given")
+    parser.add_argument("--shape", choices=("15m", "110m"), default="15m")
+    parser.add_argument("--prompt", type=int, default=128)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--llama2c", metavar="RUN", help="llama2.c's program, compiled")
+    parser.add_argument("--bin", metavar="FILE", help="the model as llama2.c reads it")
     options = parser.parse_args()
     import torch
 
@@ -121,8 +139,12 @@ def main() -> None:
     from lm.interop.loading import load
     from lm.model import Transformer
 
+    shapes = {
+        "15m": ModelConfig(32000, 2048, 6, 288, 6, 768, tied_embeddings=True),
+        "110m": ModelConfig(32000, 2048, 12, 768, 12, 2048, tied_embeddings=True),
+    }
     torch.manual_seed(0)
-    random = ModelConfig(32000, 256, 6, 288, 6, 768, tied_embeddings=True)
+    random = shapes[options.shape]
     model = load(options.model) if options.model else Transformer(random).eval()
     config, several = model.config, multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
@@ -132,11 +154,11 @@ def main() -> None:
         small_enough = config.d_model % 32 == 0 and config.d_ff % 32 == 0
         if small_enough:
             to_gguf(model, small, dtype="q8_0")
-        shape = (options.threads, config.context_length, config.vocab_size)
+        shape = (options.threads, options.prompt, config.context_length, config.vocab_size)
         programs = {
-            "lm": (ours, (source, options.threads, False)),
+            "lm": (ours, (source, options.threads, options.prompt, False)),
             "llama.cpp": (llama_cpp, (str(whole), *shape)),
-            "lm, int8": (ours, (source, options.threads, True)),
+            "lm, int8": (ours, (source, options.threads, options.prompt, True)),
             **({"llama.cpp, Q8_0": (llama_cpp, (str(small), *shape))} if small_enough else {}),
         }
         pipes, seen = {}, {name: list[Measured]() for name in programs}
@@ -151,7 +173,7 @@ def main() -> None:
                     seen[name].append(measured)
         for pipe in pipes.values():
             pipe.send(False)
-    prompt, count = sizes(config.context_length)
+    prompt, count = sizes(config.context_length, options.prompt)
     parameters = sum(one.numel() for one in model.parameters())
     print(
         f"{parameters / 1e6:.2f} million parameters, {options.threads} thread(s), "
@@ -160,13 +182,16 @@ def main() -> None:
     print("| | prompt, tokens/s | tokens/s after it | times llama.cpp: prompt | after it |\n|---|---:|---:|---:|---:|")
     for name, runs in seen.items():
         other = seen.get("llama.cpp, Q8_0", seen["llama.cpp"]) if name.endswith("int8") else seen["llama.cpp"]
-        reading, pace = (statistics.median(run[part] for run in runs) for part in (0, 1))
-        ratios = [statistics.median(b[part] / a[part] for a, b in zip(runs, other, strict=True)) for part in (0, 1)]
+        reading, pace = (min(run[part] for run in runs) for part in (0, 1))
+        ratios = [min(run[part] for run in other) / (reading, pace)[part] for part in (0, 1)]
         times = " | ".join(f"{ratio:.2f}" for ratio in ratios) if name.startswith("lm") else " | "
         print(f"| {name} | {prompt / reading:,.0f} | {1 / pace:,.0f} | {times} |")
     if options.llama2c:
-        rates = [llama2c(options.llama2c, options.model, options.threads) for _ in range(options.rounds)]
-        print(f"| llama2.c | | {statistics.median(rates):,.0f} | | |")
+        rates = [llama2c(options.llama2c, options.bin, options.threads) for _ in range(options.rounds)]
+        print(f"| llama2.c | | {max(rates):,.0f} | | |")
+    matrices = parameters - config.vocab_size * config.d_model * (not config.tied_embeddings)
+    rates = [bandwidth() / matrices / width for width in (4, 1)]
+    print(f"\nBound of decoding, one thread: {rates[0]:,.0f} in float32, {rates[1]:,.0f} in int8.")
     same = seen["lm"][0][2] == seen["llama.cpp"][0][2]
     print(f"\nlm and llama.cpp wrote {'the same tokens' if same else 'different tokens'} in float32.")
     if not small_enough:

@@ -47,7 +47,8 @@ typedef struct {
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
 #define ROWS 4    /* of a matrix at once, */
 #define TEXTS 4   /* for as many texts */
-#define AHEAD 8192   /* bytes: weights are fetched from memory so long before they are used */
+#define AHEAD 32768   /* bytes: so long before they are used weights are fetched, into the second cache, since the first
+                         waits for too few at once: twice as fast as without on a Zen 4 */
 #define LARGEST (127 * 256)   /* as int8.py has it */
 #define EXACT 512    /* products of int8 and int16 whose sum an int32 holds */
 #define WORDS(count) (((count) * sizeof(int16_t) + sizeof(REAL) - 1) / sizeof(REAL))   /* REALs as long as int16 */
@@ -123,7 +124,7 @@ products(const Matrix *m, const int texts, int64_t row, const REAL *restrict x, 
         for (int i = 0; i < ROWS; i++) {
             const REAL *from = (const REAL *)m->weight + which[i] + at;
             Lanes w = load(from);
-            __builtin_prefetch((const char *)from + AHEAD);
+            __builtin_prefetch((const char *)from + AHEAD, 0, 2);
             for (int n = 0; n < texts; n++) sums[i][n] += w * load(x + n * x_stride + at);
         }
     for (int i = 0; i < ROWS; i++)
@@ -150,7 +151,7 @@ int8_products(const Matrix *m, const int texts, int64_t row, const int16_t *rest
         const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
         const int8_t *weight = (const int8_t *)m->weight + r * m->stride;
         REAL totals[TEXTS] = {0};
-        for (int64_t j = 0; j < m->columns; j += 64) __builtin_prefetch(weight + j + AHEAD);
+        for (int64_t j = 0; j < m->columns; j += 64) __builtin_prefetch(weight + j + AHEAD, 0, 2);
         for (int64_t at = 0; at < m->columns; at += EXACT) {
             const int64_t count = m->columns - at < EXACT ? m->columns - at : EXACT;
             for (int n = 0; n < texts; n++) {
