@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from accounting.cluster.zero import ZERO_STAGES
 from accounting.shape import Attention, DeltaAttention, Layer, TransformerShape, choose, no_value_embeddings, positive
@@ -108,6 +109,7 @@ def places(layout: Layout) -> Iterator[Place]:
     return (Place(stage, rank) for stage in range(layout.pipeline) for rank in range(layout.tensor))
 
 
+@lru_cache(maxsize=64)  # the time and memory of a layout ask for the same share again
 def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerShape:
     """What a device computes, as a shape: its layers, heads, feed-forward width and rows of the vocabulary.
 

@@ -2194,6 +2194,7 @@ const Layer = $load("accounting.shape").Layer;
 const ZERO_STAGES = $load("accounting.cluster.zero").ZERO_STAGES;
 const choose = $load("accounting.shape").choose;
 const dataclass = $load("dataclasses").dataclass;
+const lru_cache = $load("functools").lru_cache;
 const no_value_embeddings = $load("accounting.shape").no_value_embeddings;
 const positive = $load("accounting.shape").positive;
 const replace = $load("dataclasses").replace;
@@ -2252,7 +2253,7 @@ places = $def("places", "layout", [], function (layout) {
 return (function* ($first) { for (const stage of $first) for (const rank of range(getattr(layout, "tensor"))) yield Place(stage, rank); })(range(getattr(layout, "pipeline")));
 });
 let shard;
-shard = $def("shard", "shape layout place", [], function (shape, layout, place) {
+shard = lru_cache({__proto__: $k, maxsize: 64n})($def("shard", "shape layout place", [], function (shape, layout, place) {
 let after, at, before, delta, devices, fewest, group, heads, key, keys, kv, layer, layers, leading, mine, most, name, own, part, pattern, rank, sharing, softmax, tensor, widths;
 
 if ($gt(layout.gpus, 1n)) {
@@ -2316,7 +2317,7 @@ mine = shape.between(before, after);
 own = any((function* ($first) { for (const one of $first) yield $is(one.ffn, null); })($tuple([...leading, ...pattern])));
 softmax = any((function* ($first) { for (const one of $first) yield isinstance(one, Attention); })(mine.attentions));
 return replace(mine, {__proto__: $k, vocab_size: $item(split(getattr(shape, "vocab_rows"), tensor), rank), vocab_multiple: 1n, num_heads: heads, num_kv_heads: ($true(softmax) ? keys : null), head_dim: ($true(softmax) ? shape.head_width : null), d_ff: ($le(tensor, shape.d_ff) ? $item(split(getattr(shape, "d_ff"), tensor), rank) : shape.d_ff), experts: ($true(own) ? shape.experts : null), experts_per_token: ($true(own) ? shape.experts_per_token : null), leading: leading, layers: pattern});
-});
+}));
 return {Layout, Place, FIRST, split, places, shard};
 };
 $modules["accounting.memory.activations"] = () => {
