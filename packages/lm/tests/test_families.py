@@ -24,6 +24,7 @@ from lm.families import config_class
 from lm.generation.decoder import Decoder
 from lm.generation.kv_cache import Step
 from lm.interop import from_huggingface, to_gguf, to_huggingface
+from lm.interop.families import from_config
 from lm.interop.importing import import_run
 from lm.interop.loading import model_text
 from lm.training.budget import beyond
@@ -400,3 +401,36 @@ def test_a_step_that_knows_pages_alone_sees_the_same(folders):
     expected = decoder.step(tokens.tolist()).clone()
     new = pages[:, 0] * decoder.cache.page + positions
     torch.testing.assert_close(decoder.logits(tokens, Step(new, positions, None, pages)), expected)
+
+
+# What the files of older programs have in place of rope_parameters and layer_types.
+ORIGINAL = {"original_max_position_embeddings": 64}
+OLDER = {
+    "gemma3_text": WIDE
+    | {"rope_local_base_freq": 2e4, "rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
+    | {"sliding_window": 8, "sliding_window_pattern": 3, "num_hidden_layers": 7, "cache_implementation": "hybrid"},
+    "olmo3": GROUPED | {"rope_theta": 5e5, "rope_scaling": YARN | {"attention_factor": 1.2}},
+    "phi3": GROUPED
+    | {"max_position_embeddings": 256, "original_max_position_embeddings": 64, "partial_rotary_factor": 0.5}
+    | {
+        "rope_scaling": {"type": "longrope", "short_factor": [1.0, 2.0], "long_factor": [3.0, 4.0]} | ORIGINAL,
+        "rope_theta": 5e3,
+    },
+    "gpt_neox": SIZES | {"rotary_pct": 0.5, "rotary_emb_base": 2e4, "hidden_dropout": 0.1},
+    "glm4": WIDE | {"rope_theta": 3e4},
+    "gpt_oss": WIDE | {"rope_theta": 1e5, "rope_scaling": YARN | {"truncate": False}, "initial_context_length": 16},
+    "qwen2": GROUPED | {"rope_theta": 1e6, "rope_scaling": {"type": "yarn", "factor": 4.0}},
+    "smollm3": GROUPED | {"rope_theta": 1e6, "pretraining_tp": 2, "max_window_layers": 28},
+    "starcoder2": GROUPED | {"rope_theta": 1e5, "residual_dropout": 0.1, "sliding_window": 8},
+}
+
+
+@pytest.mark.parametrize("model_type", OLDER)
+def test_settings_of_older_files_are_read_as_transformers_reads_them(model_type):
+    older = {"model_type": model_type, **OLDER[model_type]}
+    today = transformers.AutoConfig.for_model(**older).to_dict()
+    ours, theirs = from_config(older, "config.json"), from_config(today, "config.json")
+    for layer in range(ours.num_layers):
+        assert ours.window(layer) == theirs.window(layer)
+        assert ours.rope_of(layer) == theirs.rope_of(layer)
+    assert ours.norm_eps == theirs.norm_eps

@@ -60,7 +60,7 @@ class Experts(nn.Module):
             self.load = Load(counts, probabilities.sum(0), len(rows))
         y = torch.zeros_like(rows)
         # In training those that no token chose, too, which learn nothing by gradients of zero.
-        for number in range(len(self.experts)) if learns else numbers.unique().tolist():
+        for number in range(len(self.experts)) if learns else sorted(set(numbers.flatten().tolist())):
             token, place = torch.where(numbers == number)
             y.index_add_(0, token, (self.experts[number](rows[token]) * weights[token, place, None]).to(y.dtype))
         return y.view_as(x)

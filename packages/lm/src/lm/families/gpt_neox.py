@@ -44,8 +44,6 @@ class Config(FamilyConfig):
     absent: ClassVar[tuple[str, ...]] = ("num_kv_heads",)
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "attention_bias": (True,),
-        "hidden_dropout": (0.0,),
-        "classifier_dropout": (0.1, 0.0),
     }
     theta_name: ClassVar[str] = "rotary_emb_base"
     partial_name: ClassVar[str] = "rotary_pct"

@@ -44,11 +44,11 @@ class Config(FamilyConfig):
     router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts
 
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
+    ignored: ClassVar[tuple[str, ...]] = ("initial_context_length",)
     aliases: ClassVar[Mapping[str, str]] = {"experts_per_token": "num_experts_per_tok"}
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "hidden_act": ("silu", "swish"),
         "attention_bias": (True,),
-        "output_router_logits": (False, True),  # here the loss has them always
     }
     full_every: ClassVar[int | None] = 2
     default_theta: ClassVar[float] = 150000.0

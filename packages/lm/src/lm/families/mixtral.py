@@ -35,8 +35,6 @@ class Config(FamilyConfig):
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "hidden_act": ("silu", "swish"),
-        "router_jitter_noise": (0.0,),
-        "output_router_logits": (False, True),  # here the loss has them always
     }
     default_theta: ClassVar[float] = 1e6
 

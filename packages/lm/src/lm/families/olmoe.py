@@ -32,7 +32,6 @@ class Config(FamilyConfig):
         "hidden_act": ("silu", "swish"),
         "attention_bias": (False,),
         "clip_qkv": (None,),
-        "output_router_logits": (False, True),  # here the loss has them always
     }
 
 

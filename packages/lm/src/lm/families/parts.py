@@ -68,6 +68,7 @@ class FamilyConfig(ModelConfig):
 
     renamed: ClassVar[Mapping[str, str]] = {}  # their names of fields where they are not SIZES' or our own
     aliases: ClassVar[Mapping[str, str]] = {}  # their other names of a setting, and the one that is written
+    ignored: ClassVar[tuple[str, ...]] = ()  # theirs that change nothing here
     absent: ClassVar[tuple[str, ...]] = ()  # fields that their config.json does not have
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("silu", "swish")}  # theirs, and what is supported
     full_every: ClassVar[int | None] = None  # every layer of this number has full attention where layer_types is ()

@@ -26,6 +26,7 @@ class Config(FamilyConfig):
 
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("silu", "swish")}
+    ignored: ClassVar[tuple[str, ...]] = ("full_attn_mod", "interpolate_factor")
     rope_renamed: ClassVar[Mapping[str, str]] = {"su": "longrope", "yarn": "longrope"}  # rope_type of older files
 
 

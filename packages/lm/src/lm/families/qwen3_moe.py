@@ -44,11 +44,11 @@ class Config(FamilyConfig):
     router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts
 
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
+    ignored: ClassVar[tuple[str, ...]] = ("max_window_layers",)
     aliases: ClassVar[Mapping[str, str]] = {"num_local_experts": "num_experts"}
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "hidden_act": ("silu", "swish"),
         "attention_bias": (False,),
-        "output_router_logits": (False, True),  # here the loss has them always
     }
 
     def window(self, layer: int) -> int | None:

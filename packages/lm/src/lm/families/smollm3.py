@@ -29,6 +29,7 @@ class Config(FamilyConfig):
         "attention_bias": (False,),
         "mlp_bias": (False,),
     }
+    ignored: ClassVar[tuple[str, ...]] = ("max_window_layers", "pretraining_tp")
     default_theta: ClassVar[float] = 2e6
 
     def __post_init__(self) -> None:

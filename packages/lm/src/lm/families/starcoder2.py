@@ -35,8 +35,6 @@ class Config(FamilyConfig):
     }
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "hidden_act": ("gelu_pytorch_tanh",),
-        "residual_dropout": (0.0,),
-        "embedding_dropout": (0.0,),
     }
 
 

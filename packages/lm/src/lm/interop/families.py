@@ -31,6 +31,8 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
     if isinstance(layers, int) and layers > MOST_LAYERS:  # refused before a list of them is made
         raise ValueError(f"{source}: num_hidden_layers is {layers:,}, and at most {MOST_LAYERS:,} are read")
     kind: type[FamilyConfig] = families.family(model_type).Config
+    for name in kind.ignored:
+        settings.table.pop(name, None)
     for alias, name in kind.aliases.items():
         value = settings.table.pop(alias, None)
         if value is not None and settings.table.setdefault(name, value) != value:
