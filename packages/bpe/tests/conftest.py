@@ -23,8 +23,8 @@ settings.load_profile("groundup")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # They test no code that has a version for each SIMD level: at the best level alone.
-_ONE_LEVEL = "cli_formats cli_process cluster* datasets expressions format* headers page preparing progress"
-_ONE_LEVEL += " published_formats remote report trainers transformers"
+_ONE_LEVEL = "budgets cli_formats cli_process cluster* datasets expressions format* headers page preparing progress"
+_ONE_LEVEL += " published_formats remote report segments trainers transformers"
 collect_ignore_glob = [f"test_{name}.py" for name in _ONE_LEVEL.split() if cpu.level() != cpu.available()[-1]]
 
 if sysconfig.get_config_var("Py_GIL_DISABLED"):
