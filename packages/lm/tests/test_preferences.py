@@ -253,8 +253,8 @@ def test_windows_shares_and_folders_that_cannot_be_are_refused(tmp_path):
     template = default_template(tokenizer())
     for prepare in (prepare_conversations, prepare_preferences):
         for given, says in (
-            ({"context_length": 1}, "context_length must be at least 2, and 1"),
-            ({"context_length": 64, "heldout": 1.0}, "heldout is a share, .* and 1.0 is not"),
+            ({"context_length": 1}, "context_length of at least 2, got 1"),
+            ({"context_length": 64, "heldout": 1.0}, "heldout is a share, .* got 1.0"),
         ):
             with pytest.raises(ValueError, match=says):
                 prepare([], template, tmp_path, **given)

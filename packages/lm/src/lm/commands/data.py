@@ -7,7 +7,7 @@ import contextlib
 import errno
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from lm.commands.options import STOPPED, Commands, Ended, add
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
+    from lm.data.packing import PackedSplits
     from lm.data.prepare import Progress, Recipe
 
 DAMAGED = 1
@@ -151,63 +152,40 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def chat(options: argparse.Namespace) -> None:
-    from lm.data.conversations import prepare_conversations
+    from lm.data.conversations import CUT, SILENT, TOO_LONG, prepare_conversations
 
-    template, context = template_and_context(options)
-    prepared = prepare_conversations(
-        options.files,
-        template,
-        options.out,
-        context_length=context,
-        end_of_text=options.end_of_text,
-        heldout=options.heldout,
-    )
-    for split, about in prepared.splits.items():
-        share = (
-            f", {about.learned / about.tokens:.0%} of them learned, {about.padding:,} padding" if about.tokens else ""
-        )
-        print(f"{options.out}/{split}: {about.conversations:,} conversations, {about.tokens:,} tokens{share}")
-    cut = sum(about.cut for about in prepared.splits.values())
-    if cut:
-        print(f"longer than {context:,} tokens, and cut after the last answer that fits: {cut:,}")
-    if prepared.too_long:
-        print(f"left out, because not even the first exchange has room in {context:,} tokens: {prepared.too_long:,}")
-    if prepared.silent:
-        print(f"left out, because the assistant says nothing in them: {prepared.silent:,}")
+    template, splits = packed(options, prepare_conversations)
+    for split, count in splits.counts.items():
+        share = f", {count.learned / count.tokens:.0%} of them learned" if count.tokens else ""
+        padding = f", {count.padding:,} padding" if count.tokens else ""
+        print(f"{options.out}/{split}: {count.examples:,} conversations, {count.tokens:,} tokens{share}{padding}")
+    for key, reason in (
+        (CUT, f"longer than {splits.window:,} tokens, and cut after the last answer that fits"),
+        (TOO_LONG, f"left out, because not even the first exchange has room in {splits.window:,} tokens"),
+        (SILENT, "left out, because the assistant says nothing in them"),
+    ):
+        if splits.left_out[key]:
+            print(f"{reason}: {splits.left_out[key]:,}")
     if template.stop:
-        print(
-            "the tokenizer has no special tokens that mark turns, so they are marked in ordinary text (### user, "
-            "### end)"
-        )
-    print(
-        f"to learn them: lm train MODEL --data {options.out} --out RUN --train.document_masking true --train.steps 1000"
-    )
+        print("the tokenizer has no special tokens that mark turns: they are marked in text (### user, ### end)")
+    to_learn = f"lm train MODEL --data {options.out} --out RUN"
+    print(f"to learn them: {to_learn} --train.document_masking true --train.steps 1000")
 
 
 def preferences(options: argparse.Namespace) -> None:
-    from lm.data.preferences import prepare_preferences
+    from lm.data.preferences import TOO_LONG, prepare_preferences
 
-    template, context = template_and_context(options)
-    prepared = prepare_preferences(
-        options.files,
-        template,
-        options.out,
-        context_length=context,
-        end_of_text=options.end_of_text,
-        heldout=options.heldout,
-    )
-    for split, pairs in prepared.pairs.items():
-        print(f"{options.out}/{split}: {pairs:,} pairs")
-    if prepared.too_long:
-        print(f"left out, because both answers together have no room in {context:,} tokens: {prepared.too_long:,}")
-    print(
-        f"to learn them: lm train MODEL --data {options.out} --out RUN --train.objective dpo "
-        f"--train.document_masking true --train.steps 1000"
-    )
+    _, splits = packed(options, prepare_preferences)
+    for split, count in splits.counts.items():
+        print(f"{options.out}/{split}: {count.examples:,} pairs")
+    if number := splits.left_out[TOO_LONG]:
+        print(f"left out, because both answers together have no room in {splits.window:,} tokens: {number:,}")
+    to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective dpo"
+    print(f"to learn them: {to_learn} --train.document_masking true --train.steps 1000")
 
 
-def template_and_context(options: argparse.Namespace) -> tuple[ChatTemplate, int]:
-    """The chat template of the model that is to learn conversations, and the length of its context."""
+def packed(options: argparse.Namespace, prepare: Callable[..., PackedSplits]) -> tuple[ChatTemplate, PackedSplits]:
+    """Prepare conversations for a model; returns its chat template too."""
     from lm.interop.loading import chat_template
     from lm.text_config import read_text_config
     from lm.tokenizer import load_tokenizer
@@ -220,7 +198,8 @@ def template_and_context(options: argparse.Namespace) -> tuple[ChatTemplate, int
             "conversations are packed into windows of the model's context: give its length with --context, or name the "
             "tokenizer in the folder of the model"
         )
-    return template, context
+    names = {"end_of_text": options.end_of_text, "heldout": options.heldout}
+    return template, prepare(options.files, template, options.out, context_length=context, **names)
 
 
 def context_of(folder: Path) -> int | None:
@@ -308,34 +287,31 @@ class Live:
     """A live line for each thing that is under way: what arrives, and what is encoded."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        from tqdm import tqdm
+        from lm.progress import progress_bar
 
-        quiet = options.quiet or not sys.stderr.isatty()
-        self.bars = {
-            what: tqdm(desc=what, unit="B", unit_scale=True, disable=quiet, position=place)
-            for place, what in enumerate(("download", "encode"))
-        }
-        self.lock = threading.Lock()
-        self.file = ""
+        show: dict[str, Any] = {"unit_scale": True, "disable": options.quiet or not sys.stderr.isatty()}
+        self.download, self.encode = (
+            progress_bar(name, None, "B", position=place, **show) for place, name in enumerate(("download", "encode"))
+        )
+        self.lock, self.file = threading.Lock(), ""
 
     def __enter__(self) -> Live:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for bar in self.bars.values():
-            bar.close()
+        self.download.close()
+        self.encode.close()
 
     def arrived(self, name: str, have: int, size: int | None) -> None:
-        bar = self.bars["download"]
         with self.lock:
             if name != self.file:
-                bar.reset(total=size)
-                bar.set_description_str(name.rsplit("/", 1)[-1], refresh=False)
+                self.download.reset(total=size)
+                self.download.set_description_str(name.rsplit("/", 1)[-1], refresh=False)
                 self.file = name
-            bar.update(have - bar.n)
+            self.download.update(have - self.download.n)
 
     def encoded(self, size: int) -> None:
-        self.bars["encode"].update(size)
+        self.encode.update(size)
 
 
 @contextlib.contextmanager

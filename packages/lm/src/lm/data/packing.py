@@ -5,7 +5,9 @@ from __future__ import annotations
 import bisect
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -44,21 +46,36 @@ def json_lines(path: str | Path, parse: Callable[[Any], Line], kind: str) -> Ite
             raise ValueError(f"{path} is not UTF-8: JSON lines are") from None
 
 
+@dataclass
+class Count:
+    """The examples, tokens, learned tokens and padding of a split."""
+
+    examples: int = 0
+    tokens: int = 0
+    learned: int = 0
+    padding: int = 0
+
+
 class PackedSplits:
     """Examples of two splits, train and heldout, which become token files with their masks.
+
+    Packed whole: the file is cut into windows of context_length tokens, no example crosses a border, and what is left
+    of a window is filled with end-of-text tokens. Each begins with one, so that `document_masking` keeps them apart.
 
     Args:
         tokenizer: A bpe.Tokenizer, which made the ids.
         out: The folder, which must hold no token files.
-        context_length: The length of the windows, in tokens.
+        context_length: The length of the windows that the model is trained on.
         end_of_text: The special token that separates examples, if it is not one of the usual names.
-        heldout: The share of examples that is held out.
+        heldout: The share of examples that is held out, by the hash of the line.
 
     Attributes:
-        separator: The id of that token, which windows are filled up with.
+        separator: The id of that token.
+        counts: Of each split.
+        left_out: The number of lines that are not in the files, by the reason.
 
     Raises:
-        ValueError: heldout is no share, or context_length is less than 2.
+        ValueError: heldout is not a share, or context_length is less than 2.
         FileExistsError: There are token files in `out`.
     """
 
@@ -66,9 +83,9 @@ class PackedSplits:
         self, tokenizer: Any, out: str | Path, *, context_length: int, end_of_text: str | None, heldout: float
     ) -> None:
         if not 0 <= heldout < 1:
-            raise ValueError(f"heldout is a share, at least 0 and less than 1, and {heldout} is not")
+            raise ValueError(f"heldout is a share, expected at least 0 and less than 1, got {heldout}")
         if context_length < 2:
-            raise ValueError(f"context_length must be at least 2, and {context_length} is not")
+            raise ValueError(f"expected a context_length of at least 2, got {context_length}")
         self.out = Path(out)
         if any(self.out.glob("*.npy")):
             raise FileExistsError(f"{out} has token files in it: choose another folder")
@@ -76,39 +93,33 @@ class PackedSplits:
         self.separator = int(tokenizer.special_tokens[end_of_text_of(tokenizer, end_of_text)])
         self.dtype = "uint16" if tokenizer.n_vocab <= 1 << 16 else "uint32"
         self.examples: dict[str, list[Example]] = {split: [] for split in SPLITS}
-
-    def split_of(self, line: str) -> str:
-        """The split that a line belongs to, by its hash alone."""
-        number = int.from_bytes(hashlib.blake2b(line.strip().encode(), digest_size=8).digest())
-        return "heldout" if number < self.heldout * 2**64 else "train"
+        self.counts = {split: Count() for split in reversed(SPLITS)}
+        self.left_out = Counter[str]()
 
     def separated(self, ids: list[int], learned: list[bool]) -> tuple[list[int], list[bool]]:
-        """Ids that begin with the separator, and which of them are learned."""
+        """Ids that begin with the separator, and True for each that is learned."""
         return (ids, learned) if ids[:1] == [self.separator] else ([self.separator, *ids], [False, *learned])
 
-    def add(self, split: str, ids: Sequence[int], learned: Sequence[bool]) -> None:
-        """Add an example of at most context_length ids."""
+    def add(self, line: str, ids: Sequence[int], learned: Sequence[bool]) -> None:
+        """Add an example of at most context_length ids to the split that its line belongs to, by its hash alone."""
+        number = int.from_bytes(hashlib.blake2b(line.strip().encode(), digest_size=8).digest())
+        split = "heldout" if number < self.heldout * 2**64 else "train"
         self.examples[split].append(Example(np.array(ids, dtype=self.dtype), np.array(learned, dtype=np.uint8)))
+        self.counts[split].examples += 1
+        self.counts[split].learned += sum(learned)
 
-    def write(self, *, pairs: bool = False) -> dict[str, int]:
-        """Write the files; returns the number of tokens of each split, padding included."""
+    def write(self, paths: Sequence[str | Path], lack: str, *, pairs: bool = False) -> None:
+        """Write the files. ValueError: there is nothing to train on in the paths, for `lack`."""
+        if not self.examples["train"]:
+            raise ValueError(f"there is nothing to learn in {', '.join(map(str, paths))}: {lack}")
         self.out.mkdir(parents=True, exist_ok=True)
-        sizes = dict.fromkeys(SPLITS, 0)
         for split, examples in self.examples.items():
             if examples:
                 ids, mask = packed(examples, self.window, self.separator)
-                sizes[split] = len(ids)
-                write_tokens(
-                    self.out / f"{split}.npy",
-                    ids,
-                    dtype=self.dtype,
-                    tokenizer=self.fingerprint,
-                    end_of_text=self.separator,
-                    mask=mask,
-                    window=self.window,
-                    pairs=pairs,
-                )
-        return sizes
+                count = self.counts[split]
+                count.tokens, count.padding = len(ids), len(ids) - sum(len(one.ids) for one in examples)
+                about = {"tokenizer": self.fingerprint, "end_of_text": self.separator, "window": self.window}
+                write_tokens(self.out / f"{split}.npy", ids, dtype=self.dtype, mask=mask, pairs=pairs, **about)
 
 
 def packed(examples: Sequence[Example], window: int, padding: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
