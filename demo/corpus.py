@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tqdm import tqdm
+from lm.progress import progress_bar
 
 SEPARATOR = "<|endoftext|>"
 PIECE = 1 << 16  # bytes: a single large file is cut into documents of about this size, at ends of lines
@@ -46,9 +46,7 @@ def standard_library() -> list[Document]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in ("site-packages", "dist-packages", "__pycache__"))
         paths += [path for name in sorted(names) if (path := Path(folder, name)).suffix == ".py" and path.is_file()]
-    found = (
-        Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in tqdm(paths, "read", unit=" files")
-    )
+    found = (Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in paths)
     return [document for document in found if document.text]
 
 
@@ -129,7 +127,7 @@ def compressed_bits_per_byte(documents: list[Document]) -> dict[str, float]:
     packed = [0, 0]
     with (
         ThreadPoolExecutor(os.cpu_count()) as pool,
-        tqdm(total=total, desc="compress", unit="B", unit_scale=True) as bar,
+        progress_bar("compress", total, "B", unit_scale=True) as bar,
     ):
         for size, *both in pool.map(sizes, documents):
             packed = [sum(pair) for pair in zip(packed, both, strict=True)]

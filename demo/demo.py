@@ -34,7 +34,6 @@ import demo_page
 import torch
 from demo_budget import Budget
 from pace import DECAY, FEWEST_STEPS, MARGIN, Watch
-from tqdm import tqdm
 
 import bpe
 import lm
@@ -282,7 +281,7 @@ class Demo:
     def measure(self, config: TrainConfig) -> dict[str, Any]:
         """Real steps and real scoring, timed on this machine now."""
         rounds = 5
-        paces = [measure_step(self.model_config, config).step for _ in tqdm(range(rounds), "measure", unit=" times")]
+        paces = [measure_step(self.model_config, config, progress=True).step for _ in range(rounds)]
         pace = sorted(paces)[rounds // 2]
         begun = time.perf_counter()
         score = lm.evaluate(

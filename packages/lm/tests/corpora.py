@@ -53,3 +53,13 @@ def read_back(tokenizer, tokens):
     text = tokenizer.decode_bytes(tokens.ids[:].tolist()).decode()
     assert text.endswith(END)
     return text.removesuffix(END).split(END)
+
+
+def restored(infill, ids):
+    """The ids of one document of lm.data.infill, without the marks and in the order of its text."""
+    places = [np.flatnonzero(ids == mark) for mark in (infill.prefix_id, infill.suffix_id, infill.middle_id)]
+    if not any(len(place) for place in places):
+        return ids
+    (prefix,), (suffix,), (middle,) = places
+    assert 0 == prefix < suffix < middle
+    return np.concatenate([ids[1:suffix], ids[middle + 1 :], ids[suffix + 1 : middle]])

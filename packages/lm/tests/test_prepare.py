@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 import pytest
-from corpora import END, as_gzip, as_json_lines, as_text, read_back, stories, tokenizer
+from corpora import END, as_gzip, as_json_lines, as_text, read_back, restored, stories, tokenizer
 
 from lm.commands.cli import main
 from lm.data import TokenWriter, open_data, open_tokens, token_files, write_tokens
@@ -177,7 +177,7 @@ def test_fill_in_the_middle_rearranges_what_is_trained_on_and_nothing_else(tmp_p
     pieces = np.split(data.tokens.ids[:], np.flatnonzero(data.tokens.ids[:] == tok.special_tokens[END]) + 1)[:-1]
     marked = 0
     for index, (text, piece) in enumerate(zip(learned, pieces, strict=True)):
-        assert tok.decode_bytes(infill.restore(piece[:-1]).tolist()).decode() == text
+        assert tok.decode_bytes(restored(infill, piece[:-1]).tolist()).decode() == text
         marked += tok.special_tokens[NAMES[0]] in piece
         assert (tok.special_tokens[NAMES[0]] in piece) == (infill.cut(text.encode(), index) is not None)
     assert 50 < marked < 110

@@ -102,21 +102,6 @@ class FillInTheMiddle:
             parts = [[self.prefix_id], prefix, [self.suffix_id], suffix, [self.middle_id], middle]
         return np.concatenate([np.asarray(part, dtype=np.uint32) for part in parts])
 
-    def restore(self, ids: NDArray[Any]) -> NDArray[Any]:
-        """The ids of one document without the marks and in the order of its text; what was not rearranged stays.
-
-        ValueError: marks that stand in neither order.
-        """
-        places = [np.flatnonzero(ids == mark) for mark in (self.prefix_id, self.suffix_id, self.middle_id)]
-        if not any(len(place) for place in places):
-            return ids
-        if [len(place) for place in places] != [1, 1, 1] or not 0 == places[0][0] < places[1][0] < places[2][0]:
-            raise ValueError(
-                "these ids are no document: its marks are not one prefix, one suffix and one middle, in order"
-            )
-        suffix, middle = int(places[1][0]), int(places[2][0])
-        return np.concatenate([ids[1:suffix], ids[middle + 1 :], ids[suffix + 1 : middle]])
-
 
 def at_character(text: bytes, at: int) -> int:
     """The beginning of the UTF-8 character that the place lies in."""
