@@ -133,12 +133,7 @@ def answered(
         return text + piece
 
     sequence = scheduler.add(
-        ids,
-        max_new_tokens=most,
-        sampling=sampling,
-        seed=seed,
-        stop_tokens=template.stop_tokens,
-        when_full="end",
+        ids, max_new_tokens=most, sampling=sampling, seed=seed, stop_tokens=template.stop_tokens, when_full="end"
     )
     try:
         while sequence.ended is None and not decoder.stopped:

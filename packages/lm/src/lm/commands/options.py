@@ -49,9 +49,7 @@ DTYPES = ("fp32", "bf16", "fp16", "fp64")
 def add_model(made: argparse.ArgumentParser) -> None:
     """The arguments that name a model and where it computes, which model_of() loads."""
     made.add_argument(
-        "run",
-        metavar="RUN",
-        help="the folder of a run, another program's model, or OWNER/NAME on the Hugging Face Hub",
+        "run", metavar="RUN", help="the folder of a run, another program's model, or OWNER/NAME on the Hugging Face Hub"
     )
     made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     add_step(made)

@@ -4,12 +4,10 @@ presets`."""
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import inspect
-import io
+import re
 import textwrap
-import tokenize
 import typing
 from collections.abc import Mapping
 from typing import Any
@@ -18,28 +16,19 @@ from lm.config import ModelConfig, TrainConfig, settable
 
 SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 WIDTH = 100
+FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")
 
 
 def comments_of(kind: type) -> dict[str, str]:
-    """The comment of each field of a configuration: those on lines of their own above it, and those on its own
-    lines."""
-    source = textwrap.dedent(inspect.getsource(kind))
-    beside = {
-        token.start[0]: token.string.lstrip("# ")
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
-    body = ast.parse(source).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            first, last = node.lineno, node.end_lineno or node.lineno
-            lines = source.splitlines()
-            while first > 1 and lines[first - 2].lstrip().startswith("#"):
-                first -= 1
-            found[node.target.id] = " ".join(beside[line] for line in range(first, last + 1) if line in beside)
-    return found
+    """The comment of each field of a configuration: the lines above it, and the end of its own."""
+    comments, above = dict[str, str](), list[str]()
+    for line in inspect.getsource(kind).splitlines():
+        if line.startswith("    # "):
+            above.append(line.strip("# "))
+        elif field := FIELD.match(line):
+            comments[field[1]] = " ".join([*above, *filter(None, field.groups()[1:])])
+            above = []
+    return comments
 
 
 def describe(name: str, kind: type, values: Mapping[str, Any] | None = None) -> str:
@@ -80,10 +69,7 @@ def said(value: object) -> str:
 def all_settings() -> str:
     """Every setting of both sections with its default."""
     return "\n".join(
-        [
-            "settings, with their defaults:",
-            *(f"\n[{name}]\n{describe(name, kind)}" for name, kind in SECTIONS.items()),
-        ]
+        ["settings, with their defaults:", *(f"\n[{name}]\n{describe(name, kind)}" for name, kind in SECTIONS.items())]
     )
 
 

@@ -231,12 +231,7 @@ def write_tokens(
             writer.write(np.asarray(part))
         digest = None if mask is None else write_mask(path, mask, writer.count)
         writer.finish(
-            tokenizer=tokenizer,
-            text_bytes=text_bytes,
-            end_of_text=end_of_text,
-            mask=digest,
-            window=window,
-            pairs=pairs,
+            tokenizer=tokenizer, text_bytes=text_bytes, end_of_text=end_of_text, mask=digest, window=window, pairs=pairs
         )
     return open_tokens(path, verify=False)
 

@@ -60,10 +60,7 @@ def measures(kind: str, items: Sequence[Scored]) -> dict[str, Measure]:
     if kind == TEXT:
         bits = ratio(nats, [item.bytes[0] for item in items], 1 / math.log(2))
         return {"bits_per_byte": bits, "perplexity": exponential(ratio(nats, [item.tokens[0] for item in items]))}
-    return {
-        "acc": mean([float(item.greedy[0]) for item in items]),
-        "perplexity": exponential(mean(nats)),
-    }
+    return {"acc": mean([float(item.greedy[0]) for item in items]), "perplexity": exponential(mean(nats))}
 
 
 def accuracy(items: Sequence[Scored], cost: Callable[[Scored, int], float]) -> Measure:

@@ -189,13 +189,7 @@ def train(
 
 
 def run_steps(
-    trainer: Trainer,
-    run: Run,
-    data: Mixture,
-    stop: threading.Event,
-    log: Callable[[Line], None],
-    *,
-    progress: bool,
+    trainer: Trainer, run: Run, data: Mixture, stop: threading.Event, log: Callable[[Line], None], *, progress: bool
 ) -> Result:
     """Run the steps that are left, each followed by what is due: metrics, an evaluation, a checkpoint, the end."""
     config, processes = trainer.config, trainer.distributed
