@@ -68,5 +68,5 @@ def test_what_it_cannot_do_is_said():
     assert FillInTheMiddle.of({**dict(zip(NAMES, (3, 4, 5), strict=True)), "<|endoftext|>": 1}).middle_id == 4
     with pytest.raises(KeyError, match="no special token '<a>' or '<c>'"):
         FillInTheMiddle.of({"<b>": 1}, ("<a>", "<b>", "<c>"))
-    with pytest.raises(ValueError, match=r"rate is a share .* 1\.5 is not"):
+    with pytest.raises(ValueError, match=r"rate is a share .* got 1\.5"):
         FillInTheMiddle(1, 2, 3, rate=1.5)

@@ -269,7 +269,7 @@ class TrainConfig:
                 more_than_0(name, getattr(self, name))
         for name in ("beta1", "beta2", "momentum", "dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and less than 1, and {getattr(self, name)} is not")
+                raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
         if self.warmup_steps > self.steps:
             raise ValueError(
                 f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it, or train longer"
@@ -424,7 +424,7 @@ def check_types(config: Any) -> None:
             object.__setattr__(config, name, value)
         if typing.get_origin(declared) is Literal:
             if not isinstance(value, str):
-                raise TypeError(f"{name} must be a word, and {value!r} is not")
+                raise TypeError(f"{name} must be a word, got {value!r}")
             one_of(name, value, typing.get_args(declared))
             continue
         allowed = typing.get_args(declared) or (declared,)
@@ -443,7 +443,7 @@ def check_types(config: Any) -> None:
             names = " or ".join(
                 words.get(kind, kind.__name__) for kind in allowed if kind is not int or float not in allowed
             )
-            raise TypeError(f"{name} must be {names}, and {value!r} is not")
+            raise TypeError(f"{name} must be {names}, got {value!r}")
 
 
 def refuse_without_effect(config: Any, name: str, has_effect: bool, needed: str) -> None:
@@ -455,23 +455,23 @@ def refuse_without_effect(config: Any, name: str, has_effect: bool, needed: str)
 
 def at_least(name: str, value: float, bound: int) -> None:
     if not value >= bound:
-        raise ValueError(f"{name} must be at least {bound}, and {value} is not")
+        raise ValueError(f"{name} must be at least {bound}, got {value}")
 
 
 def at_most(name: str, value: int, bound: int) -> None:
     if value > bound:
-        raise ValueError(f"{name} must be at most {bound}, and {value} is not")
+        raise ValueError(f"{name} must be at most {bound}, got {value}")
 
 
 def more_than_0(name: str, value: float) -> None:
     if not value > 0:
-        raise ValueError(f"{name} must be more than 0, and {value} is not")
+        raise ValueError(f"{name} must be more than 0, got {value}")
     is_finite(name, value)
 
 
 def is_finite(name: str, value: float) -> None:
     if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, and {value} is not")
+        raise ValueError(f"{name} must be a finite number, got {value}")
 
 
 def one_of(name: str, value: str, known: tuple[str, ...]) -> None:

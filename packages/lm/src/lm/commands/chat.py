@@ -32,7 +32,7 @@ def chat(options: argparse.Namespace) -> None:
     from lm.interop.loading import model_text
 
     if options.max_new_tokens < 1:
-        raise ValueError(f"--max-new-tokens must be at least 1, and {options.max_new_tokens} is not")
+        raise ValueError(f"--max-new-tokens must be at least 1, got {options.max_new_tokens}")
     if options.page is not None:
         return write_page(options)
     sampling = sampling_of(options)

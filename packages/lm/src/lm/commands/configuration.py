@@ -48,7 +48,7 @@ def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:
         if section not in SECTIONS and section not in ("data", "start"):
             raise KeyError(f"{name} has a section [{section}]{did_you_mean(section, SECTIONS)}")
         if not isinstance(tables[section], dict):
-            raise TypeError(f"{name}: {section} must be a table, and {tables[section]!r} is not: write [{section}]")
+            raise TypeError(f"{name}: {section} must be a table, got {tables[section]!r}: write [{section}]")
     pairs = iter(settings)
     for setting in pairs:
         if not setting.startswith("--"):
@@ -122,7 +122,7 @@ def number(name: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"the weight of the set {name!r} must be a number, and {text!r} is not") from None
+        raise ValueError(f"the weight of the set {name!r} must be a number, got {text!r}") from None
 
 
 def presets() -> list[str]:

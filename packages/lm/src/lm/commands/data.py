@@ -219,7 +219,7 @@ def verify(options: argparse.Namespace) -> None:
     from lm.tokenizer import load_tokenizer
 
     if options.vocab_size is not None and options.vocab_size < 1:
-        raise ValueError(f"--vocab-size must be at least 1, and {options.vocab_size} is not")
+        raise ValueError(f"--vocab-size must be at least 1, got {options.vocab_size}")
     tokenizer = None if options.tokenizer is None else load_tokenizer(options.tokenizer)
     vocab_size = options.vocab_size or (None if tokenizer is None else tokenizer.n_vocab)
     verdict = verify_folder(
@@ -248,10 +248,10 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     for name in ("limit_bytes", "shard_tokens", "num_threads"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, and {value} is not")
+            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
     share = options.heldout if options.heldout is not None else 0.1 if one_text else 0.005
     if not 0 <= share < 1:
-        raise ValueError(f"--heldout is a share of the text, at least 0 and less than 1, and {share} is not")
+        raise ValueError(f"--heldout is a share of the text, at least 0 and less than 1, got {share}")
     tokenizer = load_tokenizer(options.tokenizer)
     end = end_of_text_of(tokenizer, options.end_of_text)
     infill = None

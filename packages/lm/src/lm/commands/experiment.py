@@ -91,7 +91,7 @@ def batch_sweep(options: argparse.Namespace) -> None:
 
     sizes = tuple(sorted(set(options.sizes or ())))
     if any(size < 1 for size in sizes):
-        raise ValueError(f"a batch has at least 1 row, and {min(sizes)} is less")
+        raise ValueError(f"a batch has at least 1 row, got {min(sizes)}")
     perform(
         options, lambda model, train, known, seeds: BatchSizes(model, train, known, seeds, sizes, not options.same_rate)
     )
@@ -118,7 +118,7 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
 
     for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, and {getattr(options, name)} is not")
+            raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}")
     model, config = configuration(options.preset, options.settings)
     overrides = {"device": options.device, "precision": options.dtype}
     config = dataclasses.replace(config, **{name: value for name, value in overrides.items() if value is not None})

@@ -39,7 +39,7 @@ def generate(options: argparse.Namespace) -> None:
     from lm.special_tokens import prompt_ids
 
     if options.samples < 1:
-        raise ValueError(f"--samples must be at least 1, and {options.samples} is not")
+        raise ValueError(f"--samples must be at least 1, got {options.samples}")
     model = model_of(options)
     text = model_text(options.run, options.tokenizer)
     tokenizer = text.tokenizer

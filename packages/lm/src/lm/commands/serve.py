@@ -83,11 +83,11 @@ def serve(options: argparse.Namespace) -> None:
     from lm.serving.requests import Limits
 
     if not 0 <= options.port < 1 << 16:
-        raise ValueError(f"--port must be from 0 to 65535, and {options.port} is not")
+        raise ValueError(f"--port must be from 0 to 65535, got {options.port}")
     for name in ("max_new_tokens", "context", "rows", "waiting", "body_timeout"):
         value = getattr(options, name)
         if value is not None and not value > 0:
-            raise ValueError(f"--{name.replace('_', '-')} must be more than 0, and {value} is not")
+            raise ValueError(f"--{name.replace('_', '-')} must be more than 0, got {value}")
     key = api_key(options.api_key_file)
     text = model_text(options.run, options.tokenizer)
     model = model_of(options)

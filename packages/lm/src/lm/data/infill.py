@@ -52,7 +52,7 @@ class FillInTheMiddle:
     def __post_init__(self) -> None:
         for name in ("rate", "spm_rate"):
             if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is a share of documents, from 0 to 1, and {getattr(self, name)} is not")
+                raise ValueError(f"{name} is a share of documents, from 0 to 1, got {getattr(self, name)}")
 
     @classmethod
     def of(

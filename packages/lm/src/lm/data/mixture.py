@@ -236,7 +236,7 @@ def weight_of(name: str, weight: object) -> Fraction:
     if isinstance(weight, bool) or not isinstance(weight, (int, float, Fraction)):
         raise TypeError(f"the weight of the set {name!r} must be a number, and {weight!r} is {type(weight).__name__}")
     if not (math.isfinite(weight) and weight > 0):
-        raise ValueError(f"the weight of the set {name!r} must be more than 0, and {weight} is not: leave the set out")
+        raise ValueError(f"the weight of the set {name!r} must be more than 0, got {weight}: leave the set out")
     return Fraction(str(weight))  # 0.1 is a tenth, not the nearest double
 
 

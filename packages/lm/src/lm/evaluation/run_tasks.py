@@ -45,7 +45,7 @@ def evaluate_tasks(
     if not 1 <= stride <= context:
         raise ValueError(f"stride {stride} must be from 1 to the model's context of {context}")
     if limit is not None and limit < 1:
-        raise ValueError(f"limit must be at least 1, and {limit} is not")
+        raise ValueError(f"limit must be at least 1, got {limit}")
     if tokenizer.n_vocab > model.config.vocab_size:
         raise ValueError(
             f"the tokenizer has {tokenizer.n_vocab} tokens and the model {model.config.vocab_size}: "
