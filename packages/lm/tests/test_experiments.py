@@ -24,7 +24,7 @@ from lm.commands.configuration import configuration, presets
 from lm.config import ModelConfig, TrainConfig
 from lm.data import open_data, write_tokens
 from lm.experiments import page
-from lm.experiments.run_trials import frequencies, run
+from lm.experiments.run_trials import run, unigram_entropy
 from lm.experiments.run_trials import work as work_of
 from lm.experiments.trials import BASE, Ablations, BatchSizes, LearningRates, Mean, Outcome, Trial, gap
 from lm.model import Transformer
@@ -248,9 +248,9 @@ def base(*more):
 
 
 def test_frequencies_are_the_entropy_of_the_tokens(work):
-    assert 2.5 < frequencies(open_data(work)) < math.log(24)
+    assert 2.5 < unigram_entropy(open_data(work)) < math.log(24)
     write_tokens(work / "even.npy", np.arange(400) % 4)
-    assert frequencies(open_data(work / "even.npy")) == pytest.approx(math.log(4))
+    assert unigram_entropy(open_data(work / "even.npy")) == pytest.approx(math.log(4))
 
 
 def test_a_sweep_from_the_command_line_and_again(work, capsys, monkeypatch):
@@ -361,7 +361,7 @@ def test_sigterm_stops_runs_side_by_side(work):
 @pytest.mark.soak  # two processes that import torch
 def test_runs_side_by_side_are_those_in_turn(work, capsys):
     model, train = configuration("tiny.toml", ["--train.steps", "6"])
-    experiment = BatchSizes(model, train, frequencies(open_data(work)), seeds=1, sizes=(2, 4))
+    experiment = BatchSizes(model, train, unigram_entropy(open_data(work)), seeds=1, sizes=(2, 4))
     alone = run(experiment, str(work), work / "alone", progress=False)
     told = []
     beside = run(

@@ -18,7 +18,7 @@ from lm.commands.configuration import configuration
 from lm.config import to_table
 from lm.data import open_data
 from lm.experiments import page
-from lm.experiments.run_trials import frequencies, run
+from lm.experiments.run_trials import run, unigram_entropy
 
 LAW = Surface(1.7, 400.0, 410.0, 0.34, 0.28)
 
@@ -214,7 +214,7 @@ def test_a_larger_run_on_a_real_text_is_predicted(tmp_path, monkeypatch):
     tokenizer = bpe.train(tmp_path / "train.txt", model.vocab_size)
     for name in ("train", "heldout"):
         tokenizer.encode_file(tmp_path / f"{name}.txt", tmp_path / f"{name}.npy")
-    made = IsoFlop(model, config, frequencies(open_data(tmp_path)))
+    made = IsoFlop(model, config, unigram_entropy(open_data(tmp_path)))
     outcomes = run(made, str(tmp_path), tmp_path / "isoflop", jobs=2, progress=False)
     (largest,) = (outcome for name, outcome in outcomes.items() if name.startswith(PREDICTED))
     smaller = min(outcome.loss for outcome in outcomes.values() if outcome is not largest)

@@ -47,7 +47,7 @@ def read_text_config(folder: str | Path) -> TextConfig:
     """The TextConfig of a run or a model's folder; empty without such files.
 
     Raises:
-        ValueError: A file is no JSON, or the chat template is none.
+        ValueError: A file is not JSON, or the chat template is not a string.
     """
     folder = Path(folder)
     about = read_json(folder / TOKENIZER_CONFIG, missing_ok=True)

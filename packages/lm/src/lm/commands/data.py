@@ -86,7 +86,7 @@ def recipe_arguments(made: argparse.ArgumentParser) -> None:
         "--heldout",
         type=float,
         metavar="SHARE",
-        help="of the documents, by hash, 0.005; of a text that is all one, its end, 0.1",
+        help="held-out share (default: 0.005 of the documents, by hash; the last 0.1 of a single text)",
     )
     made.add_argument("--end-of-text", metavar="NAME", help="the special token after each document")
     made.add_argument(

@@ -30,8 +30,8 @@ def register(commands: Commands) -> None:
     add_step(made)
     add_device(made)
     made.add_argument("--int8", action="store_true", help="with its weights as int8, as `lm generate --int8` has them")
-    made.add_argument("--max-tokens", type=int, help="of --data, score about so many, spread over the text")
-    made.add_argument("--limit", type=int, help="of each task, so many items, spread over the file (default: all)")
+    made.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
+    made.add_argument("--limit", type=int, help="score N items of each task, spread over its file (default: all)")
     made.add_argument("--tokenizer", help="for --tasks, a tokenizer file (default: the model's own)")
     made.add_argument("--uncleaned", action="store_true", help="HellaSwag's text as published, with its markup")
     made.add_argument(
@@ -55,12 +55,12 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
     from lm.data import check_range, open_heldout
     from lm.interop.loading import read_tokenizer, tokenizer_of
     from lm.training import validation as scoring
-    from lm.training.run import read_config
+    from lm.training.run import is_run, read_config
 
     tokens = open_heldout(options.data)
     check_range(tokens, model.config.vocab_size)
     document_masking = False  # a model that never saw two at once is scored as it was trained
-    if (Path(options.run) / "config.toml").is_file():
+    if is_run(options.run):
         _, config, made_by = read_config(options.run)
         document_masking, fingerprint = config.document_masking, made_by.get("tokenizer")
     else:
@@ -86,6 +86,7 @@ def on_tasks(model: Any, options: argparse.Namespace) -> None:
     from lm.evaluation import as_json, as_table, evaluate_tasks, read_task
     from lm.evaluation.run_tasks import model_fingerprint
     from lm.interop.loading import model_text
+    from lm.training.run import is_run
 
     tokenizer = model_text(options.run, options.tokenizer).tokenizer
     tasks = [read_task(file, cleaned=not options.uncleaned) for file in options.tasks]
@@ -93,7 +94,7 @@ def on_tasks(model: Any, options: argparse.Namespace) -> None:
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(f"two of the files are called {twice!r}: rename one, or evaluate on them one after the other")
     folder = options.out
-    if folder is None and (Path(options.run) / "config.toml").is_file():
+    if folder is None and is_run(options.run):
         folder = Path(options.run) / "evaluation"
     try:
         results = evaluate_tasks(

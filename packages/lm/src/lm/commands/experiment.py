@@ -113,7 +113,7 @@ def parser_of(name: str, text: str) -> argparse.ArgumentParser:
 def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], Experiment]) -> None:
     from lm.data import open_data
     from lm.experiments import page
-    from lm.experiments.run_trials import frequencies, run
+    from lm.experiments.run_trials import run, unigram_entropy
     from lm.training.train import OutOfMemory, Stopped
 
     for name in ("jobs", "seeds"):
@@ -125,7 +125,7 @@ def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], 
     data, out = data_of(options.preset, options.data), Path(options.out)
     mixture = open_data(data)
     mixture.check(model.vocab_size, model.context_length)
-    experiment = make(model, config, frequencies(mixture), options.seeds)
+    experiment = make(model, config, unigram_entropy(mixture), options.seeds)
 
     def tell(outcomes: dict[str, Outcome]) -> None:
         if outcomes:

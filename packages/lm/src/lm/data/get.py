@@ -33,31 +33,60 @@ def get(
     encoded: Callable[[int], None] = lambda size: None,
     num_threads: int | None = None,
 ) -> Progress:
-    """Downloads and encodes a published corpus, or goes on where an earlier call of the same was stopped.
+    """Download and encode a published corpus, or continue where an earlier call of the same was stopped.
 
-    Of a text or JSON lines no more is downloaded than recipe.limit asks for; a file is removed when its tokens are in
-    their place. arrived: told of the bytes of a file as they come; encoded: of the bytes of text.
-    See prepare for the rest, and hub.download for what a network can do wrong.
+    Of a text or JSON lines no more is downloaded than recipe.limit needs; a file is removed when its tokens are in
+    their place. arrived: called with the bytes of a file as they come; encoded: with the bytes of text.
+    See prepare for the rest, and hub.download for errors of the network.
     """
     with locked(out):
-        files = listed(name, recipe, out)
-        with Downloads(files, recipe, out / "download", arrived) as downloads:
-            inputs = [
-                Input(one.file.path, one.split, corpora.corpus(name).key, downloads.most(one) is not None)
-                for one in files
-            ]
-            progress = prepare_inputs(
-                inputs,
-                recipe,
-                out,
-                asked,
-                obtain=downloads.obtain,
-                discard=downloads.discard,
-                num_threads=num_threads,
-                report=encoded,
-            )
-        downloads.remove()
+        files, folder = listed(name, recipe, out), out / "download"
+        folder.mkdir(exist_ok=True)
+        most = [most_of(one, recipe) for one in files]
+        key = corpora.corpus(name).key
+        inputs = [Input(one.file.path, one.split, key, part is not None) for one, part in zip(files, most, strict=True)]
+        stop, coming = threading.Event(), dict[int, Future[Path]]()
+        with ThreadPoolExecutor(1) as pool:
+
+            def start(index: int) -> Future[Path]:
+                if index not in coming:
+                    file, part = files[index].file, most[index]
+                    size = file.size if part is None else part
+
+                    def tell(have: int) -> None:
+                        arrived(file.path, have, size)
+
+                    coming[index] = pool.submit(download, file, folder, most=part, stop=stop, arrived=tell)
+                return coming[index]
+
+            def obtain(index: int) -> Path:
+                """The index-th file, whole and checked; the next one is downloaded meanwhile."""
+                path = start(index)
+                if index + 1 < len(files) and recipe.limit is None:
+                    start(index + 1)
+                return path.result()
+
+            def discard(index: int) -> None:
+                if index in coming:
+                    coming.pop(index).result().unlink(missing_ok=True)
+
+            try:
+                progress = prepare_inputs(
+                    inputs, recipe, out, asked, obtain=obtain, discard=discard, num_threads=num_threads, report=encoded
+                )
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+        shutil.rmtree(folder, ignore_errors=True)
         return progress
+
+
+def most_of(one: CorpusFile, recipe: Recipe) -> int | None:
+    """The bytes of a file that are needed; None for all: what is compressed holds more text than its size."""
+    limit, size = recipe.limit_heldout if one.split == HELDOUT else recipe.limit, one.file.size
+    if limit is None or one.file.path.endswith(".parquet") or (size is not None and size <= limit + SLACK):
+        return None
+    return limit + SLACK
 
 
 def listed(name: str, recipe: Recipe, out: Path) -> list[CorpusFile]:
@@ -68,61 +97,3 @@ def listed(name: str, recipe: Recipe, out: Path) -> list[CorpusFile]:
     files = corpora.corpus_files(name, limit=recipe.limit)
     atomic_write(path, json.dumps([asdict(one) for one in files], indent=0))
     return files
-
-
-class Downloads:
-    """The files of a corpus on their way here: the one that is asked for, and behind it the next."""
-
-    def __init__(self, files: list[CorpusFile], recipe: Recipe, folder: Path, arrived: Arrived) -> None:
-        self.files, self.recipe, self.folder, self.arrived = files, recipe, folder, arrived
-        self.stop = threading.Event()
-        self.coming: dict[int, Future[Path]] = {}
-
-    def __enter__(self) -> Downloads:
-        self.folder.mkdir(exist_ok=True)
-        self.pool = ThreadPoolExecutor(1)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop.set()
-        self.pool.shutdown(cancel_futures=True)
-
-    def obtain(self, index: int) -> Path:
-        """The index-th file, whole and checked."""
-        wanted = self.start(index)
-        if index + 1 < len(self.files) and self.recipe.limit is None:
-            self.start(index + 1)
-        return wanted.result()
-
-    def start(self, index: int) -> Future[Path]:
-        if index not in self.coming:
-            self.coming[index] = self.pool.submit(self.download, self.files[index])
-        return self.coming[index]
-
-    def download(self, one: CorpusFile) -> Path:
-        most = self.most(one)
-        size = one.file.size if most is None else most
-        return download(
-            one.file,
-            self.folder,
-            most=most,
-            stop=self.stop,
-            arrived=lambda have: self.arrived(one.file.path, have, size),
-        )
-
-    def most(self, one: CorpusFile) -> int | None:
-        """How much of a file is wanted, where that is not all: the limit, as what is compressed holds more than its
-        size."""
-        limit, size = self.recipe.limit_heldout if one.split == HELDOUT else self.recipe.limit, one.file.size
-        if limit is None or one.file.path.endswith(".parquet") or (size is not None and size <= limit + SLACK):
-            return None
-        return limit + SLACK
-
-    def discard(self, index: int) -> None:
-        """Removes a file whose tokens are in their place."""
-        if index in self.coming:
-            self.coming.pop(index).result().unlink(missing_ok=True)
-
-    def remove(self) -> None:
-        """Removes what is left of the downloads, once everything is in its place."""
-        shutil.rmtree(self.folder, ignore_errors=True)

@@ -209,9 +209,8 @@ def last_losses(metrics: Path) -> list[float]:
     return losses[-max(1, len(losses) // 10) :]
 
 
-def frequencies(data: Mixture) -> float:
-    """Nats a token for who knows how often each token occurs, and nothing else: the entropy of the first ten
-    million."""
+def unigram_entropy(data: Mixture) -> float:
+    """Nats a token of a model that knows only how often each token occurs, in the first ten million."""
     entropy = 0.0
     for part, share in zip(data.parts, data.shares, strict=True):
         counts = np.bincount(part.tokens.ids[: min(len(part.tokens), SAMPLE)])

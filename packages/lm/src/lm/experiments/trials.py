@@ -85,12 +85,12 @@ class Experiment(ABC):
     """A base configuration, how many seeds a finding rests on, and what every loss must be below to have learned
     anything.
 
-    frequencies: the nats a token that it takes to know nothing of a text but how often each token occurs.
+    unigram_entropy: the nats a token of a model that knows only how often each token occurs.
     """
 
     model: ModelConfig
     train: TrainConfig
-    frequencies: float
+    unigram_entropy: float
     seeds: int = 3
 
     title = ""
@@ -121,10 +121,10 @@ class Experiment(ABC):
             [Line("loss", means, 0, "marks")],
             note="nats per token, at the end" + (f"; diverged: {', '.join(diverged)}" if diverged else ""),
             x_name=self.x_name,
-            references={"unigrams": self.frequencies},
+            references={"unigrams": self.unigram_entropy},
             wide=True,
             log_x=True,
-            ceiling=self.frequencies * 1.05,
+            ceiling=self.unigram_entropy * 1.05,
         )
         return [Section(self.x_name.capitalize(), f'<div class="charts">{figure}</div>')]
 
@@ -145,7 +145,7 @@ class Experiment(ABC):
 
     def diverged(self, outcome: Outcome) -> bool:
         """Whether a run stopped by itself, or ended knowing no more than how often each token occurs."""
-        return outcome.why is not None or not outcome.loss < self.frequencies
+        return outcome.why is not None or not outcome.loss < self.unigram_entropy
 
 
 def gap(outcomes: Outcomes, variant: str, base: str) -> Mean:
@@ -173,7 +173,7 @@ def of_first_seed(outcomes: Outcomes) -> list[Outcome]:
     return sorted((one for one in outcomes.values() if one.seed == 0), key=lambda one: one.x or 0.0)
 
 
-def said_of_two(outcomes: Outcomes, best: str, next_best: str) -> str:
+def comparison_of(outcomes: Outcomes, best: str, next_best: str) -> str:
     """That one variant is ahead of the next, and whether that is more than chance."""
     ahead = gap(outcomes, next_best, best)
     if ahead.margin is None:
@@ -247,7 +247,7 @@ class LearningRates(Experiment):
         best, edge = variants[0], self.edge(done)
         said = f"The best learning rate is {best}, at a loss of {losses_of(outcomes, best)}"
         if len(variants) > 1:
-            said += f"; {said_of_two(outcomes, best, variants[1])}"
+            said += f"; {comparison_of(outcomes, best, variants[1])}"
         if edge is None:
             return f"{said}. None of the rates up to {done[-1].variant} fails."
         first = next(one for one in done if one.x == edge)
@@ -312,7 +312,7 @@ class BatchSizes(Experiment):
         losses = losses_of(outcomes, best.variant)
         said = f"Over as many tokens, batches of {best.variant} end lowest, at a loss of {losses}"
         if len(variants) > 1:
-            said += f"; {said_of_two(outcomes, best.variant, variants[1])}"
+            said += f"; {comparison_of(outcomes, best.variant, variants[1])}"
         if fastest is not best and fastest.tokens_per_second > 1.02 * best.tokens_per_second:
             times = fastest.tokens_per_second / best.tokens_per_second
             behind = fastest.loss - best.loss

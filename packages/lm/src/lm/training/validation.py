@@ -1,4 +1,4 @@
-"""Scoring: what a model makes of a text, every token counted once, in nats and in bits per byte."""
+"""Scoring a text by a model: every token counted once, in nats and in bits per byte."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from lm.progress import progress_bar
 
 @dataclass(frozen=True)
 class Score:
-    """What a model makes of a text: nats over `tokens` predictions, which stand for `bytes` of text where that is
-    known."""
+    """The score of a text: nats over `tokens` predictions, which stand for `bytes` of text; None if not known."""
 
     nats: float
     tokens: int
@@ -50,7 +49,7 @@ class Score:
 
 
 def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
-    """What is to be expected of a mixture, from the shares and the scores of its sets."""
+    """Return the expected score of a mixture, from the shares and the scores of its sets."""
     if len(scores) == 1:
         return scores[0][1]
     tokens, whole = sum(score.tokens for _, score in scores), sum(share for share, _ in scores)
@@ -93,18 +92,23 @@ def evaluate(
     summed: Callable[[Tensor, Tensor], Tensor] | None = None,
     progress: bool = False,
 ) -> Score:
-    """Scores every token once, the very first included, so that the nats are what it would take to store the text.
+    """Score every token once, the very first included, so that the nats are what it would take to store the text.
 
-    Windows of context_length (the model's, if not given) move by `stride` (context_length, if not given): all but the
-    first context_length tokens are predicted from at least context_length - stride tokens before them.
     The first token is predicted from end_of_text where tokens.end_of_text names it, as documents were joined by it in
-    training; else it costs log(vocab_size), as it would without a model.
-    max_tokens: score about that many, in windows spread evenly over the text, instead of all; then `bytes` is in
-        proportion.
-    Where tokens.mask says that only some are learned, only those are scored, and `bytes` is not known.
-    document_masking: no document sees another, as in training with it. summed: stands for ModelWithLoss(model), as a
-        run's
-    own does.
+    training; else it costs log(vocab_size), as it would without a model. Where tokens.mask says that only some tokens
+    are learned, only those are scored, and `bytes` is not known.
+
+    Args:
+        model: The model.
+        tokens: The text.
+        context_length: Length of a window; the model's by default.
+        stride: Distance of windows; context_length by default. All but the first context_length tokens are predicted
+            from at least context_length - stride tokens before them.
+        max_tokens: Score about that many, in windows spread evenly over the text; `bytes` is then in proportion.
+        batch_size: Windows at a time.
+        document_masking: Documents do not see each other, as in training with it.
+        summed: A callable used instead of sum_of_losses of the model.
+        progress: Show a live line on stderr.
     """
     if not isinstance(tokens, Tokens) and not hasattr(tokens, "dtype"):
         raise TypeError(
@@ -177,7 +181,7 @@ def evaluate(
 
 
 def alike(windows: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Runs of at most `most` windows of the same length that score as many tokens each: what fits one batch."""
+    """Yield batches of at most `most` windows of the same length that score as many tokens each."""
     for _, run in itertools.groupby(windows, key=lambda window: (window[2] - window[0], window[2] - window[1])):
         while group := list(itertools.islice(run, most)):
             yield group
