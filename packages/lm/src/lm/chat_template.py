@@ -37,7 +37,7 @@ NAME, BEGIN, END = "\ue000{}\ue001", "\ue002", "\ue003"
 
 @dataclass(frozen=True)
 class Message:
-    """What one of ROLES, or of a server's TOOL_ROLES, says.
+    """A message of one of ROLES, or of a server's TOOL_ROLES.
 
     Attributes:
         role: Who says it.
@@ -274,8 +274,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True)
 class Turns:
-    """How turns are written: what stands before a content, with {role} in it, the mark that ends it, and what
-    follows."""
+    """The text before a content, with {role} in it, the mark that ends it, and the text after."""
 
     head: str
     end: str

@@ -130,7 +130,7 @@ def lock(path: str | Path) -> Iterator[None]:
 
 
 def reason(error: BaseException, folder: Path) -> str:
-    """What went wrong with the disk, and what to do."""
+    """Describe an error of the disk, with a remedy."""
     code = number_of(error)
     if code is None:
         with contextlib.suppress(OSError):

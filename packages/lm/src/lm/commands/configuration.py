@@ -75,21 +75,20 @@ def read_configuration(name: str) -> dict[str, Any]:
 
 
 def names_model(name: str) -> bool:
-    """Whether what stands for a configuration is another program's model: on the Hub, a file, or a folder that is no
-    run."""
+    """True if a name is another program's model: on the Hub, a file, or a folder that is not a run."""
     is_folder = os.path.isdir(name) and not os.path.isfile(os.path.join(name, CONFIG))
     return name not in presets() and (is_folder or name.startswith("hf://") or name.endswith(MODEL_FILES))
 
 
 def is_of_a_run(tables: Mapping[str, Any]) -> bool:
-    """Whether a configuration was written by a run, which keeps hashes of its data, or what it began from."""
+    """True if a run wrote a configuration: it has hashes of its data, or its origin."""
     data = tables.get("data")
     sets = (data, *data.values()) if isinstance(data, dict) else ()
     return "start" in tables or any("train_sha256" in one for one in sets if isinstance(one, dict))
 
 
 def data_of(name: str, given: list[str] | None) -> str | dict[str, Any]:
-    """What to learn from, for lm.data.open_data: the command line's --data, else the [data] of the configuration.
+    """Return the data for lm.data.open_data: the command line's --data, else the [data] of the configuration.
 
     On the command line it is one folder or file, or sets as NAME=PATH or NAME=PATH@WEIGHT, each with a --data of its
     own. In a configuration it is path = "…" in [data], or path and weight in [data.NAME] for each set. ValueError:

@@ -238,7 +238,7 @@ def verify(options: argparse.Namespace) -> None:
 
 
 def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, dict[str, Any]]:
-    """How the text is to be encoded, and the same as a table of what the result depends on."""
+    """Return the recipe of the options, and a table of the settings that the result depends on."""
     from lm.data.corpora import held_out_limit
     from lm.data.infill import NAMES, FillInTheMiddle
     from lm.data.prepare import Recipe
@@ -316,7 +316,7 @@ class Live:
 
 @contextlib.contextmanager
 def stopping(out: str) -> Iterator[None]:
-    """Says of Ctrl-C, SIGTERM and a full disk that nothing is lost."""
+    """Turn Ctrl-C, SIGTERM and a full disk into a sentence: the same command continues."""
     import signal
 
     def ask(number: int, frame: object) -> None:

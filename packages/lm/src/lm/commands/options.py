@@ -1,4 +1,4 @@
-"""What the commands of `lm` share.
+"""Shared by the commands of `lm`.
 
 A command's file has register(commands), which adds its parser with add(), and a function that gets the parsed options.
 What is heavy (torch, the model) it imports in that function, so that every other command and `--help` answer at once.
@@ -20,8 +20,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 class Ended(Exception):
-    """What ends a command without being a mistake in what was asked, as a stopped or diverged run: with an exit
-    status."""
+    """Ends a command that was not misused, as a stopped or diverged run, with an exit status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)

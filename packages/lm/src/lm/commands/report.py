@@ -67,7 +67,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
-    """What each run writes, from its newest checkpoint and with its own tokenizer.
+    """Return texts that each run writes, from its newest checkpoint and with its own tokenizer.
 
     MissingExtra: asked for, and no bpe.
     """

@@ -139,7 +139,7 @@ def inputs_and_targets(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
 
 
 def shuffled(index: int, count: int, key: int) -> int:
-    """Where a permutation of range(count), chosen by key, puts index.
+    """Return the place of index in a permutation of range(count) that key chooses.
 
     Four rounds of a balanced Feistel network over the next power of four, repeated until the result is in range: no
     table of the permutation is held however many windows there are, and no new version of a random number generator
@@ -168,8 +168,7 @@ def mix(value: int) -> int:
 
 
 def windows_of(count: int, context_length: int, stride: int) -> Iterator[tuple[int, int, int]]:
-    """How to score `count` positions once each: (begin, first, end) of windows [begin, end) of which [first, end) are
-    scored.
+    """Windows [begin, end) that score `count` positions once each, as (begin, first, end): [first, end) are scored.
 
     The first window scores all it holds, each later one its last `stride`, so that every position but the earliest has
     at least context_length - stride before it.

@@ -112,5 +112,5 @@ def corpus_files(name: str, *, limit: int | None = None) -> list[CorpusFile]:
 
 
 def held_out_limit(limit: int) -> int:
-    """How much held-out text goes with so much for training: a tenth."""
+    """Bytes of held-out text for a limit of training text: a tenth."""
     return -(-limit // 10)

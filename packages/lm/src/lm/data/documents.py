@@ -68,7 +68,7 @@ def separated(texts: Iterator[Any], separator: bytes, release: Callable[[Any, in
 
 
 def all_but_last(found: Iterator[Document], path: str | Path) -> Iterator[Document]:
-    """What of a file's beginning is whole. That it stops in the middle of a line or of compressed data is no error."""
+    """Yield the whole documents of a file's beginning, which may end within a line or compressed data."""
     before: Document | None = None
     try:
         for document in found:
@@ -83,7 +83,7 @@ def all_but_last(found: Iterator[Document], path: str | Path) -> Iterator[Docume
 
 
 def is_one_text(path: str | Path, separator: bytes) -> bool:
-    """Whether a file is plain text, not compressed, without a separator in it."""
+    """True if a file is plain text, not compressed, without a separator in it."""
     sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
     file = sources.file_of(path)
     if not isinstance(file, sources.PlainText):

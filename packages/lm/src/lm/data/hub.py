@@ -157,8 +157,7 @@ def whole(file: HubFile, folder: Path, stop: threading.Event, arrived: Arrived) 
 
 
 def progress_of(stop: threading.Event, arrived: Arrived) -> Any:
-    """What huggingface_hub takes for a progress bar: it tells of the bytes, and ends the download when that is asked
-    for."""
+    """Return a progress bar for huggingface_hub, which reports the bytes and ends the download on request."""
     from tqdm import tqdm
 
     class Progress(tqdm):  # type: ignore[misc]  # tqdm has no types
@@ -250,7 +249,7 @@ def endpoint() -> str:
 
 @contextlib.contextmanager
 def in_a_sentence(what: str) -> Iterator[None]:
-    """Says of what the Hub refuses, or of a network that fails, what it was and what to do."""
+    """Turn errors of the Hub and of the network into a sentence with a remedy."""
     errors = library().errors
     try:
         yield
@@ -274,7 +273,7 @@ def in_a_sentence(what: str) -> Iterator[None]:
 
 
 def of_the_network(error: Exception) -> bool:
-    """Whether an error is the HTTP library's, of a connection that failed."""
+    """True if an error is the HTTP library's, of a connection that failed."""
     return type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
 
 

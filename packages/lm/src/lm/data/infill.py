@@ -36,8 +36,7 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class FillInTheMiddle:
-    """Which documents are cut, where, and the ids that mark the parts: a function of the seed and a document's index
-    alone.
+    """The cuts of documents, by the seed and a document's index alone, and the ids that mark the parts.
 
     rate: the share of documents that are cut; spm_rate: the share of those in the order SPM.
     """

@@ -1,4 +1,4 @@
-"""What a run learns from: one set of tokens, or several in proportion to their weights."""
+"""The data of a run: one set of tokens, or several in proportion to their weights."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ class Mixture:
 
     @property
     def masked(self) -> bool:
-        """Whether there are tokens that are not learned."""
+        """True if there are tokens that are not learned."""
         return any(part.tokens.mask is not None for part in self.parts)
 
     @property
     def pairs(self) -> bool:
-        """Whether all of it are pairs of a preferred and another conversation."""
+        """True if all sets are pairs of a preferred and another conversation."""
         return all(part.tokens.pairs and (part.heldout is None or part.heldout.pairs) for part in self.parts)
 
     @property
@@ -94,7 +94,7 @@ class Mixture:
 
     @property
     def heldout(self) -> dict[str, Tokens]:
-        """What is held out, by the name of its set."""
+        """The held-out tokens, by the name of their set."""
         return {part.name: part.heldout for part in self.parts if part.heldout is not None}
 
     def refuse_shortened(self) -> None:
@@ -104,7 +104,7 @@ class Mixture:
                 tokens.refuse_shortened()
 
     def share(self, name: str) -> float:
-        """How much of the rows is of the set of that name."""
+        """Return the share of the rows that a set has."""
         return next(float(share) for part, share in zip(self.parts, self.shares, strict=True) if part.name == name)
 
     def check(self, vocab_size: int, context_length: int) -> None:
@@ -123,7 +123,7 @@ class Mixture:
                 raise ValueError(not_enough(len(part.tokens), context_length))
 
     def pick(self, row: int) -> tuple[int, int]:
-        """Which set a row of the run comes from, and which of that set's rows it is; all are counted from 0."""
+        """Return the set of a row of the run, and the number of the row in that set; all are counted from 0."""
         for index, take in enumerate(self.takes):
             before, after = rounded(row * take), rounded((row + 1) * take)
             if after > before:
@@ -162,15 +162,14 @@ class Mixture:
         return inputs, targets
 
     def epochs(self, tokens: int) -> dict[str, float]:
-        """How often a run of so many tokens goes through each set."""
+        """Return the number of times that a run of this many tokens goes through each set."""
         return {
             part.name: float(tokens * share) / len(part.tokens)
             for part, share in zip(self.parts, self.shares, strict=True)
         }
 
     def fingerprints(self) -> dict[str, Any]:
-        """What a run says of its data: hashes, not paths, so that data may move; weights, where there are several sets;
-        and the id that ends a document, at which generation ends too."""
+        """The data in a run's configuration: hashes, so that data may move; weights; the id that ends a document."""
         says: dict[str, Any] = {}
         for part in self.parts:
             about: dict[str, Any] = {"train_sha256": part.tokens.sha256}
@@ -191,8 +190,7 @@ class Mixture:
 
 
 def open_data(data: str | Path | Mapping[str, Any]) -> Mixture:
-    """What to learn from: a folder of token files, one file, {"train": path, "heldout": path}, or a mixture of named
-    sets.
+    """Open a folder of token files, one file, {"train": path, "heldout": path}, or a mixture of named sets.
 
     A mixture is {name: {"path": folder or file, "weight": w}}; a weight that is not given is 1.
     ValueError, TypeError, FileNotFoundError: what is wrong with it, by name. See token_files for what is held out.

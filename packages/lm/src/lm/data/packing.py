@@ -22,7 +22,7 @@ SPLITS = ("heldout", "train")  # what is trained on is written last: without it,
 
 
 class Example(NamedTuple):
-    """What is packed: ids, and 1 for each that is learned."""
+    """Ids to be packed, and 1 for each that is learned."""
 
     ids: NDArray[Any]
     mask: NDArray[np.uint8]

@@ -52,7 +52,7 @@ class Input:
 
 @dataclass
 class Count:
-    """What a split has so far."""
+    """The tokens, bytes, documents and shards of a split so far."""
 
     tokens: int = 0
     bytes: int = 0
@@ -62,7 +62,7 @@ class Count:
 
 @dataclass
 class Progress:
-    """How far a preparation is: so many documents of the file-th input, and what the shards have of each split."""
+    """The state of a preparation: documents done of the file-th input, and the counts of each split."""
 
     file: int = 0
     document: int = 0
@@ -72,7 +72,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What makes ids of documents.
+    """The settings by which documents become ids.
 
     limit: bytes of training text, and limit_heldout of the other; share: held out by hash.
     """
@@ -130,7 +130,7 @@ def prepare_inputs(
     num_threads: int | None = None,
     report: Callable[[int], None] = lambda size: None,
 ) -> Progress:
-    """What prepare does, in a folder that is locked, with inputs that come one by one.
+    """Do as prepare, in a folder that is locked, with inputs that come one by one.
 
     obtain(i) gives the i-th input as a file, discard(i) is called when it is not needed again.
     """
@@ -192,7 +192,7 @@ class Preparation:
             writer.__exit__(None, None, None)
 
     def has_enough(self, split: str) -> bool:
-        """Whether as much text of a split was read as there is to be."""
+        """True if the limit of a split has been read."""
         limit = self.recipe.limit_heldout if split == HELDOUT else self.recipe.limit
         return limit is not None and self.bytes_read[HELDOUT if split == HELDOUT else TRAIN] >= limit
 
@@ -382,7 +382,7 @@ def last_line(text: Document, end: int) -> int:
 
 
 def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Progress, bool]:
-    """How far a folder is, and whether it is finished. ValueError: it is of something else, or of nothing known."""
+    """Return the state of a folder, and True if it is finished. ValueError: it is of other inputs, or damaged."""
     try:
         says = json.loads((out / PREPARED).read_text())
         there, finished = says["asked"], bool(says["finished"])

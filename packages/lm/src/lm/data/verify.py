@@ -1,4 +1,4 @@
-"""Whether a folder of token files is what its JSON files say, read through to the last id."""
+"""Verification of token files against their JSON files, read through to the last id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lm.data.token_file import Tokens, finished, open_tokens, token_files
 
 @dataclass
 class Verdict:
-    """What was read: the files that hold, in order, and each damage in a sentence that names it."""
+    """The files that hold, in order, and each damage in a sentence that names it."""
 
     tokens: list[Tokens] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a model makes of questions, last words and texts, with standard errors; and tokens that it never learned."""
+"""Evaluation on questions, last words and texts, with standard errors."""
 
 from lm.evaluation.likelihood import Likelihood, Request, likelihoods
 from lm.evaluation.results import Result, as_json, as_table

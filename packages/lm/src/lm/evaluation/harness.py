@@ -64,7 +64,7 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         return [-sum(next(found).nats for _ in text) for text in texts]
 
     def generate_until(self, requests: abc.Sequence[Any]) -> list[str]:
-        """What the model writes after each context until one of `until`, a token that ends a text, or max_gen_toks."""
+        """Generate after each context until one of `until`, a token that ends a text, or max_gen_toks."""
         batch, waiting = Scheduler(self.model, rows=self.rows), list(range(len(requests)))[::-1]
         writers: dict[Sequence, tuple[int, StreamDecoder]] = {}
         written = [""] * len(requests)

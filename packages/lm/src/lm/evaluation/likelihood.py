@@ -1,4 +1,4 @@
-"""How likely a model finds what follows: batched by length, and what several continuations follow is computed once."""
+"""Likelihoods of continuations: batched by length; what several continuations follow is computed once."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Result:
-    """What a model made of a set: `items` of its `total` items were evaluated."""
+    """The measures of a model on a set: `items` of its `total` items were evaluated."""
 
     task: str
     fingerprint: str
@@ -64,7 +64,7 @@ def measures(kind: str, items: Sequence[Scored]) -> dict[str, Measure]:
 
 
 def accuracy(items: Sequence[Scored], cost: Callable[[Scored, int], float]) -> Measure:
-    """How often the ending of the least cost is the right one; of equal costs the first counts."""
+    """The share of items whose ending of the least cost is the right one; of equal costs the first counts."""
     return mean([float(min(range(len(item.nats)), key=lambda i: cost(item, i)) == item.gold) for item in items])
 
 

@@ -153,7 +153,7 @@ def pair_request(tokenizer: Any, context: str, ending: str) -> Request:
 
 
 def first_of(tokenizer: Any) -> list[int]:
-    """What a text is scored after when there is nothing before it."""
+    """The ids that a text is scored after if nothing stands before it."""
     first = prompt_ids(tokenizer, "")
     if not first:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What ablations change: each takes a part of the model or of its training out, or replaces it by another."""
+"""The settings that ablations change: each takes out or replaces a part of the model or of its training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment found: a table for the terminal, and a page of its curves."""
+"""The results of an experiment: a table for the terminal, and a page of its curves."""
 
 from __future__ import annotations
 

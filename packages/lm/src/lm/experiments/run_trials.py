@@ -161,7 +161,7 @@ def stopped_by_sigterm() -> Any:
 
 
 def work(trial: Trial, data: Any, folder: Path, fingerprints: dict[str, Any], threads: int, failed: Connection) -> None:
-    """What a process does. failed: told of what prevents the run, for the process that waits for it to raise."""
+    """Perform a trial in a process of its own. failed: receives the error that prevents the run."""
     torch.set_num_threads(threads)
     try:
         perform(trial, data, folder, fingerprints, progress=False)
@@ -173,12 +173,12 @@ def work(trial: Trial, data: Any, folder: Path, fingerprints: dict[str, Any], th
 
 
 def asked(trial: Trial, fingerprints: dict[str, Any]) -> dict[str, Any]:
-    """What an outcome is the outcome of."""
+    """The settings and data of a trial, which its outcome records."""
     return {"model": to_table(trial.model), "train": to_table(trial.train), "data": fingerprints}
 
 
 def read_outcome(folder: Path, wanted: dict[str, Any]) -> Outcome | None:
-    """How the run in a folder ended, None where it has not. ValueError: it is of something else."""
+    """Return the outcome of the run in a folder; None if it has not ended. ValueError: it is of other settings."""
     path = folder / OUTCOME
     if not path.exists():
         return None

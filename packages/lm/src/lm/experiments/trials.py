@@ -38,8 +38,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a trial ended. loss: nats a token, held out where there is such text, else the mean of the last tenth of
-    training.
+    """The end of a trial. loss: nats a token, held out, or the mean of the last tenth of the steps.
 
     why: what stopped it where it did not come to its end, and then the loss is infinite.
     """
@@ -102,7 +101,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def finding(self, outcomes: Outcomes) -> str:
-        """What was found, computed from the outcomes."""
+        """Return the finding, computed from the outcomes."""
 
     def sections(self, outcomes: Outcomes) -> list[Section]:
         """The sections of its page before the table: the loss by what is varied, if that is a number."""
@@ -144,7 +143,7 @@ class Experiment(ABC):
         return [*sorted(means, key=lambda variant: means[variant]), *(one.variant for one in learned[2:])]
 
     def diverged(self, outcome: Outcome) -> bool:
-        """Whether a run stopped by itself, or ended knowing no more than how often each token occurs."""
+        """True if a run stopped by itself, or ended above the unigrams' entropy."""
         return outcome.why is not None or not outcome.loss < self.unigram_entropy
 
 
@@ -349,12 +348,12 @@ class Ablations(Experiment):
                 raise ValueError(f"the ablation {name!r} changes nothing: the base has {told} already")
 
     def changes_nothing(self, name: str) -> bool:
-        """Whether the base is what an ablation would make of it."""
+        """True if an ablation leaves the base as it is."""
         base = self.train if name in TRAINING else self.model
         return all(getattr(base, key) == value for key, value in changes(name, self.train).items())
 
     def is_asked(self, name: str) -> bool:
-        """Whether an ablation is to be run: those named, else all, of those that change anything."""
+        """True if an ablation is to be run: those named, else all, of those that change anything."""
         return not self.changes_nothing(name) and (not self.only or name in self.only)
 
     def models(self) -> dict[str, ModelConfig]:

@@ -1,1 +1,1 @@
-"""What is shown of runs: reports, charts, TensorBoard. Nothing here needs torch."""
+"""Reports of runs, charts and TensorBoard. Nothing here needs torch."""

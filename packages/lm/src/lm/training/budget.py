@@ -1,4 +1,4 @@
-"""What accounting says of a run on this machine: which of its counts are this package's, and how many sequences fit."""
+"""accounting's counts of a run on this machine, and the number of sequences that fit."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def memory_is_counted(model: ModelConfig, config: TrainConfig) -> bool:
 
 
 def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, accumulate: bool = False) -> Policy:
-    """How a step here is computed, in the words of accounting.Policy."""
+    """Return the accounting.Policy of a step here."""
     from accounting import Policy  # here, because nothing but a budget needs it
 
     cpu, wide = device.type == "cpu", config.precision not in ("bf16", "fp16")
@@ -96,7 +96,7 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
 def what_fits(
     model: ModelConfig, config: TrainConfig, device: torch.device, own: int, what: str = "out of memory on"
 ) -> str:
-    """What to say where `own` sequences a step in this process are too many: the setting to lower, and how far."""
+    """Describe the setting to lower if `own` sequences a step in this process are too many."""
     micro = config.micro_batch_size or own
 
     def most(**change: Any) -> int:
@@ -117,6 +117,6 @@ def what_fits(
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that there is no memory left."""
+    """True if an error means that no memory is left."""
     said = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in said for words in OUT_OF_MEMORY)

@@ -64,7 +64,7 @@ class Checkpoint:
 
     @property
     def is_sharded(self) -> bool:
-        """Whether each process wrote its part."""
+        """True if each process wrote its part."""
         return (self.path / SHARDED).is_dir()
 
     @property

@@ -249,7 +249,7 @@ def sees(run: Run, text: str) -> bool:
 
 
 def broken(error: BaseException) -> bool:
-    """Whether an error is that of a connection to another process rather than this one's own."""
+    """True if an error is of a connection to another process rather than this one's own."""
     if isinstance(error, dist.DistBackendError | dist.DistNetworkError):
         return True
     words = str(error).lower()

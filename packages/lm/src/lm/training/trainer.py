@@ -390,8 +390,7 @@ class Trainer:
         return loss
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps beside weights and optimizer; the best evaluation so far is noted, if it was the
-        last."""
+        """Return what a checkpoint keeps beside weights and optimizer; `best` if that was the last evaluation."""
         just_scored = self.score is not None and self.scored_at == self.step
         if self.score is not None and just_scored and (self.best is None or self.score.loss < self.best[1]):
             self.best = [self.step, self.score.loss]
