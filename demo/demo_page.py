@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -129,30 +127,7 @@ def glance_section(demo: Results) -> str:
     ]
     return (
         f'{GLANCE_STYLE}<div class="glance"><div>{report.table(("tokenizer", ""), tokenizer)}</div>'
-        f"<div>{comparison(predicted)}</div></div>"
-    )
-
-
-def comparison(rows: Iterable[Sequence[Any]]) -> report.Html:
-    """A table of (label, predicted, measured) and, where there is one, a unit.
-
-    A mark right of the middle of its scale was measured above the prediction; the scale ends at a third more.
-    """
-    drawn = []
-    for label, predicted, measured, *unit in rows:
-        change, gauge = "—", ""
-        if predicted and measured and predicted > 0 and measured > 0:
-            ratio = measured / predicted
-            change = "exact" if ratio == 1 else f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
-            change = change if ratio < 3 else f"× {ratio:.3g}"
-            place = 50 + 50 * max(-1.0, min(math.log(ratio, 4 / 3), 1.0))
-            gauge = f'<span class="gauge"><i style="left:{place:.1f}%"></i></span>'
-        cells = [f"<b class='q'>{report.text(report.quantity(value, *unit))}</b>" for value in (predicted, measured)]
-        drawn.append([label, *map(report.Html, [*cells, f"{change}{gauge}"])])
-    return report.Html(
-        report.table(["", "predicted", "measured", "difference"], drawn).replace(
-            "<table>", '<table class="comparison">'
-        )
+        f"<div>{report.comparison(predicted)}</div></div>"
     )
 
 

@@ -22,8 +22,7 @@ DEMO = ROOT / "demo" / "demo.py"
 
 
 sys.path.append(str(DEMO.parent))
-import demo_page  # noqa: E402  (a program's module, beside it)
-from pace import Watch  # noqa: E402
+from pace import Watch  # noqa: E402  (a program's module, beside it)
 
 
 def prose(size: int) -> str:
@@ -224,10 +223,3 @@ def test_a_continued_run_counts_the_seconds_before() -> None:
     assert step < 800
     assert watching.shorter is not None
     assert 0.25 * 500 + 0.5 * (watching.shorter["steps"] - 500) <= TIME
-
-
-def test_a_comparison_says_by_how_much() -> None:
-    shown = demo_page.comparison([("memory", 100, 107, "B"), ("parameters", 5, 5), ("time", 3, None, "s"), ("<", 1, 4)])
-    cells = re.findall(r"<td[^>]*>(.*?)</td>", shown)
-    assert [re.sub("<.*?>", "", cell) for cell in cells[3::4]] == ["+7.0 %", "exact", "—", "× 4"]
-    assert cells[12] == "&lt;"

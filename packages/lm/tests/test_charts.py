@@ -13,6 +13,7 @@ from lm.reporting.charts import (
     bars,
     big,
     chart,
+    comparison,
     draw,
     embed,
     number,
@@ -197,6 +198,7 @@ def test_everything_given_is_escaped():
         bars([(bad, 1.0, bad)], highlight=bad),
         big([(bad, bad, bad)]),
         samples([(bad, bad)]),
+        comparison([(bad, 1, 2)]),
         chart(bad, [Line(bad, [(1.0, 1.0)], label=bad)], note=bad, x_name=bad, references={bad: 1.0}),
     ]
     for fragment in shown:
@@ -229,3 +231,10 @@ def test_bars_are_in_proportion_and_one_may_stand_out():
     shown = bars([("this model", 1.0, "1.0"), ("xz", 2.0, "2.0"), ("odd", math.nan, "?")], highlight="this model")
     assert re.findall(r"width:([\d.]+)%", shown) == ["50.00", "100.00", "0.00"]
     assert shown.count("bar own") == 1
+
+
+def test_a_comparison_says_by_how_much():
+    words = Words(comparison([("memory", 100, 107, "B"), ("parameters", 5, 5), ("time", 3, None, "s")])).words
+    assert "+7.0 %" in words
+    assert "exact" in words
+    assert words.rstrip().endswith("——")

@@ -271,6 +271,27 @@ def quantity(value: float | None, unit: str = "") -> str:
     return f"{number(value, 3)} {names[power]}{gap}{unit}".strip()
 
 
+def comparison(rows: Iterable[Sequence[Any]]) -> Html:
+    """What was predicted beside what was measured: (label, predicted, measured) and, where there is one, a unit.
+
+    A mark right of the middle of its scale was measured above the prediction; the scale ends at a third more.
+    """
+    drawn = []
+    for label, predicted, measured, *unit in rows:
+        change, gauge = "—", ""
+        if predicted and measured and predicted > 0 and measured > 0:
+            ratio = measured / predicted
+            change = "exact" if ratio == 1 else f"{100 * (ratio - 1):+.1f} %".replace("-", "−")
+            change = change if ratio < 3 else f"× {number(ratio, 3)}"
+            place = 50 + 50 * max(-1.0, min(math.log(ratio, 4 / 3), 1.0))
+            gauge = f'<span class="gauge"><i style="left:{place:.1f}%"></i></span>'
+        shown = [quantity(value, *unit) for value in (predicted, measured)]
+        drawn.append([label, *(Html(f"<b class='q'>{text(s)}</b>") for s in shown), Html(f"{change}{gauge}")])
+    return Html(
+        table(["", "predicted", "measured", "difference"], drawn).replace("<table>", '<table class="comparison">')
+    )
+
+
 def samples(pairs: Iterable[tuple[str, str]]) -> Html:
     """Completions as cards: the prompt stands out from what the model wrote after it."""
     cards = [f'<pre class="sample"><b>{text(prompt)}</b>{text(completion)}</pre>\n' for prompt, completion in pairs]

@@ -1,7 +1,7 @@
 """One HTML page for a run, or for several side by side, that needs nothing but itself.
 
-`write` draws what is in the run folders; everything else comes to it as sections, for which `table`, `bars`, `big` and
-`samples` of charts make the HTML.
+`write` draws what is in the run folders; everything else comes to it as sections, for which `table`, `bars`, `big`,
+`comparison` and `samples` of charts make the HTML.
 """
 
 import json
@@ -26,6 +26,7 @@ from lm.reporting.charts import (
     big,
     chart,
     colour_of,
+    comparison,
     embed,
     number,
     quantity,
@@ -36,7 +37,7 @@ from lm.reporting.charts import (
 )  # fmt: skip
 
 __all__ = [
-    "Html", "Run", "Section", "bars", "big", "quantity", "read", "samples", "table", "text", "write",
+    "Html", "Run", "Section", "bars", "big", "comparison", "quantity", "read", "samples", "table", "text", "write",
 ]  # fmt: skip
 
 Record = dict[str, float]
