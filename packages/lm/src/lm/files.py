@@ -1,5 +1,4 @@
-"""Files as they have to be written: whole or not at all, on the disk itself, hashed, locked, and with words for what
-failed."""
+"""Files written whole or not at all, flushed to the disk, hashed and locked, and errors in words."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ class Locked(ValueError):
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """A path to write a file to, which takes the place of `path` when the block ends: for programs that open files
-    themselves.
+    """A path for programs that open files themselves, which replaces `path` when the block ends.
 
     Flushed to the disk, then renamed, so never half written, whatever other processes write there at the same time.
     After an error in the block, or in writing, `path` is as it was and nothing else is left.

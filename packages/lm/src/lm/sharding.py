@@ -18,8 +18,7 @@ def is_sharded(value: object) -> bool:
 
 
 def own_part(full: Tensor, like: Tensor) -> Tensor:
-    """This process's part of a tensor that it has in full, sharded as another is; the tensor itself where that one is
-    not."""
+    """This process's part of a whole tensor, sharded as another is; the tensor itself if that is not."""
     if not is_sharded(like):
         return full
     from torch.distributed.tensor import distribute_tensor

@@ -25,8 +25,7 @@ def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainCon
 
 
 def configuration_to_train(name: str, settings: list[str]) -> tuple[ModelConfig | None, TrainConfig]:
-    """The same; no model where there is no [model] and the training begins with another model's weights. name: also of
-    such a model."""
+    """The same, also by another model's name; no model if there is no [model] and init_from names one."""
     tables = tables_of(name, settings)
     train = from_table(TrainConfig, tables.get("train", {}), "train")
     if not tables.get("model") and train.init_from != "scratch":

@@ -1,5 +1,4 @@
-"""Every setting of a configuration with its default and what stands beside it in config.py, for `--help` and `lm
-presets`."""
+"""Every setting of a configuration with its default and its comment in config.py, for `--help` and `lm presets`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The batch of each step: windows of a ring of tokens in an order that a keyed permutation gives, with no table of
-it."""
+"""The batch of each step: windows of a ring of tokens, in the order of a keyed permutation."""
 
 from __future__ import annotations
 
@@ -16,8 +15,7 @@ from lm.data.shards import Ids
 def batch(
     tokens: Ids, seed: int, step: int, rank: int, world: int, batch_size: int, context_length: int
 ) -> tuple[Tensor, Tensor]:
-    """The batch of a step on one of several processes: a pure function of its arguments, so that nothing has to be
-    kept.
+    """The batch of a step on one of several processes: a pure function of its arguments.
 
     The tokens are a ring, cut into windows of context_length. Each epoch cuts it at another place and visits the
     windows in another order, each once. So an epoch has every token as a target once, but for the fewer than

@@ -1,5 +1,4 @@
-"""The documents of text files, one at a time: text between separators, JSON lines, rows of Parquet, compressed or
-not."""
+"""The documents of text files: between separators, in JSON lines or in rows of Parquet, compressed or not."""
 
 from __future__ import annotations
 

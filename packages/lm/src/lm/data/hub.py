@@ -1,5 +1,4 @@
-"""Models and data from the Hugging Face Hub, by huggingface_hub: resumed, checked, from a mirror (HF_ENDPOINT), with a
-token.
+"""Models and data from the Hugging Face Hub or a mirror (HF_ENDPOINT), resumed and checked, by huggingface_hub.
 
 A model is named hf://OWNER/NAME, and hf://OWNER/NAME@REVISION at a branch, a tag or a commit.
 """

@@ -89,8 +89,7 @@ class FillInTheMiddle:
         return Cut(document[:first], document[first:second], document[second:], draws[1] < self.spm_rate)
 
     def encode(self, document: bytes, index: int, encode: Callable[[bytes], NDArray[Any]]) -> NDArray[Any]:
-        """The ids of the index-th document, rearranged or not, by an `encode` that takes no text for a special
-        token."""
+        """The ids of the index-th document, rearranged or not; `encode` takes no text for a special token."""
         cut = self.cut(document, index)
         if cut is None:
             return encode(document)

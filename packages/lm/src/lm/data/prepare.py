@@ -1,5 +1,4 @@
-"""Text to a folder of token files: documents, each followed by end-of-text, in shards that appear whole; it can be
-stopped.
+"""Text to a folder of token files: documents, each followed by end-of-text, in shards that appear whole.
 
 FOLDER/train-00000.npy, heldout-00000.npy, …    the shards, each with its JSON
 FOLDER/prepared.json                            what was asked for, how far it is, and whether it is finished
@@ -38,8 +37,7 @@ TRAIN, HELDOUT = SPLITS = ("train", "heldout")
 
 @dataclass
 class Input:
-    """A file of text to come: split is "train", "heldout", "hash" (each document by its hash) or "tail" (its end is
-    held out).
+    """A file of text: split is "train", "heldout", "hash" (documents by their hash) or "tail" (its end is held out).
 
     partial: it is the beginning of a longer file.
     """
@@ -157,8 +155,7 @@ def prepare_inputs(
 
 
 class Preparation:
-    """Documents on their way into shards: read in order, encoded in threads, written in order, committed shard by
-    shard.
+    """Documents read in order, encoded in threads, written in order, and committed shard by shard.
 
     Attributes:
         committed: What prepared.json says: the shards that are in their place, and where to go on from.

@@ -70,8 +70,7 @@ class Tokens:
         return len(self.ids)
 
     def refuse_shortened(self) -> None:
-        """ValueError: a file is shorter than when it was opened, so that reading what is gone would end the
-        process."""
+        """ValueError: a file is shorter than when it was opened: reading the lost part would end the process."""
         for path, size in self.files:
             try:
                 now = os.stat(path).st_size

@@ -86,8 +86,7 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         return written
 
     def asked(self, context: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of Scheduler.add: greedy unless sampling is asked for; a context too long loses its
-        beginning."""
+        """The arguments of Scheduler.add: greedy by default; a context too long loses its beginning."""
         new = int(settings.get("max_gen_toks", NEW_TOKENS))
         length = self.model.config.context_length
         new = max(1, min(new, length - 1))

@@ -116,8 +116,7 @@ def scored(model: Transformer, requests: Sequence[Request], budget: int) -> Iter
 
 
 def batches(things: Iterable[T], sizes: Sequence[int], budget: int, *, whole: bool = False) -> Iterator[list[T]]:
-    """Runs of things that fit the budget: rows as long as the longest of them, or, with whole, the sum of their
-    sizes."""
+    """Runs of things that fit the budget: rows as long as the longest, or, with whole, the sum of sizes."""
     batch, used = list[T](), 0
     for thing, size in zip(things, sizes, strict=True):
         needed = used + size if whole else max(used, size)
@@ -180,8 +179,7 @@ def score_together(
 
 
 def judged(model: Transformer, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Of hidden (n, d_model) and targets (n,): the nats of each, float64, and whether it is the likeliest, both on the
-    CPU."""
+    """For hidden (n, d_model) and targets (n,): nats, float64, and True if the likeliest, both on the CPU."""
     nats, hits = [], []
     rows = max(1, LOGITS // model.config.vocab_rows)
     for some, wanted in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):

@@ -36,8 +36,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Task:
-    """Items of one kind: "choice", which ending is the likeliest; "word", one ending to be foretold; "text", to be
-    scored."""
+    """Items of one kind: "choice" of the likeliest ending, "word" to be predicted, "text" to be scored."""
 
     name: str
     kind: str
@@ -53,8 +52,7 @@ class Task:
 
 
 def read_task(path: str | Path, *, cleaned: bool = True) -> Task:
-    """The set in a file, of the kind that its lines show. cleaned: HellaSwag's text as lm_eval cleans it, not as
-    published.
+    """The set in a file, of the kind that its lines show. cleaned: HellaSwag's text as lm_eval cleans it.
 
     ValueError: a line that is of no known kind or of another than the first, or that has no answer, by its number.
     """

@@ -68,8 +68,7 @@ def as_table(experiment: Experiment, outcomes: dict[str, Outcome]) -> str:
 
 
 def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Path:
-    """Draws the page of an experiment: what was found, the table, how the loss depends on what is varied, and the
-    curves."""
+    """Draw the page of an experiment: finding, table, loss by what is varied, and curves."""
     shown = [min(ones, key=lambda one: one.seed) for _, ones in ranked(experiment, outcomes)]
     drawn = table(
         headers(experiment, outcomes),

@@ -81,8 +81,7 @@ class Mean:
 
 @dataclass(frozen=True)
 class Experiment(ABC):
-    """A base configuration, how many seeds a finding rests on, and what every loss must be below to have learned
-    anything.
+    """A base configuration, and the number of seeds that a finding rests on.
 
     unigram_entropy: the nats a token of a model that knows only how often each token occurs.
     """
@@ -136,8 +135,7 @@ class Experiment(ABC):
         ]
 
     def best(self, outcomes: Outcomes) -> list[str]:
-        """The variants of a sweep that learned, best first: by their first seed, but the two ahead by the mean of
-        theirs."""
+        """The variants of a sweep that learned, by their first seed; the best two by the mean of theirs."""
         learned = sorted((one for one in of_first_seed(outcomes) if not self.diverged(one)), key=lambda one: one.loss)
         means = {one.variant: losses_of(outcomes, one.variant).value for one in learned[:2]}
         return [*sorted(means, key=lambda variant: means[variant]), *(one.variant for one in learned[2:])]
@@ -187,8 +185,7 @@ MOST_RATES = 24
 
 @dataclass(frozen=True)
 class LearningRates(Experiment):
-    """From an eighth of the base's rate upwards by factors of two, to the first that diverges and half-way back from
-    there.
+    """From an eighth of the base's rate up by factors of two to the first that diverges, and half-way back.
 
     Where the lowest is the best, or none learns, lower ones are tried. The best and the runner-up are run with more
     seeds.
@@ -257,8 +254,7 @@ class LearningRates(Experiment):
 
 @dataclass(frozen=True)
 class BatchSizes(Experiment):
-    """Batches from an eighth of the base's to eight times it, over as many tokens; the rate goes with the square
-    root."""
+    """Batches from an eighth of the base's to eight times it, over as many tokens; the rate by the square root."""
 
     sizes: tuple[int, ...] = ()
     scale_rate: bool = True

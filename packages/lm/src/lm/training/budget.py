@@ -63,8 +63,7 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
 
 
 def largest_micro_batch(model: ModelConfig, config: TrainConfig, device: torch.device, **change: Any) -> int:
-    """The most sequences that accounting says fit one pass on the device, where a step has more than one; 0: not even
-    one."""
+    """The most sequences that accounting says fit one pass on the device; 0: not even one."""
     from accounting import max_batch_size  # here, because nothing but a budget needs it
 
     counted = dataclasses.replace(policy(model, config, device, accumulate=True), **change)

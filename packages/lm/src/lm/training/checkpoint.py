@@ -86,8 +86,7 @@ class Checkpoint:
 
     @cached_property
     def optimizer(self) -> dict[str, Any]:
-        """The optimizer's state_dict, whole, on the CPU; empty where there is none. Of a sharded one, "state" is by
-        weight.
+        """The optimizer's whole state_dict on the CPU; empty without one. A sharded one's "state" is by weight.
 
         Raises:
             Damaged: The file holds more than tensors and plain values; nothing in it is run.

@@ -440,8 +440,7 @@ def compile_blocks(model: Transformer) -> None:
 
 
 def in_trouble(loss: float, norm: float, norms: list[float]) -> str | None:
-    """Why a step must not be taken, or None: loss or gradient is not finite, or its norm is far outside those of
-    late."""
+    """The reason against a step, or None: loss or gradient is not finite, or the norm far outside its history."""
     if not math.isfinite(loss):
         return f"the loss is {loss}"
     if not math.isfinite(norm):
