@@ -17,7 +17,7 @@ import bpe
 from bpe.reporting import report as tokenizer_report
 from bpe.reporting import view
 from lm.data import Tokens
-from lm.reporting import report
+from lm.reporting import charts, report
 
 LONGEST = 48
 GLANCE_NOTE = (
@@ -69,7 +69,7 @@ def write(demo: Results) -> Path:
         ),
         leading=[
             report.Section("Tokenizer and budget", glance_section(demo), GLANCE_NOTE + shortened(demo)),
-            report.Section("Samples", report.samples(demo.samples), "Written by the model after the words in bold."),
+            report.Section("Samples", charts.samples(demo.samples), "Written by the model after the words in bold."),
         ],
         reference_lines=demo.compressed,
         bits_per_byte=demo.score["bits_per_byte"],
@@ -126,8 +126,8 @@ def glance_section(demo: Results) -> str:
         ("growth of the process", None, trained["memory"], "B"),
     ]
     return (
-        f'{GLANCE_STYLE}<div class="glance"><div>{report.table(("tokenizer", ""), tokenizer)}</div>'
-        f"<div>{report.comparison(predicted)}</div></div>"
+        f'{GLANCE_STYLE}<div class="glance"><div>{charts.table(("tokenizer", ""), tokenizer)}</div>'
+        f"<div>{charts.comparison(predicted)}</div></div>"
     )
 
 
@@ -154,7 +154,7 @@ def tokenizer_section(demo: Results) -> str:
     speed = sum(len(document.text) for document in demo.documents.train) / seconds / 1e6
     return (
         view.STYLE
-        + report.table(("", "documents", "bytes", "tokens", "bytes a token", "vocabulary used"), rows)
+        + charts.table(("", "documents", "bytes", "tokens", "bytes a token", "vocabulary used"), rows)
         + f"<p>{demo.tokenizer.vocab_size:,} tokens, learned in {seconds:.2f} s ({speed:.0f} MB/s). "
         + "The longest, runs of one character aside:</p>"
         + view.chips_html(demo.tokenizer, longest)
@@ -173,7 +173,7 @@ def passage_section(demo: Results) -> str:
     documents = sorted(demo.documents.heldout, key=lambda document: len(document.text))
     document = documents[len(documents) * 2 // 3]
     text = document.text.decode(errors="replace")[:PASSAGE]
-    return f"<p>{report.text(document.name)}</p>" + view.tokens_html(demo.tokenizer, text)
+    return f"<p>{charts.text(document.name)}</p>" + view.tokens_html(demo.tokenizer, text)
 
 
 def budget_section(demo: Results) -> str:
@@ -183,9 +183,9 @@ def budget_section(demo: Results) -> str:
     flops = [(name, int(value), f"{int(value) / 1e6:.1f} MFLOP") for name, value in budget.forward.items() if value]
     return (
         "<h3>Memory at the peak of a step</h3>"
-        + report.bars(memory)
+        + charts.bars(memory)
         + f"<h3>FLOPs of a forward pass over {budget.context} tokens</h3>"
-        + report.bars(flops)
+        + charts.bars(flops)
     )
 
 

@@ -10,6 +10,7 @@ from importlib import resources
 import pytest
 
 from lm.reporting import report
+from lm.reporting.charts import table
 
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -108,7 +109,7 @@ def test_what_the_caller_gives_stands_in_its_place_and_is_escaped(run):
         title=bad,
         headline=bad,
         figures=[(bad, bad, bad)],
-        sections=[report.Section(bad, report.table([bad], [[bad]]), bad), report.Section("Second", "<p>raw</p>")],
+        sections=[report.Section(bad, table([bad], [[bad]]), bad), report.Section("Second", "<p>raw</p>")],
         reference_lines={bad: 1.5},
         environment={bad: bad},
     )

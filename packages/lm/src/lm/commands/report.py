@@ -73,33 +73,28 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
     """
     from importlib.util import find_spec
 
-    from lm.reporting.report import Html, Section, text
-    from lm.reporting.report import samples as cards
+    from lm.reporting import charts
+    from lm.reporting.report import Section
     from lm.tokenizer import kept_tokenizer
 
-    count = options.samples
-    kept = [
-        (run, kept_tokenizer(run.folder))
+    count, is_requested = options.samples, bool(options.samples or options.prompt or options.step)
+    able = [
+        run
         for run in runs
-        if any((run.folder / "checkpoints").glob("*/model.safetensors"))
+        if kept_tokenizer(run.folder) and any((run.folder / "checkpoints").glob("*/model.safetensors"))
     ]
-    able = [run for run, path in kept if path is not None]
-    if (
-        count == 0
-        or not able
-        or (count is None and not options.prompt and not options.step and find_spec("bpe") is None)
-    ):
-        if count or options.prompt or options.step:
-            raise ValueError(
-                f"{' and '.join(map(str, options.runs))} keep no tokenizer, or no checkpoint, to write samples with"
-            )
+    if is_requested and not able:
+        names = " and ".join(map(str, options.runs))
+        raise ValueError(f"{names} keep no tokenizer, or no checkpoint, to write samples with")
+    if count == 0 or not able or not (is_requested or find_spec("bpe")):
         return []
     step = {None: "newest", "best": "best"}.get(options.step, f"step-{options.step}")
     drawn = []
     for run in able:
-        written = write_samples(options, run.folder, 2 if count is None else count)
-        drawn.append((f"<h3>{text(run.name)}</h3>" if len(runs) > 1 else "") + cards(written))
-    return [Section("Samples", Html("".join(drawn)), f"From the {step} checkpoint, at temperature 0.8, seeds 0, 1, …")]
+        cards = charts.samples(write_samples(options, run.folder, 2 if count is None else count))
+        drawn.append((f"<h3>{charts.text(run.name)}</h3>" if len(runs) > 1 else "") + cards)
+    note = f"From the {step} checkpoint, at temperature 0.8, seeds 0, 1, …"
+    return [Section("Samples", charts.Html("".join(drawn)), note)]
 
 
 def write_samples(options: argparse.Namespace, folder: Path, count: int) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from lm.columns import in_columns
 from lm.experiments.trials import BASE, Experiment, Mean, Outcome, by_variant, gap
 from lm.reporting import report
-from lm.reporting.charts import Html, number, table
+from lm.reporting.charts import Html, number, table, text
 
 
 def ranked(experiment: Experiment, outcomes: dict[str, Outcome]) -> list[tuple[str, list[Outcome]]]:
@@ -72,10 +72,7 @@ def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Pa
     shown = [min(ones, key=lambda one: one.seed) for _, ones in ranked(experiment, outcomes)]
     drawn = table(
         headers(experiment, outcomes),
-        [
-            [Html(report.text(cell).replace(" ± ", "\u00a0±\u00a0")) for cell in row]
-            for row in rows(experiment, outcomes)
-        ],
+        [[Html(text(cell).replace(" ± ", "\u00a0±\u00a0")) for cell in row] for row in rows(experiment, outcomes)],
     )
     note = "± is half of a 95% interval over seeds: runs of a seed saw the same data in the same order."
     sections = [report.Section("Results", drawn, note)]

@@ -18,27 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from lm.files import atomic_write, read_json
-from lm.reporting.charts import (
-    Html,
-    Line,
-    Point,
-    bars,
-    big,
-    chart,
-    colour_of,
-    comparison,
-    embed,
-    number,
-    quantity,
-    samples,
-    smooth,
-    table,
-    text,
-)  # fmt: skip
-
-__all__ = [
-    "Html", "Run", "Section", "bars", "big", "comparison", "quantity", "read", "samples", "table", "text", "write",
-]  # fmt: skip
+from lm.reporting import charts
+from lm.reporting.charts import Html, Line, Point, chart, embed, number, quantity, smooth, table, text
 
 Record = dict[str, float]
 
@@ -218,7 +199,7 @@ def _header(
         ranked = sorted([("this model", bits_per_byte), *references.items()], key=lambda pair: pair[1])
         rows = [(name, value, f"{value:.3f}") for name, value in ranked] if references else []
         label = "bits per byte of held-out text"
-        ranking = bars(rows, highlight="this model") if rows else ""
+        ranking = charts.bars(rows, highlight="this model") if rows else ""
         beside = f'<div class="beside"><b>{bits_per_byte:.3f}</b><small>{label}</small>{ranking}</div>'
         changes = [
             f"{abs(change):.1f} % {'less' if change < 0 else 'more'} than {name}".replace("-", "\u2011")
@@ -235,7 +216,7 @@ def _header(
     return (
         f'<header><div class="top"><div><p class="kicker">{kicker}</p><h1>{text(title)}</h1>'
         f'<p class="headline">{text(sentence if headline is None else headline)}</p></div>{beside}</div>\n'
-        f"{big([*(_figures(runs[0]) if len(runs) == 1 else ()), *figures])}</header>\n"
+        f"{charts.big([*(_figures(runs[0]) if len(runs) == 1 else ()), *figures])}</header>\n"
     )
 
 
@@ -280,22 +261,22 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
         return chart(name, lines, note=note, x_name=x, **options)
 
     has_bytes = any(run.points(key) for run in runs for key in ("bits_per_byte", "val_bits_per_byte"))
-    charts = [] if alone else [_legend(runs)]
+    drawn = [] if alone else [_legend(runs)]
     if has_bytes:
-        charts.append(losses("Bits per byte", "less is better", "bits_per_byte", True, references=references))
-    charts.append(losses("Loss", "nats per token", "loss", not has_bytes))
+        drawn.append(losses("Bits per byte", "less is better", "bits_per_byte", True, references=references))
+    drawn.append(losses("Loss", "nats per token", "loss", not has_bytes))
     peaks = [max((y for _, y in points), default=0.0) for run in runs if (points := run.points("learning_rate"))]
     far_apart = max(peaks, default=0.0) > FAR_APART * min(peaks, default=0.0)
     note = "log scale" if far_apart else ""
-    charts.append(single("Learning rate", note, "learning_rate", noisy=False, zero=not far_apart, log=far_apart))
-    charts.append(single("Gradient norm", "log scale", "gradient_norm", log=True))
-    charts.append(single("Speed", "tokens per second", "tokens_per_second", zero=True))
+    drawn.append(single("Learning rate", note, "learning_rate", noisy=False, zero=not far_apart, log=far_apart))
+    drawn.append(single("Gradient norm", "log scale", "gradient_norm", log=True))
+    drawn.append(single("Speed", "tokens per second", "tokens_per_second", zero=True))
     if any(run.points("mfu") for run in runs):
-        charts.append(single("Use of the device", "share of its peak FLOPs", "mfu", zero=True))
+        drawn.append(single("Use of the device", "share of its peak FLOPs", "mfu", zero=True))
     if sets := _by_set(runs, x):
         name, note = "Held-out loss by set", "nats per token"
-        charts.append(chart(name, sets, note=note, wide=True, x_name=x, ceiling=_ceiling(sets)))
-    return f'<div class="charts">{"".join(charts)}</div>\n'
+        drawn.append(chart(name, sets, note=note, wide=True, x_name=x, ceiling=_ceiling(sets)))
+    return f'<div class="charts">{"".join(drawn)}</div>\n'
 
 
 def _ceiling(lines: Sequence[Line]) -> float:
@@ -336,7 +317,7 @@ def _legend(runs: Sequence[Run]) -> str:
     heldout = "val_bits_per_byte" if has_bits else "val_loss"
     rows = [
         [
-            Html(f'<i class="swatch {colour_of(i)}"></i>{text(run.name)}'),
+            Html(f'<i class="swatch {charts.colour_of(i)}"></i>{text(run.name)}'),
             *(run.last(key) for key in ("step", "tokens", "loss", heldout)),
             run.speed,
             quantity(run.last("seconds"), "s").replace(" ", "\u00a0"),
