@@ -416,7 +416,7 @@ def test_generate_continues_a_text(work, capsys):
     tokenizer.save(work / "tokenizer.json")
     given = ["--quiet", "--tokenizer", str(work / "tokenizer.json")]
     assert train(work, *given) == 2
-    assert "has 257 tokens, and vocab_size is 300: write --model.vocab_size 257" in capsys.readouterr().err
+    assert "has 257 tokens, and vocab_size is 300: make them equal" in capsys.readouterr().err
     assert not (work / "run").exists()
     assert train(work, *given, "--model.vocab_size", "257") == 0
     capsys.readouterr()

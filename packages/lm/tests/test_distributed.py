@@ -115,7 +115,7 @@ def test_what_rank_0_refuses_ends_all(with_ends, alone, tmp_path):
         2, train, with_ends, tmp_path, dataclasses.replace(BATCH, batch_size=9, micro_batch_size=3)
     ):
         assert how == "ValueError"
-        assert "make it a multiple of 2" in words
+        assert "on 2 processes: make it a multiple" in words
     assert not (tmp_path / "config.toml").exists()
 
 
@@ -219,7 +219,7 @@ def test_a_group_that_a_module_still_holds_is_left():
 
 
 def test_a_batch_that_processes_cannot_share_is_refused():
-    with pytest.raises(ValueError, match="micro_batch_size 4 does not divide the 6 sequences of each of 2 processes"):
+    with pytest.raises(ValueError, match="micro_batch_size 4 does not divide the 6 sequences of a process"):
         DistributedContext(0, 2).micro_batches(dataclasses.replace(CONFIG, batch_size=12, micro_batch_size=4))
     assert DistributedContext(0, 2).micro_batches(dataclasses.replace(CONFIG, batch_size=12, micro_batch_size=3)) == 2
 

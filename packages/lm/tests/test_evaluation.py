@@ -104,7 +104,7 @@ def test_requests_that_cannot_be_scored():
     assert likelihoods(model, []) == []
     with torch.no_grad():
         model.final_norm.weight[0] = math.nan
-    with pytest.raises(ValueError, match=r"likelihoods are no numbers \(nan nats\)"):
+    with pytest.raises(ValueError, match=r"likelihoods are not numbers \(nan\)"):
         likelihoods(model, [Request((1,), (1,))])
 
 

@@ -266,8 +266,8 @@ def test_what_is_asked_for_must_be_the_same(tmp_path, tok, capsys):
         (b'{"text": "a"}', ("--shard-tokens", "0"), "--shard-tokens must be at least 1"),
         (b'{"text": "a"}', ("--fim-rate", "2"), "rate is a share"),
         (b'{"text": "a"}', ("--fim-rate", "1", "--fim-tokens", "<a>", "<b>", "<c>"), "no special token '<a>'"),
-        (b'{"text": "a"}', ("--fim-tokens", "<a>", "<b>", "<c>"), "--fim-tokens changes nothing without --fim-rate"),
-        (b'{"text": "a"}', ("--fim-spm-rate", "1"), "--fim-spm-rate changes nothing without --fim-rate"),
+        (b'{"text": "a"}', ("--fim-tokens", "<a>", "<b>", "<c>"), "--fim-tokens has no effect without --fim-rate"),
+        (b'{"text": "a"}', ("--fim-spm-rate", "1"), "--fim-spm-rate has no effect without --fim-rate"),
         (b'{"text": "a"}', ("--end-of-text", "<end>"), "no special token '<end>'"),
     ],
 )

@@ -363,7 +363,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path):
 
 def test_data_of_another_tokenizer_is_refused_before_a_branch_begins(whole, tmp_path):
     write_tokens(tmp_path / "train.npy", some_tokens(3000), tokenizer="another")
-    with pytest.raises(ValueError, match="another tokenizer than the one of"):
+    with pytest.raises(ValueError, match="another tokenizer than that of"):
         run(tmp_path, tmp_path / "run", dataclasses.replace(CONFIG, init_from=str(whole)))
 
 

@@ -138,7 +138,7 @@ def test_wrong_files_are_refused_by_name(tmp_path):
         "empty.bin": (b"", "not empty"),
         "short.bin": (np.array([20240520, 1, 9], "<i4").tobytes() + bytes(1012) + b"12", "its header says 9"),
         "wide.bin": (np.arange(500, dtype="<u4").tobytes(), "looks like ids of 4 bytes"),
-        "ids.tokens": (b"12", "its name must end in"),
+        "ids.tokens": (b"12", "is not a token file"),
         "ids.parquet": (b"12", "convert_tokens"),
     }
     for name, (data, sentence) in cases.items():

@@ -166,9 +166,7 @@ class ChatTemplate:
             ids = self.prompt([*messages[:first], *messages[begin:]], tools)
             if len(ids) <= most:
                 return ids, begin - first
-        raise ValueError(
-            f"the last message alone makes a prompt of {len(ids)} tokens, and {most} have room: shorten it"
-        )
+        raise ValueError(f"the last message alone makes {len(ids)} tokens, and {most} have room: shorten it")
 
     def _written(
         self, messages: Sequence[Message], prompt: bool, tools: Sequence[Mapping[str, Any]] | None = None

@@ -30,10 +30,7 @@ def end_of_text_of(tokenizer: Any, name: str | None = None) -> str:
         return name
     result = next((usual for usual in END_OF_TEXT if usual in special), None)
     if result is None:
-        raise ValueError(
-            f"the tokenizer has none of {', '.join(END_OF_TEXT)} to end a document with: "
-            "name the token with --end-of-text"
-        )
+        raise ValueError(f"the tokenizer has none of {', '.join(END_OF_TEXT)}: name a token with --end-of-text")
     return result
 
 

@@ -267,9 +267,7 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     else:
         for name in ("fim_spm_rate", "fim_seed", "fim_tokens"):
             if getattr(options, name) is not None:
-                raise ValueError(
-                    f"--{name.replace('_', '-')} changes nothing without --fim-rate: give that, or leave it out"
-                )
+                raise ValueError(f"--{name.replace('_', '-')} has no effect without --fim-rate: leave it out")
     limit = options.limit_bytes
     limit_heldout = None if limit is None else held_out_limit(limit)
     recipe = Recipe(tokenizer, end, share, limit, limit_heldout, infill, options.shard_tokens)

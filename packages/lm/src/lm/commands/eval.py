@@ -67,9 +67,7 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
         beside = tokenizer_of(options.run)
         fingerprint = tokens.tokenizer if beside is None else read_tokenizer(beside).fingerprint
     if fingerprint != tokens.tokenizer:
-        raise ValueError(
-            f"{options.data} was made by another tokenizer than the model's data: encode it with the model's"
-        )
+        raise ValueError(f"{options.data} was made by another tokenizer than the model's: encode it with the model's")
     score = scoring.evaluate(
         model,
         tokens,

@@ -104,10 +104,7 @@ def corpus_files(name: str, *, limit: int | None = None) -> list[CorpusFile]:
             found.append(CorpusFile(file, split))
             size += file.size or 0  # a compressed file holds more text than that, so the limit is reached
         if pattern and size == 0:
-            raise ValueError(
-                f"{chosen.repo} has no files like {pattern} at {commit[:12]}: its publisher has moved them, "
-                f"and this version of lm does not know where"
-            )
+            raise ValueError(f"{chosen.repo} has no {pattern} at {commit[:12]}: its publisher has moved them")
     return found
 
 

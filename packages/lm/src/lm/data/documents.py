@@ -76,9 +76,7 @@ def all_but_last(found: Iterator[Document], path: str | Path) -> Iterator[Docume
             before = document
     except ValueError:
         if before is None:
-            raise ValueError(
-                f"{path}, the beginning of a longer file, has no whole document: allow more bytes"
-            ) from None
+            raise ValueError(f"{path}, the beginning of a file, has no whole document: allow more bytes") from None
 
 
 def is_one_text(path: str | Path, separator: bytes) -> bool:

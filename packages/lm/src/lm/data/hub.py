@@ -257,9 +257,7 @@ def in_a_sentence(what: str) -> Iterator[None]:
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
         if isinstance(error, errors.LocalEntryNotFoundError):
             raise ConnectionError(no_way(what)) from None
-        raise FileNotFoundError(
-            f"{endpoint()} has no {what}: look at its name, and set HF_TOKEN if it is private"
-        ) from None
+        raise FileNotFoundError(f"{endpoint()} has no {what}: look at its name; a private one needs HF_TOKEN") from None
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", None)
         raise ConnectionError(f"{endpoint()} answers {status} to what is asked of {what}: try again later") from None

@@ -85,7 +85,5 @@ def encode(template: ChatTemplate, messages: Sequence[Message], splits: PackedSp
     """
     ids, learned = splits.separated(*template.encode(messages))
     if splits.separator in ids[1:]:
-        raise ValueError(
-            f"the chat template writes the token {splits.separator}, which separates conversations, inside of one"
-        )
+        raise ValueError(f"the chat template writes {splits.separator}, which separates conversations, inside of one")
     return ids, learned

@@ -77,10 +77,7 @@ class Tokens:
             except FileNotFoundError:
                 continue  # a file that was removed stays readable to who has it open
             if now < size:
-                raise ValueError(
-                    f"{path} has {now:,} bytes, and had {size:,} when it was opened: put it back as it was, and run "
-                    f"the same command again"
-                )
+                raise ValueError(f"{path} has {now:,} bytes, and had {size:,} when it was opened: put it back")
 
     @property
     def bytes_per_token(self) -> float | None:
@@ -168,10 +165,7 @@ class TokenWriter:
             return
         low, high = int(ids.min()), int(ids.max())
         if low < 0 or high > self.top:
-            raise ValueError(
-                f"token id {low if low < 0 else high} does not fit {self.dtype.name}, which holds 0 to {self.top}: "
-                f"use another dtype"
-            )
+            raise ValueError(f"token id {low if low < 0 else high} does not fit {self.dtype.name}: use another dtype")
         data = np.ascontiguousarray(ids, dtype=self.dtype).data
         self.file.write(data)
         self.digest.update(data)
@@ -255,9 +249,7 @@ def open_mask(path: Path, count: int, sha256: str, verify: bool | None) -> NDArr
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is not a mask that can be read: {error}") from None
     if mask.dtype != np.uint8 or mask.shape != (count,):
-        raise ValueError(
-            f"{path} holds {mask.dtype} of shape {mask.shape}, and there are {count} ids: prepare them again"
-        )
+        raise ValueError(f"{path} holds {mask.dtype} {mask.shape}, and there are {count} ids: prepare them again")
     if verify or (verify is None and count <= READ_THROUGH):
         digest = hashlib.sha256(np.ascontiguousarray(mask).data).hexdigest()
         if digest != sha256:
@@ -308,10 +300,7 @@ def description_path(path: Path) -> Path:
         try:
             Description.read(beside)
         except ValueError:
-            raise FileExistsError(
-                f"{beside} is there and is no description of ids, and that of {path.name} would take its place: "
-                f"write to another name, or remove it"
-            ) from None
+            raise FileExistsError(f"{beside} is there and is no description of ids: write to another name") from None
     return beside
 
 
@@ -358,10 +347,7 @@ def window_of(opened: Sequence[Tokens]) -> int | None:
     windows = {one.window for one in opened}
     if len(windows) > 1:
         names = ", ".join(sorted("none" if window is None else str(window) for window in windows))
-        raise ValueError(
-            f"{opened[0].path.parent} holds files packed into different windows ({names}): "
-            "prepare all with one --context"
-        )
+        raise ValueError(f"{opened[0].path.parent}: packed into different windows ({names}): prepare all with one")
     return windows.pop()
 
 
@@ -399,9 +385,7 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
                 f"encode the text again"
             )
         if about.highest not in (None, highest):
-            raise ValueError(
-                f"{beside} is damaged: it says that the highest id is {about.highest}, and {path.name} holds {highest}"
-            )
+            raise ValueError(f"{beside} is damaged: its highest id is {about.highest}, and {path.name} holds {highest}")
     mask, mask_path = None, path.with_suffix(".mask")
     if about.mask is not None:
         mask = open_mask(mask_path, len(ids), about.mask, verify)
@@ -437,10 +421,7 @@ def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any
     if not path.is_file():
         raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
     if path.suffix not in ENDINGS:
-        raise ValueError(
-            f"{path} is not a token file: its name must end in {' or '.join(ENDINGS)} (the example convert_tokens.py "
-            "converts other formats)"
-        )
+        raise ValueError(f"{path} is not a token file: expected {' or '.join(ENDINGS)} (convert_tokens.py makes one)")
     if path.suffix != ".npy":
         ids, ends = token_formats.map_bin(path, dtype)
     else:
@@ -449,10 +430,7 @@ def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any
         except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is not a .npy file that can be read: {error}") from None
     if ids.ndim != 1 or ids.dtype.name not in DTYPES or not len(ids):
-        raise ValueError(
-            f"{path} holds {ids.dtype.name} of shape {ids.shape}, and token data is flat, not empty, "
-            f"{' or '.join(DTYPES)}"
-        )
+        raise ValueError(f"{path}: expected flat ids, not empty, {' or '.join(DTYPES)}, got {ids.dtype} {ids.shape}")
     return np.asarray(ids), ends  # the same memory without np.memmap's class, whose slices cost more
 
 
@@ -477,10 +455,7 @@ def check_range(tokens: Tokens, vocab_size: int) -> None:
     if highest is None:
         highest = max(int(tokens.ids[start : start + BLOCK].max()) for start in range(0, len(tokens), BLOCK))
     if highest >= vocab_size:
-        raise ValueError(
-            f"{tokens.path} holds token id {highest}, and the model's vocab_size is {vocab_size}: "
-            f"raise vocab_size, or encode with the tokenizer that the model was made for"
-        )
+        raise ValueError(f"{tokens.path} holds token id {highest}, and vocab_size is {vocab_size}: raise it")
 
 
 def combined(combine: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
@@ -512,10 +487,7 @@ def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[P
     others = [path for path in names if path not in heldout and not NEITHER.match(path.name)]
     named = [path for path in others if TRAINING.match(path.name)]
     if not others:
-        raise FileNotFoundError(
-            f"there is no token file to train on in {folder}: it takes train.npy, train-00000.npy and so on, or any "
-            f"file of ids, which end in {', '.join(ENDINGS)}"
-        )
+        raise FileNotFoundError(f"there is no token file to train on in {folder}, such as train.npy or train-00000.npy")
     return named or others, heldout
 
 

@@ -36,9 +36,7 @@ def map_bin(path: Path, dtype: str | None) -> Mapped:
         if (magic, version) in LLMC_DTYPES:
             ids = bare(path, LLMC_DTYPES[magic, version], offset=1024)
             if len(ids) != count:
-                raise ValueError(
-                    f"{path} holds {len(ids)} ids, and its header says {count}: it is cut short or changed"
-                )
+                raise ValueError(f"{path} holds {len(ids)} ids, and its header says {count}: it is cut or changed")
             return Mapped(ids)
     ids = bare(path, dtype or "uint16")
     if dtype is None:

@@ -56,9 +56,7 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
             raise ValueError("a request needs at least one id to score and one before it")
         for number in itertools.chain(request.before, request.ids):
             if not 0 <= number < size:
-                raise ValueError(
-                    f"id {number} is outside the model's vocabulary of {size}: use the model's own tokenizer"
-                )
+                raise ValueError(f"id {number} is outside the model's vocabulary of {size}: use its own tokenizer")
     owners, pieces = list[int](), list[Request]()
     for owner, request in enumerate(requests):
         for piece in fitted(request, model.config.context_length):
@@ -70,9 +68,7 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
     try:
         for index, likelihood in scored(model, pieces, budget):
             if not math.isfinite(likelihood.nats):
-                raise ValueError(
-                    f"the model's likelihoods are no numbers ({likelihood.nats} nats): its training diverged"
-                )
+                raise ValueError(f"the model's likelihoods are not numbers ({likelihood.nats}): its training diverged")
             nats[owners[index]] += likelihood.nats
             greedy[owners[index]] &= likelihood.greedy
     finally:

@@ -47,10 +47,7 @@ def evaluate_tasks(
     if limit is not None and limit < 1:
         raise ValueError(f"limit must be at least 1, got {limit}")
     if tokenizer.n_vocab > model.config.vocab_size:
-        raise ValueError(
-            f"the tokenizer has {tokenizer.n_vocab} tokens and the model {model.config.vocab_size}: "
-            "it is another model's"
-        )
+        raise ValueError(f"expected a tokenizer of at most {model.config.vocab_size} tokens, got {tokenizer.n_vocab}")
     about: dict[str, str | int] = {"model": model_fingerprint(model), "tokenizer": tokenizer.fingerprint}
     results = []
     for task in tasks:
@@ -156,9 +153,7 @@ def first_of(tokenizer: Any) -> list[int]:
     """The ids that a text is scored after if nothing stands before it."""
     first = prompt_ids(tokenizer, "")
     if not first:
-        raise ValueError(
-            "the tokenizer has no <|endoftext|> and no token that begins a text: an empty context has no ids"
-        )
+        raise ValueError("the tokenizer has no <|endoftext|> and no token that begins a text, for an empty context")
     return first
 
 

@@ -64,9 +64,7 @@ def read_task(path: str | Path, *, cleaned: bool = True) -> Task:
         try:
             *ended, last = data.decode().split(SEPARATOR)
         except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path} is no text in UTF-8 (byte {error.start:,}): unpack it if it is compressed"
-            ) from None
+            raise ValueError(f"{path} is not UTF-8 (byte {error.start:,}): unpack it if it is compressed") from None
         texts = [text + SEPARATOR for text in ended if text.strip()] + [text for text in [last] if text.strip()]
         items = [Item("", (text,)) for text in texts]
         kinds = {TEXT}
@@ -141,9 +139,7 @@ def texts_of(line: Mapping[str, Any], key: str) -> list[str]:
 def gold(line: Mapping[str, Any], key: str, count: int) -> int:
     value = line.get(key)
     if value in (None, ""):
-        raise ValueError(
-            f"there is no {key!r} to say which is right: the test sets are published without, take another"
-        )
+        raise ValueError(f"there is no {key!r} to say which is right: test sets are published without, take another")
     try:
         number = int(value)
     except (TypeError, ValueError):

@@ -198,14 +198,10 @@ def origin(
     if source.resolve() == run_dir.resolve():
         raise ValueError(f"{source} is the folder of this run itself: choose another --out")
     for key, old, new in differences(to_table(other.model), to_table(config.model)):
-        raise ValueError(
-            f"the run in {source} has model.{key} = {old!r}, and this call asks for {new!r}: ask for the same"
-        )
+        raise ValueError(f"{source} has model.{key} = {old!r}, and this call asks for {new!r}: ask for the same")
     tokenizer = other.data.get("tokenizer")
     if tokenizer is not None and config.data.get("tokenizer") not in (None, tokenizer):
-        raise ValueError(
-            f"the data was made by another tokenizer than the one of {source}: encode the text with that one"
-        )
+        raise ValueError(f"the data was made by another tokenizer than that of {source}: encode the text with that one")
     saved = checkpoint.load(source / CHECKPOINTS, step, weights_only=not is_branch)
     if saved is None:
         raise FileNotFoundError(f"the run in {source} has no checkpoint to begin from: train it for longer")

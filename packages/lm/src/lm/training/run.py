@@ -304,9 +304,7 @@ def best_step(run_dir: str | Path) -> int:
     read(run_dir)
     saved = checkpoint.load(Path(run_dir) / CHECKPOINTS, weights_only=True)
     if saved is None or not saved.state.get("best"):
-        raise ValueError(
-            f"{run_dir} has no checkpoint of a step that was evaluated on held-out data: name a step, or none"
-        )
+        raise ValueError(f"{run_dir} has no checkpoint of a step that was evaluated on held-out data: name a step")
     return int(saved.state["best"][0])
 
 

@@ -317,9 +317,7 @@ def open_and_check(
     if config.objective == "dpo" and not mixture.pairs:
         raise ValueError("objective 'dpo' learns from pairs, and the data holds none: `lm data preferences` makes them")
     if config.objective != "dpo" and any(part.tokens.pairs for part in mixture.parts):
-        raise ValueError(
-            f"the data holds pairs, and objective {config.objective!r} would learn both of each: use 'dpo'"
-        )
+        raise ValueError(f"the data holds pairs, and objective {config.objective!r} would learn both: use 'dpo'")
     if config.objective == "dpo" and not config.document_masking:
         raise ValueError("objective 'dpo' goes with document_masking: without it the second of a pair sees the first")
     if config.document_masking and mixture.end_of_text is None:

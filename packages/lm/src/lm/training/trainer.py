@@ -91,17 +91,11 @@ class Processes:
             ValueError: The processes cannot share a batch evenly, or micro-batches do not fill the part of one.
         """
         if config.batch_size % self.size:
-            raise ValueError(
-                f"batch_size {config.batch_size} is for the whole run, and {self.size} processes cannot share it "
-                f"evenly: make it a multiple of {self.size}"
-            )
+            raise ValueError(f"batch_size {config.batch_size} on {self.size} processes: make it a multiple of that")
         own = config.batch_size // self.size
         micro = config.micro_batch_size or own
         if own % micro:
-            raise ValueError(
-                f"micro_batch_size {micro} does not divide the {own} sequences of each of {self.size} processes: "
-                f"choose a divisor"
-            )
+            raise ValueError(f"micro_batch_size {micro} does not divide the {own} sequences of a process")
         return own // micro
 
 

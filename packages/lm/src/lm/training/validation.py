@@ -119,10 +119,7 @@ def evaluate(
     context = config.context_length if context_length is None else context_length
     stride = context if stride is None else stride
     if not 1 <= stride <= context <= config.context_length:
-        raise ValueError(
-            f"stride {stride} and context_length {context} must be in order, from 1 to the model's "
-            f"{config.context_length}"
-        )
+        raise ValueError(f"expected 1 <= stride <= context_length <= {config.context_length}, got {stride}, {context}")
     ids = tokens.ids if isinstance(tokens, Tokens) else tokens
     before = tokens.end_of_text if isinstance(tokens, Tokens) else None
     targets = len(ids) - (before is None)  # ids[1:], where nothing is known to stand before the first
