@@ -34,9 +34,7 @@ def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, 
         raise ValueError(f"a sequence of {start + ids.shape[1]} tokens is longer than the context of {context_length}")
     if document_ids is not None:
         if isinstance(start, Tensor) or start:
-            raise ValueError(
-                f"expected start 0 beside document_ids, got {start}: documents have positions of their own"
-            )
+            raise ValueError(f"expected start 0 beside document_ids, got {start}: documents have their own positions")
         return positions_in(document_ids)
     return start[:, None] if isinstance(start, Tensor) else slice(start, start + ids.shape[1])
 

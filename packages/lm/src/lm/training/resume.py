@@ -125,10 +125,7 @@ def refuse_edited(saved: Checkpoint, config: RunConfig) -> None:
         with contextlib.suppress(ValueError):  # not a configuration with what else was edited
             same_rates = has_same_rates(dataclasses.replace(config.train, **schedule), config.train, saved.step)
     for name, old, new in refused_changes(before, now, same_rates=same_rates):
-        raise ValueError(
-            f"checkpoint {saved.path} was made with {name} = {old!r}, and config.toml has {new!r}: "
-            f"put that back to continue the run, or choose another folder"
-        )
+        raise ValueError(f"checkpoint {saved.path} was made with {name} = {old!r}, and config.toml has {new!r}")
 
 
 def defaults(kind: type, names: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,10 +178,7 @@ def source_of(config: TrainConfig, branch: str | Path | None, step: int | None) 
     """Return the run that a new run begins from."""
     has_weights = config.init_from != "scratch"
     if branch is not None and has_weights:
-        raise ValueError(
-            f"--branch {branch} goes on with a run's weights and optimizer, and init_from {config.init_from} "
-            f"takes weights alone: choose one"
-        )
+        raise ValueError(f"--branch {branch} and init_from {config.init_from} are two origins of the run: choose one")
     if branch is None and step is not None:
         raise ValueError(f"step {step} is of the run that --branch names: name it")
     return Path(config.init_from if branch is None else branch)

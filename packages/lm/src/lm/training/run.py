@@ -144,9 +144,7 @@ class Run:
         config = dataclasses.replace(config, start=start)
         if not start and (requested.lora_rank or requested.objective == "dpo"):
             adapts = f"lora_rank {requested.lora_rank}" if requested.lora_rank else "objective 'dpo'"
-            raise ValueError(
-                f"{adapts} adapts weights, and this run begins with random ones: name a model with --train.init_from"
-            )
+            raise ValueError(f"{adapts} adapts weights, and these are random: name a model with --train.init_from")
         saved = None if earlier is None else find_checkpoint(folder)
         if saved is None:
             refuse_missing_files(folder, earlier)
@@ -388,15 +386,9 @@ def refuse_missing_files(run_dir: Path, config: RunConfig | None) -> None:
         read_lines(metrics, start.get("step", 0) if start.get("kind") == "branch" else 0)
     ):
         missing = f"{CONFIG} is" if config is None else "the checkpoints that they led to are"
-        raise ValueError(
-            f"{run_dir} has metrics of an earlier run, and {missing} missing: "
-            f"--restart removes them and begins again, or choose another folder"
-        )
+        raise ValueError(f"{run_dir} has metrics of an earlier run, and {missing} missing: begin again with --restart")
     if config is None and checkpoint.steps(checkpoints):
-        raise ValueError(
-            f"{run_dir} has checkpoints and no {CONFIG}: --restart removes them and begins again, "
-            "or choose another folder"
-        )
+        raise ValueError(f"{run_dir} has checkpoints and no {CONFIG}: begin again with --restart")
     if config is not None and (checkpoints / "latest").exists():
         raise ValueError(f"{checkpoints} has lost its checkpoints: put them back, or begin again with --restart")
 

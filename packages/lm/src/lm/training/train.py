@@ -310,10 +310,7 @@ def open_and_check(
         check_tokenizer(tokenizer, mixture, model.vocab_size)
     mixture.check(model.vocab_size, model.context_length)
     if config.head_learning_rate is not None and model.tied_embeddings:
-        raise ValueError(
-            f"head_learning_rate {config.head_learning_rate} is of a head of its own, and this model's is its "
-            f"embedding: give embedding_learning_rate"
-        )
+        raise ValueError("head_learning_rate has no effect, as the head is the embedding: give embedding_learning_rate")
     if config.objective == "dpo" and not mixture.pairs:
         raise ValueError("objective 'dpo' learns from pairs, and the data holds none: `lm data preferences` makes them")
     if config.objective != "dpo" and any(part.tokens.pairs for part in mixture.parts):
