@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import threading
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -49,14 +48,9 @@ def model_folder(name: str) -> Path:
     found = MODEL.fullmatch(name)
     if found is None:
         raise ValueError(f"{name} names no model on the Hub: write hf://OWNER/NAME or hf://OWNER/NAME@REVISION")
-    hub = library()
+    hub, where = library(), {"revision": found["revision"], "endpoint": endpoint()}
     with in_a_sentence(name):
-        patterns = list(WANTED)
-        return Path(
-            hub.snapshot_download(
-                found["repo"], revision=found["revision"], allow_patterns=patterns, endpoint=endpoint()
-            )
-        )
+        return Path(hub.snapshot_download(found["repo"], allow_patterns=list(WANTED), **where))
 
 
 @dataclass(frozen=True)
@@ -136,17 +130,9 @@ def whole(file: HubFile, folder: Path, stop: threading.Event, arrived: Arrived) 
     for tries in itertools.count(1):
         try:
             with in_a_sentence(f"{file.repo}/{file.path}"):
-                return Path(
-                    library().hf_hub_download(
-                        file.repo,
-                        file.path,
-                        repo_type="dataset",
-                        revision=file.commit,
-                        local_dir=folder,
-                        endpoint=endpoint(),
-                        tqdm_class=progress_of(stop, arrived),
-                    )
-                )
+                where = {"repo_type": "dataset", "revision": file.commit, "local_dir": folder, "endpoint": endpoint()}
+                bar = progress_of(stop, arrived)
+                return Path(library().hf_hub_download(file.repo, file.path, tqdm_class=bar, **where))
         except ConnectionError:
             if tries == TRIES:
                 raise
@@ -221,10 +207,6 @@ def from_address(url: str, folder: Path, most: int | None) -> Path:
             with urllib.request.urlopen(url, timeout=60) as response:
                 atomic_write(path, response.read() if most is None else response.read(most))
             return path
-        except urllib.error.HTTPError as error:
-            why = f"it answers {error.code}"
-            if error.code < 500:
-                break
         except (OSError, http.client.HTTPException) as error:
             why = str(error)
     raise ConnectionError(f"{url} cannot be had ({why}): look at the network, or try again later")

@@ -382,11 +382,10 @@ def refuse_missing_files(run_dir: Path, config: RunConfig | None) -> None:
         raise ValueError(f"{run_dir} is an imported model whose {CHECKPOINTS} are missing: import it again")
     if config is not None and not start and checkpoints.is_dir() and not (checkpoints / "latest").exists():
         return  # the run was stopped before its first checkpoint
-    if len(read_lines(metrics)) > len(
-        read_lines(metrics, start.get("step", 0) if start.get("kind") == "branch" else 0)
-    ):
+    begun = start.get("step", 0) if start.get("kind") == "branch" else 0
+    if len(read_lines(metrics)) > len(read_lines(metrics, begun)):
         missing = f"{CONFIG} is" if config is None else "the checkpoints that they led to are"
-        raise ValueError(f"{run_dir} has metrics of an earlier run, and {missing} missing: begin again with --restart")
+        raise ValueError(f"{run_dir} has metrics of an earlier run, and {missing} missing: --restart begins again")
     if config is None and checkpoint.steps(checkpoints):
         raise ValueError(f"{run_dir} has checkpoints and no {CONFIG}: begin again with --restart")
     if config is not None and (checkpoints / "latest").exists():
