@@ -62,10 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = error.args[0] if isinstance(error, KeyError) and error.args else error
         if isinstance(error, OSError) and error.strerror and error.filename is not None:
             message = f"{error.filename}: {error.strerror}"
-        elif isinstance(error, OSError) and error.errno in (
-            errno.ENOSPC,
-            errno.EDQUOT,
-        ):  # of a write, which names no file
+        elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # a write names no file
             message = "the disk is full: free some space and run the same command again"
         print(f"lm: {message}", file=sys.stderr)
         return 2

@@ -70,24 +70,16 @@ def conversation_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--heldout", type=float, default=0.05, metavar="SHARE", help="of the conversations, by hash (default: 0.05)"
     )
-    made.add_argument(
-        "--context",
-        type=int,
-        metavar="N",
-        help="tokens of a window (default: the context of the model beside the tokenizer)",
-    )
+    help = "tokens of a window (default: the context of the model beside the tokenizer)"
+    made.add_argument("--context", type=int, metavar="N", help=help)
     made.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
 
 
 def recipe_arguments(made: argparse.ArgumentParser) -> None:
     made.add_argument("--tokenizer", required=True, help="a tokenizer file, as `bpe train` writes it")
     made.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
-    made.add_argument(
-        "--heldout",
-        type=float,
-        metavar="SHARE",
-        help="held-out share (default: 0.005 of the documents, by hash; the last 0.1 of a single text)",
-    )
+    help = "held-out share (default: 0.005 of the documents, by hash; the last 0.1 of a single text)"
+    made.add_argument("--heldout", type=float, metavar="SHARE", help=help)
     made.add_argument("--end-of-text", metavar="NAME", help="the special token after each document")
     made.add_argument(
         "--shard-tokens", type=int, default=100_000_000, metavar="N", help="about so many a file (default: 1e8)"

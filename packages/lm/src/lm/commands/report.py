@@ -19,26 +19,15 @@ def register(commands: Commands) -> None:
     made = add(commands, "report", report, "draw one run, or several over each other, as a page")
     made.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs")
     made.add_argument("--out", help="the page (default: report.html in the first run)")
-    made.add_argument(
-        "--samples",
-        type=int,
-        metavar="N",
-        help="texts that each run writes (default: 2 for one that keeps its tokenizer)",
-    )
+    help = "texts that each run writes (default: 2 for one that keeps its tokenizer)"
+    made.add_argument("--samples", type=int, metavar="N", help=help)
     made.add_argument("--prompt", action="append", default=[], help="what they begin with; may be given again")
-    made.add_argument(
-        "--by", choices=("step", "tokens", "time"), help="what curves are over (default: step, for several runs tokens)"
-    )
+    help = "x of the curves (default: step, for several runs tokens)"
+    made.add_argument("--by", choices=("step", "tokens", "time"), help=help)
     add_step(made)
     add_device(made)
-    made.add_argument(
-        "--watch",
-        type=float,
-        nargs="?",
-        const=10.0,
-        metavar="SECONDS",
-        help="draw again every so often, until all are done",
-    )
+    help = "draw again every SECONDS (10 if left out), until all runs are done"
+    made.add_argument("--watch", type=float, nargs="?", const=10.0, metavar="SECONDS", help=help)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -57,9 +46,8 @@ def report(options: argparse.Namespace) -> None:
         going = options.watch is not None and not all(run.finished for run in runs)
         # What a run writes takes a while, and changes as it learns: only the last drawing has it.
         sections = [] if going else samples(runs, options)
-        page = write(
-            options.runs, options.out, by=options.by, sections=sections, refresh=options.watch if going else None
-        )
+        refresh = options.watch if going else None
+        page = write(options.runs, options.out, by=options.by, sections=sections, refresh=refresh)
         if not going:
             print(page)
             return

@@ -187,18 +187,10 @@ class TokenWriter:
             raise ValueError(f"there are no tokens to write to {self.path}")
         self.file.seek(0)
         self.file.write(header(self.dtype, self.count))
-        Description(
-            count=self.count,
-            dtype=self.dtype.name,
-            sha256=self.digest.hexdigest(),
-            highest=self.highest,
-            tokenizer=tokenizer,
-            bytes=text_bytes,
-            end_of_text=end_of_text,
-            mask=mask,
-            window=window,
-            pairs=pairs or None,
-        ).write(self.path)
+        about: dict[str, Any] = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
+        about |= {"highest": self.highest, "mask": mask, "window": window, "pairs": pairs or None}
+        sha256 = self.digest.hexdigest()
+        Description(count=self.count, dtype=self.dtype.name, sha256=sha256, **about).write(self.path)
         self.pending.close()
 
 
@@ -281,15 +273,8 @@ def describe(
     path = Path(path)
     ids = map_tokens(path, dtype)[0]
     sha256, highest = examine(ids)
-    Description(
-        count=len(ids),
-        dtype=ids.dtype.name,
-        sha256=sha256,
-        highest=highest,
-        tokenizer=tokenizer,
-        bytes=text_bytes,
-        end_of_text=end_of_text,
-    ).write(path)
+    about: dict[str, Any] = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
+    Description(count=len(ids), dtype=ids.dtype.name, sha256=sha256, highest=highest, **about).write(path)
     return open_tokens(path, verify=False)
 
 

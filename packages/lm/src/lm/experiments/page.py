@@ -51,15 +51,8 @@ def rows(experiment: Experiment, outcomes: dict[str, Outcome]) -> Iterator[list[
 
 def headers(experiment: Experiment, outcomes: dict[str, Outcome]) -> list[str]:
     against = reference(experiment, outcomes)
-    return [
-        experiment.x_name or "variant",
-        "loss",
-        f"against {against}" if against else "difference",
-        "bits/byte",
-        "tokens/s",
-        "seconds",
-        "runs",
-    ]
+    difference = f"against {against}" if against else "difference"
+    return [experiment.x_name or "variant", "loss", difference, "bits/byte", "tokens/s", "seconds", "runs"]
 
 
 def as_table(experiment: Experiment, outcomes: dict[str, Outcome]) -> str:
@@ -75,8 +68,7 @@ def write(experiment: Experiment, outcomes: dict[str, Outcome], out: Path) -> Pa
         [[Html(text(cell).replace(" ± ", "\u00a0±\u00a0")) for cell in row] for row in rows(experiment, outcomes)],
     )
     note = "± is half of a 95% interval over seeds: runs of a seed saw the same data in the same order."
-    sections = [report.Section("Results", drawn, note)]
-    sections = [*experiment.sections(outcomes), *sections]
+    sections = [*experiment.sections(outcomes), report.Section("Results", drawn, note)]
     figures = [(number(len(outcomes)), "runs", f"of {len(by_variant(outcomes))} variants")]
     return report.write(
         [out / f"{one.variant}-seed-{one.seed}" for one in shown],

@@ -93,16 +93,8 @@ def perform(trial: Trial, data: Any, folder: Path, fingerprints: dict[str, Any],
         heldout = result.heldout
         loss = heldout.loss if heldout is not None else statistics.fmean(losses) if losses else math.nan
         tokens = result.steps * trial.train.batch_size * trial.model.context_length
-        outcome = Outcome(
-            trial.variant,
-            trial.seed,
-            loss,
-            result.steps,
-            result.seconds,
-            tokens / max(result.seconds, 1e-9),
-            trial.x,
-            None if heldout is None else heldout.bits_per_byte,
-        )
+        speed, bits = tokens / max(result.seconds, 1e-9), None if heldout is None else heldout.bits_per_byte
+        outcome = Outcome(trial.variant, trial.seed, loss, result.steps, result.seconds, speed, trial.x, bits)
     write_outcome(folder, asked(trial, fingerprints), outcome)
     return outcome
 
