@@ -153,7 +153,7 @@ def test_the_live_line_shows_what_matters(work, capsys, monkeypatch):
         (["train", "small.toml", "--data", "a=.", "--data", "a=.", "--out", "run"], "names 'a' twice"),
         (
             ["train", "small.toml", "--data", "a=.@1e", "--out", "run"],
-            "the weight of the set 'a' must be a number, and '1e'",
+            "the weight of the set 'a' must be a number, got '1e'",
         ),
         (["train", "small.toml", "--data", "a=.@-1", "--data", "b=.", "--out", "run"], "must be more than 0"),
         (["train", "small.toml", "--data", ".", "--out", "small.toml/run", "--quiet"], "cannot be written"),
