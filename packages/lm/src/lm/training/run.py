@@ -144,7 +144,7 @@ class Run:
         config = dataclasses.replace(config, start=start)
         if not start and (requested.lora_rank or requested.objective == "dpo"):
             adapts = f"lora_rank {requested.lora_rank}" if requested.lora_rank else "objective 'dpo'"
-            raise ValueError(f"{adapts} adapts weights, and these are random: name a model with --train.init_from")
+            raise ValueError(f"{adapts} adapts weights, and this run begins with random ones: give --train.init_from")
         saved = None if earlier is None else find_checkpoint(folder)
         if saved is None:
             refuse_missing_files(folder, earlier)
