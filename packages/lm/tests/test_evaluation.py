@@ -172,7 +172,7 @@ def test_a_set_that_cannot_be_evaluated_on(tmp_path, lines, says):
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_task(tmp_path / "b.jsonl")
     (tmp_path / "a.jsonl.xz").write_bytes(b"\xfd7zXZ")
-    with pytest.raises(ValueError, match="no text in UTF-8"):
+    with pytest.raises(ValueError, match="is not UTF-8"):
         read_task(tmp_path / "a.jsonl.xz")
 
 

@@ -226,7 +226,9 @@ def seen_by_all(run: Run, folder: Path, processes: DistributedContext) -> Run:
         while not sees(run, text):
             if time.monotonic() > deadline:
                 what = CONFIG if run.saved is None else f"the checkpoint of step {run.saved.step}"
-                raise ValueError(f"{run.folder} does not hold {what} as process 0 sees it: give all one folder")
+                raise ValueError(
+                    f"{run.folder} does not hold {what} as process 0 sees it: use a disk that all of them share"
+                )
             time.sleep(0.2)
         return run
 
