@@ -6,6 +6,7 @@ import functools
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ MODELS = {
     "cohere2": ("cohere2", GROUPED | WINDOW | {"num_hidden_layers": 4}),
 }
 # What llama.cpp has not got of MODELS, and what it has instead; of "llama, dynamic" there is nothing.
-GGUF: dict[str, dict] = {name: {} for name in MODELS} | {
+GGUF: dict[str, dict[str, Any]] = {name: {} for name in MODELS} | {
     "gemma2": {"query_pre_attn_scalar": 16},
     "gemma3": {"query_pre_attn_scalar": 16, "num_hidden_layers": 6, "layer_types": None},
     "phi3": {"sliding_window": None},
@@ -405,7 +406,7 @@ def test_a_step_that_knows_pages_alone_sees_the_same(folders):
 
 # What the files of older programs have in place of rope_parameters and layer_types.
 ORIGINAL = {"original_max_position_embeddings": 64}
-OLDER = {
+OLDER: dict[str, dict[str, Any]] = {
     "gemma3_text": WIDE
     | {"rope_local_base_freq": 2e4, "rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 8.0}}
     | {"sliding_window": 8, "sliding_window_pattern": 3, "num_hidden_layers": 7, "cache_implementation": "hybrid"},
