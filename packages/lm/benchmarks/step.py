@@ -1,11 +1,12 @@
 """Whole training steps: this package beside transformers' Llama and a plain PyTorch model of the same shape, taking
 turns.
 
-python benchmarks/step.py [--compile] [--rounds 10] [--threads 2] [--write docs/design/performance/lm.md]
+python benchmarks/step.py [--compile] [--precision bf16] [--rounds 10] [--threads 2]
+    [--write docs/design/performance/lm.md]
 
 Each runs in a process of its own, as its users run it, and takes one step when it is its turn: forward, backward,
 clipping, AdamW, on the same random tokens. Shape: 4 layers of 256, d_ff 704, 4 heads, vocabulary 4,096, context 256,
-batch 16, fp32. Then how long `lm train` takes to its first step.
+batch 16, fp32, or in bf16 under autocast. Then how long `lm train` takes to its first step.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ MARKS = ("<!-- bench-step: begin -->", "<!-- bench-step: end -->")
 Step = Callable[[], float]
 
 
-def ours(compile: bool) -> Step:
+def ours(compile: bool, precision: Any) -> Step:
     import torch
 
     from lm.config import ModelConfig, TrainConfig
@@ -39,7 +40,7 @@ def ours(compile: bool) -> Step:
 
     keep_freed_memory()
     model = Transformer(ModelConfig(VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN))
-    config = TrainConfig(1000, batch_size=BATCH, device="cpu", precision="fp32", compile="on" if compile else "off")
+    config = TrainConfig(1000, batch_size=BATCH, device="cpu", precision=precision, compile="on" if compile else "off")
     trainer, batch = Trainer(model, config), tuple(torch.randint(VOCAB, (2, BATCH, CONTEXT)))
 
     def step() -> float:
@@ -48,7 +49,7 @@ def ours(compile: bool) -> Step:
     return step
 
 
-def plainly(model: Any, loss_of: Callable[[Any, Any, Any], Any], compile: bool) -> Step:
+def plainly(model: Any, loss_of: Callable[[Any, Any, Any], Any], compile: bool, precision: str) -> Step:
     """The step that one writes first: torch's own AdamW and clipping."""
     import torch
 
@@ -57,7 +58,8 @@ def plainly(model: Any, loss_of: Callable[[Any, Any, Any], Any], compile: bool) 
     inputs, targets = torch.randint(VOCAB, (2, BATCH, CONTEXT))
 
     def step() -> float:
-        loss = loss_of(called, inputs, targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
+            loss = loss_of(called, inputs, targets)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -67,7 +69,7 @@ def plainly(model: Any, loss_of: Callable[[Any, Any, Any], Any], compile: bool) 
     return step
 
 
-def transformers_llama(compile: bool) -> Step:
+def transformers_llama(compile: bool, precision: str) -> Step:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     config = LlamaConfig(
@@ -78,10 +80,10 @@ def transformers_llama(compile: bool) -> Step:
         num_attention_heads=HEADS,
         max_position_embeddings=CONTEXT,
     )
-    return plainly(LlamaForCausalLM(config), lambda model, x, y: model(input_ids=x, labels=x).loss, compile)
+    return plainly(LlamaForCausalLM(config), lambda model, x, y: model(input_ids=x, labels=x).loss, compile, precision)
 
 
-def plain(compile: bool) -> Step:
+def plain(compile: bool, precision: str) -> Step:
     """A module for each matrix, sines for rotation, torch's own attention, norm and loss."""
     import torch
     import torch.nn.functional as F
@@ -124,20 +126,22 @@ def plain(compile: bool) -> Step:
                 x = block(x, self.cos, self.sin)
             return self.head(self.norm(x))
 
-    return plainly(Plain(), lambda model, x, y: F.cross_entropy(model(x).flatten(0, 1), y.flatten()), compile)
+    return plainly(
+        Plain(), lambda model, x, y: F.cross_entropy(model(x).flatten(0, 1), y.flatten()), compile, precision
+    )
 
 
 MAKERS = {"lm": ours, "transformers' Llama": transformers_llama, "plain PyTorch": plain}
 
 
-def serve(name: str, compile: bool, threads: int, turns: Connection) -> None:
+def serve(name: str, compile: bool, precision: str, threads: int, turns: Connection) -> None:
     """Takes a step for each message; says its seconds, and at the end the most memory that the process had, in
     bytes."""
     import torch
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    step = MAKERS[name](compile)
+    step = MAKERS[name](compile, precision)
     while turns.recv():
         began, worked = time.perf_counter(), time.process_time()
         step()
@@ -189,6 +193,7 @@ def flops_a_token() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compile", action="store_true", help="all of them through torch.compile too")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=multiprocessing.cpu_count())
     parser.add_argument("--write", type=Path, help="a file that has the table between two marks, which is renewed")
@@ -197,7 +202,9 @@ def main() -> None:
     for compile in (False, True) if options.compile else (False,):
         for name in MAKERS:
             here, there = several.Pipe()
-            process = several.Process(target=serve, args=(name, compile, options.threads, there), daemon=True)
+            process = several.Process(
+                target=serve, args=(name, compile, options.precision, options.threads, there), daemon=True
+            )
             process.start()
             contenders[name, compile] = (process, here, [], [])
     for turn in range(options.rounds + 2):
@@ -228,9 +235,9 @@ def main() -> None:
 
     lines.append("")
     lines.append(
-        f"torch {torch.__version__}, transformers {transformers.__version__}, {options.threads} threads, fp32, "
-        f"{options.rounds} rounds in turns, medians; the factor is the median over the rounds. A CPU has no published "
-        f"peak, so GFLOP/s stand for MFU."
+        f"torch {torch.__version__}, transformers {transformers.__version__}, {options.threads} threads, "
+        f"{options.precision}, {options.rounds} rounds in turns, medians; the factor is the median over the rounds. "
+        f"A CPU has no published peak, so GFLOP/s stand for MFU."
     )
     lines.append("")
     lines.append(f"`lm train cpu-demo` writes the line of its first step {start():.1f} s after it is called.")
