@@ -89,7 +89,7 @@ def test_the_command(tmp_path, capsys):
     config = tmp_path / "small.toml"
     config.write_text(
         "[model]\nvocab_size = 400\ncontext_length = 64\nnum_layers = 2\nd_model = 32\nnum_heads = 2\nd_ff = 88\n"
-        "[train]\nsteps = 10\nwarmup_steps = 1\nbatch_size = 2\nthreads = 1\ndevice = 'cpu'\n"
+        "[train]\nsteps = 10\nwarmup_steps = 1\nbatch_size = 2\nthreads = 1\ndevice = 'cpu'\nprecision = 'fp32'\n"
     )
     assert main(["profile", str(config), "--steps", "2", "--most", "3"]) == 0
     words = capsys.readouterr().out

@@ -1,8 +1,8 @@
 """Pretokens counted as the symbols that a list of merges makes of them: where merging goes on in longer pretokens.
 
-SuperBPE's second pretokens are stretches of sentences, most of them different. Each is cut up between two bytes that no
-token has side by side: no merge goes on across such a place, so that the pieces, which are words as a rule, merge to the
-symbols that they have in the whole, and nearly all of them are in the encoder's cache.
+SuperBPE's second pretokens are stretches of sentences, most of them different. Each is cut up between two bytes that
+no token has side by side: no merge goes on across such a place, so that the pieces, which are words as a rule, merge
+to the symbols that they have in the whole, and nearly all of them are in the encoder's cache.
 
 BoundlessBPE's are runs of words, of which only those that are one symbol each, and that have a letter, can be joined. A
 run is cut up at the other words, and what is left of one symbol is not counted.

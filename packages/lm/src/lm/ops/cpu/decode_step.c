@@ -1,8 +1,9 @@
 /* One more token for each of several texts: what decode_step.py asks for, all of a Transformer in one call.
 
    REAL is float or double, and the weights of matrices are of that type or int8 with a scale for each row; what int8
-   is multiplied by is rounded to 16 bits. All threads go through the layers together and wait for each other where one needs what another made. A number is computed by the
-   same operations in the same order whatever the batch and however many threads there are. */
+   is multiplied by is rounded to 16 bits. All threads go through the layers together and wait for each other where one
+   needs what another made. A number is computed by the same operations in the same order whatever the batch and
+   however many threads there are. */
 
 #include <omp.h>
 #include <stdint.h>
