@@ -107,16 +107,16 @@ class Alphabet(NamedTuple):
             spelled = bytearray()
             for codes, sizes, counts in texts(records):
                 symbols = symbol_of[codes]
-                known = symbols != NO_SYMBOL
+                is_symbol = symbols != NO_SYMBOL
                 # A piece begins with each text, and after each character that is no symbol.
                 begins = np.ones(len(codes), dtype=np.bool_)
-                begins[1:] = ~known[:-1]
+                begins[1:] = ~is_symbol[:-1]
                 begins[(np.cumsum(sizes) - sizes)] = True
                 piece = np.cumsum(begins) - 1
-                lengths = np.bincount(piece[known], minlength=piece[-1] + 1)
+                lengths = np.bincount(piece[is_symbol], minlength=piece[-1] + 1)
                 merged = lengths > 1
                 counted = np.repeat(counts, sizes)[begins]
-                spelled += records_of(symbols[known & merged[piece]], lengths[merged], counted[merged])
+                spelled += records_of(symbols[is_symbol & merged[piece]], lengths[merged], counted[merged])
             return spelled
 
         return cls([chr(code).encode() for code in kept], spell)

@@ -406,17 +406,17 @@ def _stand_ins() -> dict[int, int]:
 
     every = "".join(map(chr, range(0x110000)))
     ours = scanner.categories()
-    theirs = bytearray(len(ours))
+    categories = bytearray(len(ours))
     for number, category in enumerate(CATEGORIES):
-        for found in regex.finditer(rf"\p{{{category}}}+", every):
-            theirs[found.start() : found.end()] = bytes([number]) * (found.end() - found.start())
-    theirs_spaces = [found.start() for found in regex.finditer(r"\s", every)]
-    for code in theirs_spaces:
-        theirs[code] |= 0x80
-    if ours == theirs:
+        for match in regex.finditer(rf"\p{{{category}}}+", every):
+            categories[match.start() : match.end()] = bytes([number]) * (match.end() - match.start())
+    space_codes = [match.start() for match in regex.finditer(r"\s", every)]
+    for code in space_codes:
+        categories[code] |= 0x80
+    if ours == categories:
         return {}
-    agreed = {category: code for code, category in enumerate(ours) if theirs[code] == category}  # the last of each
-    return {code: agreed[category] for code, category in enumerate(ours) if theirs[code] != category}
+    agreed = {category: code for code, category in enumerate(ours) if categories[code] == category}  # the last of each
+    return {code: agreed[category] for code, category in enumerate(ours) if categories[code] != category}
 
 
 @functools.cache

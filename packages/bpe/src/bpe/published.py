@@ -227,8 +227,8 @@ def _contents(name: str) -> list[bytes]:
 
 
 def _data(name: str, contents: list[bytes]) -> TokenizerData:
-    found = _parse(name, contents)
-    return data_of_ranks(found.ranks, found.special_tokens, resolve(found.pattern), name)
+    parsed = _parse(name, contents)
+    return data_of_ranks(parsed.ranks, parsed.special_tokens, resolve(parsed.pattern), name)
 
 
 def _parse(name: str, contents: list[bytes]) -> Published:
@@ -253,25 +253,25 @@ def _fetch(url: str, sha256: str) -> bytes:
     if named == "":
         return _download(url, sha256, None)
     folder = Path(tempfile.gettempdir(), "data-gym-cache") if named is None else Path(named)
-    kept = folder / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
+    cached = folder / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
     try:
-        data = kept.read_bytes()
+        data = cached.read_bytes()
     except OSError:
         pass
     else:
         if hashlib.sha256(data).hexdigest() == sha256:
             return data
-    data = _download(url, sha256, kept)
+    data = _download(url, sha256, cached)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(kept, data)
+        write_atomically(cached, data)
     except OSError:
         if named is not None:
             raise  # the default folder is a convenience, one that was asked for is not
     return data
 
 
-def _download(url: str, sha256: str, kept: Path | None) -> bytes:
+def _download(url: str, sha256: str, cached: Path | None) -> bytes:
     import hashlib
     import urllib.request  # here, for it takes megabytes and milliseconds that only a download needs
     from http.client import HTTPException
@@ -281,14 +281,14 @@ def _download(url: str, sha256: str, kept: Path | None) -> bytes:
             data: bytes = response.read()
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        place = "" if kept is None else f", and {kept} does not hold it"
-        remedy = "" if kept is None else ", or put the file there"
+        place = "" if cached is None else f", and {cached} does not hold it"
+        remedy = "" if cached is None else ", or put the file there"
         raise ConnectionError(
             f"{url} could not be downloaded ({reason}){place}: connect to the network{remedy}"
         ) from None
-    found = hashlib.sha256(data).hexdigest()
-    if found != sha256:
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != sha256:
         raise ValueError(
-            f"{url}: the download has SHA-256 {found} and not {sha256}: it was cut short or altered, try again"
+            f"{url}: the download has SHA-256 {digest} and not {sha256}: it was cut short or altered, try again"
         )
     return data

@@ -72,10 +72,10 @@ class Encoding(EncodeMethods):
     ) -> None:
         vocab = vocabulary_of_ranks(mergeable_ranks)
         special = number_special_tokens(dict(special_tokens), vocab)
-        found = len(mergeable_ranks) + len(special)
-        if explicit_n_vocab and not found == max(vocab) + 1 == explicit_n_vocab:
+        token_count = len(mergeable_ranks) + len(special)
+        if explicit_n_vocab and not token_count == max(vocab) + 1 == explicit_n_vocab:
             raise ValueError(
-                f"explicit_n_vocab is {explicit_n_vocab}, but there are {found} ranks and special tokens, "
+                f"explicit_n_vocab is {explicit_n_vocab}, but there are {token_count} ranks and special tokens, "
                 f"and the greatest id is {max(vocab)}"
             )
         pattern = patterns.resolve((pat_str,), "fancy-regex")
@@ -107,9 +107,9 @@ class Encoding(EncodeMethods):
         tables: Callable[[bool], Tables] | None,
         cache_bytes: int = CACHE_BYTES,
     ) -> Any_Encoding:
-        made = cls.__new__(cls)
-        made._set(data, cache_bytes, tables)
-        return made
+        encoding = cls.__new__(cls)
+        encoding._set(data, cache_bytes, tables)
+        return encoding
 
     def __reduce__(self) -> tuple[Any, ...]:
         with import_lock:

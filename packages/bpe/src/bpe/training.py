@@ -95,11 +95,11 @@ def train(
     special, threads_and_memory = SpecialTokens(names), checked_resources(num_threads, memory_limit)
     convention, rule = _rule(tie_break, min_count, max_token_bytes)
     smallest = convention.smallest_vocabulary(special.names)
-    wanted = _wanted(vocab_size, smallest)
+    merge_count = _wanted(vocab_size, smallest)
     settings = settings_of(superwords)
     if settings is not None and isinstance(source, Iterator):
         raise ValueError("superwords are counted in a second reading of the source, and an iterator can be read once")
-    before = settings.tokens_before(vocab_size, smallest) - smallest if isinstance(settings, SuperBPE) else wanted
+    before = settings.tokens_before(vocab_size, smallest) - smallest if isinstance(settings, SuperBPE) else merge_count
     runs = run_pattern(resolved) if settings == "boundless" else resolved
     counts: list[int] = []
     alphabet = Alphabet(convention.alphabet(special.names))
@@ -111,7 +111,7 @@ def train(
             scanner = patterns.scanner_of(resolved)
             records = _count_again(source, runs, special, *threads_and_memory, report, tokens, merges, size, scanner)
             return _boundless(
-                tokens, merges, counts, records, wanted, rule, convention, special, runs, resolved, report
+                tokens, merges, counts, records, merge_count, rule, convention, special, runs, resolved, report
             )
         if settings is not None:
             resolved = patterns.resolve(settings.pattern)
@@ -120,7 +120,7 @@ def train(
             tokens, more = learn(
                 records,
                 tokens,
-                wanted - len(merges),
+                merge_count - len(merges),
                 rule,
                 spelled=True,
                 made_before=len(merges),
@@ -201,8 +201,8 @@ def train_sentencepiece(
         alphabet = Alphabet.of_characters(records, **settings)
         there = len(first) + len(alphabet.tokens)
         what = "256 bytes, the special tokens and the characters of the corpus are {} already (see limit_alphabet)"
-        wanted = _wanted(vocab_size, there, what)
-        tokens, merges = _learn(records, alphabet, wanted, rule, report)
+        merge_count = _wanted(vocab_size, there, what)
+        tokens, merges = _learn(records, alphabet, merge_count, rule, report)
 
     vocab = dict(enumerate([*first, *tokens]))
     _check_reached(vocab_size, index(vocab_size) - len(vocab))
@@ -243,10 +243,10 @@ def train_from_counts(
     """
     special = SpecialTokens(counts.special_tokens)
     convention, rule = _rule(tie_break, min_count, max_token_bytes)
-    wanted = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
+    merge_count = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
     with reporter(progress) as report:
         alphabet = Alphabet(convention.alphabet(special.names))
-        tokens, merges = _learn(counts._records, alphabet, wanted, rule, report, consume=False)
+        tokens, merges = _learn(counts._records, alphabet, merge_count, rule, report, consume=False)
     return _number(tokens, merges, vocab_size, convention, counts.pattern, special)
 
 
@@ -292,7 +292,7 @@ def extend(
     data = tokenizer._data
     threads_and_memory = checked_resources(num_threads, memory_limit)
     _, rule = _rule(tie_break, min_count, max_token_bytes)
-    wanted = _wanted(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
+    merge_count = _wanted(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
     if data.supermerges:
         raise ValueError("a tokenizer of BoundlessBPE cannot be extended: train a larger one")
     if data.characters is not None:
@@ -308,10 +308,10 @@ def extend(
     special = SpecialTokens([*(data.added_tokens | data.special_tokens)])
     with reporter(progress) as report:
         records = _count(source, data.pattern, special, *threads_and_memory, report, checkpoint)
-        tokens, merges = _learn(records, alphabet, wanted, rule, report)
-    made = tokens[len(alphabet.tokens) :]
-    _check_reached(vocab_size, wanted - len(made))
-    vocab = {**data.vocab, **dict(enumerate(made, max(data.vocab) + 1))}
+        tokens, merges = _learn(records, alphabet, merge_count, rule, report)
+    new_tokens = tokens[len(alphabet.tokens) :]
+    _check_reached(vocab_size, merge_count - len(new_tokens))
+    vocab = {**data.vocab, **dict(enumerate(new_tokens, max(data.vocab) + 1))}
     all_merges = None if data.merges is None else [*data.merges, *merges]
     return Tokenizer.from_data(data._replace(vocab=vocab, merges=all_merges, name=None))
 
@@ -447,7 +447,7 @@ def _boundless(
 def _learn(
     records: Records,
     alphabet: Alphabet,
-    wanted: int,
+    merge_count: int,
     rule: Rule,
     report: Progress,
     *,
@@ -460,13 +460,13 @@ def _learn(
     """
     spelled = alphabet.spell is not None
     if alphabet.spell is not None:
-        given, records = records, alphabet.spell(records)
-        if consume and isinstance(given, bytearray):
-            given.clear()
+        unspelled, records = records, alphabet.spell(records)
+        if consume and isinstance(unspelled, bytearray):
+            unspelled.clear()
     tokens, halves = learn(
         records,
         alphabet.tokens,
-        wanted,
+        merge_count,
         rule,
         spelled=spelled,
         made_before=alphabet.merges,

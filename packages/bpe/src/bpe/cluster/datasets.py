@@ -94,10 +94,10 @@ def encode_dataset(
             identity=None,
             total=None,
         )
-    made = [out]
+    paths = [out]
     if shard_tokens is not None:  # by the ending, for that of a folder is none
-        made = sorted(path for path in folder.glob(f"{SHARDED}-*") if path.suffix == ending)
-    plan.files = [EncodedFile.of(INPUT, [], path) for path in made]
+        paths = sorted(path for path in folder.glob(f"{SHARDED}-*") if path.suffix == ending)
+    plan.files = [EncodedFile.of(INPUT, [], path) for path in paths]
     plan.save(folder)
     return plan
 

@@ -103,9 +103,9 @@ def encode(
     about, begun = Summary("encoded"), time.perf_counter()
     if is_dataset(source):
         folder.mkdir(parents=True, exist_ok=True)
-        made = {"shard_tokens": shard_tokens, "text_key": text_key}
+        options = {"shard_tokens": shard_tokens, "text_key": text_key}
         with connected(address) as ray, reporter(progress) as report:
-            plan = Manifest(recipe.tokenizer, {**settings, **made}, [])
+            plan = Manifest(recipe.tokenizer, {**settings, **options}, [])
             manifest = encode_dataset(ray, source, folder, tokenizer, plan, ending, num_threads, report, about)
         _clear(folder, manifest)
     else:

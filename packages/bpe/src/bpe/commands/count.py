@@ -60,11 +60,11 @@ def read_counts(options: argparse.Namespace) -> Counts:
     of the command line, or of such a file beside it. ValueError where two of them contradict one another.
     """
     tables = [name for name in options.counts if name.lower().endswith(".parquet")]
-    found = [Counts.load(name) for name in options.counts if name not in tables]
-    asked = Counts.from_mapping(
+    counts = [Counts.load(name) for name in options.counts if name not in tables]
+    listed = Counts.from_mapping(
         {},
-        pattern=options.pattern or (found[0].pattern.expressions or None if found else "gpt2"),
-        special_tokens=options.special or (found[0].special_tokens if found else ("<|endoftext|>",)),
+        pattern=options.pattern or (counts[0].pattern.expressions or None if counts else "gpt2"),
+        special_tokens=options.special or (counts[0].special_tokens if counts else ("<|endoftext|>",)),
     )
     word, number = options.count_columns
     for name in tables:
@@ -72,11 +72,11 @@ def read_counts(options: argparse.Namespace) -> Counts:
 
         table = read_parquet(name, [word, number])
         try:
-            pattern, special = asked.pattern.expressions or None, asked.special_tokens
-            found.append(Counts.from_arrow(table, word=word, count=number, pattern=pattern, special_tokens=special))
+            pattern, special = listed.pattern.expressions or None, listed.special_tokens
+            counts.append(Counts.from_arrow(table, word=word, count=number, pattern=pattern, special_tokens=special))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return asked.merge(*found)
+    return listed.merge(*counts)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -85,22 +85,22 @@ def _run(options: argparse.Namespace) -> None:
         raise ValueError("there is nothing to count: name text, or --counts to add up")
     source = corpus(options.corpus, options.text_key)
     keep_apart(options.out, [*source, *(options.counts or ())])
-    found = read_counts(options) if options.counts else None
+    counts = read_counts(options) if options.counts else None
     if source:
         counted = count(
             source,
-            pattern=options.pattern or (found.pattern.expressions or None if found else "gpt2"),
-            special_tokens=options.special or (found.special_tokens if found else ("<|endoftext|>",)),
+            pattern=options.pattern or (counts.pattern.expressions or None if counts else "gpt2"),
+            special_tokens=options.special or (counts.special_tokens if counts else ("<|endoftext|>",)),
             num_threads=options.num_threads,
             memory_limit=options.memory_limit,
             progress=watched(),
         )
-        found = counted if found is None else found.merge(counted)
-    assert found is not None  # text or counts are there
+        counts = counted if counts is None else counts.merge(counted)
+    assert counts is not None  # text or counts are there
     if suffix_of(options.out).lower() == ".parquet":
         from bpe.counting.counts_table import write_parquet
 
-        write_parquet(options.out, found.to_arrow())
+        write_parquet(options.out, counts.to_arrow())
     else:
-        found.save(options.out)
-    print(f"{options.out}: {len(found):,} pretokens of {found.total_bytes:,} bytes")
+        counts.save(options.out)
+    print(f"{options.out}: {len(counts):,} pretokens of {counts.total_bytes:,} bytes")

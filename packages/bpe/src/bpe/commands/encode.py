@@ -75,16 +75,16 @@ def add(commands: Any) -> None:
 def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
     if options.num_threads is not None and options.num_threads < 1:
         raise ValueError(f"--num-threads is {options.num_threads}; it takes at least 1")
-    given = [name for name in ("format", "end_of_text", "shard_tokens") if getattr(options, name) is not None]
+    file_options = [name for name in ("format", "end_of_text", "shard_tokens") if getattr(options, name) is not None]
     if options.cluster is not None:
         if options.shard_tokens is not None:
             raise ValueError("--shard-tokens is for one machine: a cluster makes one file of each")
         encode_on_cluster(options, tokenizer)
         return
-    if given and options.out is None:
-        raise ValueError(f"--{given[0].replace('_', '-')} is for --out, and ids are printed here")
-    if given and options.format is None and suffix_of(options.out) != ".npy":
-        raise ValueError(f"--{given[0].replace('_', '-')} needs a --format, or --out X.npy")
+    if file_options and options.out is None:
+        raise ValueError(f"--{file_options[0].replace('_', '-')} is for --out, and ids are printed here")
+    if file_options and options.format is None and suffix_of(options.out) != ".npy":
+        raise ValueError(f"--{file_options[0].replace('_', '-')} needs a --format, or --out X.npy")
     if options.out is not None and (suffix_of(options.out) == ".npy" or options.format is not None):
         if options.special == "refuse":
             raise ValueError(
@@ -145,9 +145,9 @@ def _encode_text(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, special: s
 
 def _refuse_special(tokenizer: Tokenizer, ids: list[int]) -> None:
     names = {number: name for name, number in tokenizer.special_tokens.items()}
-    found = next((number for number in ids if number in names), None)
-    if found is not None:
-        raise ValueError(f"the text holds the special token {names[found]!r}, which --special refuse does not allow")
+    number = next((one for one in ids if one in names), None)
+    if number is not None:
+        raise ValueError(f"the text holds the special token {names[number]!r}, which --special refuse does not allow")
 
 
 def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, options: argparse.Namespace) -> None:
@@ -211,14 +211,14 @@ def _ids_of(file: BinaryIO) -> Iterator[Any]:
         for begin in range(0, len(ids), BLOCK):
             yield ids[begin : begin + BLOCK]
         return
-    held = start
+    digits = start
     for block in itertools.chain(iter(lambda: file.read(BLOCK), b""), [b" "]):
-        held += block
-        end = max(map(held.rfind, (b" ", b"\n", b"\t", b"\r"))) + 1
-        yield [_number(word, file) for word in held[:end].split()]
-        held = held[end:]
-        if len(held) > BLOCK:
-            _number(held, file)
+        digits += block
+        end = max(map(digits.rfind, (b" ", b"\n", b"\t", b"\r"))) + 1
+        yield [_number(word, file) for word in digits[:end].split()]
+        digits = digits[end:]
+        if len(digits) > BLOCK:
+            _number(digits, file)
 
 
 def _number(word: bytes, file: BinaryIO) -> int:
@@ -240,8 +240,8 @@ def _batches(file: BinaryIO, key: str, kind: type, what: str) -> Iterator[list[t
             if not line.strip():
                 continue
             value = parse_line(line, _name(file), number)
-            found = value.get(key) if isinstance(value, dict) else value
-            if not isinstance(found, kind):
+            content = value.get(key) if isinstance(value, dict) else value
+            if not isinstance(content, kind):
                 raise ValueError(
                     f"{_name(file)}, line {number}: neither {what} nor an object with {what} under {key!r}"
                 )

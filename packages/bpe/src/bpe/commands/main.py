@@ -156,10 +156,10 @@ def _special(given: list[str] | None) -> dict[str, int] | list[str] | None:
 def _view(options: argparse.Namespace) -> None:
     tokenizers = {name: load(path) for name, path in report.named(options.tokenizer).items()}
     if options.text is None:
-        made = page.page(tokenizers)
+        html = page.page(tokenizers)
     else:
         with compressed.reader(options.text) as file:
             text = file.read().decode("utf-8", "replace")
-        made = page.page(tokenizers, text, title=options.text.name)
-    write_atomically(options.out, made.encode("utf-8", "replace"))  # of a name that is no text
+        html = page.page(tokenizers, text, title=options.text.name)
+    write_atomically(options.out, html.encode("utf-8", "replace"))  # of a name that is no text
     print(options.out)

@@ -30,7 +30,7 @@ def blocks(file: Any, kind: str, path: str) -> Iterator[TextBlock]:
     short, damaged or of another kind; ImportError where Zstandard has no library.
     """
     make, errors = _decompressor(kind)
-    decompress, began, held, size, taken = make(), False, [], 0, 0
+    decompress, began, parts, size, taken = make(), False, [], 0, 0
     while given := file.read(_READ[kind]):
         taken += len(given)
         full = False
@@ -46,15 +46,15 @@ def blocks(file: Any, kind: str, path: str) -> Iterator[TextBlock]:
             except errors as error:
                 raise ValueError(f"{path}: not whole {kind} data: {error}") from None
             full = len(text) >= BLOCK
-            held.append(text)
+            parts.append(text)
             size += len(text)
             if size >= BLOCK:
-                yield b"".join(held), taken
-                held, size, taken = [], 0, 0
+                yield b"".join(parts), taken
+                parts, size, taken = [], 0, 0
     if not (began and decompress.eof):
         raise ValueError(f"{path}: the {kind} data are cut short; get the whole file")
-    if held or taken:
-        yield b"".join(held), taken
+    if parts or taken:
+        yield b"".join(parts), taken
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
@@ -126,12 +126,12 @@ def _decompressor(kind: str) -> tuple[Callable[[], Any], tuple[type[Exception], 
         return (lambda: lzma.LZMADecompressor(format=lzma.FORMAT_XZ)), (lzma.LZMAError,)
     for name in ("compression.zstd", "zstandard"):  # Python 3.14's own, and the package that earlier ones need
         try:
-            found = importlib.import_module(name)
+            module = importlib.import_module(name)
         except ImportError:
             continue
         if name == "zstandard":
-            return (lambda library=found: library.ZstdDecompressor().decompressobj()), (found.ZstdError,)
-        return found.ZstdDecompressor, (found.ZstdError,)
+            return (lambda library=module: library.ZstdDecompressor().decompressobj()), (module.ZstdError,)
+        return module.ZstdDecompressor, (module.ZstdError,)
     raise ImportError(
         "reading .zst needs Python 3.14 or the package zstandard: pip install zstandard (or groundup-bpe[zst])"
     )

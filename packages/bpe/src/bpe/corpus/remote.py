@@ -103,10 +103,10 @@ def matching(pattern: str) -> list[str]:
         names = again(lambda: files.find(path), pattern)
     else:
         return [pattern]
-    found = [str(files.unstrip_protocol(name)) for name in sorted(names)]
-    if not found:
+    urls = [str(files.unstrip_protocol(name)) for name in sorted(names)]
+    if not urls:
         raise FileNotFoundError(errno.ENOENT, "no file has such a name", pattern)
-    return found
+    return urls
 
 
 def blocks(url: str) -> Iterator[bytes]:
@@ -185,8 +185,8 @@ class RandomReader(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         with memoryview(buffer).cast("B") as room:
-            wanted = max(0, min(len(room), self._size - self._at))
-            data = again(lambda: self._read(wanted), self.name) if wanted else b""
+            count = max(0, min(len(room), self._size - self._at))
+            data = again(lambda: self._read(count), self.name) if count else b""
             room[: len(data)] = data
         self._at += len(data)
         return len(data)
@@ -221,15 +221,15 @@ class Reader:
 
     def read(self, size: int = -1) -> bytes:
         """The next `size` bytes, fewer at the end; all that are left for -1."""
-        parts, held = [self._rest], len(self._rest)
-        while size < 0 or held < size:
+        parts, size_read = [self._rest], len(self._rest)
+        while size < 0 or size_read < size:
             block = next(self._blocks, None)
             if block is None:
                 break
             parts.append(block)
-            held += len(block)
+            size_read += len(block)
         data = b"".join(parts)
-        size = held if size < 0 else size
+        size = size_read if size < 0 else size
         self._rest = data[size:]
         return data[:size]
 

@@ -137,16 +137,16 @@ def size_of_file(path: StrPath) -> int | None:
     """The bytes of a file, or what a URL names; None for a pipe, or where a server does not say."""
     if remote.is_url(path):
         return remote.size_of(os.fspath(path))
-    found = os.stat(path)
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    state = os.stat(path)
+    return state.st_size if stat.S_ISREG(state.st_mode) else None
 
 
 def version_of(path: StrPath) -> list[Any]:
     """By what a file is known again, as plain values: its size and when it was changed."""
     if remote.is_url(path):
         return remote.version_of(os.fspath(path))
-    found = os.stat(path)
-    return [found.st_size, found.st_mtime_ns]
+    state = os.stat(path)
+    return [state.st_size, state.st_mtime_ns]
 
 
 def identity(source: Source) -> list[list[Any]] | None:
@@ -212,26 +212,26 @@ def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size:
 def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
     """Cut a stream into stretches: gather blocks until a stretch can be cut off."""
     parts: list[bytes] = []
-    held = read = 0
+    size_read = read = 0
     first = True
-    wanted = size + margin + 4096
+    size_needed = size + margin + 4096
     for block, taken in stream:
         parts.append(block)
-        held, read = held + len(block), read + taken
-        if held < wanted:
+        size_read, read = size_read + len(block), read + taken
+        if size_read < size_needed:
             continue
         data, begin = b"".join(parts), 0
-        while held - begin > size + margin:
+        while size_read - begin > size + margin:
             end = cut(data, begin + size)
-            if end + max(margin, 1) > held:  # the last stretch is not cut off before the end is known
+            if end + max(margin, 1) > size_read:  # the last stretch is not cut off before the end is known
                 break
             yield Stretch(data, begin, end, read, first, False)
             begin, read, first = end, 0, False
-        parts, held = [data[begin:]], held - begin
+        parts, size_read = [data[begin:]], size_read - begin
         # a text that cannot be cut is looked at again when it has doubled
-        wanted = size + margin + 4096 if begin else 2 * held
-    if held:
-        yield Stretch(b"".join(parts), 0, held, read, first, True)
+        size_needed = size + margin + 4096 if begin else 2 * size_read
+    if size_read:
+        yield Stretch(b"".join(parts), 0, size_read, read, first, True)
 
 
 def release(text: Buffer, begin: int, end: int) -> None:
@@ -353,15 +353,15 @@ def text_of_line(line: bytes, number: int, file: JsonLines) -> bytes:
         raise ValueError(f"{name}, line {number}: {reason}{hint}") from None
 
     try:
-        found = parse_line(line, name, number)
+        value = parse_line(line, name, number)
     except ValueError as error:
         raise ValueError(f"{error}{hint}") from None
 
-    if not isinstance(found, dict):
-        refuse(f"a JSON object with the key {file.key!r} is expected, not {type(found).__name__}")
-    if file.key not in found:
-        refuse(f"no key {file.key!r}; there are {', '.join(map(repr, list(found)[:8])) or 'none'}")
-    text = found[file.key]
+    if not isinstance(value, dict):
+        refuse(f"a JSON object with the key {file.key!r} is expected, not {type(value).__name__}")
+    if file.key not in value:
+        refuse(f"no key {file.key!r}; there are {', '.join(map(repr, list(value)[:8])) or 'none'}")
+    text = value[file.key]
     if not isinstance(text, str):
         refuse(f"the value of {file.key!r} is not a string but {json.dumps(text)[:40]}")
     return text.encode("utf-8", "surrogatepass")

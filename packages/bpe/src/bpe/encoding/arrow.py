@@ -28,8 +28,8 @@ def encode_column(texts: TextEncoder, array: Any, rules: Rules, threads: int) ->
     array = _imported(array, "texts")
     if isinstance(array, arrow.ChunkedArray):
         parts = [part for chunk in array.chunks for part in _in_parts(as_text(chunk))]
-        made = [_encode_array(texts, part, rules, threads) for part in parts]
-        return arrow.chunked_array(made, type=arrow.list_(arrow.uint32()))
+        encoded = [_encode_array(texts, part, rules, threads) for part in parts]
+        return arrow.chunked_array(encoded, type=arrow.list_(arrow.uint32()))
     return _encode_array(texts, as_text(array), rules, threads)
 
 
@@ -38,8 +38,8 @@ def decode_column(decoder: Decoder, array: Any, errors: str) -> Any:
     arrow = pyarrow()
     array = _imported(array, "lists of ids")
     if isinstance(array, arrow.ChunkedArray):
-        made = [_decode_array(decoder, chunk, errors) for chunk in array.chunks]
-        return arrow.chunked_array(made, type=arrow.large_string())
+        decoded = [_decode_array(decoder, chunk, errors) for chunk in array.chunks]
+        return arrow.chunked_array(decoded, type=arrow.large_string())
     return _decode_array(decoder, array, errors)
 
 
@@ -178,14 +178,14 @@ def _decode_array(decoder: Decoder, array: Any, errors: str) -> Any:
     offsets = np.zeros(len(ends) + 1, dtype=np.int64)
     data = decoder.decode_rows(values.to_numpy(zero_copy_only=False), ends, offsets[1:])
     validity = _validity(array)
-    made = arrow.Array.from_buffers(
+    decoded = arrow.Array.from_buffers(
         arrow.large_binary(), len(array), [validity, arrow.py_buffer(offsets), arrow.py_buffer(data)]
     )
     try:
-        return made.cast(arrow.large_string())
+        return decoded.cast(arrow.large_string())
     except arrow.ArrowInvalid:  # bytes that are not UTF-8
-        found = [None if text is None else text.decode("utf-8", errors) for text in made.to_pylist()]
-        return arrow.array(found, arrow.large_string())
+        texts = [None if text is None else text.decode("utf-8", errors) for text in decoded.to_pylist()]
+        return arrow.array(texts, arrow.large_string())
 
 
 def _validity(array: Any) -> Any:

@@ -1,6 +1,6 @@
 """The normal forms of Unicode, of bytes of UTF-8: see normal_forms.h."""
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
@@ -11,7 +11,7 @@ from bpe.native.lazy_imports import numpy as np
 from bpe.native.text import utf8
 
 from bpe.native.text cimport LONE, convert_units, room_for
-from bpe.scanning.special_tokens cimport SpecialTokens
+from bpe.scanning.special_tokens cimport Hit, SpecialTokens
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
@@ -54,6 +54,7 @@ def in_form(text, str form not None, SpecialTokens special not None, bint alone=
     ends in a symbol but for a STROKE after it: such names need no search of the text before it changed.
     """
     cdef object changed = None
+    cdef Hit hit
     if type(text) is str:
         if PyUnicode_IS_ASCII(text):
             if not alone or special.find(
@@ -65,7 +66,8 @@ def in_form(text, str form not None, SpecialTokens special not None, bint alone=
         if changed is text and not alone:
             return text
         if type(changed) is bytes and special.end_in_symbols and STROKE not in text:
-            return None if special.search(changed) is not None else changed
+            hit = special.find(<const uint8_t *> PyBytes_AS_STRING(changed), PyBytes_GET_SIZE(changed), 0)
+            return changed if hit.index < 0 else None
         text = utf8(text)
         if text is None or changed is None:
             return None

@@ -31,10 +31,10 @@ _CHARACTER_BY_CHARACTER = {"NFC", "NFD", "Lowercase", "StripAccents", "Nmt"}  # 
 
 def checked(steps: Sequence[Mapping[str, Any]]) -> str | None:
     """The steps as a tokenizer keeps them: None, the name of one of FORMS, or JSON. ValueError for a wrong one."""
-    made = [_checked_step(step) for step in steps]
-    if not made:
+    read = [_checked_step(step) for step in steps]
+    if not read:
         return None
-    return made[0]["type"] if len(made) == 1 and made[0]["type"] in FORMS else json.dumps(made, ensure_ascii=False)
+    return read[0]["type"] if len(read) == 1 and read[0]["type"] in FORMS else json.dumps(read, ensure_ascii=False)
 
 
 def steps_of(normalizer: str | None) -> list[dict[str, Any]]:
@@ -45,23 +45,23 @@ def steps_of(normalizer: str | None) -> list[dict[str, Any]]:
         return [{"type": normalizer}]
     if not normalizer.startswith("["):
         raise ValueError(f"the normalizer {normalizer!r} is not supported: only {', '.join(_OPTIONS)} are")
-    found: list[dict[str, Any]] = json.loads(normalizer)
-    return found
+    steps: list[dict[str, Any]] = json.loads(normalizer)
+    return steps
 
 
 def _checked_step(step: Mapping[str, Any]) -> dict[str, Any]:
     kind = step.get("type")
     if kind not in _OPTIONS:
         raise ValueError(f"the normalizer {kind!r} is not supported: only {', '.join(_OPTIONS)} are")
-    made: dict[str, Any] = {"type": kind}
+    checked_step: dict[str, Any] = {"type": kind}
     for option, (types, default) in _OPTIONS[kind].items():
         value = step.get(option, default)
         if not isinstance(value, types):
             raise ValueError(f'the normalizer {kind} with "{option}": {value!r}')
-        made[option] = value
+        checked_step[option] = value
     if kind == "Replace":
-        _replaced(made)
-    return made
+        _replaced(checked_step)
+    return checked_step
 
 
 def matches_of(step: Mapping[str, Any], text: str) -> Iterator[tuple[int, int]]:
@@ -89,9 +89,9 @@ def _replaced(step: Mapping[str, Any]) -> Callable[[str], str]:
     pattern, content = step["pattern"], step["content"]
     if isinstance(pattern.get("String"), str) and pattern["String"]:
         text = pattern["String"]
-        return lambda given: given.replace(text, content)
+        return lambda whole: whole.replace(text, content)
     expression = _expression_of(pattern)
-    return lambda given: expression.sub(lambda _: content, given)
+    return lambda whole: expression.sub(lambda _: content, whole)
 
 
 @functools.lru_cache(maxsize=256)

@@ -40,13 +40,13 @@ class Policy:
         if isinstance(allowed, str) and allowed != "all":
             raise TypeError(f"special tokens are 'all' or a set of names, not the str {allowed!r}")
         names = self._names if isinstance(allowed, str) else frozenset(allowed)
-        found = self._recognised.get(names)
-        if found is None:
+        tokens = self._recognised.get(names)
+        if tokens is None:
             _check(names)
             ids = {**self._added} | {name: number for name, number in self._special.items() if name in names}
-            found = SpecialTokens(ids, ids.values())
-            _keep(self._recognised, names, found)
-        return found
+            tokens = SpecialTokens(ids, ids.values())
+            _keep(self._recognised, names, tokens)
+        return tokens
 
     def rules(self, allowed: Special, disallowed: Special) -> Rules:
         """Return the rules of a call with these arguments; "all" of `disallowed` are all that are not allowed."""
@@ -55,12 +55,12 @@ class Policy:
             refused = frozenset() if isinstance(allowed, str) else self._names.difference(allowed)
         else:
             refused = frozenset(disallowed or ())  # of a str its characters, as in tiktoken
-        made = self._rules.get((recognised, refused))
-        if made is None:
+        rules = self._rules.get((recognised, refused))
+        if rules is None:
             _check(refused)
-            made = Rules(recognised, SpecialTokens(sorted(refused)))
-            _keep(self._rules, (recognised, refused), made)
-        return made
+            rules = Rules(recognised, SpecialTokens(sorted(refused)))
+            _keep(self._rules, (recognised, refused), rules)
+        return rules
 
 
 def _check(names: frozenset[str]) -> None:
@@ -69,7 +69,7 @@ def _check(names: frozenset[str]) -> None:
             raise TypeError(f"the name of a special token is a str, not {name!r}")
 
 
-def _keep(made: dict[Key, Value], key: Key, value: Value) -> None:
-    if len(made) >= KEPT:
-        made.clear()  # whoever makes up names for every call
-    made[key] = value
+def _keep(cache: dict[Key, Value], key: Key, value: Value) -> None:
+    if len(cache) >= KEPT:
+        cache.clear()  # whoever makes up names for every call
+    cache[key] = value

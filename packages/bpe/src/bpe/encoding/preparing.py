@@ -171,27 +171,27 @@ class Preparation:
 
     def _with_marks(self, pieces: list[PieceOrToken], prepend: str, continued: bool) -> list[PieceOrToken]:
         """Spaces for SentencePiece's marks, and one before a piece as Metaspace puts it."""
-        made: list[PieceOrToken] = []
+        marked: list[PieceOrToken] = []
         for place, (piece, number) in enumerate(pieces):
             if number < 0:
                 piece = piece.replace("▁", " ")
                 if prepend == "always" or (prepend == "first" and not place):
                     piece = piece if continued and not place else _with_space(piece)
-            made.append((piece, number))
-        return made
+            marked.append((piece, number))
+        return marked
 
     def _early_and_late(self, tokens: SpecialTokens) -> tuple[SpecialTokens, SpecialTokens]:
-        found = self._made.get(tokens.names)
-        if found is None:
+        both = self._made.get(tokens.names)
+        if both is None:
             ids = dict(zip((name.decode() for name in tokens.names), tokens.ids, strict=True))
             late: dict[str, int] = {}  # of two that normalize to one text the one with the lower id
             for name in sorted(ids, key=ids.__getitem__):
                 if name in self._late and (text := self._normalize(name)):
                     late.setdefault(text, ids[name])
             early = {name: ids[name] for name in ids if name not in self._late}
-            found = (SpecialTokens(early, early.values()), SpecialTokens(late, late.values()))
-            self._made[tokens.names] = found
-        return found
+            both = (SpecialTokens(early, early.values()), SpecialTokens(late, late.values()))
+            self._made[tokens.names] = both
+        return both
 
     def _spans(self, text: str, tokens: SpecialTokens, trusted: NDArray[np.bool_] | None = None) -> list[Span]:
         """The text cut up at these tokens, with the white space that belongs to each."""
@@ -203,7 +203,7 @@ class Preparation:
     def _with_flags(self, text: str, spans: list[Span]) -> list[Span]:
         """Return the matches but those inside a word that must stand alone, with the white space that they take."""
         flagged: list[Span] = []
-        taken = 0
+        done = 0
         for begin, end, number in spans:
             stop = end
             if number < 0:
@@ -214,19 +214,19 @@ class Preparation:
             ):
                 continue
             if number in self._lstrip:
-                while begin > taken and _compiled(_SPACE).match(text, begin - 1):
+                while begin > done and _compiled(_SPACE).match(text, begin - 1):
                     begin -= 1
-                begin = max(begin, taken)
+                begin = max(begin, done)
             if number in self._rstrip:
                 stop = _compiled(_SPACES).match(text, end).end()
             if begin >= stop:  # all of it is white space that belongs to the token before
                 continue
-            if taken < begin:
-                flagged.append((taken, begin, -1))
+            if done < begin:
+                flagged.append((done, begin, -1))
             flagged.append((begin, stop, number))
-            taken = stop
-        if taken < len(text):
-            flagged.append((taken, len(text), -1))
+            done = stop
+        if done < len(text):
+            flagged.append((done, len(text), -1))
         return flagged
 
 

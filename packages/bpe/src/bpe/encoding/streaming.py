@@ -46,21 +46,21 @@ def encode_chunks(
         encoder: Encodes a part of the text that ends at a safe cut.
         room: How many bytes are gathered before they are encoded.
     """
-    held: list[bytes] = []
+    parts: list[bytes] = []
     continued = False
-    size, wanted = 0, room
+    size, size_needed = 0, room
     for data in map(_joiner(), itertools.chain(_slices(chunks), [None])):
-        held.append(data)
+        parts.append(data)
         size += len(data)
-        if size >= wanted:
-            text = b"".join(held)
+        if size >= size_needed:
+            text = b"".join(parts)
             at = encoder.cut(text)
             if at:
                 ids, continued = encoder.encode(text[:at], continued)
                 yield ids
-            held, size = [text[at:]], len(text) - at
-            wanted = max(room, 2 * size)  # without a cut, try again when the text has doubled: linear in all
-    yield encoder.encode(b"".join(held), continued)[0]
+            parts, size = [text[at:]], len(text) - at
+            size_needed = max(room, 2 * size)  # without a cut, try again when the text has doubled: linear in all
+    yield encoder.encode(b"".join(parts), continued)[0]
 
 
 def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
@@ -77,12 +77,12 @@ def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
     step = 256
     while limit > 0:
         begin = max(1, limit - step)
-        last, found = 0, begin - 1
+        last, place = 0, begin - 1
         while True:
-            found = cut(found + 1)
-            if found > limit or found == size:
+            place = cut(place + 1)
+            if place > limit or place == size:
                 break
-            last = found
+            last = place
         if last or begin == 1:
             return last
         step *= 4

@@ -223,12 +223,12 @@ class TextEncoder:
                 offsets.append(places)
                 continue
             of_piece = piece.encode("utf-8", "surrogateescape")
-            found = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
-            sizes = [len(token) for token in decoder.decode_each(found)]
-            begins = np.cumsum([0, *sizes[:-1]])[: len(found)]
+            piece_ids = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
+            sizes = [len(token) for token in decoder.decode_each(piece_ids)]
+            begins = np.cumsum([0, *sizes[:-1]])[: len(piece_ids)]
             of_bytes = np.append(characters_of_bytes(of_piece), len(places) - 1)
             offsets.append(places[of_bytes[np.minimum(begins, len(of_piece))]])
-            ids += found
+            ids += piece_ids
         places = np.concatenate(offsets)
         if not isinstance(text, str):
             sizes = [len(character.encode("utf-8", "surrogateescape")) for character in whole]
@@ -262,29 +262,29 @@ class TextEncoder:
         batch = Batch(self.encoder, ready, rules, threads=threads, longest=SHARED_TEXT)
         run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
         of_batch: Callable[[], list[Any]] = batch.lists if lists else batch.arrays
-        found = of_batch()
+        results = of_batch()
         for i in sorted(batch.failures):
             if not isinstance(batch.failures[i], UnicodeError):
                 raise batch.failures.pop(i)  # it would keep this frame, and the frame the batch
-            found[i] = alone(texts[i])
+            results[i] = alone(texts[i])
         for i in batch.long:
             shared = SharedText(self.encoder, ready[i], rules, threads=threads)
             run_together(shared.work, threads)
             try:
-                found[i] = shared.list() if lists else shared.array()
+                results[i] = shared.list() if lists else shared.array()
             except UnicodeError:
-                found[i] = alone(texts[i])
+                results[i] = alone(texts[i])
         for i, text in enumerate(ready):
             if text is _LEFT_OUT:
-                found[i] = alone(texts[i])
-        return found
+                results[i] = alone(texts[i])
+        return results
 
     def _in_form(self, texts: list[Text], rules: Rules, threads: int) -> list[Text]:
         """The texts as the encoder takes them; _LEFT_OUT for those that have to be encoded alone."""
 
         def ready(text: Text) -> Text:
-            made = in_form(text, str(self.form), rules.all, self.alone)
-            return _LEFT_OUT if made is None else made
+            text_in_form = in_form(text, str(self.form), rules.all, self.alone)
+            return _LEFT_OUT if text_in_form is None else text_in_form
 
         if threads == 1 or sum(map(len, texts)) < THREAD_TEXT:
             return list(map(ready, texts))
@@ -389,9 +389,9 @@ class TextEncoder:
         with import_lock:
             from bpe.encoding.streaming import last_bounded_end, last_cut
 
-        found = last_cut(len(text), lambda at: self.safe_cut(text, at, special), special.longest)
-        if found or self._scanner < 0 or self._preparation is not None or self.data.pattern.name is None:
-            return found
+        cut = last_cut(len(text), lambda at: self.safe_cut(text, at, special), special.longest)
+        if cut or self._scanner < 0 or self._preparation is not None or self.data.pattern.name is None:
+            return cut
         *_, (rest, index) = special.split(text) or [(b"", -1)]
         if index >= 0 or len(rest) < special.longest:
             return 0

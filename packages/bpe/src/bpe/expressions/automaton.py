@@ -143,8 +143,8 @@ class _Program:
             self.places[entry] = ("split", ways[::-1] if lazy else ways)
         else:
             entry = after
-            for taken in range(most - node.least):
-                ways = [self.add(part, entry if taken else after), leave]
+            for copy in range(most - node.least):
+                ways = [self.add(part, entry if copy else after), leave]
                 entry = self.put("split", ways[::-1] if lazy else ways)
         for _ in range(node.least):
             entry = self.add(part, entry)
@@ -204,10 +204,10 @@ def _partition(sets: list[CharSet]) -> tuple[list[int], list[int], list[int]]:
     begins: list[int] = []
     class_of: list[int] = []
     numbers: dict[int, int] = {}
-    held = 0
+    members = 0
     for code, change in sorted(changes.items()):
-        held ^= change
-        number = numbers.setdefault(held, len(numbers))
+        members ^= change
+        number = numbers.setdefault(members, len(numbers))
         if not class_of or class_of[-1] != number:
             begins.append(code)
             class_of.append(number)
@@ -223,22 +223,22 @@ def _determinize(program: _Program, members: list[int], class_count: int) -> lis
     waiting = [first]
     for state in waiting:
         row = []
-        for held in [*members, None]:
-            kept, matched = _step(places, state, held)
-            if kept and kept not in numbers:
+        for atom in [*members, None]:
+            places_after, matched = _step(places, state, atom)
+            if places_after and places_after not in numbers:
                 if len(numbers) >= MOST_STATES:
                     raise _Beyond(TOO_LARGE)
-                numbers[kept] = len(numbers) + 1
-                waiting.append(kept)
-            row.append((numbers[kept] if kept else 0) | (MATCH if matched else 0))
+                numbers[places_after] = len(numbers) + 1
+                waiting.append(places_after)
+            row.append((numbers[places_after] if places_after else 0) | (MATCH if matched else 0))
         rows.append(row)
     return rows
 
 
-def _step(places: list[tuple[Any, ...]], state: tuple[int, ...], held: int | None) -> tuple[tuple[int, ...], bool]:
+def _step(places: list[tuple[Any, ...]], state: tuple[int, ...], atom: int | None) -> tuple[tuple[int, ...], bool]:
     """The places after a character of the sets `held` (None: the end of the text), and whether a match ends before."""
     seen: set[int] = set()
-    kept: dict[int, None] = {}
+    next_places: dict[int, None] = {}
     stack = list(reversed(state))
     while stack:
         number = stack.pop()
@@ -248,16 +248,16 @@ def _step(places: list[tuple[Any, ...]], state: tuple[int, ...], held: int | Non
         place = places[number]
         kind = place[0]
         if kind == "chars":
-            if held is not None and held >> place[1] & 1:
-                kept.setdefault(place[2])
+            if atom is not None and atom >> place[1] & 1:
+                next_places.setdefault(place[2])
         elif kind == "split":
             stack += reversed(place[1])
         elif kind == "look":
-            if place[2] if held is None else held >> place[1] & 1:
+            if place[2] if atom is None else atom >> place[1] & 1:
                 stack.append(place[3])
         else:
-            return tuple(kept), True
-    return tuple(kept), False
+            return tuple(next_places), True
+    return tuple(next_places), False
 
 
 def _minimize(rows: list[list[int]]) -> list[list[int]]:
@@ -277,7 +277,7 @@ def _minimize(rows: list[list[int]]) -> list[list[int]]:
     one_of = {number: state for state, number in reversed(list(enumerate(block)))}
     order = {block[0]: 0, block[1]: 1}
     waiting = [block[1]]
-    made = [[0] * len(rows[0])]
+    rows_left = [[0] * len(rows[0])]
     for number in waiting:
         row = []
         for entry in rows[one_of[number]]:
@@ -286,8 +286,8 @@ def _minimize(rows: list[list[int]]) -> list[list[int]]:
                 order[target] = len(order)
                 waiting.append(target)
             row.append(order[target] | entry & MATCH)
-        made.append(row)
-    return made
+        rows_left.append(row)
+    return rows_left
 
 
 def _join_classes(
@@ -374,15 +374,15 @@ def scanner_level(automaton: Automaton, in_bytes: bool) -> tuple[int, bool, byte
 
 def run(automaton: Automaton, text: str, at: int = 0) -> int:
     """The end of the match at a place of a text, or 0: what scanning/automaton.h does, to test against."""
-    width, found, row = automaton.class_count + 1, 0, automaton.class_count + 1
+    width, end, row = automaton.class_count + 1, 0, automaton.class_count + 1
     for i in range(at, len(text)):
         entry = automaton.table[row + class_of(automaton, ord(text[i]))]
         if entry & MATCH:
-            found = i
+            end = i
         row = entry & ~MATCH
         if not row:
-            return found
-    return len(text) if automaton.table[row + width - 1] & MATCH else found
+            return end
+    return len(text) if automaton.table[row + width - 1] & MATCH else end
 
 
 def class_of(automaton: Automaton, code: int) -> int:

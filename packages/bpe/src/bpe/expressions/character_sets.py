@@ -151,9 +151,9 @@ def _folded_operand(cursor: Cursor, sets: list[CharSet], folded: bool) -> CharSe
 
 def _item(cursor: Cursor, folded: bool, first: bool) -> CharSet:
     if cursor.peek(2) == "[:":
-        found = _posix(cursor)
-        if found is not None:
-            return found
+        posix_set = _posix(cursor)
+        if posix_set is not None:
+            return posix_set
     if cursor.peek() == "[":
         return bracket(cursor, folded, outermost=False)
     if cursor.peek() == "\\":

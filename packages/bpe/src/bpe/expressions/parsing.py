@@ -244,8 +244,8 @@ def _quantified(cursor: Cursor, part: Node, flags: Flags) -> Node:
             again = True
     if cursor.peek() in tuple("*+?") or (cursor.peek() == "{" and _interval(cursor, look=True) is not None):
         cursor.refuse("a repetition of a repetition")
-    made = Repeat(part, *bounds, greed)
-    return Repeat(made, 1, None) if again else made
+    repeated = Repeat(part, *bounds, greed)
+    return Repeat(repeated, 1, None) if again else repeated
 
 
 # Escapes

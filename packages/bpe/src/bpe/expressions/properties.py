@@ -31,8 +31,8 @@ class Unknown(ValueError):
 @functools.cache
 def category(name: str) -> CharSet:
     """A general category by its short name, one or two letters, or LC."""
-    wanted = {"LC": ("Lu", "Ll", "Lt")}.get(name) or tuple(one for one in CATEGORIES if one.startswith(name))
-    numbers = bytes(CATEGORIES.index(one) for one in wanted)
+    categories = {"LC": ("Lu", "Ll", "Lt")}.get(name) or tuple(one for one in CATEGORIES if one.startswith(name))
+    numbers = bytes(CATEGORIES.index(one) for one in categories)
     return _ranges_of(bytes(range(256)).translate(_marking(numbers)))
 
 
@@ -48,7 +48,7 @@ def _marking(numbers: bytes) -> bytes:
 
 def _ranges_of(marking: bytes) -> CharSet:
     marked = _categories().translate(marking)
-    return tuple((found.start(), found.end() - 1) for found in re.finditer(b"\1+", marked))
+    return tuple((match.start(), match.end() - 1) for match in re.finditer(b"\1+", marked))
 
 
 @functools.cache
@@ -172,10 +172,10 @@ def fold(chars: CharSet) -> CharSet:
     """The set with every character that (?i) takes for one of its own."""
     orbits = _orbits()
     if size(chars) < 256:
-        held = [code for first, last in chars for code in range(first, last + 1) if code in orbits]
+        cased = [code for first, last in chars for code in range(first, last + 1) if code in orbits]
     else:
-        held = [code for code in orbits if _holds(chars, code)]
-    return union(chars, ((other, other) for code in held for other in orbits[code]))
+        cased = [code for code in orbits if _holds(chars, code)]
+    return union(chars, ((other, other) for code in cased for other in orbits[code]))
 
 
 def _holds(chars: CharSet, code: int) -> bool:
@@ -194,13 +194,13 @@ def _several() -> list[tuple[list[frozenset[int]], str]]:
     """What each character of a text may be, and the characters that stand for the text."""
     from bpe.expressions import unicode_sets as tables
 
-    orbits, found = _orbits(), []
+    orbits, texts = _orbits(), []
     for entry in tables.FOLDED_FROM_SEVERAL.split():
         folded, *characters = entry.split("=")
         codes = [int(code, 16) for code in folded.split(",")]
         text = "".join(chr(int(code, 16)) for code in characters)
-        found.append(([frozenset(orbits.get(code, (code,))) for code in codes], text))
-    return found
+        texts.append(([frozenset(orbits.get(code, (code,))) for code in codes], text))
+    return texts
 
 
 def folds_to_several(chars: CharSet) -> str | None:

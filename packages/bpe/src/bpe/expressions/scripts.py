@@ -17,7 +17,7 @@ _RUN = re.compile(rf"([^\x{_NONE:02x}])(?:\1|\x{_NONE:02x})*")
 
 def runs(text: str) -> list[str]:
     """The runs of a text, in order."""
-    return [text[found.start() : found.end()] for found in _RUN.finditer(text.translate(_script_of()))]
+    return [text[match.start() : match.end()] for match in _RUN.finditer(text.translate(_script_of()))]
 
 
 @functools.cache

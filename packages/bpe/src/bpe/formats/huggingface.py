@@ -37,10 +37,10 @@ def read(path: StrPath) -> TokenizerData:
     """The tokenizer of a tokenizer.json. Raises ValueError with path and reason where it is wrong or where this package
     does not support what it asks for, FileNotFoundError where there is none.
     """
-    found = parse(read_bytes(path), path)
-    if found.unused:
-        warn_of_unused(found, path)
-    return found
+    tokenizer = parse(read_bytes(path), path)
+    if tokenizer.unused:
+        warn_of_unused(tokenizer, path)
+    return tokenizer
 
 
 def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
@@ -144,9 +144,9 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     spelling = {number: tokenizer.vocab[number].decode() for number in tokenizer.unspelled} | cut_out
     byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
     if tokenizer.characters is not None:
-        said = sentencepiece.written(tokenizer)
+        parts = sentencepiece.written(tokenizer)
     else:
-        said = _byte_level_parts(tokenizer, spelling, byte_level, path)
+        parts = _byte_level_parts(tokenizer, spelling, byte_level, path)
     unused = json.loads(tokenizer.unused or "{}")
     file = {
         "version": "1.0",
@@ -165,10 +165,10 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             for number, text in sorted(cut_out.items())
         ],
         "normalizer": _sequence("normalizers", normalizing.steps_of(tokenizer.normalizer)),
-        "pre_tokenizer": said["pre_tokenizer"],
+        "pre_tokenizer": parts["pre_tokenizer"],
         "post_processor": post_processor(tokenizer),
-        "decoder": said["decoder"],
-        "model": said["model"],
+        "decoder": parts["decoder"],
+        "model": parts["model"],
     }
     data = json.dumps(file, ensure_ascii=False).encode() + b"\n"
     back = parse(data, path)

@@ -236,8 +236,8 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
     for key, field in FIELDS.items():
         if field.name not in read:
             continue
-        known = split_off if field.read is frozenset else read["special_tokens"] if field.read is tuple else None
-        if known is not None and not all(text in known for text in read[field.name] if type(text) is not int):
+        names = split_off if field.read is frozenset else read["special_tokens"] if field.read is tuple else None
+        if names is not None and not all(text in names for text in read[field.name] if type(text) is not int):
             _refuse_value(body, key, field.what, source)
     return TokenizerData(vocab=vocab, merges=merges, **read)
 

@@ -60,18 +60,18 @@ def load(parse: Callable[[], TokenizerData], contents: Sequence[bytes], *beside:
         beside: what else the tokenizer depends on; what differs has another repr().
     """
     path = _path_of(contents, beside) if sum(map(len, contents)) >= SMALLEST else None
-    kept = None if path is None else _read(path)
-    if kept is not None:
-        return kept
+    loaded = None if path is None else _read(path)
+    if loaded is not None:
+        return loaded
     data = parse()
     check_ids(data.vocab)
 
     def tables(ignore_merges: bool) -> Tables:
-        made = make_tables(data, ignore_merges)
+        built = make_tables(data, ignore_merges)
         if path is not None and ignore_merges == data.ignore_merges:
             with suppress(OSError):  # a full disk, a folder that is read-only: the next process makes them again
-                _write(path, data, made)
-        return made
+                _write(path, data, built)
+        return built
 
     return Loaded(data, tables)
 
@@ -101,10 +101,10 @@ def _path_of(contents: Sequence[bytes], beside: Sequence[Any]) -> Path | None:
     within = folder()
     if within is None:
         return None
-    known = hashlib.sha256()
+    digest = hashlib.sha256()
     for part in (repr([FORMAT, sys.byteorder, _code(), beside]).encode(), *contents):
-        known.update(len(part).to_bytes(8, "little") + part)
-    return within / f"{known.hexdigest()}.tables"
+        digest.update(len(part).to_bytes(8, "little") + part)
+    return within / f"{digest.hexdigest()}.tables"
 
 
 def _code() -> list[Any]:
@@ -282,13 +282,13 @@ def _write(path: Path, data: TokenizerData, tables: Tables) -> None:
 
 def _tidy(folder: Path) -> None:
     """Delete the files that were not used for the longest time, until the folder is no larger than it may be."""
-    found = []
+    files = []
     for file in folder.glob("*.tables"):
         with suppress(OSError):  # another process has deleted it
             state = file.stat()
-            found.append((state.st_mtime, state.st_size, file))
-    total = sum(size for _, size, _ in found)
-    for _, size, file in sorted(found):
+            files.append((state.st_mtime, state.st_size, file))
+    total = sum(size for _, size, _ in files)
+    for _, size, file in sorted(files):
         if total <= LARGEST_FOLDER:
             return
         with suppress(OSError):

@@ -27,10 +27,10 @@ def filled(tokenizer: TokenizerData, ids: Iterable[int], pair: Iterable[int] | N
     """The ids of a text, or of two, with the special tokens that the template puts around them."""
     template = (*tokenizer.prefix, 0, *tokenizer.suffix) if pair is None else tokenizer.pair
     texts = ids, pair or ()
-    made: list[int] = []
+    result: list[int] = []
     for part in template:
-        made.extend(texts[part] if isinstance(part, int) else [tokenizer.special_tokens[str(part)]])
-    return made
+        result.extend(texts[part] if isinstance(part, int) else [tokenizer.special_tokens[str(part)]])
+    return result
 
 
 def default_pair(prefix: tuple[str, ...], suffix: tuple[str, ...]) -> Template:
@@ -78,21 +78,21 @@ def _read_template(step: dict[str, Any], special: dict[str, int], path: StrPath)
 
 
 def _template(step: dict[str, Any], key: str, special: dict[str, int], path: StrPath) -> Template:
-    made: list[str | int] = []
+    parts: list[str | int] = []
     template, meanings = step.get(key), step.get("special_tokens") or {}
     for part in template if isinstance(template, list) else []:
         if isinstance(part, dict) and "Sequence" in part:
-            made.append(1 if isinstance(part["Sequence"], dict) and part["Sequence"].get("id") == "B" else 0)
+            parts.append(1 if isinstance(part["Sequence"], dict) and part["Sequence"].get("id") == "B" else 0)
             continue
         try:
             name: str = part["SpecialToken"]["id"]
-            known = meanings[name]["ids"] == [special[name]]
+            is_known = meanings[name]["ids"] == [special[name]]
         except (KeyError, TypeError, IndexError):
-            known = False
-        if not known:
+            is_known = False
+        if not is_known:
             refuse(path, f"the template puts {str(part)[:80]} around a text, which is no special token of the file")
-        made.append(name)
-    return tuple(made)
+        parts.append(name)
+    return tuple(parts)
 
 
 def _read_pair_of(step: dict[str, Any], special: dict[str, int], path: StrPath) -> Around:

@@ -52,8 +52,8 @@ def write_tokenizer(
     if len(ranks) + len(split_off_ids(tokenizer)) < len(tokenizer.vocab):
         refuse(path, "two ids hold the same bytes, which a .tiktoken file cannot say")
     if tokenizer.merges is not None:
-        made = [left + right for left, right in tokenizer.merges]
-        if len(set(made)) < len(made) or [ranks[token] for token in made] != sorted(ranks[token] for token in made):
+        numbers = [ranks[left + right] for left, right in tokenizer.merges]
+        if numbers != sorted(set(numbers)):
             refuse(path, "the ids do not follow the merges, so a .tiktoken file would encode otherwise")
         # Where every token is what its bytes are merged to, no pair joins to a token but the one that is listed for it.
         check_merged(never_merged(ranks), path, ".tiktoken file")

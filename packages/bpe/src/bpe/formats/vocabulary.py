@@ -46,8 +46,8 @@ def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:
 
     ignore_merges: data.ignore_merges, or False where no pretoken is to be looked up whole.
     """
-    made = encoder_tables if data.characters is None else character_tables
-    symbols, ids, merges, stands_for = made(data, formats.split_off_ids(data))
+    tables_of = encoder_tables if data.characters is None else character_tables
+    symbols, ids, merges, stands_for = tables_of(data, formats.split_off_ids(data))
     aliases = {} if data.characters is None else {symbols.index(MARK): symbols.index(b" ")}
     ranks = Ranks(
         symbols=symbols, merges=merges, ignore_merges=ignore_merges, aliases=aliases, drops_bytes=data.drops_bytes
@@ -154,11 +154,11 @@ def number_special_tokens(special_tokens: SpecialNames, vocab: dict[int, bytes])
             ids[name] = number
             named.add(number)
         return ids
-    wanted = {name.encode() for name in names}
-    held = [(number, token) for number, token in vocab.items() if token in wanted] if wanted else []
-    known = {token: number for number, token in sorted(held, reverse=True)}  # the lowest id of each
+    name_bytes = {name.encode() for name in names}
+    named_tokens = [(number, token) for number, token in vocab.items() if token in name_bytes] if name_bytes else []
+    id_of = {token: number for number, token in sorted(named_tokens, reverse=True)}  # the lowest id of each
     for name in names:
-        number = known.get(name.encode())
+        number = id_of.get(name.encode())
         if number is None:
             number = max(vocab, default=-1) + 1
             vocab[number] = name.encode()

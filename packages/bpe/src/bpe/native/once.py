@@ -57,8 +57,8 @@ else:
         def __get__(self, instance: Any, owner: type[Any] | None = None) -> Any:
             if instance is None:
                 return self
-            made = vars(instance)  # where Python looks first, once it is there
+            attributes = vars(instance)  # where Python looks first, once it is there
             with self._guard.lock:
-                if self._name not in made:
-                    made[self._name] = self._function(instance)
-                return made[self._name]
+                if self._name not in attributes:
+                    attributes[self._name] = self._function(instance)
+                return attributes[self._name]

@@ -206,12 +206,12 @@ def write_encoded(
 def checked_dtype(dtype: Any, largest: int, format: str) -> np.dtype[Any]:
     """The type of the ids in a file. ValueError where it does not hold the largest."""
     narrow = largest < 1 << 16 and format not in ("parquet", "arrow")
-    found = np.dtype((np.uint16 if narrow else np.uint32) if dtype is None else dtype)
-    if found not in (np.dtype(np.uint16), np.dtype(np.uint32)):
-        raise ValueError(f"ids are written as uint16 or uint32, not {found}")
-    if largest > np.iinfo(found).max:
-        raise ValueError(f"the largest id is {largest}, which {found} cannot hold; use uint32")
-    return found
+    result = np.dtype((np.uint16 if narrow else np.uint32) if dtype is None else dtype)
+    if result not in (np.dtype(np.uint16), np.dtype(np.uint32)):
+        raise ValueError(f"ids are written as uint16 or uint32, not {result}")
+    if largest > np.iinfo(result).max:
+        raise ValueError(f"the largest id is {largest}, which {result} cannot hold; use uint32")
+    return result
 
 
 def _place(out: str | os.PathLike[str], make: type[Writer], stack: ExitStack) -> Path:
@@ -254,18 +254,18 @@ def _check_description(out: str, description: str, read: Callable[[str], bytes])
 
 def _groups(source: sources.Source, recipe: Recipe, skip: int) -> Iterator[Group]:
     """The stretches of a source by about CHUNK bytes, but for the first `skip`."""
-    held: list[sources.Stretch] = []
+    group: list[sources.Stretch] = []
     size = 0
     for number, stretch in enumerate(sources.stretches(source, recipe.cut, recipe.margin, CHUNK)):
         if number < skip:
             continue
-        held.append(stretch)
+        group.append(stretch)
         size += stretch.end - stretch.begin
-        if size >= CHUNK or len(held) == 1 << 14:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+        if size >= CHUNK or len(group) == 1 << 14:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
 
 
 def _encode(group: Group, recipe: Recipe) -> Encoded:

@@ -130,10 +130,10 @@ class Shards:
         }
         if self.asked["format"] != "npy":
             about |= {"format": self.asked["format"], "documents": self._documents}
-        made = self._writer.finish(about)
+        paths = self._writer.finish(about)
         self._writer = None
         if self.url is not None:
-            for file in made:
+            for file in paths:
                 remote.upload(file, remote.beside(self.url, file.name))
                 shutil.rmtree(file) if file.is_dir() else file.unlink()
 

@@ -41,8 +41,8 @@ def packed(data: TokenizerData) -> bytes:
         merges = list(data.merges or ())
     else:  # by merges of bytes, of which the first join characters; see character_tables()
         tokens, ids, rows, _ = character_tables(data._replace(merges=merges_of(data)), split_off_ids(data))
-        made = [(tokens[left], tokens[right]) for left, right, _ in rows]  # type: ignore[union-attr]
-        merges = [pair for pair in made if pair[0] + pair[1] != MARK]  # encoder.js puts spaces for marks
+        pairs = [(tokens[left], tokens[right]) for left, right, _ in rows]  # type: ignore[union-attr]
+        merges = [pair for pair in pairs if pair[0] + pair[1] != MARK]  # encoder.js puts spaces for marks
     numbered = (
         (token, number) for token, number in zip(tokens, ids.tolist(), strict=True) if token != MARK or not characters
     )

@@ -98,14 +98,14 @@ class Report:
             )
             for row in self.vocabularies
         ]  # fmt: skip
-        found = [("Texts", texts), ("Vocabularies", vocabularies)]
+        result = [("Texts", texts), ("Vocabularies", vocabularies)]
         if self.merges_in_common:
             common: list[tuple[str, ...]] = [("one", "another", "in common, of all", "of the smaller's")]
             common += [
                 (row.one, row.another, f"{row.of_all:.1%}", f"{row.of_smaller:.1%}") for row in self.merges_in_common
             ]
-            found.append(("Merges", common))
-        return found
+            result.append(("Merges", common))
+        return result
 
     def __str__(self) -> str:
         return "\n\n".join("\n".join(_aligned(rows)) for _, rows in self.tables())
@@ -238,13 +238,13 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
     ids = {token: number for number, token in reversed(ordinary)}  # the lowest, where several have the same bytes
     never = set(tokenizer._texts.never_merged(ids))
     split = tokenizer._texts.split
-    found = []
+    numbers = []
     for number, token in ordinary:
-        made = token not in never and ids[token] == number
-        if (made or data.ignore_merges) and (len(split(token)) == 1 or (made and not _always_cut(token, split))):
+        merged = token not in never and ids[token] == number
+        if (merged or data.ignore_merges) and (len(split(token)) == 1 or (merged and not _always_cut(token, split))):
             continue
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def _always_cut(token: bytes, split: Callable[[bytes], list[bytes]]) -> bool:
@@ -264,9 +264,9 @@ def _always_cut(token: bytes, split: Callable[[bytes], list[bytes]]) -> bool:
 
 def common_merges(a: Tokenizer, b: Tokenizer) -> tuple[float, float]:
     """Return the common merges of two tokenizers as a share of all merges, and of those of the smaller."""
-    ours, theirs = set(a.merges), set(b.merges)
-    both = len(ours & theirs)
-    return both / max(1, len(ours | theirs)), both / max(1, min(len(ours), len(theirs)))
+    of_a, of_b = set(a.merges), set(b.merges)
+    both = len(of_a & of_b)
+    return both / max(1, len(of_a | of_b)), both / max(1, min(len(of_a), len(of_b)))
 
 
 def _number(value: float | None, digits: int) -> str:

@@ -134,8 +134,8 @@ def _chip(label: str, bad: bool = False) -> str:
 
 def _span(token: int, piece: bytes, drawn: str, colour: int, special: bool) -> str:
     kind = "bpe-special" if special else f"bpe-c{colour}"
-    said = "special token" if special else "1 byte" if len(piece) == 1 else f"{len(piece)} bytes"
-    return f'<span class="bpe-t {kind}" title="{token} · {said} · {piece.hex(" ")}">{drawn}</span>'
+    label = "special token" if special else "1 byte" if len(piece) == 1 else f"{len(piece)} bytes"
+    return f'<span class="bpe-t {kind}" title="{token} · {label} · {piece.hex(" ")}">{drawn}</span>'
 
 
 def _colour(token: int, last: int) -> int:
