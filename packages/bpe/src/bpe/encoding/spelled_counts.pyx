@@ -126,7 +126,7 @@ cdef class SpelledCounts(PretokenCounts):
         """Count the parts of a run of words that are one symbol each."""
         cdef Scanner scanner
         cdef size_t ends[SCAN_ENDS]
-        cdef size_t at = 0, count, i, k, part = 0, length, spelled
+        cdef size_t at = 0, count, i, k, length, spelled
         cdef uint32_t symbol
         cdef Ids words
         words.ids, words.size, words.room, words.mapped = NULL, 0, 0, 0
