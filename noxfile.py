@@ -72,8 +72,7 @@ def install(session: nox.Session, *requirements: str, groups: tuple[str, ...] = 
     if any(BPE in requirement for requirement in requirements):
         need_compiler(session)
     dependencies = nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *groups) if groups else ()
-    # bytecode is written at the first import, for what is imported: a third of the time of installing torch
-    session.install("--no-compile", *CONSTRAINTS, *requirements, *dependencies, env=settings or None)
+    session.install(*CONSTRAINTS, *requirements, *dependencies, env=settings or None)
 
 
 def install_built(session: nox.Session, extras: str, **settings: str) -> None:

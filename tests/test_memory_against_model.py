@@ -33,7 +33,8 @@ from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
-from lm.ops.cpu import fused, products  # noqa: E402
+from lm.ops.cpu import fused, passes, products  # noqa: E402
+from lm.ops.cpu.build import Unavailable  # noqa: E402
 from lm.optimizer import adamw  # noqa: E402
 
 pytestmark = [
@@ -44,6 +45,10 @@ pytestmark = [
 
 
 IN_C = Policy(norm_kernel="normalised", gate_kernel="fused")  # what lm.ops.cpu.passes computes in fp32
+
+
+NO_PASSES = Unavailable("the budget is that of PyTorch's own passes")
+checked = passes.checked
 
 
 @pytest.fixture
@@ -61,7 +66,12 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         gate_kernel: str = "fused",
         checkpointing: str = "none",
         block: int = 64,
+        bfloat16_in_c: bool = False,
     ) -> None:
+        if not bfloat16_in_c:
+            monkeypatch.setattr(
+                passes, "checked", lambda dtype: NO_PASSES if dtype == torch.bfloat16 else checked(dtype)
+            )
         monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if attention == "eager" else 0)
         monkeypatch.setattr(fused, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
         if attention == "blocks":  # several, of positions as few as these
@@ -276,6 +286,17 @@ def test_peak_under_autocast(name: str, loss: str, checkpointing: str, run_as: C
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     measured = peak(config, batch, length, loss, "autocast")
     assert int(predicted.total) == pytest.approx(measured, rel=0.03), predicted.peak.title
+
+
+@pytest.mark.parametrize("loss", ["plain", "chunked"])
+@pytest.mark.parametrize("name", PEAKS)
+def test_peak_in_c_under_autocast_is_not_above(name: str, loss: str, run_as: Callable[..., None]) -> None:
+    """What is computed in C in bf16 keeps less than PyTorch's own passes, of which the budget is."""
+    run_as(attention="fused", bfloat16_in_c=True)
+    config, batch, length = PEAKS[name]
+    policy = Policy(precision="autocast", norm_kernel="normalised", loss=loss)
+    predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
+    assert peak(config, batch, length, loss, "autocast") <= 1.03 * int(predicted.total)
 
 
 @pytest.mark.parametrize("loss", ["plain", "chunked"])

@@ -67,7 +67,8 @@ def scored(work, capsys, *more):
 
 
 def test_a_checkpoint_is_chosen_by_its_step(work, capsys):
-    assert train(work, "--train.eval_every", "2", "--train.checkpoint_every", "2", "--train.learning_rate", "0.5") == 0
+    settings = ("--train.eval_every", "2", "--train.checkpoint_every", "2", "--train.learning_rate", "0.5")
+    assert train(work, *settings, "--train.precision", "fp32") == 0
     capsys.readouterr()
     held = open_tokens(work / "heldout.npy")
     losses = {step: evaluate(Run.load(work / "run", step), held).loss for step in (4, 6)}

@@ -33,6 +33,7 @@ learning_rate = 1e-2
 batch_size = 4
 micro_batch_size = 1
 threads = 1
+precision = "fp32"
 eval_every = 10
 eval_tokens = 100
 checkpoint_every = 10
