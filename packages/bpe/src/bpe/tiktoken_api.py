@@ -324,6 +324,11 @@ class Encoding(EncodeMethods):
 
         if self._data.characters is not None and self._data.characters.strip:
             return _stripping(Decoder)(self._data.vocab)
+        if self._data.words is not None:
+            with import_lock:
+                from bpe.encoding.words import WordDecoder
+
+            return WordDecoder(self._data.vocab, self._data.words)
         return Decoder(self._data.vocab)
 
     def decode(self, tokens: TokenIds, errors: Errors = "replace") -> str:

@@ -468,6 +468,8 @@ class Tokenizer(Encoding, PartMethods):
         with import_lock:
             from bpe.encoding.streaming import DecodeStream
 
+        if self._data.words is not None:
+            return self._decoder.stream()  # type: ignore[attr-defined, no-any-return]
         characters = self._data.characters
         if characters is not None and characters.strip:
             return DecodeStream(lambda ids: b"".join(self.decode_tokens_bytes(ids)), begin=b" ")

@@ -43,7 +43,7 @@ class Preparation:
         # The normal form, where a text is put into one ("": into none) and nothing else is done to it. Added tokens may
         # be looked for before or after, as they are in that form themselves; but where they have flags, or may share a
         # part of a text, only texts without any are encoded so.
-        plain = not (data.characters or data.add_prefix_space) and data.normalizer in (None, *FORMS)
+        plain = not (data.characters or data.words or data.add_prefix_space) and data.normalizer in (None, *FORMS)
         plain = plain and all(self._normalize(name) == name for name in data.normalized)
         self.form = data.normalizer or "" if plain else None
         early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
@@ -78,6 +78,7 @@ class Preparation:
         """True if texts are changed, or added tokens matched otherwise than the longest at the leftmost place."""
         if (
             data.characters
+            or data.words
             or data.normalizer
             or data.add_prefix_space
             or data.lstrip

@@ -200,10 +200,12 @@ class DecodeStream:
     Args:
         decode_bytes: gives the bytes of ids.
         begin: what is left out where a text begins with it.
+        end: what is left out where a text ends with it; in front of more it is a space.
     """
 
-    def __init__(self, decode_bytes: Callable[[list[int]], bytes], begin: bytes = b"") -> None:
+    def __init__(self, decode_bytes: Callable[[list[int]], bytes], begin: bytes = b"", end: bytes = b"") -> None:
         self._decode_bytes, self._begin, self._begun = decode_bytes, begin, False
+        self._end, self._ended = end, False
         self._decoder = utf_8.IncrementalDecoder("replace")
 
     def step(self, tokens: int | Iterable[int]) -> str:
@@ -228,6 +230,9 @@ class DecodeStream:
         data = self._decode_bytes(ids)
         if data and not self._begun:
             data, self._begun = data.removeprefix(self._begin), True
+        if data and self._end:
+            space, self._ended = b" " if self._ended else b"", data.endswith(self._end)
+            data = space + data.removesuffix(self._end)
         return self._decoder.decode(data)
 
     def finish(self) -> str:
@@ -238,5 +243,5 @@ class DecodeStream:
             >>> stream.step(tokenizer.encode("é")[0]), stream.finish()
             ('', '\ufffd')
         """
-        self._begun = False
+        self._begun = self._ended = False
         return self._decoder.decode(b"", final=True)

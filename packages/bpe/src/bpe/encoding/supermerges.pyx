@@ -4,6 +4,8 @@ The words of a run are merged as those of any tokenizer. Then the neighbours of 
 superwords are joined, the leftmost first, until none are. Pairs wait in a heap by rank and place.
 """
 
+from array import array
+
 from libc.stdlib cimport free
 from libc.string cimport memset
 
@@ -47,6 +49,14 @@ cdef class Supermerges:
         free(self.pairs)
         free(self.ranks)
         free(self.made)
+
+    def merged(self, list ids):
+        """The ids of one word, whose symbols are those of a list, after all merges."""
+        cdef uint32_t[::1] symbols = array("I", ids)
+        cdef uint8_t[::1] all_merge = bytearray(b"\x01") * len(ids)
+        if not ids:
+            return []
+        return list(symbols[:self.merge(&symbols[0], &all_merge[0], len(ids))])
 
     cdef uint32_t rank_of(self, uint32_t left, uint32_t right) noexcept nogil:
         """The rank of a pair, or NONE."""

@@ -46,7 +46,7 @@ NO_TOKENS = SpecialTokens()
 def preparation_of(data: TokenizerData) -> Preparation | None:
     """The preparation of texts that a tokenizer asks for; most ask for none, and import nothing for it."""
     asks = (data.normalizer, data.add_prefix_space, data.lstrip, data.rstrip, data.single_word, data.normalized)
-    if data.characters is None and not any(asks):
+    if data.characters is None and data.words is None and not any(asks):
         return None
     with import_lock:
         from bpe.encoding.preparing import Preparation
@@ -93,7 +93,7 @@ class TextEncoder:
         self.data, self.special_ids, self._tables, self._cache_bytes = data, special_ids, tables, cache_bytes
         self.policy = Policy(data.special_tokens, data.added_tokens)
         joins = _scanner_of_joins(data)
-        self._scanner = joins if joins >= 0 else patterns.scanner_of(data.pattern)
+        self._scanner = joins if joins >= 0 else -1 if data.words else patterns.scanner_of(data.pattern)
         self._preparation = preparation_of(data)
         left_to_encoder = self._preparation is None or (joins >= 0 and self._preparation.spaces_only)
         self.direct = self._scanner >= 0 and left_to_encoder
@@ -111,6 +111,11 @@ class TextEncoder:
         return self._make_encoder(False, 0) if self.data.ignore_merges else self.encoder
 
     def _make_encoder(self, ignore_merges: bool, cache_bytes: int) -> Encoder:
+        if self.data.words is not None:
+            with import_lock:
+                from bpe.encoding.words import WordEncoder
+
+            return WordEncoder(self.data._replace(ignore_merges=ignore_merges))  # type: ignore[return-value]
         tables = self._tables(ignore_merges)
         return Encoder(
             ranks=tables.ranks,
@@ -223,9 +228,13 @@ class TextEncoder:
                 offsets.append(places)
                 continue
             of_piece = piece.encode("utf-8", "surrogateescape")
-            piece_ids = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
-            sizes = [len(token) for token in decoder.decode_each(piece_ids)]
-            begins = np.cumsum([0, *sizes[:-1]])[: len(piece_ids)]
+            if self.data.words is not None:
+                piece_ids, places_of_words = self.encoder.with_begins(of_piece, self.split(of_piece))  # type: ignore[attr-defined]
+                begins = np.array(places_of_words, dtype=np.int64)
+            else:
+                piece_ids = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
+                sizes = [len(token) for token in decoder.decode_each(piece_ids)]
+                begins = np.cumsum([0, *sizes[:-1]])[: len(piece_ids)]
             of_bytes = np.append(characters_of_bytes(of_piece), len(places) - 1)
             offsets.append(places[of_bytes[np.minimum(begins, len(of_piece))]])
             ids += piece_ids
@@ -437,7 +446,7 @@ class TextEncoder:
     def warn_if_slow(self) -> None:
         """Warn, once in a process, of a pattern that no compiled scanner serves."""
         pattern = self.data.pattern
-        if self._scanner < 0 and pattern not in _slow:
+        if self._scanner < 0 and self.data.words is None and pattern not in _slow:
             _slow.add(pattern)
             warn_caller(patterns.slow_warning(pattern))
 

@@ -124,6 +124,7 @@ class Splitting:
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         self._runs = [_run_of(step) for step in steps]
+        self._in_bytes = any(step["type"] == "ByteLevel" for step in steps)
 
     def split(self, text: bytes) -> list[bytes]:
         """The pieces of a text, as bytes; what the steps drop is in none of them. After a second ByteLevel they are the
@@ -132,7 +133,7 @@ class Splitting:
         pieces = [text.decode("utf-8", "surrogateescape")] if text else []
         for run in self._runs:
             pieces = [part for piece in pieces for part in run(piece) if part]
-        return [_bytes(piece) for piece in pieces]
+        return [_bytes(piece) if self._in_bytes else piece.encode("utf-8", "surrogateescape") for piece in pieces]
 
 
 def _bytes(piece: str) -> bytes:

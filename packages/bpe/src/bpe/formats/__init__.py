@@ -119,6 +119,26 @@ class Characters(NamedTuple):
     late: tuple[int, ...] = ()
 
 
+class Words(NamedTuple):
+    """That tokens are merged from the characters of each pretoken, as tokenizers' model does it: see encoding/words.py.
+
+    Attributes:
+        byte_level: the characters are bytes; otherwise they are those of the text.
+        suffix: the "end_of_word_suffix", which the token of the last character ends with.
+        unk: the id of a character that is no token; -1 where such characters are left out.
+        fuse_unk: such characters side by side are one token.
+        between: what decoding puts between two tokens.
+        decoded_suffix: the end of a token that is decoded to a space, and to nothing at the end of a text; "" for none.
+    """
+
+    byte_level: bool
+    suffix: str = ""
+    unk: int = -1
+    fuse_unk: bool = False
+    between: str = ""
+    decoded_suffix: str = ""
+
+
 class TokenizerData(NamedTuple):
     """All that decides what a tokenizer does; nothing in it is ever changed.
 
@@ -139,6 +159,7 @@ class TokenizerData(NamedTuple):
             which a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, but for those in
             characters.late.
         unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
+        words: the vocabulary is of the characters of words; None where it is byte-level, or characters is set.
         drops_bytes: bytes that are no token are left out of a text, as tokenizers does it; otherwise they are refused.
         unspelled: ids of tokens that no text is encoded to, as their spelling in a tokenizer.json stands for no bytes.
         trim_offsets: the steps of a tokenizer.json that take white space from the offsets that tokenizers gives:
@@ -166,6 +187,7 @@ class TokenizerData(NamedTuple):
     pair: tuple[str | int, ...] = (0, 1)
     unused: str = ""
     characters: Characters | None = None
+    words: Words | None = None
     drops_bytes: bool = False
     unspelled: frozenset[int] = frozenset()
     trim_offsets: tuple[str, ...] = ()
@@ -198,7 +220,7 @@ def ordinary_ids(tokenizer: TokenizerData) -> dict[bytes, int]:
 def check_plain(tokenizer: TokenizerData, path: StrPath, form: str) -> None:
     """Refuse a tokenizer that changes the text before it encodes it, for a format that cannot say so."""
     check_no_supermerges(tokenizer, path, form)
-    if tokenizer.characters is not None:
+    if tokenizer.characters is not None or tokenizer.words is not None:
         refuse(path, f"a {form} cannot say that tokens are merged from characters")
     changes = tokenizer.normalizer or ("a space before the text" if tokenizer.add_prefix_space else None)
     if changes is not None:

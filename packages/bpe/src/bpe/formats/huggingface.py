@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from bpe.encoding import normalizing
+from bpe.encoding.words import spelled_by
+from bpe.encoding.words import spelling as spelling_of
 from bpe.formats import (
     Characters,
     Pair,
     TokenizerData,
+    Words,
     check_bytes,
     check_id,
     check_no_supermerges,
@@ -30,7 +33,9 @@ from bpe.formats.gpt2 import encode_text, from_printable, halves_of_merge, read_
 from bpe.formats.templates import flag, parts_of, post_processor, read_post_processor
 from bpe.native.atomic_file import StrPath
 from bpe.native.warn import warn_caller
-from bpe.patterns import Pattern, of_steps, tree_of
+from bpe.patterns import Pattern, of_steps, resolve, tree_of
+
+UTF8_BYTES = {to_printable(bytes([byte])) for byte in {*range(0xF5)} - {0xC0, 0xC1}}
 
 
 def read(path: StrPath) -> TokenizerData:
@@ -87,16 +92,19 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
     added_ids = {text: entry["id"] for text, entry in added.items()}
     normalizer = _read_normalizer(file.get("normalizer"), path)
     characters, ignore_merges, add_prefix_space = None, False, False
-    drops_bytes, unspelled = False, frozenset[int]()
+    drops_bytes, unspelled, words = False, frozenset[int](), _read_words(file, path)
     if sentencepiece.is_one(file):
         ids, merges, byte_ids = sentencepiece.read_model(file["model"], added_ids, path)
         pattern, prepend = sentencepiece.read_pre_tokenizer(file.get("pre_tokenizer"), normalizer, path)
         characters = Characters(byte_ids, prepend, sentencepiece.read_decoder(file.get("decoder"), path))
     else:
-        ids, merges, drops_bytes, unspelled = _read_model(file["model"], added_ids, path)
+        read_vocabulary = _read_model if words is None or words.byte_level else _read_characters
+        ids, merges, drops_bytes, unspelled = read_vocabulary(file["model"], added_ids, path)
         ignore_merges = flag(file["model"], "ignore_merges", False, path)
-        _check_decoder(file.get("decoder"), path)
+        if words is None:
+            _check_decoder(file.get("decoder"), path)
         pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
+        drops_bytes = drops_bytes or words is not None
     special = {text: entry["id"] for text, entry in added.items() if entry["special"]}
     around = read_post_processor(file.get("post_processor"), special, path)
 
@@ -121,6 +129,7 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
         pair=around.pair,
         trim_offsets=around.trim_offsets,
         characters=characters,
+        words=words,
         drops_bytes=drops_bytes,
         unspelled=unspelled,
         unused=json.dumps(unused, ensure_ascii=False) if unused else "",
@@ -141,12 +150,11 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     if tokenizer.characters is None and not tokenizer.drops_bytes:
         check_bytes({*tokenizer.vocab.values()}, path)
     cut_out = {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
-    spelling = {number: tokenizer.vocab[number].decode() for number in tokenizer.unspelled} | cut_out
     byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
     if tokenizer.characters is not None:
         parts = sentencepiece.written(tokenizer)
     else:
-        parts = _byte_level_parts(tokenizer, spelling, byte_level, path)
+        parts = _byte_level_parts(tokenizer, byte_level, path)
     unused = json.loads(tokenizer.unused or "{}")
     file = {
         "version": "1.0",
@@ -179,14 +187,18 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     write_bytes(path, data)
 
 
-def _byte_level_parts(
-    tokenizer: TokenizerData, spelling: dict[int, str], byte_level: dict[str, Any], path: StrPath
-) -> dict[str, Any]:
-    """The pre_tokenizer, the decoder and the model that say a byte-level tokenizer."""
+def _byte_level_parts(tokenizer: TokenizerData, byte_level: dict[str, Any], path: StrPath) -> dict[str, Any]:
+    """The pre_tokenizer, the decoder and the model that say a byte-level tokenizer, or one of words."""
+    spelling = spelling_of(tokenizer)
+    words = tokenizer.words or Words(True)
+    decoder: dict[str, Any] | None = byte_level
+    if not words.byte_level:
+        decoder = {"type": "Fuse"} if not words.between else None
+    if words.decoded_suffix:
+        decoder = {"type": "BPEDecoder", "suffix": words.decoded_suffix}
     # Special tokens stand in the vocabulary too: tokenizers would number those that do not as it sees fit.
     vocab: dict[str, int] = {}
-    for number, token in sorted(tokenizer.vocab.items()):
-        text = spelling.get(number, to_printable(token))
+    for number, text in sorted(spelling.items()):
         if text in vocab:
             refuse(path, f"the ids {vocab[text]} and {number} would both be spelled {text!r}")
         vocab[text] = number
@@ -194,18 +206,18 @@ def _byte_level_parts(
         "pre_tokenizer": _pre_tokenizer(
             tokenizer, {**byte_level, "add_prefix_space": tokenizer.add_prefix_space, "use_regex": False}, path
         ),
-        "decoder": byte_level,
+        "decoder": decoder,
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,
+            "unk_token": spelling.get(words.unk),
             "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
+            "end_of_word_suffix": words.suffix or None,
+            "fuse_unk": words.fuse_unk,
             "byte_fallback": False,
             "ignore_merges": tokenizer.ignore_merges,
             "vocab": vocab,
-            "merges": [[to_printable(left), to_printable(right)] for left, right in tokenizer.merges or ()],
+            "merges": [[spelled_by(words, half) for half in pair] for pair in tokenizer.merges or ()],
         },
     }
 
@@ -250,7 +262,7 @@ def _checked_model(model: Any, path: StrPath) -> tuple[dict[str, Any], list[Any]
         refuse(
             path, f"the model is {kind!r}, which is not supported: only BPE is{f'; use {use} for it' if use else ''}"
         )
-    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+    for key in ("dropout", "continuing_subword_prefix"):
         if model.get(key):
             refuse(path, f'the model has "{key}": {model[key]!r}, which is not supported')
     vocab, merge_list = model.get("vocab"), model.get("merges")
@@ -313,6 +325,47 @@ def _read_model(
     return by_id, merges, missing, frozenset(vocab[text] for text in unspelled)
 
 
+def _read_characters(
+    model: Any, added: dict[str, int], path: StrPath
+) -> tuple[dict[int, bytes], Sequence[Pair], bool, frozenset[int]]:
+    """As _read_model(), of a model whose tokens are text."""
+    vocab, merge_list = _checked_model(model, path)
+    if len({*vocab.values(), *added.values()}) < len(vocab | added):
+        refuse(path, "two tokens have the same id")
+    for text in added.keys() & vocab.keys():
+        if added[text] != vocab[text]:
+            refuse(path, f"{text!r} has the id {vocab[text]} in the vocabulary and {added[text]} as an added token")
+    tokens = {text: encode_text(text, path) for text in vocab | added}
+    by_id = {check_id(number, path, text): tokens[text] for text, number in (vocab | added).items()}
+    return by_id, sentencepiece.read_merges(merge_list, tokens, path), True, frozenset()
+
+
+def _read_words(file: dict[str, Any], path: StrPath) -> Words | None:
+    """The options of a model whose characters may be unknown, or of which the last of a word is marked; else None."""
+    model = file["model"]
+    byte_level = any(s["type"] == "ByteLevel" for s in parts_of(file.get("pre_tokenizer"), "pretokenizers", path))
+    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or model.get("byte_fallback") is True:
+        return None
+    suffix, unk, vocab = model.get("end_of_word_suffix") or "", model.get("unk_token"), model.get("vocab")
+    if not isinstance(vocab, dict):
+        return None
+    if byte_level and not suffix and (unk is None or vocab.keys() >= UTF8_BYTES):
+        return None
+    if unk is not None and unk not in vocab:
+        refuse(path, f"the unk_token {unk!r} is not in the vocabulary")
+    steps = parts_of(file.get("decoder"), "decoders", path)
+    kinds, decoded = [step["type"] for step in steps], ""
+    if kinds == ["BPEDecoder"]:
+        decoded = steps[0].get("suffix", "</w>")
+    if kinds not in ([["ByteLevel"]] if byte_level else [[], ["Fuse"], ["BPEDecoder"]]) or not isinstance(decoded, str):
+        refuse(path, f"the decoder {', '.join(kinds) or 'none'} is not supported for a vocabulary of words")
+    if decoded and any(decoded in text.removesuffix(decoded) for text in vocab):
+        refuse(path, f"a token with {decoded!r} elsewhere than at its end")
+    number = -1 if unk is None else check_id(vocab[unk], path, unk)
+    fuse = flag(model, "fuse_unk", False, path)
+    return Words(byte_level, suffix, number, fuse, "" if kinds else " ", decoded)
+
+
 def _read_normalizer(value: Any, path: StrPath) -> str | None:
     try:
         return normalizing.checked(parts_of(value, "normalizers", path))
@@ -323,9 +376,8 @@ def _read_normalizer(value: Any, path: StrPath) -> str | None:
 def _read_pre_tokenizer(value: Any, path: StrPath) -> tuple[Pattern, bool]:
     """(pattern, add_prefix_space)."""
     steps = parts_of(value, "pretokenizers", path)
-    if not any(step["type"] == "ByteLevel" for step in steps):
-        named = ", ".join(step["type"] for step in steps) or "none"
-        refuse(path, f"the pre-tokenizer is {named}, without a ByteLevel, which a byte-level vocabulary needs")
+    if not steps:
+        return resolve(None), False
     add_prefix_space = False
     if steps[0]["type"] == "ByteLevel":
         add_prefix_space = flag(steps[0], "add_prefix_space", True, path)
@@ -336,11 +388,13 @@ def _read_pre_tokenizer(value: Any, path: StrPath) -> tuple[Pattern, bool]:
         refuse(path, str(error))
 
 
-def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: StrPath) -> dict[str, Any]:
+def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: StrPath) -> dict[str, Any] | None:
     """The pre-tokenizer that says a tokenizer's pattern."""
     pattern = tokenizer.pattern
     if pattern.name == "gpt2":
         return {**byte_level, "use_regex": True}
+    if pattern.whole and tokenizer.words is not None and not tokenizer.words.byte_level:
+        return None
     if pattern.whole:
         return {**byte_level, "use_regex": False}
     if pattern.steps:

@@ -17,6 +17,7 @@ from bpe.formats import (
     Characters,
     Pair,
     TokenizerData,
+    Words,
     are_ids,
     check_bytes,
     check_id,
@@ -115,6 +116,10 @@ def _is_characters(value: Any) -> bool:
     )
 
 
+def _is_words(value: Any) -> bool:
+    return isinstance(value, list) and [type(option) for option in value] == [bool, str, int, bool, str, str]
+
+
 def _same(value: Any) -> Any:
     return value
 
@@ -164,6 +169,13 @@ FIELDS = {
         "null, or the ids of 256 bytes, where a space is put, how many are taken, and the ids that rank last",
         lambda v: v and Characters(tuple(v[0]), v[1], v[2], *map(tuple, v[3:])),
     ),
+    "words": Field(
+        "words",
+        lambda value: value and list(value),
+        lambda v: v is None or _is_words(v),
+        "null, or the options of a vocabulary of words",
+        lambda v: v and Words(*v),
+    ),
     "drops_bytes": _flag("drops_bytes"),
     "supermerges": Field("supermerges", list, _is_texts, "a list of supermerges", lambda value: tuple(value)),
     "word_pattern": Field("word_pattern", _same, lambda v: v == "" or v in PATTERNS, "the name of a pattern", _same),
@@ -192,6 +204,7 @@ LATER: dict[str, Any] = {
     "pair": [0, 1],
     "unused": None,
     "characters": None,
+    "words": None,
     "drops_bytes": False,
     "unspelled": [],
     "trim_offsets": [],

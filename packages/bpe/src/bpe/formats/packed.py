@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bpe.formats import Characters, TokenizerData, without_collector
+from bpe.formats import Characters, TokenizerData, Words, without_collector
 from bpe.patterns import from_plain, to_plain
 
 
@@ -35,6 +35,8 @@ def unpack(packed: bytes) -> TokenizerData:
     if plain["characters"] is not None:
         byte_ids, prepend, strip, late = plain["characters"]
         plain["characters"] = Characters(tuple(byte_ids), prepend, strip, tuple(late))
+    if plain["words"] is not None:
+        plain["words"] = Words(*plain["words"])
     for name, default in TokenizerData._field_defaults.items():
         if isinstance(default, (frozenset, tuple)):
             plain[name] = type(default)(plain[name])

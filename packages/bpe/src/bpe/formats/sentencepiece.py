@@ -72,7 +72,7 @@ def read_model(
             if number in by_id:
                 refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
             by_id[number] = _utf8(text.replace(MARK, " "), path)
-    return by_id, _read_merges(merges, tokens, path), byte_ids
+    return by_id, read_merges(merges, tokens, path), byte_ids
 
 
 def _byte_ids(vocab: dict[str, Any], path: StrPath) -> tuple[int, ...]:
@@ -84,7 +84,8 @@ def _byte_ids(vocab: dict[str, Any], path: StrPath) -> tuple[int, ...]:
     return tuple(byte_ids)
 
 
-def _read_merges(merges: list[Any], tokens: dict[str, bytes], path: StrPath) -> Sequence[Pair]:
+def read_merges(merges: list[Any], tokens: dict[str, bytes], path: StrPath) -> Sequence[Pair]:
+    """The merges of a file, of tokens by the text that spells them."""
     read: list[Pair] = []
     for place, merge in enumerate(merges):
         halves = merge.split(" ") if isinstance(merge, str) else merge

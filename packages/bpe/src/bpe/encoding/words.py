@@ -1,0 +1,149 @@
+"""Pretokens that are merged from characters, of which the last may be a token of its own, or an unknown one.
+
+So does the model of a tokenizer.json that has no byte_fallback and whose pre-tokenizer has no ByteLevel, or that has an
+end_of_word_suffix (CLIP, GPT-1): see Words. Such files are small and rare; this is Python but for the merging.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bpe.encoding.decoder import Decoder
+from bpe.encoding.streaming import DecodeStream
+from bpe.encoding.supermerges import Supermerges
+from bpe.native.lazy_imports import numpy as np
+from bpe.native.printable import PRINTABLE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from bpe.formats import TokenizerData, Words
+
+
+def spelling(data: TokenizerData) -> dict[int, str]:
+    """The text that each id has in the model of a tokenizer.json."""
+    spelled = {number: data.vocab[number].decode() for number in data.unspelled}
+    spelled |= {number: text for text, number in (data.special_tokens | data.added_tokens).items()}
+    return {n: spelled[n] if n in spelled else spelled_by(data.words, token) for n, token in data.vocab.items()}
+
+
+def spelled_by(words: Words | None, token: bytes) -> str:
+    """A token as its file writes it: a character a byte, or the text that it is."""
+    if words is None or words.byte_level:
+        return "".join(map(PRINTABLE.__getitem__, token))
+    return token.decode("utf-8", "surrogateescape")
+
+
+class WordEncoder:
+    """The encoder of pretokens of a tokenizer with data.words."""
+
+    def __init__(self, data: TokenizerData) -> None:
+        assert data.words is not None
+        self._words = data.words
+        self._ignore_merges = data.ignore_merges
+        self._spelled = spelling(data)
+        self._ids = {text: number for number, text in self._spelled.items()}
+        halves = [[spelled_by(data.words, half) for half in pair] for pair in data.merges or ()]
+        rows = [(self._ids[left], self._ids[right], self._ids[left + right]) for left, right in halves]
+        self._merges = Supermerges(rows, -1)
+        self.word = functools.lru_cache(1 << 16)(self._word)
+
+    def encode_pieces(self, pieces: Iterable[bytes]) -> NDArray[np.uint32]:
+        """The ids of pretokens."""
+        return np.array([number for piece in pieces for number in self.word(piece)[0]], dtype=np.uint32)
+
+    def with_begins(self, text: bytes, pieces: Iterable[bytes]) -> tuple[list[int], list[int]]:
+        """The ids of the pretokens of a text, and the places of their beginnings in it.
+
+        As in tokenizers, a character that is left out moves the tokens behind it in its pretoken to the left.
+        """
+        ids: list[int] = []
+        begins: list[int] = []
+        end = 0
+        for piece in pieces:
+            at = text.index(piece, end)
+            end = at + len(piece)
+            numbers, places = self.word(piece)
+            ids += numbers
+            begins += [at + place for place in places]
+        return ids, begins
+
+    def _word(self, piece: bytes) -> tuple[list[int], list[int]]:
+        """The ids of a pretoken, and where in its bytes each begins."""
+        words, text = self._words, spelled_by(self._words, piece)
+        if self._ignore_merges and text in self._ids:
+            return [self._ids[text]], [0]
+        ids: list[int] = []
+        sizes: list[int] = []  # of the characters of each
+        was_unknown = False
+        for place, character in enumerate(text, 1):
+            number = self._ids.get(character + words.suffix if place == len(text) else character, -1)
+            size = 1 if words.byte_level else len(character.encode("utf-8", "surrogateescape"))
+            if number < 0 and words.fuse_unk and was_unknown:
+                sizes[-1] += size
+            elif number >= 0 or words.unk >= 0:
+                ids.append(number if number >= 0 else words.unk)
+                sizes.append(size)
+            was_unknown = number < 0 <= words.unk
+        merged = self._merges.merged(ids)
+        begins, first, begin = [], 0, 0
+        for number in merged:
+            begins.append(begin)
+            count = 1 if number == words.unk else len(self._spelled[number].removesuffix(words.suffix))
+            begin += sum(sizes[first : first + count])
+            first += count
+        return merged, begins
+
+
+class WordDecoder(Decoder):
+    """The decoder of a tokenizer with data.words."""
+
+    words: Words
+
+    def __new__(cls, vocab: Mapping[int, bytes], words: Words) -> WordDecoder:
+        """See Decoder."""
+        decoder = super().__new__(cls, vocab)
+        decoder.words = words
+        return decoder
+
+    def decode(self, tokens: Any) -> bytes:
+        """See Decoder."""
+        return b"".join(self._pieces(super().decode_each(tokens)))
+
+    def decode_with_offsets(self, tokens: Any, characters: bool) -> tuple[bytes, list[int]]:
+        """See Decoder."""
+        pieces = self._pieces(super().decode_each(tokens))
+        sizes = [len(piece.decode()) if characters else len(piece) for piece in pieces]
+        separator = len(self.words.between)
+        begins = np.cumsum([0, *sizes])[:-1] + [separator if place else 0 for place in range(len(sizes))]
+        return b"".join(pieces), begins.astype(int).tolist()
+
+    def decode_rows(self, tokens: Any, ends: NDArray[np.int64], byte_ends: NDArray[np.int64]) -> bytes:
+        """See Decoder."""
+        texts = [self.decode(tokens[begin:end]) for begin, end in itertools.pairwise([0, *ends])]
+        byte_ends[:] = np.cumsum([len(text) for text in texts])
+        return b"".join(texts)
+
+    def stream(self) -> DecodeStream:
+        """A decode_stream()."""
+        mark, between = self.words.decoded_suffix.encode(), self.words.between.encode()
+
+        def decode(ids: list[int]) -> bytes:
+            tokens = super(WordDecoder, self).decode_each(ids)
+            if mark:
+                tokens = [token.replace(mark, b" ") for token in tokens[:-1]] + tokens[-1:]
+            return b"".join(between + token for token in tokens)
+
+        return DecodeStream(decode, begin=between, end=mark)
+
+    def _pieces(self, tokens: list[bytes]) -> list[bytes]:
+        """What each token adds to a text."""
+        mark, between = self.words.decoded_suffix.encode(), self.words.between.encode()
+        if mark:
+            tokens = [token.replace(mark, b" ") for token in tokens[:-1]] + [
+                token.replace(mark, b"") for token in tokens[-1:]
+            ]
+        return [between + token if place else token for place, token in enumerate(tokens)]
