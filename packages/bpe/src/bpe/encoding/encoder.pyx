@@ -214,7 +214,9 @@ cdef class Encoder:
             size = batch.begins[i + 1] - batch.begins[i]
             if self.supermerges is not None:
                 continue
-            if self.ranks.longest_whole < size <= LANE_BYTES and self.ranks.spelled(text + batch.begins[i], size):
+            if size <= self.ranks.longest_whole and self.ranks.find_whole(text + batch.begins[i], size) != NONE:
+                continue
+            if size <= LANE_BYTES and self.ranks.spelled(text + batch.begins[i], size):
                 pieces[waiting].text, pieces[waiting].size = text + batch.begins[i], size
                 numbers[waiting] = i
                 waiting += 1
