@@ -76,7 +76,7 @@ def test_a_long_text_is_split_where_nothing_is_merged(pair: tuple[tokenizers.Tok
     [
         (("model", "type"), "Unigram", "use tokenizers or sentencepiece for it"),
         (("model", "type"), "WordPiece", "use tokenizers for it"),
-        (("model", "byte_fallback"), False, "the decoder 'Replace' is not supported"),
+        (("model", "byte_fallback"), False, "is not supported for a vocabulary of words"),
         (("model", "ignore_merges"), True, '"ignore_merges" beside "byte_fallback"'),
         (("model", "vocab", "<0x00>"), None, "<0x00>"),
         (("model", "vocab", "a b"), 9999, "a space that is not written"),

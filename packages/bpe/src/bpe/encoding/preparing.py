@@ -246,9 +246,9 @@ def _spaces_only(data: TokenizerData) -> bool:
     prepended = [step for step in steps if step == {"type": "Prepend", "prepend": "▁"}]
     marked = [step for step in steps if step == {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
     names = data.special_tokens.keys() | data.added_tokens.keys()
-    if len(prepended) > 1 or len(prepended) + len(marked) < len(steps) or any({" ", "▁"} & {*name} for name in names):
-        return False
     late = names & data.normalized
+    if len(prepended) > 1 or len(prepended) + len(marked) < len(steps) or any({" ", "▁"} & {*name} for name in late):
+        return False
     return not late or not (prepended or _may_overlap(names - late, late))
 
 
