@@ -23,9 +23,9 @@ from pathlib import Path
 from accounting import SHAPES, ByteRate, Layout, Policy, TransformerShape, training_flops
 from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import Interconnect, interconnect
+from accounting.layer import FeedForward, LatentAttention, Layer
 from accounting.planning import step_time as constants
 from accounting.planning.step_time import StepTime, step_time
-from accounting.shape import FeedForward, LatentAttention, Layer
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs/design/cluster-plans.md"

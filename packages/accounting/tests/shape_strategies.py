@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from accounting import TransformerShape
 from accounting.cluster.layout import Layout
-from accounting.shape import Attention, Layer
+from accounting.layer import Attention, Layer
 
 
 def windows(draw: st.DrawFn, window: int | None) -> dict[str, Any]:

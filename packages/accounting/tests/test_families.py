@@ -35,8 +35,9 @@ from accounting.cluster.traffic import Joins
 from accounting.commands.parser import main
 from accounting.counting.layers import stack
 from accounting.counting.parameters import block_parameters, expert_parameters, tensors
+from accounting.layer import Attention, FeedForward, LatentAttention, Layer
 from accounting.planning.fitting import peak_bytes
-from accounting.shape import Attention, FeedForward, LatentAttention, Layer, NotCounted
+from accounting.shape import NotCounted
 
 NAMES = ["deepseek-v3", "gpt-oss-20b", "gpt-oss-120b", "llama-4-scout"]
 BF16 = Policy(precision="bf16")

@@ -21,7 +21,7 @@ from accounting import (
     training_flops,
     training_memory,
 )
-from accounting.shape import Layer
+from accounting.layer import Layer
 
 SIZES = (
     *("vocab_size", "context_length", "num_layers", "d_model", "d_ff", "head_dim", "num_heads", "num_kv_heads"),

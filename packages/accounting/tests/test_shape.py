@@ -23,8 +23,8 @@ from accounting import (
     matmul_flops,
     parameters,
 )
+from accounting.layer import Attention, FeedForward, Layer
 from accounting.models.files import find
-from accounting.shape import Attention, FeedForward, Layer
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 
+from accounting.checks import booleans, choose, positive, whole
+from accounting.layer import (
+    QK_NORMS,
+    AnyAttention,
+    Attention,
+    FeedForward,
+    Kind,
+    LatentAttention,
+    Layer,
+    without_window,
+)
+
 TYPE_CHECKING = False  # see units.py
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -20,185 +32,12 @@ FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu", "relu2")
 GATED = ("swiglu", "clamped_swiglu", "geglu")
 NORMS = ("rmsnorm", "layernorm", "none")
 POSITIONS = ("rope", "learned", "alibi", "none")
-QK_NORMS = ("none", "head", "width", "l2")
 ATTENTION_TARGETS = ("query", "key", "value", "output")
 ADAPTED = (*ATTENTION_TARGETS, "gate", "up", "down", "qkv", "gate_up")  # matrices that may have an adapter
-ROUTERS = ("softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input")
-MOST_LISTED = 1 << 14  # layers of a file, which are compared one by one to find their period
 
 
 class NotCounted(ValueError):
     """A quantity that is not counted of a shape."""
-
-
-@dataclass(frozen=True)
-class Attention:
-    """Softmax attention with the heads of the shape.
-
-    Args:
-        window: positions that a query sees, its own included; None: all before it.
-        chunked: the window begins at a multiple of its width and does not slide (Llama 4).
-        rotated: queries and keys are rotated; None: if the position of the shape is "rope".
-        qk_norm: one of QK_NORMS; None: that of the shape.
-        sinks: one more score for each head (gpt-oss).
-        gated: the output is multiplied by a gate as wide as the queries (Qwen3-Next).
-    """
-
-    window: int | None = None
-    chunked: bool = False
-    rotated: bool | None = None
-    qk_norm: str | None = None
-    sinks: bool = False
-    gated: bool = False
-
-    def __post_init__(self) -> None:
-        if self.window is not None:
-            positive("sliding_window", self.window)
-        elif self.chunked:
-            raise ValueError("chunked attention needs a window, the width of a chunk: give one")
-        booleans(self, ("chunked", "sinks", "gated"))
-        if self.rotated is not None:
-            booleans(self, ("rotated",))
-        if self.qk_norm is not None:
-            choose("qk_norm", self.qk_norm, QK_NORMS)
-
-
-@dataclass(frozen=True)
-class LatentAttention:
-    """Multi-head latent attention (DeepSeek-V2, 2024): keys and values come from a narrow latent, the cache.
-
-    Args:
-        q_rank: width of the queries' own latent, None if they are projected from the residual stream.
-        kv_rank: width of the latent of keys and values.
-        nope_dim: part of a query and key without rotation.
-        rope_dim: part of a query and key with rotation.
-        value_dim: width of a value.
-    """
-
-    q_rank: int | None
-    kv_rank: int
-    nope_dim: int
-    rope_dim: int
-    value_dim: int
-
-    window = None  # it sees all positions, and all its layers are rotated
-    chunked = sinks = False
-    rotated = True
-    qk_norm = "none"
-
-    def __post_init__(self) -> None:
-        for name in ("kv_rank", "nope_dim", "rope_dim", "value_dim"):
-            positive(name, getattr(self, name))
-        if self.q_rank is not None:
-            positive("q_rank", self.q_rank)
-
-
-@dataclass(frozen=True)
-class DeltaAttention:
-    """Gated DeltaNet (Yang et al. 2024), linear attention with a state in place of a cache, as in Qwen3-Next.
-
-    Args:
-        key_heads: heads of queries and keys.
-        value_heads: heads of values, gates and decays.
-        key_dim: width of a key head.
-        value_dim: width of a value head.
-        kernel: positions of the causal convolution over queries, keys and values.
-    """
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    kernel: int
-
-    window = None
-    chunked = sinks = rotated = False
-    qk_norm = "none"
-
-    def __post_init__(self) -> None:
-        for name in ("key_heads", "value_heads", "key_dim", "value_dim", "kernel"):
-            positive(name, getattr(self, name))
-        if self.value_heads % self.key_heads:
-            raise ValueError(f"expected value_heads a multiple of key_heads {self.key_heads}, got {self.value_heads}")
-
-
-AnyAttention = Attention | LatentAttention | DeltaAttention
-
-
-@dataclass(frozen=True)
-class FeedForward:
-    """A feed-forward layer, or experts of which each token passes some.
-
-    Args:
-        d_ff: its width, of one expert where there are experts; None: that of the shape.
-        experts: number of experts, with a router of d_model × experts; None: one feed-forward layer without a router.
-        experts_per_token: experts that each token passes.
-        experts_held: experts whose weights this device stores; None: all.
-        shared_d_ff: width of the feed-forward layer that every token passes beside its experts.
-        shared_gate: the output of that layer is multiplied by a gate, a matrix of d_model × 1.
-        router: one of ROUTERS: a softmax over all scores; a sigmoid of each, those chosen normalised to add up to one;
-            a softmax over those chosen (gpt-oss); a sigmoid that multiplies the experts' input (Llama 4).
-        router_bias: a bias for each expert's score.
-    """
-
-    d_ff: int | None = None
-    _: KW_ONLY
-    experts: int | None = None
-    experts_per_token: int | None = None
-    experts_held: int | None = None
-    shared_d_ff: int | None = None
-    shared_gate: bool = False
-    router: str = "softmax"
-    router_bias: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("d_ff", "experts", "experts_per_token", "experts_held", "shared_d_ff"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
-        booleans(self, ("shared_gate", "router_bias"))
-        choose("router", self.router, ROUTERS)
-        if (self.experts is None) != (self.experts_per_token is None):
-            raise ValueError(
-                f"experts {self.experts} and experts_per_token {self.experts_per_token} go together: give "
-                "both or neither"
-            )
-        if self.experts is None and (self.experts_held or self.shared_d_ff or self.router_bias):
-            raise ValueError("experts_held, shared_d_ff and router_bias need experts: give experts")
-        if self.shared_gate and self.shared_d_ff is None:
-            raise ValueError("shared_gate needs a shared feed-forward layer: give shared_d_ff")
-        for name in ("experts_per_token", "experts_held"):
-            if self.experts is not None and (getattr(self, name) or 1) > self.experts:
-                raise ValueError(f"{name} {getattr(self, name)} is more than experts {self.experts}")
-
-    @property
-    def active(self) -> int:
-        """Feed-forward layers that a token passes: experts_per_token, or the only one."""
-        return self.experts_per_token or 1
-
-    @property
-    def held(self) -> int:
-        """Feed-forward layers whose weights are stored here: all experts unless devices share them, or the only one."""
-        return self.experts_held or self.experts or 1
-
-
-@dataclass(frozen=True)
-class Layer:
-    """One layer; None: the attention, or the feed-forward layer, that the sizes of the shape describe."""
-
-    attention: AnyAttention | None = None
-    ffn: FeedForward | None = None
-
-
-@dataclass(frozen=True)
-class Kind:
-    """A layer with nothing left open: see TransformerShape.kind."""
-
-    attention: AnyAttention
-    ffn: FeedForward
-
-    @property
-    def d_ff(self) -> int:
-        return self.ffn.d_ff or 0
 
 
 @dataclass(frozen=True)
@@ -549,26 +388,6 @@ class TransformerShape:
         return length
 
 
-def pattern(layers: list[Layer]) -> tuple[Layer, ...]:
-    """The shortest pattern that repeats to these layers, the last repetition possibly cut.
-
-    >>> full, window = Layer(), Layer(Attention(window=8))
-    >>> pattern([window, window, full, window, window, full, window]) == (window, window, full)
-    True
-    """
-    for period in range(1, len(layers)):
-        if all(layers[at] == layers[at - period] for at in range(period, len(layers))):
-            return tuple(layers[:period])
-    return tuple(layers)
-
-
-def without_window(kind: Kind) -> Kind:
-    attention = kind.attention
-    if isinstance(attention, Attention) and attention.window is not None:
-        return Kind(replace(attention, window=None, chunked=False), kind.ffn)
-    return kind
-
-
 def _sums(pairs: Iterable[tuple[Value, int]]) -> dict[Value, int]:
     sums: dict[Value, int] = {}
     for key, count in pairs:
@@ -580,49 +399,3 @@ def no_value_embeddings(shape: TransformerShape, quantity: str) -> None:
     """NotCounted for a shape with value embeddings, of which this quantity is not counted."""
     if shape.value_embeddings:
         raise NotCounted(f"{quantity} is not counted of shapes with value embeddings")
-
-
-def booleans(record: object, names: Iterable[str]) -> None:
-    for name in names:
-        if not isinstance(getattr(record, name), bool):
-            raise ValueError(f"{name} must be True or False, and {getattr(record, name)!r} is neither")
-
-
-def whole(name: str, value: object) -> int:
-    """The value if it is an integer of at least zero, else ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} must be a whole number of at least 0, and {value!r} is not")
-    return value
-
-
-def positive(name: str, value: object) -> int:
-    """The value if it is an integer of at least one, else ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be a whole number of at least 1, and {value!r} is not one")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, and {value} is not")
-    return value
-
-
-def named(kind: str, name: str, among: Mapping[str, Value]) -> Value:
-    """The entry of this name in any case; KeyError with the names that begin so, or the nearest, and all of them."""
-    if name in among:
-        return among[name]
-    lower = str(name).lower()
-    if lower in among:
-        return among[lower]
-    import difflib  # only a mistake needs it
-
-    near = [one for one in among if one.startswith(f"{lower}-")] or difflib.get_close_matches(lower, among, n=1)
-    meant = ""
-    if near:
-        one_of = "one of " if len(near) > 1 else ""
-        meant = f"did you mean {one_of}{', '.join(map(repr, near))}? Else "
-    raise KeyError(f"no {kind} is called {name!r}: {meant}use one of {', '.join(among)}")
-
-
-def choose(name: str, value: object, among: Iterable[str]) -> str:
-    """The value if it is one of these names, else ValueError."""
-    if value not in tuple(among):
-        raise ValueError(f"{name} {value!r} is not known: use one of {', '.join(among)}")
-    return str(value)

@@ -10,7 +10,8 @@ from accounting.counting.flops import forward_flops
 from accounting.counting.layers import stack
 from accounting.counting.parameters import block_parameters, expert_parameters, parameters
 from accounting.formula import Symbol, Term
-from accounting.shape import LatentAttention, TransformerShape
+from accounting.layer import LatentAttention
+from accounting.shape import TransformerShape
 from accounting.units import FLOPs, Parameters
 
 

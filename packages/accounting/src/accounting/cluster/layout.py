@@ -16,8 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from accounting.checks import choose, positive
 from accounting.cluster.zero import ZERO_STAGES
-from accounting.shape import Attention, DeltaAttention, Layer, TransformerShape, choose, no_value_embeddings, positive
+from accounting.layer import Attention, DeltaAttention, Layer
+from accounting.shape import TransformerShape, no_value_embeddings
 
 
 @dataclass(frozen=True)

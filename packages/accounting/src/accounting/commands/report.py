@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 import accounting
 from accounting.breakdown import Breakdown
+from accounting.checks import choose
 from accounting.commands.answer import Answer
 from accounting.commands.options import layout_of, name_of, policy_of, shape_of
 from accounting.commands.sections import Row, Section, as_json, percentages, records, section, text, whole_row
 from accounting.commands.tables import columns, titled, wrapped
 from accounting.models.files import not_counted
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import NotCounted, TransformerShape, choose
+from accounting.shape import NotCounted, TransformerShape
 from accounting.units import Bytes, Count, FLOPs, Parameters
 
 if TYPE_CHECKING:

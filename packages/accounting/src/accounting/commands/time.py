@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from accounting.checks import positive
 from accounting.commands.answer import Answer
 from accounting.commands.options import machine_of, name_of, shape_of
 from accounting.commands.tables import listing, wrapped
 from accounting.hardware.devices import Device
 from accounting.planning.training_time import mfu, recomputation, training_time
-from accounting.shape import TransformerShape, positive
+from accounting.shape import TransformerShape
 from accounting.units import FLOPs, human
 
 YEAR = 365.25 * 86_400  # seconds

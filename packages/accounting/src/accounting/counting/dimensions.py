@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from accounting.formula import Symbol, Term
-from accounting.shape import AnyAttention, DeltaAttention, FeedForward, LatentAttention, TransformerShape
+from accounting.layer import AnyAttention, DeltaAttention, FeedForward, LatentAttention
+from accounting.shape import TransformerShape
 
 
 class Dimensions:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.checks import positive
 from accounting.counting.dimensions import Dimensions, FfnDimensions, LatentDimensions
 from accounting.counting.flops import doubled_pairs
 from accounting.counting.layers import attention_groups, ffn_layers
 from accounting.formula import Symbol, Term, added
-from accounting.shape import (
-    AnyAttention,
-    Attention,
-    LatentAttention,
-    NotCounted,
-    TransformerShape,
-    no_value_embeddings,
-    positive,
-)
+from accounting.layer import AnyAttention, Attention, LatentAttention
+from accounting.shape import NotCounted, TransformerShape, no_value_embeddings
 from accounting.units import FLOPs
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from accounting.checks import positive
 from accounting.counting.dimensions import Dimensions
 from accounting.counting.flops import training_flops
 from accounting.counting.parameters import parameters
 from accounting.formula import Symbol, Term
-from accounting.shape import TransformerShape, positive
+from accounting.shape import TransformerShape
 from accounting.units import FLOPs
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.checks import choose, positive
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import (
     DeltaDimensions,
@@ -18,15 +19,8 @@ from accounting.counting.dimensions import (
 )
 from accounting.counting.layers import attention_groups, ffn_layers
 from accounting.formula import Symbol, Term, added, constant
-from accounting.shape import (
-    AnyAttention,
-    Attention,
-    DeltaAttention,
-    LatentAttention,
-    TransformerShape,
-    choose,
-    positive,
-)
+from accounting.layer import AnyAttention, Attention, DeltaAttention, LatentAttention
+from accounting.shape import TransformerShape
 from accounting.units import FLOPs
 
 Pairs = dict[type, Term]  # by Attention or LatentAttention

@@ -10,16 +10,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from accounting.formula import Symbol, Term
-from accounting.shape import (
-    AnyAttention,
-    Attention,
-    DeltaAttention,
-    FeedForward,
-    Kind,
-    LatentAttention,
-    TransformerShape,
-    without_window,
-)
+from accounting.layer import AnyAttention, Attention, DeltaAttention, FeedForward, Kind, LatentAttention, without_window
+from accounting.shape import TransformerShape
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.checks import choose, positive
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import Dimensions, FfnDimensions, attention_matrices
 from accounting.counting.flops import PAIRS, Pairs, delta_flops, doubled_pairs, score_flops
 from accounting.counting.layers import attention_groups, ffn_layers, ffn_name
 from accounting.formula import Symbol, Term
-from accounting.shape import TransformerShape, choose, positive
+from accounting.shape import TransformerShape
 from accounting.units import FLOPs
 
 

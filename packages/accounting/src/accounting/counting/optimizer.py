@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.checks import choose
 from accounting.counting.adapters import no_muon_of_adapters
 from accounting.counting.parameters import matrices, parameters, trained_symbol
 from accounting.formula import Symbol, Term
 from accounting.policy import SETTINGS
-from accounting.shape import TransformerShape, choose
+from accounting.shape import TransformerShape
 from accounting.units import FLOPs
 
 

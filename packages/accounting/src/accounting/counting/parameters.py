@@ -9,7 +9,8 @@ from accounting.counting.adapters import adapter_elements, adapter_tensors
 from accounting.counting.dimensions import Dimensions, FfnDimensions, attention_matrices, small_tensors
 from accounting.counting.layers import attention_groups, ffn_layers, layer_matrices, stack
 from accounting.formula import Symbol, Term, added
-from accounting.shape import AnyAttention, Attention, FeedForward, Kind, TransformerShape, no_value_embeddings
+from accounting.layer import AnyAttention, Attention, FeedForward, Kind
+from accounting.shape import TransformerShape, no_value_embeddings
 from accounting.units import Parameters
 
 

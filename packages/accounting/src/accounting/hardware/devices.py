@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from accounting.shape import named
+from accounting.checks import named
 from accounting.units import ByteRate, Bytes, FLOPRate, human
 
 MEASURED = "measured"

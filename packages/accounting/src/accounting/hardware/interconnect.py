@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accounting.checks import named, positive
 from accounting.hardware.devices import ROWS
-from accounting.shape import named, positive
 from accounting.units import ByteRate
 
 UNKNOWN = ByteRate(0.0)

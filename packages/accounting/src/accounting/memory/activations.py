@@ -9,15 +9,17 @@ Components are lists of tensors, (how many, bytes of one), because an allocator 
 from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.checks import positive
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, rank_of
 from accounting.counting.dimensions import Dimensions, FfnDimensions
 from accounting.counting.layers import stack
 from accounting.counting.parameters import block_weights
 from accounting.formula import Symbol, Term
+from accounting.layer import FeedForward, Kind
 from accounting.memory import transformers_blocks
 from accounting.memory.records import Component, Tensors, total_bytes
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import FeedForward, Kind, TransformerShape, no_value_embeddings, positive
+from accounting.shape import TransformerShape, no_value_embeddings
 from accounting.units import Bytes
 
 QUERY_BLOCK = 64  # queries that attention_kernel "blocks" takes at a time, lm.ops.cpu.block_attention.BLOCK

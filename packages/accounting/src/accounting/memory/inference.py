@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.checks import choose, positive, whole
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import DeltaDimensions, Dimensions, FfnDimensions, LatentDimensions
 from accounting.counting.flops import cached, windows
 from accounting.counting.parameters import expert_elements, expert_matrices, parameters
 from accounting.formula import Symbol, Term, added
-from accounting.shape import DeltaAttention, LatentAttention, TransformerShape, choose, positive, whole
+from accounting.layer import DeltaAttention, LatentAttention
+from accounting.shape import TransformerShape
 from accounting.units import Bytes
 
 BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}  # of an element of the cache

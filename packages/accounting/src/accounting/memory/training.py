@@ -20,6 +20,7 @@ from accounting.counting.parameters import (
     trained_tensors,
 )
 from accounting.formula import Symbol, Term, added
+from accounting.layer import Kind
 from accounting.memory.activations import (
     ForwardPass,
     block_tensors,
@@ -47,7 +48,7 @@ from accounting.memory.records import (
 )
 from accounting.memory.transformers_blocks import masks
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import Kind, TransformerShape
+from accounting.shape import TransformerShape
 from accounting.units import Bytes, Count, human
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from accounting.counting.dimensions import FfnDimensions, LatentDimensions
 from accounting.formula import Term
+from accounting.layer import Attention, DeltaAttention, FeedForward, Kind, LatentAttention
 from accounting.memory.records import Component, Tensors
-from accounting.shape import Attention, DeltaAttention, FeedForward, Kind, LatentAttention, NotCounted
+from accounting.shape import NotCounted
 
 TYPE_CHECKING = False  # see units.py
 if TYPE_CHECKING:

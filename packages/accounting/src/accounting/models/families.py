@@ -9,18 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from accounting.shape import (
-    MOST_LISTED,
-    AnyAttention,
-    Attention,
-    DeltaAttention,
-    FeedForward,
-    LatentAttention,
-    Layer,
-    TransformerShape,
-    pattern,
-    positive,
-)
+from accounting.checks import positive
+from accounting.layer import AnyAttention, Attention, DeltaAttention, FeedForward, LatentAttention, Layer, pattern
+from accounting.shape import TransformerShape
 
 ALIASES = {"kimi_k2": "deepseek_v3", "llama4": "llama4_text", "gemma3": "gemma3_text"}  # the same layers
 
@@ -132,6 +123,7 @@ MLP_BIAS = ("llama", "granite", "smollm3")
 QK_NORM = ("qwen3", "qwen3_moe", "qwen3_next", "gemma3_text")
 WIDE_QK_NORM = ("olmo2", "olmo3", "olmoe")
 WINDOW_PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "olmo3": 4, "gpt_oss": 2}  # all but the last of each
+MOST_LISTED = 1 << 14  # layers of a file, which are compared one by one to find their period
 ROUTERS = {"deepseek_v3": "sigmoid", "glm4_moe": "sigmoid", "gpt_oss": "softmax_of_chosen"}
 REFUSED = {  # settings whose cost is not counted unless they have this value
     "add_cross_attention": False,

@@ -9,9 +9,10 @@ import os
 from dataclasses import fields
 from typing import Any
 
+from accounting.checks import named
 from accounting.models.families import from_config, text_of
 from accounting.models.published import SHAPES
-from accounting.shape import TransformerShape, named
+from accounting.shape import TransformerShape
 
 _FREE = ("norm_eps", "norm_placement", "logit_softcap")  # settings of lm that cost nothing, as rope_… do
 

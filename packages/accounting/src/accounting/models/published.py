@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from accounting.shape import Attention, FeedForward, LatentAttention, Layer, TransformerShape
+from accounting.layer import Attention, FeedForward, LatentAttention, Layer
+from accounting.shape import TransformerShape
 
 TYPE_CHECKING = False  # see units.py
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accounting.shape import DeltaAttention, LatentAttention, Layer, TransformerShape
+from accounting.layer import DeltaAttention, LatentAttention, Layer
+from accounting.shape import TransformerShape
 
 
 def lengthened(shape: TransformerShape, positions: int) -> TransformerShape:

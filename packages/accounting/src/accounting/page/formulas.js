@@ -187,11 +187,11 @@ return {ALONE, UNBOUNDED, OF_POLICY, CHOICES, choices, answer, largest, _searche
 };
 $modules["accounting.planning.fitting"] = () => {
 const DEFAULT = $load("accounting.policy").DEFAULT;
-const choose = $load("accounting.shape").choose;
+const choose = $load("accounting.checks").choose;
 const deepened = $load("accounting.models.resizing").deepened;
 const lengthened = $load("accounting.models.resizing").lengthened;
 const lru_cache = $load("functools").lru_cache;
-const positive = $load("accounting.shape").positive;
+const positive = $load("accounting.checks").positive;
 const training_peak = $load("accounting.memory.training").training_peak;
 const widened = $load("accounting.models.resizing").widened;
 let VARIED;
@@ -274,9 +274,9 @@ return low;
 return {VARIED, FAR, max_batch_size, longest_context, largest_shape, _least, peak_bytes, largest};
 };
 $modules["accounting.models.resizing"] = () => {
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
-const LatentAttention = $load("accounting.shape").LatentAttention;
-const Layer = $load("accounting.shape").Layer;
+const DeltaAttention = $load("accounting.layer").DeltaAttention;
+const LatentAttention = $load("accounting.layer").LatentAttention;
+const Layer = $load("accounting.layer").Layer;
 const replace = $load("dataclasses").replace;
 let lengthened;
 lengthened = $def("lengthened", "shape positions", [], function (shape, positions) {
@@ -954,7 +954,7 @@ return ($ge(binding, at_least) ? text : ("" + "(" + $format(text, "") + ")"));
 return {_ATOM, _PRODUCT, _QUOTIENT, _SUM, Term, Symbol, constant, added, _whole, _render, _bracket};
 };
 $modules["accounting.counting.parameters"] = () => {
-const Attention = $load("accounting.shape").Attention;
+const Attention = $load("accounting.layer").Attention;
 const Dimensions = $load("accounting.counting.dimensions").Dimensions;
 const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
 const Parameters = $load("accounting.units").Parameters;
@@ -1151,14 +1151,14 @@ return ($is(shape.lora_rank, null) ? tensors(shape) : adapter_tensors(shape));
 return {parameters, _equal, _attention_elements, _ffn_elements, _one_ffn, _router_sizes, value_embeddings, _adapters, trained_parameters, trained_symbol, block_parameters, expert_parameters, expert_elements, expert_matrices, matrices, block_weights, other_tensors, tensors, trained_tensors};
 };
 $modules["accounting.counting.layers"] = () => {
-const Attention = $load("accounting.shape").Attention;
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
-const LatentAttention = $load("accounting.shape").LatentAttention;
+const Attention = $load("accounting.layer").Attention;
+const DeltaAttention = $load("accounting.layer").DeltaAttention;
+const LatentAttention = $load("accounting.layer").LatentAttention;
 const Symbol = $load("accounting.formula").Symbol;
 const Term = $load("accounting.formula").Term;
 const dataclass = $load("dataclasses").dataclass;
 const lru_cache = $load("functools").lru_cache;
-const without_window = $load("accounting.shape").without_window;
+const without_window = $load("accounting.layer").without_window;
 let Stack;
 Stack = $class("Stack", [], true, [["counts"], ["names"], ["ends"]], ($c) => {
 
@@ -1298,32 +1298,16 @@ return [...sizes, $tuple([d, $add(latent.kv_rank, latent.rope_dim), 1n]), $tuple
 });
 return {Stack, stack, _below, _names, ffn_name, attention_name, attention_groups, ffn_layers, layer_matrices, _latent_matrices};
 };
-$modules["accounting.shape"] = () => {
-const cached_property = $load("functools").cached_property;
+$modules["accounting.layer"] = () => {
+const booleans = $load("accounting.checks").booleans;
+const choose = $load("accounting.checks").choose;
 const dataclass = $load("dataclasses").dataclass;
+const positive = $load("accounting.checks").positive;
 const replace = $load("dataclasses").replace;
-let FFNS;
-FFNS = $tuple(["swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu", "relu2"]);
-let GATED;
-GATED = $tuple(["swiglu", "clamped_swiglu", "geglu"]);
-let NORMS;
-NORMS = $tuple(["rmsnorm", "layernorm", "none"]);
-let POSITIONS;
-POSITIONS = $tuple(["rope", "learned", "alibi", "none"]);
 let QK_NORMS;
 QK_NORMS = $tuple(["none", "head", "width", "l2"]);
-let ATTENTION_TARGETS;
-ATTENTION_TARGETS = $tuple(["query", "key", "value", "output"]);
-let ADAPTED;
-ADAPTED = $tuple([...ATTENTION_TARGETS, "gate", "up", "down", "qkv", "gate_up"]);
 let ROUTERS;
 ROUTERS = $tuple(["softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input"]);
-let MOST_LISTED;
-MOST_LISTED = $shl(1n, 14n);
-let NotCounted;
-NotCounted = $class("NotCounted", [ValueError], false, [], ($c) => {
-
-});
 let Attention;
 Attention = $class("Attention", [], true, [["window", null], ["chunked", false], ["rotated", null], ["qk_norm", null], ["sinks", false], ["gated", false]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
@@ -1421,6 +1405,98 @@ Kind = $class("Kind", [], true, [["attention"], ["ffn"]], ($c) => {
 $c.d_ff = property($def("d_ff", "self", [], function (self) {
 return $or(self.ffn.d_ff, () => 0n);
 }));
+});
+let pattern;
+pattern = $def("pattern", "layers", [], function (layers) {
+let period;
+
+for (period of range(1n, len(layers))) {
+if ($true(all((function* ($first) { for (const at of $first) yield $eq($item(layers, at), $item(layers, $sub(at, period))); })(range(period, len(layers)))))) {
+return tuple($slice(layers, null, period));
+}
+}
+return tuple(layers);
+});
+let without_window;
+without_window = $def("without_window", "kind", [], function (kind) {
+let attention;
+attention = kind.attention;
+if (($true(isinstance(attention, Attention)) && $isnot(attention.window, null))) {
+return Kind(replace(attention, {__proto__: $k, window: null, chunked: false}), getattr(kind, "ffn"));
+}
+return kind;
+});
+return {QK_NORMS, ROUTERS, Attention, LatentAttention, DeltaAttention, FeedForward, Layer, Kind, pattern, without_window};
+};
+$modules["accounting.checks"] = () => {
+let booleans;
+booleans = $def("booleans", "record names", [], function (record, names) {
+let name;
+for (name of names) {
+if (!$true(isinstance(getattr(record, name), bool))) {
+throw ValueError(("" + $format(name, "") + " must be True or False, and " + $format(repr(getattr(record, name)), "") + " is neither"));
+}
+}
+});
+let whole;
+whole = $def("whole", "name value", [], function (name, value) {
+
+if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)) || $lt(value, 0n))) {
+throw ValueError(("" + $format(name, "") + " must be a whole number of at least 0, and " + $format(repr(value), "") + " is not"));
+}
+return value;
+});
+let positive;
+positive = $def("positive", "name value", [], function (name, value) {
+
+if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)))) {
+throw ValueError(("" + $format(name, "") + " must be a whole number of at least 1, and " + $format(repr(value), "") + " is not one"));
+}
+if ($lt(value, 1n)) {
+throw ValueError(("" + $format(name, "") + " must be at least 1, and " + $format(value, "") + " is not"));
+}
+return value;
+});
+let choose;
+choose = $def("choose", "name value among", [], function (name, value, among) {
+
+if ($notin(value, tuple(among))) {
+throw ValueError(("" + $format(name, "") + " " + $format(repr(value), "") + " is not known: use one of " + $format(", ".join(among), "")));
+}
+return str(value);
+});
+return {booleans, whole, positive, choose};
+};
+$modules["accounting.shape"] = () => {
+const Attention = $load("accounting.layer").Attention;
+const FeedForward = $load("accounting.layer").FeedForward;
+const Kind = $load("accounting.layer").Kind;
+const LatentAttention = $load("accounting.layer").LatentAttention;
+const Layer = $load("accounting.layer").Layer;
+const QK_NORMS = $load("accounting.layer").QK_NORMS;
+const booleans = $load("accounting.checks").booleans;
+const cached_property = $load("functools").cached_property;
+const choose = $load("accounting.checks").choose;
+const dataclass = $load("dataclasses").dataclass;
+const positive = $load("accounting.checks").positive;
+const replace = $load("dataclasses").replace;
+const whole = $load("accounting.checks").whole;
+const without_window = $load("accounting.layer").without_window;
+let FFNS;
+FFNS = $tuple(["swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu", "relu2"]);
+let GATED;
+GATED = $tuple(["swiglu", "clamped_swiglu", "geglu"]);
+let NORMS;
+NORMS = $tuple(["rmsnorm", "layernorm", "none"]);
+let POSITIONS;
+POSITIONS = $tuple(["rope", "learned", "alibi", "none"]);
+let ATTENTION_TARGETS;
+ATTENTION_TARGETS = $tuple(["query", "key", "value", "output"]);
+let ADAPTED;
+ADAPTED = $tuple([...ATTENTION_TARGETS, "gate", "up", "down", "qkv", "gate_up"]);
+let NotCounted;
+NotCounted = $class("NotCounted", [ValueError], false, [], ($c) => {
+
 });
 let TransformerShape;
 TransformerShape = $class("TransformerShape", [], true, [["vocab_size"], ["context_length"], ["num_layers"], ["d_model"], ["num_heads"], ["d_ff"], ["_"], ["num_kv_heads", null], ["head_dim", null], ["ffn", "swiglu"], ["norm", "rmsnorm"], ["position", "rope"], ["tied_embeddings", false], ["bias", false], ["sliding_window", null], ["qkv_bias", null], ["output_bias", null], ["ffn_bias", null], ["norm_bias", null], ["qk_norm", false], ["post_norm", false], ["block_norms", null], ["embedding_norm", false], ["experts", null], ["experts_per_token", null], ["vocab_multiple", 1n], ["extra_positions", 0n], ["value_embeddings", 0n], ["lora_rank", null], ["lora_targets", null], ["leading", $tuple([])], ["layers", $tuple([Layer()])]], ($c) => {
@@ -1686,26 +1762,6 @@ throw ValueError(("" + "seq_len " + $format(length, "") + " is beyond the " + $f
 return length;
 });
 });
-let pattern;
-pattern = $def("pattern", "layers", [], function (layers) {
-let period;
-
-for (period of range(1n, len(layers))) {
-if ($true(all((function* ($first) { for (const at of $first) yield $eq($item(layers, at), $item(layers, $sub(at, period))); })(range(period, len(layers)))))) {
-return tuple($slice(layers, null, period));
-}
-}
-return tuple(layers);
-});
-let without_window;
-without_window = $def("without_window", "kind", [], function (kind) {
-let attention;
-attention = kind.attention;
-if (($true(isinstance(attention, Attention)) && $isnot(attention.window, null))) {
-return Kind(replace(attention, {__proto__: $k, window: null, chunked: false}), getattr(kind, "ffn"));
-}
-return kind;
-});
 let _sums;
 _sums = $def("_sums", "pairs", [], function (pairs) {
 let count, key, sums;
@@ -1722,43 +1778,7 @@ if ($true(shape.value_embeddings)) {
 throw NotCounted(("" + $format(quantity, "") + " is not counted of shapes with value embeddings"));
 }
 });
-let booleans;
-booleans = $def("booleans", "record names", [], function (record, names) {
-let name;
-for (name of names) {
-if (!$true(isinstance(getattr(record, name), bool))) {
-throw ValueError(("" + $format(name, "") + " must be True or False, and " + $format(repr(getattr(record, name)), "") + " is neither"));
-}
-}
-});
-let whole;
-whole = $def("whole", "name value", [], function (name, value) {
-
-if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)) || $lt(value, 0n))) {
-throw ValueError(("" + $format(name, "") + " must be a whole number of at least 0, and " + $format(repr(value), "") + " is not"));
-}
-return value;
-});
-let positive;
-positive = $def("positive", "name value", [], function (name, value) {
-
-if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)))) {
-throw ValueError(("" + $format(name, "") + " must be a whole number of at least 1, and " + $format(repr(value), "") + " is not one"));
-}
-if ($lt(value, 1n)) {
-throw ValueError(("" + $format(name, "") + " must be at least 1, and " + $format(value, "") + " is not"));
-}
-return value;
-});
-let choose;
-choose = $def("choose", "name value among", [], function (name, value, among) {
-
-if ($notin(value, tuple(among))) {
-throw ValueError(("" + $format(name, "") + " " + $format(repr(value), "") + " is not known: use one of " + $format(", ".join(among), "")));
-}
-return str(value);
-});
-return {FFNS, GATED, NORMS, POSITIONS, QK_NORMS, ATTENTION_TARGETS, ADAPTED, ROUTERS, MOST_LISTED, NotCounted, Attention, LatentAttention, DeltaAttention, FeedForward, Layer, Kind, TransformerShape, pattern, without_window, _sums, no_value_embeddings, booleans, whole, positive, choose};
+return {FFNS, GATED, NORMS, POSITIONS, ATTENTION_TARGETS, ADAPTED, NotCounted, TransformerShape, _sums, no_value_embeddings};
 };
 $modules["accounting.counting.adapters"] = () => {
 const Dimensions = $load("accounting.counting.dimensions").Dimensions;
@@ -1820,8 +1840,8 @@ return tensors;
 return {OF_FFN_MATRICES, no_muon_of_adapters, adapted, rank_of, adapter_elements, adapter_tensors};
 };
 $modules["accounting.counting.dimensions"] = () => {
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
-const LatentAttention = $load("accounting.shape").LatentAttention;
+const DeltaAttention = $load("accounting.layer").DeltaAttention;
+const LatentAttention = $load("accounting.layer").LatentAttention;
 const Symbol = $load("accounting.formula").Symbol;
 let Dimensions;
 Dimensions = $class("Dimensions", [], false, [], ($c) => {
@@ -2077,7 +2097,7 @@ return {QUANTISED_BLOCK, QUANTISED_FROM, QUANTISED_MAPS, optimizer_state, state_
 $modules["accounting.cluster.device"] = () => {
 const FLOPs = $load("accounting.units").FLOPs;
 const Held = $load("accounting.cluster.zero").Held;
-const LatentAttention = $load("accounting.shape").LatentAttention;
+const LatentAttention = $load("accounting.layer").LatentAttention;
 const Parameters = $load("accounting.units").Parameters;
 const Symbol = $load("accounting.formula").Symbol;
 const Term = $load("accounting.formula").Term;
@@ -2188,15 +2208,15 @@ return [Held(others, block, dp, others, block), Held(experts, block_experts, edp
 return {device_parameters, device_flops, replicated_parameters, replicated};
 };
 $modules["accounting.cluster.layout"] = () => {
-const Attention = $load("accounting.shape").Attention;
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
-const Layer = $load("accounting.shape").Layer;
+const Attention = $load("accounting.layer").Attention;
+const DeltaAttention = $load("accounting.layer").DeltaAttention;
+const Layer = $load("accounting.layer").Layer;
 const ZERO_STAGES = $load("accounting.cluster.zero").ZERO_STAGES;
-const choose = $load("accounting.shape").choose;
+const choose = $load("accounting.checks").choose;
 const dataclass = $load("dataclasses").dataclass;
 const lru_cache = $load("functools").lru_cache;
 const no_value_embeddings = $load("accounting.shape").no_value_embeddings;
-const positive = $load("accounting.shape").positive;
+const positive = $load("accounting.checks").positive;
 const replace = $load("dataclasses").replace;
 let Layout;
 Layout = $class("Layout", [], true, [["data", 1n], ["tensor", 1n], ["pipeline", 1n], ["zero", 0n], ["sequence_parallel", false], ["micro_batches", 1n], ["context", 1n], ["expert", 1n]], ($c) => {
@@ -2330,7 +2350,7 @@ const Term = $load("accounting.formula").Term;
 const adapted = $load("accounting.counting.adapters").adapted;
 const block_weights = $load("accounting.counting.parameters").block_weights;
 const no_value_embeddings = $load("accounting.shape").no_value_embeddings;
-const positive = $load("accounting.shape").positive;
+const positive = $load("accounting.checks").positive;
 const rank_of = $load("accounting.counting.adapters").rank_of;
 const stack = $load("accounting.counting.layers").stack;
 const transformers_blocks = $load("accounting.memory.transformers_blocks");
@@ -2682,13 +2702,13 @@ return saved;
 return {QUERY_BLOCK, MOST_IN_BLOCKS, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _router, _qk_norms, _attention_weights, _entering_attention, _projected, _rotated, _qkv_of_fused, _qkv, scores_in_blocks, copies_of_heads, norm_tensors, frozen_norms, head_tensors};
 };
 $modules["accounting.memory.transformers_blocks"] = () => {
-const Attention = $load("accounting.shape").Attention;
+const Attention = $load("accounting.layer").Attention;
 const Component = $load("accounting.memory.records").Component;
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
-const FeedForward = $load("accounting.shape").FeedForward;
+const DeltaAttention = $load("accounting.layer").DeltaAttention;
+const FeedForward = $load("accounting.layer").FeedForward;
 const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
-const Kind = $load("accounting.shape").Kind;
-const LatentAttention = $load("accounting.shape").LatentAttention;
+const Kind = $load("accounting.layer").Kind;
+const LatentAttention = $load("accounting.layer").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
 const NotCounted = $load("accounting.shape").NotCounted;
 const Tensors = $load("accounting.memory.records").Tensors;
@@ -3333,11 +3353,11 @@ return [Item("this block: input", getattr(Group, "THIS_BLOCK"), $item(saved_by_b
 return {TrainingMemory, Gradients, Moment, training_memory, training_peak, _alive, overhead, Step};
 };
 $modules["accounting.policy"] = () => {
-const booleans = $load("accounting.shape").booleans;
-const choose = $load("accounting.shape").choose;
+const booleans = $load("accounting.checks").booleans;
+const choose = $load("accounting.checks").choose;
 const dataclass = $load("dataclasses").dataclass;
-const positive = $load("accounting.shape").positive;
-const whole = $load("accounting.shape").whole;
+const positive = $load("accounting.checks").positive;
+const whole = $load("accounting.checks").whole;
 let LOGITS_CHUNK_BYTES;
 LOGITS_CHUNK_BYTES = $shl(512n, 20n);
 let Precision;
@@ -3427,7 +3447,7 @@ const FLOPs = $load("accounting.units").FLOPs;
 const FORMATS = $load("accounting.memory.inference").FORMATS;
 const Layout = $load("accounting.cluster.layout").Layout;
 const Seconds = $load("accounting.units").Seconds;
-const choose = $load("accounting.shape").choose;
+const choose = $load("accounting.checks").choose;
 const dataclass = $load("dataclasses").dataclass;
 const decode_flops = $load("accounting.counting.flops").decode_flops;
 const inference_memory = $load("accounting.memory.inference").inference_memory;
@@ -3435,7 +3455,7 @@ const kv_cache = $load("accounting.memory.inference").kv_cache;
 const largest = $load("accounting.planning.fitting").largest;
 const pairwise = $load("itertools").pairwise;
 const places = $load("accounting.cluster.layout").places;
-const positive = $load("accounting.shape").positive;
+const positive = $load("accounting.checks").positive;
 const prefill_flops = $load("accounting.counting.flops").prefill_flops;
 const shard = $load("accounting.cluster.layout").shard;
 const weights_read = $load("accounting.memory.inference").weights_read;
@@ -3601,11 +3621,11 @@ return {Storage, PLAIN, Roofline, Generation, prefill_time, decode_time, generat
 };
 $modules["accounting.memory.inference"] = () => {
 const Bytes = $load("accounting.units").Bytes;
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
+const DeltaAttention = $load("accounting.layer").DeltaAttention;
 const DeltaDimensions = $load("accounting.counting.dimensions").DeltaDimensions;
 const Dimensions = $load("accounting.counting.dimensions").Dimensions;
 const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
-const LatentAttention = $load("accounting.shape").LatentAttention;
+const LatentAttention = $load("accounting.layer").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
 const Symbol = $load("accounting.formula").Symbol;
 const Term = $load("accounting.formula").Term;
@@ -3613,13 +3633,13 @@ const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
 const added = $load("accounting.formula").added;
 const breakdown = $load("accounting.breakdown").breakdown;
 const cached = $load("accounting.counting.flops").cached;
-const choose = $load("accounting.shape").choose;
+const choose = $load("accounting.checks").choose;
 const dataclass = $load("dataclasses").dataclass;
 const expert_elements = $load("accounting.counting.parameters").expert_elements;
 const expert_matrices = $load("accounting.counting.parameters").expert_matrices;
 const parameters = $load("accounting.counting.parameters").parameters;
-const positive = $load("accounting.shape").positive;
-const whole = $load("accounting.shape").whole;
+const positive = $load("accounting.checks").positive;
+const whole = $load("accounting.checks").whole;
 const windows = $load("accounting.counting.flops").windows;
 let BITS;
 BITS = dict([["fp32", 32n], ["bf16", 16n], ["fp16", 16n], ["fp8", 8n], ["int8", 8n], ["int4", 4n]]);
@@ -3780,13 +3800,13 @@ return breakdown("inference memory", Bytes, dict([...stored.items(), ["kv cache"
 return {BITS, Format, FORMATS, OUTSIDE, kv_cache, weight_bytes, weights_read, _value_embeddings_read, _adapters_read, _block_bytes, _width, _stored, inference_memory};
 };
 $modules["accounting.counting.flops"] = () => {
-const Attention = $load("accounting.shape").Attention;
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
+const Attention = $load("accounting.layer").Attention;
+const DeltaAttention = $load("accounting.layer").DeltaAttention;
 const DeltaDimensions = $load("accounting.counting.dimensions").DeltaDimensions;
 const Dimensions = $load("accounting.counting.dimensions").Dimensions;
 const FLOPs = $load("accounting.units").FLOPs;
 const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
-const LatentAttention = $load("accounting.shape").LatentAttention;
+const LatentAttention = $load("accounting.layer").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
 const Symbol = $load("accounting.formula").Symbol;
 const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
@@ -3794,10 +3814,10 @@ const added = $load("accounting.formula").added;
 const attention_groups = $load("accounting.counting.layers").attention_groups;
 const attention_matrices = $load("accounting.counting.dimensions").attention_matrices;
 const breakdown = $load("accounting.breakdown").breakdown;
-const choose = $load("accounting.shape").choose;
+const choose = $load("accounting.checks").choose;
 const constant = $load("accounting.formula").constant;
 const ffn_layers = $load("accounting.counting.layers").ffn_layers;
-const positive = $load("accounting.shape").positive;
+const positive = $load("accounting.checks").positive;
 let RECOMPUTATIONS;
 RECOMPUTATIONS = $tuple(["none", "fused", "selective", "full"]);
 let PAIRS;
@@ -4083,10 +4103,10 @@ DEVICES = dict((function* ($first) { for (const row of $first) yield [$item(row,
 return {MEASURED, FORMATS, UNKNOWN, Device, rows, _from_row, ROWS, DEVICES};
 };
 $modules["accounting.models.published"] = () => {
-const Attention = $load("accounting.shape").Attention;
-const FeedForward = $load("accounting.shape").FeedForward;
-const LatentAttention = $load("accounting.shape").LatentAttention;
-const Layer = $load("accounting.shape").Layer;
+const Attention = $load("accounting.layer").Attention;
+const FeedForward = $load("accounting.layer").FeedForward;
+const LatentAttention = $load("accounting.layer").LatentAttention;
+const Layer = $load("accounting.layer").Layer;
 const TransformerShape = $load("accounting.shape").TransformerShape;
 let _GPT2;
 _GPT2 = dict([["gpt2", $tuple([12n, 768n, 12n])], ["gpt2-medium", $tuple([24n, 1024n, 16n])], ["gpt2-large", $tuple([36n, 1280n, 20n])], ["gpt2-xl", $tuple([48n, 1600n, 25n])]]);
@@ -4115,16 +4135,15 @@ SHAPES = dict([...dict((function* ($first) { for (const [name, [layers, width, h
 return {_GPT2, _GPT2_BLOCK, _DEEPSEEK, _DEEPSEEK_FFN, _SCOUT_FFN, _SCOUT_LAYERS, _GEMMA, _gpt_oss, SHAPES};
 };
 $modules["accounting.models.families"] = () => {
-const Attention = $load("accounting.shape").Attention;
-const DeltaAttention = $load("accounting.shape").DeltaAttention;
-const FeedForward = $load("accounting.shape").FeedForward;
-const LatentAttention = $load("accounting.shape").LatentAttention;
-const Layer = $load("accounting.shape").Layer;
-const MOST_LISTED = $load("accounting.shape").MOST_LISTED;
+const Attention = $load("accounting.layer").Attention;
+const DeltaAttention = $load("accounting.layer").DeltaAttention;
+const FeedForward = $load("accounting.layer").FeedForward;
+const LatentAttention = $load("accounting.layer").LatentAttention;
+const Layer = $load("accounting.layer").Layer;
 const Mapping = $load("collections.abc").Mapping;
 const TransformerShape = $load("accounting.shape").TransformerShape;
-const pattern = $load("accounting.shape").pattern;
-const positive = $load("accounting.shape").positive;
+const pattern = $load("accounting.layer").pattern;
+const positive = $load("accounting.checks").positive;
 let ALIASES;
 ALIASES = dict([["kimi_k2", "deepseek_v3"], ["llama4", "llama4_text"], ["gemma3", "gemma3_text"]]);
 let SIZES;
@@ -4160,6 +4179,8 @@ let WIDE_QK_NORM;
 WIDE_QK_NORM = $tuple(["olmo2", "olmo3", "olmoe"]);
 let WINDOW_PATTERNS;
 WINDOW_PATTERNS = dict([["gemma2", 2n], ["gemma3_text", 6n], ["cohere2", 4n], ["olmo3", 4n], ["gpt_oss", 2n]]);
+let MOST_LISTED;
+MOST_LISTED = $shl(1n, 14n);
 let ROUTERS;
 ROUTERS = dict([["deepseek_v3", "sigmoid"], ["glm4_moe", "sigmoid"], ["gpt_oss", "softmax_of_chosen"]]);
 let REFUSED;
@@ -4499,7 +4520,7 @@ $set(sizes, "output_bias", true);
 return $union(sizes, ($true(mlp) ? dict([["ffn_bias", true]]) : dict([])));
 });
 });
-return {ALIASES, SIZES, _defaults, _GELU, _LATENT, DEFAULTS, FAMILIES, RENAMED, OWN_FFN_NAME, PLAIN_FFN, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, WINDOW_PATTERNS, ROUTERS, REFUSED, from_config, text_of, shape_of_family, _Settings};
+return {ALIASES, SIZES, _defaults, _GELU, _LATENT, DEFAULTS, FAMILIES, RENAMED, OWN_FFN_NAME, PLAIN_FFN, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, WINDOW_PATTERNS, MOST_LISTED, ROUTERS, REFUSED, from_config, text_of, shape_of_family, _Settings};
 };
 $modules["accounting.planning.accuracy"] = () => {
 const dataclass = $load("dataclasses").dataclass;
@@ -4540,7 +4561,7 @@ const device_flops = $load("accounting.cluster.device").device_flops;
 const device_forward_pass = $load("accounting.cluster.memory").device_forward_pass;
 const device_traffic = $load("accounting.cluster.traffic").device_traffic;
 const head_tensors = $load("accounting.memory.activations").head_tensors;
-const positive = $load("accounting.shape").positive;
+const positive = $load("accounting.checks").positive;
 const replace = $load("dataclasses").replace;
 const replicated = $load("accounting.cluster.device").replicated;
 const saved_by_layers = $load("accounting.memory.activations").saved_by_layers;
@@ -4854,7 +4875,7 @@ $modules["accounting.hardware.interconnect"] = () => {
 const ByteRate = $load("accounting.units").ByteRate;
 const ROWS = $load("accounting.hardware.devices").ROWS;
 const dataclass = $load("dataclasses").dataclass;
-const positive = $load("accounting.shape").positive;
+const positive = $load("accounting.checks").positive;
 let UNKNOWN;
 UNKNOWN = ByteRate(0.0);
 let COLLECTIVE;

@@ -13,11 +13,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.checks import choose, positive
 from accounting.formula import linear_in
 from accounting.memory.training import training_memory, training_peak
 from accounting.models.resizing import deepened, lengthened, widened
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import TransformerShape, choose, positive
+from accounting.shape import TransformerShape
 from accounting.units import Bytes
 
 if TYPE_CHECKING:

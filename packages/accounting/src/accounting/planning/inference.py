@@ -13,12 +13,13 @@ from itertools import pairwise
 from typing import Any
 
 from accounting.breakdown import Breakdown
+from accounting.checks import choose, positive
 from accounting.cluster.layout import Layout, places, shard
 from accounting.counting.flops import decode_flops, prefill_flops
 from accounting.hardware.devices import Device
 from accounting.memory.inference import BITS, FORMATS, inference_memory, kv_cache, weights_read
 from accounting.planning.fitting import largest
-from accounting.shape import TransformerShape, choose, positive
+from accounting.shape import TransformerShape
 from accounting.units import Bytes, FLOPs, Seconds
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
+from accounting.checks import positive
 from accounting.cluster.layout import Layout
 from accounting.cluster.memory import fullest
 from accounting.counting.flops import training_flops
@@ -22,7 +23,7 @@ from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.accuracy import accuracy
 from accounting.planning.step_time import StepTime, step_time
 from accounting.policy import DEFAULT, SETTINGS, Policy
-from accounting.shape import TransformerShape, positive
+from accounting.shape import TransformerShape
 from accounting.units import Bytes, Seconds, Tokens
 
 BATCH_TOKENS = 1 << 22  # default for an optimizer step: usual for models of 1B to 100B parameters

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accounting.shape import choose
+from accounting.checks import choose
 from accounting.units import FLOPs, Parameters, Tokens
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from accounting.checks import positive
 from accounting.cluster.device import device_flops, replicated
 from accounting.cluster.layout import Layout, Place
 from accounting.cluster.memory import device_forward_pass
@@ -35,7 +36,7 @@ from accounting.hardware.interconnect import Interconnect
 from accounting.memory.activations import head_tensors, saved_by_layers
 from accounting.memory.records import Component, total_bytes
 from accounting.policy import DEFAULT, Policy
-from accounting.shape import TransformerShape, positive
+from accounting.shape import TransformerShape
 from accounting.units import Bytes, Seconds
 
 # fitted by benchmarks/published_runs.py --fit to the runs of its table that are not held out

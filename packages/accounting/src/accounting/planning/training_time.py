@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown
+from accounting.checks import positive
 from accounting.counting.flops import training_flops
 from accounting.hardware.devices import Device
-from accounting.shape import TransformerShape, positive
+from accounting.shape import TransformerShape
 from accounting.units import FLOPRate, Seconds, TokenRate, Tokens
 
 

@@ -1,0 +1,57 @@
+"""Checks of arguments, each with a message that names the argument and its right values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+TYPE_CHECKING = False  # see units.py
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
+
+
+def booleans(record: object, names: Iterable[str]) -> None:
+    for name in names:
+        if not isinstance(getattr(record, name), bool):
+            raise ValueError(f"{name} must be True or False, and {getattr(record, name)!r} is neither")
+
+
+def whole(name: str, value: object) -> int:
+    """The value if it is an integer of at least zero, else ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{name} must be a whole number of at least 0, and {value!r} is not")
+    return value
+
+
+def positive(name: str, value: object) -> int:
+    """The value if it is an integer of at least one, else ValueError."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{name} must be a whole number of at least 1, and {value!r} is not one")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, and {value} is not")
+    return value
+
+
+def named(kind: str, name: str, among: Mapping[str, Value]) -> Value:
+    """The entry of this name in any case; KeyError with the names that begin so, or the nearest, and all of them."""
+    if name in among:
+        return among[name]
+    lower = str(name).lower()
+    if lower in among:
+        return among[lower]
+    import difflib  # only a mistake needs it
+
+    near = [one for one in among if one.startswith(f"{lower}-")] or difflib.get_close_matches(lower, among, n=1)
+    meant = ""
+    if near:
+        one_of = "one of " if len(near) > 1 else ""
+        meant = f"did you mean {one_of}{', '.join(map(repr, near))}? Else "
+    raise KeyError(f"no {kind} is called {name!r}: {meant}use one of {', '.join(among)}")
+
+
+def choose(name: str, value: object, among: Iterable[str]) -> str:
+    """The value if it is one of these names, else ValueError."""
+    if value not in tuple(among):
+        raise ValueError(f"{name} {value!r} is not known: use one of {', '.join(among)}")
+    return str(value)
