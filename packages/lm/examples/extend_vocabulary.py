@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from lm.reporting.drawing import COLOURS, Line, prepared
 from torch import Tensor
 
 import bpe
 import lm
 from lm.loss import cross_entropy
 from lm.optimizer import adamw
+from lm.reporting.charts import Line, picture
 from lm.vocabulary import METHODS
 
 CONTEXT, BATCH, EVERY = 64, 16, 25
@@ -111,9 +111,7 @@ def main() -> None:
         print(f"{name}: " + " ".join(f"{loss:.3f}" for _, loss in curves[name]), flush=True)
     if options.chart is not None:
         lines = [Line(name, points, number, label=name) for number, (name, points) in enumerate(curves.items())]
-        svg, _ = prepared(lines, "tokens of the new language").draw("wide")
-        paper = f'<rect width="100%" height="100%" fill="{COLOURS["--paper"]}"/>'
-        options.chart.write_text(svg.replace("<defs>", paper + "<defs>", 1))
+        options.chart.write_text(picture(lines, x_name="tokens of the new language"))
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_a_run_begins_with_a_model_on_the_hub_and_ends_as_one_that_chats(
     asked = []
     monkeypatch.setattr(loading, "downloaded", lambda name: asked.append(name) or exported)
     config = dataclasses.replace(
-        CONFIG, init_from="hf://us/small", lora_rank=2, steps=8, batch_size=2, document_masking=True
+        CONFIG, init_from="hf://us/small", lora_rank=2, steps=8, batch_size=2, document_masking=True, objective="sft"
     )
     with pytest.raises(Stopped):
         lm.train(None, config, talks, tmp_path / "run", progress=False, on_step=stop_at(5))
@@ -73,7 +73,8 @@ def test_a_run_begins_with_a_model_on_the_hub_and_ends_as_one_that_chats(
 
 def test_the_command_takes_the_model_from_init_from(exported, talks, tmp_path, capsys):
     file = tmp_path / "tune.toml"
-    file.write_text("[train]\nsteps = 2\nwarmup_steps = 0\nbatch_size = 2\neval_every = 0\ndocument_masking = true\n")
+    settings = "steps = 2\nwarmup_steps = 0\nbatch_size = 2\neval_every = 0\ndocument_masking = true\n"
+    file.write_text(f"[train]\n{settings}objective = 'sft'\n")
     command = ["train", str(file), "--data", str(talks), "--out", str(tmp_path / "run"), "--quiet"]
     assert main([*command, "--train.init_from", str(exported)]) == 0
     assert read(tmp_path / "run").model.context_length == 64

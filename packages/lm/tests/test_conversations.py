@@ -117,7 +117,7 @@ def test_a_model_learns_to_answer(tmp_path, capsys):
         "[train]\nsteps = 1\nbatch_size = 8\nlearning_rate = 1e-2\nwarmup_steps = 0\nthreads = 1\nprecision = 'fp32'\n"
         "compile = 'off'\n"
     )
-    train = ["train", str(tmp_path / "small.toml"), "--quiet", "--data", data, *given]
+    train = ["train", str(tmp_path / "small.toml"), "--quiet", "--data", data, "--train.objective", "sft", *given]
     assert main([*train, "--out", base]) == 0
     assert main(["import", base, "--out", chat]) == 0
     more = ["--train.steps", "120", "--train.document_masking", "true"]
@@ -151,7 +151,7 @@ def test_the_loss_is_the_mean_over_what_is_learned_and_a_step_without_any_change
     mask = np.zeros(200, dtype=int)
     mask[60:70] = 1
     data = open_data(masked(tmp_path, mask))
-    config = dataclasses.replace(CONFIG, steps=8, batch_size=2, micro_batch_size=1, eval_every=0, log_every=1)
+    config = dataclasses.replace(CONFIG, steps=8, batch_size=2, micro_batch_size=1, eval_every=0, objective="sft")
     shape = lm.ModelConfig(50, 16, 1, 16, 2, 24)
     lm.train(shape, config, tmp_path, tmp_path / "run", progress=False)
     logged = metrics(tmp_path / "run")
@@ -176,7 +176,7 @@ def test_a_run_on_conversations_resumes_to_the_bit(tmp_path):
     mask = np.random.default_rng(1).integers(0, 2, 1000)
     masked(tmp_path, mask)
     masked(tmp_path, mask[:200], "heldout", 1)
-    config = dataclasses.replace(CONFIG, document_masking=True, steps=10)
+    config = dataclasses.replace(CONFIG, document_masking=True, steps=10, objective="sft")
     shape = lm.ModelConfig(50, 16, 1, 16, 2, 24)
 
     def go(folder, **more):

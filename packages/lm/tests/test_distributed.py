@@ -85,7 +85,7 @@ def test_processes_share_what_is_learned_where_it_is_not_all(tmp_path):
     mask = np.zeros(400, dtype=np.uint8)
     mask[:60] = 1
     write_tokens(tmp_path / "train.npy", some_tokens(400), tokenizer="t", end_of_text=3, mask=mask)
-    config = dataclasses.replace(BATCH, batch_size=2, micro_batch_size=1, steps=8, eval_every=0)
+    config = dataclasses.replace(BATCH, batch_size=2, micro_batch_size=1, steps=8, eval_every=0, objective="sft")
     run(tmp_path, tmp_path / "alone", config)
     ends = processes(2, train, tmp_path, tmp_path / "both", config)
     assert [how for how, _ in ends] == ["done", "done"], ends

@@ -29,7 +29,7 @@ from lm.interop.families import from_config
 from lm.interop.importing import import_run
 from lm.interop.loading import model_text
 from lm.training.budget import beyond
-from lm.training.trainer import ModelWithLoss
+from lm.training.objectives.next_token import NextToken
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
@@ -240,7 +240,7 @@ def test_loss_and_gradients_are_those_of_transformers(folders, tmp_path, name):
     if routed:
         loss = loss + theirs.config.router_aux_loss_coef * out.aux_loss
     loss.backward()
-    own_loss = ModelWithLoss(ours)(inputs, targets) / targets.numel()
+    own_loss = NextToken(ours, CONFIG, None)(inputs, targets) / targets.numel()
     own_loss.backward()
     torch.testing.assert_close(own_loss, loss, rtol=1e-5, atol=1e-5)
     expected = gradients_of(theirs, tmp_path / "theirs")
@@ -277,7 +277,7 @@ def test_a_run_is_made_of_each_scored_adapted_and_counted(folders, tmp_path, nam
     assert beyond(back.config, CONFIG, torch.device("cpu"), own=4) is None  # a step fits the memory
     lm.lora.add(back.train(), rank=2)
     for _ in range(2):  # in the first step B is zero, and A learns nothing
-        ModelWithLoss(back)(IDS[:, :-1], IDS[:, 1:]).backward()
+        NextToken(back, CONFIG, None)(IDS[:, :-1], IDS[:, 1:]).backward()
         with torch.no_grad():
             for parameter in back.parameters():
                 if parameter.grad is not None:

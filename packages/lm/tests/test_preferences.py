@@ -20,7 +20,7 @@ from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
 from lm.documents import IGNORE
 from lm.model import Transformer
-from lm.training.preference import PreferenceLoss, count_pairs, evaluate_pairs
+from lm.training.objectives.dpo import DirectPreference
 from lm.training.train import Stopped
 
 bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
@@ -65,6 +65,13 @@ def preferring(base, **more):
     )
 
 
+DPO = dataclasses.replace(CONFIG, objective="dpo", dpo_beta=0.3)
+
+
+def preferring_loss(model, reference=None):
+    return DirectPreference(model, DPO, END, reference)
+
+
 def some_batch(pairs, dtype=torch.int64):
     return open_data(pairs).batch(0, 0, 0, 1, 3, WINDOW)
 
@@ -87,8 +94,8 @@ def log_likelihood(model, ids, answer):
 def test_the_loss_is_its_definition(pairs):
     model, before = moved()
     inputs, targets = some_batch(pairs)
-    loss = PreferenceLoss(model, END, 0.3, before)
-    assert count_pairs(inputs, targets, END) == 6
+    loss = preferring_loss(model, before)
+    assert preferring_loss(None).count([(inputs, targets)]) == 6
     found, want, right = loss(inputs, targets), 0.0, 0
     for row in inputs.tolist():
         at = 0
@@ -99,7 +106,7 @@ def test_the_loss_is_its_definition(pairs):
             want = want - F.logsigmoid(0.3 * (better - worse))
             right += int(better > worse)
     torch.testing.assert_close(found, want)
-    assert loss.preferred == right
+    assert loss.sums["preferred"] == right
     gradients = [torch.autograd.grad(y, list(model.parameters()), retain_graph=True) for y in (found, want)]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
@@ -111,7 +118,7 @@ def test_adapters_are_their_own_reference(pairs):
     model.load_state_dict(before.state_dict())
     lora.add(model, rank=2)
     inputs, targets = some_batch(pairs)
-    alone, beside = PreferenceLoss(model, END, 0.3, None), PreferenceLoss(model, END, 0.3, before)
+    alone, beside = preferring_loss(model, None), preferring_loss(model, before)
     torch.testing.assert_close(alone(inputs, targets), torch.tensor(6.0).double() * np.log(2))
     for name, p in model.named_parameters():
         if name.endswith("lora_b"):
@@ -122,10 +129,10 @@ def test_adapters_are_their_own_reference(pairs):
 
 def test_scores_of_a_file_are_those_of_its_windows(pairs):
     model, before = moved()
-    loss, tokens = PreferenceLoss(model, END, 0.3, before), open_tokens(pairs / "heldout.npy")
-    whole = evaluate_pairs(loss, tokens, None, batch_size=4)
+    loss, tokens = preferring_loss(model, before), open_tokens(pairs / "heldout.npy")
+    whole = loss.evaluate(tokens, None)
     assert whole.tokens == 20
-    assert evaluate_pairs(loss, tokens, 3 * WINDOW).tokens == 6
+    assert loss.evaluate(tokens, 3 * WINDOW).tokens == 6
     ids, mask = (torch.tensor(np.array(part).astype("int64")).view(-1, WINDOW) for part in (tokens.ids, tokens.mask))
     targets = ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORE)
     assert whole.nats == pytest.approx(loss(ids[:, :-1], targets).item())
@@ -134,10 +141,10 @@ def test_scores_of_a_file_are_those_of_its_windows(pairs):
 def test_an_odd_number_of_answers_is_no_pairs(pairs):
     inputs, targets = some_batch(pairs)
     targets[1, targets[1] != IGNORE] = IGNORE
-    assert count_pairs(inputs, targets, END) == 4
+    assert preferring_loss(None).count([(inputs, targets)]) == 4
     targets[0, 12] = IGNORE  # the last answer of the row
     with pytest.raises(ValueError, match="odd number of answers"):
-        count_pairs(inputs, targets, END)
+        preferring_loss(None).count([(inputs, targets)])
 
 
 @pytest.mark.parametrize("rank", [0, 2], ids=["all weights", "adapters"])
@@ -178,7 +185,8 @@ def test_what_is_no_preference_is_refused(pairs, data, base, tmp_path):
         ({"init_from": "scratch"}, pairs, "begins with random"),
         ({"document_masking": False}, pairs, "goes with document_masking"),
         ({}, data, "the data holds none"),
-        ({"objective": "next_token"}, pairs, "would learn both"),
+        ({"objective": "next_token"}, pairs, "would learn all: use 'dpo'"),
+        ({"objective": "sft"}, pairs, "would learn both"),
     ):
         with pytest.raises(ValueError, match=says):
             run(where, tmp_path / "run", dataclasses.replace(config, **change))
@@ -219,7 +227,7 @@ def test_pairs_are_packed_whole_and_only_answers_are_learned(tmp_path, capsys):
     text = tokenizer().decode(np.array(tokens.ids)[np.array(tokens.mask) == 1].tolist())
     assert sorted(text.split("<|im_end|>")) == sorted(["4", "five, I think", "hello", "go", "b", "c", ""])
     inputs, targets = open_data(tmp_path / "tokens").batch(0, 0, 0, 1, len(tokens) // 128, 128)
-    assert count_pairs(inputs, targets, tokens.end_of_text) == 3
+    assert DirectPreference(None, DPO, tokens.end_of_text).count([(inputs, targets)]) == 3
 
 
 @bpe_only

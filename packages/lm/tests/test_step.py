@@ -18,8 +18,9 @@ from lm.loss import CHUNK_BYTES
 from lm.training import budget, checkpoint, train, trainer
 from lm.training import measure as measuring
 from lm.training.measure import Speed, compile_pays, measure, verdict
+from lm.training.objectives.next_token import NextToken
 from lm.training.train import OutOfMemory, Stopped
-from lm.training.trainer import ModelWithLoss, Trainer
+from lm.training.trainer import Trainer
 from lm.training.validation import evaluate
 
 END = 3
@@ -42,18 +43,18 @@ def test_packed_documents_give_the_gradients_of_documents_one_by_one(variant):
     model = made(variant)
     both = torch.tensor([[7, 9, END, 4, 5, 6, END, END, 8, 8, 2, 9, 1, 1, END, 30, 2]])
     inputs, targets = both[:, :-1], both[:, 1:]
-    packed = ModelWithLoss(model, END)(inputs, targets)
+    packed = NextToken(model, CONFIG, END)(inputs, targets)
     packed.backward()
     want = gradients(model)
     total, at = 0.0, 0
     for document in alone(inputs[0]):
-        loss = ModelWithLoss(model)(document, targets[:, at : at + document.shape[1]])
+        loss = NextToken(model, CONFIG, None)(document, targets[:, at : at + document.shape[1]])
         loss.backward()
         total, at = total + loss.detach(), at + document.shape[1]
     torch.testing.assert_close(packed.detach(), total, rtol=1e-12, atol=1e-12)
     for got, expected in zip(gradients(model), want, strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
-    assert not torch.isclose(ModelWithLoss(model)(inputs, targets).detach(), total)
+    assert not torch.isclose(NextToken(model, CONFIG, None)(inputs, targets).detach(), total)
 
 
 def test_a_run_with_documents_apart(with_ends, tmp_path):
@@ -90,7 +91,7 @@ def test_checkpointing_changes_no_bit_of_the_gradients(variant, end_of_text):
         kept = []
         hooks = torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t.nbytes) or t, lambda t: t)
         with hooks:
-            loss = ModelWithLoss(model, end_of_text)(ids[:, :-1], ids[:, 1:])
+            loss = NextToken(model, CONFIG, end_of_text)(ids[:, :-1], ids[:, 1:])
         loss.backward()
         found[what] = (sum(kept), loss.detach(), gradients(model))
     for what in ("selective", "full"):
@@ -147,7 +148,7 @@ def test_autocast_keeps_the_loss_and_its_gradients_close():
     found = []
     for precision in ("fp32", "bf16"):
         with machine.autocast(torch.device("cpu"), precision):
-            loss = ModelWithLoss(model)(ids[:, :-1], ids[:, 1:])
+            loss = NextToken(model, CONFIG, None)(ids[:, :-1], ids[:, 1:])
         loss.backward()
         found.append((float(loss.detach()), gradients(model)))
     assert found[1][0] == pytest.approx(found[0][0], rel=5e-3)

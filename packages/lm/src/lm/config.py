@@ -25,7 +25,9 @@ NormPlacement = Literal["pre", "post"]
 Position = Literal["rope", "learned", "none"]
 OptimizerName = Literal["adamw", "muon", "normuon"]
 Schedule = Literal["cosine", "linear", "constant"]
-Objective = Literal["next_token", "dpo"]
+Objective = Literal["next_token", "sft", "dpo", "grpo"]  # a file in training/objectives each
+GrpoVariant = Literal["grpo", "dr_grpo"]
+GRPO_SETTINGS = ("grpo_variant", "grpo_group_size", "grpo_answer_tokens", "grpo_clip", "grpo_updates")
 Compile = Literal["auto", "on", "off"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
@@ -237,10 +239,15 @@ class TrainConfig:
     precision: Precision = "auto"
     activation_checkpointing: ActivationCheckpointing = "none"  # selective: recompute attention; full: all blocks
     parallel: Parallel = "ddp"  # of several processes: ddp, all of the model on each; fsdp, a part on each
-    # dpo: of each pair the better answer is made likelier than the other (see preference.py), for data that `lm data
-    # preferences` made.
+    # next_token: all tokens; sft: those that the assistant says; dpo: of each pair the better answer is made likelier
+    # than the other; grpo: of the model's own answers those that are right are made likelier (see training/objectives).
     objective: Objective = "next_token"
     dpo_beta: float = 0.1  # of dpo, how fast the loss falls as the model moves away from the one that it began with
+    grpo_variant: GrpoVariant = "grpo"  # dr_grpo: advantages and losses are divided by constants alone
+    grpo_group_size: int = 8  # of grpo, answers drawn to each prompt
+    grpo_answer_tokens: int = 64  # of grpo, the most tokens of an answer
+    grpo_clip: float = 0.2  # of grpo, how far the probability of a token may move before its gradient ends
+    grpo_updates: int = 1  # of grpo, updates of the weights by the same answers
     dropout: float = 0.0  # the share that is zeroed of the embedding and of what each sublayer adds, in training
     # LoRA (see lora.py): the weights stay, and adapters of this rank beside the blocks' matrices are trained; 0: no.
     lora_rank: int = 0
@@ -254,6 +261,8 @@ class TrainConfig:
         check_types(self)
         for name in ("steps", "batch_size", "log_every", "keep_checkpoints", "collective_timeout"):
             at_least(name, getattr(self, name), 1)
+        for name, least in (("grpo_group_size", 2), ("grpo_answer_tokens", 1), ("grpo_updates", 1)):
+            at_least(name, getattr(self, name), least)
         for name in ("warmup_steps", "weight_decay", "min_learning_rate", "gradient_clip", "seed"):
             at_least(name, getattr(self, name), 0)
         for name in ("eval_every", "eval_tokens", "checkpoint_every", "threads", "lora_rank"):
@@ -262,7 +271,7 @@ class TrainConfig:
         at_most("threads", self.threads, 1024)  # torch does not survive that the system has no more of them
         for name in ("weight_decay", "min_learning_rate"):
             is_finite(name, getattr(self, name))
-        for name in ("learning_rate", "eps", "lora_alpha", "dpo_beta"):
+        for name in ("learning_rate", "eps", "lora_alpha", "dpo_beta", "grpo_clip"):
             more_than_0(name, getattr(self, name))
         for name in ("embedding_learning_rate", "head_learning_rate"):
             if getattr(self, name) is not None:
@@ -291,6 +300,7 @@ class TrainConfig:
             ("min_learning_rate", self.schedule != "constant", "schedule 'cosine' or 'linear'"),
             ("momentum", self.optimizer != "adamw", "optimizer 'muon' or 'normuon'"),
             ("dpo_beta", self.objective == "dpo", "objective 'dpo'"),
+            *((name, self.objective == "grpo", "objective 'grpo'") for name in GRPO_SETTINGS),
             ("lora_alpha", self.lora_rank > 0, "a lora_rank"),
         ):
             refuse_without_effect(self, name, has_effect, needed)

@@ -160,7 +160,7 @@ def chat(options: argparse.Namespace) -> None:
             print(f"{reason}: {splits.left_out[key]:,}")
     if template.stop:
         print("the tokenizer has no special tokens that mark turns: they are marked in text (### user, ### end)")
-    to_learn = f"lm train MODEL --data {options.out} --out RUN"
+    to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective sft"
     print(f"to learn them: {to_learn} --train.document_masking true --train.steps 1000")
 
 

@@ -139,6 +139,12 @@ def draw(
     return out.getvalue(), {"left": box.x0, "top": 1 - box.y1, "width": box.width, "height": box.height}, scales
 
 
+def picture(lines: Sequence[Line], **options: Any) -> str:
+    """Return an SVG file of lines, on paper; `options` are draw()'s."""
+    svg, _, _ = draw(lines, **options)
+    return svg.replace("<defs>", f'<rect width="100%" height="100%" fill="{PAPER}"/><defs>', 1)
+
+
 def chart(title: str, lines: Sequence[Line], *, note: str = "", wide: bool = False, **options: Any) -> str:
     """Return one figure; `options` are draw()'s. A wide one is drawn a second time for small screens."""
     drawn = [line for line in lines if line.ends_at is not None]

@@ -13,12 +13,13 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import torch
 
-from lm.config import DeviceName, ModelConfig, TrainConfig
+from lm.config import GRPO_SETTINGS, DeviceName, ModelConfig, TrainConfig, settable
 from lm.data import batch
 from lm.device import choose_device, choose_precision, float32_matmul_precision, threads
 from lm.families import build
 from lm.progress import progress_bar
-from lm.training.trainer import MicroBatch, Processes, Trainer
+from lm.training.objectives import MicroBatch
+from lm.training.trainer import Processes, Trainer
 
 # Seconds: compile = "auto" does not try for shorter runs. Compiling took 17 s on two busy Zen 3 cores and saved 13% of
 # a step.
@@ -66,8 +67,12 @@ def on_random_tokens(
     device = choose_device(train_config.device) if device is None else device
     context, micro = model_config.context_length, train_config.micro_batch_size or train_config.batch_size
     size = min(train_config.batch_size // micro, PASSES) * micro
+    tokens_alone: dict[str, Any] = {
+        name: settable(TrainConfig)[name].default for name in ("objective", "dpo_beta", *GRPO_SETTINGS)
+    }
     config = dataclasses.replace(
         train_config,
+        **tokens_alone,
         device=cast(DeviceName, device.type),
         precision=choose_precision(train_config.precision, device),
         batch_size=size,

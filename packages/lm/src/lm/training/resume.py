@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from lm.config import ModelConfig, TrainConfig, settable, to_table
+from lm.config import GRPO_SETTINGS, ModelConfig, TrainConfig, settable, to_table
 from lm.files import atomic_write
 from lm.schedule import learning_rate
 from lm.training import checkpoint
@@ -43,6 +43,7 @@ POLICY: dict[str, Policy] = {
     **dict.fromkeys(("learning_rate", "min_learning_rate", "embedding_learning_rate", "head_learning_rate"), "exact"),
     **dict.fromkeys(("optimizer", "momentum", "weight_decay", "beta1", "beta2", "eps", "gradient_clip"), "exact"),
     **dict.fromkeys(("document_masking", "precision", "objective", "dpo_beta", "dropout"), "exact"),
+    **dict.fromkeys(GRPO_SETTINGS, "exact"),
     **dict.fromkeys(("lora_rank", "lora_alpha", "init_from"), "exact"),
 }
 SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}

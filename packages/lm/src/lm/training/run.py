@@ -43,6 +43,7 @@ from lm.tokenizer import keep_tokenizer, kept_tokenizer
 from lm.training import checkpoint, resume
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged
 from lm.training.metrics import METRICS, Line, read_lines
+from lm.training.objectives import objective_of
 from lm.training.trainer import Processes, Trainer
 from lm.training.weights import from_weights
 
@@ -142,8 +143,8 @@ class Run:
         else:
             start = {}
         config = dataclasses.replace(config, start=start)
-        if not start and (requested.lora_rank or requested.objective == "dpo"):
-            adapts = f"lora_rank {requested.lora_rank}" if requested.lora_rank else "objective 'dpo'"
+        if not start and (requested.lora_rank or objective_of(requested.objective).needs_start):
+            adapts = f"lora_rank {requested.lora_rank}" if requested.lora_rank else f"objective {requested.objective!r}"
             raise ValueError(f"{adapts} adapts weights, and this run begins with random ones: give --train.init_from")
         saved = None if earlier is None else find_checkpoint(folder)
         if saved is None:
@@ -174,7 +175,7 @@ class Run:
                 keep_tokenizer(tokenizer, self.folder)
             if saved is None and source is not None:
                 saved = resume.copy_origin(self.folder, config, source, lambda s: plain_weights(read(source), s))
-            if self.training.objective == "dpo" and not self.training.lora_rank:
+            if objective_of(self.training.objective).needs_reference and not self.training.lora_rank:
                 keep_reference(self.folder, source if start.get("kind") == "branch" else None)
             self.checkpoints.mkdir(exist_ok=True)
         return dataclasses.replace(self, saved=saved, is_written=True)

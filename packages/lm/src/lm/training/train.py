@@ -36,6 +36,7 @@ from lm.training.checkpoint import CHECKPOINTS
 from lm.training.distributed import DistributedContext
 from lm.training.measure import compile_pays
 from lm.training.metrics import METRICS, Line
+from lm.training.objectives import MicroBatch, objective_of
 from lm.training.run import REFERENCE, Run
 from lm.training.sharded_saver import ShardedSaver
 from lm.training.trainer import Processes, Trainer
@@ -251,7 +252,7 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
     else:
         model = from_weights(shape, weights)
     reference = None
-    if config.objective == "dpo" and not config.lora_rank:
+    if objective_of(config.objective).needs_reference and not config.lora_rank:
         first = checkpoint.load(run.folder / REFERENCE, 0, weights_only=True)
         assert first is not None
         reference = from_weights(shape, first.model)
@@ -260,7 +261,6 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
         config,
         processes,
         end_of_text=data.end_of_text if config.document_masking else None,
-        masked=data.masked,
         bytes_per_token=data.bytes_per_token,
         reference=reference,
     )
@@ -288,7 +288,7 @@ def random_model(config: ModelConfig, seed: int) -> Transformer:
         return Transformer(config) if type(config) is ModelConfig else build(config)
 
 
-def micro_batches(trainer: Trainer, data: Mixture) -> Generator[tuple[torch.Tensor, torch.Tensor]]:
+def micro_batches(trainer: Trainer, data: Mixture) -> Generator[MicroBatch]:
     """Yield this process's micro-batches of every step that is left, in order."""
     config, processes, count = trainer.config, trainer.distributed, trainer.accumulation_steps
     size = config.batch_size // processes.size // count
@@ -312,12 +312,7 @@ def open_and_check(
     mixture.check(model.vocab_size, model.context_length)
     if config.head_learning_rate is not None and model.tied_embeddings:
         raise ValueError("head_learning_rate has no effect, as the head is the embedding: give embedding_learning_rate")
-    if config.objective == "dpo" and not mixture.pairs:
-        raise ValueError("objective 'dpo' learns from pairs, and the data holds none: `lm data preferences` makes them")
-    if config.objective != "dpo" and any(part.tokens.pairs for part in mixture.parts):
-        raise ValueError(f"the data holds pairs, and objective {config.objective!r} would learn both: use 'dpo'")
-    if config.objective == "dpo" and not config.document_masking:
-        raise ValueError("objective 'dpo' goes with document_masking: without it the second of a pair sees the first")
+    objective_of(config.objective).check(config, mixture)
     if config.document_masking and mixture.end_of_text is None:
         raise ValueError("documents are told apart by the end-of-text token, and the data does not say which that is")
     return mixture

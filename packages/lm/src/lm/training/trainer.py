@@ -12,32 +12,28 @@ import math
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
 from lm.config import ModelConfig, TrainConfig
-from lm.data import Mixture, Tokens
+from lm.data import Mixture
 from lm.data.batches import mix
 from lm.device import autocast, peak_flops
-from lm.documents import IGNORE
-from lm.families.experts import balancing_loss
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, muon
 from lm.schedule import learning_rate
 from lm.sharding import full_tensor
 from lm.training.budget import trained_shape
-from lm.training.preference import PreferenceLoss, count_pairs, evaluate_pairs
-from lm.training.validation import Score, evaluate, mixed, sum_of_losses
+from lm.training.objectives import MicroBatch, objective_of
+from lm.training.validation import Score, mixed
 
 Result = TypeVar("Result")
-MicroBatch = tuple[Tensor, Tensor]  # inputs, targets: (micro_batch_size, context_length) each, int64
-
 # A gradient norm is an outlier when it is this many times the median of the last ones.
 OUTLIER = 20.0
 HISTORY = 128
@@ -99,22 +95,6 @@ class Processes:
         return own // micro
 
 
-class ModelWithLoss(nn.Module):
-    """Inputs and targets → the sum of the targets' losses (see sum_of_losses).
-
-    Data-parallel wrappers exchange gradients when the backward pass of the module that they wrap ends, so that model
-    and loss are one module.
-    """
-
-    def __init__(self, model: Transformer, end_of_text: int | None = None) -> None:
-        super().__init__()
-        self.model, self.end_of_text = model, end_of_text
-
-    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        losses, balance = sum_of_losses(self.model, inputs, targets, self.end_of_text), balancing_loss(self.model)
-        return losses if balance is None else losses + balance * (targets != IGNORE).sum()
-
-
 class Throughput:
     """Tokens a second over the last steps, and the share of the device's published peak that they use (MFU).
 
@@ -169,9 +149,8 @@ class Trainer:
         config: How; device and precision must be named, not "auto".
         distributed: The processes that share each step; None for this one alone.
         end_of_text: The id that begins a document, where documents of a row do not see each other; else None.
-        masked: Whether some targets are IGNORE.
         bytes_per_token: Bytes of text that a token stands for, where that is known.
-        reference: The model that a run by preferences began with; None where adapters alone are trained.
+        reference: The model that the run began with, if the objective compares with it and no adapters are trained.
     """
 
     def __init__(
@@ -181,7 +160,6 @@ class Trainer:
         distributed: Processes | None = None,
         *,
         end_of_text: int | None = None,
-        masked: bool = False,
         bytes_per_token: float | None = None,
         reference: Transformer | None = None,
     ) -> None:
@@ -195,19 +173,17 @@ class Trainer:
         model.set_dropout(config.dropout)
         if self.device.type == "cpu":
             fuse(model)
-        self.model_with_loss: ModelWithLoss | PreferenceLoss = ModelWithLoss(model, end_of_text)
-        if config.objective == "dpo":
-            assert end_of_text is not None
-            before = None if reference is None else reference.to(self.device).eval().requires_grad_(False)
-            self.model_with_loss = PreferenceLoss(model, end_of_text, config.dpo_beta, before)
+        if reference is not None:
+            reference = reference.to(self.device).eval().requires_grad_(False)
+        self.objective = objective_of(config.objective)(model, config, end_of_text, reference)
         if config.compile == "on":
             compile_blocks(model)
-        self.module = self.distributed.parallelize(self.model_with_loss, model.blocks, config)
+        self.module = self.distributed.parallelize(self.objective, model.blocks, config)
         if on_meta:
             model.to_empty(device=self.device)
         self.optimizer = make_optimizer(model, config)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
-        self.masked, self.bytes_per_token = masked, bytes_per_token
+        self.bytes_per_token = bytes_per_token
         self.tokens_per_step = config.batch_size * model.config.context_length
         self.accumulation_steps = self.distributed.micro_batches(config)
         self.throughput = Throughput(model.config, config, self.distributed)
@@ -223,9 +199,9 @@ class Trainer:
         self.stop_requested = False  # by any process
 
     def train_step(self, batches: Iterator[MicroBatch], *, stop: bool = False) -> dict[str, Any]:
-        """One step of the optimizer: batch, forward, backward, clip, update, metrics.
+        """One step: batch, what the objective adds to it, updates of the weights, metrics.
 
-        A step whose loss is not finite, or whose gradient is far outside its history, changes neither weights nor
+        An update whose loss is not finite, or whose gradient is far outside its history, changes neither weights nor
         optimizer.
 
         Args:
@@ -233,10 +209,11 @@ class Trainer:
             stop: True if this process is to stop; stop_requested is then True in every process.
 
         Returns:
-            The step's line of metrics; "skipped" in it says why the step was skipped.
+            The step's line of metrics; "skipped" in it says why its last update was skipped.
         """
         began = time.perf_counter()
         lr = learning_rate(self.config, self.step)
+        self.objective.sums.clear()
 
         micro_batches = [self.to_device(batch) for batch in itertools.islice(batches, self.accumulation_steps)]
         if len(micro_batches) < self.accumulation_steps:
@@ -244,10 +221,30 @@ class Trainer:
                 f"expected {self.accumulation_steps} micro-batches for step {self.step + 1}, got {len(micro_batches)}: "
                 f"the iterator is exhausted"
             )
-        num_targets = self.count_targets(micro_batches)
+        micro_batches = self.objective.prepare(micro_batches, self.seed())
+        num_losses = self.count_losses(micro_batches)
+        for _ in range(self.objective.updates):
+            loss, norm, skipped = self.update(micro_batches, num_losses, lr, stop)
+        self.step += 1
 
+        seconds = time.perf_counter() - began
+        self.seconds += seconds
+        self.throughput.update(seconds)
+        line = self.metrics(loss if num_losses else math.nan, norm, lr, skipped)
+        for name, total in self.objective.sums.items():
+            line[name] = self.distributed.sum(total)[0] / max(1, num_losses)
+        return line
+
+    def update(
+        self, micro_batches: list[MicroBatch], num_losses: int, lr: float, stop: bool
+    ) -> tuple[float, float, str | None]:
+        """One update of the weights: forward, backward, clip, optimizer.
+
+        Returns:
+            The mean loss over num_losses, the norm of its gradient, and why nothing was changed, or None.
+        """
         with self.random_numbers():
-            loss = self.forward_backward(micro_batches, max(1, num_targets))
+            loss = self.forward_backward(micro_batches, max(1, num_losses))
 
         self.scaler.unscale_(self.optimizer)
         total_norm = clip_grad_norm_(self.model.parameters(), self.config.gradient_clip or math.inf)
@@ -257,7 +254,7 @@ class Trainer:
         loss, norm, stopping = self.distributed.sum(loss, float(full_tensor(total_norm)) / size, float(stop))
         self.stop_requested = bool(stopping)
 
-        skipped = self.reason_to_skip(loss, norm, num_targets)
+        skipped = self.reason_to_skip(loss, norm, num_losses)
         if skipped is None:
             for group in self.optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
@@ -268,27 +265,19 @@ class Trainer:
             self.skips_in_a_row += 1
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        self.step += 1
+        return loss, norm, skipped
 
-        seconds = time.perf_counter() - began
-        self.seconds += seconds
-        self.throughput.update(seconds)
-        line = self.metrics(loss if num_targets else math.nan, norm, lr, skipped)
-        if isinstance(self.model_with_loss, PreferenceLoss):
-            line["preferred"] = self.distributed.sum(self.model_with_loss.preferred)[0] / max(1, num_targets)
-        return line
-
-    def forward_backward(self, micro_batches: list[MicroBatch], num_targets: int) -> float:
-        """Adds up the gradients of the mean loss over num_targets, those of all processes.
+    def forward_backward(self, micro_batches: list[MicroBatch], num_losses: int) -> float:
+        """Adds up the gradients of the mean loss over num_losses, those of all processes.
 
         Returns:
             This process's share of that mean, in nats.
         """
         total = torch.zeros((), device=self.device)
-        for number, (inputs, targets) in enumerate(micro_batches, 1):
+        for number, batch in enumerate(micro_batches, 1):
             with self.distributed.gradient_sync(self.module, number == len(micro_batches)):
                 with autocast(self.device, self.config.precision):
-                    loss = self.module(inputs, targets) / num_targets
+                    loss = self.module(*batch) / num_losses
                 # Gradients are averaged over the processes, and have to be added up.
                 self.scaler.scale(loss * self.distributed.size).backward()
             total = total + loss.detach()
@@ -296,31 +285,29 @@ class Trainer:
 
     @contextlib.contextmanager
     def random_numbers(self) -> Iterator[None]:
-        """Dropout's random numbers: a pure function of the run's seed, the step and the process, as the batch is."""
+        """Dropout's random numbers, by seed()."""
         if not self.config.dropout:
             yield
             return
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(mix(mix(mix(self.config.seed) ^ self.step) ^ self.distributed.rank) >> 1)
+            torch.manual_seed(self.seed())
             yield
 
+    def seed(self) -> int:
+        """A pure function of the run's seed, the step and the process, as the batch is."""
+        return mix(mix(mix(self.config.seed) ^ self.step) ^ self.distributed.rank) >> 1
+
     def to_device(self, batch: MicroBatch) -> MicroBatch:
-        return batch[0].to(self.device), batch[1].to(self.device)
+        return tuple(part.to(self.device) for part in batch)
 
-    def count_targets(self, micro_batches: Iterable[MicroBatch]) -> int:
-        """The targets of a step that are learned, or its pairs, over all processes: the loss is their mean."""
-        loss = self.model_with_loss
-        if isinstance(loss, PreferenceLoss):
-            loss.preferred = 0
-            pairs = sum(count_pairs(inputs, targets, loss.end_of_text) for inputs, targets in micro_batches)
-            return int(self.distributed.sum(pairs)[0])
-        if not self.masked:
-            return self.tokens_per_step
-        return int(self.distributed.sum(sum(int((targets != IGNORE).sum()) for _, targets in micro_batches))[0])
+    def count_losses(self, micro_batches: list[MicroBatch]) -> int:
+        """The losses of a step over all processes: targets that are learned, pairs, or answers."""
+        own, size = self.objective.count(micro_batches), self.distributed.size
+        return own * size if self.objective.is_uniform else int(self.distributed.sum(own)[0])
 
-    def reason_to_skip(self, loss: float, norm: float, num_targets: int) -> str | None:
-        """Why a step must not change the weights; None where it may."""
-        if not num_targets:
+    def reason_to_skip(self, loss: float, norm: float, num_losses: int) -> str | None:
+        """Why an update must not change the weights; None where it may."""
+        if not num_losses:
             return NO_TARGETS
         trouble = in_trouble(loss, norm, self.gradient_norms)
         overflow = self.scaler.is_enabled() and not math.isfinite(norm) and self.scaler.get_scale() > 1
@@ -347,41 +334,21 @@ class Trainer:
         """Scores the held-out sample, that of each set where there are several; gives its line of metrics."""
         began, heldout = time.perf_counter(), data.heldout
         most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
-        masking = self.config.document_masking
-        if isinstance(self.model_with_loss, PreferenceLoss):
-            return self.evaluate_preferences(self.model_with_loss, heldout, began)
-        scores = {
-            name: evaluate(self.model, tokens, max_tokens=most, document_masking=masking, summed=self.sum_of_losses)
-            for name, tokens in heldout.items()
-        }
+        self.objective.sums.clear()
+        with autocast(self.device, self.config.precision):
+            scores = {name: self.objective.evaluate(tokens, most) for name, tokens in heldout.items()}
         self.score, self.scored_at = mixed([(data.share(name), score) for name, score in scores.items()]), self.step
         self.model.train()
         self.seconds += time.perf_counter() - began
+        losses = sum(score.tokens for score in scores.values())
         return {
             "step": self.step,
             "val_loss": finite(self.score.loss),
             "val_bits_per_byte": finite(self.score.bits_per_byte),
             **{f"val_loss/{name}": finite(score.loss) for name, score in scores.items() if name},
+            **{f"val_{name}": total / losses for name, total in self.objective.sums.items()},
             "seconds": round(self.seconds, 3),
         }
-
-    def evaluate_preferences(self, loss: PreferenceLoss, heldout: dict[str, Tokens], began: float) -> dict[str, Any]:
-        """Scores held-out pairs; gives the line of metrics, with the share whose better answer became likelier."""
-        loss.preferred = 0
-        most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
-        with autocast(self.device, self.config.precision):
-            scores = [evaluate_pairs(loss, tokens, most) for tokens in heldout.values()]
-        nats, pairs = sum(score.nats for score in scores), sum(score.tokens for score in scores)
-        self.score, self.scored_at = Score(nats, max(1, pairs)), self.step
-        self.seconds += time.perf_counter() - began
-        line = {"step": self.step, "val_loss": finite(self.score.loss), "val_preferred": loss.preferred / max(1, pairs)}
-        return {**line, "seconds": round(self.seconds, 3)}
-
-    def sum_of_losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """The sum of the targets' losses as training computes it, without gradients exchanged between processes."""
-        with autocast(self.device, self.config.precision):
-            loss: Tensor = self.model_with_loss(inputs, targets)
-        return loss
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps beside weights and optimizer; `best` if that was the last evaluation."""

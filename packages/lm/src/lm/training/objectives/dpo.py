@@ -8,48 +8,72 @@ p₀ is the model that the run began with. (Rafailov et al. 2023, arXiv:2305.182
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from lm import lora
-from lm.data import Tokens
+from lm.config import TrainConfig
+from lm.data import Mixture, Tokens
 from lm.documents import IGNORE, document_ids_of
 from lm.model import Transformer
+from lm.training.objectives import MicroBatch, Objective, spread_windows
 from lm.training.validation import Score
 
 
-class PreferenceLoss(nn.Module):
+class DirectPreference(Objective):
     """Inputs and targets of packed pairs → the sum of the pairs' losses, in nats.
 
-    The documents of a row that have targets are, in turn, the better and the worse answer of a pair.
-
-    Args:
-        model: The model that learns.
-        end_of_text: The id that begins a document.
-        beta: How fast the loss falls as the model moves away from p₀.
-        reference: p₀; None for a model with adapters, which is its own without them.
+    The documents of a row that have targets are, in turn, the better and the worse answer of a pair. sums: "preferred",
+    the pairs whose better answer became likelier than the other. Without a reference, a model with adapters is its own.
     """
 
-    def __init__(self, model: Transformer, end_of_text: int, beta: float, reference: Transformer | None) -> None:
-        super().__init__()
-        self.model, self.end_of_text, self.beta = model, end_of_text, beta
-        self.references = [] if reference is None else [reference]  # in a list: no part of what is trained and sharded
-        self.preferred = 0  # pairs since it was set to 0 whose better answer became likelier than the other
+    needs_start: ClassVar[bool] = True
+    needs_reference: ClassVar[bool] = True
+
+    @classmethod
+    def check(cls, config: TrainConfig, data: Mixture) -> None:
+        if not data.pairs:
+            raise ValueError(
+                "objective 'dpo' learns from pairs, and the data holds none: `lm data preferences` makes them"
+            )
+        if not config.document_masking:
+            raise ValueError(
+                "objective 'dpo' goes with document_masking: without it the second of a pair sees the first"
+            )
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """inputs, targets (batch, seq) int64; a target of IGNORE is none of an answer → a scalar."""
-        document_ids = document_ids_of(inputs, self.end_of_text)
+        document_ids = self.document_ids(inputs)
         answers, count = numbered(targets, document_ids)
         likelihoods = log_likelihoods(self.model, inputs, targets, document_ids, answers, count)
         with torch.no_grad(), self.reference() as reference:
             before = log_likelihoods(reference, inputs, targets, document_ids, answers, count)
-        rewards = self.beta * (likelihoods - before)  # (2 · pairs,)
+        rewards = self.config.dpo_beta * (likelihoods - before)  # (2 · pairs,)
         margins = rewards[0::2] - rewards[1::2]
-        self.preferred += int((margins > 0).sum())
+        self.sums["preferred"] += int((margins > 0).sum())
         return -F.logsigmoid(margins).sum()
+
+    def document_ids(self, inputs: Tensor) -> Tensor:
+        """The document of each token."""
+        assert self.end_of_text is not None  # as check() wants document_masking
+        return document_ids_of(inputs, self.end_of_text)
+
+    def count(self, micro_batches: Sequence[MicroBatch]) -> int:
+        return sum(numbered(targets, self.document_ids(inputs))[1] // 2 for inputs, targets in micro_batches)
+
+    @torch.no_grad()
+    def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
+        was_training, nats, pairs = self.model.training, 0.0, 0
+        self.model.eval()
+        device = self.model.embedding.weight.device
+        for batch in spread_windows(tokens, max_tokens):
+            pairs += self.count([batch])
+            nats += float(self(*(part.to(device) for part in batch)))
+        self.model.train(was_training)
+        return Score(nats, pairs)
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[Transformer]:
@@ -89,34 +113,3 @@ def log_likelihoods(
     logits = model.logits(model.hidden(inputs, document_ids)[counts])  # (targets that count, vocab_size)
     wide = logits if logits.dtype == torch.float64 else logits.float()
     return wide.new_zeros(count).index_add(0, answers, -F.cross_entropy(wide, targets[counts], reduction="none"))
-
-
-def count_pairs(inputs: Tensor, targets: Tensor, end_of_text: int) -> int:
-    """Pairs in a batch."""
-    return numbered(targets, document_ids_of(inputs, end_of_text))[1] // 2
-
-
-@torch.no_grad()
-def evaluate_pairs(loss: PreferenceLoss, tokens: Tokens, max_tokens: int | None, batch_size: int = 16) -> Score:
-    """The loss of the pairs in a file, in windows spread over it that hold about max_tokens tokens; all if None.
-
-    Returns:
-        Nats over pairs. `loss.preferred` counts the pairs whose better answer became likelier.
-    """
-    assert tokens.window is not None
-    assert tokens.mask is not None
-    window, device = tokens.window, loss.model.embedding.weight.device
-    count = len(tokens) // window
-    wanted = count if max_tokens is None else min(count, max(1, max_tokens // window))
-    chosen = [i * count // wanted for i in range(wanted)]
-    was_training, nats, pairs = loss.model.training, 0.0, 0
-    loss.model.eval()
-    for first in range(0, wanted, batch_size):
-        places = [slice(i * window, (i + 1) * window) for i in chosen[first : first + batch_size]]
-        ids = torch.stack([torch.as_tensor(tokens.ids[place].astype("int64")) for place in places]).to(device)
-        marks = torch.stack([torch.as_tensor(tokens.mask[place].astype("bool")) for place in places]).to(device)
-        inputs, targets = ids[:, :-1], ids[:, 1:].masked_fill(~marks[:, 1:], IGNORE)
-        pairs += count_pairs(inputs, targets, loss.end_of_text)
-        nats += float(loss(inputs, targets))
-    loss.model.train(was_training)
-    return Score(nats, pairs)

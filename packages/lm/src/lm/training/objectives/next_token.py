@@ -1,0 +1,31 @@
+"""Pretraining: the cross-entropy of every next token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from torch import Tensor
+
+from lm.data import Tokens
+from lm.documents import IGNORE
+from lm.families.experts import balancing_loss
+from lm.training.objectives import MicroBatch, Objective
+from lm.training.validation import Score, evaluate, sum_of_losses
+
+
+class NextToken(Objective):
+    """Inputs and targets → the sum of the targets' losses, with the balancing loss of experts."""
+
+    is_uniform: ClassVar[bool] = True
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        losses, balance = sum_of_losses(self.model, inputs, targets, self.end_of_text), balancing_loss(self.model)
+        return losses if balance is None else losses + balance * (targets != IGNORE).sum()
+
+    def count(self, micro_batches: Sequence[MicroBatch]) -> int:
+        return sum(targets.numel() for _, targets in micro_batches)
+
+    def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
+        masking = self.end_of_text is not None
+        return evaluate(self.model, tokens, max_tokens=max_tokens, document_masking=masking, summed=self)

@@ -1,0 +1,182 @@
+"""GRPO: advantages, the clipped loss, problems in windows, and runs that learn from rewards."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from processes import processes, train
+from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
+
+from lm.data import open_data, open_tokens, write_tokens
+from lm.documents import IGNORE
+from lm.model import Transformer
+from lm.training.objectives.grpo import GroupRelativePolicy, clipped_losses, group_advantages, padded, problems_of
+from lm.training.train import Stopped
+
+WINDOW, END, DOT = 16, 3, 4
+GRPO = dataclasses.replace(
+    CONFIG,
+    objective="grpo",
+    grpo_group_size=4,
+    grpo_answer_tokens=3,
+    document_masking=True,
+    steps=14,
+    learning_rate=2e-2,
+    eval_every=7,
+)
+
+
+def write_problems(path, count, seed):
+    """Windows of three problems [end, a, b | larger of both, dot], the rest filled with ends."""
+    random, rows, masks = np.random.default_rng(seed), [], []
+    for _ in range(count):
+        row, mask = [], []
+        for pair in random.integers(10, 14, (3, 2)):
+            row += [END, *pair, max(pair), DOT]
+            mask += [0, 0, 0, 1, 1]
+        rows.append([*row, END])
+        masks.append([*mask, 0])
+    ids, mask = (np.array(part).reshape(-1) for part in (rows, masks))
+    write_tokens(path, ids, tokenizer="t", end_of_text=END, mask=mask, window=WINDOW)
+
+
+@pytest.fixture(scope="module")
+def problems(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("problems")
+    write_problems(folder / "train.npy", 40, 0)
+    write_problems(folder / "heldout.npy", 10, 1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def base(problems, tmp_path_factory):
+    """A model that answers in the right form, and with the right number now and then."""
+    folder = tmp_path_factory.mktemp("base")
+    run(
+        problems,
+        folder,
+        dataclasses.replace(CONFIG, objective="sft", document_masking=True, steps=24, learning_rate=5e-3),
+    )
+    return folder
+
+
+def objective(variant="grpo", **more):
+    torch.manual_seed(0)
+    model = Transformer(MODEL)
+    return GroupRelativePolicy(model, dataclasses.replace(GRPO, grpo_variant=variant, **more), END)
+
+
+def test_advantages_are_within_a_group():
+    """Right values by CS336's definition: (reward - mean) / (std + eps), with the sample's deviation."""
+    rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0] * 4, [1.0] * 4])
+    by_std = group_advantages(rewards, by_std=True)
+    torch.testing.assert_close(by_std, torch.tensor([[1.5, -0.5, -0.5, -0.5], [0.0] * 4, [0.0] * 4]), atol=1e-5, rtol=0)
+    assert group_advantages(rewards, by_std=False)[0].tolist() == [0.75, -0.25, -0.25, -0.25]
+
+
+CLIPS = (2.0, 1.1, -2.2, True), (2.0, 1.5, -2.4, False), (2.0, 0.5, -1.0, True)
+CLIPS += (-2.0, 1.5, 3.0, True), (-2.0, 0.5, 1.6, False)
+
+
+@pytest.mark.parametrize(("advantage", "ratio", "loss", "learns"), CLIPS)
+def test_the_clip_ends_the_gradient_where_the_ratio_has_gone_far_enough(advantage, ratio, loss, learns):
+    log_probs = torch.tensor([[-1.0]], requires_grad=True)
+    old = log_probs.detach() - np.log(ratio)
+    losses, clipped = clipped_losses(torch.tensor([[advantage]]), log_probs, old, 0.2)
+    losses.sum().backward()
+    assert losses.item() == pytest.approx(loss)
+    assert bool(log_probs.grad.abs() > 0) == learns == (not clipped.item())
+
+
+def test_problems_are_the_last_answers_of_documents():
+    row = [END, 10, 11, 20, DOT, END, 12, 21, 13, 22, 23, DOT, END, 7, 8, 9, 6]
+    learned = {3, 4, 7, 9, 10, 11, 16}
+    targets = [row[i + 1] if i + 1 in learned else IGNORE for i in range(len(row) - 1)]
+    assert list(problems_of(row[:-1], targets, END)) == [
+        ([END, 10, 11], [20, DOT]),
+        ([END, 12, 21, 13], [22, 23, DOT]),
+        ([END, 7, 8, 9], [6]),
+    ]
+    inputs, targets = padded([([END, 5], [6, DOT]), ([END], [7])])
+    assert inputs.tolist() == [[END, 5, 6], [END, 0, 0]]
+    assert targets.tolist() == [[IGNORE, 6, DOT], [7, IGNORE, IGNORE]]
+
+
+@pytest.mark.parametrize("variant", ["grpo", "dr_grpo"])
+def test_the_loss_is_its_definition(problems, variant):
+    loss = objective(variant)
+    batch = open_data(problems).batch(0, 0, 0, 1, 2, WINDOW)
+    [(inputs, targets, advantages, old)] = loss.prepare([batch], 5)
+    assert len(inputs) == 2 * 3 * 4 == loss.count([(inputs, targets, advantages, old)])
+    again = loss.prepare([batch], 5)[0]
+    assert all(torch.equal(one, other) for one, other in zip((inputs, targets, advantages, old), again, strict=True))
+    advantages = torch.linspace(-1, 1, len(inputs))[:, None]
+    with torch.no_grad():
+        for p in loss.model.parameters():
+            p.add_(torch.randn_like(p), alpha=0.3)
+    want = torch.zeros(())
+    for row in range(len(inputs)):
+        log_probs = F.log_softmax(loss.model(inputs[row : row + 1])[0], -1)
+        places = [i for i, target in enumerate(targets[row].tolist()) if target != IGNORE]
+        terms = torch.zeros(())
+        for i in places:
+            ratio, a = (log_probs[i, targets[row, i]] - old[row, i]).exp(), advantages[row, 0]
+            terms = terms - torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a)
+        want = want + terms / (len(places) if variant == "grpo" else GRPO.grpo_answer_tokens)
+    torch.testing.assert_close(loss(inputs, targets, advantages, old), want)
+    assert 0 < loss.sums["clipped"] < len(inputs)
+
+
+def test_answers_end_with_their_token_or_at_their_length(problems):
+    loss = objective()
+    answers = loss.answers([([END, 10], [11, DOT]), ([END, *range(5, 19)], [DOT])], samples=40, seed=1)
+    assert all(DOT not in answer[:-1] and 1 <= len(answer) <= 3 for answer in answers[0])
+    assert all(answer[-1] == DOT or len(answer) == 3 for answer in answers[0])
+    assert all(len(answer) == 1 for answer in answers[1])  # the context has 16 positions
+    with pytest.raises(ValueError, match=r"end with one token, got \[11, 12\]"):
+        loss.problems(
+            torch.tensor([[END, 5, 11, END, 6, 12]]), torch.tensor([[IGNORE, 11, IGNORE, IGNORE, 12, IGNORE]])
+        )
+
+
+@pytest.mark.parametrize("variant", ["grpo", "dr_grpo"])
+def test_a_run_earns_more_and_continues_to_the_bit(problems, base, tmp_path, variant):
+    config = dataclasses.replace(GRPO, init_from=str(base), grpo_variant=variant, micro_batch_size=2, grpo_updates=2)
+    run(problems, tmp_path / "whole", config)
+    with pytest.raises(Stopped):
+        run(problems, tmp_path / "stopped", config, on_step=stop_at(5))
+    run(problems, tmp_path / "stopped", config)
+    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    lines = [line for line in metrics(tmp_path / "whole") if "reward" in line]
+    rewards = [line["reward"] for line in lines]
+    assert np.mean(rewards[-4:]) > 3 * np.mean(rewards[:4])
+    assert all(1 <= line["answer_length"] <= 3 and 0 <= line["clipped"] <= 1 for line in lines)
+    scores = [line for line in metrics(tmp_path / "whole") if "val_reward" in line]
+    assert scores[-1]["val_reward"] == pytest.approx(1 - scores[-1]["val_loss"])
+    tokens = open_tokens(problems / "heldout.npy")
+    assert objective().evaluate(tokens, 3 * WINDOW).tokens == 9
+
+
+def test_processes_draw_answers_of_their_own(problems, base, tmp_path):
+    config = dataclasses.replace(GRPO, init_from=str(base), steps=3, eval_every=0)
+    ends = processes(2, train, problems, tmp_path / "both", config)
+    assert [how for how, _ in ends] == ["done", "done"], ends
+    assert all(0 <= line["reward"] <= 1 for line in metrics(tmp_path / "both") if "reward" in line)
+
+
+def test_what_is_no_problem_is_refused(problems, data, base, tmp_path):
+    config = dataclasses.replace(GRPO, init_from=str(base))
+    for change, where, says in (
+        ({"init_from": "scratch"}, problems, "begins with random"),
+        ({"document_masking": False}, problems, "goes with document_masking"),
+        ({"dropout": 0.1}, problems, "without dropout"),
+        ({}, data, "prompts with one right answer"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            run(where, tmp_path / "run", dataclasses.replace(config, **change))
+    with pytest.raises(ValueError, match=r"grpo_clip 0\.3 has no effect"):
+        dataclasses.replace(CONFIG, grpo_clip=0.3)
