@@ -90,6 +90,7 @@ def test_annotations_of_every_public_callable_are_evaluated() -> None:
     callables = [value for value in public if inspect.isfunction(value)]
     for kind in filter(inspect.isclass, public):
         callables += [value for name, value in inspect.getmembers(kind, inspect.isroutine) if not name.startswith("_")]
+    callables = [value for value in callables if callable(value)]  # a cached_property is a routine from 3.14 on
     own = [value for value in callables if str(getattr(value, "__module__", None)).startswith("bpe.")]
     assert len(own) > 80
     for value in own:

@@ -275,12 +275,15 @@ def _download(url: str, sha256: str, cached: Path | None) -> bytes:
     import hashlib
     import urllib.request  # here, for it takes megabytes and milliseconds that only a download needs
     from http.client import HTTPException
+    from urllib.error import HTTPError
 
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT) as response:
             data: bytes = response.read()
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
+        if isinstance(error, HTTPError):
+            error.close()  # it is an open response too
         place = "" if cached is None else f", and {cached} does not hold it"
         remedy = "" if cached is None else ", or put the file there"
         raise ConnectionError(

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -209,6 +210,8 @@ def from_address(url: str, folder: Path, most: int | None) -> Path:
             return path
         except (OSError, http.client.HTTPException) as error:
             why = str(error)
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()  # it is an open response too
     raise ConnectionError(f"{url} cannot be had ({why}): look at the network, or try again later")
 
 
