@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
+import live_pages
 import pages
 import pytest
 
@@ -113,3 +116,20 @@ def test_the_corpus_and_what_is_held_out(tmp_path: Path) -> None:
     assert len(corpus) > 300_000
     assert len(heldout) > 30_000
     assert heldout[:1000] not in corpus
+
+
+@pytest.mark.parametrize("name", pages.PACKAGES)
+def test_the_reference_has_every_public_class_and_function(name: str) -> None:
+    package = pytest.importorskip(name)
+    text = "".join(page.read_text(encoding="utf-8") for page in (pages.ROOT / "docs/reference" / name).glob("*.md"))
+    values = {each: getattr(package, each) for each in package.__all__}
+    public = {each for each, value in values.items() if inspect.isclass(value) or inspect.isroutine(value)}
+    assert public
+    assert {each for each in public if f"::: {name}.{each}\n" not in text} == set()
+
+
+def test_the_home_page_is_the_readme_with_links_from_docs() -> None:
+    links = re.findall(r"\]\(([^)#\s]+)", live_pages.front_page())
+    assert "reference/bpe/index.md" in links
+    assert "model.png" in links
+    assert [link for link in links if "://" not in link and not (live_pages.DOCS / link).exists()] == []

@@ -42,18 +42,18 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 
 def faults(browser: chromium.Chromium, address: str, picture: Path | None) -> list[str]:
-    """What is wrong with a page, a sentence each."""
+    """Faults of a page, a sentence each."""
     browser.call("Page.navigate", url=address)
     while browser.run("document.readyState") != "complete":
         time.sleep(0.02)
     if picture is not None:
         browser.picture(picture)
     seen = json.loads(str(browser.run(LOOK)))
-    found = [f"wider than {WIDTH} pixels: {what}" for what in seen["wide"]]
-    found += [f"loads {name}" for name in seen["elsewhere"]]
+    faults = [f"wider than {WIDTH} pixels: {what}" for what in seen["wide"]]
+    faults += [f"loads {name}" for name in seen["elsewhere"]]
     if seen["small"] < 14:
-        found.append(f"text of {seen['small']} pixels: too small to read")
-    return found
+        faults.append(f"text of {seen['small']} pixels: too small to read")
+    return faults
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ def processor() -> str:
 
 
 def about() -> dict[str, Any]:
-    """What a line says besides its figures."""
+    """The text of a line without its figures."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)

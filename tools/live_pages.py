@@ -1,9 +1,9 @@
-"""Make the live pages of the site, and their pictures: a page that encodes what is typed, with a small tokenizer
-trained on Python's help texts, a page that runs a small model trained on Python's standard library, the page of
-accounting, and the files of KaTeX, which typesets the formulas.
+"""Make the site's home page, which is the README, and its live pages with their pictures: a page that encodes what is
+typed, with a small tokenizer trained on Python's help texts, a page that runs a small model trained on Python's
+standard library, the page of accounting, and the files of KaTeX, which typesets the formulas.
 
-    python tools/live_pages.py      writes docs/course/live-tokenizer and live-model, .html and .png, and
-                                    docs/guides/accounting-page.html, which git ignores
+    python tools/live_pages.py      writes docs/index.md, docs/course/live-tokenizer and live-model, .html and .png,
+                                    and docs/guides/accounting-page.html, which git ignores
     python tools/live_pages.py --picture "runs/demo/model.html#def main" docs/model.png      the README's picture
 
 `nox -s docs` runs it first. Where there is no Chromium, the picture is an empty one.
@@ -12,6 +12,7 @@ accounting, and the files of KaTeX, which typesets the formulas.
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import struct
 import subprocess
@@ -112,6 +113,13 @@ def run(package: str, *arguments: str | Path, stdout: int | None = None) -> None
     subprocess.run([sys.executable, "-m", package, *map(str, arguments)], check=True, stdout=stdout)
 
 
+def front_page() -> str:
+    """The README, with its links as they are from docs/."""
+    text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"\]\(packages/(\w+)/README\.md", r"](reference/\1/index.md", text)
+    return text.replace("](docs/", "](").replace("](CONTRIBUTING.md", "](contributing.md")
+
+
 def fetch_katex() -> None:
     """Put KaTeX, which typesets the site's formulas, into docs/katex/; npm fetches it, unless it is there."""
     if (KATEX / "katex.min.js").exists():
@@ -141,6 +149,7 @@ def main() -> None:
         page, _, text = options.picture[0].partition("#")
         picture(Path(page), Path(options.picture[1]), README_SCREEN, text)
         return
+    (DOCS / "index.md").write_text(front_page(), encoding="utf-8")
     fetch_katex()
     with tempfile.TemporaryDirectory() as name:
         tokenizer_page(Path(name))

@@ -55,7 +55,7 @@ LONGEST = 600  # seconds that a page may take
 
 
 class Fault(Exception):
-    """What is wrong with a page: the file, the line, and a sentence."""
+    """A fault of a page: the file, the line, and a sentence."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def prose(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def exists(name: str) -> bool:
-    """Whether a dotted name is a module, or can be reached from one by attributes."""
+    """True if a dotted name is a module, or can be reached from one by attributes."""
     parts = name.split(".")
     for cut in range(len(parts), 0, -1):
         try:
@@ -246,6 +246,7 @@ def wrong_links(page: Path) -> Iterator[str]:
 def pages(chosen: list[str]) -> list[Path]:
     """The pages to check: all, or the files and folders that are named."""
     every = [ROOT / name for name in READMES] + sorted((ROOT / "docs").rglob("*.md"))
+    every = [page for page in every if page != ROOT / "docs/index.md"]  # the README again
     wanted = [Path(name).resolve() for name in chosen]
     for path in wanted:
         if not path.exists():
