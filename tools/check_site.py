@@ -1,4 +1,5 @@
-"""Look at every page of the site on a telephone: nothing wider than the screen, nothing loaded from elsewhere.
+"""Look at every page of the site on a telephone: nothing wider than the screen, nothing loaded from elsewhere. Grade
+exercises on the page that does so.
 
     python tools/check_site.py site [--pictures FOLDER]      with Chromium, which has to be installed
 
@@ -20,6 +21,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parent.parent / "packages/bpe/tests"))
 import chromium  # the tests of bpe's pages speak to the same browser
 
+SOLUTIONS = Path(__file__).parent.parent / "tests/course_solutions"
 WIDTH, HEIGHT = 390, 844
 LOOK = """(() => {
   const wide = [...document.querySelectorAll("main *")].filter(one => {
@@ -56,6 +58,23 @@ def faults(browser: chromium.Chromium, address: str, picture: Path | None) -> li
     return faults
 
 
+def exercise_faults(browser: chromium.Chromium, address: str) -> list[str]:
+    """Grade the solutions of two chapters on the page of exercises; a sentence for each that is not right."""
+    browser.call("Page.navigate", url=address)
+    while browser.run("document.getElementById('code')?.value.length > 100 && document.readyState") != "complete":
+        time.sleep(0.02)
+    wrong = []
+    for chapter, name in ((1, "ex1_utf8.py"), (5, "ex5_budget.py")):
+        solution = json.dumps((SOLUTIONS / name).read_text(encoding="utf-8"))
+        browser.run(f"chapter.value = {chapter}; code.value = {solution}; grade.click()")
+        while browser.run("grade.textContent") != "Grade":
+            time.sleep(0.1)
+        lines = str(browser.run("result.textContent")).splitlines()
+        if not lines or any(line.startswith("✗") for line in lines) or " right" not in lines[-1]:
+            wrong.append(f"chapter {chapter} is graded: {' '.join(lines)}")
+    return wrong
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("site", type=Path)
@@ -76,6 +95,10 @@ def main() -> None:
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         chromium.Chromium(Path(folder), (WIDTH, HEIGHT)) as browser,
     ):
+        if (options.site / "pyodide").exists():
+            for fault in exercise_faults(browser, f"http://127.0.0.1:{server.server_port}/course/try/"):
+                print(f"course/try: {fault}")
+                wrong += 1
         browser.call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=2, mobile=True)
         for page in pages:
             name = str(page.parent.relative_to(options.site))

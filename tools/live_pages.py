@@ -1,6 +1,7 @@
 """Make the site's home page, which is the README, and its live pages with their pictures: a page that encodes what is
 typed, with a small tokenizer trained on Python's help texts, a page that runs a small model trained on Python's
-standard library, the page of accounting, and the files of KaTeX, which typesets the formulas.
+standard library, the page of accounting, and the files of KaTeX, which typesets the
+formulas, and of Pyodide, which grades the first exercises in the browser.
 
     python tools/live_pages.py      writes docs/index.md, docs/course/live-tokenizer and live-model, .html and .png,
                                     and docs/guides/accounting-page.html, which git ignores
@@ -20,6 +21,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import zipfile
 import zlib
 from pathlib import Path
 from urllib.parse import quote
@@ -35,6 +37,8 @@ DOCS = Path(__file__).parent.parent / "docs"
 COURSE = DOCS / "course"
 KATEX = DOCS / "katex"
 KATEX_VERSION = "katex@0.16.22"
+PYODIDE = DOCS / "pyodide"
+PYODIDE_VERSION = "pyodide@314.0.7"
 SCREEN = (900, 1000)
 README_SCREEN = (1120, 1060)
 TEXT = "def __init__(self"  # that the model continues in its picture
@@ -120,25 +124,33 @@ def front_page() -> str:
     return text.replace("](docs/", "](").replace("](CONTRIBUTING.md", "](contributing.md")
 
 
-def fetch_katex() -> None:
-    """Put KaTeX, which typesets the site's formulas, into docs/katex/; npm fetches it, unless it is there."""
-    if (KATEX / "katex.min.js").exists():
+def fetch(package: str, folder: Path, files: tuple[str, ...]) -> None:
+    """Put files of a package of npm into a folder, unless they are there; * stands for any name."""
+    if folder.exists():
         return
     npm = shutil.which("npm")
-    with tempfile.TemporaryDirectory() as folder:
-        if npm is None or subprocess.run([npm, "pack", KATEX_VERSION, "--silent"], cwd=folder).returncode:
-            print("KaTeX could not be fetched by npm: formulas will stand as they are written", file=sys.stderr)
+    with tempfile.TemporaryDirectory() as unpacked:
+        if npm is None or subprocess.run([npm, "pack", package, "--silent"], cwd=unpacked).returncode:
+            print(f"{package} could not be fetched by npm: the site does without", file=sys.stderr)
             return
-        with tarfile.open(next(Path(folder).glob("*.tgz"))) as archive:
-            archive.extractall(folder, filter="data")
-        distribution = Path(folder, "package/dist")
-        (KATEX / "fonts").mkdir(parents=True, exist_ok=True)
-        for path in [
-            distribution / "katex.min.js",
-            distribution / "katex.min.css",
-            *distribution.glob("fonts/*.woff2"),
-        ]:
-            shutil.copy(path, KATEX / path.relative_to(distribution))
+        with tarfile.open(next(Path(unpacked).glob("*.tgz"))) as archive:
+            archive.extractall(unpacked, filter="data")
+        root = Path(unpacked, "package")
+        for path in [path for name in files for path in root.glob(name)]:
+            out = folder / path.relative_to(root / "dist" if root / "dist" in path.parents else root)
+            out.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, out)
+
+
+def fetch_python() -> None:
+    """Put Python for browsers into docs/pyodide/, with accounting: the page of exercises runs them."""
+    fetch(PYODIDE_VERSION, PYODIDE, ("pyodide.mjs", "pyodide.asm.*", "pyodide-lock.json", "python_stdlib.zip"))
+    if PYODIDE.exists():
+        source = DOCS.parent / "packages/accounting/src"
+        with zipfile.ZipFile(PYODIDE / "accounting.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(source.glob("accounting/**/*.*")):
+                if path.suffix != ".pyc":
+                    archive.write(path, path.relative_to(source))
 
 
 def main() -> None:
@@ -150,7 +162,8 @@ def main() -> None:
         picture(Path(page), Path(options.picture[1]), README_SCREEN, text)
         return
     (DOCS / "index.md").write_text(front_page(), encoding="utf-8")
-    fetch_katex()
+    fetch(KATEX_VERSION, KATEX, ("dist/katex.min.js", "dist/katex.min.css", "dist/fonts/*.woff2"))
+    fetch_python()
     with tempfile.TemporaryDirectory() as name:
         tokenizer_page(Path(name))
         model_page(Path(name))

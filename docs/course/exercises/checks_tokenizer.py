@@ -1,4 +1,4 @@
-"""What the exercises of chapters 1 to 3 are held to: a function for each name that a student writes."""
+"""The checks of chapters 2 and 3: a function for each name that a student writes."""
 
 from __future__ import annotations
 
@@ -8,19 +8,11 @@ from pathlib import Path
 from pydoc_data.topics import topics
 from typing import Any
 
+from checks_text import TEXTS
 from grading import Wrong, compare_speed, same, seconds, shown
 
 import bpe
 
-TEXTS = (
-    "",
-    "low lower",
-    "größer, naïve",
-    "日本語と中文",
-    "🙂👩‍👩‍👧 emoji",
-    "\x00\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff",
-    "\U00040000\U000c0000",
-)
 LOW = "low low low low low lower lower widest widest widest newest newest newest newest newest newest"
 
 
@@ -29,35 +21,12 @@ def english(count: int) -> str:
     return "\n".join(topics[name] for name in sorted(topics))[:count]
 
 
-def encode_utf8(yours: Callable[[str], bytes]) -> str:
-    for text in TEXTS:
-        hint = "Look at the characters whose code point is just below and just above a bound."
-        same(f"encode_utf8({text!r})", yours(text), text.encode(), hint)
-    text = english(100_000)
-    return compare_speed("100 kB", seconds(lambda: yours(text)), seconds(text.encode), "Python's own")
-
-
-def decode_utf8(yours: Callable[[bytes], str]) -> None:
-    for text in TEXTS:
-        same(f"decode_utf8({text.encode()!r})", yours(text.encode()), text)
-
-
-def is_whole(yours: Callable[[bytes], bool]) -> None:
-    for text in TEXTS:
-        data = text.encode()
-        places = {len(text[:i].encode()) for i in range(len(text) + 1)}
-        for begin in range(len(data) + 1):
-            for end in range(begin, len(data) + 1):
-                right = begin == end or (begin in places and end in places)
-                same(f"is_whole({data[begin:end]!r})", yours(data[begin:end]), right)
-
-
 def count_pairs(yours: Callable[..., Any]) -> None:
     low = {(b"l", b"o", b"w"): 5, (b"l", b"o", b"w", b"e", b"r"): 2}
     right = {(b"l", b"o"): 7, (b"o", b"w"): 7, (b"w", b"e"): 2, (b"e", b"r"): 2}
     for words, pairs in ((low, right), ({(b"a", b"a", b"a"): 3}, {(b"a", b"a"): 6}), ({(b"a",): 9}, {})):
-        given = yours(words)
-        same(f"count_pairs({words})", None if given is None else dict(given), pairs)
+        answer = yours(words)
+        same(f"count_pairs({words})", None if answer is None else dict(answer), pairs)
 
 
 def apply_merge(yours: Callable[..., Any]) -> None:
@@ -92,10 +61,10 @@ def train_bpe(yours: Callable[..., Any]) -> str:
             path.write_text(text, encoding="utf-8")
             call = f"train_bpe(a file with {shown(text[:60])}, {size}, {names})"
             ours = bpe.train(path, size, special_tokens=names)
-            given = yours(str(path), size, names)
-            if given is None:
+            answer = yours(str(path), size, names)
+            if answer is None:
                 raise Wrong("train_bpe returns None: its body is not written yet, or has no return.")
-            vocab, merges = given
+            vocab, merges = answer
             hint = "Check what is counted (pretokens, never across them), and which of equally frequent pairs is first."
             if "<=" in text or "<|a|>" in text:
                 hint = "A special token may hold characters that a pattern reads as its own, such as |: escape them."
@@ -117,12 +86,12 @@ def tokenizer(yours: Callable[..., Any]) -> str:
     vocab = dict(ours.vocab)
     for name, number in ours.special_tokens.items():
         vocab[number] = name.encode()
-    made = yours(vocab, list(ours.merges), ["<|endoftext|>"])
+    student = yours(vocab, list(ours.merges), ["<|endoftext|>"])
     for text in (*TEXTS, LOW, english(3000), "one<|endoftext|>two", "<|endoftext|>", "aaaaaaaa", "   spaces \n\n"):
         right = ours.encode(text, allowed_special="all")
         hint = "Within a pretoken the pair that stands first in the list of merges is joined first."
-        same(f"encode({shown(text)})", made.encode(text), right, hint)
-        same(f"decode({shown(right)})", made.decode(right), text)
+        same(f"encode({shown(text)})", student.encode(text), right, hint)
+        same(f"decode({shown(right)})", student.decode(right), text)
     text = "one<|endoftext|>two"
     hint = "Without special tokens everything is ordinary text."
     plain = yours(vocab, list(ours.merges))
@@ -137,11 +106,11 @@ def tokenizer(yours: Callable[..., Any]) -> str:
     half = "日".encode()[:2]
     same(
         f"decode of the bytes {half!r}",
-        made.decode([list(vocab.values()).index(bytes([byte])) for byte in half]),
+        student.decode([list(vocab.values()).index(bytes([byte])) for byte in half]),
         "\ufffd",
     )
     text = english(200_000)
-    return compare_speed("200 kB", seconds(lambda: made.encode(text)), seconds(lambda: ours.encode(text)))
+    return compare_speed("200 kB", seconds(lambda: student.encode(text)), seconds(lambda: ours.encode(text)))
 
 
 def judged() -> tuple[tuple[bpe.Tokenizer, str], ...]:
@@ -153,22 +122,22 @@ def judged() -> tuple[tuple[bpe.Tokenizer, str], ...]:
 
 
 def compression_ratio(yours: Callable[..., Any]) -> None:
-    for made, text in judged():
-        right = len(text.encode()) / len(made.encode(text))
-        given = yours(made, text)
-        if given is None:
-            same("compression_ratio(…)", given, right)
-        if abs(given - right) > 1e-9:
+    for tokenizer, text in judged():
+        right = len(text.encode()) / len(tokenizer.encode(text))
+        answer = yours(tokenizer, text)
+        if answer is None:
+            same("compression_ratio(…)", answer, right)
+        if abs(answer - right) > 1e-9:
             raise Wrong(
-                f"compression_ratio of {shown(text[:40])} gives {given:.4f}, and should give {right:.4f}. "
+                f"compression_ratio of {shown(text[:40])} gives {answer:.4f}, and should give {right:.4f}. "
                 "Count bytes, not characters."
             )
 
 
 def unused_tokens(yours: Callable[..., Any]) -> None:
-    for made, text in judged():
-        right = sorted(set(made.vocab) - set(made.encode(text)))
-        same(f"unused_tokens(…, {shown(text[:40])})", yours(made, text), right)
+    for tokenizer, text in judged():
+        right = sorted(set(tokenizer.vocab) - set(tokenizer.encode(text)))
+        same(f"unused_tokens(…, {shown(text[:40])})", yours(tokenizer, text), right)
 
 
 def parts_of_characters(yours: Callable[..., Any]) -> None:
@@ -179,18 +148,17 @@ def parts_of_characters(yours: Callable[..., Any]) -> None:
             return False
         return True
 
-    for made, _ in judged():
-        right = sorted(number for number, token in made.vocab.items() if not whole(token))
+    for tokenizer, _ in judged():
+        right = sorted(number for number, token in tokenizer.vocab.items() if not whole(token))
         same(
             "parts_of_characters(…)",
-            yours(made),
+            yours(tokenizer),
             right,
             "A token may end in the middle of a character, or begin there.",
         )
 
 
 CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
-    1: {"encode_utf8": encode_utf8, "decode_utf8": decode_utf8, "is_whole": is_whole},
     2: {"count_pairs": count_pairs, "apply_merge": apply_merge, "train_bpe": train_bpe, "Tokenizer": tokenizer},
     3: {
         "compression_ratio": compression_ratio,

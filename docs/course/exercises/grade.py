@@ -24,7 +24,7 @@ from grading import Wrong
 
 HERE = Path(__file__).parent
 CHAPTERS = {  # the file that a student fills, and the module that checks it
-    1: ("ex1_utf8.py", "checks_tokenizer"),
+    1: ("ex1_utf8.py", "checks_text"),
     2: ("ex2_bpe.py", "checks_tokenizer"),
     3: ("ex3_judge.py", "checks_tokenizer"),
     4: ("ex4_transformer.py", "checks_transformer"),
