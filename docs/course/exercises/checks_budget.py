@@ -1,4 +1,4 @@
-"""What the exercises of chapter 5 are held to."""
+"""The checks of chapter 5."""
 
 from __future__ import annotations
 

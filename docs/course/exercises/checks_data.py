@@ -39,10 +39,10 @@ def extract_text(yours: Callable[..., Any]) -> None:
 def bigrams(yours: Callable[..., Any]) -> None:
     for text in ("Aab aAB", "x", "", "ééé"):
         right = Counter(a + b for a, b in pairwise(text.lower()))
-        given = yours(text)
-        if given is None:
+        answer = yours(text)
+        if answer is None:
             raise Wrong(f"bigrams returns None: {NOT_WRITTEN}.")
-        same(f"bigrams({text!r})", dict(given), dict(right), "Neighbours overlap: each character begins a pair.")
+        same(f"bigrams({text!r})", dict(answer), dict(right), "Neighbours overlap: each character begins a pair.")
 
 
 def classify(yours: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the exercises of chapter 7 are held to."""
+"""The checks of chapter 7."""
 
 from __future__ import annotations
 
@@ -81,10 +81,10 @@ def attention_with_cache(yours: Callable[..., Any]) -> None:
     whole = lm.attention.attention(q, k, v, causal=True)
     keys = values = torch.empty(2, 0, 8)
     for at in range(6):
-        given = yours(q[:, at : at + 1], k[:, at : at + 1], v[:, at : at + 1], keys, values)
-        if given is None:
+        answer = yours(q[:, at : at + 1], k[:, at : at + 1], v[:, at : at + 1], keys, values)
+        if answer is None:
             raise Wrong(f"attention_with_cache returns None: {NOT_WRITTEN}.")
-        out, keys, values = given
+        out, keys, values = answer
         hint = "A row of causal attention over the whole text; divide by √d_k."
         close(f"The output of position {at}", out, whole[:, at : at + 1], hint)
         close(f"The keys after position {at}", keys, k[:, : at + 1])
@@ -103,10 +103,10 @@ def encode_chat(yours: Callable[..., Any]) -> None:
     ):
         messages = [{"role": role, "content": content} for role, content in said]
         ids, learned = default_template(tokenizer).encode(messages_of(messages))
-        given = yours(messages, tokenizer)
-        if given is None:
+        answer = yours(messages, tokenizer)
+        if answer is None:
             raise Wrong(f"encode_chat returns None: {NOT_WRITTEN}.")
-        mine, mask = given
+        mine, mask = answer
         hint = "Special tokens come from tokenizer.special_tokens; everything else is encoded as ordinary text."
         same(
             f"The ids of {said}",

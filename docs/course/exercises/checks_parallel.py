@@ -160,12 +160,12 @@ def both_ddp(student: Any) -> None:
 
 
 def both_sharded_optimizer(student: Any) -> None:
-    made: list[torch.optim.Optimizer] = []
+    optimizers: list[torch.optim.Optimizer] = []
 
     class Recorded(torch.optim.AdamW):
         def __init__(self, *arguments: Any, **settings: Any) -> None:
             super().__init__(*arguments, **settings)
-            made.append(self)
+            optimizers.append(self)
 
     settings = {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.2, "eps": 1e-3}
     module, right_module = Run(0), Run(0)
@@ -179,15 +179,15 @@ def both_sharded_optimizer(student: Any) -> None:
                 p.grad = gradients[name].clone() if name in gradients else None
         optimizer.step()
         right.step()
-    if not made:
+    if not optimizers:
         raise Wrong("ShardedOptimizer makes no optimizer_cls: its body is not written yet.")
     for (name, p), q in zip(module.named_parameters(), right_module.named_parameters(), strict=True):
         hint = "After a step every process needs the parameters that the others have stepped."
         close(f"{name} after 3 steps of ShardedOptimizer", p, q[1], hint, 1e-6)
-    kept = sum(t.numel() for one in made for state in one.state.values() for t in state.values() if t.dim())
+    elements = sum(t.numel() for one in optimizers for state in one.state.values() for t in state.values() if t.dim())
     whole = 2 * sum(p.numel() for p in trained)
-    if not 0.4 * whole <= kept <= 0.6 * whole:
-        raise Wrong(f"A process keeps {kept} of {whole} elements of the moments, and should keep about half.")
+    if not 0.4 * whole <= elements <= 0.6 * whole:
+        raise Wrong(f"A process keeps {elements} of {whole} elements of the moments, and should keep about half.")
 
 
 def both_fsdp(student: Any) -> None:

@@ -59,16 +59,16 @@ def masked_mean(yours: Callable[..., Any]) -> None:
     for dim in (None, 0, 1, -1):
         mask = torch.ones(3, 5) if dim == 0 else MASK
         right = (values * mask).sum() / mask.sum() if dim is None else (values * mask).sum(dim) / mask.sum(dim)
-        given = yours(values, mask) if dim is None else yours(values, mask, dim)
-        close(f"masked_mean(values, mask, dim={dim})", given, right, "Divide by the number of ones in the mask.")
+        answer = yours(values, mask) if dim is None else yours(values, mask, dim)
+        close(f"masked_mean(values, mask, dim={dim})", answer, right, "Divide by the number of ones in the mask.")
 
 
 def masked_normalize(yours: Callable[..., Any]) -> None:
     values = some(3, 5)
     for dim, constant in ((None, 7.0), (0, 2.0), (1, 3.0)):
         right = ((values * MASK).sum() if dim is None else (values * MASK).sum(dim)) / constant
-        given = yours(values, MASK, constant) if dim is None else yours(values, MASK, constant, dim)
-        close(f"masked_normalize(values, mask, {constant}, dim={dim})", given, right)
+        answer = yours(values, MASK, constant) if dim is None else yours(values, MASK, constant, dim)
+        close(f"masked_normalize(values, mask, {constant}, dim={dim})", answer, right)
 
 
 def sft_step(yours: Callable[..., Any]) -> None:

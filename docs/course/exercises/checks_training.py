@@ -1,4 +1,4 @@
-"""What the exercises of chapter 6 are held to."""
+"""The checks of chapter 6."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def adamw(yours: Callable[..., Any]) -> str:
             mistakes += [(words, train(right, 10, scale, **others)) for right in RIGHT]
         hint = "Count t from 1, for each parameter; take lr from its group; leave out parameters without a gradient."
         hint = mistake(mine, mistakes, hint, 2e-6)
-        for number, (given, right) in enumerate(zip(mine, ours[0], strict=True)):
-            close(f"Parameter {number} after 10 steps of AdamW({settings})", given, right, hint, 2e-6)
+        for number, (answer, right) in enumerate(zip(mine, ours[0], strict=True)):
+            close(f"Parameter {number} after 10 steps of AdamW({settings})", answer, right, hint, 2e-6)
 
     def model_and(make: Callable[..., Any]) -> Callable[[], object]:
         weights = [nn.Parameter(some(256, 256, seed=seed)) for seed in range(8)]
@@ -193,10 +193,10 @@ def get_batch(yours: Callable[..., Any]) -> str:
     np.random.seed(0)  # noqa: NPY002 (what a student may use)
     starts = set()
     for _ in range(100):
-        given = yours(ids, 4, 7, "cpu")
-        if given is None:
+        answer = yours(ids, 4, 7, "cpu")
+        if answer is None:
             raise Wrong(f"get_batch returns None: {NOT_WRITTEN}.")
-        inputs, targets = given
+        inputs, targets = answer
         same("The shapes that get_batch gives", (tuple(inputs.shape), tuple(targets.shape)), ((4, 7), (4, 7)))
         same("The dtypes that get_batch gives", (inputs.dtype, targets.dtype), (torch.int64, torch.int64))
         for row, after in zip(inputs.tolist(), targets.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What the exercises of chapter 4 are held to."""
+"""The checks of chapter 4."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def randomised(module: Any, seed: int = 1) -> Any:
 
 
 def module_gives(call: str, yours: Any, ours: Any, *inputs: Tensor, hint: str = "") -> None:
-    """Whether a student's module gives what ours does, with the weights of ours."""
+    """Raise Wrong unless a student's module computes the same as ours, with the weights of ours."""
     with_weights(yours, ours.state_dict())
     with torch.no_grad():
         close(call, yours(*inputs), ours(*inputs), hint)
@@ -83,9 +83,9 @@ def rms_norm(yours: Callable[..., Any]) -> str:
         half = with_weights(yours(8), {"weight": torch.ones(8)})(some(4, 8, scale=300).half())
     hint = "The square of 300 does not fit float16: compute in float32, and give back the dtype of x."
     close("RMSNorm(8)(x in float16)", half, reference.RMSNorm(8)(some(4, 8, scale=300).half()), hint, 1e-3)
-    x, made, weight = some(2048, 512), yours(512), torch.ones(512)
+    x, student, weight = some(2048, 512), yours(512), torch.ones(512)
     with torch.no_grad():
-        slow = seconds(lambda: made(x), 5)
+        slow = seconds(lambda: student(x), 5)
         fast = seconds(lambda: torch.nn.functional.rms_norm(x, (512,), weight, 1e-5), 5)
     return compare_speed("2,048 rows of 512, beside the operator that lm uses", slow, fast)
 
@@ -97,7 +97,7 @@ def swiglu(yours: Callable[..., Any]) -> None:
 
 def rotary(yours: Callable[..., Any]) -> None:
     for theta, width in ((10000.0, 8), (100.0, 4)):
-        ours, made = reference.RoPE(theta, width, 32), with_weights(yours(theta, width, 32), {})
+        ours, student = reference.RoPE(theta, width, 32), with_weights(yours(theta, width, 32), {})
         x = some(2, 3, 6, width)
         for what, positions in (
             ("0 … 5", torch.arange(6)),
@@ -106,7 +106,7 @@ def rotary(yours: Callable[..., Any]) -> None:
         ):
             call = f"RotaryPositionalEmbedding({theta}, {width}, 32)(x, positions {what})"
             hint = "Pairs are neighbours, (0, 1), (2, 3), …; the first turns by a whole radian from token to token."
-            close(call, made(x, positions), ours(x, positions), hint)
+            close(call, student(x, positions), ours(x, positions), hint)
 
 
 def dot_product_attention(yours: Callable[..., Any]) -> str:
@@ -130,15 +130,15 @@ def dot_product_attention(yours: Callable[..., Any]) -> str:
 
 
 def self_attention(yours: Callable[..., Any]) -> None:
-    made, ours = yours(16, 4, 32, 10000.0), reference.MultiHeadAttention(16, 4, 32, 10000.0)
+    student, ours = yours(16, 4, 32, 10000.0), reference.MultiHeadAttention(16, 4, 32, 10000.0)
     x = some(2, 6, 16)
-    with_weights(made, ours.state_dict())
+    with_weights(student, ours.state_dict())
     with torch.no_grad():
-        before = made(x)
+        before = student(x)
         if isinstance(before, Tensor) and before.shape == x.shape:
             later = x.clone()
             later[:, 4:] += 1
-            if not torch.allclose(before[:, :4], made(later)[:, :4], atol=1e-6):
+            if not torch.allclose(before[:, :4], student(later)[:, :4], atol=1e-6):
                 raise Wrong(
                     "MultiHeadSelfAttention sees the future: changing positions 4 and 5 changes what 0 to 3 give."
                 )
@@ -149,11 +149,11 @@ def self_attention(yours: Callable[..., Any]) -> None:
             "Queries and keys are turned, values are not; each head has d_k neighbouring features.",
         )
         hint = "x is (…, seq, d_model): there may be no batch, so count dimensions from the end."
-        close("MultiHeadSelfAttention(16, 4, 32, 10000.0)(x without a batch)", made(x[0]), ours(x[0]), hint)
+        close("MultiHeadSelfAttention(16, 4, 32, 10000.0)(x without a batch)", student(x[0]), ours(x[0]), hint)
 
 
 def hidden(model: Any, ids: Tensor) -> Tensor:
-    """What the last block gives."""
+    """Output of the last block."""
     x = model.token_embeddings(ids)
     for layer in model.layers:
         x = layer(x)
@@ -185,11 +185,11 @@ def transformer_lm(yours: Callable[..., Any]) -> str:
         }
         close("TransformerLM(…)(ids)", logits, right, mistake(logits, mistakes.items(), hint))
     sizes |= {"vocab_size": 1000, "context_length": 128, "d_model": 128, "num_layers": 2, "num_heads": 4, "d_ff": 352}
-    made = yours(**sizes, rope_theta=10000.0)
-    initial("token_embeddings of TransformerLM", made.token_embeddings.weight, 1.0)
-    initial("lm_head of TransformerLM", made.lm_head.weight, (2 / 1128) ** 0.5)
+    student = yours(**sizes, rope_theta=10000.0)
+    initial("token_embeddings of TransformerLM", student.token_embeddings.weight, 1.0)
+    initial("lm_head of TransformerLM", student.lm_head.weight, (2 / 1128) ** 0.5)
     with torch.no_grad():
-        for weight in made.parameters():  # whatever they were before, they are not to overflow
+        for weight in student.parameters():  # whatever they were before, they are not to overflow
             weight.normal_(0, 0.02)
     fused = lm.fuse(lm.Transformer(lm.ModelConfig(**sizes)))
     ids = torch.randint(1000, (4, 128))
@@ -199,7 +199,7 @@ def transformer_lm(yours: Callable[..., Any]) -> str:
         reference.cross_entropy(logits, ids).backward()
 
     step(fused)
-    slow, fast = seconds(lambda: step(made), 3), seconds(lambda: step(fused), 3)
+    slow, fast = seconds(lambda: step(student), 3), seconds(lambda: step(fused), 3)
     return compare_speed("forward and backward of 512 tokens", slow, fast)
 
 

@@ -19,7 +19,7 @@ BLOCKS = {"p", "div", "h1", "h2", "h3", "li", "ul", "ol", "br", "tr", "table", "
 
 
 def bigrams(text: str) -> Counter[str]:
-    """How often each pair of neighbouring characters occurs in the text, in lower case."""
+    """Count each pair of neighbouring characters of the text, in lower case."""
 
 
 def classify(text: str, profiles: dict[str, Counter[str]]) -> str:

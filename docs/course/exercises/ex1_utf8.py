@@ -14,4 +14,4 @@ def decode_utf8(data: bytes) -> str:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether these bytes, a piece of some well-formed UTF-8, begin and end between two characters."""
+    """True if these bytes, a piece of some well-formed UTF-8, begin and end between two characters."""

@@ -6,7 +6,7 @@ PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S
 
 
 def count_pairs(words: dict[tuple[bytes, ...], int]) -> dict[tuple[bytes, bytes], int]:
-    """How often each pair of neighbours occurs, in words (tuples of symbols) that occur so many times."""
+    """Count each pair of neighbours in words (tuples of symbols) with the number of times that each word occurs."""
 
 
 def apply_merge(word: tuple[bytes, ...], pair: tuple[bytes, bytes]) -> tuple[bytes, ...]:

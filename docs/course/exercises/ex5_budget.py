@@ -7,7 +7,7 @@ The model is that of chapter 4: SwiGLU, RMSNorm, rotary embedding, no biases, a 
 def count_parameters(
     vocab_size: int, context_length: int, num_layers: int, d_model: int, num_heads: int, d_ff: int
 ) -> int:
-    """How many numbers training changes. Rotary embedding has none."""
+    """Number of elements that training changes. Rotary embedding has none."""
 
 
 def forward_flops(

@@ -1,4 +1,4 @@
-"""How a student's value is compared with the right one, and what is said where they differ."""
+"""Compare a student's value with the right one, and describe the difference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOT_WRITTEN = "its body is not written yet, or has no return"
 
 
 class Wrong(Exception):
-    """What an exercise gives that it should not, in words for the student."""
+    """A wrong result of an exercise, in words for the student."""
 
 
 def shown(value: object) -> str:
@@ -111,7 +111,7 @@ def with_weights(module: Any, state: Mapping[str, Any]) -> Any:
 
 
 def seconds(run: Callable[[], object], times: int = 1) -> float:
-    """How long a call takes, the shortest of several times."""
+    """Seconds of a call, the shortest of several."""
     shortest = math.inf
     for _ in range(times):
         began = time.perf_counter()

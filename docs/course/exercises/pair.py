@@ -56,11 +56,11 @@ def run(module: str, check: str) -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         ends, processes = [], []
         for rank in range(2):
-            mine, theirs = context.Pipe(duplex=False)
-            processes.append(context.Process(target=member, args=(rank, folder, path, module, check, theirs)))
+            near_end, far_end = context.Pipe(duplex=False)
+            processes.append(context.Process(target=member, args=(rank, folder, path, module, check, far_end)))
             processes[-1].start()
-            theirs.close()
-            ends.append(mine)
+            far_end.close()
+            ends.append(near_end)
         try:
             while ends:
                 for end in multiprocessing.connection.wait(ends):
