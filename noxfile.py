@@ -238,7 +238,7 @@ def tests_minimum(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the site into site/, check its links, run every command and example of the pages; `-- docs/guides` runs a
     part."""
-    install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,gguf,serve,lm_eval]", groups=("docs",))
+    install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,clean,gguf,serve,lm_eval]", groups=("docs",))
     session.run("python", "tools/live_pages.py")
     session.run("python", "tools/notebooks.py", *([] if session.posargs else ["--run"]))
     session.run("zensical", "build", "--clean", "--strict")

@@ -1,4 +1,5 @@
-"""`lm data get`, `prepare`, `chat`, `preferences`, `verify`: token files of corpora, text, conversations and pairs."""
+"""`lm data get`, `clean`, `prepare`, `chat`, `preferences`, `verify`: token files of corpora, text, conversations and
+pairs; clean text from pages of the web."""
 
 from __future__ import annotations
 
@@ -23,9 +24,11 @@ DAMAGED = 1
 
 def register(commands: Commands) -> None:
     made = commands.add_parser(
-        "data", help="token files: get, prepare, chat, preferences, verify", description=__doc__.partition(":")[2]
+        "data",
+        help="token files: get, clean, prepare, chat, preferences, verify",
+        description=__doc__.partition(":")[2],
     )
-    parts = made.add_subparsers(required=True, metavar="get | prepare | chat | preferences | verify")
+    parts = made.add_subparsers(required=True, metavar="get | clean | prepare | chat | preferences | verify")
 
     made = add(
         parts, "get", get, "download a published corpus and encode it; the same command goes on where it was stopped"
@@ -35,6 +38,21 @@ def register(commands: Commands) -> None:
     )
     recipe_arguments(made)
     made.add_argument("--limit-bytes", type=int, metavar="N", help="stop after so many bytes of text to train on")
+
+    made = add(parts, "clean", clean, "text worth learning from, out of pages of the web or documents")
+    made.add_argument("files", metavar="FILE", nargs="+", help="HTML, WARC, text, JSON lines or Parquet")
+    made.add_argument("--out", required=True, metavar="FILE", help="where the documents go, as JSON lines")
+    made.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
+    made.add_argument("--html", action="store_true", help="texts of JSON lines and Parquet are HTML too")
+    made.add_argument("--language", default="en", help="ISO 639-1 code, or any (default: en)")
+    made.add_argument("--no-gopher", action="store_true", help="without Gopher's rules of quality")
+    made.add_argument("--like", nargs="+", default=(), metavar="FILE", help="texts as they should be, for a classifier")
+    made.add_argument("--unlike", nargs="+", default=(), metavar="FILE", help="texts as they should not be")
+    made.add_argument("--max-line-copies", type=int, metavar="N", help="leave out lines that occur more than N times")
+    made.add_argument(
+        "--similarity", type=float, default=0.8, help="of near duplicates, which go; 0: they stay (default: 0.8)"
+    )
+    made.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
 
     made = add(parts, "prepare", prepare, "encode text of your own; the same command goes on where it was stopped")
     made.add_argument("texts", metavar="TEXT", nargs="+", help="files: text, JSON lines or Parquet, compressed or not")
@@ -114,6 +132,26 @@ def get(options: argparse.Namespace) -> None:
         except Cancelled:
             raise KeyboardInterrupt from None
     print(in_words(reached, options.out))
+
+
+def clean(options: argparse.Namespace) -> None:
+    from lm.data.clean import Recipe
+    from lm.data.clean import clean as clean_files
+
+    for path in (*options.files, *options.like, *options.unlike):
+        if not Path(path).is_file():
+            raise FileNotFoundError(f"there is no file {path}: name files")
+    recipe = Recipe(
+        language=None if options.language == "any" else options.language,
+        gopher=not options.no_gopher,
+        like=tuple(options.like),
+        unlike=tuple(options.unlike),
+        max_line_copies=options.max_line_copies,
+        similarity=options.similarity or None,
+    )
+    cleaned = clean_files(options.files, options.out, recipe, key=options.key, html=options.html, jobs=options.jobs)
+    print(f"{options.out}: {cleaned.documents:,} documents, {cleaned.bytes:,} bytes of text")
+    print("left out: " + (", ".join(f"{reason} {n:,}" for reason, n in cleaned.left_out.most_common()) or "none"))
 
 
 def prepare(options: argparse.Namespace) -> None:
