@@ -199,7 +199,7 @@ def main() -> None:
             for number in range(options.rounds):
                 for name in names:
                     with served(name, run, gguf, clients, options.threads) as running:
-                        measure(running, text, 1, 1, 8, number)  # what is made once
+                        measure(running, text, 1, 1, 8, 1000 + number)  # what is made once, by a prompt of its own
                         settings = (clients, options.requests, options.tokens, number)
                         found[name].append(measure(running, text, *settings))
                     print(clients, name, found[name][-1], file=sys.stderr, flush=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import COMPILER, make, needs_compiler, rounded_to_int8, some_ids
+from models import COMPILER, SHAPES, make, needs_compiler, rounded_to_int8, some_ids
 from torch import nn
 
 from lm.device import threads
@@ -53,6 +53,35 @@ def test_any_sizes_and_any_number_of_threads(heads, head_dim, d_model, d_ff, row
     model, ids = make(**size, ffn=ffn, norm=norm, **how), some_ids(rows, 5)
     with threads(count), torch.no_grad():
         torch.testing.assert_close(steps(model, ids, native=True), model(ids), rtol=1e-9, atol=1e-9)
+
+
+@needs_compiler
+@settings(max_examples=30, deadline=None)
+@given(
+    shape=st.sampled_from(sorted(SHAPES)),
+    size=st.fixed_dictionaries({"d_model": st.integers(1, 40), "d_ff": st.integers(1, 40)}),
+    cuts=st.lists(st.integers(1, 149), max_size=3, unique=True).map(sorted),
+    count=st.integers(1, 3),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+)
+def test_a_prompt_in_parts_is_what_the_model_reads_and_the_same_bits_in_any_parts(shape, size, cuts, count, dtype):
+    change = {"head_dim": 6, "num_heads": 4} | SHAPES[shape] | size
+    model, ids = make(dtype=dtype, context_length=150, **change), some_ids(1, 150)[0]
+
+    def read(cuts: list[int], **how) -> torch.Tensor:
+        decoder = Decoder(model, native=True)
+        parts = [decoder.read(0, part.tolist(), **how) for part in ids.tensor_split(cuts)]
+        return torch.cat(parts) if how else parts[-1]
+
+    with threads(count), torch.no_grad():
+        want = model(ids[None])[0]
+        near = 1e-9 if dtype == torch.float64 else 2e-5 * float(want.abs().max())
+        torch.testing.assert_close(read(cuts, every=True), want, rtol=1e-9, atol=near)
+        got = read(cuts)
+        torch.testing.assert_close(got, want[-1], rtol=1e-9, atol=near)
+        assert torch.equal(got, read([]))
+    with threads(1):
+        assert torch.equal(got, read(cuts))
 
 
 @needs_compiler
@@ -109,9 +138,11 @@ def test_int8_weights_are_those_numbers_and_write_the_same_tokens(dtype):
     for block in small.blocks:
         block.attention_norm.to(dtype)
         block.ffn_norm.to(dtype)
-    got = steps(small, ids, native=True)
-    torch.testing.assert_close(got, want, rtol=0, atol=2e-3 * float(want.std()))  # 16 bits of what they multiply
-    assert torch.equal(got.argmax(-1), want.argmax(-1))
+    decoder = Decoder(small, rows=2, native=True)
+    read = torch.stack([decoder.read(row, ids[row].tolist(), every=True) for row in range(2)])
+    for got in (read, steps(small, ids, native=True)):
+        torch.testing.assert_close(got, want, rtol=0, atol=2e-3 * float(want.std()))  # 16 bits of what they multiply
+        assert torch.equal(got.argmax(-1), want.argmax(-1))
 
 
 @needs_compiler
@@ -120,6 +151,8 @@ def test_what_is_no_number_stays_none():
     with torch.no_grad():
         model.blocks[0].ffn.gate_up.weight[3, 3] = torch.nan
     assert steps(model, some_ids(1), native=True).isnan().all()
+    for of in (model, quantized(model)):
+        assert Decoder(of, native=True).read(0, [1, 2, 3], every=True).isnan().all()
 
 
 @needs_compiler
@@ -128,6 +161,10 @@ def test_tokens_out_of_the_vocabulary_are_refused():
     for token in (-1, 19):
         with pytest.raises(IndexError, match=rf"token ids \[{token}\] are not all in the vocabulary of 19"):
             decoder.step([token])
+        with pytest.raises(IndexError, match=str(token)):
+            decoder.read(0, [0, token])
+    with pytest.raises(ValueError, match="at most 10 tokens in a row, got 11"):
+        decoder.read(0, [1] * 11)
 
 
 class Other(nn.Linear):

@@ -1,9 +1,8 @@
 """Decoding: the next token's logits for several texts at once, over a key/value cache of pages.
 
-A prompt goes through the model as it is (`Decoder.read`). One more token for each text (`Decoder.step`) is so little
-arithmetic that its cost is reading the weights and calling torch. On a CPU with a compiler it is one call of C
-(lm.ops.cpu), if the model has no subclass and no hook in it. Elsewhere it is a call of the model itself; and on CUDA,
-where this package's attention kernel runs, that call is replayed as a graph.
+A part of a prompt (`Decoder.read`) and one more token for each text (`Decoder.step`) are calls of the model. On a CPU
+with a compiler each is one call of C (lm.ops.cpu), if the model has no subclass and no hook in it; on CUDA, where this
+package's attention kernel runs, a step is replayed as a graph, since calling torch would take longer than computing it.
 """
 
 from __future__ import annotations
@@ -100,6 +99,12 @@ class Decoder:
         cache = self.cache
         start = cache.lengths[row]
         self._grow(row, start + len(ids))
+        if self.native is not None:
+            hidden, call = self.native.read(ids, row, start, len(ids) if every else int(last))
+            cache.lengths[row] = start + len(ids)
+            if every:
+                return self.model.logits(hidden)
+            return softcapped(call.logits[0].clone(), self.config.logit_softcap) if last else None
         slots = cache.slots(row, 0, start + len(ids))
         layers = [PagedLayer(store, slots, start) for store in cache.store]
         logits = self._call(torch.tensor([ids], device=self.device), start, [*layers], every=every)

@@ -528,6 +528,18 @@ static void head(const Thread *w)
         w->task->likeliest[w->me * w->batch + b] = likeliest(w->task->logits + b * m->rows, rows.begin, end);
 }
 
+/* The likeliest of each text from those of all threads. */
+static void join_likeliest(const Task *task)
+{
+    const int64_t batch = task->batch, rows = task->model->head.rows;
+    for (int64_t i = batch; i < task->threads * batch; i++) {
+        const REAL *of_text = task->logits + i % batch * rows;
+        int64_t *best = task->likeliest + i % batch, other = task->likeliest[i];
+        int higher = *best >= 0 && other >= 0 && of_text[other] > of_text[*best];
+        if (*best == NONE || other == NOT_NUMBERS || higher) *best = other;
+    }
+}
+
 static void run_step(const Task *task)
 {
     const Model *const m = task->model;
@@ -552,12 +564,7 @@ static void run_step(const Task *task)
         normalise_all(&w, m->final_norm, m->post ? inside : w.x);
         head(&w);
     }
-    for (int64_t i = batch; i < task->threads * batch; i++) {
-        const REAL *of_text = task->logits + i % batch * m->head.rows;
-        int64_t *best = task->likeliest + i % batch, other = task->likeliest[i];
-        int higher = *best >= 0 && other >= 0 && of_text[other] > of_text[*best];
-        if (*best == NONE || other == NOT_NUMBERS || higher) *best = other;
-    }
+    join_likeliest(task);
 }
 
 void step(const Task *task) { run_step(task); }   /* the C library has a `step` of its own */

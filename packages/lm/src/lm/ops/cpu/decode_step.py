@@ -1,4 +1,4 @@
-"""A step of decoding in C: what decode_step.c is given of a model and of its cache."""
+"""Prompts and steps of decoding in C: what decode_step.c and prompt.c are given of a model and of its cache."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ class NativeStep:
         c, store = model.config, cache.store
         self.library, self.cache, self.dtype = library, cache, store.dtype
         self.rooms = dict[tuple[int, int], Tensor]()  # scratch memory, by the numbers of tokens and of threads
+        self.prompt_room = torch.empty(0, dtype=self.dtype)
         self.referenced = list[Tensor]()  # what the pointers point to
         self.calls = dict[tuple[int, int], Call]()
         layers = [self.layer(cast(Block, block)) for block in model.blocks]
@@ -143,10 +144,30 @@ class NativeStep:
         about = Count(count), ctypes.c_double(temperature), *numbers, stop, Count(len(stop)), chosen
         return chosen[: run(ctypes.byref(call.task), call.tokens, call.lengths, *about)]
 
+    def read(self, ids: Sequence[int], row: int, position: int, outputs: int) -> tuple[Tensor, Call]:
+        """ids come to a row from a position on: what the head reads of the last `outputs` of them, (outputs, d_model),
+        and a call with the logits after the last, if there are any outputs.
+
+        IndexError: as for a step. ValueError: the row has no room for them.
+        """
+        if position + len(ids) > self.cache.capacity:
+            raise ValueError(f"expected at most {self.cache.capacity} tokens in a row, got {position + len(ids)}")
+        self.check(ids)
+        call, model = self.call(ids[:1], [row], [position]), ctypes.byref(self.model)
+        size = self.library.prompt_scratch
+        size.restype = Count
+        numbers = size(model, *map(Count, (len(ids), self.cache.capacity, call.task.threads)))
+        if numbers > len(self.prompt_room):
+            self.prompt_room = torch.empty(numbers, dtype=self.dtype)
+        tokens, hidden = (Count * len(ids))(*ids), torch.empty(outputs, self.model.d_model, dtype=self.dtype)
+        task = Task.from_buffer_copy(call.task)
+        task.tokens, task.room = ctypes.addressof(tokens), self.prompt_room.data_ptr()
+        self.library.read_prompt(ctypes.byref(task), Count(len(ids)), Count(outputs), Pointer(hidden.data_ptr()))
+        return hidden, call
+
     def call(self, tokens: Sequence[int], rows: Sequence[int], positions: Sequence[int]) -> Call:
         """The step of these tokens, not yet run."""
-        if min(tokens) < 0 or max(tokens) >= self.vocab_size:
-            raise IndexError(f"token ids {list(tokens)} are not all in the vocabulary of {self.vocab_size}")
+        self.check(tokens)
         key = len(tokens), torch.get_num_threads()
         call = self.calls.get(key)
         if call is None:
@@ -155,6 +176,11 @@ class NativeStep:
         call.lengths[:] = positions  # type: ignore[call-overload]
         call.tables[:] = [self.cache.table_address(row) for row in rows]
         return call
+
+    def check(self, tokens: Sequence[int]) -> None:
+        """IndexError: a token that the vocabulary does not have."""
+        if min(tokens) < 0 or max(tokens) >= self.vocab_size:
+            raise IndexError(f"token ids {list(tokens)} are not all in the vocabulary of {self.vocab_size}")
 
     def room(self, batch: int, threads: int) -> Tensor:
         """Scratch memory for steps of so many tokens on so many threads."""
@@ -303,8 +329,9 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
             call = step([token], [0], [len(logits)])
             logits.append(call.logits.clone())
             best.append(call.likeliest[0])
-        got = torch.cat(logits)
-        right = torch.allclose(got, model(torch.tensor([ids]))[0], rtol=0, atol=1e-4)
-        if not right or best != got.argmax(1).tolist():
+        logits.append(step.read(ids, 0, 0, 1)[1].logits)
+        got, exact = torch.cat(logits), model(torch.tensor([ids]))[0]
+        right = torch.allclose(got, torch.cat((exact, exact[-1:])), rtol=0, atol=1e-4)
+        if not right or best != got[:-1].argmax(1).tolist():
             return Unavailable("what was compiled does not compute what it should")
     return library
