@@ -281,7 +281,7 @@ class Demo:
     def measure(self, config: TrainConfig) -> dict[str, Any]:
         """Real steps and real scoring, timed on this machine now."""
         rounds = 5
-        paces = [measure_step(self.model_config, config, progress=True).step for _ in range(rounds)]
+        paces = [measure_step(self.model_config, config, progress=True) for _ in range(rounds)]
         pace = sorted(paces)[rounds // 2]
         begun = time.perf_counter()
         score = lm.evaluate(

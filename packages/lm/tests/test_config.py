@@ -14,7 +14,7 @@ import tomli_w
 
 from lm.commands.cli import main
 from lm.commands.configuration import configuration, presets
-from lm.config import RENAMED, ModelConfig, TrainConfig, from_table, override, read_toml, settable, to_table
+from lm.config import ModelConfig, TrainConfig, from_table, override, read_toml, settable, to_table
 
 GOOD = {"vocab_size": 50, "context_length": 16, "num_layers": 2, "d_model": 16, "num_heads": 4, "d_ff": 24}
 
@@ -207,17 +207,6 @@ def test_the_modules_of_the_package_are_reached_without_importing_each():
         [sys.executable, "-c", code, *filter(None, sys.path)], capture_output=True, text=True, check=True
     )
     assert out.stdout == "True lm.training.checkpoint\n"
-
-
-@pytest.mark.parametrize(("section", "before"), RENAMED)
-def test_a_setting_that_was_renamed_is_refused_with_its_name_now(section, before):
-    kind = {"model": ModelConfig, "train": TrainConfig}[section]
-    now = RENAMED[section, before]
-    assert now in settable(kind)
-    with pytest.raises(KeyError, match=now):
-        from_table(kind, {before: 1}, section)
-    with pytest.raises(KeyError, match=now):
-        override({}, f"--{section}.{before}", "1", {"model": ModelConfig, "train": TrainConfig})
 
 
 def test_every_setting_stands_in_the_help_with_its_default_and_what_it_means(capsys):

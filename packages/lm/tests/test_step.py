@@ -17,7 +17,7 @@ from lm.data import open_tokens
 from lm.loss import CHUNK_BYTES
 from lm.training import budget, checkpoint, train, trainer
 from lm.training import measure as measuring
-from lm.training.measure import Speed, compile_pays, measure, verdict
+from lm.training.measure import measure
 from lm.training.objectives.next_token import NextToken
 from lm.training.train import OutOfMemory, Stopped
 from lm.training.trainer import Trainer
@@ -231,22 +231,6 @@ def test_cards_are_known_by_the_drivers_name(name, known):
     assert (found.name if found else None) == known
 
 
-def test_compiling_is_decided_by_what_it_saves_and_costs():
-    plain, fast = Speed(0.5, 0.6), Speed(0.3, 75.3)
-    assert verdict(plain, fast, 376) == (
-        True,
-        "compiled: a step takes 300 ms compiled and 500 ms not, so that 376 steps gain 75 s for 75 s of compiling",
-    )
-    pays, why = verdict(plain, fast, 374)
-    assert not pays
-    assert why == "not compiled: a step takes 300 ms compiled and 500 ms not, and compiling takes 75 s"
-    assert not verdict(plain, Speed(0.6, 20.0), 10**9)[0]
-    pays, why = compile_pays(MODEL, dataclasses.replace(CONFIG, compile="auto"))
-    assert not pays
-    assert why.startswith("not compiled: the run takes about ")
-    assert "compiling is tried from 300 s on" in why
-
-
 def test_a_step_of_many_passes_is_not_run_whole_to_be_measured(monkeypatch):
     clock, ran = [0.0], []
 
@@ -263,12 +247,10 @@ def test_a_step_of_many_passes_is_not_run_whole_to_be_measured(monkeypatch):
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(Trainer, "forward_backward", forward_backward)
     monkeypatch.setattr(trainer, "clip_grad_norm_", clip)
-    assert measure(MODEL, dataclasses.replace(CONFIG, batch_size=512, micro_batch_size=4)) == Speed(
-        128 * 3 + 1, 128 * 3 + 25
-    )
+    assert measure(MODEL, dataclasses.replace(CONFIG, batch_size=512, micro_batch_size=4)) == 128 * 3 + 1
     assert ran == [2, 2, 2, 2]
     ran[:] = [1]
-    assert measure(MODEL, dataclasses.replace(CONFIG, batch_size=1)) == Speed(4, 4)
+    assert measure(MODEL, dataclasses.replace(CONFIG, batch_size=1)) == 4
     assert len(ran) == 1 + 7  # 24 seconds after the first
 
 

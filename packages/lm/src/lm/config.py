@@ -28,22 +28,12 @@ Schedule = Literal["cosine", "linear", "constant"]
 Objective = Literal["next_token", "sft", "dpo", "grpo"]  # a file in training/objectives each
 GrpoVariant = Literal["grpo", "dr_grpo"]
 GRPO_SETTINGS = ("grpo_variant", "grpo_group_size", "grpo_answer_tokens", "grpo_clip", "grpo_updates")
-Compile = Literal["auto", "on", "off"]
+Compile = Literal["on", "off"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
 Parallel = Literal["ddp", "fsdp"]
 RopeScaling = tuple[float, float, float, int | None]  # factor, low and high frequency factor, original context length
-
-# Settings of runs made before these names: section, name then, name now.
-RENAMED = {
-    ("model", "window"): "sliding_window",
-    ("model", "rope_low_frequency"): "rope_low_freq_factor",
-    ("model", "rope_high_frequency"): "rope_high_freq_factor",
-    ("model", "rope_original_context"): "rope_original_context_length",
-    ("train", "documents"): "document_masking",
-    ("train", "checkpointing"): "activation_checkpointing",
-}
 
 # What other programs call a setting, where neither spelling nor initials lead to ours: did_you_mean knows them.
 OTHERS_NAMES = {
@@ -230,7 +220,7 @@ class TrainConfig:
     checkpoint_every: int = 500  # save a checkpoint every N steps; 0: only at the end
     keep_checkpoints: int = 2  # the newest that stay, beside the best
     threads: int = 0  # of the CPU; 0: torch's own choice
-    compile: Compile = "off"  # the blocks by torch.compile; auto: measured at the start of a long run
+    compile: Compile = "off"  # the blocks by torch.compile, which takes some seconds to minutes
     document_masking: bool = False  # documents in one row do not see each other, and positions restart in each
     device: DeviceName = "auto"  # auto: CUDA, else MPS, else the CPU
     # auto: bf16 where the device multiplies it, else fp16 on CUDA and fp32 elsewhere.
@@ -321,7 +311,7 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
     fields = settable(kind)
     for key in table:
         if key not in fields:
-            raise KeyError(f"[{section}] has no setting {key!r}{called_now(section, key) or did_you_mean(key, fields)}")
+            raise KeyError(f"[{section}] has no setting {key!r}{did_you_mean(key, fields)}")
     for name, field in fields.items():
         if field.default is dataclasses.MISSING and name not in table:
             raise KeyError(f"[{section}] lacks {name!r}: give it a value")
@@ -361,7 +351,7 @@ def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: 
         raise KeyError(f"{setting!r} is no setting: {meant}")
     fields = settable(kinds[section])
     if key not in fields:
-        raise KeyError(f"[{section}] has no setting {key!r}{called_now(section, key) or did_you_mean(key, fields)}")
+        raise KeyError(f"[{section}] has no setting {key!r}{did_you_mean(key, fields)}")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -379,12 +369,6 @@ def read_toml(path: str | Path) -> dict[str, Any]:
             return tomllib.load(file)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is not TOML: {error}") from None
-
-
-def called_now(section: str, key: str) -> str | None:
-    """What to add to a message about a setting that had this name before."""
-    now = RENAMED.get((section, key))
-    return None if now is None else f": it is called {now!r} now, with the same meaning and values"
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

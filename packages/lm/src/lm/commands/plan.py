@@ -76,7 +76,7 @@ def plan(options: argparse.Namespace) -> None:
         row("measured here", "nothing", said)
         return
     try:
-        seconds = measure(model, config, progress=True).step
+        seconds = measure(model, config, progress=True)
     except (RuntimeError, MemoryError) as error:
         if not ran_out(error):
             raise

@@ -25,8 +25,6 @@ def register(commands: Commands) -> None:
 
 def profile(options: argparse.Namespace) -> None:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else its start and end are told of; read with torch
-    import dataclasses
-
     from lm.device import choose_device, in_words
     from lm.training import profile as profiling
     from lm.training.run import resolve
@@ -34,8 +32,6 @@ def profile(options: argparse.Namespace) -> None:
     if options.most < 1:
         raise ValueError(f"--most must be at least 1, got {options.most}")
     model, config = configuration(options.config, options.settings)
-    if config.compile == "auto":  # whether it pays is not tried: what is compiled cannot be seen
-        config = dataclasses.replace(config, compile="off")
     config = resolve(config)
     device = choose_device(config.device)
     result = profiling.profile(model, config, steps=options.steps, device=device, trace=options.trace)

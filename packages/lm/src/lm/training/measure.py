@@ -1,4 +1,4 @@
-"""Measuring: how long a step takes here, and whether compiling pays for the length of a run."""
+"""The duration of a training step on this machine, measured."""
 
 from __future__ import annotations
 
@@ -21,25 +21,12 @@ from lm.progress import progress_bar
 from lm.training.objectives import MicroBatch
 from lm.training.trainer import Processes, Trainer
 
-# Seconds: compile = "auto" does not try for shorter runs. Compiling took 17 s on two busy Zen 3 cores and saved 13% of
-# a step.
-WORTH_COMPILING = 300.0
-
 # Passes of a step that are run for the time of all of them, and seconds, the first step's not counted, after which what
 # was measured will do: a step of half a million tokens takes a CPU half an hour.
 PASSES, ENOUGH = 2, 20.0
 
 
 AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
-
-
-@dataclasses.dataclass(frozen=True)
-class Speed:
-    """Seconds of a usual step, and of the first, which compiles; the most bytes on CUDA, else 0."""
-
-    step: float
-    first: float
-    bytes: int = 0
 
 
 class TimedTrainer(Trainer):
@@ -93,7 +80,7 @@ def measure(
     warmup: int = 3,
     device: torch.device | None = None,
     progress: bool = False,
-) -> Speed:
+) -> float:
     """Run a few real steps on random tokens, or, where a step has many passes, the beginning and the end of them.
 
     Args:
@@ -103,6 +90,9 @@ def measure(
         warmup: Steps before them.
         device: The device; None for that of the configuration.
         progress: Show a live line on stderr.
+
+    Returns:
+        Seconds of a usual step.
     """
     if steps < 1 or warmup < 0:
         raise ValueError(f"expected steps of at least 1 and warmup of at least 0, got {steps} and {warmup}")
@@ -116,48 +106,14 @@ def measure(
         of = f" of its {passes}" if passes > run else ""
         size = f"{micro} x {model_config.context_length}"
         bar.set_postfix_str(f"{run}{of} passes of {size} tokens each; until {ENOUGH:.0f} s are measured")
-        on_cuda = trainer.device.type == "cuda"
-        if on_cuda:
-            torch.cuda.reset_peak_memory_stats(trainer.device)
         for _ in range(most):
             began = time.perf_counter()
             trainer.train_step(batches)
-            if on_cuda:
+            if trainer.device.type == "cuda":
                 torch.cuda.synchronize(trainer.device)
             times.append(time.perf_counter() - began)
             bar.update()
             if sum(times[1:]) > ENOUGH:  # the first may compile
                 break
-    peak = torch.cuda.max_memory_allocated(trainer.device) if on_cuda else 0
     warm = min(max(1, warmup), len(times) - 1)
-    usual = statistics.median(times[warm:])
-    whole = usual + (passes - run) * statistics.median(trainer.pass_seconds[warm:]) / run
-    return Speed(whole, whole + times[0] - usual, peak)
-
-
-def compile_pays(
-    model_config: ModelConfig, config: TrainConfig, *, device: torch.device | None = None, progress: bool = False
-) -> tuple[bool, str]:
-    """Return True if this run ends sooner compiled, and the reason in a sentence; short runs are not measured."""
-    off, on = (dataclasses.replace(config, compile=compile) for compile in ("off", "on"))
-    plain = measure(model_config, off, device=device, progress=progress)
-    left = plain.step * config.steps
-    if left < WORTH_COMPILING:
-        return (
-            False,
-            f"not compiled: the run takes about {left:.0f} s, and compiling is tried from {WORTH_COMPILING:.0f} s on",
-        )
-    try:
-        fast = measure(model_config, on, device=device, progress=progress)
-    except Exception as error:  # torch.compile raises many kinds: no C++ compiler, an operator it does not know
-        return False, f"not compiled: torch.compile does not work here ({str(error).strip().splitlines()[0][:200]})"
-    return verdict(plain, fast, config.steps)
-
-
-def verdict(plain: Speed, fast: Speed, steps: int) -> tuple[bool, str]:
-    """Return True if these steps gain more than compiling takes, and the reason in a sentence."""
-    cost, gain = fast.first - fast.step, (plain.step - fast.step) * steps
-    said = f"a step takes {fast.step * 1e3:.0f} ms compiled and {plain.step * 1e3:.0f} ms not"
-    if gain > cost:
-        return True, f"compiled: {said}, so that {steps} steps gain {gain:.0f} s for {cost:.0f} s of compiling"
-    return False, f"not compiled: {said}, and compiling takes {cost:.0f} s"
+    return statistics.median(times[warm:]) + (passes - run) * statistics.median(trainer.pass_seconds[warm:]) / run

@@ -233,7 +233,7 @@ def resolve(requested: TrainConfig, earlier: TrainConfig | None = None) -> Train
 
     Args:
         requested: The training requested.
-        earlier: The training of the run so far; None for a new run, whose compile may stay "auto", to be measured.
+        earlier: The training of the run so far; None for a new run.
 
     Raises:
         ValueError: The device is not on this machine, or does not have the precision.
@@ -250,7 +250,6 @@ def resolve(requested: TrainConfig, earlier: TrainConfig | None = None) -> Train
         device=cast(DeviceName, device.type),
         precision=precision,
         threads=requested.threads or (torch.get_num_threads() if earlier is None else earlier.threads),
-        compile=earlier.compile if earlier is not None and requested.compile == "auto" else requested.compile,
     )
 
 

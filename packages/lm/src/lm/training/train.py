@@ -34,7 +34,6 @@ from lm.training import checkpoint, distributed, metrics, resume, run, sharded
 from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.distributed import DistributedContext
-from lm.training.measure import compile_pays
 from lm.training.metrics import METRICS, Line
 from lm.training.objectives import MicroBatch, objective_of
 from lm.training.run import REFERENCE, Run
@@ -167,7 +166,6 @@ def train(
         for line in opened.notes:
             say(line)
         try:
-            opened = with_compile_decided(opened, processes, say)
             config = opened.training
             stack.enter_context(threads(config.threads))
             stack.enter_context(float32_matmul_precision(config.precision))
@@ -386,20 +384,6 @@ def facts(model: ModelConfig, config: TrainConfig, data: Mixture) -> dict[str, A
     tables = {"model": to_table(model), "train": to_table(config), "data": data.fingerprints()}
     settings = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
     return {**settings, "the version of torch": torch.__version__, "the version of groundup-lm": run.version()}
-
-
-def with_compile_decided(opened: Run, processes: Processes, say: Callable[[str], None]) -> Run:
-    """Return the run with compile "auto" decided: all processes measure their part of a step, process 0 decides."""
-    config = opened.training
-    if config.compile != "auto":
-        return opened
-    say("measuring whether torch.compile pays for this run")
-    own = dataclasses.replace(config, batch_size=config.batch_size // processes.size)
-    pays, why = processes.on_all(lambda: compile_pays(opened.config.model, own, device=processes.device))
-    pays, why = processes.on_main(lambda: (pays, why))
-    say(why)
-    decided = dataclasses.replace(config, compile="on" if pays else "off")
-    return dataclasses.replace(opened, config=dataclasses.replace(opened.config, train=decided), is_written=False)
 
 
 @contextlib.contextmanager
