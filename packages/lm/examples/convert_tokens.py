@@ -42,7 +42,7 @@ def convert(source: Path, out: Path) -> Tokens:
             writer.write(ids.astype(np.uint32))
             ends.append(ends_here + count)
             count += len(ids)
-        writer.finish(tokenizer=None, text_bytes=None, end_of_text=None)
+        writer.finish()
     mark = infer_end_of_text(np.asarray(open_tokens(out).ids), np.concatenate(ends), None)
     return describe(out, end_of_text=mark)
 

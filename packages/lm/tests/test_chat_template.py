@@ -161,10 +161,10 @@ def test_what_a_template_refuses_or_may_not_do_is_one_sentence():
             template.prompt([Message("system", "brief"), *user])
     changed = ChatTemplate(tokenizer, "{% for m in messages %}{{ m.content | upper }}{% endfor %}", (0,))
     assert changed.render(user) == "HI"
-    with pytest.raises(ValueError, match="mark them in it"):
+    with pytest.raises(ValueError, match="mark the answers in it"):
         changed.encode([*user, Message("assistant", "yes")])
     shortened = ChatTemplate(tokenizer, "{{ messages[-1].content }}", (0,))
-    with pytest.raises(ValueError, match="mark them in it"):
+    with pytest.raises(ValueError, match="mark the answers in it"):
         shortened.encode([*user, Message("assistant", "yes"), *user])
 
 
@@ -309,7 +309,7 @@ def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
         ({"add_prefix_space": True}, "True"),
     ]:
         (folder / "tokenizer_config.json").write_text(json.dumps(about))
-        with pytest.raises(ValueError, match=f"{says}.*only GPT-2's kind is read"):
+        with pytest.raises(ValueError, match=f"{says}.*, expected GPT-2's"):
             model_text(folder)
     (folder / "tokenizer_config.json").write_text("{")
     with pytest.raises(ValueError, match="is not valid JSON"):

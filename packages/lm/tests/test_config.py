@@ -115,7 +115,7 @@ def test_overrides_are_read_as_toml_values():
     with pytest.raises(KeyError, match="did you mean 'learning_rate'"):
         override(tables, "--train.learningrate", "1", kinds)
     for bad in ("--steps", "--data.steps"):
-        with pytest.raises(KeyError, match="is no setting: "):
+        with pytest.raises(KeyError, match="is not a setting: "):
             override(tables, bad, "1", kinds)
 
 
@@ -194,7 +194,7 @@ def test_shape_carries_every_dimension():
     ],
 )
 def test_a_setting_without_its_section_is_found(setting, says):
-    with pytest.raises(KeyError, match=re.escape(f"{setting!r} is no setting: {says}")):
+    with pytest.raises(KeyError, match=re.escape(f"{setting!r} is not a setting: {says}")):
         override({}, setting, "8", {"model": ModelConfig, "train": TrainConfig})
 
 

@@ -81,7 +81,7 @@ def test_a_host_that_is_no_hub_is_named(serve, monkeypatch, answer):
 @pytest.mark.parametrize("endpoint", ["mirror.invalid", "not a url", "ftp://mirror.invalid", "http://"])
 def test_a_mirror_that_is_no_address_is_named(monkeypatch, endpoint):
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
-    with pytest.raises(ValueError, match=f"HF_ENDPOINT is '{endpoint}'.*write https://HOST"):
+    with pytest.raises(ValueError, match=f"HF_ENDPOINT to be https://HOST, got '{endpoint}'"):
         corpora.corpus_files("tinystories")
 
 
@@ -163,7 +163,7 @@ def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
         lm.load("hf://me/large")
     assert lm.load("me/small").config == found.config  # as people type it
     assert lm.from_huggingface("me/small").config == lm.from_huggingface("hf://me/small").config == found.config
-    with pytest.raises(FileNotFoundError, match="no me/large on this machine"):
+    with pytest.raises(FileNotFoundError, match="no me/large here"):
         lm.load("me/large")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "me" / "small").mkdir(parents=True)  # a path of this machine goes before a name of the Hub

@@ -186,9 +186,9 @@ def test_every_command_that_computes_takes_device_and_dtype(tmp_path, capsys):
 def test_text_where_ids_are_expected_is_one_sentence():
     model = made()
     for call in (lm.generate, lambda *a, **k: list(lm.stream(*a, **k))):
-        with pytest.raises(TypeError, match=r"the prompt is text.*encode it first"):
+        with pytest.raises(TypeError, match="expected token ids, got text"):
             call(model, "hello", max_new_tokens=3)
-    with pytest.raises(TypeError, match="the prompt is text"):
+    with pytest.raises(TypeError, match="expected token ids, got text"):
         lm.generate_batch(model, ["hello"], max_new_tokens=3)
     with pytest.raises(TypeError, match=r"1\.5"):
         lm.generate(model, [1.5], max_new_tokens=3)

@@ -224,7 +224,7 @@ def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
 
 def test_an_import_without_a_tokenizer_says_so(work, capsys):
     assert main(["import", str(work / "model"), "--out", str(work / "run")]) == 0
-    assert "the run has none: name one with --tokenizer" in capsys.readouterr().out
+    assert "the run has no tokenizer" in capsys.readouterr().out
     assert main(["generate", str(work / "run"), "--prompt", "a"]) == 2
     assert "keeps no tokenizer" in capsys.readouterr().err
 

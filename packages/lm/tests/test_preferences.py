@@ -185,7 +185,7 @@ def test_what_is_no_preference_is_refused(pairs, data, base, tmp_path):
         ({"init_from": "scratch"}, pairs, "begins with random"),
         ({"document_masking": False}, pairs, "goes with document_masking"),
         ({}, data, "the data holds none"),
-        ({"objective": "next_token"}, pairs, "would learn all: use 'dpo'"),
+        ({"objective": "next_token"}, pairs, "learns all tokens: use 'dpo'"),
         ({"objective": "sft"}, pairs, "would learn both"),
     ):
         with pytest.raises(ValueError, match=says):

@@ -444,8 +444,8 @@ def test_a_full_queue_answers_429_and_who_leaves_makes_room(model, tokenizer):
             streaming.close()  # one that is decoded leaves, which is noticed without a step
             until(lambda: job.cancelled)
         until(lambda: not engine.running or held.let.put(None))
-        assert job.text.ended == "cancelled"
-        assert len(job.text.tokens) < 20
+        assert job.sequence.ended == "cancelled"
+        assert len(job.sequence.tokens) < 20
         for _ in range(9):
             held.let.put(None)
         answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a", "max_tokens": 3}, timeout=60)

@@ -37,32 +37,19 @@ NAME, BEGIN, END = "\ue000{}\ue001", "\ue002", "\ue003"
 
 @dataclass(frozen=True)
 class Message:
-    """A message of one of ROLES, or of a server's TOOL_ROLES.
-
-    Attributes:
-        role: Who says it.
-        content: What is said.
-        more: What else the template is given of it, as the calls of tools.
-    """
+    """A message of one of ROLES, or of a server's role for tools."""
 
     role: str
     content: str
-    more: Mapping[str, Any] = field(default_factory=dict)
+    more: Mapping[str, Any] = field(default_factory=dict)  # other fields that a template reads, as the calls of tools
 
 
-def messages_of(found: Any) -> list[Message]:
-    """Reads the messages of a conversation out of JSON.
-
-    Args:
-        found: A list of objects with the strings "role" and "content".
-
-    Raises:
-        ValueError: What is wrong with it, with the number of the message.
-    """
-    if not isinstance(found, list) or not found:
+def messages_of(value: Any) -> list[Message]:
+    """Read the messages of a conversation from a JSON list. ValueError: an error, with the number of the message."""
+    if not isinstance(value, list) or not value:
         raise ValueError("messages must be a list of at least one message")
     messages = []
-    for number, one in enumerate(found):
+    for number, one in enumerate(value):
         if not isinstance(one, dict) or not isinstance(one.get("role"), str) or not isinstance(one.get("content"), str):
             raise ValueError(f"messages[{number}] must have a role and a content, both strings")
         if one["role"] not in ROLES:
@@ -75,15 +62,7 @@ def messages_of(found: Any) -> list[Message]:
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """A chat template with the tokenizer that encodes what it writes.
-
-    Attributes:
-        tokenizer: A bpe.Tokenizer.
-        source: The Jinja template.
-        stop_tokens: The ids that end an assistant's answer.
-        stop: The strings that end one, for a template whose turns no special token ends.
-        names: What the template may ask for by name: bos_token, eos_token and so on.
-        is_default: Whether it is `default_template`'s, and not the model's own.
+    """A chat template with the tokenizer that encodes its text.
 
     >>> from bpe import Tokenizer
     >>> tokenizer = Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=["<|endoftext|>"])
@@ -96,12 +75,12 @@ class ChatTemplate:
     <BLANKLINE>
     """
 
-    tokenizer: Any
-    source: str
-    stop_tokens: tuple[int, ...]
-    stop: tuple[str, ...] = ()
-    names: Mapping[str, str] = None  # type: ignore[assignment]
-    is_default: bool = False
+    tokenizer: Any  # a bpe.Tokenizer
+    source: str  # in Jinja
+    stop_tokens: tuple[int, ...]  # the ids that end an assistant's answer
+    stop: tuple[str, ...] = ()  # strings that end one, for a template whose turns no special token ends
+    names: Mapping[str, str] = field(default_factory=dict)  # the template's variables: bos_token, eos_token and so on
+    is_default: bool = False  # True if it is `default_template`'s, not the model's own
 
     def render(
         self,
@@ -110,15 +89,10 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Write a conversation as text.
+        """Write a conversation as text. ValueError: it is not a Jinja template, or refuses these messages.
 
-        Args:
-            messages: The conversation.
-            add_generation_prompt: True to end with the beginning of the assistant's next answer.
-            tools: The functions that the assistant may call, as OpenAI's clients describe them.
-
-        Raises:
-            ValueError: The template is not a Jinja template, or refuses these messages.
+        add_generation_prompt: True to end with the beginning of the assistant's next answer. tools: the functions that
+        the assistant may call, as OpenAI's clients describe them.
         """
         return self._written(messages, add_generation_prompt, tools).text
 
@@ -127,14 +101,10 @@ class ChatTemplate:
         return self._encode(self._written(messages, True, tools))[0]
 
     def encode(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
-        """Encode a whole conversation to train on.
+        """Encode a whole conversation to train on: its ids, and for each True if it is learned.
 
-        Returns:
-            Its ids, and for each True if it is learned: the ids between the template's {% generation %} marks; without
-            marks, those after the prompt of each answer, with what ends it.
-
-        Raises:
-            ValueError: The template has no marks and changes the contents, so that answers cannot be told in it.
+        Learned are the ids between the template's {% generation %} marks; without marks, those after the prompt of each
+        answer, with the token that ends it. ValueError: a template without marks changes the contents.
         """
         written = self._written(messages, False)
         ids, begins = self._encode(written)
@@ -145,20 +115,9 @@ class ChatTemplate:
     def fit(
         self, messages: Sequence[Message], most: int, tools: Sequence[Mapping[str, Any]] | None = None
     ) -> tuple[list[int], int]:
-        """The prompt of a conversation that has to be short: its oldest messages are left out.
+        """Return a prompt of at most `most` tokens, and the number of oldest messages that were left out for it.
 
-        The system's message stays, and what is left begins with a user's.
-
-        Args:
-            messages: The conversation.
-            most: How many tokens the prompt may have.
-            tools: See render.
-
-        Returns:
-            The prompt's ids, and how many messages were left out.
-
-        Raises:
-            ValueError: The last message alone is too long.
+        The system's message stays, and the rest begins with a user's. ValueError: the last message alone is too long.
         """
         first = int(bool(messages) and messages[0].role == "system")
         begins = [n for n in range(first, len(messages)) if n == first or messages[n].role == "user"] or [first]
@@ -184,7 +143,7 @@ class ChatTemplate:
 
         table = [{"role": message.role, "content": hidden(message), **message.more} for message in messages]
         try:
-            variables = {**(self.names or {}), "messages": table, "tools": tools, "documents": None}
+            variables = {**self.names, "messages": table, "tools": tools, "documents": None}
             marked = str(compiled(self.source).render(variables, add_generation_prompt=prompt))
         except jinja2.TemplateError as error:
             raise ValueError(f"the chat template refuses the conversation: {error}") from None
@@ -239,10 +198,8 @@ class ChatTemplate:
         parts[::2] = map(re.escape, parts[::2])
         match = re.fullmatch("".join(parts), text)
         if match is None or len(answers) != sum(one.role == LEARNED for one in messages):
-            raise ValueError(
-                "the chat template changes what the messages say, so that answers cannot be told from the rest: mark "
-                "them in it with {% generation %} and {% endgeneration %}"
-            )
+            remedy = "mark the answers in it with {% generation %} and {% endgeneration %}"
+            raise ValueError(f"the chat template changes what the messages say: {remedy}")
         names = [name for name, number in self.tokenizer.special_tokens.items() if number in self.stop_tokens]
         stops = re.compile(rf"\s*(?:{alternatives([*names, *self.stop]).pattern})")
         last = 0
@@ -286,33 +243,24 @@ PLAIN = Turns("### {role}\n", "\n### end", "\n")
 
 
 def default_template(tokenizer: Any, end_of_text: str | None = None) -> ChatTemplate:
-    """The template for a tokenizer that came with none.
-
-    Args:
-        tokenizer: A bpe.Tokenizer.
-        end_of_text: The special token that ends a text, if it is not one of the usual names.
-
-    Raises:
-        ValueError, KeyError: The tokenizer has no end-of-text token (of that name).
-    """
-    known = tokenizer.special_tokens
+    """The template for a tokenizer that came with none; end_of_text: its token, if it is not one of the usual names."""
+    special = tokenizer.special_tokens
     end = end_of_text_of(tokenizer, end_of_text)
-    begin = end if end_of_text is not None else next((name for name in BEGINS if name in known), end)
+    begin = end if end_of_text is not None else next((name for name in BEGINS if name in special), end)
     usual = (CHATML, LLAMA3, DEEPSEEK)
-    turns = next(
-        (one for one in usual if all(name in known for name in re.findall(r"<[^<>]+>", one.head + one.end))), PLAIN
-    )
+    fitting = (one for one in usual if all(name in special for name in re.findall(r"<[^<>]+>", one.head + one.end)))
+    turns = next(fitting, PLAIN)
     head, gap = turns.head.split("{role}"), turns.end + turns.gap
-    said = f'{json.dumps(head[0])} + message["role"] + {json.dumps(head[1])} + message["content"] + {json.dumps(gap)}'
+    turn = f'{json.dumps(head[0])} + message["role"] + {json.dumps(head[1])} + message["content"] + {json.dumps(gap)}'
     source = (
         f"{{{{ {json.dumps(begin, ensure_ascii=False)} }}}}"
-        f"{{% for message in messages %}}{{{{ {said} }}}}{{% endfor %}}"
+        f"{{% for message in messages %}}{{{{ {turn} }}}}{{% endfor %}}"
         f"{{% if add_generation_prompt %}}{{{{ {json.dumps(turns.head.format(role=LEARNED))} }}}}{{% endif %}}"
     )
-    stops = dict.fromkeys([int(known[end]), *([int(known[turns.end])] if turns is not PLAIN else [])])
-    return ChatTemplate(
-        tokenizer, source, tuple(stops), () if turns is not PLAIN else (turns.end,), {}, is_default=True
-    )
+    if turns is PLAIN:
+        return ChatTemplate(tokenizer, source, (int(special[end]),), (turns.end,), is_default=True)
+    stops = dict.fromkeys((int(special[end]), int(special[turns.end])))
+    return ChatTemplate(tokenizer, source, tuple(stops), is_default=True)
 
 
 @functools.lru_cache(maxsize=16)

@@ -52,6 +52,12 @@ OTHERS_NAMES = {
     "intermediate_size": "d_ff",
 }
 
+# Settings of ModelConfig that accounting.TransformerShape has under the same names.
+SHAPE = (
+    "vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "num_kv_heads", "head_dim", "norm",
+    "position", "tied_embeddings", "bias", "sliding_window", "qk_norm", "vocab_multiple",
+)  # fmt: skip
+
 Config = TypeVar("Config")
 
 
@@ -110,21 +116,13 @@ class ModelConfig:
             more_than_0(name, getattr(self, name))
         if self.logit_softcap is not None:
             more_than_0("logit_softcap", self.logit_softcap)
-        if not self.rope_high_freq_factor > self.rope_low_freq_factor:
-            raise ValueError(
-                f"rope_high_freq_factor {self.rope_high_freq_factor} must be more than "
-                f"rope_low_freq_factor {self.rope_low_freq_factor}"
-            )
-        if self.head_dim is None and self.d_model % self.num_heads:
-            raise ValueError(
-                f"d_model {self.d_model} is not a multiple of num_heads {self.num_heads}: change one of them, "
-                "or give head_dim"
-            )
-        if self.num_heads % self.kv_heads:
-            raise ValueError(
-                f"num_kv_heads {self.kv_heads} does not divide num_heads {self.num_heads}: "
-                f"every key head serves the same number of query heads"
-            )
+        low, high, heads = self.rope_low_freq_factor, self.rope_high_freq_factor, self.num_heads
+        if not high > low:
+            raise ValueError(f"rope_high_freq_factor {high} must be more than rope_low_freq_factor {low}")
+        if self.head_dim is None and self.d_model % heads:
+            raise ValueError(f"d_model {self.d_model} is not a multiple of num_heads {heads}: give head_dim")
+        if heads % self.kv_heads:
+            raise ValueError(f"num_kv_heads {self.kv_heads} does not divide num_heads {heads}: choose a divisor")
         for name in ("rope_theta", "rope_factor"):
             refuse_without_effect(self, name, self.position == "rope", "position 'rope'")
         if self.position == "rope" and self.head_width % 2:
@@ -145,15 +143,11 @@ class ModelConfig:
         """rope_factor, low and high frequency factor and original context length; None where nothing is slowed."""
         if self.rope_factor == 1.0:
             return None
-        return (
-            self.rope_factor,
-            self.rope_low_freq_factor,
-            self.rope_high_freq_factor,
-            self.rope_original_context_length,
-        )
+        factors = self.rope_factor, self.rope_low_freq_factor, self.rope_high_freq_factor
+        return *factors, self.rope_original_context_length
 
     def has_value_embedding(self, layer: int) -> bool:
-        """Whether the block of this number, counted from 0, has a value embedding."""
+        """True if the block of this number, counted from 0, has a value embedding."""
         return self.value_embeddings and (self.num_layers - 1 - layer) % 2 == 0
 
     @property
@@ -165,30 +159,16 @@ class ModelConfig:
         """The same model as `accounting` counts it."""
         from accounting import TransformerShape  # here, because nothing but a budget needs it
 
+        values = {name: getattr(self, name) for name in SHAPE}
+        ffn = self.ffn.removesuffix("_exact")  # which costs as much
         return TransformerShape(
-            self.vocab_size,
-            self.context_length,
-            self.num_layers,
-            self.d_model,
-            self.num_heads,
-            self.d_ff,
-            num_kv_heads=self.num_kv_heads,
-            head_dim=self.head_dim,
-            ffn=self.ffn.removesuffix("_exact"),  # which costs as much
-            norm=self.norm,
-            position=self.position,
-            tied_embeddings=self.tied_embeddings,
-            bias=self.bias,
-            sliding_window=self.sliding_window,
-            qk_norm=self.qk_norm,
-            vocab_multiple=self.vocab_multiple,
-            value_embeddings=sum(map(self.has_value_embedding, range(self.num_layers))),
+            **values, ffn=ffn, value_embeddings=sum(map(self.has_value_embedding, range(self.num_layers)))
         )
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a model is trained. Every field is checked: an error names the value, the bound and what to do."""
+    """The training of a model. Every field is checked: an error names the value, the bound and what to do."""
 
     steps: int  # optimizer steps of the whole run
     _: KW_ONLY
@@ -270,22 +250,16 @@ class TrainConfig:
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
         if self.warmup_steps > self.steps:
-            raise ValueError(
-                f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it, or train longer"
-            )
-        if self.min_learning_rate > self.learning_rate:
-            raise ValueError(
-                f"min_learning_rate {self.min_learning_rate} is more than learning_rate {self.learning_rate}: lower it"
-            )
+            raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it")
+        if (lowest := self.min_learning_rate) > self.learning_rate:
+            raise ValueError(f"min_learning_rate {lowest} is more than learning_rate {self.learning_rate}: lower it")
         if self.decay_steps is not None:
             at_least("decay_steps", self.decay_steps, 1)
             if self.schedule != "linear":
                 raise ValueError(f"decay_steps {self.decay_steps} goes with schedule 'linear', not {self.schedule!r}")
             if self.warmup_steps + self.decay_steps > self.steps:
-                raise ValueError(
-                    f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps} are together more than "
-                    f"steps {self.steps}: shorten one of them"
-                )
+                both = f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps}"
+                raise ValueError(f"{both} are together more than steps {self.steps}: shorten one of them")
         for name, has_effect, needed in (
             ("min_learning_rate", self.schedule != "constant", "schedule 'cosine' or 'linear'"),
             ("momentum", self.optimizer != "adamw", "optimizer 'muon' or 'normuon'"),
@@ -297,17 +271,12 @@ class TrainConfig:
         if self.micro_batch_size is not None:
             at_least("micro_batch_size", self.micro_batch_size, 1)
             if self.batch_size % self.micro_batch_size:
-                raise ValueError(
-                    f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}: "
-                    "choose a divisor"
-                )
+                sizes = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
+                raise ValueError(f"{sizes}: choose a divisor")
 
 
 def from_table(kind: type[Config], table: Mapping[str, object], section: str) -> Config:
-    """A configuration from a TOML table.
-
-    KeyError: a key that it does not know (with the nearest it does) or that it lacks.
-    """
+    """A configuration from a TOML table. KeyError: an unknown key, with the nearest known one, or a missing one."""
     fields = settable(kind)
     for key in table:
         if key not in fields:
@@ -323,16 +292,14 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
 
 
 def to_table(config: Any) -> dict[str, Any]:
-    """A configuration as a TOML table: every setting, resolved; those that are None are left out, as TOML has no such
-    value."""
+    """A configuration as a TOML table: every setting, but for those that are None, as TOML has no such value."""
     unused = getattr(config, "unused", ())  # settings of ModelConfig that a family does not have
     values = {name: getattr(config, name) for name in settable(type(config)) if name not in unused}
     return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items() if v is not None}
 
 
 def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: Mapping[str, type]) -> None:
-    """Puts one `--section.key value` of a command line into the tables, read as the TOML value it looks like, else as a
-    string.
+    """Put one `--section.key value` of a command line into the tables: a TOML value if it is one, else a string.
 
     KeyError: an unknown section or key, with the nearest known one.
     """
@@ -343,12 +310,8 @@ def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: 
         near = nearest(key, every)
         if key == "resume":
             raise KeyError("--resume is not an option: the same command continues a run")
-        meant = (
-            f"did you mean {every[near[0]]}?"
-            if near
-            else f"write --section.key, with section one of {', '.join(kinds)}"
-        )
-        raise KeyError(f"{setting!r} is no setting: {meant}")
+        remedy = f"write --section.key, with section one of {', '.join(kinds)}"
+        raise KeyError(f"{setting!r} is not a setting: {f'did you mean {every[near[0]]}?' if near else remedy}")
     fields = settable(kinds[section])
     if key not in fields:
         raise KeyError(f"[{section}] has no setting {key!r}{did_you_mean(key, fields)}")
@@ -371,21 +334,20 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not TOML: {error}") from None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """What to add to a message about an unknown word: the nearest known one, or all of them."""
-    known = list(known)
-    near = nearest(word, known)
-    return f": did you mean {near[0]!r}?" if near else f": it has {', '.join(known)}"
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """Return the end of a message about an unknown word: the nearest name, or all of them."""
+    names = list(names)
+    near = nearest(word, names)
+    return f": did you mean {near[0]!r}?" if near else f": it has {', '.join(names)}"
 
 
-def nearest(word: str, known: Iterable[str]) -> list[str]:
-    """The known word that is spelt most like this one, or has its letters as initials (lr: learning_rate); [] if
-    none."""
-    known = list(known)
-    if OTHERS_NAMES.get(word) in known:
+def nearest(word: str, names: Iterable[str]) -> list[str]:
+    """The name that is spelt most like the word, or has its letters as initials (lr: learning_rate); [] if none."""
+    names = list(names)
+    if OTHERS_NAMES.get(word) in names:
         return [OTHERS_NAMES[word]]
-    initials = [name for name in known if "".join(part[0] for part in name.split("_") if part) == word]
-    return difflib.get_close_matches(word, known, n=1, cutoff=0.6) or initials[:1]
+    initials = [name for name in names if "".join(part[0] for part in name.split("_") if part) == word]
+    return difflib.get_close_matches(word, names, n=1, cutoff=0.6) or initials[:1]
 
 
 def settable(kind: type) -> dict[str, dataclasses.Field[Any]]:
@@ -394,8 +356,7 @@ def settable(kind: type) -> dict[str, dataclasses.Field[Any]]:
 
 
 def as_declared(kind: type, name: str, value: object) -> object:
-    """The value as the field's type: TOML and command lines write 1 for 1.0, and know neither tuples nor frozen
-    tables."""
+    """The value as the field's type: TOML writes 1 for 1.0, and has neither tuples nor frozen tables."""
     declared = typing.get_type_hints(kind)[name]
     if isinstance(value, list) and typing.get_origin(declared) is tuple:
         return tuple(value)
@@ -427,16 +388,9 @@ def check_types(config: Any) -> None:
         if float in allowed:
             allowed = (*allowed, int)
         if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            words = {
-                int: "a whole number",
-                float: "a number",
-                str: "a word",
-                bool: "true or false",
-                type(None): "nothing",
-            }
-            names = " or ".join(
-                words.get(kind, kind.__name__) for kind in allowed if kind is not int or float not in allowed
-            )
+            words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
+            kinds = [kind for kind in allowed if kind is not int or float not in allowed]
+            names = " or ".join(words.get(kind, "nothing") if kind is not tuple else "tuple" for kind in kinds)
             raise TypeError(f"{name} must be {names}, got {value!r}")
 
 
@@ -468,6 +422,6 @@ def is_finite(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a finite number, got {value}")
 
 
-def one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} {value!r} is unknown{did_you_mean(value, known)}")
+def one_of(name: str, value: str, names: tuple[str, ...]) -> None:
+    if value not in names:
+        raise ValueError(f"{name} {value!r} is unknown{did_you_mean(value, names)}")

@@ -21,10 +21,6 @@ def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, 
     """Positions of ids (batch, seq): from `start` on, or of each token in its own document.
 
     start: one for all rows, or of the one token of each row (batch,), not checked against the context.
-
-    Raises:
-        TypeError: ids are not integers.
-        ValueError: ids are not (batch, seq) or longer than the context, or both document_ids and start are given.
     """
     if ids.is_floating_point() or ids.dtype == torch.bool:
         raise TypeError(f"expected token ids of an integer dtype, got {ids.dtype}")
@@ -44,10 +40,9 @@ def embedded(embedding: nn.Embedding, ids: Tensor) -> Tensor:
     try:
         return embedding(ids)  # type: ignore[no-any-return]
     except IndexError:
-        raise ValueError(
-            f"token ids from {int(ids.min())} to {int(ids.max())} are not all in the vocabulary of "
-            f"{embedding.num_embeddings}: use the model's own tokenizer"
-        ) from None
+        size, low, high = embedding.num_embeddings, int(ids.min()), int(ids.max())
+        message = f"token ids from {low} to {high} are not all in the vocabulary of {size}"
+        raise ValueError(f"{message}: use the model's own tokenizer") from None
 
 
 def positions_in(document_ids: Tensor) -> Tensor:

@@ -31,9 +31,6 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
     Flushed to the disk, then renamed, so never half written, whatever other processes write there at the same time.
     After an error in the block, or in writing, `path` is as it was and nothing else is left.
-
-    Args:
-        path: The file to write or replace; its folder must exist.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
@@ -52,11 +49,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """A file that takes the place of `path` when the block ends (see atomic_path).
-
-    Args:
-        path: The file to write or replace; its folder must exist.
-        mode: "wb", or "w" for text in UTF-8.
+    """A file that takes the place of `path` when the block ends (see atomic_path). mode: "wb", or "w" for UTF-8.
 
     Example:
         >>> import tempfile
@@ -108,14 +101,13 @@ def fsync(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def lock(path: str | Path) -> Iterator[None]:
-    """Holds a lock file, with the number of this process in it; the lock ends with the process, however that ends.
+    """Hold a lock file, with the number of this process in it; the lock ends with the process, however that ends.
 
-    Raises:
-        Locked: Another process holds it; with that process's number.
+    Locked: another process holds it, with that process's number.
     """
-    held = filelock.FileLock(path, timeout=0)
+    file_lock = filelock.FileLock(path, timeout=0)
     try:
-        held.acquire()
+        file_lock.acquire()
     except filelock.Timeout:
         number = "" if os.name == "nt" else Path(path).read_text(errors="replace").strip()
         raise Locked(path, f"process {number}" if number else "another process") from None
@@ -124,7 +116,7 @@ def lock(path: str | Path) -> Iterator[None]:
             Path(path).write_text(str(os.getpid()))
         yield
     finally:
-        held.release()
+        file_lock.release()
 
 
 def reason(error: BaseException, folder: Path) -> str:
@@ -149,7 +141,7 @@ def number_of(error: BaseException | None) -> int | None:
     while error is not None:
         if isinstance(code := getattr(error, "errno", None), int):
             return code
-        if (said := re.search(r"\(os error (\d+)\)|\bOs { code: (\d+)", str(error))) is not None:
-            return int(said[1] or said[2])
+        if (words := re.search(r"\(os error (\d+)\)|\bOs { code: (\d+)", str(error))) is not None:
+            return int(words[1] or words[2])
         error = error.__cause__ or error.__context__
     return None

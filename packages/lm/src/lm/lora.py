@@ -69,9 +69,8 @@ def add(model: Transformer, rank: int, alpha: float = 16.0) -> Transformer:
     for module in model.blocks.modules():
         if isinstance(module, nn.Linear):  # or its fused twin
             weight = module.weight
-            module.lora_a = nn.Parameter(
-                weight.new_empty(rank, module.in_features).normal_(0, initial_deviation(weight))
-            )
+            a = weight.new_empty(rank, module.in_features)
+            module.lora_a = nn.Parameter(a.normal_(0, initial_deviation(weight)))
             module.lora_b = nn.Parameter(weight.new_zeros(module.out_features, rank))
             module.__class__ = FusedLoRALinear if isinstance(module, FusedLinear) else LoRALinear
             assert isinstance(module, LoRALinear)

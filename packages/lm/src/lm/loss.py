@@ -95,8 +95,8 @@ def refusal(device: str, dtype: torch.dtype) -> str | None:
     try:
         with torch.inference_mode(False), torch.no_grad():
             nats = passes.cross_entropy(None, gradient, 70, targets, targets != IGNORE)
-            got = logits.to(device)
-            pairs = (fused(got, targets.to(device), 70, IGNORE), nats), (got, gradient)
+            on_device = logits.to(device)
+            pairs = (fused(on_device, targets.to(device), 70, IGNORE), nats), (on_device, gradient)
             right = all(torch.allclose(x.cpu().float(), y, rtol=0.0, atol=0.01) for x, y in pairs)
         reason = None if right else "its results are wrong"
     except Exception as refused:  # whatever a driver or a compiler may say

@@ -12,15 +12,7 @@ LOG_INTERVAL = 30.0  # seconds between two lines of a log
 
 
 def progress_bar(description: str, total: int | None, unit: str, *, initial: int = 0, **options: Any) -> tqdm[Any]:
-    """A tqdm bar on stderr, or one that writes plain lines if stderr is not a terminal.
-
-    Args:
-        description: The name of the work.
-        total: How many units it has; None if not known.
-        unit: What is counted.
-        initial: Units done before.
-        options: Others of tqdm's.
-    """
+    """A tqdm bar on stderr, or one that writes plain lines if stderr is not a terminal; arguments are tqdm's."""
     kind = tqdm if options.get("disable") or sys.stderr.isatty() else LogLines
     return kind(desc=description, total=total, unit=unit, initial=initial, **options)
 

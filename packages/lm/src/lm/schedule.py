@@ -51,8 +51,8 @@ def linear(
     decay_steps = total_steps - warmup_steps if decay_steps is None else decay_steps
     if step >= total_steps:
         return min_lr
-    left = min(1.0, (total_steps - step) / decay_steps)
-    return min_lr + (max_lr - min_lr) * left
+    share = min(1.0, (total_steps - step) / decay_steps)
+    return min_lr + (max_lr - min_lr) * share
 
 
 def constant(step: int, *, max_lr: float, warmup_steps: int = 0) -> float:

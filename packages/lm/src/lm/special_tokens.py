@@ -5,24 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-# The usual names of the token that ends a text, of the one that begins one, and of those that end a turn of a
-# conversation.
+# The usual names of tokens that end a text, that begin one, and that end a turn of a conversation.
 END_OF_TEXT = ("<|endoftext|>", "<|end_of_text|>", "<｜end▁of▁sentence｜>", "</s>", "<eos>")
 BEGINS = ("<s>", "<|begin_of_text|>", "<｜begin▁of▁sentence｜>", "<bos>")
 TURN_ENDS = ("<|im_end|>", "<|eot_id|>", "<|EOT|>", "<end_of_turn>")
 
 
 def end_of_text_of(tokenizer: Any, name: str | None = None) -> str:
-    """The name of the special token that ends a document.
-
-    Args:
-        tokenizer: A bpe.Tokenizer.
-        name: The token, if it is not to be the first of END_OF_TEXT that the tokenizer has.
-
-    Raises:
-        KeyError: The tokenizer has no special token of that name.
-        ValueError: It has none of END_OF_TEXT.
-    """
+    """The name of the special token that ends a document: `name`, or the first of END_OF_TEXT that there is."""
     special = tokenizer.special_tokens
     if name is not None:
         if name not in special:
@@ -38,12 +28,8 @@ def prompt_ids(tokenizer: Any, text: str, end_of_text: int | None = None) -> lis
     """The ids of a text to continue.
 
     They begin with the token that begins a text, where the tokenizer has one; an empty text is the token that ends one,
-    which stood before every text in training.
-
-    Args:
-        tokenizer: A bpe.Tokenizer.
-        text: The text, in which special tokens are recognised.
-        end_of_text: The id that ended documents in training, if it is not one of END_OF_TEXT.
+    which stood before every text in training. Special tokens in the text are recognised. end_of_text: the id that ended
+    documents in training, if it is not one of END_OF_TEXT.
     """
     special = tokenizer.special_tokens
     begin = next(([special[name]] for name in BEGINS if name in special), [])

@@ -25,17 +25,11 @@ MOST = 1 << 20  # characters of a chat template
 
 @dataclass(frozen=True)
 class TextConfig:
-    """Special tokens and chat template of a model.
+    """Special tokens and chat template of a model."""
 
-    Attributes:
-        names: Special tokens by what they are for, as {"eos_token": "<|im_end|>"}.
-        chat_template: The source of its Jinja template, None if it has none.
-        eos_ids: The ids that end an answer.
-    """
-
-    names: Mapping[str, str] = field(default_factory=dict)
-    chat_template: str | None = None
-    eos_ids: tuple[int, ...] = ()
+    names: Mapping[str, str] = field(default_factory=dict)  # special tokens by use, as {"eos_token": "<|im_end|>"}
+    chat_template: str | None = None  # in Jinja
+    eos_ids: tuple[int, ...] = ()  # the ids that end an answer
 
     def stop_tokens(self, tokenizer: Any) -> list[int]:
         """The ids that end an answer: those that are given as ids, and the eos_token."""
@@ -44,11 +38,7 @@ class TextConfig:
 
 
 def read_text_config(folder: str | Path) -> TextConfig:
-    """The TextConfig of a run or a model's folder; empty without such files.
-
-    Raises:
-        ValueError: A file is not JSON, or the chat template is not a string.
-    """
+    """The TextConfig of a run or a model's folder; empty without such files. ValueError: a file is not valid."""
     folder = Path(folder)
     about = read_json(folder / TOKENIZER_CONFIG, missing_ok=True)
     names = {name: content for name in NAMES if (content := content_of(about.get(name))) is not None}
@@ -59,9 +49,7 @@ def read_text_config(folder: str | Path) -> TextConfig:
     if (folder / TEMPLATE).is_file():
         source = (folder / TEMPLATE).read_text(encoding="utf-8")
     if source is not None and (not isinstance(source, str) or len(source) > MOST):
-        raise ValueError(
-            f"{folder / TOKENIZER_CONFIG}: its chat_template is no template of at most {MOST:,} characters"
-        )
+        raise ValueError(f"{folder / TOKENIZER_CONFIG}: expected a chat_template of at most {MOST:,} characters")
     generation = read_json(folder / GENERATION_CONFIG, missing_ok=True)
     eos = generation.get("eos_token_id", read_json(folder / "config.json", missing_ok=True).get("eos_token_id"))
     ids = eos if isinstance(eos, list) else [eos]
@@ -69,7 +57,7 @@ def read_text_config(folder: str | Path) -> TextConfig:
 
 
 def write_text_config(folder: Path, config: TextConfig) -> None:
-    """Writes what read_text_config reads, into a run."""
+    """Write the files that read_text_config reads into a run."""
     if config.names or config.chat_template is not None:
         about = {**config.names, **({} if config.chat_template is None else {"chat_template": config.chat_template})}
         atomic_write(folder / TOKENIZER_CONFIG, json.dumps(about, indent=1, ensure_ascii=False) + "\n")

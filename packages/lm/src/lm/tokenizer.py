@@ -15,14 +15,9 @@ from lm.text_config import TOKENIZER_CONFIG, read_text_config, write_text_config
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """Load a tokenizer, a bpe.Tokenizer, from a file.
+    """Load a bpe.Tokenizer from bpe's own file, tokenizer.json, llama2.c's tok.bin, or vocab.json beside merges.txt.
 
-    Args:
-        path: One of bpe's, a tokenizer.json, a tok.bin of llama2.c, or GPT-2's vocab.json beside merges.txt.
-
-    Raises:
-        ValueError: The file is not a tokenizer, or one that is not supported, by name.
-        MissingExtra: The package bpe is not installed.
+    ValueError: the file is not a tokenizer, or one that is not supported, by name.
     """
     path = Path(path)
     with open(path, "rb") as file:
@@ -83,12 +78,8 @@ def of_pieces(pieces: list[Piece], space_in_front: bool, path: Path) -> Any:
                 for i, text in enumerate("AB")
             )
             special = {"<s>": {"id": "<s>", "ids": [begin], "tokens": ["<s>"]}}
-            content["post_processor"] = {
-                "type": "TemplateProcessing",
-                "single": one,
-                "pair": one + two,
-                "special_tokens": special,
-            }
+            parts = {"single": one, "pair": one + two, "special_tokens": special}
+            content["post_processor"] = {"type": "TemplateProcessing", **parts}
         file.write_text(json.dumps(content, ensure_ascii=False), encoding="utf-8")
         return bpe.Tokenizer.from_huggingface(file)
 
@@ -97,21 +88,15 @@ PAIR = ("vocab.json", "merges.txt")  # GPT-2's own layout
 
 
 def gpt2_pair(folder: Path) -> Any:
-    """The tokenizer of GPT-2's kind in a folder with PAIR and, optionally, added_tokens.json.
-
-    ValueError: its tokenizer_config.json names another kind, which splits texts elsewhere.
-    """
+    """The tokenizer in a folder with PAIR and, optionally, added_tokens.json. ValueError: it is not GPT-2's kind."""
     bpe = need("bpe", "text", "groundup-lm[text]")
-
     about, vocab, added = (
         read_json(folder / name, missing_ok=True) for name in (TOKENIZER_CONFIG, PAIR[0], "added_tokens.json")
     )
-    for name, known in (("tokenizer_class", "GPT2Tokenizer"), ("add_prefix_space", False), ("add_bos_token", False)):
-        if about.get(name, known) not in (known, f"{known}Fast"):
-            raise ValueError(
-                f"{folder}: {name} is {about[name]!r}, and of vocab.json with merges.txt only GPT-2's kind is read: "
-                f"save its tokenizer as a tokenizer.json"
-            )
+    for name, usual in (("tokenizer_class", "GPT2Tokenizer"), ("add_prefix_space", False), ("add_bos_token", False)):
+        if about.get(name, usual) not in (usual, f"{usual}Fast"):
+            kind = f"{name} is {about[name]!r}, expected GPT-2's {usual!r}"
+            raise ValueError(f"{folder}: {kind}: save its tokenizer as a tokenizer.json")
     special = {name: vocab[name] for name in ("<|endoftext|>",) if name in vocab} | added
     return bpe.Tokenizer.from_gpt2(folder / PAIR[0], folder / PAIR[1], special_tokens=special)
 
@@ -127,7 +112,7 @@ def check_tokenizer(path: str | Path, data: Mixture, vocab_size: int) -> None:
 
 
 def keep_tokenizer(source: Path, run: Path) -> None:
-    """Copies a tokenizer into a run, whole or not at all, with what lies beside it of chats and stop tokens."""
+    """Copy a tokenizer into a run, whole or not at all, with what lies beside it of chats and stop tokens."""
     run.mkdir(parents=True, exist_ok=True)
     if not (run / TOKENIZER_CONFIG).exists():
         write_text_config(run, read_text_config(source.parent))

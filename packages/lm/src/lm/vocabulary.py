@@ -60,24 +60,22 @@ def extend_vocabulary(
         raise ValueError(f"expected a method of {', '.join(METHODS)}, got {method!r}")
     size = model.config.vocab_size
     if old_tokenizer.n_vocab > size:
-        raise ValueError(
-            f"expected the model's own tokenizer: it has {size} ids, and the tokenizer {old_tokenizer.n_vocab}"
-        )
+        raise ValueError(f"expected the model's own tokenizer of at most {size} ids, got {old_tokenizer.n_vocab}")
     pieces = [pieces_of(number, old_tokenizer, new_tokenizer) for number in range(new_tokenizer.n_vocab)]
     weights = model.state_dict()
     reference = weights["embedding.weight"]
     with torch.device("meta"):
-        made = type(model)(dataclasses.replace(model.config, vocab_size=len(pieces)))
+        extended = type(model)(dataclasses.replace(model.config, vocab_size=len(pieces)))
     generator = torch.Generator().manual_seed(seed)
     for name, rows in weights.items():
         if name == "head.weight" or name.endswith("embedding.weight"):
             which = "pieces" if method == "ends" and model.head is None else method
             weights[name] = combined(rows[:size], pieces, which, name == "head.weight", generator)
-            padding = made.config.vocab_rows - len(pieces)
+            padding = extended.config.vocab_rows - len(pieces)
             weights[name] = F.pad(weights[name], (0, 0, 0, padding)).to(rows)
-    made.load_state_dict(weights, assign=True)
-    made.requires_grad_(True)
-    return made.to(reference).train(model.training)
+    extended.load_state_dict(weights, assign=True)
+    extended.requires_grad_(True)
+    return extended.to(reference).train(model.training)
 
 
 def pieces_of(number: int, old_tokenizer: Any, new_tokenizer: Any) -> list[int]:

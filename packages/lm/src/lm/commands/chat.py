@@ -18,12 +18,12 @@ HELP = "/reset begins anew, /help says this, /quit ends; Ctrl-C stops an answer"
 
 
 def register(commands: Commands) -> None:
-    made = add(commands, "chat", chat, "talk to a model in the terminal")
-    add_model(made)
-    made.add_argument("--system", help="the system's message, before the conversation")
-    made.add_argument("--max-new-tokens", type=int, default=512, help="of an answer, the most (default: 512)")
-    made.add_argument("--page", metavar="FILE.html", help="write a page to talk to the model in a browser, instead")
-    add_sampling(made)
+    parser = add(commands, "chat", chat, "talk to a model in the terminal")
+    add_model(parser)
+    parser.add_argument("--system", help="the system's message, before the conversation")
+    parser.add_argument("--max-new-tokens", type=int, default=512, help="of an answer, the most (default: 512)")
+    parser.add_argument("--page", metavar="FILE.html", help="write a page to talk to the model in a browser, instead")
+    add_sampling(parser)
 
 
 def chat(options: argparse.Namespace) -> None:
@@ -51,16 +51,16 @@ def chat(options: argparse.Namespace) -> None:
         import readline  # noqa: F401 (input() then edits lines and remembers them)
 
         print(HELP)
-    while (said := heard()) is not None:
-        if said in ("/quit", "/exit"):
+    while (line := read_line()) is not None:
+        if line in ("/quit", "/exit"):
             return
-        if said == "/reset":
+        if line == "/reset":
             messages = list(system)
             print("(the conversation begins anew)")
-        elif said.startswith("/"):
+        elif line.startswith("/"):
             print(HELP)
-        elif said.strip():
-            messages.append(Message("user", said))
+        elif line.strip():
+            messages.append(Message("user", line))
             try:
                 ids, dropped = template.fit(messages, context - room)
             except ValueError as error:
@@ -109,7 +109,7 @@ def write_page(options: argparse.Namespace) -> None:
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
 
 
-def heard() -> str | None:
+def read_line() -> str | None:
     """A line, or None where there is no more."""
     try:
         return input("> " if sys.stdin.isatty() else "")

@@ -19,20 +19,9 @@ from lm.extras import MissingExtra
 
 # The files of this folder, in the order of `lm --help`: that in which a model comes to be and is used.
 COMMANDS = (
-    "data",
-    "presets",
-    "plan",
-    "train",
-    "report",
-    "experiment",
-    "profile",
-    "eval",
-    "generate",
-    "chat",
-    "serve",
-    "export",
-    "import",
-)
+    "data", "presets", "plan", "train", "report", "experiment", "profile", "eval", "generate", "chat", "serve",
+    "export", "import",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,9 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="lm", description="Transformers from the ground up: train, evaluate, generate."
-    )
+    text = "Transformers from the ground up: train, evaluate, generate."
+    parser = argparse.ArgumentParser(prog="lm", description=text)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in COMMANDS:
         importlib.import_module(f"lm.commands.{name}").register(subparsers)

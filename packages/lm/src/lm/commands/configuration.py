@@ -86,25 +86,25 @@ def is_of_a_run(tables: Mapping[str, Any]) -> bool:
     return "start" in tables or any("train_sha256" in one for one in sets if isinstance(one, dict))
 
 
-def data_of(name: str, given: list[str] | None) -> str | dict[str, Any]:
+def data_of(name: str, data: list[str] | None) -> str | dict[str, Any]:
     """Return the data for lm.data.open_data: the command line's --data, else the [data] of the configuration.
 
     On the command line it is one folder or file, or sets as NAME=PATH or NAME=PATH@WEIGHT, each with a --data of its
     own. In a configuration it is path = "…" in [data], or path and weight in [data.NAME] for each set. ValueError:
     neither says.
     """
-    if given and len(given) == 1 and (os.path.exists(given[0]) or not SET.match(given[0])):
-        return given[0]
-    if given:
+    if data and len(data) == 1 and (os.path.exists(data[0]) or not SET.match(data[0])):
+        return data[0]
+    if data:
         sets: dict[str, Any] = {}
-        for text in given:
-            if (found := SET.match(text)) is None:
+        for text in data:
+            if (parts := SET.match(text)) is None:
                 raise ValueError(f"--data {text} is one of several, and has no name: write --data NAME={text}")
-            if found["name"] in sets:
-                raise ValueError(f"--data names {found['name']!r} twice: give each set a name of its own")
-            sets[found["name"]] = {"path": found["path"]}
-            if found["weight"] is not None:
-                sets[found["name"]]["weight"] = number(found["name"], found["weight"])
+            if parts["name"] in sets:
+                raise ValueError(f"--data names {parts['name']!r} twice: give each set a name of its own")
+            sets[parts["name"]] = {"path": parts["path"]}
+            if parts["weight"] is not None:
+                sets[parts["name"]]["weight"] = number(parts["name"], parts["weight"])
         return sets
     table = {} if names_model(name) else read_configuration(name).get("data", {})
     if isinstance(table.get("path"), str):

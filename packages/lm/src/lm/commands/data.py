@@ -23,93 +23,73 @@ DAMAGED = 1
 
 
 def register(commands: Commands) -> None:
-    made = commands.add_parser(
-        "data",
-        help="token files: get, clean, prepare, chat, preferences, verify",
-        description=__doc__.partition(":")[2],
-    )
-    parts = made.add_subparsers(required=True, metavar="get | clean | prepare | chat | preferences | verify")
+    commands_here = "get, clean, prepare, chat, preferences, verify"
+    description = __doc__.partition(":")[2]
+    parser = commands.add_parser("data", help=f"token files: {commands_here}", description=description)
+    parts = parser.add_subparsers(required=True, metavar=commands_here.replace(", ", " | "))
 
-    made = add(
-        parts, "get", get, "download a published corpus and encode it; the same command goes on where it was stopped"
-    )
-    made.add_argument(
-        "corpus", metavar="CORPUS", help="tinystories, openwebtext, fineweb-edu-10bt, slimpajama, shakespeare"
-    )
-    recipe_arguments(made)
-    made.add_argument("--limit-bytes", type=int, metavar="N", help="stop after so many bytes of text to train on")
+    parser = add(parts, "get", get, "download a published corpus and encode it; the same command continues")
+    corpora = "tinystories, openwebtext, fineweb-edu-10bt, slimpajama, shakespeare"
+    parser.add_argument("corpus", metavar="CORPUS", help=corpora)
+    recipe_arguments(parser)
 
-    made = add(parts, "clean", clean, "text worth learning from, out of pages of the web or documents")
-    made.add_argument("files", metavar="FILE", nargs="+", help="HTML, WARC, text, JSON lines or Parquet")
-    made.add_argument("--out", required=True, metavar="FILE", help="where the documents go, as JSON lines")
-    made.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
-    made.add_argument("--html", action="store_true", help="texts of JSON lines and Parquet are HTML too")
-    made.add_argument("--language", default="en", help="ISO 639-1 code, or any (default: en)")
-    made.add_argument("--no-gopher", action="store_true", help="without Gopher's rules of quality")
-    made.add_argument("--like", nargs="+", default=(), metavar="FILE", help="texts as they should be, for a classifier")
-    made.add_argument("--unlike", nargs="+", default=(), metavar="FILE", help="texts as they should not be")
-    made.add_argument("--max-line-copies", type=int, metavar="N", help="leave out lines that occur more than N times")
-    made.add_argument(
-        "--similarity", type=float, default=0.8, help="of near duplicates, which go; 0: they stay (default: 0.8)"
-    )
-    made.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
+    parser = add(parts, "clean", clean, "text worth learning from, out of pages of the web or documents")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="HTML, WARC, text, JSON lines or Parquet")
+    parser.add_argument("--out", required=True, metavar="FILE", help="where the documents go, as JSON lines")
+    parser.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
+    parser.add_argument("--html", action="store_true", help="texts of JSON lines and Parquet are HTML too")
+    parser.add_argument("--language", default="en", help="ISO 639-1 code, or any (default: en)")
+    parser.add_argument("--no-gopher", action="store_true", help="without Gopher's rules of quality")
+    parser.add_argument("--like", nargs="+", default=(), metavar="FILE", help="texts as they should be, to classify by")
+    parser.add_argument("--unlike", nargs="+", default=(), metavar="FILE", help="texts as they should not be")
+    parser.add_argument("--max-line-copies", type=int, metavar="N", help="leave out lines that occur more than N times")
+    help = "of near duplicates, which go; 0: they stay (default: 0.8)"
+    parser.add_argument("--similarity", type=float, default=0.8, help=help)
+    parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
 
-    made = add(parts, "prepare", prepare, "encode text of your own; the same command goes on where it was stopped")
-    made.add_argument("texts", metavar="TEXT", nargs="+", help="files: text, JSON lines or Parquet, compressed or not")
-    recipe_arguments(made)
-    made.add_argument("--limit-bytes", type=int, metavar="N", help="stop after so many bytes of text to train on")
-    made.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
+    parser = add(parts, "prepare", prepare, "encode text of your own; the same command continues")
+    parser.add_argument("texts", metavar="TEXT", nargs="+", help="text, JSON lines or Parquet, compressed or not")
+    recipe_arguments(parser)
+    parser.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
 
-    made = add(parts, "chat", chat, "encode conversations, of which a model then learns the assistant's part alone")
-    made.add_argument(
-        "files", metavar="FILE", nargs="+", help='JSON lines of {"messages": [{"role": …, "content": …}]}'
-    )
-    conversation_arguments(made)
+    parser = add(parts, "chat", chat, "encode conversations, of which a model then learns the assistant's part alone")
+    conversation_arguments(parser, '{"messages": [{"role": …, "content": …}]}')
 
-    made = add(
-        parts, "preferences", preferences, "encode pairs of answers, of which a model learns to prefer the first"
-    )
-    made.add_argument(
-        "files", metavar="FILE", nargs="+", help='JSON lines of {"prompt": …, "chosen": …, "rejected": …}'
-    )
-    conversation_arguments(made)
+    parser = add(parts, "preferences", preferences, "encode pairs of answers: a model learns to prefer the first")
+    conversation_arguments(parser, '{"prompt": …, "chosen": …, "rejected": …}')
 
-    made = add(
-        parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; every damage is named"
-    )
-    made.add_argument("folder", metavar="FOLDER", help="a folder of token files, or one")
-    made.add_argument("--tokenizer", help="the tokenizer that must have made them")
-    made.add_argument("--vocab-size", type=int, help="what every id must be below (default: the tokenizer's)")
+    parser = add(parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; name all damage")
+    parser.add_argument("folder", metavar="FOLDER", help="a folder of token files, or one")
+    parser.add_argument("--tokenizer", help="the tokenizer that must have made them")
+    parser.add_argument("--vocab-size", type=int, help="what every id must be below (default: the tokenizer's)")
 
 
-def conversation_arguments(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
-    made.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
-    made.add_argument(
-        "--heldout", type=float, default=0.05, metavar="SHARE", help="of the conversations, by hash (default: 0.05)"
-    )
+def conversation_arguments(parser: argparse.ArgumentParser, line: str) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", help=f"JSON lines of {line}")
+    parser.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
+    help = "held-out share of the conversations, by hash (default: 0.05)"
+    parser.add_argument("--heldout", type=float, default=0.05, metavar="SHARE", help=help)
     help = "tokens of a window (default: the context of the model beside the tokenizer)"
-    made.add_argument("--context", type=int, metavar="N", help=help)
-    made.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
+    parser.add_argument("--context", type=int, metavar="N", help=help)
+    parser.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
 
 
-def recipe_arguments(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--tokenizer", required=True, help="a tokenizer file, as `bpe train` writes it")
-    made.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
+def recipe_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tokenizer", required=True, help="a tokenizer file, as `bpe train` writes it")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
     help = "held-out share (default: 0.005 of the documents, by hash; the last 0.1 of a single text)"
-    made.add_argument("--heldout", type=float, metavar="SHARE", help=help)
-    made.add_argument("--end-of-text", metavar="NAME", help="the special token after each document")
-    made.add_argument(
-        "--shard-tokens", type=int, default=100_000_000, metavar="N", help="about so many a file (default: 1e8)"
-    )
-    made.add_argument(
-        "--fim-rate", type=float, default=0.0, help="share of documents cut to fill in the middle (default: 0)"
-    )
-    made.add_argument("--fim-spm-rate", type=float, help="of those, share in the order SPM, not PSM (default: 0.5)")
-    made.add_argument("--fim-seed", type=int, help="of which documents are cut, and where (default: 0)")
-    made.add_argument("--fim-tokens", nargs=3, metavar=("PREFIX", "MIDDLE", "SUFFIX"), help="the special tokens for it")
-    made.add_argument("--num-threads", type=int, help="threads (default: one for each processor)")
-    made.add_argument("--quiet", action="store_true", help="no live line")
+    parser.add_argument("--heldout", type=float, metavar="SHARE", help=help)
+    parser.add_argument("--end-of-text", metavar="NAME", help="the special token after each document")
+    parser.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="of a file (default: 1e8)")
+    help = "share of documents cut to fill in the middle (default: 0)"
+    parser.add_argument("--fim-rate", type=float, default=0.0, help=help)
+    parser.add_argument("--fim-spm-rate", type=float, help="of those, share in the order SPM, not PSM (default: 0.5)")
+    parser.add_argument("--fim-seed", type=int, help="of which documents are cut, and where (default: 0)")
+    parser.add_argument("--fim-tokens", nargs=3, metavar=("PREFIX", "MIDDLE", "SUFFIX"), help="its special tokens")
+    parser.add_argument("--limit-bytes", type=int, metavar="N", help="stop after N bytes of text to train on")
+    parser.add_argument("--num-threads", type=int, help="threads (default: one for each processor)")
+    parser.add_argument("--quiet", action="store_true", help="no live line")
 
 
 def get(options: argparse.Namespace) -> None:
@@ -117,14 +97,14 @@ def get(options: argparse.Namespace) -> None:
     from lm.data.get import get as get_corpus
     from lm.data.hub import Cancelled
 
-    recipe, asked = recipe_of(options, one_text=bool(corpus(options.corpus).url))
+    recipe, request = recipe_of(options, one_text=bool(corpus(options.corpus).url))
     with stopping(options.out), Live(options) as live:
         try:
             reached = get_corpus(
                 options.corpus,
                 recipe,
                 Path(options.out),
-                {"corpus": options.corpus, **asked},
+                {"corpus": options.corpus, **request},
                 arrived=live.arrived,
                 encoded=live.encoded,
                 num_threads=options.num_threads,
@@ -161,19 +141,16 @@ def prepare(options: argparse.Namespace) -> None:
     for text in options.texts:
         if not Path(text).is_file():
             raise FileNotFoundError(f"there is no file {text}: name files of text")
-    recipe, asked = recipe_of(options, one_text=False)
-    if (
-        options.heldout is None
-        and len(options.texts) == 1
-        and is_one_text(options.texts[0], recipe.end_of_text.encode())
-    ):
-        recipe, asked = recipe_of(options, one_text=True)
+    recipe, request = recipe_of(options, one_text=False)
+    alone = options.heldout is None and len(options.texts) == 1
+    if alone and is_one_text(options.texts[0], recipe.end_of_text.encode()):
+        recipe, request = recipe_of(options, one_text=True)
     with stopping(options.out), Live(options) as live:
         reached = prepare_texts(
             options.texts,
             recipe,
             Path(options.out),
-            {"key": options.key, **asked},
+            {"key": options.key, **request},
             key=options.key,
             num_threads=options.num_threads,
             report=live.encoded,
@@ -225,10 +202,7 @@ def packed(options: argparse.Namespace, prepare: Callable[..., PackedSplits]) ->
     template = chat_template(load_tokenizer(path), read_text_config(path.parent), options.end_of_text)
     context = options.context or context_of(path.parent)
     if context is None:
-        raise ValueError(
-            "conversations are packed into windows of the model's context: give its length with --context, or name the "
-            "tokenizer in the folder of the model"
-        )
+        raise ValueError("the model's context is not known: give --context, or the tokenizer in the model's folder")
     names = {"end_of_text": options.end_of_text, "heldout": options.heldout}
     return template, prepare(options.files, template, options.out, context_length=context, **names)
 
@@ -241,8 +215,8 @@ def context_of(folder: Path) -> int | None:
     if is_run(folder):
         return read_config(folder)[0].context_length
     about = read_json(folder / "config.json", missing_ok=True)
-    found = about.get("max_position_embeddings", about.get("n_positions"))
-    return found if isinstance(found, int) else None
+    length = about.get("max_position_embeddings", about.get("n_positions"))
+    return length if isinstance(length, int) else None
 
 
 def verify(options: argparse.Namespace) -> None:
@@ -258,10 +232,8 @@ def verify(options: argparse.Namespace) -> None:
     )
     for tokens in verdict.tokens:
         size = "" if tokens.bytes is None else f"  {tokens.bytes:>15,} bytes"
-        print(
-            f"{tokens.path}  {len(tokens):>15,} tokens{size}  highest id {tokens.highest:>6,}  sha256 "
-            f"{tokens.sha256[:16]}"
-        )
+        about = f"highest id {tokens.highest:>6,}  sha256 {tokens.sha256[:16]}"
+        print(f"{tokens.path}  {len(tokens):>15,} tokens{size}  {about}")
     if verdict.damage:
         raise Ended("\nlm: ".join(verdict.damage), DAMAGED)
     whole = sum(map(len, verdict.tokens))
@@ -301,7 +273,7 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     limit = options.limit_bytes
     limit_heldout = None if limit is None else held_out_limit(limit)
     recipe = Recipe(tokenizer, end, share, limit, limit_heldout, infill, options.shard_tokens)
-    asked = {
+    request = {
         "tokenizer": tokenizer.fingerprint,
         "end_of_text": end,
         "heldout": share,
@@ -309,19 +281,18 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
         "shard_tokens": options.shard_tokens,
         "fill_in_the_middle": None if infill is None else vars(infill),
     }
-    return recipe, asked
+    return recipe, request
 
 
 class Live:
-    """A live line for each thing that is under way: what arrives, and what is encoded."""
+    """A live line for the download and one for encoding."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         from lm.progress import progress_bar
 
         show: dict[str, Any] = {"unit_scale": True, "disable": options.quiet or not sys.stderr.isatty()}
-        self.download, self.encode = (
-            progress_bar(name, None, "B", position=place, **show) for place, name in enumerate(("download", "encode"))
-        )
+        self.download = progress_bar("download", None, "B", position=0, **show)
+        self.encode = progress_bar("encode", None, "B", position=1, **show)
         self.lock, self.file = threading.Lock(), ""
 
     def __enter__(self) -> Live:
@@ -369,11 +340,9 @@ def in_words(reached: Progress, out: str) -> str:
     parts = []
     for name, about in (("to train on", reached.train), ("held out", reached.heldout)):
         if about.tokens:
-            parts.append(
-                f"{about.tokens:,} tokens {name}, of {about.documents:,} "
-                f"document{'s' if about.documents != 1 else ''} and {about.bytes:,} bytes "
-                f"({about.bytes / about.tokens:.3f} a token)"
-            )
+            documents = f"{about.documents:,} document{'s' if about.documents != 1 else ''}"
+            size = f"{about.bytes:,} bytes ({about.bytes / about.tokens:.3f} a token)"
+            parts.append(f"{about.tokens:,} tokens {name}, of {documents} and {size}")
     if not reached.heldout.tokens:
         parts.append("nothing is held out: for that, ask for a larger --heldout")
     return f"{out}: {'; '.join(parts)}"

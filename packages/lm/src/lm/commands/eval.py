@@ -14,39 +14,31 @@ from lm.commands.options import Commands, Ended, add, add_device, add_step, mode
 
 def register(commands: Commands) -> None:
     text = "score texts with a model, or answer multiple-choice and last-word tasks with it"
-    made = add(commands, "eval", evaluate, text)
-    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
-    what = made.add_mutually_exclusive_group(required=True)
-    what.add_argument(
-        "--data", help="a token file (.npy), or a folder of token files, of which the held-out ones are scored"
-    )
-    what.add_argument(
-        "--tasks",
-        nargs="+",
-        metavar="FILE",
-        help="files of HellaSwag, LAMBADA, PIQA, ARC, COPA or OpenBookQA, as JSON lines; others are scored as text",
-    )
-    made.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
-    add_step(made)
-    add_device(made)
-    made.add_argument("--int8", action="store_true", help="with its weights as int8, as `lm generate --int8` has them")
-    made.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
-    made.add_argument("--limit", type=int, help="score N items of each task, spread over its file (default: all)")
-    made.add_argument("--tokenizer", help="for --tasks, a tokenizer file (default: the model's own)")
-    made.add_argument("--uncleaned", action="store_true", help="HellaSwag's text as published, with its markup")
-    made.add_argument(
-        "--out",
-        help="for --tasks, the folder that keeps each item's result, to go on from (default: evaluation in the run)",
-    )
-    made.add_argument("--json", action="store_true", help="print JSON")
+    parser = add(commands, "eval", evaluate, text)
+    parser.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--data", help="a token file (.npy), or a folder, of which the held-out files are scored")
+    help = "files of HellaSwag, LAMBADA, PIQA, ARC, COPA or OpenBookQA, as JSON lines; others are scored as text"
+    what.add_argument("--tasks", nargs="+", metavar="FILE", help=help)
+    parser.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
+    add_step(parser)
+    add_device(parser)
+    parser.add_argument("--int8", action="store_true", help="weights as int8, as by `lm generate --int8`")
+    parser.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
+    parser.add_argument("--limit", type=int, help="score N items of each task, spread over its file (default: all)")
+    parser.add_argument("--tokenizer", help="for --tasks, a tokenizer file (default: the model's own)")
+    parser.add_argument("--uncleaned", action="store_true", help="HellaSwag's text as published, with its markup")
+    help = "for --tasks, the folder that keeps each item's result, to go on from (default: evaluation in the run)"
+    parser.add_argument("--out", help=help)
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def evaluate(options: argparse.Namespace) -> None:
     for_tasks, for_data = (("limit", "tokenizer", "uncleaned", "out"), "--tasks"), (("max_tokens",), "--data")
-    for names, wanted in (for_tasks, for_data):
+    for names, option in (for_tasks, for_data):
         name = next((name for name in names if getattr(options, name) not in (None, False)), None)
-        if name is not None and getattr(options, wanted.removeprefix("--")) is None:
-            raise ValueError(f"--{name.replace('_', '-')} goes with {wanted}")
+        if name is not None and getattr(options, option.removeprefix("--")) is None:
+            raise ValueError(f"--{name.replace('_', '-')} goes with {option}")
     model = model_of(options)
     (on_data if options.data else on_tasks)(model, options)
 
@@ -76,8 +68,8 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
         document_masking=document_masking,
         progress=sys.stderr.isatty(),
     )
-    said = {**dataclasses.asdict(score), "loss": score.loss, "bits_per_byte": score.bits_per_byte}
-    print(json.dumps(said) if options.json else score)
+    table = {**dataclasses.asdict(score), "loss": score.loss, "bits_per_byte": score.bits_per_byte}
+    print(json.dumps(table) if options.json else score)
 
 
 def on_tasks(model: Any, options: argparse.Namespace) -> None:
@@ -95,15 +87,8 @@ def on_tasks(model: Any, options: argparse.Namespace) -> None:
     if folder is None and is_run(options.run):
         folder = Path(options.run) / "evaluation"
     try:
-        results = evaluate_tasks(
-            model,
-            tokenizer,
-            tasks,
-            folder=folder,
-            limit=options.limit,
-            stride=options.stride,
-            progress=sys.stderr.isatty(),
-        )
+        settings = {"limit": options.limit, "stride": options.stride, "progress": sys.stderr.isatty()}
+        results = evaluate_tasks(model, tokenizer, tasks, folder=folder, **settings)
     except KeyboardInterrupt:
         if folder is None:
             raise

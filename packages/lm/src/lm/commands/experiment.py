@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,55 +21,39 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
 def register(commands: Commands) -> None:
-    made = commands.add_parser("experiment", help="sweeps and ablations: many runs, a table, a page, a finding")
-    parts = made.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations")
+    parser = commands.add_parser("experiment", help="sweeps and ablations: many runs, a table, a page, a finding")
+    parts = parser.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations")
 
-    made = add(parts, "lr-sweep", lr_sweep, "learning rates up to the first that diverges", takes_settings=True)
-    run_arguments(made)
-    made.add_argument(
-        "--rates", type=numbers(float), metavar="R,R,…", help="these (default: by factors of 2 around the base's)"
-    )
+    parser = add(parts, "lr-sweep", lr_sweep, "learning rates up to the first that diverges", takes_settings=True)
+    run_arguments(parser)
+    help = "these (default: by factors of 2 around the base's)"
+    parser.add_argument("--rates", type=numbers(float), metavar="R,R,…", help=help)
 
-    made = add(parts, "batch-sweep", batch_sweep, "batch sizes, each over as many tokens", takes_settings=True)
-    run_arguments(made)
-    made.add_argument(
-        "--sizes", type=numbers(int), metavar="B,B,…", help="these (default: an eighth of the base's to 8 times it)"
-    )
-    made.add_argument(
-        "--same-rate", action="store_true", help="one learning rate for all (default: by the square root of the size)"
-    )
+    parser = add(parts, "batch-sweep", batch_sweep, "batch sizes, each over as many tokens", takes_settings=True)
+    run_arguments(parser)
+    help = "these (default: an eighth of the base's to 8 times it)"
+    parser.add_argument("--sizes", type=numbers(int), metavar="B,B,…", help=help)
+    help = "one learning rate for all (default: by the square root of the size)"
+    parser.add_argument("--same-rate", action="store_true", help=help)
 
-    made = add(
-        parts,
-        "ablations",
-        ablations,
-        "the model and its training with each part taken out or replaced",
-        takes_settings=True,
-    )
-    run_arguments(made)
-    made.add_argument(
-        "--only",
-        type=numbers(str),
-        metavar="NAME,…",
-        help=f"these (default: all that differ from the base): {', '.join((*ABLATIONS, *TRAINING))}",
-    )
+    text = "the model and its training with each part taken out or replaced"
+    parser = add(parts, "ablations", ablations, text, takes_settings=True)
+    run_arguments(parser)
+    help = f"these (default: all that differ from the base): {', '.join((*ABLATIONS, *TRAINING))}"
+    parser.add_argument("--only", type=numbers(str), metavar="NAME,…", help=help)
 
 
-def run_arguments(made: argparse.ArgumentParser) -> None:
-    made.add_argument(
-        "--preset", required=True, metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}"
-    )
-    made.add_argument("--data", action="append", help="as for `lm train`")
-    made.add_argument("--out", required=True, metavar="FOLDER", help="the runs, a folder each, and report.html")
-    made.add_argument(
-        "--jobs", type=int, default=1, metavar="N", help="runs at a time, sharing the processors (default: 1)"
-    )
-    made.add_argument("--device", choices=DEVICES, help="where the runs compute (default: that of the configuration)")
-    made.add_argument(
-        "--dtype", choices=PRECISIONS, help="the precision of the runs (default: that of the configuration)"
-    )
-    made.add_argument("--seeds", type=int, default=3, metavar="N", help="runs that a comparison rests on (default: 3)")
-    made.add_argument("--quiet", action="store_true", help="no live lines")
+def run_arguments(parser: argparse.ArgumentParser) -> None:
+    help = f"a TOML file, or a preset: {', '.join(presets())}"
+    parser.add_argument("--preset", required=True, metavar="CONFIG", help=help)
+    parser.add_argument("--data", action="append", help="as for `lm train`")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="the runs, a folder each, and report.html")
+    help = "runs at a time, sharing the processors (default: 1)"
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=help)
+    parser.add_argument("--device", choices=DEVICES, help="where the runs compute (default: that of the configuration)")
+    parser.add_argument("--dtype", choices=PRECISIONS, help="their precision (default: that of the configuration)")
+    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each variant (default: 3)")
+    parser.add_argument("--quiet", action="store_true", help="no live lines")
 
 
 def numbers(kind: type) -> Any:
@@ -83,7 +68,7 @@ def lr_sweep(options: argparse.Namespace) -> None:
     from lm.experiments.trials import LearningRates
 
     rates = tuple(sorted(set(options.rates or ())))
-    perform(options, lambda model, train, known, seeds: LearningRates(model, train, known, seeds, rates))
+    perform(options, partial(LearningRates, rates=rates))
 
 
 def batch_sweep(options: argparse.Namespace) -> None:
@@ -92,22 +77,20 @@ def batch_sweep(options: argparse.Namespace) -> None:
     sizes = tuple(sorted(set(options.sizes or ())))
     if any(size < 1 for size in sizes):
         raise ValueError(f"a batch has at least 1 row, got {min(sizes)}")
-    perform(
-        options, lambda model, train, known, seeds: BatchSizes(model, train, known, seeds, sizes, not options.same_rate)
-    )
+    perform(options, partial(BatchSizes, sizes=sizes, scale_rate=not options.same_rate))
 
 
 def ablations(options: argparse.Namespace) -> None:
     from lm.experiments.trials import Ablations
 
-    perform(options, lambda model, train, known, seeds: Ablations(model, train, known, seeds, options.only or ()))
+    perform(options, partial(Ablations, only=options.only or ()))
 
 
 def parser_of(name: str, text: str) -> argparse.ArgumentParser:
     """A parser with the arguments that perform() takes, for an experiment outside of the command."""
-    made = argparse.ArgumentParser(name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    run_arguments(made)
-    return made
+    parser = argparse.ArgumentParser(name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    run_arguments(parser)
+    return parser
 
 
 def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], Experiment]) -> None:

@@ -9,24 +9,21 @@ from lm.commands.options import Commands, add, add_step, step_of
 
 
 def register(commands: Commands) -> None:
-    text = (
-        "write a model for transformers (a folder), for llama.cpp (a .gguf file) or as a page that runs it in a browser"
-    )
-    made = add(commands, "export", export, text)
-    made.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
-    target = made.add_mutually_exclusive_group(required=True)
+    text = "write a model for transformers (a folder), llama.cpp (a .gguf file) or as a page that runs in a browser"
+    parser = add(commands, "export", export, text)
+    parser.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
+    target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--out", help="a folder, or FILE.gguf; it is written whole or not at all")
     target.add_argument("--page", metavar="FILE.html", help="a file that a browser opens: it holds and runs the model")
-    made.add_argument(
-        "--dtype",
-        choices=("fp32", "fp16", "bf16", "q8_0", "int8"),
-        help="dtype of the weights: fp32 (default) or bf16 in a folder, also fp16 (default) and q8_0 in a .gguf; "
-        "fp16 (default) or int8 in a page",
+    help = (
+        "dtype of the weights: fp32 (default) or bf16 in a folder, also fp16 (default) and q8_0 in a .gguf; fp16 "
+        "(default) or int8 in a page"
     )
-    made.add_argument("--shard-bytes", type=int, help="split weights above this size into files (default: 5 billion)")
-    made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
-    made.add_argument("--course", metavar="URL", help="address of the course's chapters, {} for the name, for a page")
-    add_step(made)
+    parser.add_argument("--dtype", choices=("fp32", "fp16", "bf16", "q8_0", "int8"), help=help)
+    parser.add_argument("--shard-bytes", type=int, help="split weights above this size into files (default: 5 billion)")
+    parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
+    parser.add_argument("--course", metavar="URL", help="address of the course's chapters, {} for the name, for a page")
+    add_step(parser)
 
 
 def export(options: argparse.Namespace) -> None:
@@ -43,16 +40,9 @@ def export(options: argparse.Namespace) -> None:
         dtype = options.dtype or "fp16"
         print(to_gguf(options.run, options.out, dtype=dtype, tokenizer=options.tokenizer, step=step_of(options)))
         return
-    print(
-        to_huggingface(
-            options.run,
-            options.out,
-            dtype=options.dtype or "fp32",
-            shard_bytes=SHARD_BYTES if options.shard_bytes is None else options.shard_bytes,
-            tokenizer=options.tokenizer,
-            step=step_of(options),
-        )
-    )
+    source = {"tokenizer": options.tokenizer, "step": step_of(options)}
+    size = SHARD_BYTES if options.shard_bytes is None else options.shard_bytes
+    print(to_huggingface(options.run, options.out, dtype=options.dtype or "fp32", shard_bytes=size, **source))
 
 
 def export_page(options: argparse.Namespace) -> None:

@@ -13,22 +13,16 @@ BETWEEN = "\n----\n"  # samples
 
 
 def register(commands: Commands) -> None:
-    made = add(commands, "generate", generate, "continue a text, as it comes")
-    add_model(made)
-    made.add_argument("--prompt", required=True, help="the text to continue")
-    made.add_argument("--max-new-tokens", type=int, default=256)
-    add_sampling(made)
-    made.add_argument(
-        "--samples", type=int, default=1, help="how many texts, made together; each is shown when all are done"
-    )
-    made.add_argument("--stop", action="append", default=[], help="a string that ends the text; may be given again")
-    made.add_argument(
-        "--when-full",
-        choices=("slide", "refuse", "end"),
-        default="slide",
-        help="past the context: forget the older half and go on, refuse to begin, or end there",
-    )
-    made.add_argument("--timing", action="store_true", help="say how fast it was, prompt and continuation apart")
+    parser = add(commands, "generate", generate, "continue a text, as it comes")
+    add_model(parser)
+    parser.add_argument("--prompt", required=True, help="the text to continue")
+    parser.add_argument("--max-new-tokens", type=int, default=256)
+    add_sampling(parser)
+    parser.add_argument("--samples", type=int, default=1, help="number of texts, shown when all are done")
+    parser.add_argument("--stop", action="append", default=[], help="a string that ends the text; may be given again")
+    help = "past the context: forget the older half and go on, refuse to begin, or end there"
+    parser.add_argument("--when-full", choices=("slide", "refuse", "end"), default="slide", help=help)
+    parser.add_argument("--timing", action="store_true", help="say how fast it was, prompt and continuation apart")
 
 
 def generate(options: argparse.Namespace) -> None:
@@ -57,7 +51,7 @@ def generate(options: argparse.Namespace) -> None:
     for number in range(options.samples):
         seed = None if options.seed is None else options.seed + number
         writers[batch.add(ids, seed=seed, **settings)] = StreamDecoder(tokenizer, options.stop)
-    written = dict.fromkeys(writers, options.prompt)
+    texts = dict.fromkeys(writers, options.prompt)
     streaming = options.samples == 1
     if streaming:
         print(options.prompt, end="", flush=True)
@@ -65,15 +59,14 @@ def generate(options: argparse.Namespace) -> None:
         while batch.sequences:
             for one, token in batch.step():
                 piece = "" if token is None else writers[one].feed(token)
-                written[one] += piece
+                texts[one] += piece
                 if streaming:
                     print(piece, end="", flush=True)
                 if writers[one].stopped:
                     batch.cancel(one)
     for one, writer in writers.items():
         rest = writer.finish()
-        print(
-            rest if streaming else written[one] + rest, end="\n" if streaming or one is list(writers)[-1] else BETWEEN
-        )
+        end = "\n" if streaming or one is list(writers)[-1] else BETWEEN
+        print(rest if streaming else texts[one] + rest, end=end)
     if options.timing or sys.stderr.isatty():
         print(f"prompt: {batch.prefill}; after it: {batch.decode}, {batch.decoder.how}", file=sys.stderr)

@@ -10,12 +10,10 @@ from lm.commands.options import Commands, add
 
 def register(commands: Commands) -> None:
     text = "make a run of another program's model: Hugging Face's (Llama, Mistral, Qwen2, Qwen3, GPT-2) or a .gguf"
-    made = add(commands, "import", import_, text)
-    made.add_argument("source", metavar="MODEL", help="the folder or file, or hf://OWNER/NAME on the Hugging Face Hub")
-    made.add_argument(
-        "--out", required=True, metavar="RUN", help="the folder of the run, which must be empty or not there"
-    )
-    made.add_argument("--tokenizer", help="a tokenizer file (default: the one that lies with the model)")
+    parser = add(commands, "import", import_, text)
+    parser.add_argument("source", metavar="MODEL", help="the folder or file, or hf://OWNER/NAME on the Hub")
+    parser.add_argument("--out", required=True, metavar="RUN", help="the folder of the run, empty or not there")
+    parser.add_argument("--tokenizer", help="a tokenizer file (default: the one that lies with the model)")
 
 
 def import_(options: argparse.Namespace) -> None:
@@ -26,7 +24,5 @@ def import_(options: argparse.Namespace) -> None:
     count = sum(parameter.numel() for parameter in model.parameters())
     print(f"{options.out}: {count:,} parameters, imported from {options.source}")
     if kept_tokenizer(Path(options.out)) is None:
-        print(
-            "there is no tokenizer.json beside it, and the run has none: name one with --tokenizer to have it keep that"
-        )
+        print("the run has no tokenizer, as there is no tokenizer.json beside the model: name one with --tokenizer")
     print(f"to train it further: lm train {options.out} --data FOLDER --out ANOTHER --train.steps 1000")

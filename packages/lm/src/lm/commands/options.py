@@ -36,33 +36,29 @@ def add(
         from lm.commands.settings_help import WithSettings
 
         formatter = WithSettings
-    made = commands.add_parser(name, help=text, description=text, allow_abbrev=False, formatter_class=formatter)
-    made.set_defaults(command=run, parser=made, takes_settings=takes_settings)
-    return made
+    parser = commands.add_parser(name, help=text, description=text, allow_abbrev=False, formatter_class=formatter)
+    parser.set_defaults(command=run, parser=parser, takes_settings=takes_settings)
+    return parser
 
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("fp32", "bf16", "fp16", "fp64")
 
 
-def add_model(made: argparse.ArgumentParser) -> None:
+def add_model(parser: argparse.ArgumentParser) -> None:
     """The arguments that name a model and where it computes, which model_of() loads."""
-    made.add_argument(
-        "run", metavar="RUN", help="the folder of a run, another program's model, or OWNER/NAME on the Hugging Face Hub"
-    )
-    made.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
-    add_step(made)
-    add_device(made, dtype=None)
-    made.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
+    help = "the folder of a run, another program's model, or OWNER/NAME on the Hugging Face Hub"
+    parser.add_argument("run", metavar="RUN", help=help)
+    parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
+    add_step(parser)
+    add_device(parser, dtype=None)
+    parser.add_argument("--int8", action="store_true", help="weights as int8: faster on a CPU, and a little less exact")
 
 
-def add_step(made: argparse.ArgumentParser) -> None:
+def add_step(parser: argparse.ArgumentParser) -> None:
     """The argument that chooses a checkpoint of a run."""
-    made.add_argument(
-        "--step",
-        metavar="N",
-        help='of a run, the checkpoint after N steps, or "best", that of the best evaluation (default: the newest)',
-    )
+    help = 'of a run, the checkpoint after N steps, or "best", that of the best evaluation (default: the newest)'
+    parser.add_argument("--step", metavar="N", help=help)
 
 
 def step_of(options: argparse.Namespace) -> int | Literal["best"] | None:
@@ -75,16 +71,12 @@ def step_of(options: argparse.Namespace) -> int | Literal["best"] | None:
     return "best"
 
 
-def add_device(made: argparse.ArgumentParser, *, dtype: str | None = "fp32") -> None:
+def add_device(parser: argparse.ArgumentParser, *, dtype: str | None = "fp32") -> None:
     """Add --device and --dtype. dtype: the default; None is bf16 on CUDA and fp32 elsewhere."""
-    made.add_argument(
-        "--device",
-        choices=DEVICES,
-        default="auto",
-        help="where the model computes (default: cuda or mps if here, else cpu)",
-    )
+    help = "where the model computes (default: cuda or mps if here, else cpu)"
+    parser.add_argument("--device", choices=DEVICES, default="auto", help=help)
     default = dtype or "bf16 on cuda, else fp32"
-    made.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"dtype of its weights (default: {default})")
+    parser.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"dtype of its weights (default: {default})")
 
 
 def model_of(options: argparse.Namespace) -> Transformer:
@@ -109,14 +101,14 @@ def model_of(options: argparse.Namespace) -> Transformer:
     return quantized(load(options.run, step_of(options), dtype=options.dtype or "fp32"))
 
 
-def add_sampling(made: argparse.ArgumentParser) -> None:
+def add_sampling(parser: argparse.ArgumentParser) -> None:
     """The arguments of sampling_of(), and the seed."""
-    made.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: 0.8)")
-    made.add_argument("--top-k", type=int)
-    made.add_argument("--top-p", type=float)
-    made.add_argument("--min-p", type=float)
-    made.add_argument("--repetition-penalty", type=float, default=1.0)
-    made.add_argument("--seed", type=int, help="of what is drawn: the same seed draws the same")
+    parser.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: 0.8)")
+    parser.add_argument("--top-k", type=int)
+    parser.add_argument("--top-p", type=float)
+    parser.add_argument("--min-p", type=float)
+    parser.add_argument("--repetition-penalty", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, help="of what is drawn: the same seed draws the same")
 
 
 def sampling_of(options: argparse.Namespace) -> Sampling:

@@ -10,24 +10,16 @@ from lm.commands.options import Commands, add
 
 def register(commands: Commands) -> None:
     text = "what a run would cost on this machine: parameters, FLOPs, memory, time; settings as for `lm train`"
-    made = add(commands, "plan", plan, text, takes_settings=True)
-    made.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
-    made.add_argument("--data", action="append", help="as for `lm train`: how often the run would go through it")
+    parser = add(commands, "plan", plan, text, takes_settings=True)
+    parser.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
+    parser.add_argument("--data", action="append", help="as for `lm train`: how often the run would go through it")
 
 
 def plan(options: argparse.Namespace) -> None:
     from accounting import compute_optimal, forward_flops, parameters, training_flops, training_memory
     from lm.data import open_data
     from lm.device import choose_device, in_words, memory_of, peak_flops
-    from lm.training.budget import (
-        beyond,
-        largest_micro_batch,
-        memory_is_counted,
-        policy,
-        ran_out,
-        trained_shape,
-        what_fits,
-    )
+    from lm.training import budget
     from lm.training.measure import measure
     from lm.training.run import resolve
 
@@ -35,7 +27,7 @@ def plan(options: argparse.Namespace) -> None:
     config = resolve(config)
     device = choose_device(config.device)
     data = open_data(data_of(options.config, options.data)) if options.data else None
-    shape, context = trained_shape(model, config), model.context_length
+    shape, context = budget.trained_shape(model, config), model.context_length
     tokens = config.batch_size * context
     flops = int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total)
     whole = flops * config.steps
@@ -51,42 +43,36 @@ def plan(options: argparse.Namespace) -> None:
     row("training FLOPs a step", f"{flops:,}", f"{tokens:,} tokens")
     row("training FLOPs in all", f"{whole:,}", f"{config.steps:,} steps, {config.steps * tokens:,} tokens")
     micro = config.micro_batch_size or config.batch_size
-    counted = policy(model, config, device, accumulate=micro < config.batch_size)
-    if memory_is_counted(model, config):
+    counted = budget.policy(model, config, device, accumulate=micro < config.batch_size)
+    if budget.memory_is_counted(model, config):
         memory = training_memory(shape, micro, policy=counted)
         row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
         for name, value in filter(lambda pair: pair[1], memory.items()):
             row(f"  {name}", f"{int(value):,}")
-        kept = f"activation checkpointing {config.activation_checkpointing}"
-        room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, {kept}"
-        row("largest micro-batch", f"{largest_micro_batch(model, config, device):,}", room)
+        checkpointing = f"activation checkpointing {config.activation_checkpointing}"
+        room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, {checkpointing}"
+        row("largest micro-batch", f"{budget.largest_micro_batch(model, config, device):,}", room)
     else:
-        row(
-            "training memory",
-            "not counted",
-            f"of {'adapters' if config.lora_rank else 'a model with value embeddings or of a family'}",
-        )
+        what = "adapters" if config.lora_rank else "a model with value embeddings or of a family"
+        row("training memory", "not counted", f"of {what}")
     if data is not None:
         for name, times in data.epochs(config.steps * tokens).items():
             row(f"epochs of {name}" if name else "epochs", f"{times:,.2f}")
     best = compute_optimal(whole)
     note = f"and {int(best.tokens):,} tokens, by {best.law}{f'; {best.warning}' if best.warning else ''}"
     row("compute-optimal size", f"{int(best.parameters):,}", note)
-    if (said := beyond(model, config, device, config.batch_size)) is not None:
-        row("measured here", "nothing", said)
+    if (message := budget.beyond(model, config, device, config.batch_size)) is not None:
+        row("measured here", "nothing", message)
         return
     try:
         seconds = measure(model, config, progress=True)
     except (RuntimeError, MemoryError) as error:
-        if not ran_out(error):
+        if not budget.ran_out(error):
             raise
-        row("measured here", "nothing", what_fits(model, config, device, config.batch_size))
+        row("measured here", "nothing", budget.what_fits(model, config, device, config.batch_size))
         return
-    row(
-        "measured here",
-        f"{tokens / seconds:,.0f}",
-        f"tokens/s, {flops / seconds / 1e9:,.0f} GFLOP/s, {in_words(device)}",
-    )
+    note = f"tokens/s, {flops / seconds / 1e9:,.0f} GFLOP/s, {in_words(device)}"
+    row("measured here", f"{tokens / seconds:,.0f}", note)
     peak = peak_flops(device, config.precision)
     if peak is not None:
         row("MFU", f"{flops / seconds / peak:.1%}", f"of {peak / 1e12:,.0f} TFLOP/s")

@@ -9,8 +9,8 @@ from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:
-    made = add(commands, "presets", show, "the configurations that come with the package; of one, every setting")
-    made.add_argument("name", nargs="?", metavar="NAME", help=f"one of {', '.join(presets())}")
+    parser = add(commands, "presets", show, "the configurations that come with the package; of one, every setting")
+    parser.add_argument("name", nargs="?", metavar="NAME", help=f"one of {', '.join(presets())}")
 
 
 def show(options: argparse.Namespace) -> None:

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 def register(commands: Commands) -> None:
     text = "where a training step's time, arithmetic and memory go on this machine; settings as for `lm train`"
-    made = add(commands, "profile", profile, text, takes_settings=True)
-    made.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
-    made.add_argument("--steps", type=int, default=5, help="timed steps (default: 5)")
-    made.add_argument("--most", type=int, default=15, help="operators to show (default: 15)")
-    made.add_argument("--trace", metavar="FILE", help="a trace of one step, as JSON, which ui.perfetto.dev opens")
+    parser = add(commands, "profile", profile, text, takes_settings=True)
+    parser.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
+    parser.add_argument("--steps", type=int, default=5, help="timed steps (default: 5)")
+    parser.add_argument("--most", type=int, default=15, help="operators to show (default: 15)")
+    parser.add_argument("--trace", metavar="FILE", help="a trace of one step, as JSON, which ui.perfetto.dev opens")
 
 
 def profile(options: argparse.Namespace) -> None:

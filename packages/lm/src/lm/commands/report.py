@@ -16,18 +16,18 @@ SAMPLE_TOKENS = 160
 
 
 def register(commands: Commands) -> None:
-    made = add(commands, "report", report, "draw one run, or several over each other, as a page")
-    made.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs")
-    made.add_argument("--out", help="the page (default: report.html in the first run)")
+    parser = add(commands, "report", report, "draw one run, or several over each other, as a page")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs")
+    parser.add_argument("--out", help="the page (default: report.html in the first run)")
     help = "texts that each run writes (default: 2 for one that keeps its tokenizer)"
-    made.add_argument("--samples", type=int, metavar="N", help=help)
-    made.add_argument("--prompt", action="append", default=[], help="what they begin with; may be given again")
+    parser.add_argument("--samples", type=int, metavar="N", help=help)
+    parser.add_argument("--prompt", action="append", default=[], help="what they begin with; may be given again")
     help = "x of the curves (default: step, for several runs tokens)"
-    made.add_argument("--by", choices=("step", "tokens", "time"), help=help)
-    add_step(made)
-    add_device(made)
+    parser.add_argument("--by", choices=("step", "tokens", "time"), help=help)
+    add_step(parser)
+    add_device(parser)
     help = "draw again every SECONDS (10 if left out), until all runs are done"
-    made.add_argument("--watch", type=float, nargs="?", const=10.0, metavar="SECONDS", help=help)
+    parser.add_argument("--watch", type=float, nargs="?", const=10.0, metavar="SECONDS", help=help)
 
 
 def report(options: argparse.Namespace) -> None:
@@ -94,10 +94,10 @@ def write_samples(options: argparse.Namespace, folder: Path, count: int) -> list
     model = load(folder, step_of(options), device=options.device, dtype=options.dtype)
     text = model_text(folder)
     ends = text.stop_tokens
-    written = []
+    samples = []
     for prompt in options.prompt or [""]:
         ids = prompt_ids(text.tokenizer, prompt, text.end_of_text) or [0]
         for seed in range(count):
-            made = stream(model, ids, max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=seed, stop_tokens=ends)
-            written.append((prompt, text.tokenizer.decode(list(made))))
-    return written
+            ids_written = stream(model, ids, max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=seed, stop_tokens=ends)
+            samples.append((prompt, text.tokenizer.decode(list(ids_written))))
+    return samples

@@ -26,34 +26,25 @@ def register(commands: Commands) -> None:
         "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/models), with a page to talk to the "
         "model, /health and /metrics"
     )
-    made = add(commands, "serve", serve, text)
-    add_model(made)
-    made.add_argument("--name", help="what clients call the model (default: the folder's name)")
-    made.add_argument("--host", default="127.0.0.1", help="127.0.0.1, this machine alone, if not given")
-    made.add_argument("--port", type=int, default=8000, help="0 takes one that is free (default: 8000)")
-    made.add_argument("--rows", type=int, default=8, help="texts decoded together (default: 8)")
-    made.add_argument("--waiting", type=int, default=32, help="texts in the queue; beyond it 429 (default: 32)")
-    made.add_argument("--max-new-tokens", type=int, help="of an answer, the most (default: the context)")
-    made.add_argument(
-        "--context", type=int, help="the most tokens of a text (default: the model's, if memory holds it)"
-    )
-    made.add_argument(
-        "--memory",
-        type=memory,
-        help="of keys and values, as 4G; the youngest texts wait where it is full (default: half)",
-    )
-    made.add_argument("--api-key-file", metavar="FILE", help="a file with the key that clients need, or LM_API_KEY")
-    made.add_argument("--cors", action="append", default=[], metavar="ORIGIN", help="whose pages may ask; '*' for all")
-    made.add_argument(
-        "--allow-host", action="append", default=[], metavar="NAME", help="a name by which it may be asked"
-    )
-    made.add_argument(
-        "--body-timeout", type=float, default=30.0, help="seconds for its body, or a part of its answer (default: 30)"
-    )
-    made.add_argument(
-        "--grace", type=int, default=10, help="seconds that answers have to end after Ctrl-C or SIGTERM (default: 10)"
-    )
-    made.add_argument("--no-access-log", action="store_true", help="no line on stderr for each request")
+    parser = add(commands, "serve", serve, text)
+    add_model(parser)
+    parser.add_argument("--name", help="what clients call the model (default: the folder's name)")
+    parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1, this machine alone, if not given")
+    parser.add_argument("--port", type=int, default=8000, help="0 takes one that is free (default: 8000)")
+    parser.add_argument("--rows", type=int, default=8, help="texts decoded together (default: 8)")
+    parser.add_argument("--waiting", type=int, default=32, help="texts in the queue; beyond it 429 (default: 32)")
+    parser.add_argument("--max-new-tokens", type=int, help="of an answer, the most (default: the context)")
+    parser.add_argument("--context", type=int, help="the most tokens of a text (default: the model's, if they fit)")
+    help = "of keys and values, as 4G; the youngest texts wait while it is full (default: half)"
+    parser.add_argument("--memory", type=memory, help=help)
+    parser.add_argument("--api-key-file", metavar="FILE", help="a file with the key that clients need, or LM_API_KEY")
+    parser.add_argument("--cors", action="append", default=[], metavar="ORIGIN", help="of allowed pages; '*' for all")
+    parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a host name of this server")
+    help = "seconds for its body, or a part of its answer (default: 30)"
+    parser.add_argument("--body-timeout", type=float, default=30.0, help=help)
+    help = "seconds that answers have to end after Ctrl-C or SIGTERM (default: 10)"
+    parser.add_argument("--grace", type=int, default=10, help=help)
+    parser.add_argument("--no-access-log", action="store_true", help="no line on stderr for each request")
 
 
 def memory(text: str) -> int:
@@ -129,25 +120,20 @@ def serve(options: argparse.Namespace) -> None:
     runner.run(sockets=[bound])
 
 
-def context_of(model: Transformer, asked: int | None, given: int | None) -> int:
-    """The most tokens of a text: the model's, or what is asked for, as far as one text of them fits the memory.
-
-    ValueError: more was asked for than the model or the memory has.
-    """
+def context_of(model: Transformer, requested: int | None, memory: int | None) -> int:
+    """The most tokens of a text: the model's, or those requested, if one text of them fits the memory."""
     from lm.device import memory_of
     from lm.generation.kv_cache import PAGE, SHARE, bytes_of_page
 
     own = model.config.context_length
-    if asked is not None and asked > own:
-        raise ValueError(f"--context {asked} is more than the model's {own}: lower it")
-    bytes_given = memory_of(model.embedding.weight.device) // SHARE if given is None else given
-    fits = bytes_given // bytes_of_page(model) * PAGE
-    if fits < min(asked or 1, own):
-        raise ValueError(
-            f"{asked or PAGE:,} tokens take more than the {bytes_given:,} bytes that there are for keys and values, "
-            f"which hold {fits:,}: raise --memory or lower --context"
-        )
-    return min(asked or own, own, fits)
+    if requested is not None and requested > own:
+        raise ValueError(f"--context {requested} is more than the model's {own}: lower it")
+    size = memory_of(model.embedding.weight.device) // SHARE if memory is None else memory
+    fits = size // bytes_of_page(model) * PAGE
+    if fits < min(requested or 1, own):
+        needed = f"{requested or PAGE:,} tokens take more than the {size:,} bytes for keys and values"
+        raise ValueError(f"{needed}, which hold {fits:,}: raise --memory or lower --context")
+    return min(requested or own, own, fits)
 
 
 def api_key(path: str | None) -> str | None:

@@ -31,22 +31,16 @@ def comments_of(kind: type) -> dict[str, str]:
 
 
 def describe(name: str, kind: type, values: Mapping[str, Any] | None = None) -> str:
-    """The settings of a section, a line or more each: how it is set, its value or default, and what it means.
-
-    Args:
-        name: The section.
-        kind: Its configuration.
-        values: The values to show; None for the defaults.
-    """
+    """The settings of a section, a line or more each: its option, its value (None: its default), and its meaning."""
     comments, hints, lines = comments_of(kind), typing.get_type_hints(kind), list[str]()
     for key, field in settable(kind).items():
         needed = field.default is dataclasses.MISSING
         value = field.default if values is None else values.get(key, field.default)
-        shown = "needed" if value is dataclasses.MISSING else said(value)
+        shown = "needed" if value is dataclasses.MISSING else spelled(value)
         choices = typing.get_args(hints[key]) if typing.get_origin(hints[key]) is typing.Literal else ()
         changed = values is not None and not needed and value != field.default
         about = [comments.get(key, ""), f"one of {', '.join(choices)}" if choices else ""]
-        about += [f"default {said(field.default)}"] if changed else []
+        about += [f"default {spelled(field.default)}"] if changed else []
         head = f"  --{name}.{key} {shown}"
         text = "; ".join(part.removesuffix(".") for part in about if part)
         wrapped = textwrap.wrap(text, WIDTH - 40) or [""]
@@ -56,20 +50,13 @@ def describe(name: str, kind: type, values: Mapping[str, Any] | None = None) -> 
     return "\n".join(lines)
 
 
-def said(value: object) -> str:
+def spelled(value: object) -> str:
     """A value as a command line takes it."""
     if value is None:
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def all_settings() -> str:
-    """Every setting of both sections with its default."""
-    return "\n".join(
-        ["settings, with their defaults:", *(f"\n[{name}]\n{describe(name, kind)}" for name, kind in SECTIONS.items())]
-    )
 
 
 class WithSettings(argparse.RawDescriptionHelpFormatter):
@@ -83,4 +70,5 @@ class WithSettings(argparse.RawDescriptionHelpFormatter):
 
     def format_help(self) -> str:
         text = super().format_help()
-        return text if self.is_usage else f"{text}\n{all_settings()}\n"
+        sections = (f"\n[{name}]\n{describe(name, kind)}\n" for name, kind in SECTIONS.items())
+        return text if self.is_usage else f"{text}\nsettings, with their defaults:\n{''.join(sections)}"

@@ -17,33 +17,24 @@ def register(commands: Commands) -> None:
         "train a model, continue a run, or fine-tune another one; settings of the configuration are "
         "--section.key value, as --model.num_layers 8 or --train.steps 1000"
     )
-    made = add(commands, "train", train, text, takes_settings=True)
-    made.add_argument(
-        "config",
-        metavar="CONFIG",
-        help=f"a TOML file; a preset: {', '.join(presets())}; or a model to begin with: the folder of another "
-        f"run, whose settings hold too, or another program's model, or hf://OWNER/NAME",
+    parser = add(commands, "train", train, text, takes_settings=True)
+    help = (
+        f"a TOML file; a preset: {', '.join(presets())}; or a model to begin with: the folder of another run, whose "
+        f"settings hold too, or another program's model, or hf://OWNER/NAME"
     )
-    made.add_argument(
-        "--data", action="append", help="a folder of token files; or several sets, each as --data NAME=FOLDER@WEIGHT"
-    )
-    made.add_argument("--out", required=True, help="the folder of the run")
-    made.add_argument("--tokenizer", help="the tokenizer that made the data, kept in the run for `lm generate`")
-    made.add_argument(
-        "--branch",
-        metavar="RUN",
-        help="go on from a checkpoint of another run, weights and optimizer, with settings that may differ",
-    )
-    made.add_argument("--step", type=int, help="of that run, the checkpoint to go on from (default: its newest)")
-    made.add_argument("--restart", action="store_true", help="remove the run that is in OUT, and begin again")
-    made.add_argument("--quiet", action="store_true", help="no live line")
-    made.add_argument(
-        "--track",
-        action="append",
-        default=[],
-        choices=("tensorboard", "wandb", "mlflow"),
-        help="a program that gets the metrics too; TensorBoard's are in OUT/tensorboard",
-    )
+    parser.add_argument("config", metavar="CONFIG", help=help)
+    help = "a folder of token files; or several sets, each as --data NAME=FOLDER@WEIGHT"
+    parser.add_argument("--data", action="append", help=help)
+    parser.add_argument("--out", required=True, help="the folder of the run")
+    parser.add_argument("--tokenizer", help="the tokenizer that made the data, kept in the run for `lm generate`")
+    help = "go on from a checkpoint of another run, weights and optimizer, with settings that may differ"
+    parser.add_argument("--branch", metavar="RUN", help=help)
+    parser.add_argument("--step", type=int, help="of that run, the checkpoint to go on from (default: its newest)")
+    parser.add_argument("--restart", action="store_true", help="remove the run that is in OUT, and begin again")
+    parser.add_argument("--quiet", action="store_true", help="no live line")
+    help = "a program that gets the metrics too; TensorBoard's are in OUT/tensorboard"
+    trackers = ("tensorboard", "wandb", "mlflow")
+    parser.add_argument("--track", action="append", default=[], choices=trackers, help=help)
 
 
 def train(options: argparse.Namespace) -> None:
@@ -100,8 +91,6 @@ def begin_with_weights(options: argparse.Namespace) -> list[str]:
     if (run / "checkpoints").is_dir():
         return [*settings, "--train.init_from", str(run)]
     if is_of_a_run(read_toml(config)):
-        raise ValueError(
-            f"{config} is of a run whose checkpoints are missing: put them back beside it; "
-            f"--train.init_from scratch begins with random weights"
-        )
+        remedy = "put them back beside it, or begin anew with --train.init_from scratch"
+        raise ValueError(f"{config} is of a run whose checkpoints are missing: {remedy}")
     return settings

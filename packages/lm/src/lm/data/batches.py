@@ -17,9 +17,8 @@ def batch(
 ) -> tuple[Tensor, Tensor]:
     """The batch of a step on one of several processes: a pure function of its arguments.
 
-    The tokens are a ring, cut into windows of context_length. Each epoch cuts it at another place and visits the
-    windows in another order, each once. So an epoch has every token as a target once, but for the fewer than
-    context_length that fill no window; they are others in the next epoch.
+    The tokens are a ring, cut into windows of context_length, at another place and in another order in each epoch. So
+    an epoch has every token as a target once, but for the fewer than context_length that fill no window.
 
     Args:
         tokens: Token ids: a flat array, or the `ids` of what open_tokens() gives.
@@ -89,29 +88,20 @@ def get_batch(
 def refuse_tokens(tokens: object, name: str) -> None:
     """TypeError: what was given is an opened token file, and not its ids."""
     if not hasattr(tokens, "__getitem__"):
-        raise TypeError(
-            f"{name}() takes token ids, and this is {type(tokens).__name__}: give its .ids, or use "
-            f"lm.data.open_data(path), whose batch() also knows which targets are learned"
-        )
+        remedy = "give its .ids, or use lm.data.open_data(path).batch()"
+        raise TypeError(f"{name}() takes token ids, got {type(tokens).__name__}: {remedy}")
 
 
 def not_enough(count: int, context_length: int) -> str:
-    return (
-        f"{count} tokens are not enough for a window of context_length {context_length} and one more: "
-        f"shorten the context, or give more text"
-    )
+    needed = f"a window of context_length {context_length} and one more"
+    return f"{count} tokens are not enough for {needed}: shorten the context, or give more text"
 
 
 def write_window(tokens: Ids, seed: int, index: int, out: NDArray[np.int64], *, packed: bool = False) -> None:
-    """Writes the tokens of one window, and the one after them, which is its last target.
+    """Write the tokens of one window, and the one after them, which is its last target, to out (context_length + 1,).
 
-    Args:
-        tokens: Token ids.
-        seed: Of the order.
-        index: Which window of the run it is: windows are counted through all epochs.
-        out: Where they go, (context_length + 1,).
-        packed: Windows are cut at the multiples of context_length in every epoch, as conversations were packed into
-            them.
+    index: of the window in the run, counted through all epochs. packed: windows are cut at the multiples of
+    context_length in every epoch, as conversations were packed.
     """
     count, context_length = len(tokens), len(out) - 1
     if count < context_length + (not packed):
@@ -139,9 +129,8 @@ def inputs_and_targets(rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
 def shuffled(index: int, count: int, key: int) -> int:
     """Return the place of index in a permutation of range(count) that key chooses.
 
-    Four rounds of a balanced Feistel network over the next power of four, repeated until the result is in range: no
-    table of the permutation is held however many windows there are, and no new version of a random number generator
-    changes it.
+    Four rounds of a balanced Feistel network over the next power of four, repeated until the result is in range: it
+    needs no table of the permutation, and no new version of a random number generator changes it.
     """
     half = max(1, (count - 1).bit_length() + 1 >> 1)
     low = (1 << half) - 1
@@ -155,10 +144,7 @@ def shuffled(index: int, count: int, key: int) -> int:
 
 
 def mix(value: int) -> int:
-    """A 64-bit integer whose every bit depends on every bit of the value: the finaliser of SplitMix64. (Steele et al.
-
-    2014)
-    """
+    """Mix every bit of a value into every bit of 64: the finaliser of SplitMix64. (Steele et al. 2014)"""
     value = (value + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
     value = (value ^ value >> 27) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF

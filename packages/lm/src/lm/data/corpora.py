@@ -10,23 +10,14 @@ from lm.data.hub import HubFile, dataset_commit, dataset_files
 
 @dataclass(frozen=True)
 class Corpus:
-    """A published corpus: a dataset on the Hub, or one text at an address.
-
-    Attributes:
-        about: What it is.
-        repo: Its repository on the Hub.
-        train, heldout: What the paths of its files match there, each begun with its folder. Where there is no heldout,
-            documents are held out by their hash.
-        url: The address of a corpus that is one text, whose end is held out.
-        key: Where JSON lines and Parquet have the text.
-    """
+    """A published corpus: a dataset on the Hub, or one text at an address."""
 
     about: str
-    repo: str = ""
-    train: str = ""
-    heldout: str = ""
-    url: str = ""
-    key: str = "text"
+    repo: str = ""  # on the Hub
+    train: str = ""  # a pattern of the paths of its files there, which begins with their folder
+    heldout: str = ""  # likewise; empty: documents are held out by their hash
+    url: str = ""  # of a corpus that is one text, whose end is held out
+    key: str = "text"  # of the text in JSON lines and Parquet
 
 
 CORPORA = {
@@ -61,15 +52,10 @@ CORPORA = {
 
 @dataclass(frozen=True)
 class CorpusFile:
-    """A file of a corpus, and what it is for.
-
-    Attributes:
-        file: Where it is.
-        split: "train", "heldout", "hash" (each document by its hash) or "tail" (its end is held out).
-    """
+    """A file of a corpus."""
 
     file: HubFile
-    split: str
+    split: str  # "train", "heldout", "hash" (each document by its hash) or "tail" (its end is held out)
 
 
 def corpus(name: str) -> Corpus:
@@ -80,32 +66,27 @@ def corpus(name: str) -> Corpus:
 
 
 def corpus_files(name: str, *, limit: int | None = None) -> list[CorpusFile]:
-    """Lists the files of a corpus, the held-out ones first, at the commit that is its newest now.
+    """List the files of a corpus, the held-out ones first, at its newest commit.
 
-    Args:
-        name: The corpus.
-        limit: Bytes of training text. The files after those that hold as many are left out; of the held-out ones, those
-            after a tenth as much.
-
-    Raises:
-        ConnectionError: The publisher cannot be asked.
+    limit: bytes of training text. The files after those that hold as many are left out; of the held-out ones, those
+    after a tenth as much.
     """
-    chosen = corpus(name)
-    if chosen.url:
-        return [CorpusFile(HubFile("", "", chosen.url), "tail")]
-    commit = dataset_commit(chosen.repo)
-    found: list[CorpusFile] = []
-    for pattern, split in ((chosen.heldout, "heldout"), (chosen.train, "train" if chosen.heldout else "hash")):
+    source = corpus(name)
+    if source.url:
+        return [CorpusFile(HubFile("", "", source.url), "tail")]
+    commit = dataset_commit(source.repo)
+    files: list[CorpusFile] = []
+    for pattern, split in ((source.heldout, "heldout"), (source.train, "train" if source.heldout else "hash")):
         most = limit if limit is None or split != "heldout" else held_out_limit(limit)
         size = 0
-        for file in dataset_files(chosen.repo, commit, pattern) if pattern else ():
+        for file in dataset_files(source.repo, commit, pattern) if pattern else ():
             if most is not None and size > most:
                 break
-            found.append(CorpusFile(file, split))
+            files.append(CorpusFile(file, split))
             size += file.size or 0  # a compressed file holds more text than that, so the limit is reached
         if pattern and size == 0:
-            raise ValueError(f"{chosen.repo} has no {pattern} at {commit[:12]}: its publisher has moved them")
-    return found
+            raise ValueError(f"{source.repo} has no {pattern} at {commit[:12]}: its publisher has moved them")
+    return files
 
 
 def held_out_limit(limit: int) -> int:

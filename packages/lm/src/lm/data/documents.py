@@ -22,13 +22,13 @@ def documents(path: str | Path, *, separator: bytes, key: str = "text", partial:
     """
     sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
     texts = sources.texts(sources.file_of(path, key))
-    found = (
+    parts = (
         separated(texts, separator, sources.release)
         if isinstance(sources.file_of(path), sources.PlainText)
         else whole(texts)
     )
     try:
-        yield from all_but_last(found, path) if partial else found
+        yield from all_but_last(parts, path) if partial else parts
     except ImportError as error:
         raise MissingExtra(str(error)) from None
 
@@ -53,24 +53,24 @@ def separated(texts: Iterator[Any], separator: bytes, release: Callable[[Any, in
             if begin < len(view):
                 yield view[begin:]
             continue
-        held = bytearray()
+        buffer = bytearray()
         for block, _ in text:
-            begin, searched = 0, max(0, len(held) - len(separator) + 1)
-            held += block
-            while (end := held.find(separator, searched)) >= 0:
+            begin, searched = 0, max(0, len(buffer) - len(separator) + 1)
+            buffer += block
+            while (end := buffer.find(separator, searched)) >= 0:
                 if end > begin:
-                    yield bytes(held[begin:end])
+                    yield bytes(buffer[begin:end])
                 begin = searched = end + len(separator)
-            del held[:begin]
-        if held:
-            yield bytes(held)
+            del buffer[:begin]
+        if buffer:
+            yield bytes(buffer)
 
 
-def all_but_last(found: Iterator[Document], path: str | Path) -> Iterator[Document]:
+def all_but_last(parts: Iterator[Document], path: str | Path) -> Iterator[Document]:
     """Yield the whole documents of a file's beginning, which may end within a line or compressed data."""
     before: Document | None = None
     try:
-        for document in found:
+        for document in parts:
             if before is not None:
                 yield before
             before = document

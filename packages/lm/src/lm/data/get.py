@@ -27,7 +27,7 @@ def get(
     name: str,
     recipe: Recipe,
     out: Path,
-    asked: dict[str, Any],
+    about: dict[str, Any],
     *,
     arrived: Arrived = lambda name, have, size: None,
     encoded: Callable[[int], None] = lambda size: None,
@@ -72,7 +72,7 @@ def get(
 
             try:
                 progress = prepare_inputs(
-                    inputs, recipe, out, asked, obtain=obtain, discard=discard, num_threads=num_threads, report=encoded
+                    inputs, recipe, out, about, obtain=obtain, discard=discard, num_threads=num_threads, report=encoded
                 )
             finally:
                 stop.set()

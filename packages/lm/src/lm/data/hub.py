@@ -24,34 +24,23 @@ from lm.extras import need
 from lm.files import atomic_write, sha256
 
 MODEL = re.compile(r"hf://(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
-# What of a model's repository is downloaded: its sizes, its tokenizer, its weights as safetensors, and its card, whose
-# checksum an export of ours has.
-WANTED = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "README.md", "curves.svg")
+# Files of a model to download: sizes, tokenizer, weights as safetensors, and its card, whose checksum our exports have.
+PATTERNS = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "README.md", "curves.svg")
 TRIES = 5  # in a row that bring nothing
 WAIT = 1.0  # seconds before the second try, and twice as many before each other
 
 
 def model_folder(name: str) -> Path:
-    """Downloads a model, or what of it is not in the Hub's cache on this machine yet.
+    """Download a model, hf://OWNER/NAME or hf://OWNER/NAME@REVISION, to the Hub's cache; return its folder.
 
-    Args:
-        name: hf://OWNER/NAME, with @REVISION if it is not to be the newest.
-
-    Returns:
-        The folder it lies in.
-
-    Raises:
-        ValueError: The name is none.
-        FileNotFoundError, PermissionError, ConnectionError: There is no such model, it is not for everyone, or the Hub
-            cannot be reached.
-        MissingExtra: huggingface_hub is not installed.
+    FileNotFoundError, PermissionError, ConnectionError: in a sentence.
     """
-    found = MODEL.fullmatch(name)
-    if found is None:
+    parts = MODEL.fullmatch(name)
+    if parts is None:
         raise ValueError(f"{name} names no model on the Hub: write hf://OWNER/NAME or hf://OWNER/NAME@REVISION")
-    hub, where = library(), {"revision": found["revision"], "endpoint": endpoint()}
+    hub, where = library(), {"revision": parts["revision"], "endpoint": endpoint()}
     with in_a_sentence(name):
-        return Path(hub.snapshot_download(found["repo"], allow_patterns=list(WANTED), **where))
+        return Path(hub.snapshot_download(parts["repo"], allow_patterns=list(PATTERNS), **where))
 
 
 @dataclass(frozen=True)
@@ -75,10 +64,10 @@ Arrived = Callable[[int], None]  # told of the bytes of a file that are here
 def dataset_commit(repo: str) -> str:
     """The newest commit of a dataset."""
     with in_a_sentence(repo):
-        found = library().HfApi(endpoint=endpoint()).dataset_info(repo, revision="main").sha
-    if not isinstance(found, str):
+        commit = library().HfApi(endpoint=endpoint()).dataset_info(repo, revision="main").sha
+    if not isinstance(commit, str):
         raise ConnectionError(not_the_hub())
-    return found
+    return commit
 
 
 def dataset_files(repo: str, commit: str, pattern: str) -> Iterator[HubFile]:
@@ -96,22 +85,11 @@ def dataset_files(repo: str, commit: str, pattern: str) -> Iterator[HubFile]:
 def download(
     file: HubFile, folder: Path, *, most: int | None = None, stop: threading.Event, arrived: Arrived = lambda have: None
 ) -> Path:
-    """Downloads a file, or goes on with it where an earlier call was stopped.
+    """Download a file under its path in the repository, or continue where an earlier call was stopped.
 
-    Args:
-        file: What to download.
-        folder: Where it goes, under its path in the repository.
-        most: Only the file's first so many bytes.
-        stop: Ends the download when it is set.
-        arrived: Told of the bytes that are here.
-
-    Returns:
-        Where it lies, whole and checked against the SHA-256 that its publisher states.
-
-    Raises:
-        Cancelled: It was told to stop.
-        ConnectionError, FileNotFoundError, PermissionError: It cannot be had, in a sentence.
-        ValueError: What arrived, twice, is not what its publisher states.
+    Return its path; it is whole, and checked against the SHA-256 that its publisher states. most: download only that
+    many bytes from its beginning; arrived: called with the number of bytes that are here; stop: Cancelled once it is
+    set. ConnectionError, FileNotFoundError, PermissionError: in a sentence.
     """
     if not file.repo:
         return from_address(file.path, folder, most)
@@ -217,18 +195,18 @@ def from_address(url: str, folder: Path, most: int | None) -> Path:
 
 def library() -> Any:
     """The package huggingface_hub, with its modules errors and utils."""
-    made = need("huggingface_hub", "the Hugging Face Hub", "groundup-lm[hub]")
+    package = need("huggingface_hub", "the Hugging Face Hub", "groundup-lm[hub]")
     for module in ("errors", "utils"):
         importlib.import_module(f"huggingface_hub.{module}")
-    return made
+    return package
 
 
 def endpoint() -> str:
     """The Hub, or the mirror of it that HF_ENDPOINT names. ValueError: it is no address."""
-    found = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
-    if not re.match(r"https?://[^/\s]", found):
-        raise ValueError(f"HF_ENDPOINT is {os.environ['HF_ENDPOINT']!r}, and no address of a host: write https://HOST")
-    return found
+    address = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
+    if not re.match(r"https?://[^/\s]", address):
+        raise ValueError(f"expected HF_ENDPOINT to be https://HOST, got {os.environ['HF_ENDPOINT']!r}")
+    return address
 
 
 @contextlib.contextmanager

@@ -69,10 +69,8 @@ class FillInTheMiddle:
         """
         missing = [name for name in names if name not in special_tokens]
         if missing:
-            raise KeyError(
-                f"the tokenizer has no special token {' or '.join(map(repr, missing))}, which fill-in-the-middle "
-                f"needs: train it with them, or name those that it has"
-            )
+            names_missing = " or ".join(map(repr, missing))
+            raise KeyError(f"the tokenizer has no special token {names_missing}: name its own with --fim-tokens")
         prefix, middle, suffix = (special_tokens[name] for name in names)
         return cls(prefix, middle, suffix, rate, spm_rate, seed)
 

@@ -36,34 +36,30 @@ class DataSet:
 class Mixture:
     """Sets of tokens from which each row of a batch is taken in turn, in proportion to their weights.
 
-    Which set the n-th row of a run comes from is no draw but a rounding: after any number of rows each set has had its
-    share of them to within half as many rows as there are sets, so that a small set is neither missed nor met in
-    clumps. It depends on n alone, as do the window that it is and, with it, the whole batch: nothing has to be kept to
-    go on from any step. Each set goes through its own epochs, in an order that its name and the seed give, whatever is
-    mixed with it.
+    The set of the n-th row of a run is not drawn but rounded: after any number of rows each set has had its share of
+    them to within half as many rows as there are sets. It depends on n alone, as does the whole batch, so that training
+    continues from any step without a state. Each set goes through its own epochs, in an order given by its name and the
+    seed, whatever is mixed with it.
     """
 
     def __init__(self, parts: Sequence[DataSet]) -> None:
         if not parts:
             raise ValueError("there is nothing to learn from: name at least one set of tokens")
         self.parts = list(parts)
-        known = {(part.tokens.tokenizer, part.tokens.end_of_text) for part in self.parts}
-        if len(known) > 1:
-            paths = " and ".join(str(part.tokens.path) for part in self.parts)
-            raise ValueError(f"{paths} were made by different tokenizers: encode all with one")
+        first = self.parts[0].tokens
         for part in self.parts:
-            if part.heldout is not None and part.heldout.tokenizer != part.tokens.tokenizer:
-                raise ValueError(
-                    f"{part.tokens.path} and {part.heldout.path} were made by different tokenizers: "
-                    "encode both with one"
-                )
-        left = whole = sum(part.weight for part in self.parts)
+            same = (part.tokens.tokenizer, part.tokens.end_of_text) == (first.tokenizer, first.end_of_text)
+            heldout = first if part.heldout is None else part.heldout
+            if not same or heldout.tokenizer != first.tokenizer:
+                path = heldout.path if same else part.tokens.path
+                raise ValueError(f"{first.path} and {path} were made by different tokenizers: encode all with one")
+        rest = whole = sum(part.weight for part in self.parts)
         self.shares: list[Fraction] = []  # of a row
         self.takes: list[Fraction] = []  # of what the sets before it have left over
         for part in self.parts:
             self.shares.append(part.weight / whole)
-            self.takes.append(part.weight / left)
-            left -= part.weight
+            self.takes.append(part.weight / rest)
+            rest -= part.weight
 
     @property
     def tokenizer(self) -> str | None:
@@ -88,9 +84,9 @@ class Mixture:
     @property
     def bytes_per_token(self) -> float | None:
         """Bytes of text that a token stands for, over the rows of a long run."""
-        known = [part.tokens.bytes_per_token for part in self.parts]
-        shares = zip(self.shares, known, strict=True)
-        return None if None in known else sum(float(share) * (size or 0.0) for share, size in shares)
+        sizes = [part.tokens.bytes_per_token for part in self.parts]
+        shares = zip(self.shares, sizes, strict=True)
+        return None if None in sizes else sum(float(share) * (size or 0.0) for share, size in shares)
 
     @property
     def heldout(self) -> dict[str, Tokens]:
@@ -115,10 +111,8 @@ class Mixture:
                 check_range(part.heldout, vocab_size)
             packed = part.tokens.window
             if packed not in (None, context_length):
-                raise ValueError(
-                    f"{part.tokens.path} holds conversations packed into windows of {packed} tokens, and the model's "
-                    f"context_length is {context_length}: prepare them with `lm data chat --context {context_length}`"
-                )
+                windows = f"windows of {packed} tokens, and context_length is {context_length}"
+                raise ValueError(f"{part.tokens.path} is packed into {windows}: prepare it with --context")
             if packed is None and len(part.tokens) <= context_length:
                 raise ValueError(not_enough(len(part.tokens), context_length))
 
@@ -134,17 +128,9 @@ class Mixture:
     def batch(
         self, seed: int, index: int, rank: int, world: int, batch_size: int, context_length: int
     ) -> tuple[Tensor, Tensor]:
-        """One batch of a run; as lm.data.batch, which it is where there is one set.
+        """One batch of a run: that of lm.data.batch if there is one set. Targets that are not learned are IGNORE.
 
-        Args:
-            seed: Of the order.
-            index: The batch, from 0: the step, or where a step is made of several micro-batches, the micro-batch.
-            rank, world: The process, and how many there are.
-            batch_size: Rows of one process.
-            context_length: Tokens of a row.
-
-        Returns:
-            Inputs and targets, each (batch_size, context_length) int64; targets that are not learned are IGNORE.
+        index: the step, or the micro-batch, counted from 0.
         """
         rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
         learned = np.ones_like(rows) if self.masked else None
@@ -152,7 +138,9 @@ class Mixture:
         for row in range(batch_size):
             which, place = self.pick(first + row)
             part = self.parts[which]
-            own, packed = seed_of(seed, part.name), part.tokens.window is not None
+            packed, own = part.tokens.window is not None, seed  # each named set has an order of its own
+            if part.name:
+                own ^= int.from_bytes(hashlib.sha256(part.name.encode()).digest()[:8])
             write_window(part.tokens.ids, own, place, rows[row], packed=packed)
             if learned is not None and part.tokens.mask is not None:
                 write_window(part.tokens.mask, own, place, learned[row], packed=packed)
@@ -170,7 +158,7 @@ class Mixture:
 
     def fingerprints(self) -> dict[str, Any]:
         """The data in a run's configuration: hashes, so that data may move; weights; the id that ends a document."""
-        says: dict[str, Any] = {}
+        table: dict[str, Any] = {}
         for part in self.parts:
             about: dict[str, Any] = {"train_sha256": part.tokens.sha256}
             if part.tokens.mask_sha256 is not None:
@@ -181,12 +169,9 @@ class Mixture:
                     about["heldout_mask_sha256"] = part.heldout.mask_sha256
             if part.name:
                 about["weight"] = float(part.weight)
-            says |= {part.name: about} if part.name else about
-        if self.tokenizer is not None:
-            says["tokenizer"] = self.tokenizer
-        if self.end_of_text is not None:
-            says["end_of_text"] = self.end_of_text
-        return says
+            table |= {part.name: about} if part.name else about
+        rest = {"tokenizer": self.tokenizer, "end_of_text": self.end_of_text}
+        return table | {name: value for name, value in rest.items() if value is not None}
 
 
 def open_data(data: str | Path | Mapping[str, Any]) -> Mixture:
@@ -236,11 +221,6 @@ def weight_of(name: str, weight: object) -> Fraction:
     if not (math.isfinite(weight) and weight > 0):
         raise ValueError(f"the weight of the set {name!r} must be more than 0, got {weight}: leave the set out")
     return Fraction(str(weight))  # 0.1 is a tenth, not the nearest double
-
-
-def seed_of(seed: int, name: str) -> int:
-    """A seed of each set's own; that of the run where there is one set, which has no name."""
-    return seed ^ int.from_bytes(hashlib.sha256(name.encode()).digest()[:8]) if name else seed
 
 
 def rounded(value: Fraction) -> int:

@@ -1,7 +1,7 @@
 """Text to a folder of token files: documents, each followed by end-of-text, in shards that appear whole.
 
 FOLDER/train-00000.npy, heldout-00000.npy, …    the shards, each with its JSON
-FOLDER/prepared.json                            what was asked for, how far it is, and whether it is finished
+FOLDER/prepared.json                            what was requested, how far it is, and whether it is finished
 """
 
 from __future__ import annotations
@@ -37,15 +37,12 @@ TRAIN, HELDOUT = SPLITS = ("train", "heldout")
 
 @dataclass
 class Input:
-    """A file of text: split is "train", "heldout", "hash" (documents by their hash) or "tail" (its end is held out).
-
-    partial: it is the beginning of a longer file.
-    """
+    """A file of text."""
 
     name: str
-    split: str
+    split: str  # "train", "heldout", "hash" (documents by their hash) or "tail" (its end is held out)
     key: str = "text"
-    partial: bool = False
+    partial: bool = False  # True for the beginning of a longer file
 
 
 @dataclass
@@ -70,15 +67,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings by which documents become ids.
-
-    limit: bytes of training text, and limit_heldout of the other; share: held out by hash.
-    """
+    """The settings by which documents become ids."""
 
     tokenizer: Any
     end_of_text: str
-    share: float = 0.005
-    limit: int | None = None
+    share: float = 0.005  # that is held out by hash
+    limit: int | None = None  # bytes of training text
     limit_heldout: int | None = None
     infill: FillInTheMiddle | None = None
     shard_tokens: int = SHARD
@@ -88,32 +82,37 @@ def prepare(
     paths: Sequence[str | Path],
     recipe: Recipe,
     out: Path,
-    asked: dict[str, Any],
+    request: dict[str, Any],
     *,
     key: str = "text",
     num_threads: int | None = None,
     report: Callable[[int], None] = lambda size: None,
 ) -> Progress:
-    """Makes a folder of token files from files of text, or goes on where an earlier call of the same was stopped.
+    """Make a folder of token files from files of text, or continue where an earlier call of the same was stopped.
 
-    Documents are held out by their hash; where there is one text without a separator, its end is. asked: what the
-    result depends on beside the texts, kept in prepared.json and compared. report: told of the bytes of text as they
-    are encoded.
-    FileNotFoundError: a text is missing. ValueError: the folder holds something else, or there is nothing to train on.
+    Documents are held out by their hash; of a single text without a separator, the end is held out.
+
+    Args:
+        paths: The texts.
+        recipe: The settings.
+        out: The folder.
+        request: What the result depends on beside the texts, kept in prepared.json and compared.
+        key: The name of the text in JSON lines and Parquet.
+        num_threads: One for each processor, if not given.
+        report: Called with the bytes of text as they are encoded.
+
+    Raises:
+        FileNotFoundError: A text is missing.
+        ValueError: The folder holds something else, or there is nothing to train on.
     """
     files = [Path(path) for path in paths]
     texts = {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
     alone = len(files) == 1 and is_one_text(files[0], recipe.end_of_text.encode())
     inputs = [Input(str(path), "tail" if alone else "hash", key) for path in files]
+    about = {**request, "texts": texts}
     with locked(out):
         return prepare_inputs(
-            inputs,
-            recipe,
-            out,
-            {**asked, "texts": texts},
-            obtain=lambda i: files[i],
-            num_threads=num_threads,
-            report=report,
+            inputs, recipe, out, about, obtain=files.__getitem__, num_threads=num_threads, report=report
         )
 
 
@@ -121,7 +120,7 @@ def prepare_inputs(
     inputs: Sequence[Input],
     recipe: Recipe,
     out: Path,
-    asked: dict[str, Any],
+    request: dict[str, Any],
     *,
     obtain: Callable[[int], Path],
     discard: Callable[[int], None] = lambda index: None,
@@ -130,15 +129,15 @@ def prepare_inputs(
 ) -> Progress:
     """Do as prepare, in a folder that is locked, with inputs that come one by one.
 
-    obtain(i) gives the i-th input as a file, discard(i) is called when it is not needed again.
+    obtain(i) returns the i-th input as a file, discard(i) is called when it is not needed again.
     """
-    progress, finished = read_progress(out, asked)
+    progress, finished = read_progress(out, request)
     if finished:
         return progress
-    save_progress(out, asked, progress, finished=False)
+    save_progress(out, request, progress, finished=False)
     num_threads = num_threads or os.cpu_count() or 1
     discarded = 0
-    with Preparation(inputs, recipe, out, asked, progress, report) as work, ThreadPoolExecutor(num_threads) as pool:
+    with Preparation(inputs, recipe, out, request, progress, report) as work, ThreadPoolExecutor(num_threads) as pool:
         for index in range(progress.file, len(inputs)):
             if not work.has_enough(inputs[index].split):
                 work.encode_input(index, obtain(index), pool, most_pending=2 * num_threads)
@@ -150,15 +149,26 @@ def prepare_inputs(
         work.commit(len(inputs), 0)
     for done in range(discarded, len(inputs)):
         discard(done)
-    save_progress(out, asked, work.committed, finished=True)
+    save_progress(out, request, work.committed, finished=True)
     return work.committed
+
+
+class SplitDocument(NamedTuple):
+    """A document, the split it belongs to, and the number of documents for training before it."""
+
+    split: str
+    text: Document
+    number: int
+
+
+Encoded = tuple[str, NDArray[Any], int, int]  # split, ids, bytes of text, documents
 
 
 class Preparation:
     """Documents read in order, encoded in threads, written in order, and committed shard by shard.
 
     Attributes:
-        committed: What prepared.json says: the shards that are in their place, and where to go on from.
+        committed: The content of prepared.json: the shards that are in their place, and where to continue.
         written: What is in the shards, those that are still being written included.
         bytes_read: Of each split, the bytes of the documents that were read, which is ahead of what is written.
         documents_read: Documents for training that were read.
@@ -169,11 +179,11 @@ class Preparation:
         inputs: Sequence[Input],
         recipe: Recipe,
         out: Path,
-        asked: dict[str, Any],
+        request: dict[str, Any],
         progress: Progress,
         report: Callable[[int], None],
     ) -> None:
-        self.inputs, self.recipe, self.out, self.asked, self.report = inputs, recipe, out, asked, report
+        self.inputs, self.recipe, self.out, self.request, self.report = inputs, recipe, out, request, report
         self.committed, self.written = progress, copy.deepcopy(progress)
         self.bytes_read = {split: getattr(progress, split).bytes for split in SPLITS}
         self.documents_read = progress.train.documents
@@ -194,38 +204,42 @@ class Preparation:
         return limit is not None and self.bytes_read[HELDOUT if split == HELDOUT else TRAIN] >= limit
 
     def encode_input(self, index: int, path: Path, pool: ThreadPoolExecutor, most_pending: int) -> None:
-        """Encodes what is left of the index-th input, and commits shards as they fill.
+        """Encode the rest of the index-th input, and commit shards as they fill.
 
         Groups of documents are encoded in the pool, at most `most_pending` of them ahead of what is written. A document
         that is too large to be held as ids waits among them, and is encoded when its turn comes to be written.
         """
         done = self.committed.document if index == self.committed.file else 0
-        pending: deque[Future[Encoded] | SplitDocument] = deque()
+        pending: deque[Future[list[Encoded]] | SplitDocument] = deque()
+
+        def write_until(count: int) -> None:
+            nonlocal done
+            while len(pending) > count:
+                done += self.write_next(pending.popleft())
+                if self.written.train.tokens - self.committed.train.tokens >= self.recipe.shard_tokens:
+                    self.commit(index, done)
+
         try:
             for group in grouped(self.documents_of(self.inputs[index], path, done)):
                 is_large = len(group[0].text) > LARGE
                 pending.append(group[0] if is_large else pool.submit(self.encode_group, group))
-                while len(pending) > most_pending:
-                    done += self.write_next(pending)
-                    self.commit_if_full(index, done)
-            while pending:
-                done += self.write_next(pending)
-                self.commit_if_full(index, done)
+                write_until(most_pending)
+            write_until(0)
         finally:
             for future in pending:
                 if isinstance(future, Future):
                     future.cancel()
 
-    def documents_of(self, given: Input, path: Path, skip: int) -> Iterator[SplitDocument]:
-        """The documents of an input that are wanted, but for the first `skip`, with the split that each belongs to."""
-        if given.split == "tail":
-            texts = self.head_and_tail(path, given)
+    def documents_of(self, source: Input, path: Path, skip: int) -> Iterator[SplitDocument]:
+        """Yield the documents of an input that are not beyond a limit, but for the first `skip`."""
+        if source.split == "tail":
+            texts = self.head_and_tail(path, source)
         else:
-            found = documents(path, separator=self.separator, key=given.key, partial=given.partial)
-            texts = ((self.split_of(given.split, text), text) for text in found)
+            parts = documents(path, separator=self.separator, key=source.key, partial=source.partial)
+            texts = ((self.split_of(source.split, text), text) for text in parts)
         for split, text in itertools.islice(texts, skip, None):
             if self.has_enough(split):
-                if split == given.split or split == TRAIN:
+                if split == source.split or split == TRAIN:
                     return
                 continue
             yield SplitDocument(split, text, self.documents_read)
@@ -233,54 +247,51 @@ class Preparation:
             self.documents_read += split == TRAIN
 
     def split_of(self, split: str, text: Document) -> str:
-        """The split of a document: its input's, or by the document's hash."""
+        """Return the split of a document: its input's, or by the document's hash."""
         if split in SPLITS:
             return split
         number = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
         return HELDOUT if number < self.recipe.share * 2**64 else TRAIN
 
-    def head_and_tail(self, path: Path, given: Input) -> Iterator[tuple[str, Document]]:
-        """A text whose end is held out, from the beginning of a line on."""
-        for text in documents(path, separator=self.separator, key=given.key):
-            end = last_line(text, len(text)) if given.partial else len(text)
+    def head_and_tail(self, path: Path, source: Input) -> Iterator[tuple[str, Document]]:
+        """Yield a text in two parts, of which the second, from the beginning of a line on, is held out."""
+        for text in documents(path, separator=self.separator, key=source.key):
+            end = last_line(text, len(text)) if source.partial else len(text)
             begin = last_line(text, int(end * (1 - self.recipe.share))) if self.recipe.share else end
             if begin:
                 yield TRAIN, text[:begin]
             if begin < end or not begin:
                 yield HELDOUT if begin else TRAIN, text[begin:end]
 
-    def encode_group(self, group: list[SplitDocument]) -> Encoded:
-        """The ids of a group of documents, each followed by end-of-text; neighbours of one split in one array."""
-        made = []
-        for split, run in itertools.groupby(group, key=lambda one: one.split):
-            ones = list(run)
-            made.append((split, self.encode_documents(split, ones), sum(map(self.size_of, ones)), len(ones)))
-        return made
+    def encode_group(self, group: list[SplitDocument]) -> list[Encoded]:
+        """Return the ids of a group of documents; neighbours of one split in one array."""
+        runs = [(split, list(run)) for split, run in itertools.groupby(group, key=lambda one: one.split)]
+        return [(split, self.encode(split, run), sum(map(self.size_of, run)), len(run)) for split, run in runs]
 
-    def encode_documents(self, split: str, ones: list[SplitDocument]) -> NDArray[Any]:
-        """The ids of documents of one split, each followed by end-of-text."""
-        tokenizer, infill = self.recipe.tokenizer, self.recipe.infill if split == TRAIN else None
-        if infill is None:
-            joined = b"".join(part for one in ones for part in (one.text, self.separator))
-            # Where no document has the separator's text in it, all at once is the same, and faster.
-            if joined.count(self.separator) == len(ones):
-                ids: NDArray[Any] = tokenizer.encode_to_numpy(
-                    joined, allowed_special={self.recipe.end_of_text}, disallowed_special=()
-                )
-                return ids
+    def encode(self, split: str, group: list[SplitDocument]) -> NDArray[Any]:
+        """Return the ids of documents of one split, each followed by end-of-text."""
+        infill = self.recipe.infill if split == TRAIN else None
 
-        def plain(text: bytes) -> NDArray[Any]:
-            ids: NDArray[Any] = tokenizer.encode_to_numpy(text, allowed_special=frozenset(), disallowed_special=())
+        def ids_of(text: bytes, special: Iterable[str] = ()) -> NDArray[Any]:
+            allowed = frozenset(special)
+            ids: NDArray[Any] = self.recipe.tokenizer.encode_to_numpy(
+                text, allowed_special=allowed, disallowed_special=()
+            )
             return ids
 
+        if infill is None:
+            text = b"".join(part for one in group for part in (one.text, self.separator))
+            # Where no document has the separator's text in it, all at once is the same, and faster.
+            if text.count(self.separator) == len(group):
+                return ids_of(text, [self.recipe.end_of_text])
         parts = []
-        for one in ones:
+        for one in group:
             text = bytes(one.text)
-            parts += [plain(text) if infill is None else infill.encode(text, one.number, plain), self.end]
+            parts += [ids_of(text) if infill is None else infill.encode(text, one.number, ids_of), self.end]
         return np.concatenate(parts)
 
-    def encode_large(self, one: SplitDocument) -> Iterator[tuple[str, NDArray[Any], int, int]]:
-        """The ids of a document too large to be held: it is not rearranged, and counted with its end."""
+    def encode_large(self, one: SplitDocument) -> Iterator[Encoded]:
+        """Yield the ids of a document too large to be held: it is not rearranged, and counted with its end."""
         chunks = (bytes(one.text[at : at + GROUP]) for at in range(0, len(one.text), GROUP))
         ids = self.recipe.tokenizer.encode_iterable(chunks, allowed_special=frozenset())
         while len(some := np.fromiter(itertools.islice(ids, IDS), dtype=np.uint32)):
@@ -288,16 +299,18 @@ class Preparation:
         yield one.split, self.end, self.size_of(one), 1
 
     def size_of(self, one: SplitDocument) -> int:
-        """The bytes of the text that a document's ids stand for: its own, and the name of the end-of-text token."""
+        """Return the bytes that a document's ids stand for: its text, and the name of the end-of-text token."""
         return len(one.text) + len(self.separator)
 
-    def write_next(self, pending: deque[Future[Encoded] | SplitDocument]) -> int:
-        """Writes what was submitted first, once it is encoded; how many documents that are."""
-        first = pending.popleft()
+    def write_next(self, first: Future[list[Encoded]] | SplitDocument) -> int:
+        """Write what was submitted first, once it is encoded; return its number of documents."""
         documents_written = 0
         for split, ids, size, count in self.encode_large(first) if isinstance(first, SplitDocument) else first.result():
-            self.write(split, ids)
             about: Count = getattr(self.written, split)
+            if split not in self.writers:
+                dtype = "uint16" if self.recipe.tokenizer.n_vocab <= 1 << 16 else "uint32"
+                self.writers[split] = TokenWriter(self.out / f"{split}-{about.shards:05}.npy", dtype=dtype)
+            self.writers[split].write(ids)
             about.tokens += len(ids)
             about.bytes += size
             about.documents += count
@@ -305,112 +318,77 @@ class Preparation:
             self.report(size)
         return documents_written
 
-    def write(self, split: str, ids: NDArray[Any]) -> None:
-        """Adds ids to the shard of a split that is being written."""
-        if split not in self.writers:
-            about: Count = getattr(self.written, split)
-            dtype = "uint16" if self.recipe.tokenizer.n_vocab <= 1 << 16 else "uint32"
-            self.writers[split] = TokenWriter(self.out / f"{split}-{about.shards:05}.npy", dtype=dtype)
-        self.writers[split].write(ids)
-
-    def commit_if_full(self, file: int, document: int) -> None:
-        """Commits when the training shard has its size; so many documents of the file-th input are written."""
-        if self.written.train.tokens - self.committed.train.tokens >= self.recipe.shard_tokens:
-            self.commit(file, document)
-
     def commit(self, file: int, document: int) -> None:
-        """Puts the shards in their place, and then says so in prepared.json."""
+        """Put the shards in their place, and then say so in prepared.json."""
         for split, writer in self.writers.items():
             written, committed = getattr(self.written, split), getattr(self.committed, split)
+            about = {"tokenizer": self.recipe.tokenizer.fingerprint, "end_of_text": int(self.end[0])}
             with writer:
-                writer.finish(
-                    tokenizer=self.recipe.tokenizer.fingerprint,
-                    text_bytes=written.bytes - committed.bytes,
-                    end_of_text=int(self.end[0]),
-                )
+                writer.finish(**about, bytes=written.bytes - committed.bytes)
             written.shards += 1
         self.writers = {}
         self.written.file, self.written.document = file, document
         self.committed = copy.deepcopy(self.written)
-        save_progress(self.out, self.asked, self.committed, finished=False)
+        save_progress(self.out, self.request, self.committed, finished=False)
 
 
-class SplitDocument(NamedTuple):
-    """A document, the split it belongs to, and how many documents for training were before it."""
-
-    split: str
-    text: Document
-    number: int
-
-
-Encoded = list[tuple[str, NDArray[Any], int, int]]  # (split, ids, bytes of text, documents)
-
-
-def grouped(found: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]:
-    """Documents by about GROUP bytes; one larger than LARGE alone."""
+def grouped(documents: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]:
+    """Yield documents by about GROUP bytes; one larger than LARGE alone."""
     group: list[SplitDocument] = []
     size = 0
-    for one in found:
-        if len(one.text) > LARGE:
-            if group:
-                yield group
-            yield [one]
-            group, size = [], 0
-            continue
-        group.append(one)
-        size += len(one.text)
-        if size >= GROUP:
+    for one in documents:
+        is_large = len(one.text) > LARGE
+        if group and (is_large or size >= GROUP):
             yield group
             group, size = [], 0
+        if is_large:
+            yield [one]
+        else:
+            group.append(one)
+            size += len(one.text)
     if group:
         yield group
 
 
 def last_line(text: Document, end: int) -> int:
-    """The end of the last whole line before a place; the place itself where there is no line's end."""
-    for begin in range(max(0, end - 4096), -4096, -4096):
-        begin = max(begin, 0)
-        found = bytes(text[begin:end]).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        if begin == 0:
-            break
+    """Return the end of the last whole line before a place; the place itself where no line ends."""
+    for stop in range(end, 0, -4096):
+        begin = max(stop - 4096, 0)
+        if (place := bytes(text[begin:stop]).rfind(b"\n")) >= 0:
+            return begin + place + 1
     return end
 
 
-def read_progress(out: Path, asked: dict[str, Any]) -> tuple[Progress, bool]:
+def read_progress(out: Path, request: dict[str, Any]) -> tuple[Progress, bool]:
     """Return the state of a folder, and True if it is finished. ValueError: it is of other inputs, or damaged."""
     try:
-        says = json.loads((out / PREPARED).read_text())
-        there, finished = says["asked"], bool(says["finished"])
-        reached = says["reached"]
+        table = json.loads((out / PREPARED).read_text())
+        before, finished, reached = table["asked"], bool(table["finished"]), table["reached"]
         counts = {split: Count(**reached.pop(split)) for split in SPLITS}
-        known = Progress(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
+        progress = Progress(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
     except FileNotFoundError:
         if any(path.suffix in ENDINGS for path in out.iterdir()):
             raise ValueError(f"{out} holds token files that were not made so: choose another folder") from None
         return Progress(), False
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{out / PREPARED} is damaged: remove {out}, and begin again") from None
-    asked = json.loads(json.dumps(asked))
-    for key in sorted(asked.keys() | there.keys()):
-        if asked.get(key) != there.get(key):
-            raise ValueError(
-                f"{out} was begun with {key} = {there.get(key)!r}, and this call asks for {asked.get(key)!r}: "
-                f"ask for the same to go on, or choose another folder"
-            )
-    return known, finished
+    request = json.loads(json.dumps(request))
+    for key in sorted(request.keys() | before.keys()):
+        if request.get(key) != before.get(key):
+            change = f"{key} = {before.get(key)!r}, and this call asks for {request.get(key)!r}"
+            raise ValueError(f"{out} was begun with {change}: ask for the same, or choose another folder")
+    return progress, finished
 
 
-def save_progress(out: Path, asked: dict[str, Any], progress: Progress, *, finished: bool) -> None:
-    """Writes prepared.json, whole or not at all."""
-    says = {"finished": finished, "asked": asked, "reached": asdict(progress)}
-    atomic_write(out / PREPARED, json.dumps(says, indent=1))
+def save_progress(out: Path, request: dict[str, Any], progress: Progress, *, finished: bool) -> None:
+    """Write prepared.json, whole or not at all."""
+    table = {"finished": finished, "asked": request, "reached": asdict(progress)}
+    atomic_write(out / PREPARED, json.dumps(table, indent=1))
 
 
 @contextlib.contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """The folder, for this process alone. ValueError: another is at work in it."""
+    """Lock the folder for this process. ValueError: another is at work in it."""
     out.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:

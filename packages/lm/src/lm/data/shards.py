@@ -36,19 +36,13 @@ class Shards:
     def __len__(self) -> int:
         return self.starts[-1]
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> NDArray[Any]: ...
-
     def __getitem__(self, index: int | slice) -> Any:
         if not isinstance(index, slice):
-            where = index + len(self) if index < 0 else index
-            if not 0 <= where < len(self):
+            place = index + len(self) if index < 0 else index
+            if not 0 <= place < len(self):
                 raise IndexError(f"position {index} is outside the {len(self)} ids")
-            shard = bisect_right(self.starts, where) - 1
-            return self.parts[shard][where - self.starts[shard]]
+            shard = bisect_right(self.starts, place) - 1
+            return self.parts[shard][place - self.starts[shard]]
         begin, end, stride = index.indices(len(self))
         if stride != 1:
             raise ValueError(f"ids are cut in one piece, and a stride of {stride} is not: slice without one")

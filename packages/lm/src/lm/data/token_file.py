@@ -34,37 +34,21 @@ NEITHER = re.compile(r"test(?![a-z])", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class Tokens:
-    """Tokens of one file, or of several as one, with their description; None for what it does not say.
+    """Tokens of one file, or of several as one, with their description; None for what it does not say."""
 
-    Attributes:
-        path: The file, or the folder of several.
-        ids: The ids, memory-mapped.
-        sha256: Of the ids.
-        tokenizer: The fingerprint of the tokenizer that made them.
-        bytes: The size of the text that they stand for, in UTF-8, special tokens written by their names. Bits per byte
-            are over it, everywhere.
-        end_of_text: The id that separates documents.
-        highest: The greatest id; None where neither the JSON says it nor the ids were read.
-        mask: 1 for each id that is learned as a target and 0 for the others, uint8; None where all are.
-        mask_sha256: Of the mask.
-        window: The context_length of the windows that conversations were packed into; None where windows may be cut
-            anywhere.
-        pairs: Whether they are pairs of a preferred and another conversation (see preferences.py).
-        files: Each file with its bytes, as it was when it was opened.
-    """
-
-    path: Path
-    ids: Ids
-    sha256: str
-    tokenizer: str | None = None
+    path: Path  # the file, or the folder of several
+    ids: Ids  # memory-mapped
+    sha256: str  # of the ids
+    tokenizer: str | None = None  # fingerprint of the tokenizer that made them
+    # Size of the text that they stand for, in UTF-8, special tokens written by their names: bits per byte are over it.
     bytes: int | None = None
-    end_of_text: int | None = None
-    highest: int | None = None
-    mask: Ids | None = None
+    end_of_text: int | None = None  # the id that separates documents
+    highest: int | None = None  # the greatest id
+    mask: Ids | None = None  # uint8, 1 for each id that is learned as a target; None: all are
     mask_sha256: str | None = None
-    window: int | None = None
-    pairs: bool = False
-    files: tuple[tuple[Path, int], ...] = ()
+    window: int | None = None  # context_length of packed conversations; None: windows may be cut anywhere
+    pairs: bool = False  # True for pairs of a preferred and another conversation (see preferences.py)
+    files: tuple[tuple[Path, int], ...] = ()  # each file with its size when it was opened
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -87,14 +71,7 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """The content of the JSON beside a file of ids; see Tokens for what is optional.
-
-    Attributes:
-        count: Number of ids.
-        dtype: "uint16" or "uint32".
-        sha256: Of the ids, the file's header aside.
-        mask: SHA-256 of the mask, X.mask.
-    """
+    """The content of the JSON beside a file of ids; see Tokens for what is optional, and for `sha256`."""
 
     count: int
     dtype: str
@@ -103,7 +80,7 @@ class Description:
     tokenizer: str | None = None
     bytes: int | None = None
     end_of_text: int | None = None
-    mask: str | None = None
+    mask: str | None = None  # SHA-256 of X.mask
     window: int | None = None
     pairs: bool | None = None
 
@@ -172,25 +149,14 @@ class TokenWriter:
         self.count += ids.size
         self.highest = max(self.highest, high)
 
-    def finish(
-        self,
-        *,
-        tokenizer: str | None = None,
-        text_bytes: int | None = None,
-        end_of_text: int | None = None,
-        mask: str | None = None,
-        window: int | None = None,
-        pairs: bool = False,
-    ) -> None:
-        """Put both files in their place, the JSON first. ValueError: there are no ids."""
+    def finish(self, **description: Any) -> None:
+        """Put both files in their place, the JSON first, with more fields of a Description. ValueError: no ids."""
         if not self.count:
             raise ValueError(f"there are no tokens to write to {self.path}")
         self.file.seek(0)
         self.file.write(header(self.dtype, self.count))
-        about: dict[str, Any] = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
-        about |= {"highest": self.highest, "mask": mask, "window": window, "pairs": pairs or None}
-        sha256 = self.digest.hexdigest()
-        Description(count=self.count, dtype=self.dtype.name, sha256=sha256, **about).write(self.path)
+        about: dict[str, Any] = {"count": self.count, "dtype": self.dtype.name, "sha256": self.digest.hexdigest()}
+        Description(**about, highest=self.highest, **description).write(self.path)
         self.pending.close()
 
 
@@ -215,9 +181,8 @@ def write_tokens(
         for part in [tokens] if isinstance(tokens, np.ndarray) else tokens:
             writer.write(np.asarray(part))
         digest = None if mask is None else write_mask(path, mask, writer.count)
-        writer.finish(
-            tokenizer=tokenizer, text_bytes=text_bytes, end_of_text=end_of_text, mask=digest, window=window, pairs=pairs
-        )
+        about: dict[str, Any] = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
+        writer.finish(**about, mask=digest, window=window, pairs=pairs or None)
     return open_tokens(path, verify=False)
 
 
@@ -243,13 +208,15 @@ def open_mask(path: Path, count: int, sha256: str, verify: bool | None) -> NDArr
     if mask.dtype != np.uint8 or mask.shape != (count,):
         raise ValueError(f"{path} holds {mask.dtype} {mask.shape}, and there are {count} ids: prepare them again")
     if verify or (verify is None and count <= READ_THROUGH):
-        digest = hashlib.sha256(np.ascontiguousarray(mask).data).hexdigest()
-        if digest != sha256:
-            raise ValueError(
-                f"{path} is damaged: its SHA-256 is {digest[:16]}…, and the JSON beside it says {sha256[:16]}…: "
-                f"prepare the tokens again"
-            )
+        refuse_damaged(path, hashlib.sha256(np.ascontiguousarray(mask).data).hexdigest(), sha256)
     return np.asarray(mask)
+
+
+def refuse_damaged(path: Path, digest: str, described: str) -> None:
+    """ValueError: a file has another SHA-256 than its description."""
+    if digest != described:
+        hashes = f"its SHA-256 is {digest[:16]}…, and the JSON beside it says {described[:16]}…"
+        raise ValueError(f"{path} is damaged: {hashes}: encode the text again")
 
 
 def header(dtype: np.dtype[Any], count: int) -> bytes:
@@ -266,10 +233,7 @@ def describe(
     text_bytes: int | None = None,
     end_of_text: int | None = None,
 ) -> Tokens:
-    """Writes the JSON beside a file of ids that is there already, and opens both.
-
-    dtype: of bare ids, which say nothing of themselves: "uint16" or "uint32".
-    """
+    """Write the JSON beside a file of ids, and open both. dtype: of bare ids, "uint16" or "uint32"."""
     path = Path(path)
     ids = map_tokens(path, dtype)[0]
     sha256, highest = examine(ids)
@@ -328,7 +292,7 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
 
 
 def window_of(opened: Sequence[Tokens]) -> int | None:
-    """The window that the conversations of all files were packed into. ValueError: they were packed differently."""
+    """Return the window that the conversations of all files were packed into. ValueError: they differ."""
     windows = {one.window for one in opened}
     if len(windows) > 1:
         names = ", ".join(sorted("none" if window is None else str(window) for window in windows))
@@ -357,18 +321,12 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
         digest, top = examine(ids)
         return Tokens(path=path, ids=ids, sha256=digest, end_of_text=end_of_text, highest=top, files=(file_size(path),))
     if (about.count, about.dtype) != (len(ids), ids.dtype.name):
-        raise ValueError(
-            f"{path} holds {len(ids)} ids of {ids.dtype.name}, and {beside.name} says {about.count} of "
-            f"{about.dtype}: encode the text again"
-        )
+        sizes = f"{len(ids)} ids of {ids.dtype.name}, and {beside.name} says {about.count} of {about.dtype}"
+        raise ValueError(f"{path} holds {sizes}: encode the text again")
     highest = about.highest
     if verify or (verify is None and ids.nbytes <= READ_THROUGH):
         digest, highest = examine(ids)
-        if digest != about.sha256:
-            raise ValueError(
-                f"{path} is damaged: its SHA-256 is {digest[:16]}…, and {beside.name} says {about.sha256[:16]}…: "
-                f"encode the text again"
-            )
+        refuse_damaged(path, digest, about.sha256)
         if about.highest not in (None, highest):
             raise ValueError(f"{beside} is damaged: its highest id is {about.highest}, and {path.name} holds {highest}")
     mask, mask_path = None, path.with_suffix(".mask")
@@ -395,13 +353,7 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
 def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
     """Memory-map the ids of a token file; with the ends of its documents, if the format has them.
 
-    Args:
-        path: The file; its name and content tell its format.
-        dtype: The description's dtype; None without one. Bare ids are then uint16, as nanoGPT writes them.
-
-    Raises:
-        FileNotFoundError: The file, or the index that belongs to it, is missing.
-        ValueError: It is not one of these formats, is cut short, or holds no ids.
+    dtype: that of the description. Without one, bare ids are uint16, as nanoGPT writes them.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
@@ -450,15 +402,11 @@ def combined(combine: Callable[[list[int]], int], values: Sequence[int | None]) 
 
 
 def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[Path], list[Path]]:
-    """The token files of a folder that are for training, and those held out, each in the order of their names.
+    """Return the token files of a folder that are for training, and those held out, each in the order of their names.
 
-    They are the .npy files; where there are none, the .bin files.
-
-    Names that begin with heldout, val, valid, validation or dev are held out, those that begin with test are left
-    alone. The others are for training; where some of them begin with train, only those. Numbers in names count as
-    numbers.
-    unfinished: also of a folder that prepare has not finished. ValueError: it has not.
-    FileNotFoundError: no such folder, or nothing in it to train on.
+    They are the .npy files; where there are none, the .bin files. Names that begin with heldout, val, valid, validation
+    or dev are held out, those that begin with test are left alone. The others are for training; where some of them
+    begin with train, only those. unfinished: also of a folder that prepare has not finished, else a ValueError.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -77,7 +77,5 @@ def refuse_wide(path: Path, ids: NDArray[Any]) -> None:
     """ValueError: what was taken for uint16 looks like uint32, of which the upper halves are next to nothing."""
     looked_at = ids[: LOOKED_AT & ~1]
     if len(looked_at) >= 64 and int(looked_at[1::2].max()) < 8:
-        raise ValueError(
-            f"{path} looks like ids of 4 bytes, and nothing says so: write its description with "
-            f'lm.data.describe("{path}", dtype="uint32")'
-        )
+        remedy = f'lm.data.describe("{path}", dtype="uint32")'
+        raise ValueError(f"{path} looks like ids of 4 bytes, and nothing says so: write its description by {remedy}")

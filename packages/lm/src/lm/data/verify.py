@@ -17,11 +17,9 @@ class Verdict:
 
 
 def verify(path: str | Path, *, vocab_size: int | None = None, tokenizer: str | None = None) -> Verdict:
-    """Reads every token file of a folder, or one file, through: counts, hashes, highest ids, tokenizers.
+    """Read every token file of a folder, or one file, through: counts, hashes, highest ids, tokenizers.
 
-    vocab_size: what every id must be below; tokenizer: the fingerprint that every file must have.
-    Everything that is wrong is named, not only the first. FileNotFoundError: there is no such file, or none in the
-    folder.
+    vocab_size: a bound of the ids; tokenizer: the fingerprint that every file must have.
     """
     path = Path(path)
     verdict = Verdict()
@@ -42,16 +40,12 @@ def verify(path: str | Path, *, vocab_size: int | None = None, tokenizer: str | 
             continue
         verdict.tokens.append(tokens)
         if not file.with_suffix(".json").exists():
-            verdict.damage.append(
-                f"{file} has no {file.with_suffix('.json').name} beside it, so its ids were compared to nothing"
-            )
-        if vocab_size is not None and tokens.highest is not None and tokens.highest >= vocab_size:
-            verdict.damage.append(
-                f"{file} holds token id {tokens.highest}, and the vocabulary ends at {vocab_size - 1}"
-            )
+            verdict.damage.append(f"{file} has no {file.with_suffix('.json').name} to compare its ids to")
+        if vocab_size is not None and (highest := tokens.highest or 0) >= vocab_size:
+            verdict.damage.append(f"{file} holds token id {highest}, and the vocabulary ends at {vocab_size - 1}")
         if tokenizer is not None and tokens.tokenizer is not None and tokens.tokenizer != tokenizer:
             verdict.damage.append(f"{file} was made by another tokenizer: {tokens.tokenizer}, not {tokenizer}")
-    made_by = {tokens.tokenizer for tokens in verdict.tokens}
-    if tokenizer is None and len(made_by) > 1:
-        verdict.damage.append(f"{path} holds files of {len(made_by)} tokenizers: encode all with one")
+    tokenizers = {tokens.tokenizer for tokens in verdict.tokens}
+    if tokenizer is None and len(tokenizers) > 1:
+        verdict.damage.append(f"{path} holds files of {len(tokenizers)} tokenizers: encode all with one")
     return verdict

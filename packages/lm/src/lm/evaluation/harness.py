@@ -53,39 +53,39 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
 
     def loglikelihood(self, requests: abc.Sequence[Any]) -> list[tuple[float, bool]]:
         """log p(continuation | context) of each request, in nats, and whether greedy decoding would write it."""
-        found = likelihoods(self.model, [pair_request(self.tokenizer, *request.args) for request in requests])
-        return [(-each.nats, each.greedy) for each in found]
+        results = likelihoods(self.model, [pair_request(self.tokenizer, *request.args) for request in requests])
+        return [(-each.nats, each.greedy) for each in results]
 
     def loglikelihood_rolling(self, requests: abc.Sequence[Any]) -> list[float]:
         """log p of each whole text, by windows of the context that do not score a token twice."""
         context = self.model.config.context_length
         texts = [windows(self.tokenizer, request.args[0], context, context) for request in requests]
-        found = iter(likelihoods(self.model, [window for text in texts for window in text]))
-        return [-sum(next(found).nats for _ in text) for text in texts]
+        results = iter(likelihoods(self.model, [window for text in texts for window in text]))
+        return [-sum(next(results).nats for _ in text) for text in texts]
 
     def generate_until(self, requests: abc.Sequence[Any]) -> list[str]:
         """Generate after each context until one of `until`, a token that ends a text, or max_gen_toks."""
         batch, waiting = Scheduler(self.model, rows=self.rows), list(range(len(requests)))[::-1]
         writers: dict[Sequence, tuple[int, StreamDecoder]] = {}
-        written = [""] * len(requests)
+        texts = [""] * len(requests)
         while waiting or batch.sequences:
             while waiting and batch.room:
                 number = waiting.pop()
                 context, settings = requests[number].args
                 until = settings.get("until") or []
-                text = batch.add(**self.asked(context, settings))
+                sequence = batch.add(**self.settings_of(context, settings))
                 stop = [until] if isinstance(until, str) else [each for each in until if each]
-                writers[text] = number, StreamDecoder(self.tokenizer, stop)
-            for text, token in batch.step():
-                number, writer = writers[text]
-                written[number] += "" if token is None else writer.feed(token)
+                writers[sequence] = number, StreamDecoder(self.tokenizer, stop)
+            for sequence, token in batch.step():
+                number, writer = writers[sequence]
+                texts[number] += "" if token is None else writer.feed(token)
                 if writer.stopped:
-                    batch.cancel(text)
-                if text.ended is not None:
-                    written[number] += writer.finish()
-        return written
+                    batch.cancel(sequence)
+                if sequence.ended is not None:
+                    texts[number] += writer.finish()
+        return texts
 
-    def asked(self, context: str, settings: dict[str, Any]) -> dict[str, Any]:
+    def settings_of(self, context: str, settings: dict[str, Any]) -> dict[str, Any]:
         """The arguments of Scheduler.add: greedy by default; a context too long loses its beginning."""
         new = int(settings.get("max_gen_toks", NEW_TOKENS))
         length = self.model.config.context_length

@@ -95,11 +95,11 @@ def scored(model: Transformer, requests: Sequence[Request], budget: int) -> Iter
     beginnings: dict[tuple[int, ...], list[int]] = {}
     for index, request in enumerate(requests):
         beginnings.setdefault(request.before, []).append(index)
-    alone = [found[0] for found in beginnings.values() if len(found) == 1]
+    alone = [indices[0] for indices in beginnings.values() if len(indices) == 1]
     alone.sort(key=lambda index: len(requests[index]))
     for group in batches(alone, [len(requests[index]) for index in alone], budget):
         yield from zip(group, score_alone(model, [requests[index] for index in group]), strict=True)
-    together = sorted((before for before, found in beginnings.items() if len(found) > 1), key=len)
+    together = sorted((before for before, indices in beginnings.items() if len(indices) > 1), key=len)
     for size, same in itertools.groupby(together, key=len):
         prefixes = list(same)
         longest = [max(len(requests[index].ids) for index in beginnings[before]) for before in prefixes]
@@ -178,11 +178,11 @@ def judged(model: Transformer, hidden: Tensor, targets: Tensor) -> tuple[Tensor,
     """For hidden (n, d_model) and targets (n,): nats, float64, and True if the likeliest, both on the CPU."""
     nats, hits = [], []
     rows = max(1, LOGITS // model.config.vocab_rows)
-    for some, wanted in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
+    for some, expected in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
         logits = model.logits(some)
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        nats.append(F.cross_entropy(logits, wanted, reduction="none"))
-        hits.append(logits.argmax(-1) == wanted)
+        nats.append(F.cross_entropy(logits, expected, reduction="none"))
+        hits.append(logits.argmax(-1) == expected)
     return torch.cat(nats).double().cpu(), torch.cat(hits).cpu()
 
 

@@ -108,10 +108,10 @@ def as_json(results: Sequence[Result], model: str, fingerprint: str) -> dict[str
     """The same for programs: each set by its name, with its measures and, under NAME_stderr, their errors."""
     sets: dict[str, dict[str, Any]] = {}
     for result in results:
-        made: dict[str, Any] = {"items": result.items, "total": result.total, "sha256": result.fingerprint}
+        table: dict[str, Any] = {"items": result.items, "total": result.total, "sha256": result.fingerprint}
         for name, measure in result.measures.items():
-            made[name] = measure.value if math.isfinite(measure.value) else None
+            table[name] = measure.value if math.isfinite(measure.value) else None
             if measure.error is not None:
-                made[f"{name}_stderr"] = measure.error
-        sets[result.task] = made
+                table[f"{name}_stderr"] = measure.error
+        sets[result.task] = table
     return {"model": model, "model_sha256": fingerprint, "sets": sets}

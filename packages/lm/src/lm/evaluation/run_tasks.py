@@ -1,4 +1,4 @@
-"""A model on sets of items: what is not known yet is computed, longest first, and kept as it comes."""
+"""A model on sets of items: what is not done yet is computed, longest first, and kept as it comes."""
 
 from __future__ import annotations
 
@@ -51,23 +51,23 @@ def evaluate_tasks(
     about: dict[str, str | int] = {"model": model_fingerprint(model), "tokenizer": tokenizer.fingerprint}
     results = []
     for task in tasks:
-        wanted = chosen(len(task.items), limit)
+        numbers = chosen(len(task.items), limit)
         of_task = {**about, "data": task.fingerprint} | ({"stride": stride} if task.kind == TEXT else {})
         with contextlib.ExitStack() as stack:
-            known: dict[int, Scored] = {}
+            done: dict[int, Scored] = {}
             keep = None
             if folder is not None:
-                known, keep = stack.enter_context(keeping(folder, task.name, of_task))
-            missing = [number for number in wanted if number not in known]
-            done = len(wanted) - len(missing)
-            bar = stack.enter_context(progress_bar(task.name, len(wanted), "item", initial=done, disable=not progress))
+                done, keep = stack.enter_context(keeping(folder, task.name, of_task))
+            missing = [number for number in numbers if number not in done]
+            options = {"initial": len(numbers) - len(missing), "disable": not progress}
+            bar = stack.enter_context(progress_bar(task.name, len(numbers), "item", **options))
             for items in scored(model, tokenizer, task, missing, stride):
-                known |= {item.item: item for item in items}
+                done |= {item.item: item for item in items}
                 if keep is not None:
                     keep(items)
                 bar.update(len(items))
-        found = [known[number] for number in wanted]
-        results.append(Result(task.name, task.fingerprint, len(found), len(task.items), measures(task.kind, found)))
+        items = [done[number] for number in numbers]
+        results.append(Result(task.name, task.fingerprint, len(items), len(task.items), measures(task.kind, items)))
     return results
 
 
@@ -90,7 +90,7 @@ def scored(
         ]
         for number, item in ((number, task.items[number]) for number in numbers)
     }
-    lengths = {number: max(len(r.before) for each in found for r in each) for number, found in requests.items()}
+    lengths = {number: max(len(r.before) for each in own for r in each) for number, own in requests.items()}
     waiting, size = list[int](), 0
     order = sorted(numbers, key=lambda number: -lengths[number])
     for place, number in enumerate(order):
@@ -99,12 +99,12 @@ def scored(
         if size < AT_ONCE and place + 1 < len(order):
             continue
         flat = [request for number in waiting for each in requests[number] for request in each]
-        found = iter(likelihoods(model, flat))
-        done = []
+        results = iter(likelihoods(model, flat))
+        items = []
         for number in waiting:
-            parts = [[(request, next(found)) for request in each] for each in requests.pop(number)]
+            parts = [[(request, next(results)) for request in each] for each in requests.pop(number)]
             item = task.items[number]
-            done.append(
+            items.append(
                 Scored(
                     number,
                     item.gold,
@@ -114,7 +114,7 @@ def scored(
                     tuple(all(likelihood.greedy for _, likelihood in each) for each in parts),
                 )
             )
-        yield done
+        yield items
         waiting, size = [], 0
 
 

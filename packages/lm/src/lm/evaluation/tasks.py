@@ -116,10 +116,8 @@ def item_of(line: Mapping[str, Any], last_word: bool, cleaned: bool) -> tuple[st
         if not context:
             raise ValueError("the text has no last word with a text before it")
         return WORD, Item(context, (f" {word}",))
-    raise ValueError(
-        f"the keys {', '.join(sorted(line))} are of no set known here: those are ctx, endings, label (HellaSwag); "
-        "query, choices, gold; context, continuation; and text"
-    )
+    kinds = "ctx, endings, label (HellaSwag); query, choices, gold; context, continuation; or text"
+    raise ValueError(f"expected the keys {kinds}, got {', '.join(sorted(line))}")
 
 
 def text_of(line: Mapping[str, Any], key: str) -> str:

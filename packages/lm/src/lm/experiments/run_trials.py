@@ -42,34 +42,29 @@ def run(
     progress: bool = True,
     tell: Tell = lambda outcomes: None,
 ) -> dict[str, Outcome]:
-    """Runs what the experiment asks for until it asks for no more; the same call goes on where it was stopped.
+    """Run the trials that an experiment calls for until there are no more; the same call continues if it was stopped.
 
     Each run is a folder of `out`, as of lm.train, with an outcome.json when it is over. tell: called with all outcomes
     at the beginning and after each run. jobs: runs at a time, in processes of their own that share the processors
-    evenly.
-
-    Stopped: by Ctrl-C or SIGTERM, with what runs saved. ValueError: `out` holds runs of another configuration or other
-        data.
-    OutOfMemory, checkpoint.NotSaved: as lm.train, of one of the runs.
+    evenly. ValueError: `out` holds runs of another configuration or other data. Other errors are lm.train's.
     """
     fingerprints = open_data(data).fingerprints()
     outcomes: dict[str, Outcome] = {}
     while missing := [trial for trial in experiment.wanted(outcomes) if trial.name not in outcomes]:
-        left = []
+        to_run = []
         for trial in missing:
-            known = read_outcome(out / trial.name, asked(trial, fingerprints))
-            if known is None:
-                left.append(trial)
+            if (outcome := read_outcome(out / trial.name, settings_of(trial, fingerprints))) is None:
+                to_run.append(trial)
             else:
-                outcomes[trial.name] = known
-        if left:
+                outcomes[trial.name] = outcome
+        if to_run:
             tell(outcomes)
         if jobs == 1:
-            for trial in left:
+            for trial in to_run:
                 outcomes[trial.name] = perform(trial, data, out / trial.name, fingerprints, progress)
                 tell(outcomes)
-        elif left:
-            side_by_side(left, data, out, fingerprints, jobs, outcomes, tell)
+        elif to_run:
+            side_by_side(to_run, data, out, fingerprints, jobs, outcomes, tell)
     tell(outcomes)
     return outcomes
 
@@ -95,7 +90,9 @@ def perform(trial: Trial, data: Any, folder: Path, fingerprints: dict[str, Any],
         tokens = result.steps * trial.train.batch_size * trial.model.context_length
         speed, bits = tokens / max(result.seconds, 1e-9), None if heldout is None else heldout.bits_per_byte
         outcome = Outcome(trial.variant, trial.seed, loss, result.steps, result.seconds, speed, trial.x, bits)
-    write_outcome(folder, asked(trial, fingerprints), outcome)
+    table = {**asdict(outcome), "loss": str(outcome.loss)}  # JSON has no infinity
+    record = {"outcome": table, "asked": settings_of(trial, fingerprints)}
+    atomic_write(folder / OUTCOME, json.dumps(record, indent=1))
     return outcome
 
 
@@ -127,10 +124,10 @@ def side_by_side(
                 process.join()
                 with contextlib.suppress(EOFError):  # it had nothing to say
                     raise hears.recv()
-                known = read_outcome(out / trial.name, asked(trial, fingerprints))
-                if known is None:
+                outcome = read_outcome(out / trial.name, settings_of(trial, fingerprints))
+                if outcome is None:
                     raise Stopped(f"the run in {out / trial.name} was stopped: the same command goes on with it")
-                outcomes[trial.name] = known
+                outcomes[trial.name] = outcome
                 tell(outcomes)
     finally:
         for _, process, _ in running.values():
@@ -164,34 +161,28 @@ def work(trial: Trial, data: Any, folder: Path, fingerprints: dict[str, Any], th
         failed.send(error)
 
 
-def asked(trial: Trial, fingerprints: dict[str, Any]) -> dict[str, Any]:
+def settings_of(trial: Trial, fingerprints: dict[str, Any]) -> dict[str, Any]:
     """The settings and data of a trial, which its outcome records."""
     return {"model": to_table(trial.model), "train": to_table(trial.train), "data": fingerprints}
 
 
-def read_outcome(folder: Path, wanted: dict[str, Any]) -> Outcome | None:
+def read_outcome(folder: Path, settings: dict[str, Any]) -> Outcome | None:
     """Return the outcome of the run in a folder; None if it has not ended. ValueError: it is of other settings."""
     path = folder / OUTCOME
     if not path.exists():
         return None
     try:
-        says = json.loads(path.read_text())
-        there, outcome = says["asked"], Outcome(**{**says["outcome"], "loss": float(says["outcome"]["loss"])})
+        record = json.loads(path.read_text())
+        there, table = record["asked"], record["outcome"]
+        outcome = Outcome(**{**table, "loss": float(table["loss"])})
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} is damaged: remove {folder}, and it is run again") from None
-    for section, table in json.loads(json.dumps(wanted)).items():
+    for section, table in json.loads(json.dumps(settings)).items():
         for key in sorted(table.keys() | there[section].keys()):
             if table.get(key) != there[section].get(key):
-                raise ValueError(
-                    f"the run in {folder} has {section}.{key} = {there[section].get(key)!r}, and this call asks for "
-                    f"{table.get(key)!r}: ask for the same to go on, or choose another folder"
-                )
+                change = f"{key} = {there[section].get(key)!r}, and this call asks for {table.get(key)!r}"
+                raise ValueError(f"the run in {folder} has {section}.{change}: choose another folder")
     return outcome
-
-
-def write_outcome(folder: Path, wanted: dict[str, Any], outcome: Outcome) -> None:
-    table = {**asdict(outcome), "loss": str(outcome.loss)}  # JSON has no infinity
-    atomic_write(folder / OUTCOME, json.dumps({"outcome": table, "asked": wanted}, indent=1))
 
 
 def last_losses(metrics: Path) -> list[float]:
@@ -206,6 +197,6 @@ def unigram_entropy(data: Mixture) -> float:
     entropy = 0.0
     for part, share in zip(data.parts, data.shares, strict=True):
         counts = np.bincount(part.tokens.ids[: min(len(part.tokens), SAMPLE)])
-        known = counts[counts > 0] / counts.sum()
-        entropy += float(share) * float(-(known * np.log(known)).sum())
+        frequencies = counts[counts > 0] / counts.sum()
+        entropy += float(share) * float(-(frequencies * np.log(frequencies)).sum())
     return entropy

@@ -18,6 +18,7 @@ from lm.reporting.report import Section
 # Half the width of a 95% interval of a mean, in standard errors, by how many values it is the mean of (Student's t).
 STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 MANY = 2.228  # for more values, a little too wide
+LEARNS_NOTHING, REMEDY = "learns no more than how often each token occurs", "lower the rate, or train for longer"
 
 
 @dataclass(frozen=True)
@@ -38,20 +39,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a trial. loss: nats a token, held out, or the mean of the last tenth of the steps.
-
-    why: what stopped it where it did not come to its end, and then the loss is infinite.
-    """
+    """The end of a trial."""
 
     variant: str
     seed: int
-    loss: float
+    loss: float  # nats a token, held out, or the mean of the last tenth of the steps; infinite if it diverged
     steps: int
     seconds: float
     tokens_per_second: float
     x: float | None = None
     bits_per_byte: float | None = None
-    why: str | None = None
+    why: str | None = None  # why it stopped before its end
 
 
 Outcomes = Mapping[str, Outcome]  # by the name of their trial
@@ -81,14 +79,11 @@ class Mean:
 
 @dataclass(frozen=True)
 class Experiment(ABC):
-    """A base configuration, and the number of seeds that a finding rests on.
-
-    unigram_entropy: the nats a token of a model that knows only how often each token occurs.
-    """
+    """A base configuration, and the number of seeds that a finding rests on."""
 
     model: ModelConfig
     train: TrainConfig
-    unigram_entropy: float
+    unigram_entropy: float  # nats a token of a model that predicts each token by its frequency
     seeds: int = 3
 
     title = ""
@@ -96,7 +91,7 @@ class Experiment(ABC):
 
     @abstractmethod
     def wanted(self, outcomes: Outcomes) -> list[Trial]:
-        """The trials that are asked for, given these outcomes; when all of them are there, the experiment is over."""
+        """Return the trials that these outcomes call for; when all have an outcome, the experiment is over."""
 
     @abstractmethod
     def finding(self, outcomes: Outcomes) -> str:
@@ -108,11 +103,8 @@ class Experiment(ABC):
         if len(swept) < 2:
             return []
         groups = sorted(by_variant(outcomes).values(), key=lambda ones: ones[0].x or 0.0)
-        means = [
-            (ones[0].x or 0.0, Mean.of([one.loss for one in ones]).value)
-            for ones in groups
-            if all(math.isfinite(one.loss) for one in ones)
-        ]
+        points = [(ones[0].x or 0.0, Mean.of([one.loss for one in ones]).value) for ones in groups]
+        means = [(x, loss) for x, loss in points if math.isfinite(loss)]
         diverged = [one.variant for one in outcomes.values() if not math.isfinite(one.loss)]
         figure = chart(
             f"Loss by {self.x_name}",
@@ -146,11 +138,10 @@ class Experiment(ABC):
 
 
 def gap(outcomes: Outcomes, variant: str, base: str) -> Mean:
-    """By how much one variant's loss is above another's, seed by seed: both saw the same data in the same order."""
-    known = {one.seed: one.loss for one in outcomes.values() if one.variant == base}
-    return Mean.of(
-        [one.loss - known[one.seed] for one in outcomes.values() if one.variant == variant and one.seed in known]
-    )
+    """Return the loss of a variant above another's, seed by seed: both saw the same data in the same order."""
+    of_base = {one.seed: one.loss for one in outcomes.values() if one.variant == base}
+    ones = [one for one in outcomes.values() if one.variant == variant and one.seed in of_base]
+    return Mean.of([one.loss - of_base[one.seed] for one in ones])
 
 
 def losses_of(outcomes: Outcomes, variant: str) -> Mean:
@@ -171,7 +162,7 @@ def of_first_seed(outcomes: Outcomes) -> list[Outcome]:
 
 
 def comparison_of(outcomes: Outcomes, best: str, next_best: str) -> str:
-    """That one variant is ahead of the next, and whether that is more than chance."""
+    """Return a sentence on how far the next variant is behind, and if that is more than chance."""
     ahead = gap(outcomes, next_best, best)
     if ahead.margin is None:
         return f"{next_best} is {ahead} behind (one seed, so how much of that is chance is not known)"
@@ -201,10 +192,10 @@ class LearningRates(Experiment):
 
     def wanted(self, outcomes: Outcomes) -> list[Trial]:
         rates = self.grid()
-        asked = [trial for rate in rates for trial in self.at(rate, 1)]
+        trials = [trial for rate in rates for trial in self.at(rate, 1)]
         done = of_first_seed(outcomes)
-        if any(trial.name not in outcomes for trial in asked):
-            return asked
+        if any(trial.name not in outcomes for trial in trials):
+            return trials
         learned = [one for one in done if not self.diverged(one)]
         if not self.rates and not learned and len(done) < MOST_RATES:
             return self.at((done[0].x or 0.0) / 2, 1)
@@ -228,12 +219,9 @@ class LearningRates(Experiment):
 
     def edge(self, done: Sequence[Outcome]) -> float | None:
         """The lowest rate above the best one at which training diverges."""
-        learned = [one for one in done if not self.diverged(one)]
-        best = min(learned, key=lambda one: one.loss, default=None)
-        above = [
-            one.x or 0.0 for one in done if self.diverged(one) and best is not None and (one.x or 0.0) > (best.x or 0.0)
-        ]
-        return min(above, default=None)
+        best = min((one for one in done if not self.diverged(one)), key=lambda one: one.loss, default=None)
+        diverged = [one.x or 0.0 for one in done if self.diverged(one)]
+        return min((x for x in diverged if best is not None and x > (best.x or 0.0)), default=None)
 
     def finding(self, outcomes: Outcomes) -> str:
         done = of_first_seed(outcomes)
@@ -241,15 +229,15 @@ class LearningRates(Experiment):
         if not variants:
             return "No rate learned more than how often each token occurs: lower them, or train for longer."
         best, edge = variants[0], self.edge(done)
-        said = f"The best learning rate is {best}, at a loss of {losses_of(outcomes, best)}"
+        sentence = f"The best learning rate is {best}, at a loss of {losses_of(outcomes, best)}"
         if len(variants) > 1:
-            said += f"; {comparison_of(outcomes, best, variants[1])}"
+            sentence += f"; {comparison_of(outcomes, best, variants[1])}"
         if edge is None:
-            return f"{said}. None of the rates up to {done[-1].variant} fails."
+            return f"{sentence}. None of the rates up to {done[-1].variant} fails."
         first = next(one for one in done if one.x == edge)
         how = "diverge" if first.why is not None else "learn no more than how often each token occurs"
         times = edge / next(one.x or 1.0 for one in done if one.variant == best)
-        return f"{said}. The lowest rate above it to {how} is {edge:.3g}, {times:.3g} times the best."
+        return f"{sentence}. The lowest rate above it to {how} is {edge:.3g}, {times:.3g} times the best."
 
 
 @dataclass(frozen=True)
@@ -265,9 +253,9 @@ class BatchSizes(Experiment):
     def wanted(self, outcomes: Outcomes) -> list[Trial]:
         base = self.train.batch_size
         sizes = self.sizes or tuple(sorted({max(1, round(base * 2.0**k)) for k in range(-3, 4)}))
-        asked = [trial for size in sizes for trial in self.at(size, 1)]
-        if any(trial.name not in outcomes for trial in asked):
-            return asked
+        trials = [trial for size in sizes for trial in self.at(size, 1)]
+        if any(trial.name not in outcomes for trial in trials):
+            return trials
         learned = sorted((one for one in of_first_seed(outcomes) if not self.diverged(one)), key=lambda one: one.loss)
         return [trial for one in learned[:2] for trial in self.at(round(one.x or 1.0), self.seeds)]
 
@@ -275,7 +263,6 @@ class BatchSizes(Experiment):
         base = self.train
         share = base.batch_size / size
         steps = max(1, round(base.steps * share))
-
         warmup = min(steps - 1, round(base.warmup_steps * share))
 
         def scaled(every: int) -> int:
@@ -305,14 +292,14 @@ class BatchSizes(Experiment):
             return "No batch size learned more than how often each token occurs: lower the rate, or train for longer."
         best, fastest = done[variants[0]], max(map(done.__getitem__, variants), key=lambda one: one.tokens_per_second)
         losses = losses_of(outcomes, best.variant)
-        said = f"Over as many tokens, batches of {best.variant} end lowest, at a loss of {losses}"
+        sentence = f"Over as many tokens, batches of {best.variant} end lowest, at a loss of {losses}"
         if len(variants) > 1:
-            said += f"; {comparison_of(outcomes, best.variant, variants[1])}"
+            sentence += f"; {comparison_of(outcomes, best.variant, variants[1])}"
         if fastest is not best and fastest.tokens_per_second > 1.02 * best.tokens_per_second:
             times = fastest.tokens_per_second / best.tokens_per_second
             behind = fastest.loss - best.loss
-            said += f". Batches of {fastest.variant} are {times:.2f} times as fast and end {behind:+.4f} above"
-        return f"{said}."
+            sentence += f". Batches of {fastest.variant} are {times:.2f} times as fast and end {behind:+.4f} above"
+        return f"{sentence}."
 
 
 BASE = "base"
@@ -324,10 +311,8 @@ LOWER_TIMES = 3
 class Ablations(Experiment):
     """The base, and beside it each part of the model or of its training taken out or replaced, one at a time.
 
-    Parameters are as many, but for those of embeddings that are added or tied.
-
-    A feed-forward of two matrices is half as wide again as SwiGLU's of three. What diverges is tried at a fourth of the
-    rate.
+    The number of parameters stays, but for embeddings that are added or tied: a feed-forward of two matrices is half as
+    wide again as SwiGLU's of three. A variant that diverges is tried at a fourth of the rate.
     """
 
     only: tuple[str, ...] = ()
@@ -337,74 +322,64 @@ class Ablations(Experiment):
     def __post_init__(self) -> None:
         for name in self.only:
             if name not in ABLATIONS and name not in TRAINING:
-                known = ", ".join(name for name in (*ABLATIONS, *TRAINING) if not self.changes_nothing(name))
-                raise ValueError(f"no ablation is named {name!r}: those of this model are {known}")
+                names = ", ".join(name for name in (*ABLATIONS, *TRAINING) if not self.changes_nothing(name))
+                raise ValueError(f"no ablation is named {name!r}: those of this model are {names}")
             if self.changes_nothing(name):
-                told = " and ".join(f"{key} = {value!r}" for key, value in changes(name, self.train).items())
-                raise ValueError(f"the ablation {name!r} changes nothing: the base has {told} already")
+                settings = " and ".join(f"{key} = {value!r}" for key, value in changes(name, self.train).items())
+                raise ValueError(f"the ablation {name!r} changes nothing: the base has {settings} already")
 
     def changes_nothing(self, name: str) -> bool:
         """True if an ablation leaves the base as it is."""
         base = self.train if name in TRAINING else self.model
         return all(getattr(base, key) == value for key, value in changes(name, self.train).items())
 
-    def is_asked(self, name: str) -> bool:
+    def is_run(self, name: str) -> bool:
         """True if an ablation is to be run: those named, else all, of those that change anything."""
         return not self.changes_nothing(name) and (not self.only or name in self.only)
 
     def models(self) -> dict[str, ModelConfig]:
         """Each variant of the model that differs from the base, and that the base's shape allows."""
-        made = {}
+        models = {}
         for name, change in ABLATIONS.items():
-            if not self.is_asked(name):
+            if not self.is_run(name):
                 continue
             if "ffn" in change and "swiglu" in (change["ffn"], self.model.ffn):
                 wider = self.model.d_ff * 3 / 2 if self.model.ffn == "swiglu" else self.model.d_ff * 2 / 3
                 change = {**change, "d_ff": max(1, round(wider))}
-            made[name] = dataclasses.replace(self.model, **change)
-        return made
+            models[name] = dataclasses.replace(self.model, **change)
+        return models
 
     def wanted(self, outcomes: Outcomes) -> list[Trial]:
-        asked = self.trials(BASE, self.seeds)
-        variants: list[tuple[str, ModelConfig, dict[str, Any]]] = [
-            (name, model, {}) for name, model in self.models().items()
-        ]
-        variants += [(name, self.model, changes(name, self.train)) for name in TRAINING if self.is_asked(name)]
-        for name, model, train in variants:
+        trials = self.trials(BASE, self.seeds)
+        variants = {name: (model, dict[str, Any]()) for name, model in self.models().items()}
+        variants |= {name: (self.model, changes(name, self.train)) for name in TRAINING if self.is_run(name)}
+        for name, (model, train) in variants.items():
             tried = self.trials(name, self.seeds, model=model, **train)
-            asked += tried
+            trials += tried
             for times in range(1, LOWER_TIMES + 1):
                 if not any(trial.name in outcomes and self.diverged(outcomes[trial.name]) for trial in tried):
                     break
                 rate = self.train.learning_rate / LOWER**times
                 own = {key: value / LOWER**times for key, value in train.items() if key.endswith("learning_rate")}
-                tried = self.trials(
-                    lowered(name, times),
-                    self.seeds,
-                    model=model,
-                    **(train | own),
-                    learning_rate=rate,
-                    min_learning_rate=min(rate, self.train.min_learning_rate),
-                )
-                asked += tried
-        return asked
+                rates = {"learning_rate": rate, "min_learning_rate": min(rate, self.train.min_learning_rate)}
+                variant = f"{name}-rate-over-{LOWER**times}"
+                tried = self.trials(variant, self.seeds, model=model, **(train | own), **rates)
+                trials += tried
+        return trials
 
     def finding(self, outcomes: Outcomes) -> str:
-        known = by_variant(outcomes)
-        if BASE not in known:
+        variants = by_variant(outcomes)
+        if BASE not in variants:
             return "The base has not been trained yet."
-        base = Mean.of([one.loss for one in known[BASE]])
-        if any(one.why is not None for one in known[BASE]):
-            said = ["The base diverges: lower the rate"]
-        elif any(map(self.diverged, known[BASE])):
-            said = [
-                f"The base learns no more than how often each token occurs ({base}): lower the rate, "
-                "or train for longer"
-            ]
+        base = Mean.of([one.loss for one in variants[BASE]])
+        if any(one.why is not None for one in variants[BASE]):
+            parts = ["The base diverges: lower the rate"]
+        elif any(map(self.diverged, variants[BASE])):
+            parts = [f"The base {LEARNS_NOTHING} ({base}): {REMEDY}"]
         else:
-            said = [f"The base ends at a loss of {base}"]
+            parts = [f"The base ends at a loss of {base}"]
         gaps, diverge, learn_nothing = [], [], []
-        for name, ones in known.items():
+        for name, ones in variants.items():
             if name == BASE:
                 continue
             if any(one.why is not None for one in ones):
@@ -414,21 +389,15 @@ class Ablations(Experiment):
             else:
                 gaps.append((gap(outcomes, name, BASE), name))
         for difference, name in sorted(gaps, key=lambda pair: -pair[0].value):
-            known_gap = math.isfinite(difference.value)
-            said.append(f"{name} {difference.signed}" if known_gap else f"{name} ends at {losses_of(outcomes, name)}")
-        text = "; ".join(said)
+            is_finite = math.isfinite(difference.value)
+            parts.append(f"{name} {difference.signed}" if is_finite else f"{name} ends at {losses_of(outcomes, name)}")
+        sentence = "; ".join(parts)
         if diverge:
-            text += f". {', '.join(diverge)} {'diverge' if len(diverge) > 1 else 'diverges'}"
+            sentence += f". {', '.join(diverge)} {'diverge' if len(diverge) > 1 else 'diverges'}"
         if learn_nothing:
-            verb = "learn" if len(learn_nothing) > 1 else "learns"
-            text += f". {', '.join(learn_nothing)} {verb} no more than how often each token occurs"
-        unsure = [
-            name for difference, name in gaps if difference.margin is None or abs(difference.value) <= difference.margin
-        ]
+            verb = LEARNS_NOTHING.replace("learns", "learn") if len(learn_nothing) > 1 else LEARNS_NOTHING
+            sentence += f". {', '.join(learn_nothing)} {verb}"
+        unsure = [name for mean, name in gaps if mean.margin is None or abs(mean.value) <= mean.margin]
         if unsure and self.seeds > 1:
-            text += f". Within what the seeds differ by: {', '.join(sorted(unsure))}"
-        return f"{text}."
-
-
-def lowered(name: str, times: int) -> str:
-    return f"{name}-rate-over-{LOWER**times}"
+            sentence += f". Within what the seeds differ by: {', '.join(sorted(unsure))}"
+        return f"{sentence}."

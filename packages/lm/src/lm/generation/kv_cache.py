@@ -35,12 +35,9 @@ class LayerStore:
 
 
 class PagedLayer:
-    """Keys and values of one layer of one text.
+    """Keys and values of one layer of one sequence, which holds `length` positions.
 
-    Args:
-        store: The layer's part of the cache, (2, kv_heads, slots, head_dim).
-        slots: Where its positions lie, (length + the new ones,).
-        length: How many positions it holds.
+    store: the layer's part of the cache, (2, kv_heads, slots, head_dim); slots: (length + the new positions,).
     """
 
     def __init__(self, store: Tensor, slots: Tensor, length: int) -> None:
@@ -59,12 +56,7 @@ class PagedLayer:
 
 
 class StepLayer:
-    """Keys and values of one layer in a step that appends one token to each of several sequences.
-
-    Args:
-        store: The layer's part of the cache, (2, kv_heads, slots, head_dim).
-        step: The same for all layers.
-    """
+    """Keys and values of one layer in a step; store: the layer's part of the cache, (2, kv_heads, slots, head_dim)."""
 
     def __init__(self, store: Tensor, step: Step) -> None:
         self.store, self.step = store, step
@@ -96,8 +88,7 @@ class Step:
         new: Slots of the new tokens, (batch,).
         positions: Positions of the new tokens, (batch,).
         slots: Slots of all positions of each sequence, (batch, seen), padded at the end; None: those of `pages`.
-        pages: Pages of each sequence, (batch, pages), for the attention kernel, which reads them itself; None on
-            devices without it.
+        pages: Pages of each sequence, (batch, pages), for the attention kernel; None on devices without it.
         all_seen: True if every sequence fills its slots, so that nothing of them is hidden but by a window.
     """
 
@@ -143,21 +134,14 @@ class Cache:
     That memory comes in huge pages, which the system clears at the first write. Padding between heads keeps one token
     from faulting in a new huge page for every head, which would clear hundreds of megabytes at once.
 
-    Attributes:
-        store: (layers, 2, kv_heads, slots, head_dim), a view that leaves out what lies between heads; token t of a row
-            lies in slot table[row, t // page] * page + t % page.
-        lengths: How many tokens of each row are there.
-        capacity: The most tokens of a row.
+    Token t of a row lies in slot table[row, t // page] * page + t % page of `store` (layers, 2, kv_heads, slots,
+    head_dim), a view that leaves out the padding between heads.
 
     Args:
-        model: Whose keys and values they are.
-        rows: How many texts.
-        capacity: The most tokens of a text; the model's context, if not given.
-        memory: Bytes, of which no more are reserved; half of the device's, if not given. As many as all rows can fill
-            are enough.
-
-    Raises:
-        ValueError: Not even one page fits the memory.
+        model: The model.
+        rows: Number of sequences.
+        capacity: The most tokens of a sequence; the model's context, if not given.
+        memory: The most bytes to reserve; half of the device's, if not given.
     """
 
     page = PAGE

@@ -25,11 +25,8 @@ class Prefixes:
     """Whole chunks of prompts, as a tree: a chunk is known by its ids and by the chunk before it.
 
     The keys and values of a chunk depend on nothing else, to the bit, as a prompt is always read in the same chunks.
-    They stay in the cache until memory runs out. Those used longest ago go first, ends before beginnings.
-
-    Args:
-        cache: In which they are.
-        size: Tokens of a chunk, a multiple of the cache's page.
+    They stay in the cache until memory runs out. Those used longest ago go first, ends before beginnings. size: tokens
+    of a chunk, a multiple of the cache's page.
     """
 
     def __init__(self, cache: Cache, size: int) -> None:
@@ -40,15 +37,9 @@ class Prefixes:
         self.numbers = itertools.count(1)
 
     def take(self, row: int, ids: Sequence[int], before: int) -> int:
-        """Adds to a row, which holds whole chunks, those that follow and are known; one token at least is left to read.
+        """Add the chunks of `ids` that are here to a row of whole chunks; at least one token is left to read.
 
-        Args:
-            row: Of the cache.
-            ids: The whole text.
-            before: The number of the row's last chunk, 0 if it has none.
-
-        Returns:
-            The number of the row's last chunk now.
+        before: the number of the row's last chunk, 0 if it has none. Return that number after the call.
         """
         used = list[Key]()
         at = self.cache.lengths[row]

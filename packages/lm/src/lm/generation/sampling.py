@@ -59,18 +59,21 @@ class Sampling:
             if not valid:
                 raise ValueError(f"expected {name} to be {bounds}, got {getattr(self, name)}")
 
+    @property
+    def changes_logits(self) -> bool:
+        penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
+        return bool(penalties or self.logit_bias)
+
     @functools.cached_property
     def is_greedy(self) -> bool:
         """True if the likeliest token is chosen, by unchanged logits."""
-        changed = self.presence_penalty or self.frequency_penalty or self.logit_bias or self.repetition_penalty != 1.0
-        return (self.temperature == 0 or self.top_k == 1) and not changed
+        return (self.temperature == 0 or self.top_k == 1) and not self.changes_logits
 
     @functools.cached_property
     def draws_from_all(self) -> bool:
         """True if a token is drawn by the probabilities of unchanged logits at a temperature."""
-        changed = self.presence_penalty or self.frequency_penalty or self.logit_bias or self.repetition_penalty != 1.0
         cut = self.top_k is not None or (self.top_p or 1.0) < 1.0 or self.min_p
-        return self.temperature > 0 and not cut and not changed
+        return self.temperature > 0 and not cut and not self.changes_logits
 
     def choose(
         self,
@@ -79,16 +82,9 @@ class Sampling:
         generator: torch.Generator | None = None,
         generated: Collection[int] = (),
     ) -> int:
-        """Chooses one token.
+        """Choose one token from logits (vocab,), which stay as they are. ValueError: they are not numbers.
 
-        Args:
-            logits: (vocab,), which stay as they are.
-            seen: The tokens that repetition_penalty counts.
-            generator: On the CPU.
-            made: The tokens that presence_penalty and frequency_penalty count.
-
-        Raises:
-            ValueError: The logits leave nothing to choose from, as where a weight is NaN.
+        seen: the tokens that repetition_penalty counts; generated: those that the other penalties count.
         """
         if self.logit_bias:
             logits = logits.clone()
@@ -145,17 +141,11 @@ class Constraint(Protocol):
 
 @dataclass(frozen=True)
 class TokenLogprob:
-    """Log-probabilities of a token and of the likeliest ones, before any setting of Sampling.
-
-    Attributes:
-        token: The token.
-        logprob: The natural logarithm of its probability; None for the first token of a prompt.
-        top: The likeliest tokens and their logarithms, the likeliest first.
-    """
+    """Natural log-probabilities of a token and of the likeliest ones, before any setting of Sampling."""
 
     token: int
-    logprob: float | None
-    top: tuple[tuple[int, float], ...] = ()
+    logprob: float | None  # None for the first token of a prompt
+    top: tuple[tuple[int, float], ...] = ()  # the likeliest tokens and theirs, the likeliest first
 
 
 def logprob_of(logits: Tensor, token: int, top: int) -> TokenLogprob:

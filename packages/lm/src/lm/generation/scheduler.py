@@ -19,16 +19,12 @@ Results = list[tuple["ScheduledSequence", int | None]]
 
 
 class ScheduledSequence(Sequence):
-    """A Sequence in a Scheduler.
+    """A Sequence in a Scheduler."""
 
-    Attributes:
-        row: Of the cache.
-        last_chunk: Number of the last shared chunk in its row, 0 if none.
-        read_turn: Its place among those that wait to be read, the least first.
-        preempted: True while it waits for memory that it gave to an older sequence.
-    """
-
-    row, last_chunk, read_turn, preempted = -1, 0, 0, False
+    row = -1  # of the cache
+    last_chunk = 0  # number of the last shared chunk in its row, 0 if none
+    read_turn = 0  # its place among those that wait to be read, the least first
+    preempted = False  # True while it waits for memory that it gave to an older sequence
 
 
 class Scheduler:
@@ -75,12 +71,7 @@ class Scheduler:
         return self.rows - len(self.sequences)
 
     def add(self, ids: abc.Sequence[int], **settings: Any) -> ScheduledSequence:
-        """Add a sequence, which the next steps read: the arguments are those of Sequence.
-
-        Raises:
-            TypeError: As for Sequence.
-            ValueError: As for Sequence, or there is no room.
-        """
+        """Add a sequence, which the next steps read. Arguments and errors are Sequence's; ValueError: no room."""
         sequence = ScheduledSequence(self.model.config, ids, **settings, capacity=self.cache.capacity)
         if not self.room:
             raise ValueError(f"the batch is full, it has {self.rows} rows: wait until a sequence has ended")
@@ -98,13 +89,8 @@ class Scheduler:
     def step(self) -> Results:
         """Decode a token of every sequence that has been read, then read a chunk of one that has not been.
 
-        Returns:
-            Each sequence that was continued, and its token; None if a stop token ended it instead. Those that have
-            ended leave.
-
-        Raises:
-            NoPages: The oldest sequence alone does not fit the memory.
-            ValueError: The model's logits are not numbers.
+        Return each sequence that was continued, and its token; None if a stop token ended it instead. Those that have
+        ended leave. NoPages: the oldest sequence alone does not fit the memory.
         """
         for sequence in self.sequences:
             length = self.cache.lengths[sequence.row]
@@ -207,10 +193,8 @@ class Scheduler:
                 continue
             youngest = next((one for one in reversed(self.sequences) if cache.page_counts[one.row]), sequence)
             if youngest is sequence and sequence is self.sequences[0]:
-                raise NoPages(
-                    f"a sequence of {cache.lengths[sequence.row] + tokens:,} tokens has no room in the {cache.pages:,} "
-                    f"pages of {PAGE} tokens that the memory holds: give more memory, or ask for shorter ones"
-                )
+                size, room = f"{cache.lengths[sequence.row] + tokens:,} tokens", f"{cache.pages:,} pages of {PAGE}"
+                raise NoPages(f"a sequence of {size} has no room in the cache of {room} tokens: give more memory")
             if self.sequences.index(youngest) < self.sequences.index(sequence):
                 youngest = sequence
             self._clear(youngest)

@@ -8,14 +8,7 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.generation.sampling import (
-    NO_NUMBERS,
-    Constraint,
-    Sampling,
-    TokenLogprob,
-    check_whole_number,
-    logprob_of,
-)
+from lm.generation.sampling import NO_NUMBERS, Constraint, Sampling, TokenLogprob, check_whole_number, logprob_of
 
 WHEN_FULL = ("slide", "refuse", "end")
 
@@ -26,11 +19,8 @@ class Sequence:
     Args:
         config: Of the model.
         ids: The prompt.
-        max_new_tokens: As for generate, and so are seed, stop_tokens and when_full.
+        max_new_tokens, seed, stop_tokens, when_full: As for generate.
         sampling: Settings of the choice of each token.
-        seed: See max_new_tokens.
-        stop_tokens: See max_new_tokens.
-        when_full: See max_new_tokens.
         top_logprobs: Number of the likeliest tokens in each of logprobs; None computes no logprobs.
         score_prompt: True for logprobs of the prompt too, and of a stop token that ends the sequence.
         constraint: Allows only some tokens.
@@ -45,9 +35,7 @@ class Sequence:
         window: The ids at the beginning of its cache, read as a prompt.
         cached: Number of the prompt's tokens that were in the cache before.
 
-    Raises:
-        TypeError: The prompt is a string, or an argument is not a whole number.
-        ValueError: The model cannot read the prompt, or cannot continue it as far.
+    TypeError, ValueError: the model cannot read the prompt, or cannot continue it as far.
     """
 
     def __init__(
@@ -113,23 +101,21 @@ class Sequence:
             if position == len(self.logprobs):  # not read before
                 self.logprobs.append(logprob_of(row, self.prompt[position], self.top_logprobs or 0))
 
-    def append(self, logits: Tensor | None, chosen: int | None = None) -> int | None:
+    def append(self, logits: Tensor | None, token: int | None = None) -> int | None:
         """Choose the next token from logits (vocab_size,): the token, or None if it ends the sequence instead.
 
-        chosen: the token, if the step chose it; below 0: the logits are not numbers.
+        token: the token, if the step chose it; below 0: the logits are not numbers.
         """
         if not self.max_new_tokens:
             self.ended = "length"
             return None
-        if chosen is None:
+        if token is None:
             assert logits is not None
             allowed = logits if self.constraint is None else self.constraint.allow(logits)
             seen = self.prompt + self.tokens if self.sampling.repetition_penalty != 1.0 else ()
             token = self.sampling.choose(allowed, seen, self.generator, self.tokens)
-        elif chosen < 0:
+        elif token < 0:
             raise ValueError(NO_NUMBERS)
-        else:
-            token = chosen
         ends = token in self.stop_tokens
         if self.top_logprobs is not None and logits is not None and (self.score_prompt or not ends):
             self.logprobs.append(logprob_of(logits, token, self.top_logprobs))
@@ -150,32 +136,23 @@ def check_request(
 ) -> list[int]:
     """The prompt's ids, of a request that the model can serve. TypeError, ValueError: see Sequence."""
     if isinstance(ids, str | bytes):
-        raise TypeError(
-            "the prompt is text, and a model reads token ids: encode it first, with the tokenizer that lies with the "
-            "model (lm.tokenizer.load_tokenizer(path).encode(text))"
-        )
+        raise TypeError("expected token ids, got text: encode it with lm.tokenizer.load_tokenizer(path).encode(text)")
     prompt = token_ids("the prompt", ids)
     if not prompt:
         raise ValueError("the prompt has no tokens: begin with the end-of-text token if there is nothing to begin with")
     if (bad := max(prompt)) >= config.vocab_size or (bad := min(prompt)) < 0:
-        raise ValueError(
-            f"token id {bad} is not in the vocabulary of {config.vocab_size}: use the tokenizer of the run"
-        )
+        raise ValueError(f"token id {bad} is not in the vocabulary of {config.vocab_size}: use the run's tokenizer")
     check_whole_number("max_new_tokens", max_new_tokens)
     if max_new_tokens < 0:
         raise ValueError(f"expected max_new_tokens to be at least 0, got {max_new_tokens}")
     if when_full not in WHEN_FULL:
         raise ValueError(f"when_full {when_full!r} is unknown: use one of {', '.join(WHEN_FULL)}")
     if when_full == "refuse" and len(prompt) + max_new_tokens > capacity:
-        raise ValueError(
-            f"a prompt of {len(prompt)} tokens and max_new_tokens {max_new_tokens} are more than the context of "
-            f"{capacity}: shorten one of them, or let when_full be 'slide'"
-        )
+        sizes = f"a prompt of {len(prompt)} tokens and max_new_tokens {max_new_tokens}"
+        raise ValueError(f"{sizes} are more than the context of {capacity}: shorten one, or let when_full be 'slide'")
     if when_full == "end" and len(prompt) + bool(max_new_tokens) > capacity:
-        raise ValueError(
-            f"a prompt of {len(prompt)} tokens leaves no room in the context of {capacity}: shorten it, or let "
-            f"when_full be 'slide'"
-        )
+        room = f"a prompt of {len(prompt)} tokens leaves no room in the context of {capacity}"
+        raise ValueError(f"{room}: shorten it, or let when_full be 'slide'")
     return prompt
 
 

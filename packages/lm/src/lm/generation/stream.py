@@ -116,7 +116,7 @@ def continued(decoder: Decoder, sequence: Sequence) -> Iterator[int]:
     logits: Tensor | None = None  # of the last position
     at_once = 1  # tokens of a call
     while sequence.ended is None:
-        chosen: list[int | None] = [None]
+        tokens: list[int | None] = [None]  # of this step; None: to be chosen from the logits
         if not cache.lengths[0]:
             logits = decoder.read_prompt(0, sequence.window)
         elif decoder.has_loop and sequence.is_chosen_in_steps:
@@ -124,15 +124,15 @@ def continued(decoder: Decoder, sequence: Sequence) -> Iterator[int]:
             count = min(at_once, room, sequence.max_new_tokens - len(sequence.tokens))
             temperature = 0.0 if sampling.is_greedy else sampling.temperature
             about = count, temperature, sequence.generator, sequence.stop_tokens
-            chosen[:] = decoder.continue_text(sequence.tokens[-1], *about)
+            tokens[:] = decoder.continue_text(sequence.tokens[-1], *about)
             if time.perf_counter() - began < PAUSE / 2:
                 at_once *= 2
         else:
             logits = decoder.step([sequence.tokens[-1]])[0]
             if decoder.likeliest is not None and sequence.takes_likeliest:
-                chosen[:] = decoder.likeliest
-        for one in chosen:
-            token = sequence.append(logits, one) if sequence.ended is None else None
+                tokens[:] = decoder.likeliest
+        for choice in tokens:
+            token = sequence.append(logits, choice) if sequence.ended is None else None
             if token is not None:
                 yield token
         length = cache.lengths[0]

@@ -40,14 +40,10 @@ def card(config: ModelConfig, run_dir: Path | None, architecture: str, *, has_to
 
 
 def usage(has_tokenizer: bool) -> str:
-    """How to load the folder."""
-    lines = ["from transformers import AutoModelForCausalLM, AutoTokenizer", ""]
-    lines.append('model = AutoModelForCausalLM.from_pretrained("FOLDER")')
-    if has_tokenizer:
-        lines.append('tokenizer = AutoTokenizer.from_pretrained("FOLDER")')
-    else:
-        lines[0] = "from transformers import AutoModelForCausalLM"
-    return "```python\n" + "\n".join(lines) + "\n```\n"
+    """Code that loads the folder."""
+    classes = {"model": "AutoModelForCausalLM"} | ({"tokenizer": "AutoTokenizer"} if has_tokenizer else {})
+    lines = [f'{name} = {kind}.from_pretrained("FOLDER")' for name, kind in classes.items()]
+    return "\n".join(["```python", f"from transformers import {', '.join(classes.values())}", "", *lines, "```", ""])
 
 
 def budget(config: ModelConfig) -> list[tuple[str, ...]]:
@@ -62,11 +58,11 @@ def budget(config: ModelConfig) -> list[tuple[str, ...]]:
         (f"bytes of keys and values of {config.context_length:,} tokens, bf16", kv_cache(shape)),
         ("bytes to generate at batch 1, bf16", inference_memory(shape)),
     ]
-    return [(name, f"{int(found.total):,}", " + ".join(found)) for name, found in rows]
+    return [(name, f"{int(counts.total):,}", " + ".join(counts)) for name, counts in rows]
 
 
 def results(run: Run) -> list[tuple[str, str]]:
-    """What was logged last."""
+    """The metrics that were logged last."""
     names = {
         "step": "steps",
         "tokens": "tokens read",
@@ -75,8 +71,8 @@ def results(run: Run) -> list[tuple[str, str]]:
         "val_bits_per_byte": "held-out bits per byte",
         "seconds": "seconds of training",
     }
-    found = [(said, run.last(key)) for key, said in names.items()]
-    return [(said, number(value)) for said, value in found if value is not None]
+    values = [(name, run.last(key)) for key, name in names.items()]
+    return [(name, number(value)) for name, value in values if value is not None]
 
 
 def curves(run: Run) -> str:

@@ -1,4 +1,4 @@
-"""Hugging Face folders written: transformers loads them with no code of ours."""
+"""Hugging Face folders target: transformers loads them with no code of ours."""
 
 from __future__ import annotations
 
@@ -63,23 +63,21 @@ def to_huggingface(
         tokenizer = tokenizer_of(run)
     text = None if tokenizer is None else text_of(run, tokenizer)
     if text is not None and text.tokenizer.n_vocab > config.vocab_size:
-        raise ValueError(
-            f"{tokenizer} has {text.tokenizer.n_vocab} tokens, and the model's vocab_size is {config.vocab_size}: "
-            f"it is another model's tokenizer"
-        )
+        sizes = f"{text.tokenizer.n_vocab} tokens, and the model's vocab_size is {config.vocab_size}"
+        raise ValueError(f"{tokenizer} has {sizes}: it is another model's tokenizer")
     special, generation = special_ids(text), generation_config(text)
     described |= {"dtype": str(DTYPES[dtype]).removeprefix("torch."), "use_cache": True, **special}
-    with replacing(folder) as made:
-        write_weights(made, weights(model, DTYPES[dtype]), shard_bytes)
-        write_json(made / "config.json", described)
-        write_json(made / "generation_config.json", {"_from_model_config": not generation, **special, **generation})
+    with replacing(folder) as target:
+        write_weights(target, weights(model, DTYPES[dtype]), shard_bytes)
+        write_json(target / "config.json", described)
+        write_json(target / "generation_config.json", {"_from_model_config": not generation, **special, **generation})
         if text is not None:
-            text.tokenizer.to_huggingface(made / "tokenizer.json")
+            text.tokenizer.to_huggingface(target / "tokenizer.json")
             names = special_names(text)
-            write_json(made / "special_tokens_map.json", names)
+            write_json(target / "special_tokens_map.json", names)
             template = text.kept_template
             write_json(
-                made / "tokenizer_config.json",
+                target / "tokenizer_config.json",
                 {
                     "tokenizer_class": "PreTrainedTokenizerFast",
                     "model_max_length": config.context_length,
@@ -89,7 +87,7 @@ def to_huggingface(
                 },
             )
         for name, page in card(config, run, described["architectures"][0], has_tokenizer=text is not None).items():
-            (made / name).write_text(page, encoding="utf-8")
+            (target / name).write_text(page, encoding="utf-8")
     return Path(folder)
 
 
@@ -126,19 +124,19 @@ def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
 
 
 def text_of(run: Path | None, tokenizer: str | Path) -> ModelText:
-    """What the export says of its text: the run's own, or of a model in memory no more than its tokenizer."""
+    """The export's tokenizer, chat template and stop tokens; of a model in memory the tokenizer alone."""
     return ModelText(read_tokenizer(Path(tokenizer)), TextConfig()) if run is None else model_text(run, tokenizer)
 
 
 def special_names(text: ModelText) -> dict[str, str]:
     """The special tokens by Hugging Face's names for what they are for: the model's own, or the usual ones."""
-    known = {name: token for name, token in text.config.names.items() if token in text.tokenizer.special_tokens}
+    own = {name: token for name, token in text.config.names.items() if token in text.tokenizer.special_tokens}
     special = text.tokenizer.special_tokens
     ends = [name for name, number in special.items() if number == text.end_of_text] + list(END_OF_TEXT)
     end = next((name for name in ends if name in special), None)
     begin = next((name for name in (*BEGINS, END_OF_TEXT[0]) if name in special), None)
     usual = {"bos_token": begin, "eos_token": end}
-    return {name: token for name, token in usual.items() if token is not None} | known
+    return {name: token for name, token in usual.items() if token is not None} | own
 
 
 def special_ids(text: ModelText | None) -> dict[str, int | None]:
@@ -149,7 +147,7 @@ def special_ids(text: ModelText | None) -> dict[str, int | None]:
 
 
 def generation_config(text: ModelText | None) -> dict[str, Any]:
-    """What ends an answer, where that is not the eos_token alone."""
+    """Tokens and strings that end an answer, if that is not the eos_token alone."""
     if text is None:
         return {}
     template = text.kept_template

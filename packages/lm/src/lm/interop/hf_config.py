@@ -10,51 +10,15 @@ REQUIRED: Any = object()
 
 # What says nothing of what the model computes: names, dtypes, training, special tokens, and how it is run.
 HARMLESS = {
-    "architectures",
-    "attention_dropout",
-    "attn_implementation",
-    "attn_pdrop",
-    "auto_map",
-    "bos_token_id",
-    "cache_implementation",
-    "chunk_size_feed_forward",
-    "classifier_dropout",
-    "dtype",
-    "embd_pdrop",
-    "embedding_dropout",
-    "eos_token_id",
-    "gradient_checkpointing",
-    "hidden_dropout",
-    "id2label",
-    "initializer_range",
-    "is_decoder",
-    "is_encoder_decoder",
-    "label2id",
-    "mask_token_id",
-    "model_max_length",
-    "model_type",
-    "n_ctx",
-    "name_or_path",
-    "output_attentions",
-    "output_hidden_states",
-    "output_router_logits",
-    "pad_token_id",
-    "predict_special_tokens",
-    "problem_type",
-    "resid_pdrop",
-    "residual_dropout",
-    "return_dict",
-    "router_jitter_noise",
-    "sep_token_id",
-    "task_specific_params",
-    "tie_encoder_decoder",
-    "tokenizer_class",
-    "torch_dtype",
-    "transformers_version",
-    "unk_token_id",
-    "use_bfloat16",
-    "use_cache",
-}
+    "architectures", "attention_dropout", "attn_implementation", "attn_pdrop", "auto_map", "bos_token_id",
+    "cache_implementation", "chunk_size_feed_forward", "classifier_dropout", "dtype", "embd_pdrop",
+    "embedding_dropout", "eos_token_id", "gradient_checkpointing", "hidden_dropout", "id2label", "initializer_range",
+    "is_decoder", "is_encoder_decoder", "label2id", "mask_token_id", "model_max_length", "model_type", "n_ctx",
+    "name_or_path", "output_attentions", "output_hidden_states", "output_router_logits", "pad_token_id",
+    "predict_special_tokens", "problem_type", "resid_pdrop", "residual_dropout", "return_dict",
+    "router_jitter_noise", "sep_token_id", "task_specific_params", "tie_encoder_decoder", "tokenizer_class",
+    "torch_dtype", "transformers_version", "unk_token_id", "use_bfloat16", "use_cache",
+}  # fmt: skip
 HARMLESS_BEGINNINGS = ("_", "summary_", "unsloth_")
 
 
@@ -91,7 +55,5 @@ class Settings:
         for name, value in self.table.items():
             harmless = name in HARMLESS or name.startswith(HARMLESS_BEGINNINGS)
             if not harmless and value not in (None, False, 0, 0.0, [], {}):
-                raise ValueError(
-                    f"{self.source}: {name} = {str(value)[:60]} is not supported: if it changes nothing that the model "
-                    f"computes, remove it from the file"
-                )
+                shown = f"{name} = {str(value)[:60]}"
+                raise ValueError(f"{self.source}: {shown} is not supported: remove it if it changes no result")

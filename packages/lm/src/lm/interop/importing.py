@@ -22,27 +22,14 @@ from lm.training.run import RunConfig, write, writing
 
 
 def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path | None = None) -> Transformer:
-    """Makes a run of another program's model: its weights as those of step 0, from which training goes on.
+    """Make a run of another program's model, with its weights as those of step 0, and return it in fp32.
 
-    The run keeps the model's tokenizer, chat template and stop tokens.
-
-    Args:
-        source: The model, as for lm.load.
-        run_dir: The folder of the run.
-        tokenizer: A tokenizer file, if it is not to be the one that lies with the model.
-
-    Returns:
-        The model, in fp32.
-
-    Raises:
-        FileExistsError: There is something in run_dir.
-        ValueError: The model or the tokenizer is not supported, by name; then nothing is written.
+    The run keeps the model's chat template and stop tokens, and its tokenizer if no other file is named.
+    FileExistsError: there is something in run_dir. ValueError: what is not supported, by name; nothing is written.
     """
     run = Path(run_dir)
     if run.exists() and (not run.is_dir() or any(run.iterdir())):
-        raise FileExistsError(
-            f"{run} is there already, and is not an empty folder: choose another for the imported model"
-        )
+        raise FileExistsError(f"{run} is not an empty folder: choose another for the imported model")
     here = located(source)
     model = read_model(here, None)
     refuse_what_is_no_number(model, source)
@@ -52,10 +39,8 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
     text = text_config(here)
     if loaded is not None:
         if loaded.n_vocab > model.config.vocab_size:
-            raise ValueError(
-                f"{path} has {loaded.n_vocab} tokens, and the model's vocab_size is {model.config.vocab_size}: "
-                f"it is another model's tokenizer"
-            )
+            sizes = f"{loaded.n_vocab} tokens, and the model's vocab_size is {model.config.vocab_size}"
+            raise ValueError(f"{path} has {sizes}: it is another model's tokenizer")
         data["tokenizer"] = loaded.fingerprint
     with writing(run):
         run.mkdir(parents=True, exist_ok=True)

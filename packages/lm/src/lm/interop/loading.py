@@ -69,9 +69,7 @@ def refuse_what_is_no_number(model: Transformer, path: str | Path) -> None:
     for name, weight in model.named_parameters():
         low, high = weight.detach().aminmax()
         if not (torch.isfinite(low) and torch.isfinite(high)):
-            raise ValueError(
-                f"{path}: the weight {name} holds values that are no numbers: take another copy of the model"
-            )
+            raise ValueError(f"{path}: the weight {name} holds NaN or infinities: take another copy of the model")
 
 
 def read_model(path: Path, step: int | Literal["best"] | None) -> Transformer:
@@ -87,10 +85,7 @@ def read_model(path: Path, step: int | Literal["best"] | None) -> Transformer:
     if path.suffix == ".gguf":
         return interop.from_gguf(path)
     must_exist(path)
-    raise FileNotFoundError(
-        f"{path} holds no model: it has neither a config.toml (a run) nor a config.json (Hugging Face), and is not a "
-        f".gguf (llama.cpp)"
-    )
+    raise FileNotFoundError(f"{path} holds no model: it has neither config.toml (a run) nor config.json (Hugging Face)")
 
 
 def read_tokenizer(path: Path) -> Any:
@@ -103,7 +98,7 @@ def read_tokenizer(path: Path) -> Any:
 
 
 def text_config(path: Path) -> TextConfig:
-    """What a run, a model's folder or a .gguf file says of its text."""
+    """Special tokens and chat template of a run, a model's folder or a .gguf file."""
     if path.suffix == ".gguf" and path.is_file():
         from lm.interop.gguf_reader import gguf_text_config
 
@@ -123,11 +118,7 @@ def hub_name(path: str | Path) -> str | None:
 
 
 def located(path: str | Path) -> Path:
-    """Return a model's path on this machine; one on the Hub is downloaded.
-
-    Raises:
-        FileNotFoundError: A bare name is neither here nor to be downloaded, with the reason.
-    """
+    """Return a model's path on this machine; one on the Hub is downloaded. FileNotFoundError: with the reason."""
     name = hub_name(path)
     if name is None:
         return Path(path)
@@ -136,9 +127,7 @@ def located(path: str | Path) -> Path:
     try:
         return downloaded(name)
     except (OSError, MissingExtra) as error:
-        raise FileNotFoundError(
-            f"there is no {path} on this machine, and as a model of the Hugging Face Hub: {error}"
-        ) from None
+        raise FileNotFoundError(f"there is no {path} here, and as a model of the Hugging Face Hub: {error}") from None
 
 
 def place_of(path: str | Path) -> str:
@@ -169,19 +158,12 @@ def tokenizer_of(path: str | Path) -> Path | None:
 
 @dataclass(frozen=True)
 class ModelText:
-    """What turns text into a model's ids and ends its texts.
+    """A model's tokenizer, chat template and stop tokens."""
 
-    Attributes:
-        tokenizer: A bpe.Tokenizer.
-        config: What the model's files say of special tokens and of chats.
-        end_of_text: The id that ended documents in training, where the run says it.
-        learned_chats: Whether the run learned from conversations that `lm data chat` made.
-    """
-
-    tokenizer: Any
+    tokenizer: Any  # a bpe.Tokenizer
     config: TextConfig
-    end_of_text: int | None = None
-    learned_chats: bool = False
+    end_of_text: int | None = None  # the id that ended documents in training, if the run records it
+    learned_chats: bool = False  # True if the run learned from conversations that `lm data chat` made
 
     @property
     def stop_tokens(self) -> list[int]:
@@ -201,13 +183,7 @@ class ModelText:
 
 
 def chat_template(tokenizer: Any, config: TextConfig, end_of_text: str | int | None = None) -> ChatTemplate:
-    """The chat template that a model's files hold, or the default one.
-
-    Args:
-        tokenizer: The model's.
-        config: What its files say.
-        end_of_text: For the default, the token that ends a text: its name or its id.
-    """
+    """The chat template of a model's files, or the default one, with end_of_text as the name or id of its token."""
     from lm.chat_template import ChatTemplate, default_template
 
     if config.chat_template is None:
@@ -226,25 +202,20 @@ def must_exist(path: Path) -> None:
 
 
 def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelText:
-    """The tokenizer, the chat template and the stop tokens of a model.
+    """The tokenizer, chat template and stop tokens of a model, as `load` takes it; tokenizer: a file of another one.
 
-    Args:
-        path: A run, or what `load` takes else.
-        tokenizer: A tokenizer file, if it is not to be the model's own.
-
-    Raises:
-        FileNotFoundError: There is nothing at `path`; or the model keeps no tokenizer, and none is named.
+    FileNotFoundError: there is nothing at `path`; or the model keeps no tokenizer, and none is named.
     """
     here = located(path)
     must_exist(here)
-    found = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
-    if found is None:
+    file = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
+    if file is None:
         raise FileNotFoundError(f"{path} keeps no tokenizer: name one with --tokenizer")
     data = read_config(here)[2] if is_run(here) else {}
     sets = [about for about in (data, *data.values()) if isinstance(about, dict)]
     end = data.get("end_of_text")
     return ModelText(
-        read_tokenizer(found),
+        read_tokenizer(file),
         text_config(here),
         end if isinstance(end, int) else None,
         any("train_mask_sha256" in about for about in sets),

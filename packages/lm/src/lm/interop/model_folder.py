@@ -46,7 +46,9 @@ def replacing(folder: str | Path) -> Iterator[Path]:
             folder.parent.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
             yield temporary
-            write_checksums(temporary)
+            sums = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
+            table = {"format": FORMAT, "version": VERSION, "sha256": sums}
+            (temporary / CHECKSUMS).write_text(json.dumps(table, indent=1) + "\n")
             readable = (temporary / CHECKSUMS).stat().st_mode  # safetensors makes files that only their owner reads
             for path in temporary.iterdir():
                 path.chmod(readable)
@@ -71,27 +73,20 @@ def replacing(folder: str | Path) -> Iterator[Path]:
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether an export may replace what is there: a folder that is empty, or that an export made."""
+    """True if an export may replace the folder: it is empty, or an export made it."""
     if not folder.is_dir() or folder.is_symlink():
         return False
     names = {entry.name for entry in os.scandir(folder)}
     return not names or (CHECKSUMS in names and names == {CHECKSUMS, *read_checksums(folder)})
 
 
-def write_checksums(folder: Path) -> None:
-    """Writes the checksums of what the folder holds."""
-    sums = {path.name: sha256(path) for path in sorted(folder.iterdir())}
-    says = {"format": FORMAT, "version": VERSION, "sha256": sums}
-    (folder / CHECKSUMS).write_text(json.dumps(says, indent=1) + "\n")
-
-
 def read_checksums(folder: Path) -> dict[str, str]:
     """The checksums that stand in the folder; none where it was not we who wrote it."""
     if not (folder / CHECKSUMS).is_file():
         return {}
-    says = read_json(folder / CHECKSUMS)
-    sums = says.get("sha256")
-    if says.get("format") != FORMAT or not isinstance(sums, dict):
+    table = read_json(folder / CHECKSUMS)
+    sums = table.get("sha256")
+    if table.get("format") != FORMAT or not isinstance(sums, dict):
         return {}
     return {str(name): str(digest) for name, digest in sums.items()}
 
@@ -112,11 +107,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def of_folder(path: Path) -> Path:
-    """A file of a model's folder.
-
-    Raises:
-        ValueError: It is a link that leaves the folder for another place than the files of the Hub's cache.
-    """
+    """A file of a model's folder. ValueError: it is a link that leaves the folder, and not to the Hub's cache."""
     folder, target = path.parent.resolve(), path.resolve()
     blobs = folder.parents[1] / "blobs" if len(folder.parents) > 1 and folder.parent.name == "snapshots" else None
     if not target.is_relative_to(folder) and target.parent != blobs:
@@ -164,10 +155,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def read_shards(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
-    """The tensors that an index places in files.
-
-    ValueError: a file lacks one, or has one that the index does not name.
-    """
+    """The tensors that an index places in files. ValueError: index and files contradict each other."""
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(file, str) for file in places.values()):
         raise ValueError(f'{index} has no "weight_map" of tensors and files')
@@ -205,14 +193,11 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
 
 
 def load_pickled(path: Path) -> Any:
-    """What torch.save wrote, as far as it is tensors and plain values: nothing in the file is ever run."""
+    """Load what torch.save wrote, if it is tensors and plain values: nothing in the file is ever run."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
     except Exception as error:  # the unpickler raises what it likes at what it will not load
-        said = str(error).strip().splitlines()
-        raise ValueError(
-            f"{path} is damaged, or holds more than tensors and plain values, which are all that is loaded of a "
-            f"pickled file: {said[0] if said else type(error).__name__}"
-        ) from None
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(f"{path} is damaged, or holds more than tensors and plain values: {why}") from None

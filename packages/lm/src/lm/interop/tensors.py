@@ -54,18 +54,9 @@ LONGEST_CONTEXT = 1 << 24  # positions: what a table of rotations has to be made
 
 
 def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], source: object) -> None:
-    """Refuses a configuration that is many times larger than the tensors beside it, before anything of its size is
-    made.
+    """ValueError: a configuration is many times larger than the tensors of these shapes, with the size and its bound.
 
-    Smaller mistakes are found, and named by their tensor, where the tensors are read.
-
-    Args:
-        config: What the file with the sizes says.
-        shapes: The shapes of the tensors that are there, by name.
-        source: What errors begin with.
-
-    Raises:
-        ValueError: A size that the tensors contradict, with its value and the largest that they allow.
+    It is raised before anything of its size is allocated. Smaller mistakes are named by their tensor in imported().
     """
     largest = 16 * max((size for shape in shapes.values() for size in shape), default=0)
     bounds = {
@@ -77,10 +68,7 @@ def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], sour
     }
     for name, (value, most) in bounds.items():
         if value > most:
-            raise ValueError(
-                f"{source}: {name} is {value:,}, and the tensors beside it allow {most:,} at most: "
-                "the sizes are damaged"
-            )
+            raise ValueError(f"{source}: {name} is {value:,}, damaged: the tensors beside it allow {most:,} at most")
 
 
 @functools.lru_cache(maxsize=4)
@@ -123,10 +111,8 @@ def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, so
                 raise ValueError(f"{source}: the tensor {part.name!r} is missing")
             want = shape[::-1] if part.transposed else shape
             if tuple(tensor.shape) != want:
-                raise ValueError(
-                    f"{source}: the tensor {part.name!r} is {tuple(tensor.shape)}, "
-                    f"and the configuration makes it {want}"
-                )
+                own = tuple(tensor.shape)
+                raise ValueError(f"{source}: the tensor {part.name!r} is {own}, and the configuration makes it {want}")
             if not tensor.is_floating_point():
                 raise ValueError(f"{source}: the tensor {part.name!r} holds {tensor.dtype}, which is no floating point")
             pieces.append(part.ours(tensor.float(), config.head_width))

@@ -124,25 +124,13 @@ def chat_page_of(
     temperature: float = 0.8,
     top_p: float | None = None,
 ) -> str:
-    """A page for conversations with a model, by its chat template.
+    """A page for conversations with a model, by its chat template, which begins with these settings.
 
-    Args:
-        model: The model.
-        text: Its tokenizer and chat template.
-        dtype: As for to_page().
-        title: The page's heading.
-        system: The system's message, before the conversation.
-        max_new_tokens: Of an answer, the most.
-        seed: Of what is drawn.
-        temperature: That the page begins with.
-        top_p: Likewise.
-
-    Raises:
-        ValueError: As to_page(); or the template does something that a page does not.
+    ValueError: as to_page(); or the template does something that a page does not.
     """
     template = text.template
     about = {
-        "names": dict(template.names or {}),
+        "names": dict(template.names),
         "is_default": template.is_default,
         "stop": list(template.stop_tokens),
         "stop_strings": list(template.stop),
@@ -166,7 +154,9 @@ def chat_shell(title: str, data: str, script: str, policy: str = "") -> str:
 def packed(model: Transformer, tokenizer: Any, dtype: str, about: Mapping[str, Any]) -> str:
     """The elements of a page that hold the model: what unpack.js reads."""
     tensors, weights = packed_weights(model, dtype)
-    check_size(len(weights) * 4 // 3)
+    if (size := len(weights) * 4 // 3) > MOST_BYTES:
+        limit = f"browsers open {MOST_BYTES / 1e6:,.0f} at the most"
+        raise ValueError(f"the page would have {size / 1e6:,.0f} MB, and {limit}: take a smaller model, or int8")
     about = {
         **about,
         "dtype": dtype,
@@ -194,15 +184,6 @@ def model_script() -> str:
 def filled(name: str, **parts: str) -> str:
     """An HTML file of assets/ with its {{marks}} filled."""
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset(name))
-
-
-def check_size(size: int) -> None:
-    """ValueError: a page of so many bytes is more than a browser opens."""
-    if size > MOST_BYTES:
-        raise ValueError(
-            f"the page would have {size / 1e6:,.0f} MB, and browsers open {MOST_BYTES / 1e6:,.0f} at the most: "
-            "take a smaller model, or int8"
-        )
 
 
 def page_bytes(model: Transformer, dtype: str) -> int:

@@ -278,7 +278,7 @@ def quantity(value: float | None, unit: str = "") -> str:
 
 
 def comparison(rows: Iterable[Sequence[Any]]) -> Html:
-    """What was predicted beside what was measured: (label, predicted, measured) and, where there is one, a unit.
+    """A table of predictions beside measurements: (label, predicted, measured) and, optionally, a unit.
 
     A mark right of the middle of its scale was measured above the prediction; the scale ends at a third more.
     """

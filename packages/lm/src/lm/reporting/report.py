@@ -94,21 +94,16 @@ def write(
     """Write the page of one run folder, or of several overlaid, and return its path.
 
     Args:
-        path: of the page; report.html in the first run by default
-        headline: one sentence under the title; computed from the metrics by default
-        figures: (value, unit, label), after those of the metrics
-        names: of the runs, in their order; those of their folders by default
-        by: x of the curves, a key of BY; steps for one run and tokens for several by default
-        leading, sections: before and after the curves
-        reference_lines: bits per byte of other compressors on the same text, by name
-        bits_per_byte: of the finished model on all held-out text; by default the last in the metrics
-        curves_note: stands beside the curves
-        environment: added to the run's environment.json
-        refresh: seconds after which a browser that shows the page loads it again
-
-    Raises:
-        FileNotFoundError: a folder has no config.toml
-        ValueError: a file cannot be read
+        path: Of the page; report.html in the first run by default.
+        headline: A sentence under the title; computed from the metrics by default.
+        figures: (value, unit, label), after those of the metrics.
+        names: Of the runs; those of their folders by default.
+        by: x of the curves, a key of BY; steps for one run and tokens for several by default.
+        leading, sections: Before and after the curves.
+        reference_lines: Bits per byte of other compressors on the same text, by name.
+        bits_per_byte: Of the model on all held-out text; the last in the metrics by default.
+        environment: Added to the run's environment.json.
+        refresh: Seconds after which a browser loads the page again.
     """
     if by is not None and by not in BY:
         raise ValueError(f"curves by {by!r} are unknown: use one of {', '.join(BY)}")
@@ -157,8 +152,7 @@ def write(
 def read(folder: str | os.PathLike[str]) -> Run:
     """Read a run folder's configuration and metrics.
 
-    Where a resumed run repeated steps, the later lines count. A line that a killed run left unfinished is left out.
-    FileNotFoundError where there is no config.toml, ValueError where a file is not what its name says.
+    If a resumed run repeated steps, the later lines count. A line that a killed run left unfinished is left out.
     """
     folder = Path(folder)
     try:
@@ -179,8 +173,8 @@ def read(folder: str | os.PathLike[str]) -> Run:
             damaged += line.endswith(b"\n")  # without it, the line is the last and still being written
     if damaged and not steps:
         raise ValueError(f"{metrics}: not one of its {damaged} lines is a JSON object with a step")
-    made = read_json(folder / "environment.json", missing_ok=True)
-    return Run(folder.resolve().name, folder, config, [steps[step] for step in sorted(steps)], damaged, made)
+    environment = read_json(folder / "environment.json", missing_ok=True)
+    return Run(folder.resolve().name, folder, config, [steps[step] for step in sorted(steps)], damaged, environment)
 
 
 # The page's own parts
@@ -288,14 +282,12 @@ def _ceiling(lines: Sequence[Line]) -> float:
 
 def _by_set(runs: Sequence[Run], x: str) -> list[Line]:
     """The held-out losses of each set of a mixture."""
-    keys = [
-        (run, key) for run in runs for key in dict.fromkeys(k for r in run.records for k in r if k.startswith(BY_SET))
-    ]
-    names = [("" if len(runs) == 1 else f"{run.name}, ") + key.removeprefix(BY_SET) for run, key in keys]
-    return [
-        Line(name, run.points(key, x), i, "marks", name)
-        for i, (name, (run, key)) in enumerate(zip(names, keys, strict=True))
-    ]
+    lines: list[Line] = []
+    for run in runs:
+        for key in dict.fromkeys(key for record in run.records for key in record if key.startswith(BY_SET)):
+            name = ("" if len(runs) == 1 else f"{run.name}, ") + key.removeprefix(BY_SET)
+            lines.append(Line(name, run.points(key, x), len(lines), "marks", name))
+    return lines
 
 
 def _curves_note(runs: Sequence[Run]) -> str:
@@ -368,13 +360,12 @@ def _toml(value: object) -> str:
 
 def _section(section: Section) -> str:
     note = f"<p>{text(section.note)}</p>" if section.note else ""
-    return (
-        f'<section><div class="margin"><h2>{text(section.title)}</h2>{note}</div><div>{section.html}</div></section>\n'
-    )
+    margin = f'<div class="margin"><h2>{text(section.title)}</h2>{note}</div>'
+    return f"<section>{margin}<div>{section.html}</div></section>\n"
 
 
 def _counted(records: Sequence[Record]) -> dict[str, list[float]]:
     """Tokens and seconds by step, for the read-out under the pointer."""
-    known = [r for r in records if all(math.isfinite(r.get(k, math.nan)) for k in ("tokens", "seconds"))]
-    known = known[:: math.ceil(len(known) / 400) or 1]
-    return {key: [float(f"{record[key]:.6g}") for record in known] for key in ("step", "tokens", "seconds")}
+    counted = [r for r in records if all(math.isfinite(r.get(k, math.nan)) for k in ("tokens", "seconds"))]
+    counted = counted[:: math.ceil(len(counted) / 400) or 1]
+    return {key: [float(f"{record[key]:.6g}") for record in counted] for key in ("step", "tokens", "seconds")}

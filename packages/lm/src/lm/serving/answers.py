@@ -45,13 +45,7 @@ class Choice:
 
 
 class Answer:
-    """An answer of /v1/completions.
-
-    Args:
-        task: The request.
-        model: The model's name.
-        template: The model's chat template, whose tokenizer names the tokens.
-    """
+    """An answer of /v1/completions; the tokenizer of the model's chat template names the tokens."""
 
     prefix, whole_object, part_object = "cmpl", "text_completion", "text_completion"
     last = "data: [DONE]\n\n"  # of a stream
@@ -59,11 +53,8 @@ class Answer:
     def __init__(self, task: GenerationRequest, model: str, template: ChatTemplate) -> None:
         self.task, self.template, self.tokenizer = task, template, template.tokenizer
         self.choices = [Choice(index) for index in range(len(task.prompts) * task.n)]
-        self.about: dict[str, Any] = {
-            "id": f"{self.prefix}-{uuid.uuid4().hex}",
-            "created": int(time.time()),
-            "model": model,
-        }
+        identifier = f"{self.prefix}-{uuid.uuid4().hex}"
+        self.about: dict[str, Any] = {"id": identifier, "created": int(time.time()), "model": model}
 
     @property
     def ended(self) -> bool:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from importlib import resources
 from typing import Any
 
@@ -39,10 +39,10 @@ class Server:
     """Answers requests.
 
     Args:
-        engine: The engine that decodes.
+        engine: Decodes.
         template: The model's chat template.
         limits: Bounds of a request.
-        stop_tokens: The ids that end a text which is no conversation; the usual ones of the tokenizer, if not given.
+        stop_tokens: The ids that end a text outside a conversation; the usual ones of the tokenizer, if not given.
         body_limit: The most bytes of a request.
         body_seconds: Most seconds for a request's body to come, and for a part of an answer to be read.
     """
@@ -70,14 +70,7 @@ class Server:
         key: str | None = None,
         log: Callable[[str], None] | None = None,
     ) -> Starlette:
-        """The ASGI application.
-
-        Args:
-            hosts: As for Guard, and so are origins and key.
-            origins: See hosts.
-            key: See hosts.
-            log: Called with a line of each request.
-        """
+        """Return the ASGI application. hosts, origins, key: as for Guard; log: called with a line of each request."""
 
         @contextlib.asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -100,14 +93,9 @@ class Server:
             Middleware(Guard, hosts=hosts, origins=origins, key=key),
         ]
         if origins:
-            middleware.append(
-                Middleware(CORSMiddleware, allow_origins=list(origins), allow_methods=["*"], allow_headers=["*"])
-            )
-        handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
-            BadRequest: refused,
-            HTTPException: other,
-            Exception: failed,
-        }
+            anything: dict[str, Any] = {"allow_methods": ["*"], "allow_headers": ["*"]}
+            middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), **anything))
+        handlers: dict[Any, Any] = {BadRequest: refused, HTTPException: other, Exception: failed}
         return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
 
     async def page(self, request: Request) -> Response:
@@ -182,8 +170,8 @@ class Server:
             # The page has to know the number of messages that were left out before the answer.
             headers = {"X-Messages-Left-Out": str(task.dropped)} if task.dropped else {}
             return Events(events(pieces, answer), lambda: self.engine.cancel(jobs), headers)
-        gathering = asyncio.ensure_future(gathered(pieces, answer))
-        leaving = asyncio.ensure_future(left(request))
+        gathering = asyncio.ensure_future(gather(pieces, answer))
+        leaving = asyncio.ensure_future(disconnect(request))
         try:
             await asyncio.wait([gathering, leaving], return_when=asyncio.FIRST_COMPLETED)
             if not gathering.done():
@@ -232,8 +220,8 @@ class Events(StreamingResponse):
             self.ended()
 
 
-async def gathered(pieces: Pieces, answer: Answer) -> None:
-    """Adds pieces to the answer until all its texts have ended, or one failed."""
+async def gather(pieces: Pieces, answer: Answer) -> None:
+    """Add pieces to the answer until all its sequences have ended, or one failed."""
     while not answer.ended:
         index, piece = await pieces.get()
         answer.add(index, piece)
@@ -241,8 +229,8 @@ async def gathered(pieces: Pieces, answer: Answer) -> None:
             break
 
 
-async def left(request: Request) -> None:
-    """Returns when the client has gone."""
+async def disconnect(request: Request) -> None:
+    """Return when the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

@@ -35,17 +35,17 @@ class Piece:
 
 @dataclass(eq=False)
 class Job:
-    """A text to continue."""
+    """A sequence to continue."""
 
     ids: Sequence[int]  # of the prompt
     settings: Mapping[str, Any]  # the other arguments of Scheduler.add
     tell: Callable[[Piece], None]  # called on the decoding thread with each piece
     stop: Sequence[str] = ()  # strings that end it
     min_tokens: int = 0  # tokens before which they do not
-    hidden: Collection[int] = ()  # tokens that are not part of the text
+    hidden: Collection[int] = ()  # tokens that are not part of its text
     echo: str = ""  # begins the first piece
     cancelled: bool = False
-    text: ScheduledSequence | None = None
+    sequence: ScheduledSequence | None = None
     writer: StreamDecoder | None = field(default=None, repr=False)
     since: float = field(default_factory=time.perf_counter)  # its arrival, or its last token
     logprobs_sent: int = 0
@@ -54,15 +54,8 @@ class Job:
 class Engine:
     """Decodes jobs, at most `rows` together and `waiting` in the queue, until it is closed.
 
-    Each gets the tokens it would get alone. Its methods may be called from any thread.
-
-    Args:
-        model: The model.
-        tokenizer: Its tokenizer.
-        rows: Texts that are decoded together.
-        waiting: Texts in the queue.
-        context: The most tokens of a text; the model's, if not given.
-        memory: Bytes of keys and values, as for generation.kv_cache.Cache.
+    Each gets the tokens it would get alone. The methods may be called from any thread. context: the most tokens of a
+    sequence, the model's if not given; memory: bytes of keys and values, as for generation.kv_cache.Cache.
     """
 
     def __init__(
@@ -125,57 +118,54 @@ class Engine:
         while self._admit():
             try:
                 results = self.batch.step() if self.batch.sequences else []
-                for text, token in results:
-                    self._tell(self.running[text], token)
+                for sequence, token in results:
+                    self._tell(self.running[sequence], token)
             except Exception:
-                # One text's failure must not leave the others waiting for ever, nor end the thread.
+                # One sequence's failure must not leave the others waiting for ever, nor end the thread.
                 self._fail()
                 if not self.closed:
                     traceback.print_exc()
         self._fail()
 
     def _admit(self) -> bool:
-        """Waits until there is something to do, and takes from the queue what there is room for.
-
-        False: it was closed.
-        """
+        """Wait for work, and take from the queue what there is room for. False: the engine was closed."""
         with self.changed:
             while not (self.closed or self.queue or self.running):
                 self.changed.wait()
             if self.closed:
                 return False
-            for text, job in list(self.running.items()):
+            for sequence, job in list(self.running.items()):
                 if job.cancelled:
-                    self.batch.cancel(text)
+                    self.batch.cancel(sequence)
                     self._ended(job, "cancelled")
             jobs = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
         for job in jobs:
             try:
                 job.writer = StreamDecoder(self.tokenizer, () if job.min_tokens else job.stop)
-                job.text = self.batch.add(job.ids, **job.settings, when_full="end")
-            except Exception:  # of this text: the others go on
+                job.sequence = self.batch.add(job.ids, **job.settings, when_full="end")
+            except Exception:  # of this sequence: the others go on
                 traceback.print_exc()
                 job.tell(Piece("", 0, "error"))
                 continue
-            if job.text.ended is None:
-                self.running[job.text] = job
+            if job.sequence.ended is None:
+                self.running[job.sequence] = job
             else:
-                job.tell(Piece(job.echo, 0, job.text.ended))
+                job.tell(Piece(job.echo, 0, job.sequence.ended))
         return True
 
     def _tell(self, job: Job, token: int | None) -> None:
-        text, writer, now = job.text, job.writer, time.perf_counter()
-        assert text is not None
+        sequence, writer, now = job.sequence, job.writer, time.perf_counter()
+        assert sequence is not None
         assert writer is not None
         piece = "" if token is None or token in job.hidden else writer.feed(token)
         if token is not None:
-            self.metrics.token(now - job.since, first=len(text.tokens) == 1)
+            self.metrics.token(now - job.since, first=len(sequence.tokens) == 1)
             job.since = now
-            if len(text.tokens) == job.min_tokens:
+            if len(sequence.tokens) == job.min_tokens:
                 writer.stop = tuple(job.stop)
-        ended = text.ended
+        ended = sequence.ended
         if writer.stopped:
-            self.batch.cancel(text)
+            self.batch.cancel(sequence)
             ended = "stop"
         elif ended is not None:
             piece += writer.finish()
@@ -184,21 +174,22 @@ class Engine:
             self._ended(job, ended)
         piece, job.echo = job.echo + piece, ""
         if piece or ended is not None:
-            new = tuple(text.logprobs[job.logprobs_sent :])
+            new = tuple(sequence.logprobs[job.logprobs_sent :])
             job.logprobs_sent += len(new)
-            job.tell(Piece(piece, len(text.tokens), ended, new, text.cached))
+            job.tell(Piece(piece, len(sequence.tokens), ended, new, sequence.cached))
 
     def _ended(self, job: Job, why: str) -> None:
-        text = job.text
-        assert text is not None
-        self.running.pop(text, None)
-        self.metrics.text_ended(why, len(text.prompt), min(text.cached, len(text.prompt)), len(text.tokens))
+        sequence = job.sequence
+        assert sequence is not None
+        self.running.pop(sequence, None)
+        prompt = len(sequence.prompt)
+        self.metrics.text_ended(why, prompt, min(sequence.cached, prompt), len(sequence.tokens))
 
     def _fail(self) -> None:
         with self.changed:
             lost = [*self.running.values(), *(self.queue if self.closed else ())]
-            for text, job in list(self.running.items()):
-                self.batch.cancel(text)
+            for sequence, job in list(self.running.items()):
+                self.batch.cancel(sequence)
                 self._ended(job, "error")
             if self.closed:
                 self.queue.clear()

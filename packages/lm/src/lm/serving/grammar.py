@@ -19,13 +19,7 @@ SPACES = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "
 
 
 class Grammars:
-    """Makes constraints for a tokenizer's tokens.
-
-    Args:
-        tokenizer: A bpe.Tokenizer.
-        vocab_size: The model's, which may be more than the tokenizer's.
-        stop_tokens: The ids that end an answer: allowed where it is complete.
-    """
+    """Makes constraints for a tokenizer's tokens. stop_tokens end an answer: they are allowed where it is complete."""
 
     def __init__(self, tokenizer: Any, vocab_size: int, stop_tokens: Sequence[int]) -> None:
         self.tokenizer, self.vocab_size, self.stops = tokenizer, vocab_size, list(stop_tokens)
@@ -33,18 +27,14 @@ class Grammars:
         self.tokenizer_tokens: Any = None  # the tokens, as llguidance knows them
 
     def json(self, schema: Mapping[str, Any]) -> Grammar:
-        """Allows JSON that follows a schema, with the spaces of json.dumps: a model that may write any number of line
-        ends between two values may write nothing else.
-
-        Raises:
-            ValueError: It is not a schema, or what it has is not supported, by name.
-            MissingExtra: llguidance is not installed.
+        """Allow JSON that follows a schema, with the spaces of json.dumps: a model that may write any number of line
+        ends between two values may write nothing else. ValueError: what is not supported, by name.
         """
         llguidance = need("llguidance", "response_format", "groundup-lm[serve]")
         return self._grammar("schema", json.dumps({**SPACES, **schema}), llguidance.LLMatcher.grammar_from_json_schema)
 
     def lark(self, text: str) -> Grammar:
-        """Allows what a grammar in llguidance's dialect of Lark describes. Raises: see json."""
+        """Allow what a grammar in llguidance's dialect of Lark describes. ValueError: see json."""
         llguidance = need("llguidance", "tool_choice", "groundup-lm[serve]")
         return self._grammar("tools' schema", text, llguidance.LLMatcher.grammar_from_lark)
 
@@ -89,10 +79,9 @@ class Tokens:
     def __init__(self, grammars: Grammars) -> None:
         tokenizer = grammars.tokenizer
         special = {int(number): name for name, number in tokenizer.special_tokens.items()}
-        tokenizer_tokens = [token_bytes(tokenizer, number) for number in range(tokenizer.n_vocab)]
-        self.tokens = [
-            b"\xff" + special[i].encode() if i in special else part for i, part in enumerate(tokenizer_tokens)
-        ]
+        self.tokens = [token_bytes(tokenizer, number) for number in range(tokenizer.n_vocab)]
+        for number, name in special.items():
+            self.tokens[number] = b"\xff" + name.encode()
         self.tokens += [b""] * (grammars.vocab_size - len(self.tokens))
         self.special_token_ids = [*special]
         self.bos_token_id, self.eos_token_id = None, grammars.stops[0] if grammars.stops else 0

@@ -29,13 +29,8 @@ class Guard:
     """Refuses requests with an unknown host name, from pages of another origin, or without the key.
 
     Another's domain may resolve to this machine's address (DNS rebinding), so that its pages reach the server by that
-    name; by an address they cannot.
-
-    Args:
-        app: The guarded application.
-        hosts: Allowed host names, beside any address and the loopback's names.
-        origins: Origins whose pages are allowed, as "https://example.org"; "*" for all.
-        key: Of a client's Authorization; None for no key.
+    name; by an address they cannot. hosts: allowed names, beside any address and the loopback's names; origins: whose
+    pages are allowed, as "https://example.org", "*" for all.
     """
 
     def __init__(
@@ -82,14 +77,9 @@ class Guard:
 
 
 class AccessLog:
-    """Writes a line for each request, and counts it.
+    """Calls write() with a line for each request, and count() with its status.
 
     A request that is cancelled, because the graceful period has ended, is answered with 503 if nothing has been sent.
-
-    Args:
-        app: The application.
-        count: Called with the status of each response.
-        write: Called with each line; None writes none.
     """
 
     def __init__(self, app: ASGIApp, *, count: Callable[[int], None], write: Callable[[str], None] | None) -> None:

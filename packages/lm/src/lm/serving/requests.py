@@ -65,14 +65,8 @@ class Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
     # Parameters accepted at these values only, and parameters that do not change the answer.
     only: ClassVar[dict[str, tuple[Any, ...]]] = {"best_of": (1,), "suffix": ("",)}
-    ignored: ClassVar[Collection[str]] = (
-        "user",
-        "metadata",
-        "store",
-        "service_tier",
-        "safety_identifier",
-        "prompt_cache_key",
-        "prompt_cache_retention",
+    ignored: ClassVar[frozenset[str]] = frozenset(
+        ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
     )
 
     model: str | None = None
@@ -103,9 +97,8 @@ class Body(BaseModel):
             return body
         for name, harmless in cls.only.items():
             if body.get(name) not in (None, *harmless):
-                raise PydanticCustomError(
-                    "unsupported_parameter", "{name} is not supported: leave it out", {"name": name}
-                )
+                message = "{name} is not supported: leave it out"
+                raise PydanticCustomError("unsupported_parameter", message, {"name": name})
         return {name: value for name, value in body.items() if name not in cls.only and name not in cls.ignored}
 
 
@@ -122,9 +115,8 @@ class CompletionBody(Body):
 
     @property
     def prompts(self) -> Sequence[str | list[int]]:
-        if isinstance(self.prompt, str) or all(isinstance(item, int) for item in self.prompt):
-            return [self.prompt]  # type: ignore[list-item]
-        return self.prompt  # type: ignore[return-value]
+        is_one = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
+        return [self.prompt] if is_one else self.prompt  # type: ignore[list-item, return-value]
 
 
 class TextPart(Part):
@@ -153,9 +145,8 @@ class ToolCall(Part):
         try:
             arguments = json.loads(self.function.arguments)
         except ValueError:
-            raise BadRequest(
-                f"messages[{number}]: the arguments of {self.function.name!r} are no JSON", "messages"
-            ) from None
+            message = f"messages[{number}]: the arguments of {self.function.name!r} are not JSON"
+            raise BadRequest(message, "messages") from None
         return {"id": self.id, "type": "function", "function": {"name": self.function.name, "arguments": arguments}}
 
 
@@ -172,9 +163,8 @@ class ChatMessage(Part):
         """The message; its `more` has the fields that templates read of tools."""
         role = "system" if self.role == "developer" else self.role  # the system's name in OpenAI's newer models
         if role not in (*ROLES, TOOL):
-            raise BadRequest(
-                f"messages[{number}].role: expected one of {', '.join((*ROLES, TOOL))}, got {role!r}", "messages"
-            )
+            roles = ", ".join((*ROLES, TOOL))
+            raise BadRequest(f"messages[{number}].role: expected one of {roles}, got {role!r}", "messages")
         if role == "system" and number:
             raise BadRequest(f"messages[{number}] has the role 'system', which only the first may have", "messages")
         if self.content is None and not self.tool_calls:
@@ -204,10 +194,14 @@ class Tool(Part):
     function: Function
 
 
-class NamedTool(BaseModel):
-    """The tool that has to be called."""
+class Strict(BaseModel):
+    """A part of a body, whose unknown fields are refused."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class NamedTool(Strict):
+    """The tool that has to be called."""
 
     type: Literal["function"]
     function: Function
@@ -221,10 +215,8 @@ class JsonSchema(Part):
     strict: bool | None = None
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(Strict):
     """The form of an answer."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -317,7 +309,7 @@ def parse(kind: type[B], body: bytes) -> B:
 
 
 def mistake(failed: ValidationError) -> BadRequest:
-    """The mistake that pydantic found, in a sentence with the path of the value and the value."""
+    """Return pydantic's first error as a sentence with the path of the value and the value."""
     errors = failed.errors(include_url=False)
     kind, location = errors[0]["type"], errors[0]["loc"]
     if kind == "json_invalid":
@@ -366,16 +358,16 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
         raise BadRequest("max_tokens: expected at least 1, got 0", "max_tokens")
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs goes with logprobs true", "top_logprobs")
-    constraint = constraint_of(body.response_format, grammars)
-    if body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool):
-        constraint = call_constraint(body, template, grammars)
-    if constraint is not None and (body.ignore_eos or body.min_tokens):
-        name = "ignore_eos" if body.ignore_eos else "min_tokens"
-        raise BadRequest(f"{name} does not go with an answer of a given form: leave it out", name)
-    names = dict(body.chat_template_kwargs or {})
+    must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
+    form = body.response_format
+    constraint = call_constraint(body, template, grammars) if must_call else constraint_of(form, grammars)
+    for name in ("ignore_eos", "min_tokens"):
+        if constraint is not None and getattr(body, name):
+            raise BadRequest(f"{name} does not go with an answer of a given form: leave it out", name)
+    names = {**template.names, **(body.chat_template_kwargs or {})}
     if body.reasoning_effort is not None:
         names["reasoning_effort"] = body.reasoning_effort
-    template = dataclasses.replace(template, names={**(template.names or {}), **names})
+    template = dataclasses.replace(template, names=names)
     tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []] if body.tool_choice != "none" else []
     messages, dropped = [message.message(number) for number, message in enumerate(body.messages)], 0
     try:
@@ -401,7 +393,7 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
 
 
 def constraint_of(form: ResponseFormat | None, grammars: Grammars) -> Callable[[], Constraint] | None:
-    """Makes the constraint of each answer; None if its form is free."""
+    """Return what makes the constraint of each answer; None if its form is free."""
     if form is None or form.type == "text":
         return None
     if form.type == "json_schema" and form.json_schema is None:
@@ -411,11 +403,9 @@ def constraint_of(form: ResponseFormat | None, grammars: Grammars) -> Callable[[
 
 
 def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) -> Callable[[], Constraint]:
-    """Makes the constraint by which an answer calls a tool: the named one, or any."""
-    functions, several = (
-        [tool.function.model_dump() for tool in body.tools or []],
-        body.parallel_tool_calls is not False,
-    )
+    """Return what makes the constraint by which an answer calls a tool: the named one, or any."""
+    functions = [tool.function.model_dump() for tool in body.tools or []]
+    several = body.parallel_tool_calls is not False
     if isinstance(body.tool_choice, NamedTool):
         name, several = body.tool_choice.function.name, False
         functions = [function for function in functions if function["name"] == name]
@@ -461,15 +451,12 @@ def to_request(
         room = limits.context_length - len(ids)
         new_tokens = min(default, limits.max_tokens, max(1, room)) if most is None else most
         if new_tokens > room:
-            raise BadRequest(
-                f"the context is {limits.context_length} tokens, and the prompt has {len(ids)} and max_tokens is "
-                f"{new_tokens}: shorten one of them",
-                "messages" if isinstance(body, ChatBody) else "prompt",
-                code="context_length_exceeded",
-            )
+            sizes = f"the prompt has {len(ids)} tokens and max_tokens is {new_tokens}"
+            message = f"the context is {limits.context_length} tokens, {sizes}: shorten one of them"
+            param = "messages" if isinstance(body, ChatBody) else "prompt"
+            raise BadRequest(message, param, code="context_length_exceeded")
         max_new_tokens.append(new_tokens)
-    min_tokens = body.min_tokens or 0
-    if min_tokens > min(max_new_tokens):
+    if (min_tokens := body.min_tokens or 0) > min(max_new_tokens):
         raise BadRequest(f"min_tokens: expected at most {min(max_new_tokens)}, got {min_tokens}", "min_tokens")
     bias = {token_id("logit_bias", name, limits): value for name, value in (body.logit_bias or {}).items()}
     own_stops = [token_id("stop_token_ids", token, limits) for token in body.stop_token_ids or ()]
@@ -502,9 +489,8 @@ def token_id(name: str, value: int | str, limits: Limits) -> int:
 def prompt_of(prompt: str | list[int], tokenizer: Any) -> list[int]:
     """The ids of a prompt, which is text or ids."""
     ids = prompt_ids(tokenizer, prompt) if isinstance(prompt, str) else prompt
-    bad = next((number for number in ids if number >= tokenizer.n_vocab), None)
-    if bad is not None:
-        raise BadRequest(f"token id {bad} is not in the vocabulary of {tokenizer.n_vocab}", "prompt")
+    if (largest := max(ids, default=0)) >= tokenizer.n_vocab:
+        raise BadRequest(f"token id {largest} is not in the vocabulary of {tokenizer.n_vocab}", "prompt")
     if not ids:
         raise BadRequest("the prompt has no tokens: give it some text", "prompt")
     return ids

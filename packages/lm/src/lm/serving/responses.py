@@ -145,14 +145,7 @@ def respond(body: ResponseBody, template: ChatTemplate, limits: Limits, grammars
 
 
 class ResponseAnswer(ChatAnswer):
-    """An answer of /v1/responses: one message, then calls of functions.
-
-    Args:
-        task: The request.
-        model: The model's name.
-        template: The model's chat template.
-        body: The body, whose settings an answer repeats.
-    """
+    """An answer of /v1/responses: one message, then calls of functions. It repeats the settings of the body."""
 
     prefix, last = "resp", ""
 
@@ -207,13 +200,8 @@ class ResponseAnswer(ChatAnswer):
         return [*message, *(self.function_call(number) for number in range(len(choice.calls)))]
 
     def message(self, content: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "id": self.message_id,
-            "type": "message",
-            "role": "assistant",
-            "status": self.status,
-            "content": content,
-        }
+        about = {"id": self.message_id, "type": "message", "role": "assistant", "status": self.status}
+        return {**about, "content": content}
 
     def content_part(self, text: str, choice: Choice | None = None) -> dict[str, Any]:
         logprobs = self.named_logprobs(choice.logprobs) if choice is not None else []

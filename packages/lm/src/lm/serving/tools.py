@@ -124,10 +124,7 @@ def new_id(form: Format | None) -> str:
 def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *, several: bool) -> str:
     """The grammar, in llguidance's dialect of Lark, of an answer that only calls one of these functions.
 
-    Args:
-        functions: Names and parameters, as OpenAI's clients describe them.
-        template: The model's, which says how a call is written.
-        several: True allows more than one call, if the format has it.
+    several: True allows more than one call, if the format has it.
     """
     form, special = format_of(template.source) or "hermes", template.tokenizer.special_tokens
 

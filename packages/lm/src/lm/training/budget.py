@@ -20,11 +20,7 @@ OUT_OF_MEMORY = ("DefaultCPUAllocator", "MPS backend out of memory")
 
 
 def trained_shape(model: ModelConfig, config: TrainConfig) -> TransformerShape:
-    """The model as a run trains it: with adapters beside every matrix of the blocks where it has a lora_rank.
-
-    Raises:
-        ValueError: adapters of a model with value embeddings, which accounting does not count.
-    """
+    """The model as a run trains it: with adapters beside every matrix of the blocks where it has a lora_rank."""
     shape = model.shape()
     if not config.lora_rank:
         return shape
@@ -81,14 +77,13 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
 
     micro = config.micro_batch_size or own
     counted = policy(model, config, device, accumulate=micro < own)
-    shape, more = model.shape(), 0
+    shape = model.shape()
     if type(model) is not ModelConfig:  # of which weights, gradients and moments are there
         needed = 16 * int(parameters(shape).total)
-        return None if needed <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
-    if shape.value_embeddings:  # of which at least weights, gradients and moments are there
+    else:
         plain = dataclasses.replace(shape, value_embeddings=0)
-        shape, more = plain, 16 * (int(parameters(shape).total) - int(parameters(plain).total))
-    needed = int(training_memory(shape, micro, policy=counted).total) + more
+        value_embeddings = int(parameters(shape).total) - int(parameters(plain).total)
+        needed = int(training_memory(plain, micro, policy=counted).total) + 16 * value_embeddings
     return None if needed <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
 
 
@@ -103,19 +98,19 @@ def what_fits(
         return max((n for n in range(1, fits + 1) if own % n == 0), default=0)
 
     room = f"{in_words(device)} ({memory_of(device) / 1e9:.1f} GB)"
-    said = f"{what} {room} with {micro} sequences at a time: "
+    message = f"{what} {room} with {micro} sequences at a time: "
     if not memory_is_counted(model, config):
-        return f"{said}lower --train.micro_batch_size"
+        return f"{message}lower --train.micro_batch_size"
     if fitting := most():
-        return f"{said}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
+        return f"{message}by accounting's count {fitting} fit: write --train.micro_batch_size {fitting}"
     if config.activation_checkpointing != "full" and (
         fitting := most(activation_checkpointing="full") or (1 if micro == 1 else 0)
     ):
-        return f"{said}write --train.activation_checkpointing full --train.micro_batch_size {fitting}"
-    return f"{said}not even one fits: choose a smaller model or a shorter context_length"
+        return f"{message}write --train.activation_checkpointing full --train.micro_batch_size {fitting}"
+    return f"{message}not even one fits: choose a smaller model or a shorter context_length"
 
 
 def ran_out(error: BaseException) -> bool:
     """True if an error means that no memory is left."""
-    said = str(error)
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(words in said for words in OUT_OF_MEMORY)
+    words = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in words for sign in OUT_OF_MEMORY)

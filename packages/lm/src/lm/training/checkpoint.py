@@ -48,19 +48,12 @@ class NotSaved(OSError):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint on the disk. Weights and optimizer are read when they are asked for.
+    """A checkpoint on the disk. Weights and optimizer are read when they are first used."""
 
-    Attributes:
-        path: Its folder.
-        step: The step after which it was saved.
-        state: The run's own state.
-        hashes: SHA-256 of its files, by their names.
-    """
-
-    path: Path
-    step: int
-    state: dict[str, Any]
-    hashes: dict[str, str]
+    path: Path  # its folder
+    step: int  # after which it was saved
+    state: dict[str, Any]  # the run's own
+    hashes: dict[str, str]  # SHA-256 of its files, by their names
 
     @property
     def is_sharded(self) -> bool:
@@ -86,11 +79,7 @@ class Checkpoint:
 
     @cached_property
     def optimizer(self) -> dict[str, Any]:
-        """The optimizer's whole state_dict on the CPU; empty without one. A sharded one's "state" is by weight.
-
-        Raises:
-            Damaged: The file holds more than tensors and plain values; nothing in it is run.
-        """
+        """The optimizer's whole state_dict on the CPU; empty without one. A sharded one's "state" is by weight."""
         if self.is_sharded:
             return {"state": sharded.by_weight(sharded.read(self.path / SHARDED, "optimizer"))}
         if OPTIMIZER not in self.hashes:
@@ -98,10 +87,8 @@ class Checkpoint:
         try:
             return dict(torch.load(self.path / OPTIMIZER, map_location="cpu", weights_only=True))
         except Exception as error:  # the unpickler raises what it likes at what it will not load
-            raise Damaged(
-                f"checkpoint {self.path} is damaged: {OPTIMIZER} holds more than tensors and plain values, which are "
-                f"all that is loaded of it"
-            ) from error
+            why = f"{OPTIMIZER} holds more than tensors and plain values"
+            raise Damaged(f"checkpoint {self.path} is damaged: {why}") from error
 
 
 def save(
@@ -144,14 +131,8 @@ def save(
     return Path(folder) / name_of(step)
 
 
-def copy(source: Checkpoint, folder: str | Path, state: dict[str, Any], *, optimizer: bool = True) -> Path:
-    """Copies a checkpoint under another folder, with another state; without its optimizer as one of step 0.
-
-    Raises:
-        NotSaved: With what failed in one sentence; nothing half-written stays.
-    """
-    if not optimizer:
-        return save(folder, 0, source.model, None, state)
+def copy(source: Checkpoint, folder: str | Path, state: dict[str, Any]) -> Path:
+    """Copy a checkpoint under another folder, with another state."""
     with writing(folder, source.step, state) as temporary:
         for name in source.hashes.keys() - {STATE}:
             (temporary / name).parent.mkdir(exist_ok=True)
@@ -210,24 +191,24 @@ def load(folder: str | Path, step: int | None = None, *, weights_only: bool = Fa
         NoCheckpoint: There is none of `step`; the message has the steps that there are.
     """
     folder = Path(folder)
-    found = steps(folder)
+    saved_steps = steps(folder)
     if step is not None:
-        if step not in found:
-            kept = ", ".join(map(str, found)) or "none"
-            raise NoCheckpoint(f"{folder} has no checkpoint of step {step}: those that it has are of {kept}")
+        if step not in saved_steps:
+            others = ", ".join(map(str, saved_steps)) or "none"
+            raise NoCheckpoint(f"{folder} has no checkpoint of step {step}: those that it has are of {others}")
         return open_checkpoint(folder / name_of(step), weights_only=weights_only)
     with contextlib.suppress(OSError, ValueError):
         latest = int((folder / "latest").read_text())
         # One that was renamed but not yet named as the latest is whole: its rename came after its contents.
-        if latest not in found:
+        if latest not in saved_steps:
             warnings.warn(f"checkpoint {latest} is named as the latest in {folder} and is not there", stacklevel=2)
     failures = []
-    for candidate in reversed(found):
+    for candidate in reversed(saved_steps):
         try:
             return open_checkpoint(folder / name_of(candidate), weights_only=weights_only)
         except Damaged as damage:
             failures.append(str(damage))
-            if candidate != found[0]:
+            if candidate != saved_steps[0]:
                 warnings.warn(f"{damage}; the one before it is used", stacklevel=2)
     if failures:
         raise Damaged("; ".join(failures))
@@ -235,11 +216,7 @@ def load(folder: str | Path, step: int | None = None, *, weights_only: bool = Fa
 
 
 def open_checkpoint(path: Path, *, weights_only: bool = False) -> Checkpoint:
-    """One checkpoint, its checksums compared before anything in it is believed.
-
-    Raises:
-        Damaged: Named, with the file.
-    """
+    """One checkpoint, its checksums compared before anything in it is believed. Damaged: with the file."""
     try:
         state, hashes = read_state(path)
         step = int(state.pop("step"))
@@ -251,10 +228,10 @@ def open_checkpoint(path: Path, *, weights_only: bool = False) -> Checkpoint:
         if weights_only and name == OPTIMIZER:
             continue
         try:
-            found = sha256(path / name)
+            digest = sha256(path / name)
         except OSError as error:
             raise Damaged(f"checkpoint {path} is damaged: {name}: {error.strerror}") from error
-        if found != hashes[name]:
+        if digest != hashes[name]:
             raise Damaged(f"checkpoint {path} is damaged: {name} is not what was saved")
     if MODEL not in hashes and not any(name.startswith(SHARDED) for name in hashes):
         raise Damaged(f"checkpoint {path} is damaged: {MODEL} is not there")
@@ -262,10 +239,7 @@ def open_checkpoint(path: Path, *, weights_only: bool = False) -> Checkpoint:
 
 
 def read_state(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The state of a checkpoint and the hashes of its files.
-
-    OSError, ValueError: it is not there, or not what was saved.
-    """
+    """The state of a checkpoint and the hashes of its files. OSError, ValueError: it is not what was saved."""
     state = json.loads((path / STATE).read_text(encoding="utf-8"))
     hashes = dict(state.pop("sha256"))
     if hashes.get(STATE) != hash_json(state):
@@ -286,9 +260,9 @@ def steps(folder: str | Path) -> list[int]:
 
 def prune(folder: Path, newest: int, keep: int, best: int | None) -> None:
     """Removes all but `newest`, the `keep` - 1 before it and the best, and what an interrupted save left."""
-    found = steps(folder)
-    until = [step for step in found if step <= newest][-keep:]
-    for step in found:
+    saved_steps = steps(folder)
+    until = [step for step in saved_steps if step <= newest][-keep:]
+    for step in saved_steps:
         if step not in until and (step != best or step > newest):
             shutil.rmtree(folder / name_of(step), ignore_errors=True)
     for partial in folder.glob(".*.partial"):

@@ -34,7 +34,7 @@ from lm.training.trainer import Processes, Result
 
 # Every group that was made here, so that each lives as long as this process. A module of DistributedDataParallel that
 # is freed as the last owner of a gloo group waits, while it holds the GIL, for a thread that may be waiting for it.
-_own_groups: list[Any] = []
+own_groups: list[Any] = []
 
 
 class Lost(RuntimeError):
@@ -95,25 +95,14 @@ class DistributedContext(Processes):
         return values
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """Compare the values that every process has under these names.
-
-        Raises:
-            ProcessesDiffer: In every process, with the first name whose value is not that of process 0.
-        """
+        """Compare the values of all processes. ProcessesDiffer, in each: the first name whose values differ."""
         (host, main), *others = self.gather(dict(facts))
         for rank, (other_host, other) in enumerate(others, 1):
             for name in sorted(main.keys() | other.keys()):
                 if main.get(name) != other.get(name):
-                    raise ProcessesDiffer(
-                        f"process {rank} on {other_host} has {name} {other.get(name)!r}, and process 0 on {host} has "
-                        f"{main.get(name)!r}: give all processes of a run the same"
-                    )
-
-    def another_group(self, timeout: float) -> Any:
-        """A group of the same processes over gloo, for a thread's own collectives. All processes call it."""
-        group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
-        _own_groups.append(group)
-        return group
+                    own = f"process {rank} on {other_host} has {name} {other.get(name)!r}"
+                    expected = f"process 0 on {host} has {main.get(name)!r}"
+                    raise ProcessesDiffer(f"{own}, and {expected}: give all processes of a run the same")
 
     def barrier(self) -> None:
         """Wait until every process is here."""
@@ -157,15 +146,7 @@ class DistributedContext(Processes):
 
 @contextlib.contextmanager
 def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
-    """The processes that torchrun started.
-
-    Args:
-        device: This process's.
-        timeout: Seconds after which a process that does not answer counts as lost.
-
-    Raises:
-        Lost: One of them ended before its work was done, or did not answer in time.
-    """
+    """The processes that torchrun started. Lost: one of them ended, or did not answer within timeout seconds."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
     own = not dist.is_initialized()
@@ -176,7 +157,7 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
             dist.init_process_group("nccl", device_id=device, timeout=patience)
         else:
             dist.init_process_group("gloo", timeout=patience)
-        _own_groups.append(dist.group.WORLD)
+        own_groups.append(dist.group.WORLD)
     context = DistributedContext(dist.get_rank(), dist.get_world_size(), device)
     try:
         yield context
@@ -191,10 +172,8 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
         why = str(error).strip().splitlines()[0]
         silent = "timed out" in str(error).lower() or "timeout" in str(error).lower()
         other = f"did not answer within {timeout:g} s (train.collective_timeout)" if silent else "ended"
-        raise Lost(
-            f"process {context.rank} of {context.size} stops because another {other}: look at what that one said; "
-            f"the same command continues from the last checkpoint ({why[:160]})"
-        ) from error
+        here = f"process {context.rank} of {context.size} stops because another {other}: look at what that one said"
+        raise Lost(f"{here}; the same command continues from the last checkpoint ({why[:160]})") from error
     finally:
         if own:
             with contextlib.suppress(RuntimeError):
@@ -205,16 +184,7 @@ SHARED_WITHIN = 30.0  # seconds in which the others see what one process wrote: 
 
 
 def seen_by_all(run: Run, folder: Path, processes: DistributedContext) -> Run:
-    """Wait until every process sees the run's configuration and checkpoint in its folder, as process 0 wrote them.
-
-    Args:
-        run: As process 0 has it.
-        folder: The run's folder, as this process calls it.
-        processes: All processes of the run.
-
-    Raises:
-        ValueError: A process does not see them in time.
-    """
+    """Wait until every process sees the run's configuration and checkpoint in its folder, as process 0 wrote them."""
     text = processes.on_main(lambda: (folder / CONFIG).read_text())
     saved = run.saved
     if saved is not None:
@@ -226,9 +196,7 @@ def seen_by_all(run: Run, folder: Path, processes: DistributedContext) -> Run:
         while not sees(run, text):
             if time.monotonic() > deadline:
                 what = CONFIG if run.saved is None else f"the checkpoint of step {run.saved.step}"
-                raise ValueError(
-                    f"{run.folder} does not hold {what} as process 0 sees it: use a disk that all of them share"
-                )
+                raise ValueError(f"{run.folder} does not hold {what} as process 0 sees it: use a disk that all share")
             time.sleep(0.2)
         return run
 

@@ -37,25 +37,15 @@ class Operator:
 
 @dataclasses.dataclass(frozen=True)
 class Profile:
-    """The figures of a step.
+    """The figures of a step."""
 
-    Attributes:
-        seconds: Of each timed step, the seconds of each phase.
-        operators: The slowest first.
-        highest: The most bytes of tensors alive in each phase.
-        predicted: accounting's memory of the same step; None for a shape whose memory is not counted.
-        flops: Of the step by accounting, over causal pairs.
-        tokens: Of the step.
-        micro_batches: The number that was run, and that of a whole step.
-    """
-
-    seconds: list[dict[str, float]]
-    operators: list[Operator]
-    highest: dict[str, int]
-    predicted: TrainingMemory | None
-    flops: int
+    seconds: list[dict[str, float]]  # of each phase, for each timed step
+    operators: list[Operator]  # the slowest first
+    highest: dict[str, int]  # the most bytes of tensors alive in each phase
+    predicted: TrainingMemory | None  # accounting's memory of the step; None for a shape whose memory is not counted
+    flops: int  # by accounting, over causal pairs
     tokens: int
-    micro_batches: tuple[int, int]
+    micro_batches: tuple[int, int]  # the number that was run, and that of a whole step
 
     def predicted_highest(self, phase: str) -> int | None:
         """The most bytes alive in a phase, by accounting."""
@@ -69,7 +59,6 @@ class PhasedTrainer(Trainer):
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
-        self.phase, self.began = PHASES[-1], 0.0
         self.range: Any = None
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
         self.module.register_forward_pre_hook(lambda *_: self.enter("forward"))
@@ -78,6 +67,10 @@ class PhasedTrainer(Trainer):
     def enter(self, phase: str) -> None:
         """End the phase before and begin this one."""
         self.leave()
+        self.begin(phase)
+
+    def begin(self, phase: str) -> None:
+        """Begin a phase."""
         self.phase, self.began, self.range = phase, time.perf_counter(), record_function(phase)
         self.range.__enter__()
 
@@ -96,8 +89,7 @@ class PhasedTrainer(Trainer):
     def timed_step(self, batches: Iterator[MicroBatch]) -> dict[str, float]:
         """Train a step and return the seconds of its phases; what comes before the first forward is optimizer step."""
         self.phase_seconds = dict.fromkeys(PHASES, 0.0)
-        self.phase, self.began, self.range = PHASES[-1], time.perf_counter(), record_function(PHASES[-1])
-        self.range.__enter__()
+        self.begin(PHASES[-1])
         self.train_step(batches)
         self.leave()
         return self.phase_seconds
@@ -111,18 +103,10 @@ def profile(
     device: torch.device | None = None,
     trace: str | Path | None = None,
 ) -> Profile:
-    """Profile a few training steps on random tokens.
+    """Profile `steps` training steps on random tokens by this process alone, after one that is not timed.
 
-    Args:
-        model_config: The model.
-        train_config: Its training, by this process alone; of a step with more micro-batches two are run.
-        steps: The number that is timed, after one that is not.
-        device: The device; None for that of the configuration.
-        trace: A file for torch's trace of one step, which ui.perfetto.dev opens.
-
-    Raises:
-        ValueError: Fewer than two steps, or compiled blocks, whose operators are not seen.
-        FileNotFoundError: The trace's folder does not exist.
+    Of a step with more micro-batches two are run. device: None for that of the configuration. trace: a file for torch's
+    trace of one step, which ui.perfetto.dev opens.
     """
     from accounting import training_flops, training_memory  # here, because nothing but a budget needs it
 

@@ -150,10 +150,7 @@ def notes(saved: Checkpoint, earlier: TrainConfig | None, config: RunConfig) -> 
         if has_same_rates(earlier, config.train, saved.step):
             yield f"{changed}: the run is, to the bit, one of {steps} steps"
         else:
-            yield (
-                f"{changed}: the learning rate was that of {earlier.steps} steps so far and is that of {steps} from "
-                f"here on, so that the run is not one of {steps} steps from its beginning"
-            )
+            yield f"{changed}: the learning rate is that of {steps} steps only from here on"
 
 
 def origin_notes(config: RunConfig) -> Iterator[str]:
@@ -201,10 +198,8 @@ def origin(
     if saved is None:
         raise FileNotFoundError(f"the run in {source} has no checkpoint to begin from: train it for longer")
     if is_branch and saved.step >= config.train.steps:
-        raise ValueError(
-            f"the checkpoint of {source} is of step {saved.step}, and train.steps is {config.train.steps}: raise it, "
-            f"or name an earlier one with --step"
-        )
+        sizes = f"of step {saved.step}, and train.steps is {config.train.steps}"
+        raise ValueError(f"the checkpoint of {source} is {sizes}: raise it, or name an earlier one with --step")
     kind = "branch" if is_branch else "weights"
     return {"kind": kind, "from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
 
@@ -222,11 +217,7 @@ def refuse_other_origin(run_dir: Path, start: Mapping[str, Any], branch: str | P
 def copy_origin(
     run_dir: Path, config: RunConfig, source: Path, plain_weights: Callable[[Checkpoint], Mapping[str, Tensor]]
 ) -> Checkpoint | None:
-    """Copy a checkpoint of another run as the first of this one; for a branch with its optimizer and its metrics.
-
-    Raises:
-        ValueError: The other run's checkpoint is no longer the one that this run began from.
-    """
+    """Copy a checkpoint of another run as the first of this one; for a branch with its optimizer and its metrics."""
     start, folder = config.start, run_dir / CHECKPOINTS
     saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=start["kind"] == "weights")
     if saved is None or saved.weights_fingerprint != start["weights"]:

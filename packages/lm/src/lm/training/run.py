@@ -55,39 +55,25 @@ UNTRAINED = {"steps": 1, "warmup_steps": 0}
 
 @dataclass(frozen=True)
 class RunConfig:
-    """The content of a run's config.toml.
-
-    Attributes:
-        model: The model.
-        train: Its training; None for an imported model without any.
-        data: The fingerprints of the data.
-        start: The origin of the first weights, empty for random ones: its kind ("import", "weights" or "branch"), and
-            for the last two the run's path, the step and the hash of the weights.
-    """
+    """The content of a run's config.toml."""
 
     model: ModelConfig
-    train: TrainConfig | None
-    data: dict[str, Any] = field(default_factory=dict)
+    train: TrainConfig | None  # None for an imported model without any
+    data: dict[str, Any] = field(default_factory=dict)  # fingerprints
+    # Origin of the first weights, empty for random ones: its kind ("import", "weights" or "branch"), and for the last
+    # two the run's path, the step and the hash of the weights.
     start: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run in a folder.
-
-    Attributes:
-        folder: The folder.
-        config: The configuration that it trains by.
-        saved: The checkpoint to continue from; None before the first step.
-        notes: Lines for the user: where the run continues, and what is not as before.
-        is_written: True if config.toml has this configuration already.
-    """
+    """A run in a folder."""
 
     folder: Path
-    config: RunConfig
-    saved: Checkpoint | None = None
-    notes: tuple[str, ...] = ()
-    is_written: bool = False
+    config: RunConfig  # that it trains by
+    saved: Checkpoint | None = None  # to continue from; None before the first step
+    notes: tuple[str, ...] = ()  # lines for the user: where the run continues, and what is not as before
+    is_written: bool = False  # True if config.toml has this configuration already
 
     @property
     def training(self) -> TrainConfig:
@@ -113,17 +99,8 @@ class Run:
     ) -> Run:
         """Read the run in a folder and check it against the request; write nothing, unless restart removes the old one.
 
-        Args:
-            folder: The run's folder, which need not exist.
-            model: The model requested.
-            requested: The training requested.
-            data: The data's fingerprints (see Mixture.fingerprints).
-            restart: Remove an earlier run in the folder.
-            branch: A run whose checkpoint of `step` (None: the newest) this one continues from.
-            step: See branch.
-
-        Raises:
-            ValueError: The folder does not go with the request, or something is missing; by name.
+        The arguments are those of train(), and the data's fingerprints. ValueError: the folder does not go with the
+        request, or something is missing, by name.
         """
         if restart:
             with writing(folder):
@@ -157,8 +134,7 @@ class Run:
     def prepare(self, tokenizer: Path | None = None) -> Run:
         """Write configuration, environment, tokenizer and the checkpoint of another run that this one begins with.
 
-        Returns:
-            The run with the checkpoint to continue from.
+        Return the run with the checkpoint to continue from.
         """
         config, start, saved = self.config, self.config.start, self.saved
         with writing(self.folder):
@@ -188,11 +164,7 @@ class Run:
         }
 
     def save(self, trainer: Trainer) -> None:
-        """Save the state after a step; process 0 writes. (A sharded run has a ShardedSaver.)
-
-        Raises:
-            checkpoint.NotSaved: In every process.
-        """
+        """Save the state after a step; process 0 writes. (A sharded run has a ShardedSaver.)"""
         state, best = self.state(trainer), int(trainer.best[0]) if trainer.best else None
 
         def write() -> None:
@@ -215,11 +187,7 @@ class Run:
     def load(folder: str | Path, step: int | None = None) -> Transformer:
         """Load the model of a run, in eval mode, from its newest whole checkpoint or the one of `step`.
 
-        Only weights are read: the optimizer need not be there.
-
-        Raises:
-            FileNotFoundError: There is no run, or no checkpoint in it yet.
-            checkpoint.Damaged: The checkpoint named is, or all there are.
+        Only weights are read: the optimizer need not be there. FileNotFoundError: no run, or no checkpoint yet.
         """
         config = read(folder)
         saved = checkpoint.load(Path(folder) / CHECKPOINTS, step, weights_only=True)
@@ -229,15 +197,7 @@ class Run:
 
 
 def resolve(requested: TrainConfig, earlier: TrainConfig | None = None) -> TrainConfig:
-    """Name device, precision and threads where they are left open: those of the run so far, else this machine's.
-
-    Args:
-        requested: The training requested.
-        earlier: The training of the run so far; None for a new run.
-
-    Raises:
-        ValueError: The device is not on this machine, or does not have the precision.
-    """
+    """Name device, precision and threads where they are left open: those of the run so far, else this machine's."""
     device = find_device(requested, earlier)
     precision = requested.precision
     if earlier is not None and precision == "auto":
@@ -260,9 +220,7 @@ def find_device(requested: TrainConfig, earlier: TrainConfig | None, index: int 
     try:
         return choose_device(earlier.device, index)
     except ValueError:
-        raise ValueError(
-            f"the run so far was on {earlier.device!r}, which is not on this machine: --train.device cpu moves it"
-        ) from None
+        raise ValueError(f"the run was on {earlier.device!r}, which is not here: --train.device cpu moves it") from None
 
 
 def computed_by(config: TrainConfig, processes: Processes) -> dict[str, Any]:
@@ -293,12 +251,7 @@ def is_run(path: str | Path) -> bool:
 
 
 def best_step(run_dir: str | Path) -> int:
-    """Return the step of the run's checkpoint with the best evaluation.
-
-    Raises:
-        FileNotFoundError: There is no run.
-        ValueError: No checkpoint is of a step that was evaluated.
-    """
+    """Return the step of the run's checkpoint with the best evaluation. ValueError: none was evaluated."""
     read(run_dir)
     saved = checkpoint.load(Path(run_dir) / CHECKPOINTS, weights_only=True)
     if saved is None or not saved.state.get("best"):
@@ -315,12 +268,7 @@ def plain_weights(config: RunConfig, saved: Checkpoint) -> dict[str, Tensor]:
 
 
 def read(run_dir: str | Path) -> RunConfig:
-    """Read the configuration of a run.
-
-    Raises:
-        FileNotFoundError: There is no run.
-        ValueError: The file is not one, or another version of this program wrote it.
-    """
+    """Read the configuration of a run. FileNotFoundError: there is none. ValueError: another version wrote it."""
     path = Path(run_dir) / CONFIG
     if not path.is_file():
         raise FileNotFoundError(f"{run_dir} holds no run: there is no {CONFIG} in it")
@@ -331,10 +279,7 @@ def read(run_dir: str | Path) -> RunConfig:
         model = from_table(config_class(tables["model"]), tables["model"], "model")
         train = from_table(TrainConfig, tables["train"], "train") if "train" in tables else None
     except KeyError as error:
-        raise ValueError(
-            f"{path} was written by another version of this program, or edited: {error.args[0]}; "
-            f"rename the setting there, or use the version that made the run"
-        ) from None
+        raise ValueError(f"{path} was edited, or another version of this program wrote it: {error.args[0]}") from None
     return RunConfig(model, train, dict(tables.get("data", {})), dict(tables.get("start", {})))
 
 
@@ -354,26 +299,17 @@ def write(run_dir: Path, config: RunConfig) -> None:
 
 
 def find_checkpoint(run_dir: Path) -> Checkpoint | None:
-    """Return the newest whole checkpoint of a run; None if it has none yet.
-
-    Raises:
-        checkpoint.Damaged: All are, with the ways forward.
-    """
+    """Return the newest whole checkpoint of a run; None if it has none yet. Damaged: all are, with a remedy."""
     try:
         return checkpoint.load(run_dir / CHECKPOINTS)
     except Damaged as damage:
-        raise Damaged(
-            f"no checkpoint in {run_dir} is whole: {damage}. Put the files back from a copy; or begin with whole "
-            f"weights alone, `--train.init_from {run_dir} --out ANOTHER`; or begin again with --restart"
-        ) from None
+        weights = f"begin with whole weights alone, `--train.init_from {run_dir} --out ANOTHER`"
+        remedy = f"Put the files back from a copy; or {weights}; or begin again with --restart"
+        raise Damaged(f"no checkpoint in {run_dir} is whole: {damage}. {remedy}") from None
 
 
 def refuse_missing_files(run_dir: Path, config: RunConfig | None) -> None:
-    """Refuse a folder that lacks its checkpoint, or has metrics of an earlier run without one.
-
-    Raises:
-        ValueError: With what is missing.
-    """
+    """ValueError: a folder lacks its checkpoint, or has metrics of an earlier run without one."""
     checkpoints, metrics = run_dir / CHECKPOINTS, run_dir / METRICS
     if config is None and not checkpoints.exists() and not metrics.exists():
         return
@@ -403,11 +339,7 @@ def keep_reference(run_dir: Path, branched_from: Path | None) -> None:
 
 
 def remove(run_dir: Path) -> None:
-    """Remove what a run wrote, so that it begins again.
-
-    Raises:
-        ValueError: It began from an imported model, whose weights would be lost.
-    """
+    """Remove what a run wrote, so that it begins again. ValueError: imported weights would be lost."""
     if is_run(run_dir):
         tables = read_toml(run_dir / CONFIG)
         if "train" not in tables or tables.get("start", {}).get("kind") == "import":
@@ -426,11 +358,7 @@ class Taken(ValueError):
 
 @contextlib.contextmanager
 def lock(run_dir: Path) -> Iterator[None]:
-    """Keep other processes from training in the folder; the lock ends with this process, however it ends.
-
-    Raises:
-        Taken: By which one.
-    """
+    """Keep other processes from training in the folder; the lock ends with this process, however it ends."""
     with contextlib.ExitStack() as stack:
         with writing(run_dir):
             run_dir.mkdir(parents=True, exist_ok=True)
@@ -466,9 +394,8 @@ def log_to(
         pending = bytearray()
 
         def log(line: Line) -> None:
-            pending.extend(
-                json.dumps({key: value for key, value in line.items() if value is not None}).encode() + b"\n"
-            )
+            text = json.dumps({key: value for key, value in line.items() if value is not None})
+            pending.extend(text.encode() + b"\n")
             write_all(file, pending, path, stop or threading.Event(), patience)
             for listener in listeners:
                 listener(line)

@@ -18,7 +18,6 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save
 
 
 def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -30,18 +29,10 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, 
     return named
 
 
-def begin_to_write(path: Path, tensors: dict[str, Tensor], group: Any) -> Future[Any]:
-    """Copies every process's part to the CPU's memory, and writes it in a thread. All processes call it.
-
-    group: of processes, for these threads alone. The parts may change as soon as this returns.
-    """
-    return cast("Future[Any]", async_save(cast("dict[str, Any]", tensors), checkpoint_id=path, process_group=group))
-
-
-def wait(written: Future[Any]) -> None:
-    """Waits until every process's part is written. OSError: one of them could not."""
+def wait(part: Future[Any]) -> None:
+    """Wait until every process's part is written. OSError: one of them could not."""
     try:
-        written.result()
+        part.result()
     except CheckpointException as failed:  # which is no Exception
         rank, (error, _) = next(iter(failed.failures.items()))
         raise OSError(getattr(error, "errno", None) or 0, f"process {rank}: {error}") from None

@@ -60,23 +60,14 @@ class OutOfMemory(RuntimeError):
 
 @dataclass(frozen=True)
 class Result:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-        model: The model, in eval mode.
-        steps: Steps in all.
-        loss: The last training loss, in nats a token.
-        heldout: The score on the held-out sample; None where nothing is held out.
-        seconds: In steps and evaluations, over all of the run.
-        tokens_per_second: In this call.
-    """
-
-    model: Transformer
-    steps: int
-    loss: float
-    heldout: Score | None
-    seconds: float
-    tokens_per_second: float
+    model: Transformer  # in eval mode
+    steps: int  # in all
+    loss: float  # the last training loss, in nats a token
+    heldout: Score | None  # on the held-out sample; None if nothing is held out
+    seconds: float  # in steps and evaluations, over all of the run
+    tokens_per_second: float  # in this call
 
 
 def train(
@@ -317,11 +308,7 @@ def open_and_check(
 
 
 def with_initial_run(config: TrainConfig, run_dir: Path, restart: bool) -> TrainConfig:
-    """Return a configuration whose init_from is a run: another program's model is imported as one in run_dir.
-
-    Raises:
-        ValueError: The run in run_dir began with another model, and restart is False.
-    """
+    """Return a configuration whose init_from is a run: another program's model is imported as one in run_dir."""
     source, initial = config.init_from, run_dir / INITIAL
     if run.is_run(source):
         earlier = earlier_training(run_dir, restart)
@@ -337,10 +324,8 @@ def with_initial_run(config: TrainConfig, run_dir: Path, restart: bool) -> Train
 
     if run.is_run(initial) and not is_imported() and run.is_run(run_dir) and not restart:
         began = run.read(initial).start.get("from", "another model")
-        raise ValueError(
-            f"the run in {run_dir} began with {began}, and this call names {source}: choose another "
-            f"folder, or begin again with --restart"
-        )
+        remedy = "choose another folder, or begin again with --restart"
+        raise ValueError(f"the run in {run_dir} began with {began}, and this call names {source}: {remedy}")
     if not launched() or os.environ["RANK"] == "0":
         if not is_imported():
             located(source)
@@ -350,10 +335,8 @@ def with_initial_run(config: TrainConfig, run_dir: Path, restart: bool) -> Train
         deadline = time.monotonic() + config.collective_timeout
         while not is_imported():
             if time.monotonic() > deadline:
-                raise ValueError(
-                    f"{initial} is not there after {config.collective_timeout} s: look at what process 0 says, and "
-                    f"give all processes one folder"
-                )
+                remedy = "look at what process 0 says, and give all processes one folder"
+                raise ValueError(f"{initial} is not there after {config.collective_timeout} s: {remedy}")
             time.sleep(0.2)
     return dataclasses.replace(config, init_from=str(initial))
 

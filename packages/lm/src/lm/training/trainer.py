@@ -39,6 +39,9 @@ OUTLIER = 20.0
 HISTORY = 128
 HISTORY_AT_LEAST = 32
 
+# Attributes of a Trainer that a checkpoint keeps as they are.
+STATE = ("seconds", "loss", "gradient_norms", "skips_in_a_row", "best")
+
 NO_TARGETS = "none of its tokens is to be learned"
 OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
 
@@ -81,11 +84,7 @@ class Processes:
         return contextlib.nullcontext()
 
     def micro_batches(self, config: TrainConfig) -> int:
-        """Return the number of micro-batches of this process in a step.
-
-        Raises:
-            ValueError: The processes cannot share a batch evenly, or micro-batches do not fill the part of one.
-        """
+        """Return the number of micro-batches of this process in a step. ValueError: they do not divide it evenly."""
         if config.batch_size % self.size:
             raise ValueError(f"batch_size {config.batch_size} on {self.size} processes: make it a multiple of that")
         own = config.batch_size // self.size
@@ -146,10 +145,10 @@ class Trainer:
 
     Args:
         model: The model to train.
-        config: How; device and precision must be named, not "auto".
+        config: Its training, with device and precision named.
         distributed: The processes that share each step; None for this one alone.
-        end_of_text: The id that begins a document, where documents of a row do not see each other; else None.
-        bytes_per_token: Bytes of text that a token stands for, where that is known.
+        end_of_text: The id that begins a document, if the documents of a row do not see each other.
+        bytes_per_token: Bytes of text that a token stands for.
         reference: The model that the run began with, if the objective compares with it and no adapters are trained.
     """
 
@@ -202,25 +201,18 @@ class Trainer:
         """One step: batch, what the objective adds to it, updates of the weights, metrics.
 
         An update whose loss is not finite, or whose gradient is far outside its history, changes neither weights nor
-        optimizer.
-
-        Args:
-            batches: The run's micro-batches, of which it takes the next accumulation_steps.
-            stop: True if this process is to stop; stop_requested is then True in every process.
-
-        Returns:
-            The step's line of metrics; "skipped" in it says why its last update was skipped.
+        optimizer; "skipped" in the line of metrics has the reason of the last update. stop: True if this process is to
+        stop, so that stop_requested becomes True in every process.
         """
         began = time.perf_counter()
         lr = learning_rate(self.config, self.step)
         self.objective.sums.clear()
 
-        micro_batches = [self.to_device(batch) for batch in itertools.islice(batches, self.accumulation_steps)]
+        first = itertools.islice(batches, self.accumulation_steps)
+        micro_batches: list[MicroBatch] = [tuple(part.to(self.device) for part in batch) for batch in first]
         if len(micro_batches) < self.accumulation_steps:
-            raise ValueError(
-                f"expected {self.accumulation_steps} micro-batches for step {self.step + 1}, got {len(micro_batches)}: "
-                f"the iterator is exhausted"
-            )
+            needed = f"{self.accumulation_steps} micro-batches for step {self.step + 1}"
+            raise ValueError(f"expected {needed}, got {len(micro_batches)}: the iterator is exhausted")
         micro_batches = self.objective.prepare(micro_batches, self.seed())
         num_losses = self.count_losses(micro_batches)
         for _ in range(self.objective.updates):
@@ -240,8 +232,7 @@ class Trainer:
     ) -> tuple[float, float, str | None]:
         """One update of the weights: forward, backward, clip, optimizer.
 
-        Returns:
-            The mean loss over num_losses, the norm of its gradient, and why nothing was changed, or None.
+        Return the mean loss over num_losses, the norm of its gradient, and why nothing was changed, or None.
         """
         with self.random_numbers():
             loss = self.forward_backward(micro_batches, max(1, num_losses))
@@ -254,7 +245,9 @@ class Trainer:
         loss, norm, stopping = self.distributed.sum(loss, float(full_tensor(total_norm)) / size, float(stop))
         self.stop_requested = bool(stopping)
 
-        skipped = self.reason_to_skip(loss, norm, num_losses)
+        skipped = in_trouble(loss, norm, self.gradient_norms) if num_losses else NO_TARGETS
+        if self.scaler.is_enabled() and num_losses and skipped and not math.isfinite(norm):
+            skipped = OVERFLOW if self.scaler.get_scale() > 1 else skipped
         if skipped is None:
             for group in self.optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
@@ -268,11 +261,7 @@ class Trainer:
         return loss, norm, skipped
 
     def forward_backward(self, micro_batches: list[MicroBatch], num_losses: int) -> float:
-        """Adds up the gradients of the mean loss over num_losses, those of all processes.
-
-        Returns:
-            This process's share of that mean, in nats.
-        """
+        """Add up the gradients of the mean loss over num_losses, those of all processes; return this one's share."""
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, 1):
             with self.distributed.gradient_sync(self.module, number == len(micro_batches)):
@@ -297,21 +286,10 @@ class Trainer:
         """A pure function of the run's seed, the step and the process, as the batch is."""
         return mix(mix(mix(self.config.seed) ^ self.step) ^ self.distributed.rank) >> 1
 
-    def to_device(self, batch: MicroBatch) -> MicroBatch:
-        return tuple(part.to(self.device) for part in batch)
-
     def count_losses(self, micro_batches: list[MicroBatch]) -> int:
         """The losses of a step over all processes: targets that are learned, pairs, or answers."""
         own, size = self.objective.count(micro_batches), self.distributed.size
         return own * size if self.objective.is_uniform else int(self.distributed.sum(own)[0])
-
-    def reason_to_skip(self, loss: float, norm: float, num_losses: int) -> str | None:
-        """Why an update must not change the weights; None where it may."""
-        if not num_losses:
-            return NO_TARGETS
-        trouble = in_trouble(loss, norm, self.gradient_norms)
-        overflow = self.scaler.is_enabled() and not math.isfinite(norm) and self.scaler.get_scale() > 1
-        return OVERFLOW if trouble and overflow else trouble
 
     def metrics(self, loss: float, norm: float, lr: float, skipped: str | None) -> dict[str, Any]:
         """The line of metrics of the step that was just done."""
@@ -331,7 +309,7 @@ class Trainer:
         return line if skipped is None else {**line, "skipped": skipped}
 
     def evaluate(self, data: Mixture) -> dict[str, Any]:
-        """Scores the held-out sample, that of each set where there are several; gives its line of metrics."""
+        """Score the held-out sample, that of each set if there are several; return its line of metrics."""
         began, heldout = time.perf_counter(), data.heldout
         most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
         self.objective.sums.clear()
@@ -356,20 +334,16 @@ class Trainer:
         if self.score is not None and just_scored and (self.best is None or self.score.loss < self.best[1]):
             self.best = [self.step, self.score.loss]
         return {
-            "seconds": self.seconds,
-            "loss": self.loss,
-            "gradient_norms": self.gradient_norms,
-            "skips_in_a_row": self.skips_in_a_row,
-            "best": self.best,
+            **{name: getattr(self, name) for name in STATE},
             "score": dataclasses.asdict(self.score) if self.score else None,
             **({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}),
         }
 
     def restore(self, step: int, state: dict[str, Any]) -> None:
-        """Takes up what state() gave at a step."""
-        self.step, self.seconds, self.loss = step, state["seconds"], state["loss"]
-        self.gradient_norms, self.skips_in_a_row = state["gradient_norms"], state["skips_in_a_row"]
-        self.best, self.score = state["best"], Score(**state["score"]) if state["score"] else None
+        """Continue from what state() returned after a step."""
+        for name in STATE:
+            setattr(self, name, state[name])
+        self.step, self.score = step, Score(**state["score"]) if state["score"] else None
         if self.scaler.is_enabled() and "scaler" in state:
             self.scaler.load_state_dict(state["scaler"])
 
@@ -393,7 +367,7 @@ def make_optimizer(model: Transformer, config: TrainConfig) -> torch.optim.Optim
 
 
 def compile_blocks(model: Transformer) -> None:
-    """Puts each block through torch.compile, in place: they are alike, so what is compiled for the first serves all."""
+    """Compile each block in place: they are alike, so that what is compiled for the first serves all."""
     # attention turns pairs of numbers as complex ones where inductor leaves a CPU's operators as they are
     warnings.filterwarnings("ignore", message="Torchinductor does not support code generation for complex operators")
     for block in model.blocks:

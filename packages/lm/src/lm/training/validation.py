@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,8 @@ def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
 def sum_of_losses(model: Transformer, inputs: Tensor, targets: Tensor, end_of_text: int | None = None) -> Tensor:
     """Return the sum of the targets' losses in nats, a scalar; the logits never stand in memory whole.
 
-    Args:
-        model: The model.
-        inputs: (batch, seq) int64.
-        targets: (batch, scored) int64, those of the last `scored` inputs; IGNORE does not count.
-        end_of_text: The id that begins a document, if the documents of a row do not see each other; else None.
+    inputs (batch, seq); targets (batch, scored), those of the last `scored` inputs, of which IGNORE does not count.
+    end_of_text: the id that begins a document, if the documents of a row do not see each other.
     """
     document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
     hidden = model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
@@ -111,28 +109,26 @@ def evaluate(
         progress: Show a live line on stderr.
     """
     if not isinstance(tokens, Tokens) and not hasattr(tokens, "dtype"):
-        raise TypeError(
-            f"expected lm.data.Tokens or an array of ids, got {type(tokens).__name__}: "
-            f"open a file with lm.data.open_tokens, and of a mixture take .heldout"
-        )
+        kind = type(tokens).__name__
+        raise TypeError(f"expected lm.data.Tokens or an array of ids, got {kind}: open files with lm.data.open_tokens")
     config = model.config
     context = config.context_length if context_length is None else context_length
     stride = context if stride is None else stride
     if not 1 <= stride <= context <= config.context_length:
         raise ValueError(f"expected 1 <= stride <= context_length <= {config.context_length}, got {stride}, {context}")
-    ids = tokens.ids if isinstance(tokens, Tokens) else tokens
-    before = tokens.end_of_text if isinstance(tokens, Tokens) else None
+    if not isinstance(tokens, Tokens):
+        tokens = Tokens(path=Path("an array"), ids=tokens, sha256="")
+    ids, mask, before = tokens.ids, tokens.mask, tokens.end_of_text
     targets = len(ids) - (before is None)  # ids[1:], where nothing is known to stand before the first
     windows = list(windows_of(targets, context, stride)) if targets else []
-    mask = None
-    if isinstance(tokens, Tokens) and tokens.mask is not None:
-        mask, shift = tokens.mask, len(ids) - targets  # target i is token i + shift
+    shift = len(ids) - targets  # target i is token i + shift
+    if mask is not None:
         windows = [window for window in windows if mask[window[1] + shift : window[2] + shift].any()]
         if not windows:
             raise ValueError(f"none of the tokens in {tokens.path} is to be learned, so there is nothing to score")
     if max_tokens is not None and len(windows) * stride > max_tokens:
-        wanted = max(1, max_tokens // stride)
-        windows = [windows[i * len(windows) // wanted] for i in range(wanted)]
+        count = max(1, max_tokens // stride)
+        windows = [windows[i * len(windows) // count] for i in range(count)]
     nats, scored = 0.0, 0
     if mask is None and before is None and (not windows or windows[0][0] == 0):
         nats, scored = math.log(config.vocab_size), 1
@@ -154,26 +150,24 @@ def evaluate(
                 begin, first, end = group[0]
                 rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
                 for row, (start, _, stop) in zip(rows, group, strict=True):
-                    # Input i is the token before target i. Targets are ids[1:], or all ids and then end_of_text is the
-                    # first input.
+                    # Input i is the token before target i: targets are ids[1:], or all ids after end_of_text.
                     if before is None:
                         row[:] = ids[start : stop + 1]
                     else:
                         row[1:] = ids[start:stop]
                         row[0] = ids[start - 1] if start else before
                 both = torch.from_numpy(rows).to(device)
-                wanted_targets = both[:, 1 + first - begin :]
+                scored_targets = both[:, 1 + first - begin :]
                 if mask is not None:
                     marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
-                    wanted_targets = wanted_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
-                loss = summed(both[:, :-1], wanted_targets)
+                    scored_targets = scored_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
+                loss = summed(both[:, :-1], scored_targets)
                 nats += float(loss)
-                scored += int((wanted_targets != IGNORE).sum())
+                scored += int((scored_targets != IGNORE).sum())
                 bar.update(len(group) * (end - first))
     finally:
         model.train(was_training)
-    size = tokens.bytes if isinstance(tokens, Tokens) and mask is None else None
-    share = size * scored / len(ids) if size else None
+    share = tokens.bytes * scored / len(ids) if tokens.bytes and mask is None else None
     return Score(nats, scored, share)
 
 

@@ -44,19 +44,17 @@ def draw(model: Transformer, seed: int) -> None:
 
 @torch.no_grad()
 def fill(model: Transformer, weights: Mapping[str, Tensor]) -> None:
-    """Copies weights into a model, of which each may be sharded over processes that all have the whole weights.
+    """Copy weights into a model, of which each may be sharded over processes that all have the whole weights.
 
-    Raises:
-        ValueError: A weight is missing, is none of the model's, or has another shape; by name.
+    ValueError: a weight is missing, not the model's, or of another shape; by name.
     """
     own = model.state_dict()
     for name in sorted(own.keys() ^ weights.keys()):
         raise ValueError(f"the weights {'lack' if name in own else 'have'} {name!r}, and the model says otherwise")
     for name, tensor in own.items():
         if tensor.shape != weights[name].shape:
-            raise ValueError(
-                f"the weight {name!r} has shape {tuple(weights[name].shape)}, and the model's has {tuple(tensor.shape)}"
-            )
+            shapes = tuple(tensor.shape), tuple(weights[name].shape)
+            raise ValueError("expected the weight {!r} to have the shape {}, got {}".format(name, *shapes))
         tensor.copy_(own_part(weights[name], tensor))
 
 

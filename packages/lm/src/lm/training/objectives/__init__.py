@@ -56,10 +56,8 @@ class Objective(nn.Module):
     def check(cls, config: TrainConfig, data: Mixture) -> None:
         """ValueError: the data or a setting does not go with the objective: here, one that learns every token."""
         if data.masked:
-            raise ValueError(
-                f"the data marks which tokens are learned, and objective {config.objective!r} would learn all: use "
-                f"{'dpo' if data.pairs else 'sft'!r}"
-            )
+            use = "dpo" if data.pairs else "sft"
+            raise ValueError(f"the data marks what is learned, and {config.objective!r} learns all tokens: use {use!r}")
 
     def prepare(self, micro_batches: list[MicroBatch], seed: int) -> list[MicroBatch]:
         """Return the micro-batches to learn from. seed: a function of the run's seed, the step and the process."""

@@ -91,18 +91,14 @@ class DirectPreference(Objective):
 
 
 def numbered(targets: Tensor, document_ids: Tensor) -> tuple[Tensor, int]:
-    """The answers of a batch, counted from 0: of each target that counts its answer's number, and how many there are.
-
-    Raises:
-        ValueError: A row has an odd number of them, and so no pairs.
-    """
+    """Of each target that counts the number of its answer in the batch, from 0; and the number of answers."""
     counts = targets != IGNORE
     rows = torch.arange(len(targets), device=targets.device)[:, None].expand_as(targets)
     keys = torch.stack((rows[counts], document_ids[counts]))
-    found, numbers = torch.unique_consecutive(keys, dim=1, return_inverse=True)
-    if bool((found[0].bincount() % 2).any()):
+    answers, numbers = torch.unique_consecutive(keys, dim=1, return_inverse=True)
+    if bool((answers[0].bincount() % 2).any()):
         raise ValueError("a row has an odd number of answers: prepare pairs with `lm data preferences`")
-    return numbers, found.shape[1]
+    return numbers, answers.shape[1]
 
 
 def log_likelihoods(
