@@ -148,7 +148,7 @@ def test_processes_that_share_no_folder_are_refused_by_name(with_ends, tmp_path,
     ends = processes(2, each, [with_ends, with_ends], folders, config)
     assert [how for how, _ in ends] == ["ProcessesDiffer", "ValueError"]
     for _, words in ends:
-        assert "a disk that all of them share" in words
+        assert "a disk that all share" in words
     assert "process 1 on " in ends[0][1]
     assert not list(folders[1].glob("*.toml"))
 

@@ -335,7 +335,7 @@ def test_verify_names_every_damage(tmp_path, capsys):
     (tmp_path / "train-3.json").unlink()
     assert main(["data", "verify", str(tmp_path), "--vocab-size", "52"]) == 1
     said = capsys.readouterr().err
-    for part in ("train-0.json says 3", "train-1.npy is damaged", "train-2.npy is not a .npy", "train-3.json beside it",
+    for part in ("train-0.json says 3", "train-1.npy is damaged", "train-2.npy is not a .npy", "no train-3.json to",
                  "train-3.npy holds token id 52"):  # fmt: skip
         assert part in said
     assert main(["data", "verify", str(tmp_path / "nowhere")]) == 2
