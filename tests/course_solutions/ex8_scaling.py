@@ -1,5 +1,7 @@
 """A solution of the exercises of chapter 8."""
 
+from typing import Any
+
 import numpy as np
 import torch
 import triton
@@ -41,36 +43,126 @@ def softmax(x: Tensor) -> Tensor:
 
 
 @triton.jit
-def attention_kernel(q, k, v, out, seq, scale, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr):
-    first = tl.program_id(0) * QUERIES
-    head = tl.program_id(1) * seq * D
-    feature = tl.arange(0, D)
-    query = first + tl.arange(0, QUERIES)
-    mine = head + query[:, None] * D + feature[None, :]
-    there = (query < seq)[:, None]
-    own_q = tl.load(q + mine, mask=there, other=0.0)
-    largest = tl.full((QUERIES,), float("-inf"), tl.float32)
-    total = tl.zeros((QUERIES,), tl.float32)
+def load_rows(base, head, row, length, D: tl.constexpr):
+    """Rows of a (heads, length, D) tensor; zeros beyond the end."""
+    place = (head * length + row)[:, None] * D + tl.arange(0, D)[None, :]
+    return tl.load(base + place, mask=(row < length)[:, None], other=0.0)
+
+
+@triton.jit
+def store_rows(base, numbers, head, row, length, D: tl.constexpr):
+    place = (head * length + row)[:, None] * D + tl.arange(0, D)[None, :]
+    tl.store(base + place, numbers, mask=(row < length)[:, None])
+
+
+@triton.jit
+def visible(query, key, keys, CAUSAL: tl.constexpr):
+    return key[None, :] <= query[:, None] if CAUSAL else key[None, :] < keys
+
+
+@triton.jit
+def product(a, b):
+    return tl.dot(a, b, input_precision="ieee")
+
+
+@triton.jit
+def attention_kernel(
+    q, k, v, out, logs, queries, keys, scale,
+    CAUSAL: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1)
+    query = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    own_q = load_rows(q, head, query, queries, D)
+    largest = tl.full((QUERIES, 1), float("-inf"), tl.float32)
+    total = tl.zeros((QUERIES, 1), tl.float32)
     gathered = tl.zeros((QUERIES, D), tl.float32)
-    for at in range(0, first + QUERIES, KEYS):
+    for at in range(0, (tl.program_id(0) + 1) * QUERIES if CAUSAL else keys, KEYS):
         key = at + tl.arange(0, KEYS)
-        tile = head + key[:, None] * D + feature[None, :]
-        tile_k = tl.load(k + tile, mask=(key < seq)[:, None], other=0.0)
-        tile_v = tl.load(v + tile, mask=(key < seq)[:, None], other=0.0)
-        scores = tl.dot(own_q, tl.trans(tile_k), input_precision="ieee") * scale
-        scores = tl.where(key[None, :] <= query[:, None], scores, float("-inf"))
-        higher = tl.maximum(largest, tl.max(scores, 1))
-        weights = tl.exp(scores - higher[:, None])
+        scores = product(own_q, tl.trans(load_rows(k, head, key, keys, D))) * scale
+        scores = tl.where(visible(query, key, keys, CAUSAL), scores, float("-inf"))
+        higher = tl.maximum(largest, tl.max(scores, 1)[:, None])
+        weights = tl.exp(scores - higher)
         shrink = tl.exp(largest - higher)
-        total = total * shrink + tl.sum(weights, 1)
-        gathered = gathered * shrink[:, None] + tl.dot(weights, tile_v, input_precision="ieee")
+        total = total * shrink + tl.sum(weights, 1)[:, None]
+        gathered = gathered * shrink + product(weights, load_rows(v, head, key, keys, D))
         largest = higher
-    tl.store(out + mine, gathered / total[:, None], mask=there)
+    store_rows(out, gathered / total, head, query, queries, D)
+    store_rows(logs, largest + tl.log(total), head, query, queries, 1)
 
 
-def attention_forward(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    heads, seq, D = q.shape
-    out = torch.full_like(q, float("nan"))
-    grid = (triton.cdiv(seq, 16), heads)
-    attention_kernel[grid](q, k, v, out, seq, D**-0.5, D=D, QUERIES=16, KEYS=32)
-    return out
+def attention_forward(q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> tuple[Tensor, Tensor]:
+    heads, queries, D = q.shape
+    out, logs = torch.full_like(q, float("nan")), q.new_full((heads, queries), float("nan"))
+    grid = (triton.cdiv(queries, 16), heads)
+    attention_kernel[grid](q, k, v, out, logs, queries, k.shape[1], D**-0.5, CAUSAL=is_causal, D=D, QUERIES=16, KEYS=32)
+    return out, logs
+
+
+@triton.jit
+def weights_and_dscores(own_q, tile_k, tile_v, own_dout, logs, row_sums, seen, scale):
+    weights = tl.where(seen, tl.exp(product(own_q, tl.trans(tile_k)) * scale - logs), 0.0)
+    return weights, weights * (product(own_dout, tl.trans(tile_v)) - row_sums)
+
+
+@triton.jit
+def keys_kernel(
+    q, k, v, dout, logs, row_sums, dk, dv, queries, keys, scale,
+    CAUSAL: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1)
+    first = tl.program_id(0) * KEYS
+    key = first + tl.arange(0, KEYS)
+    own_k, own_v = load_rows(k, head, key, keys, D), load_rows(v, head, key, keys, D)
+    sum_k = tl.zeros((KEYS, D), tl.float32)
+    sum_v = tl.zeros((KEYS, D), tl.float32)
+    for at in range(first if CAUSAL else 0, queries, QUERIES):
+        query = at + tl.arange(0, QUERIES)
+        tile_q, tile_dout = load_rows(q, head, query, queries, D), load_rows(dout, head, query, queries, D)
+        tile_logs, tile_sums = load_rows(logs, head, query, queries, 1), load_rows(row_sums, head, query, queries, 1)
+        seen = visible(query, key, keys, CAUSAL)
+        weights, dscores = weights_and_dscores(tile_q, own_k, own_v, tile_dout, tile_logs, tile_sums, seen, scale)
+        sum_v += product(tl.trans(weights), tile_dout)
+        sum_k += product(tl.trans(dscores), tile_q)
+    store_rows(dk, sum_k * scale, head, key, keys, D)
+    store_rows(dv, sum_v, head, key, keys, D)
+
+
+@triton.jit
+def queries_kernel(
+    q, k, v, dout, logs, row_sums, dq, queries, keys, scale,
+    CAUSAL: tl.constexpr, D: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+):  # fmt: skip
+    head = tl.program_id(1)
+    query = tl.program_id(0) * QUERIES + tl.arange(0, QUERIES)
+    own_q, own_dout = load_rows(q, head, query, queries, D), load_rows(dout, head, query, queries, D)
+    own_logs, own_sums = load_rows(logs, head, query, queries, 1), load_rows(row_sums, head, query, queries, 1)
+    sum_q = tl.zeros((QUERIES, D), tl.float32)
+    for at in range(0, (tl.program_id(0) + 1) * QUERIES if CAUSAL else keys, KEYS):
+        key = at + tl.arange(0, KEYS)
+        tile_k, tile_v = load_rows(k, head, key, keys, D), load_rows(v, head, key, keys, D)
+        seen = visible(query, key, keys, CAUSAL)
+        _, dscores = weights_and_dscores(own_q, tile_k, tile_v, own_dout, own_logs, own_sums, seen, scale)
+        sum_q += product(dscores, tile_k)
+    store_rows(dq, sum_q * scale, head, query, queries, D)
+
+
+class FlashAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+        out, logs = attention_forward(q, k, v, is_causal)
+        ctx.save_for_backward(q, k, v, out, logs)
+        ctx.is_causal = is_causal
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:  # type: ignore[override]
+        q, k, v, out, logs = ctx.saved_tensors
+        heads, queries, D = q.shape
+        keys = k.shape[1]
+        dq, dk, dv = (torch.full_like(t, float("nan")) for t in (q, k, v))
+        dout = dout.contiguous()
+        inputs = (q, k, v, dout, logs, (dout * out).sum(-1))
+        lengths, tiles = (queries, keys, D**-0.5), {"CAUSAL": ctx.is_causal, "D": D, "QUERIES": 16, "KEYS": 32}
+        keys_kernel[triton.cdiv(keys, 32), heads](*inputs, dk, dv, *lengths, **tiles)
+        queries_kernel[triton.cdiv(queries, 16), heads](*inputs, dq, *lengths, **tiles)
+        return dq, dk, dv, None

@@ -1,8 +1,9 @@
-"""What the exercises of chapter 8 are held to."""
+"""The checks of chapter 8."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,11 @@ def fit_power_law(yours: Callable[..., Any]) -> None:
         (exact, [0.5 * value**-0.25 for value in exact], (0.5, -0.25)),
         (*map(list, zip(*noisy, strict=True)), (float(np.exp(offset)), float(slope))),
     ):
-        given = yours(x, y)
-        if given is None:
+        answer = yours(x, y)
+        if answer is None:
             raise Wrong(f"fit_power_law returns None: {NOT_WRITTEN}.")
-        near(f"The exponent of fit_power_law({x}, {y})", given[1], b, "Fit in logarithms.")
-        near(f"The factor of fit_power_law({x}, {y})", given[0], a, "The line gives log a.")
+        near(f"The exponent of fit_power_law({x}, {y})", answer[1], b, "Fit in logarithms.")
+        near(f"The factor of fit_power_law({x}, {y})", answer[0], a, "The line gives log a.")
 
 
 def isoflop_optimum(yours: Callable[..., Any]) -> None:
@@ -46,18 +47,18 @@ def compute_optimal(yours: Callable[..., Any]) -> None:
     for law in ("besiroglu", "hoffmann-3"):
         surface = accounting.LAWS[law].surface
         for flops in (1e19, 5.76e23):
-            given = yours(flops, *surface)  # type: ignore[misc]
-            if given is None:
+            answer = yours(flops, *surface)  # type: ignore[misc]
+            if answer is None:
                 raise Wrong(f"compute_optimal returns None: {NOT_WRITTEN}.")
             right = accounting.compute_optimal(flops, law=law)
             call = f"compute_optimal({flops:g}, …) of the law {law}"
             hint = "At the optimum alpha · A / N^alpha = beta · B / D^beta."
-            near(f"The parameters of {call}", given[0], float(right.parameters), hint, 1e-4)
-            near(f"The tokens of {call}", given[1], float(right.tokens), "D = flops / (6·N).", 1e-4)
+            near(f"The parameters of {call}", answer[0], float(right.parameters), hint, 1e-4)
+            near(f"The tokens of {call}", answer[1], float(right.tokens), "D = flops / (6·N).", 1e-4)
 
 
 def written(name: str, out: Any) -> Any:
-    """What a kernel wrote; Wrong where it wrote nothing at all."""
+    """The output of a kernel, on the CPU; raises Wrong if nothing was written."""
     if bool(out.isnan().all()):
         raise Wrong(f"{name} writes nothing: its body is not written yet.")
     return out.cpu()
@@ -85,19 +86,74 @@ def guarded(t: Any) -> Any:
     return memory[: t.numel()].view(t.shape).copy_(t)
 
 
-def attention(kernel: Any, launch: Callable[..., Any]) -> str:
+LENGTHS = ((1, 16, 16, 16), (1, 1, 1, 16), (1, 20, 65, 16), (1, 45, 20, 16), (2, 50, 50, 32))  # heads, …, width
+
+
+def attention_cases() -> Iterator[tuple[str, Any, Any, Any, bool]]:
+    """A description, queries, keys, values and is_causal of each case."""
     torch.manual_seed(0)
-    for heads, seq, width in ((1, 16, 16), (2, 32, 16), (2, 50, 32), (1, 1, 16), (1, 70, 16)):
-        q, k, v = torch.randn(3, heads, seq, width).unbind()
-        seen = torch.ones(seq, seq, dtype=torch.bool).tril()
-        right = reference.attention(q * 4, k, v, seen)
-        given = written("attention_kernel", launch(*map(guarded, (q * 4, k, v))))
+    for heads, queries, keys, width in LENGTHS:
+        q = 4 * torch.randn(heads, queries, width)
+        k, v = torch.randn(2, heads, keys, width)
+        for causal in (True, False) if queries == keys else (False,):
+            words = f"{heads} heads, {queries} queries and {keys} keys of {width}{', causal' if causal else ''}"
+            yield words, q, k, v, causal
+
+
+def visible(q: Any, k: Any, causal: bool) -> Any:
+    """The mask of a case."""
+    return torch.ones(q.shape[1], k.shape[1], dtype=torch.bool).tril(0 if causal else k.shape[1])
+
+
+def log_sums(q: Any, k: Any, causal: bool) -> Any:
+    scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
+    return scores.masked_fill(~visible(q, k, causal), -math.inf).logsumexp(-1)
+
+
+def attention(kernel: Any, launch: Callable[..., Any]) -> str:
+    for words, q, k, v, causal in attention_cases():
+        out, logs = launch(*map(guarded, (q, k, v)), *([True] if causal else []))
+        right = reference.attention(q, k, v, visible(q, k, causal))
         hint = "Hidden scores are -inf before the maximum is taken; when the maximum grows, both sums shrink."
-        close(f"attention_forward of {heads} heads, {seq} positions of {width}", given, right, hint, 1e-4)
+        close(f"attention_forward of {words}", written("attention_kernel", out), right, hint, 1e-4)
+        if bool(logs.isnan().all()):
+            raise Wrong("attention_kernel writes nothing into logs.")
+        hint = "It is the largest score, and the logarithm of the sum."
+        close(f"logs of {words}", logs.cpu(), log_sums(q, k, causal), hint, 1e-4)
     q, k, v = torch.randn(3, 2, 128, 32).to(DEVICE).unbind()
-    slow = seconds(lambda: launch(q, k, v))
+    slow = seconds(lambda: launch(q, k, v, True))
     where = "on the GPU" if DEVICE == "cuda" else "in the interpreter, beside what lm calls on a CPU"
     return compare_speed(f"2 heads, 128 positions, {where}", slow, seconds(lambda: lm.attention.attention(q, k, v), 3))
+
+
+class Saved:
+    """The context of an autograd Function between its forward and its backward pass."""
+
+    def __init__(self, tensors: tuple[Any, ...], is_causal: bool) -> None:
+        self.saved_tensors, self.is_causal = tensors, is_causal
+
+
+def attention_backward(keys_kernel: Any, queries_kernel: Any, function: Any) -> None:
+    """With the right output and logs, so that no other kernel has to be right."""
+    for words, q, k, v, causal in attention_cases():
+        inputs = [t.clone().requires_grad_() for t in (q, k, v)]
+        out = reference.attention(*inputs, visible(q, k, causal))
+        gradient = torch.randn(out.shape)
+        right = torch.autograd.grad(out, inputs, gradient)
+        saved = Saved(tuple(map(guarded, (q, k, v, out.detach(), log_sums(q, k, causal)))), causal)
+        dq, dk, dv, _ = function.backward(saved, guarded(gradient))
+        hint = "dS = P · (dout vᵀ - row_sums), and scores were multiplied by scale: so are dq and dk."
+        kernels = ("queries_kernel", "keys_kernel", "keys_kernel")
+        for name, kernel, yours, ours in zip("qkv", kernels, (dq, dk, dv), right, strict=True):
+            close(f"The gradient of {name} of {words}", written(kernel, yours), ours, hint, 1e-4)
+    for causal in (True, False):  # all kernels together, and a gradient that is not contiguous
+        yours, inputs = ([t.clone().to(DEVICE).requires_grad_() for t in (q, k, v)] for _ in range(2))
+        out = function.apply(*yours, *([True] if causal else []))
+        right = reference.attention(*inputs, visible(q, k, causal).to(DEVICE))
+        close("FlashAttention.apply", out, right, "Is attention_kernel right?", 1e-4)
+        gradients = (torch.autograd.grad(o.sum(), t) for o, t in ((out, yours), (right, inputs)))
+        for name, mine, ours in zip("qkv", *gradients, strict=True):
+            close(f"The gradient of {name} of FlashAttention.apply", mine, ours, "Are both kernels right?", 1e-4)
 
 
 CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
@@ -107,5 +163,6 @@ CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
         "compute_optimal": compute_optimal,
         "softmax_kernel and softmax": softmax,
         "attention_kernel and attention_forward": attention,
+        "keys_kernel and queries_kernel and FlashAttention": attention_backward,
     }
 }
