@@ -4,7 +4,8 @@ python benchmarks/llamas.py [--model FOLDER | --shape 15m|110m] [--prompt 128] [
     [--llama2c PATH_OF_RUN --bin stories260K.bin]
 
 Without --model the weights are random, in the shape of llama2.c's stories15M or stories110M. Each program is a process
-of its own, and they take turns; greedy, one text; the best of the rounds, since other programs only add to them.
+of its own, and they take turns; greedy, one text; the best of the rounds, since other programs only add to them, and of
+one thread its CPU time.
 llama.cpp comes by `pip install llama-cpp-python`, and reads the model as GGUF, in float32 and in its Q8_0; llama2.c's
 `run`, in float32, says its own tokens a second, prompt included, and wants the same model as a llama2.c file (--bin)
 and tok512.bin beside it. The bound of decoding is the speed at which one thread reads memory, over the bytes of the
@@ -30,6 +31,11 @@ QUIET = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(l
 Measured = tuple[float, float, list[int]]  # seconds of the prompt and the first token, seconds a token after it; tokens
 
 
+def clock_of(threads: int) -> Callable[[], float]:
+    """CPU time of one thread, to which other programs add little; the clock of several."""
+    return time.process_time if threads == 1 else time.perf_counter
+
+
 def ours(path: str, threads: int, length: int, int8: bool) -> Iterator[Measured]:
     import torch
 
@@ -39,20 +45,20 @@ def ours(path: str, threads: int, length: int, int8: bool) -> Iterator[Measured]
     from lm.ops.cpu.int8 import quantized
 
     torch.set_num_threads(threads)
-    model = load(path)
+    clock, model = clock_of(threads), load(path)
     model = quantized(model) if int8 else model
     prompt, count = sizes(model.config.context_length, length)
     ids = prompt_of(model.config.vocab_size, prompt)
     while True:
-        began = time.perf_counter()
+        began = clock()
         scheduler = Scheduler(model, rows=1)
         text = scheduler.add(ids, max_new_tokens=count, sampling=Sampling(temperature=0))
         while not text.tokens:
             scheduler.step()
-        first = time.perf_counter() - began
+        first = clock() - began
         while scheduler.sequences:
             scheduler.step()
-        yield first, (time.perf_counter() - began - first) / (count - 1), text.tokens
+        yield first, (clock() - began - first) / (count - 1), text.tokens
 
 
 def llama_cpp(path: str, threads: int, length: int, context: int, vocab_size: int) -> Iterator[Measured]:
@@ -66,7 +72,7 @@ def llama_cpp(path: str, threads: int, length: int, context: int, vocab_size: in
     wanted.n_ctx, wanted.n_threads, wanted.n_threads_batch = context, threads, threads
     running = api.llama_init_from_model(model, wanted)
     prompt, count = sizes(context, length)
-    ids = prompt_of(vocab_size, prompt)
+    ids, clock = prompt_of(vocab_size, prompt), clock_of(threads)
 
     def read(tokens: list[int]) -> int:
         given = (ctypes.c_int32 * len(tokens))(*tokens)  # the batch only points to it
@@ -76,12 +82,12 @@ def llama_cpp(path: str, threads: int, length: int, context: int, vocab_size: in
 
     while True:
         api.llama_memory_clear(api.llama_get_memory(running), True)
-        began = time.perf_counter()
+        began = clock()
         tokens = [read(ids)]
-        first = time.perf_counter() - began
+        first = clock() - began
         while len(tokens) < count:
             tokens.append(read(tokens[-1:]))
-        yield first, (time.perf_counter() - began - first) / (count - 1), tokens
+        yield first, (clock() - began - first) / (count - 1), tokens
 
 
 def sizes(context: int, length: int) -> tuple[int, int]:
@@ -96,9 +102,9 @@ def bandwidth() -> float:
 
     numbers, seconds = np.ones(64 << 20, dtype=np.float32), list[float]()
     for _ in range(9):
-        began = time.perf_counter()
+        began = time.process_time()
         numbers.max()
-        seconds.append(time.perf_counter() - began)
+        seconds.append(time.process_time() - began)
     return numbers.nbytes / min(seconds)
 
 
