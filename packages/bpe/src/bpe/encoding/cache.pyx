@@ -169,7 +169,7 @@ cdef class Cache:
         cdef size_t factor = 2
         if wanted <= self.slots() and self.text_left and self.evicted * EVICTED_SHARE <= self.slots():
             return 1
-        while factor < MOST_GROWTH and factor * self.slots() < wanted:
+        while factor < MOST_GROWTH and 2 * factor * self.slots() <= wanted:     # new pretokens become fewer
             factor *= 2
         return factor
 
