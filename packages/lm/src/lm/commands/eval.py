@@ -20,13 +20,14 @@ def register(commands: Commands) -> None:
     what.add_argument("--data", help="a token file (.npy), or a folder, of which the held-out files are scored")
     help = "files of HellaSwag, LAMBADA, PIQA, ARC, COPA or OpenBookQA, as JSON lines; others are scored as text"
     what.add_argument("--tasks", nargs="+", metavar="FILE", help=help)
+    what.add_argument("--core", metavar="FOLDER", help="CORE's bundle of files: 22 tasks by their centred accuracy")
     parser.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     add_step(parser)
     add_device(parser)
     parser.add_argument("--int8", action="store_true", help="weights as int8, as by `lm generate --int8`")
     parser.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
-    parser.add_argument("--limit", type=int, help="score N items of each task, spread over its file (default: all)")
-    parser.add_argument("--tokenizer", help="for --tasks, a tokenizer file (default: the model's own)")
+    parser.add_argument("--limit", type=int, help="score N items of each task (default: all)")
+    parser.add_argument("--tokenizer", help="for --tasks and --core, a tokenizer file (default: the model's own)")
     parser.add_argument("--uncleaned", action="store_true", help="HellaSwag's text as published, with its markup")
     help = "for --tasks, the folder that keeps each item's result, to go on from (default: evaluation in the run)"
     parser.add_argument("--out", help=help)
@@ -34,13 +35,17 @@ def register(commands: Commands) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    for_tasks, for_data = (("limit", "tokenizer", "uncleaned", "out"), "--tasks"), (("max_tokens",), "--data")
-    for names, option in (for_tasks, for_data):
+    for names, kinds in (
+        (("limit", "tokenizer"), ("tasks", "core")),
+        (("uncleaned", "out"), ("tasks",)),
+        (("max_tokens",), ("data",)),
+        (("stride",), ("data", "tasks")),
+    ):
         name = next((name for name in names if getattr(options, name) not in (None, False)), None)
-        if name is not None and getattr(options, option.removeprefix("--")) is None:
-            raise ValueError(f"--{name.replace('_', '-')} goes with {option}")
+        if name is not None and all(getattr(options, kind) is None for kind in kinds):
+            raise ValueError(f"--{name.replace('_', '-')} goes with {' or '.join(f'--{kind}' for kind in kinds)}")
     model = model_of(options)
-    (on_data if options.data else on_tasks)(model, options)
+    (on_data if options.data else on_core if options.core else on_tasks)(model, options)
 
 
 def on_data(model: Any, options: argparse.Namespace) -> None:
@@ -70,6 +75,18 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
     )
     table = {**dataclasses.asdict(score), "loss": score.loss, "bits_per_byte": score.bits_per_byte}
     print(json.dumps(table) if options.json else score)
+
+
+def on_core(model: Any, options: argparse.Namespace) -> None:
+    from lm.evaluation import evaluate_core, read_core
+    from lm.interop.loading import model_text
+
+    if options.limit is not None and options.limit < 1:
+        raise ValueError(f"--limit must be at least 1, got {options.limit}")
+    tokenizer = model_text(options.run, options.tokenizer).tokenizer
+    tasks = read_core(options.core, limit=options.limit)
+    score = evaluate_core(model, tokenizer, tasks, progress=sys.stderr.isatty())
+    print(json.dumps({**dataclasses.asdict(score), "core": score.core}, indent=1) if options.json else score)
 
 
 def on_tasks(model: Any, options: argparse.Namespace) -> None:

@@ -1,0 +1,181 @@
+"""CORE: 22 tasks answered after examples, from the published bundle of files; the mean of their centred accuracies.
+
+    core.yaml               the tasks: label, kind, file, number of examples, and what joins a question to its answer
+    eval_meta_data.csv      for each label its "Random baseline", in percent
+    eval_data/              the tasks' files, a JSON object a line
+
+An accuracy is centred so that guessing gives 0 and all right gives 1. Examples are drawn, and prompts written, as in
+nanochat, so that scores are comparable to its own. (Li et al. 2024, arXiv:2406.11794)
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lm.evaluation.likelihood import Request, likelihoods
+from lm.evaluation.run_tasks import first_of
+from lm.extras import need
+from lm.model import Transformer
+from lm.progress import progress_bar
+
+ORDER_SEED, EXAMPLES_SEED = 1337, 1234  # of the order of items, and, with an item's number, of its examples
+AT_ONCE = 32  # items
+
+
+@dataclass(frozen=True)
+class CoreTask:
+    """A task of CORE.
+
+    Attributes:
+        label: Its name.
+        kind: "multiple_choice", "schema" (one continuation of several contexts) or "language_modeling".
+        items: Objects of its file, in the order in which they are evaluated.
+        examples: Number of other items that stand before each.
+        delimiter: The text between a question and its answer.
+        baseline: The accuracy of guessing.
+    """
+
+    label: str
+    kind: str
+    items: tuple[Mapping[str, Any], ...]
+    examples: int
+    delimiter: str
+    baseline: float
+
+
+@dataclass(frozen=True)
+class CoreScore:
+    """The accuracy of each task by its label, and centred ones."""
+
+    accuracies: Mapping[str, float]
+    centred: Mapping[str, float]
+
+    @property
+    def core(self) -> float:
+        """The mean of the centred accuracies."""
+        return sum(self.centred.values()) / len(self.centred)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.accuracies))
+        rows = [f"{label:{width}}  {self.accuracies[label]:8.4f}  {self.centred[label]:8.4f}" for label in self.centred]
+        return "\n".join(
+            [f"{'task':{width}}  accuracy   centred", *rows, f"{'CORE':{width}}  {'':8}  {self.core:8.4f}"]
+        )
+
+
+def read_core(folder: str | Path, *, limit: int | None = None) -> list[CoreTask]:
+    """Read the tasks of a bundle. limit: the number of items of each, the first in the order of evaluation.
+
+    Raises:
+        FileNotFoundError: A file of the bundle is missing.
+        ValueError: A task has no baseline, fewer items than examples, or a line that is not JSON.
+    """
+    yaml, folder = need("yaml", "CORE", "groundup-lm[core]"), Path(folder)
+    for name in ("core.yaml", "eval_meta_data.csv"):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"there is no {name} in {folder}: name the folder of the unpacked bundle")
+    with open(folder / "eval_meta_data.csv", encoding="utf-8", newline="") as file:
+        baselines = {row["Eval Task"]: float(row["Random baseline"]) / 100 for row in csv.DictReader(file)}
+    tasks = []
+    for task in yaml.safe_load((folder / "core.yaml").read_text(encoding="utf-8"))["icl_tasks"]:
+        label, path = task["label"], folder / "eval_data" / task["dataset_uri"]
+        if label not in baselines:
+            raise ValueError(f"{folder / 'eval_meta_data.csv'} has no baseline of {label!r}")
+        try:
+            items = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} has a line that is not JSON: {error}") from None
+        random.Random(ORDER_SEED).shuffle(items)
+        items, examples = items[:limit], task["num_fewshot"][0]
+        if len(items) <= examples:
+            raise ValueError(f"{label} shows {examples} examples before each item, and has {len(items)} items in all")
+        delimiter = task.get("continuation_delimiter", " ")
+        tasks.append(CoreTask(label, task["icl_task_type"], tuple(items), examples, delimiter, baselines[label]))
+    return tasks
+
+
+def evaluate_core(
+    model: Transformer, tokenizer: Any, tasks: Sequence[CoreTask], *, progress: bool = False
+) -> CoreScore:
+    """Score a model on tasks. tokenizer: a bpe.Tokenizer, the model's own. progress: show a live line on stderr."""
+    accuracies = dict[str, float]()
+    for task in tasks:
+        right = 0
+        with progress_bar(task.label, len(task.items), "item", disable=not progress) as bar:
+            for start in range(0, len(task.items), AT_ONCE):
+                numbers = range(start, min(start + AT_ONCE, len(task.items)))
+                right += sum(answers_right(model, tokenizer, task, numbers))
+                bar.update(len(numbers))
+        accuracies[task.label] = right / len(task.items)
+    centred = {task.label: (accuracies[task.label] - task.baseline) / (1 - task.baseline) for task in tasks}
+    return CoreScore(accuracies, centred)
+
+
+def answers_right(model: Transformer, tokenizer: Any, task: CoreTask, numbers: Sequence[int]) -> list[bool]:
+    """True for each of these items that the model answers right.
+
+    A choice is right if the mean loss of its tokens is the least, a continuation if all its tokens are the likeliest.
+    """
+    requests = [requests_of(tokenizer, task, number, model.config.context_length) for number in numbers]
+    scores = iter(likelihoods(model, [one for each in requests for one in each if one.ids]))
+    results = []
+    for number, each in zip(numbers, requests, strict=True):
+        found = [next(scores) if one.ids else None for one in each]
+        if task.kind == "language_modeling":
+            results.append(all(score is not None and score.greedy for score in found))
+            continue
+        # A choice that another one begins with has no tokens of its own, and as mean loss a NaN.
+        losses = [score.nats / len(one.ids) if score else float("nan") for one, score in zip(each, found, strict=True)]
+        results.append(losses.index(min(losses)) == task.items[number]["gold"])
+    return results
+
+
+def requests_of(tokenizer: Any, task: CoreTask, number: int, context_length: int) -> list[Request]:
+    """The tokens to score for each choice of an item, after those before them, in the last context_length tokens."""
+    prompts = prompts_of(task, number)
+    ids = [[*first_of(tokenizer), *tokenizer.encode(prompt, disallowed_special=())] for prompt in prompts]
+    if task.kind == "schema":  # what follows the contexts is scored, as far as its tokens are the same
+        same = shared([one[::-1] for one in ids])
+        starts = [len(one) - same for one in ids]
+    else:
+        starts = [shared(ids)] * len(ids)
+    if task.kind == "language_modeling":
+        ids, starts = ids[1:], starts[1:]
+    cuts = [min(max(0, len(one) - context_length), start - 1) for one, start in zip(ids, starts, strict=True)]
+    return [
+        Request(tuple(one[cut:start]), tuple(one[start:])) for one, start, cut in zip(ids, starts, cuts, strict=True)
+    ]
+
+
+def shared(sequences: Sequence[Sequence[int]]) -> int:
+    """The number of ids with which all sequences begin."""
+    columns = enumerate(zip(*sequences, strict=False))
+    return next((place for place, ids in columns if len(set(ids)) > 1), min(map(len, sequences)))
+
+
+def prompts_of(task: CoreTask, number: int) -> list[str]:
+    """The texts of an item after its examples: one for each choice, or without and with the continuation.
+
+    Raises:
+        ValueError: The kind of the task is unknown.
+    """
+    others = [index for index in range(len(task.items)) if index != number]
+    drawn = random.Random(EXAMPLES_SEED + number).sample(others, task.examples) if task.examples else []
+    item, examples, joined = task.items[number], [task.items[index] for index in drawn], task.delimiter
+    if task.kind == "multiple_choice":
+        before = "".join(f"{one['query']}{joined}{one['choices'][one['gold']]}\n\n" for one in examples)
+        return [f"{before}{item['query']}{joined}{choice}" for choice in item["choices"]]
+    if task.kind == "schema":
+        before = "".join(f"{one['context_options'][one['gold']]}{joined}{one['continuation']}\n\n" for one in examples)
+        return [f"{before}{context}{joined}{item['continuation']}" for context in item["context_options"]]
+    if task.kind == "language_modeling":
+        before = "".join(f"{one['context'].strip()}{joined}{one['continuation']}\n\n" for one in examples)
+        context = f"{before}{item['context'].strip()}{joined}"
+        return [context.strip(), f"{context}{item['continuation']}"]
+    raise ValueError(f"{task.label} is of the kind {task.kind!r}: use multiple_choice, schema or language_modeling")
