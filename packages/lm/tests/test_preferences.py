@@ -184,7 +184,7 @@ def test_what_is_no_preference_is_refused(pairs, data, base, tmp_path):
     for change, where, says in (
         ({"init_from": "scratch"}, pairs, "begins with random"),
         ({"document_masking": False}, pairs, "goes with document_masking"),
-        ({}, data, "the data holds none"),
+        ({}, data, "got data without"),
         ({"objective": "next_token"}, pairs, "learns all tokens: use 'dpo'"),
         ({"objective": "sft"}, pairs, "would learn both"),
     ):

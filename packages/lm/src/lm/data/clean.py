@@ -38,7 +38,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Recipe:
-    """Which documents stay.
+    """Settings of the documents that stay.
 
     Attributes:
         language: As ISO 639-1; None: any.

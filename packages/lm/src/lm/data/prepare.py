@@ -321,11 +321,11 @@ class Preparation:
     def commit(self, file: int, document: int) -> None:
         """Put the shards in their place, and then say so in prepared.json."""
         for split, writer in self.writers.items():
-            written, committed = getattr(self.written, split), getattr(self.committed, split)
+            total, before = getattr(self.written, split), getattr(self.committed, split)
             about = {"tokenizer": self.recipe.tokenizer.fingerprint, "end_of_text": int(self.end[0])}
             with writer:
-                writer.finish(**about, bytes=written.bytes - committed.bytes)
-            written.shards += 1
+                writer.finish(**about, bytes=total.bytes - before.bytes)
+            total.shards += 1
         self.writers = {}
         self.written.file, self.written.document = file, document
         self.committed = copy.deepcopy(self.written)

@@ -92,9 +92,9 @@ def spread_windows(tokens: Tokens, max_tokens: int | None, batch_size: int = 16)
     assert tokens.window is not None
     assert tokens.mask is not None
     window, count = tokens.window, len(tokens) // tokens.window
-    chosen = count if max_tokens is None else min(count, max(1, max_tokens // window))
-    starts = [i * count // chosen * window for i in range(chosen)]
-    for first in range(0, chosen, batch_size):
+    scored = count if max_tokens is None else min(count, max(1, max_tokens // window))
+    starts = [i * count // scored * window for i in range(scored)]
+    for first in range(0, scored, batch_size):
         places = [slice(start, start + window) for start in starts[first : first + batch_size]]
         ids = torch.stack([torch.as_tensor(tokens.ids[place].astype("int64")) for place in places])
         learned = torch.stack([torch.as_tensor(tokens.mask[place].astype("bool")) for place in places])

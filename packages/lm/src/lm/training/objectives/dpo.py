@@ -37,13 +37,9 @@ class DirectPreference(Objective):
     @classmethod
     def check(cls, config: TrainConfig, data: Mixture) -> None:
         if not data.pairs:
-            raise ValueError(
-                "objective 'dpo' learns from pairs, and the data holds none: `lm data preferences` makes them"
-            )
+            raise ValueError("objective 'dpo' learns from pairs, got data without: `lm data preferences` makes them")
         if not config.document_masking:
-            raise ValueError(
-                "objective 'dpo' goes with document_masking: without it the second of a pair sees the first"
-            )
+            raise ValueError("objective 'dpo' goes with document_masking: else the second of a pair sees the first")
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         document_ids = self.document_ids(inputs)
@@ -91,7 +87,7 @@ class DirectPreference(Objective):
 
 
 def numbered(targets: Tensor, document_ids: Tensor) -> tuple[Tensor, int]:
-    """Of each target that counts the number of its answer in the batch, from 0; and the number of answers."""
+    """Return the number of each counting target's answer in the batch, from 0, and the number of answers."""
     counts = targets != IGNORE
     rows = torch.arange(len(targets), device=targets.device)[:, None].expand_as(targets)
     keys = torch.stack((rows[counts], document_ids[counts]))
