@@ -8,7 +8,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -153,26 +153,24 @@ def bent_attention(
     k: Tensor,
     v: Tensor,
     *,
-    mask: Tensor | None = None,
-    causal: bool = True,
-    sliding_window: int | None = None,
-    document_ids: Tensor | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
+    mask: Tensor | None = None,
+    causal: bool = True,
+    **limits: Any,
 ) -> Tensor:
     """attention() with whole score matrices, whose scores or softmax are not the plain ones.
 
     softcap: scores are bent into ±softcap by its tanh (Gemma 2). sinks (heads,): one more score for each head, whose
-    share of the softmax is given to no value (gpt-oss). The other arguments are attention's.
+    share of the softmax is given to no value (gpt-oss). The others, and limits (sliding_window and
+    document_ids), are attention's.
     """
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])  # (batch, heads, queries, keys)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    seen = visible(
-        *scores.shape[2:], causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
-    )
+    seen = visible(*scores.shape[2:], causal=causal, device=q.device, **limits)
     scores = scores.masked_fill(~(seen if mask is None else mask & seen), torch.finfo(scores.dtype).min)
     if sinks is None:
         return scores.softmax(-1) @ v

@@ -66,14 +66,13 @@ def apply_rotary_emb(x: Tensor, rope: Tensor | None) -> Tensor:
 class LayerCache(Protocol):
     """Key/value cache of one layer (see generation.kv_cache)."""
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Callable[..., Tensor] = attention
-    ) -> Tensor:
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Attend = attention) -> Tensor:
         """Append k, v (batch, num_kv_heads, seq, head_dim) and return attention of q to all positions so far."""
         ...
 
 
 Caches = Sequence[LayerCache]  # one for each layer
+Attend = Callable[..., Tensor]  # attention(), or a function with its arguments
 
 
 class Attention(nn.Module):
@@ -107,13 +106,12 @@ class Attention(nn.Module):
     ) -> Tensor:
         """rope: rope_at() of x's positions, None for a model without it; ids (batch, seq): for a value embedding."""
         q, k, v = self.project(x, ids)
-        q = apply_rotary_emb(q, rope).transpose(1, 2)  # (batch, num_heads, seq, head_dim)
-        k = apply_rotary_emb(k, rope).transpose(1, 2)  # (batch, num_kv_heads, seq, head_dim)
-        v = v.transpose(1, 2)  # (batch, num_kv_heads, seq, head_dim)
+        q, k = self.rotate(q, k, rope)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (batch, heads, seq, head_dim)
         if cache is not None:
-            y = cache.attend(q, k, v, self.sliding_window)
+            y = cache.attend(q, k, v, self.sliding_window, self.attend)
         else:
-            attend = recomputed(attention) if self.recompute else attention
+            attend = recomputed(self.attend) if self.recompute else self.attend
             y = attend(q, k, v, sliding_window=self.sliding_window, document_ids=document_ids)
         return self.output(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
@@ -124,6 +122,15 @@ class Attention(nn.Module):
         if self.value_embedding is not None:
             v = v + gated_value_embedding(self.value_embedding(ids), self.value_gate(x)).to(v.dtype)
         return self.q_norm(q), self.k_norm(k), v
+
+    def rotate(self, q: Tensor, k: Tensor, rope: Tensor | None) -> tuple[Tensor, Tensor]:
+        """q and k, turned to their positions."""
+        return apply_rotary_emb(q, rope), apply_rotary_emb(k, rope)
+
+    @property
+    def attend(self) -> Attend:
+        """Attention of q to k and v."""
+        return attention
 
 
 class SwiGLU(nn.Module):

@@ -13,15 +13,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.config import Norm
-from lm.families.parts import LLAMA_NAMES, FamilyAttention, FamilyConfig, FamilyModel
+from lm.families.parts import LLAMA_NAMES, QK_NORM_NAMES, SILU, UNBIASED, FamilyAttention, FamilyConfig, FamilyModel
 from lm.families.rope import rotate_neighbours
-from lm.model import Caches, LayerCache, SwiGLU, norm
+from lm.model import SwiGLU, norm
 
 ARCHITECTURE = "CohereForCausalLM"
-NAMES = LLAMA_NAMES | {
-    "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
-    "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
-}
+NAMES = LLAMA_NAMES | QK_NORM_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +32,7 @@ class Config(FamilyConfig):
     use_qk_norm: bool = False
 
     renamed: ClassVar[Mapping[str, str]] = {"layer_norm_eps": "norm_eps"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("silu", "swish"), "attention_bias": (False,)}
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, **UNBIASED}
     default_theta: ClassVar[float] = 500000.0
 
 
@@ -55,7 +52,7 @@ class HeadNorm(nn.Module):
 class Attention(FamilyAttention):
     """Attention that rotates neighbouring pairs, of queries and keys that may be normalised."""
 
-    rotate = staticmethod(rotate_neighbours)
+    rotation = staticmethod(rotate_neighbours)
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__(config, layer)
@@ -65,7 +62,10 @@ class Attention(FamilyAttention):
 
 
 class Block(nn.Module):
-    """Attention and feed-forward of one normalised input, both added to it."""
+    """Attention and feed-forward of one normalised input, both added to it.
+
+    x (batch, seq, d_model) → the same; context: the arguments of Attention after x.
+    """
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
@@ -74,17 +74,9 @@ class Block(nn.Module):
         self.attention = Attention(config, layer)
         self.ffn = SwiGLU(config.d_model, config.d_ff)
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        """x (batch, seq, d_model) → the same; the others are Attention's."""
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
         y = self.attention_norm(x)
-        return x + self.dropout(self.attention(y, rope, document_ids, cache)) + self.dropout(self.ffn(y))  # type: ignore[no-any-return]
+        return x + self.dropout(self.attention(y, *context)) + self.dropout(self.ffn(y))  # type: ignore[no-any-return]
 
 
 class Model(FamilyModel):
@@ -93,7 +85,5 @@ class Model(FamilyModel):
     config: Config
     block_type = Block
 
-    def hidden(
-        self, ids: Tensor, document_ids: Tensor | None = None, *, start: int | Tensor = 0, cache: Caches | None = None
-    ) -> Tensor:
-        return super().hidden(ids, document_ids, start=start, cache=cache) * self.config.logit_scale
+    def hidden(self, *ids: Any, **places: Any) -> Tensor:
+        return super().hidden(*ids, **places) * self.config.logit_scale

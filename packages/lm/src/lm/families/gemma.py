@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, LlamaBlock, scale_embedding
+from lm.families.parts import LLAMA_NAMES, UNBIASED, FamilyConfig, FamilyModel, LlamaBlock, scale_embedding
 from lm.model import RMSNorm, SwiGLU
 
 ARCHITECTURE = "GemmaForCausalLM"
@@ -31,7 +31,7 @@ class Config(FamilyConfig):
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of a Gemma, "gelu" is the tanh form too
         "hidden_activation": (None, "gelu_pytorch_tanh"),
-        "attention_bias": (False,),
+        **UNBIASED,
         "use_bidirectional_attention": (None, False),
     }
 
@@ -55,10 +55,8 @@ class GeGLU(SwiGLU):
 class Block(LlamaBlock):
     """Llama's block with Gemma's norms and GeGLU."""
 
-    def __init__(self, config: FamilyConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.attention_norm = GemmaNorm(config.d_model, config.norm_eps)
-        self.ffn_norm = GemmaNorm(config.d_model, config.norm_eps)
+    def norm(self, config: FamilyConfig) -> nn.Module:
+        return GemmaNorm(config.d_model, config.norm_eps)
 
     def feed_forward(self, config: FamilyConfig, layer: int) -> nn.Module:
         return GeGLU(config.d_model, config.d_ff)

@@ -5,17 +5,14 @@ window. (Gemma Team 2024, arXiv:2408.00118)
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from lm.attention import attention, bent_attention
 from lm.families import gemma
-from lm.families.gemma import GemmaNorm
-from lm.families.parts import LLAMA_NAMES, FamilyAttention, FamilyConfig, scale_of
-from lm.model import LayerCache
+from lm.families.parts import LLAMA_NAMES, FamilyAttention, FamilyConfig, SandwichBlock, scale_of
+from lm.model import Attend
 
 ARCHITECTURE = "Gemma2ForCausalLM"
 NAMES = LLAMA_NAMES | {
@@ -61,31 +58,14 @@ class Attention(FamilyAttention):
         self.softcap = config.attn_logit_softcapping
 
     @property
-    def attend(self) -> Callable[..., Tensor]:
+    def attend(self) -> Attend:
         return attention if self.softcap is None else functools.partial(bent_attention, softcap=self.softcap)
 
 
-class Block(gemma.Block):
-    """Attention, then feed-forward, each between two norms and added to its input."""
+class Block(gemma.Block, SandwichBlock):
+    """Gemma's norms and GeGLU, in a block with four norms."""
 
     attention_type: ClassVar[type[FamilyAttention]] = Attention
-
-    def __init__(self, config: FamilyConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.attention_post_norm = GemmaNorm(config.d_model, config.norm_eps)
-        self.ffn_post_norm = GemmaNorm(config.d_model, config.norm_eps)
-
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        y = self.attention(self.attention_norm(x), rope, document_ids, cache)
-        x = x + self.dropout(self.attention_post_norm(y))
-        return x + self.dropout(self.ffn_post_norm(self.ffn(self.ffn_norm(x))))  # type: ignore[no-any-return]
 
 
 class Model(gemma.Model):

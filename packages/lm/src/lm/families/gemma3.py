@@ -10,13 +10,10 @@ from typing import Any, ClassVar
 
 from lm.families import gemma2
 from lm.families.gemma import GemmaNorm
-from lm.families.parts import FamilyAttention
+from lm.families.parts import QK_NORM_NAMES, FamilyAttention
 
 ARCHITECTURE = "Gemma3ForCausalLM"
-NAMES = gemma2.NAMES | {
-    "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
-    "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
-}
+NAMES = gemma2.NAMES | QK_NORM_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor, nn
-
-from lm.families.parts import LLAMA_NAMES, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock
+from lm.families.parts import (
+    LLAMA_NAMES,
+    BiaslessOutputAttention,
+    FamilyAttention,
+    FamilyConfig,
+    FamilyModel,
+    SandwichBlock,
+)
 from lm.families.rope import rotate_neighbours
-from lm.model import LayerCache, RMSNorm
 
 ARCHITECTURE = "Glm4ForCausalLM"
 NAMES = LLAMA_NAMES | {
@@ -35,37 +39,16 @@ class Config(FamilyConfig):
     default_partial: ClassVar[float] = 0.5
 
 
-class Attention(FamilyAttention):
-    """Attention that rotates neighbouring pairs, without a bias of its output."""
+class Attention(BiaslessOutputAttention):
+    """Attention that rotates neighbouring pairs."""
 
-    rotate = staticmethod(rotate_neighbours)
-
-    def __init__(self, config: FamilyConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.output = nn.Linear(self.num_heads * self.head_dim, config.d_model, bias=False)
+    rotation = staticmethod(rotate_neighbours)
 
 
-class Block(LlamaBlock):
-    """Attention, then feed-forward, each between two norms and added to its input."""
+class Block(SandwichBlock):
+    """A block with four norms and this attention."""
 
     attention_type: ClassVar[type[FamilyAttention]] = Attention
-
-    def __init__(self, config: FamilyConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.attention_post_norm = RMSNorm(config.d_model, config.norm_eps)
-        self.ffn_post_norm = RMSNorm(config.d_model, config.norm_eps)
-
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        y = self.attention(self.attention_norm(x), rope, document_ids, cache)
-        x = x + self.dropout(self.attention_post_norm(y))
-        return x + self.dropout(self.ffn_post_norm(self.ffn(self.ffn_norm(x))))  # type: ignore[no-any-return]
 
 
 class Model(FamilyModel):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lm.config import Norm
 from lm.families.parts import FamilyConfig, FamilyModel, LlamaBlock
-from lm.model import MLP, LayerCache
+from lm.model import MLP
 
 ARCHITECTURE = "GPTNeoXForCausalLM"
 NAMES: dict[str, str | tuple[str, ...]] = {
@@ -42,9 +42,7 @@ class Config(FamilyConfig):
 
     renamed: ClassVar[Mapping[str, str]] = {"layer_norm_eps": "norm_eps"}
     absent: ClassVar[tuple[str, ...]] = ("num_kv_heads",)
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "attention_bias": (True,),
-    }
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"attention_bias": (True,)}
     theta_name: ClassVar[str] = "rotary_emb_base"
     partial_name: ClassVar[str] = "rotary_pct"
     default_partial: ClassVar[float] = 0.25
@@ -60,17 +58,10 @@ class Block(LlamaBlock):
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
         return MLP(config.d_model, config.d_ff, ACTIVATIONS[config.hidden_act], config.bias)
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
         if not self.parallel:
-            return super().forward(x, rope, document_ids, cache)
-        y = self.dropout(self.attention(self.attention_norm(x), rope, document_ids, cache))
+            return super().forward(x, *context)
+        y = self.dropout(self.attention(self.attention_norm(x), *context))
         return x + y + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from lm.attention import bent_attention
 from lm.families.experts import Experts
-from lm.families.parts import LLAMA_NAMES, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock
-from lm.model import SwiGLU
+from lm.families.parts import LLAMA_NAMES, SILU, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock
+from lm.model import Attend, SwiGLU
 
 ARCHITECTURE = "GptOssForCausalLM"
 NAMES = LLAMA_NAMES | {
@@ -46,10 +46,7 @@ class Config(FamilyConfig):
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
     ignored: ClassVar[tuple[str, ...]] = ("initial_context_length",)
     aliases: ClassVar[Mapping[str, str]] = {"experts_per_token": "num_experts_per_tok"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "hidden_act": ("silu", "swish"),
-        "attention_bias": (True,),
-    }
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, "attention_bias": (True,)}
     full_every: ClassVar[int | None] = 2
     default_theta: ClassVar[float] = 150000.0
 
@@ -62,7 +59,7 @@ class Attention(FamilyAttention):
         self.sinks = nn.Parameter(torch.zeros(self.num_heads))
 
     @property
-    def attend(self) -> Callable[..., Tensor]:
+    def attend(self) -> Attend:
         return functools.partial(bent_attention, sinks=self.sinks)
 
 

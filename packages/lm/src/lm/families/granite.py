@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, LlamaBlock, scale_embedding
-from lm.model import Caches, LayerCache
+from lm.families.parts import LLAMA_NAMES, SILU, UNBIASED, FamilyConfig, FamilyModel, LlamaBlock, scale_embedding
 
 ARCHITECTURE = "GraniteForCausalLM"
 NAMES = LLAMA_NAMES
@@ -28,11 +27,7 @@ class Config(FamilyConfig):
     residual_multiplier: float = 1.0  # of what a sublayer adds to the residual stream
     logits_scaling: float = 1.0  # logits are divided by it
 
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "hidden_act": ("silu", "swish"),
-        "attention_bias": (False,),
-        "mlp_bias": (False,),
-    }
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, **UNBIASED, "mlp_bias": (False,)}
 
     @property
     def query_scale(self) -> float:
@@ -46,15 +41,8 @@ class Block(LlamaBlock):
         super().__init__(config, layer)
         self.multiplier = config.residual_multiplier
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        x = x + self.multiplier * self.dropout(self.attention(self.attention_norm(x), rope, document_ids, cache))
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        x = x + self.multiplier * self.dropout(self.attention(self.attention_norm(x), *context))
         return x + self.multiplier * self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
@@ -68,7 +56,5 @@ class Model(FamilyModel):
         super().__init__(config)
         scale_embedding(self, config.embedding_multiplier)
 
-    def hidden(
-        self, ids: Tensor, document_ids: Tensor | None = None, *, start: int | Tensor = 0, cache: Caches | None = None
-    ) -> Tensor:
-        return super().hidden(ids, document_ids, start=start, cache=cache) / self.config.logits_scaling
+    def hidden(self, *ids: Any, **places: Any) -> Tensor:
+        return super().hidden(*ids, **places) / self.config.logits_scaling

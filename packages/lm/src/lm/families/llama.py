@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, LlamaBlock
+from lm.families.parts import LLAMA_NAMES, SILU, FamilyConfig, FamilyModel, LlamaBlock
 from lm.model import SwiGLU
 
 ARCHITECTURE = "LlamaForCausalLM"
@@ -22,10 +22,7 @@ class Config(FamilyConfig):
     mlp_bias: bool = False  # of the feed-forward; bias: of attention
 
     renamed: ClassVar[Mapping[str, str]] = {"attention_bias": "bias"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "hidden_act": ("silu", "swish"),
-        "pretraining_tp": (None, 1),
-    }
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, "pretraining_tp": (None, 1)}
 
 
 class Block(LlamaBlock):

@@ -33,9 +33,6 @@ class Config(FamilyConfig):
     router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts
 
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "hidden_act": ("silu", "swish"),
-    }
     default_theta: ClassVar[float] = 1e6
 
 

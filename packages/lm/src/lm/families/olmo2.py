@@ -9,18 +9,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, WideNormAttention
-from lm.model import LayerCache, RMSNorm, SwiGLU
+from lm.families.parts import (
+    LLAMA_NAMES,
+    QK_NORM_NAMES,
+    SILU,
+    UNBIASED,
+    FamilyAttention,
+    FamilyConfig,
+    FamilyModel,
+    LlamaBlock,
+    WideNormAttention,
+)
 
 ARCHITECTURE = "Olmo2ForCausalLM"
-NAMES = LLAMA_NAMES | {
-    "blocks.*.attention_norm": "model.layers.*.post_attention_layernorm",
-    "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
-    "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
-    "blocks.*.ffn_norm": "model.layers.*.post_feedforward_layernorm",
-}
+NAMES = (
+    LLAMA_NAMES
+    | QK_NORM_NAMES
+    | {
+        "blocks.*.attention_norm": "model.layers.*.post_attention_layernorm",
+        "blocks.*.ffn_norm": "model.layers.*.post_feedforward_layernorm",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,30 +40,16 @@ class Config(FamilyConfig):
 
     norm_eps: float = 1e-5
 
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("silu", "swish"), "attention_bias": (False,)}
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, **UNBIASED}
 
 
-class Block(nn.Module):
+class Block(LlamaBlock):
     """Attention, then feed-forward, the output of each normalised and added to its input."""
 
-    def __init__(self, config: FamilyConfig, layer: int) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(0.0)
-        self.attention = WideNormAttention(config, layer)
-        self.attention_norm = RMSNorm(config.d_model, config.norm_eps)
-        self.ffn = SwiGLU(config.d_model, config.d_ff)
-        self.ffn_norm = RMSNorm(config.d_model, config.norm_eps)
+    attention_type: ClassVar[type[FamilyAttention]] = WideNormAttention
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        """x (batch, seq, d_model) → the same; the others are Attention's."""
-        x = x + self.dropout(self.attention_norm(self.attention(x, rope, document_ids, cache)))
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        x = x + self.dropout(self.attention_norm(self.attention(x, *context)))
         return x + self.dropout(self.ffn_norm(self.ffn(x)))  # type: ignore[no-any-return]
 
 

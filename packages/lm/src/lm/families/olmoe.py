@@ -12,7 +12,7 @@ from torch import nn
 
 from lm.families import qwen3_moe
 from lm.families.experts import Experts
-from lm.families.parts import FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock, WideNormAttention
+from lm.families.parts import SILU, UNBIASED, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock, WideNormAttention
 
 ARCHITECTURE = "OlmoeForCausalLM"
 NAMES = qwen3_moe.NAMES
@@ -28,11 +28,7 @@ class Config(FamilyConfig):
     norm_topk_prob: bool = False  # their weights add up to 1
     router_aux_loss_coef: float = 0.01  # of the loss that spreads the tokens over the experts
 
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "hidden_act": ("silu", "swish"),
-        "attention_bias": (False,),
-        "clip_qkv": (None,),
-    }
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, **UNBIASED, "clip_qkv": (None,)}
 
 
 class Block(LlamaBlock):

@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lm.activation_checkpointing import recomputed
-from lm.attention import attention
 from lm.config import FrozenTable, ModelConfig
 from lm.families import rope as ropes
-from lm.model import Attention, LayerCache, RMSNorm, SwiGLU, Transformer, norm
+from lm.model import Attention, RMSNorm, SwiGLU, Transformer, norm
 
 if TYPE_CHECKING:
     from accounting import TransformerShape
@@ -55,6 +53,13 @@ LLAMA_NAMES: dict[str, str | tuple[str, ...]] = {
     "final_norm": "model.norm",
     "head": "lm_head",
 }
+QK_NORM_NAMES: dict[str, str | tuple[str, ...]] = {
+    "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
+    "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
+}
+# Settings of theirs that are read with some values only, the first of which is written.
+SILU: Mapping[str, tuple[Any, ...]] = {"hidden_act": ("silu", "swish")}
+UNBIASED: Mapping[str, tuple[Any, ...]] = {"attention_bias": (False,)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +75,7 @@ class FamilyConfig(ModelConfig):
     aliases: ClassVar[Mapping[str, str]] = {}  # their other names of a setting, and the one that is written
     ignored: ClassVar[tuple[str, ...]] = ()  # theirs that change nothing here
     absent: ClassVar[tuple[str, ...]] = ()  # fields that their config.json does not have
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("silu", "swish")}  # theirs, and what is supported
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = SILU  # theirs, and what is supported
     full_every: ClassVar[int | None] = None  # every layer of this number has full attention where layer_types is ()
     default_theta: ClassVar[float] = 10000.0
     theta_name: ClassVar[str] = "rope_theta"  # of files without rope_parameters
@@ -161,35 +166,22 @@ INHERITED = {field.name for field in dataclasses.fields(FamilyConfig)} - {"layer
 class FamilyAttention(Attention):
     """Attention of one layer: its own window, scale and rotation."""
 
-    rotate: Callable[[Tensor, Tensor | None], Tensor] = staticmethod(ropes.rotate_halves)
+    rotation: Callable[[Tensor, Tensor | None], Tensor] = staticmethod(ropes.rotate_halves)
 
     def __init__(self, config: FamilyConfig, layer: int) -> None:
         super().__init__(config)
         self.sliding_window, self.query_scale = config.window(layer), config.query_scale
 
-    @property
-    def attend(self) -> Callable[..., Tensor]:
-        """attention(), or a function with its arguments."""
-        return attention
+    def rotate(self, q: Tensor, k: Tensor, rope: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.rotation(q, rope) * self.query_scale, self.rotation(k, rope)
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        q, k, v = self.project(x, ids)
-        q = (self.rotate(q, rope) * self.query_scale).transpose(1, 2)  # (batch, num_heads, seq, head_dim)
-        k = self.rotate(k, rope).transpose(1, 2)  # (batch, num_kv_heads, seq, head_dim)
-        v = v.transpose(1, 2)  # (batch, num_kv_heads, seq, head_dim)
-        if cache is not None:
-            y = cache.attend(q, k, v, self.sliding_window, self.attend)
-        else:
-            attend = recomputed(self.attend) if self.recompute else self.attend
-            y = attend(q, k, v, sliding_window=self.sliding_window, document_ids=document_ids)
-        return self.output(y.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
+
+class BiaslessOutputAttention(FamilyAttention):
+    """Attention whose queries, keys and values may have biases, and its output none."""
+
+    def __init__(self, config: FamilyConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.output = nn.Linear(self.num_heads * self.head_dim, config.d_model, bias=False)
 
 
 class WideNormAttention(FamilyAttention):
@@ -208,33 +200,46 @@ class WideNormAttention(FamilyAttention):
 
 
 class LlamaBlock(nn.Module):
-    """Attention, then feed-forward, each of its normalised input and added to it."""
+    """Attention, then feed-forward, each of its normalised input and added to it.
+
+    x (batch, seq, d_model) → the same; context: the arguments of Attention after x.
+    """
 
     attention_type: ClassVar[type[FamilyAttention]] = FamilyAttention
 
     def __init__(self, config: FamilyConfig, layer: int) -> None:
         super().__init__()
         self.dropout = nn.Dropout(0.0)
-        self.attention_norm = norm(config)
+        self.attention_norm = self.norm(config)
         self.attention = self.attention_type(config, layer)
-        self.ffn_norm = norm(config)
+        self.ffn_norm = self.norm(config)
         self.ffn = self.feed_forward(config, layer)
+
+    def norm(self, config: FamilyConfig) -> nn.Module:
+        """A norm of a new block."""
+        return norm(config)
 
     def feed_forward(self, config: FamilyConfig, layer: int) -> nn.Module:
         """The feed-forward layer of a new block."""
         return SwiGLU(config.d_model, config.d_ff)
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        """x (batch, seq, d_model) → the same; the others are Attention's."""
-        x = x + self.dropout(self.attention(self.attention_norm(x), rope, document_ids, cache))
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), *context))
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
+
+
+class SandwichBlock(LlamaBlock):
+    """Attention, then feed-forward, each between two norms and added to its input."""
+
+    def __init__(self, config: FamilyConfig, layer: int) -> None:
+        super().__init__(config, layer)
+        self.attention_post_norm = self.norm(config)
+        self.ffn_post_norm = self.norm(config)
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        y = self.attention(self.attention_norm(x), *context)
+        x = x + self.dropout(self.attention_post_norm(y))
+        return x + self.dropout(self.ffn_post_norm(self.ffn(self.ffn_norm(x))))  # type: ignore[no-any-return]
 
 
 class FamilyModel(Transformer):

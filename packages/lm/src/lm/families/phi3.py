@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel
 
@@ -25,7 +25,6 @@ class Config(FamilyConfig):
     original_max_position_embeddings: int = 4096  # beyond it, rotations have longrope's long_factor
 
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("silu", "swish")}
     ignored: ClassVar[tuple[str, ...]] = ("full_attn_mod", "interpolate_factor")
     rope_renamed: ClassVar[Mapping[str, str]] = {"su": "longrope", "yarn": "longrope"}  # rope_type of older files
 

@@ -9,9 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import nn
-
-from lm.families.parts import FULL, LLAMA_NAMES, SLIDING, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock
+from lm.families.parts import (
+    FULL,
+    LLAMA_NAMES,
+    SLIDING,
+    BiaslessOutputAttention,
+    FamilyAttention,
+    FamilyConfig,
+    FamilyModel,
+    LlamaBlock,
+)
 
 ARCHITECTURE = "Qwen2ForCausalLM"
 NAMES = LLAMA_NAMES
@@ -39,18 +46,10 @@ class Config(FamilyConfig):
         return super().window(layer) if self.use_sliding_window else None
 
 
-class Attention(FamilyAttention):
-    """Attention without a bias of its output."""
-
-    def __init__(self, config: FamilyConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.output = nn.Linear(self.num_heads * self.head_dim, config.d_model, bias=False)
-
-
 class Block(LlamaBlock):
-    """Llama's block with this attention."""
+    """Llama's block, in which attention has no bias of its output."""
 
-    attention_type: ClassVar[type[FamilyAttention]] = Attention
+    attention_type: ClassVar[type[FamilyAttention]] = BiaslessOutputAttention
 
 
 class Model(FamilyModel):

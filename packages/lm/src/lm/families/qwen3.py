@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from lm.families import qwen2
-from lm.families.parts import LLAMA_NAMES, FamilyModel
+from lm.families.parts import LLAMA_NAMES, QK_NORM_NAMES, FamilyModel
 
 ARCHITECTURE = "Qwen3ForCausalLM"
-NAMES = LLAMA_NAMES | {
-    "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
-    "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
-}
+NAMES = LLAMA_NAMES | QK_NORM_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)

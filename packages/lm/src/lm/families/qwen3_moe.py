@@ -12,20 +12,22 @@ from typing import Any, ClassVar
 from torch import nn
 
 from lm.families.experts import Experts
-from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, LlamaBlock
+from lm.families.parts import LLAMA_NAMES, QK_NORM_NAMES, SILU, UNBIASED, FamilyConfig, FamilyModel, LlamaBlock
 from lm.model import SwiGLU
 
 ARCHITECTURE = "Qwen3MoeForCausalLM"
-NAMES = LLAMA_NAMES | {
-    "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
-    "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
-    "blocks.*.ffn.router": "model.layers.*.mlp.gate",
-    "blocks.*.ffn.experts.*.gate_up": (
-        "model.layers.*.mlp.experts.*.gate_proj",
-        "model.layers.*.mlp.experts.*.up_proj",
-    ),
-    "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
-}
+NAMES = (
+    LLAMA_NAMES
+    | QK_NORM_NAMES
+    | {
+        "blocks.*.ffn.router": "model.layers.*.mlp.gate",
+        "blocks.*.ffn.experts.*.gate_up": (
+            "model.layers.*.mlp.experts.*.gate_proj",
+            "model.layers.*.mlp.experts.*.up_proj",
+        ),
+        "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +48,7 @@ class Config(FamilyConfig):
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
     ignored: ClassVar[tuple[str, ...]] = ("max_window_layers",)
     aliases: ClassVar[Mapping[str, str]] = {"num_local_experts": "num_experts"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "hidden_act": ("silu", "swish"),
-        "attention_bias": (False,),
-    }
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, **UNBIASED}
 
     def window(self, layer: int) -> int | None:
         return self.sliding_window if self.use_sliding_window else None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lm.config import FrozenTable
-from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel
+from lm.families.parts import LLAMA_NAMES, SILU, UNBIASED, FamilyConfig, FamilyModel
 
 ARCHITECTURE = "SmolLM3ForCausalLM"
 NAMES = LLAMA_NAMES
@@ -24,11 +24,7 @@ class Config(FamilyConfig):
     no_rope_layer_interval: int = 4  # every layer of this number is without, where no_rope_layers is ()
 
     renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "hidden_act": ("silu", "swish"),
-        "attention_bias": (False,),
-        "mlp_bias": (False,),
-    }
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, **UNBIASED, "mlp_bias": (False,)}
     ignored: ClassVar[tuple[str, ...]] = ("max_window_layers", "pretraining_tp")
     default_theta: ClassVar[float] = 2e6
 

@@ -33,9 +33,7 @@ class Config(FamilyConfig):
         "use_bias": "bias",
         "sliding_window": "sliding_window",
     }
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "hidden_act": ("gelu_pytorch_tanh",),
-    }
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("gelu_pytorch_tanh",)}
 
 
 class Block(LlamaBlock):

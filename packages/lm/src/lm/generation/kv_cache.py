@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -11,11 +11,10 @@ from torch import Tensor
 
 from lm.attention import as_bias, attention
 from lm.device import memory_of
-from lm.model import Transformer
+from lm.model import Attend, Transformer
 
 PAGE = 64  # tokens
 HUGE = 2 << 20  # bytes of the pages that a CPU's system gives to large blocks of memory
-Attend = Callable[..., Tensor]  # attention(), or a function with its arguments
 SHARE = 2  # a cache takes at most 1 / SHARE of the memory, if no size is given
 
 

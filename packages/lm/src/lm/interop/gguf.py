@@ -76,10 +76,7 @@ def to_gguf(
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
             writer = gguf.GGUFWriter(temporary, architecture)
-            if isinstance(model.config, FamilyConfig):
-                gguf_families.describe(writer, model.config, gguf)
-            else:
-                describe(writer, model.config, architecture)
+            describe(writer, model.config, gguf)
             writer.add_name("groundup" if run is None else run.resolve().name)
             writer.add_file_type(
                 getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}")
@@ -132,8 +129,8 @@ def architecture_of(config: ModelConfig) -> str:
     return "gpt2" if gpt2 else "qwen3" if config.qk_norm else "llama"
 
 
-def describe(writer: Any, c: ModelConfig, architecture: str) -> None:
-    """The sizes of the model."""
+def describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
+    """The sizes of the model, and its rotation."""
     writer.add_context_length(c.context_length)
     writer.add_embedding_length(c.d_model)
     writer.add_block_count(c.num_layers)
@@ -141,14 +138,16 @@ def describe(writer: Any, c: ModelConfig, architecture: str) -> None:
     writer.add_head_count(c.num_heads)
     writer.add_head_count_kv(c.kv_heads)
     writer.add_vocab_size(c.vocab_size)
-    if architecture == "gpt2":
-        writer.add_layer_norm_eps(c.norm_eps)
+    (writer.add_layer_norm_eps if c.norm == "layernorm" else writer.add_layer_norm_rms_eps)(c.norm_eps)
+    if c.position == "learned":
         return
-    writer.add_layer_norm_rms_eps(c.norm_eps)
-    writer.add_rope_dimension_count(c.head_width)
-    writer.add_rope_freq_base(c.rope_theta)
     writer.add_key_length(c.head_width)
     writer.add_value_length(c.head_width)
+    if isinstance(c, FamilyConfig):
+        gguf_families.describe(writer, c, gguf)
+    else:
+        writer.add_rope_dimension_count(c.head_width)
+        writer.add_rope_freq_base(c.rope_theta)
 
 
 def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, dtype: str) -> None:

@@ -152,18 +152,8 @@ def tables(config: FamilyConfig) -> dict[str, Any]:
 
 
 def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
-    """The settings of the model."""
+    """The settings beside the sizes: windows, rotation and the family's own."""
     kind = kind_of(c)
-    writer.add_context_length(c.context_length)
-    writer.add_embedding_length(c.d_model)
-    writer.add_block_count(c.num_layers)
-    writer.add_feed_forward_length(c.d_ff)
-    writer.add_head_count(c.num_heads)
-    writer.add_head_count_kv(c.kv_heads)
-    writer.add_vocab_size(c.vocab_size)
-    writer.add_key_length(c.head_width)
-    writer.add_value_length(c.head_width)
-    (writer.add_layer_norm_eps if c.norm == "layernorm" else writer.add_layer_norm_rms_eps)(c.norm_eps)
     if kind.windows:
         assert c.sliding_window is not None
         writer.add_sliding_window(c.sliding_window)
