@@ -49,7 +49,7 @@ def main() -> None:
         print(f"| {rows:,}, {inputs}, {outputs} | " + " | ".join(f"{rate:.0f}" for rate in rates) + " |")
     names = (line.partition(": ")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
     print(f"\n{next(names, 'unknown processor')}, torch {torch.__version__}, {options.threads} threads; ", end="")
-    print(f"chosen here: {'oneDNN' if products.chosen() else 'MKL'}")
+    print(f"chosen here: {'oneDNN' if products.has_fast_onednn() else 'MKL'}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ _cache = tempfile.TemporaryDirectory()
 os.environ["XDG_CACHE_HOME"] = _cache.name
 
 
-def written(folder, **more):
+def write_data(folder, **more):
     write_tokens(folder / "train.npy", some_tokens(3000), text_bytes=9000, tokenizer="t", **more)
     write_tokens(folder / "heldout.npy", some_tokens(500, 1), text_bytes=1500, tokenizer="t", **more)
     return folder
@@ -34,10 +34,10 @@ def written(folder, **more):
 @pytest.fixture(scope="session")
 def data(tmp_path_factory):
     """A folder of tokens to learn from."""
-    return written(tmp_path_factory.mktemp("data"))
+    return write_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="session")
 def with_ends(tmp_path_factory):
     """The same, where token 3 ends a text."""
-    return written(tmp_path_factory.mktemp("with_ends"), end_of_text=3)
+    return write_data(tmp_path_factory.mktemp("with_ends"), end_of_text=3)

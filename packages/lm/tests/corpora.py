@@ -22,8 +22,8 @@ def tokenizer():
 def stories(count, seed=0, words=30):
     """Documents of some hundred bytes, each unlike the others, in several scripts."""
     draw = random.Random(seed)
-    known = ["the", "a", "they", "ran", "été", "水", "\n", "then", "othello", "end.", "🙂", "12"]
-    return [f"{i} " + " ".join(draw.choices(known, k=draw.randrange(1, 2 * words))) for i in range(count)]
+    vocabulary = ["the", "a", "they", "ran", "été", "水", "\n", "then", "othello", "end.", "🙂", "12"]
+    return [f"{i} " + " ".join(draw.choices(vocabulary, k=draw.randrange(1, 2 * words))) for i in range(count)]
 
 
 def write_predictable_tokens(folder):

@@ -38,7 +38,7 @@ class Hosts:
             for device in ("lo", "eth"):
                 ip("-n", name, "link", "set", device, "up")
 
-    def start(self, number: int, said: Path, *command: str, **more: str) -> subprocess.Popen[bytes]:
+    def start(self, number: int, output: Path, *command: str, **more: str) -> subprocess.Popen[bytes]:
         """Starts a command on a host, 1 or 2 or so on, with more in its environment; what it says is added to a
         file."""
         environment = {
@@ -50,7 +50,7 @@ class Hosts:
             # or torch 2.13 does not tell a host that joins later where process 0 is
             "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
-        with open(said, "a") as file:
+        with open(output, "a") as file:
             process = subprocess.Popen(
                 ["ip", "netns", "exec", self.names[number - 1], *command],
                 stdout=file,

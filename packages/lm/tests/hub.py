@@ -78,17 +78,17 @@ class Hub:
 
     def tree(self, request, folder, query):
         assert query["recursive"].lower() == "true"
-        known = sorted(path for path in self.files if path.startswith(folder))
+        paths = sorted(path for path in self.files if path.startswith(folder))
         begin = int(query.get("cursor", 0))
         entries = [{"type": "directory", "path": "x", "size": 0, "oid": "0" * 40}] if begin == 0 else []
-        for path in known[begin : begin + self.page]:
+        for path in paths[begin : begin + self.page]:
             data = self.files[path]
             entry = {"type": "file", "path": path, "size": len(data), "oid": "0" * 40}
             if self.lfs:
                 entry["lfs"] = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 134}
             entries.append(entry)
         more = {}
-        if begin + self.page < len(known):
+        if begin + self.page < len(paths):
             more["Link"] = (
                 f'<{self.url}{request.path.partition("?")[0]}?recursive=True&cursor={begin + self.page}>; rel="next"'
             )
@@ -99,8 +99,8 @@ class Hub:
         if fault == "changed":
             self.version += 1
         data, etag = self.files[path], f'"{path}-{self.version}"'
-        asked = request.headers.get("Range")
-        self.seen.append((path, asked, fault))
+        range_header = request.headers.get("Range")
+        self.seen.append((path, range_header, fault))
         if isinstance(fault, int):
             self.say(request, fault, b"", {"Retry-After": "0"})
             return
@@ -109,8 +109,8 @@ class Hub:
             return
         begin, end, status, more = 0, len(data), 200, {"ETag": etag}
         condition = request.headers.get("If-Range")
-        if asked and fault != "whole" and condition in (None, etag):
-            first, _, last = asked.removeprefix("bytes=").partition("-")
+        if range_header and fault != "whole" and condition in (None, etag):
+            first, _, last = range_header.removeprefix("bytes=").partition("-")
             begin, end = int(first), min(int(last) + 1 if last else len(data), len(data))
             if begin >= len(data):
                 self.say(request, 416, b"", {"Content-Range": f"bytes */{len(data)}"})

@@ -1,4 +1,4 @@
-"""Where the tests compute: on the CPU, and Triton's kernels in its interpreter, also where there is a GPU; with
+"""The device of the tests: the CPU, with Triton's kernels in its interpreter, also where there is a GPU; with
 GROUNDUP_GPU=1 on CUDA, as `nox -s gpu` does. Both have to be said before Triton is imported."""
 
 # ruff: noqa: E402 (torch and what imports it come after the environment)

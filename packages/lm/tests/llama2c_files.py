@@ -14,12 +14,12 @@ def tok_bin(words=WORDS, letters=LETTERS):
     """llama2.c's tok.bin: the longest length, then score, length and text of each token."""
     tokens = [(0.0, t) for t in ("<unk>", "\n<s>\n", "\n</s>\n", *(f"<0x{i:02X}>" for i in range(256)))]
     tokens += [(-float(i), piece) for i, piece in enumerate([*words, *letters])]
-    made = struct.pack("<i", max(len(piece.encode()) for _, piece in tokens))
-    return made + b"".join(struct.pack("<fi", score, len(t.encode())) + t.encode() for score, t in tokens)
+    header = struct.pack("<i", max(len(piece.encode()) for _, piece in tokens))
+    return header + b"".join(struct.pack("<fi", score, len(t.encode())) + t.encode() for score, t in tokens)
 
 
 def llama2c_file(model, version, group=8):
-    """What llama2.c's export writes of a model, by its layout."""
+    """The file that llama2.c's export writes of a model, by its layout."""
     c, state = model.config, {name: tensor.numpy() for name, tensor in model.state_dict().items()}
     kv = c.kv_heads * c.head_width
     blocks = range(c.num_layers)

@@ -13,7 +13,7 @@ def ended(trial, loss, speed=100.0):
 
 
 def simulate(experiment, loss):
-    """What an experiment asks for when each trial's loss is that of a function."""
+    """Outcomes of an experiment's trials, when the loss of each is that of a function."""
     outcomes = {}
     while missing := [trial for trial in experiment.wanted(outcomes) if trial.name not in outcomes]:
         for trial in missing:

@@ -25,13 +25,13 @@ def free_port():
     """A port below those that the system gives to outgoing connections, which would take it in the meantime."""
     while True:
         port = random.randrange(20000, 32000)
-        with contextlib.suppress(OSError), socket.socket() as held:
-            held.bind(("127.0.0.1", port))
+        with contextlib.suppress(OSError), socket.socket() as listener:
+            listener.bind(("127.0.0.1", port))
             return port
 
 
 def one_of(rank, size, port, answers, work, arguments):
-    """What torchrun would have set, then the work; its end goes to answers."""
+    """Run the work in the environment that torchrun would set; its end goes to answers."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size)}
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}

@@ -35,7 +35,7 @@ CONFIG = TrainConfig(
 )
 
 
-def made(variant, dtype=torch.float64):
+def new_model(variant, dtype=torch.float64):
     torch.manual_seed(0)
     return Transformer(dataclasses.replace(MODEL, **VARIANTS[variant])).to(dtype)
 
@@ -70,8 +70,8 @@ def assert_same_run(folder, whole, but=("seconds",)):
     for index, state in other.optimizer["state"].items():
         for key, value in state.items():
             assert torch.equal(one.optimizer["state"][index][key], value), key
-    kept = [{key: value for key, value in saved.state.items() if key not in but} for saved in (one, other)]
-    assert kept[0] == kept[1]
+    states = [{key: value for key, value in saved.state.items() if key not in but} for saved in (one, other)]
+    assert states[0] == states[1]
 
 
 def stop_at(step):

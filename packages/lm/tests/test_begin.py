@@ -45,8 +45,8 @@ def talks(exported, tmp_path_factory):
 def test_a_run_begins_with_a_model_on_the_hub_and_ends_as_one_that_chats(
     exported, talks, tmp_path, monkeypatch, capsys
 ):
-    asked = []
-    monkeypatch.setattr(loading, "downloaded", lambda name: asked.append(name) or exported)
+    names = []
+    monkeypatch.setattr(loading, "downloaded", lambda name: names.append(name) or exported)
     config = dataclasses.replace(
         CONFIG, init_from="hf://us/small", lora_rank=2, steps=8, batch_size=2, document_masking=True, objective="sft"
     )
@@ -54,10 +54,10 @@ def test_a_run_begins_with_a_model_on_the_hub_and_ends_as_one_that_chats(
         lm.train(None, config, talks, tmp_path / "run", progress=False, on_step=stop_at(5))
     lm.train(None, config, talks, tmp_path / "run", progress=False)
     lm.train(None, config, talks, tmp_path / "whole", progress=False)
-    assert set(asked) == {"hf://us/small"}
-    said = read(tmp_path / "run")
-    assert said.model == read(tmp_path / "whole").model
-    assert said.start["kind"] == "weights"
+    assert set(names) == {"hf://us/small"}
+    begun = read(tmp_path / "run")
+    assert begun.model == read(tmp_path / "whole").model
+    assert begun.start["kind"] == "weights"
     one, other = (tmp_path / name / "config.toml" for name in ("run", "whole"))
     assert one.read_text().replace(str(tmp_path / "run"), "") == other.read_text().replace(str(tmp_path / "whole"), "")
     assert_same_run(tmp_path / "run", tmp_path / "whole", but=("seconds", "config"))

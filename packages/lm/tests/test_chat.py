@@ -67,8 +67,8 @@ def test_the_conversation_so_far_is_read_until_it_is_reset(talk):
     assert prompts[1].startswith(prompts[0])
     assert prompts[1].endswith("\0\n\0user\nmore\0\n\0assistant\n")
     assert prompts[2] == "\0\0user\nanew\0\n\0assistant\n"
-    said = prompts[1][len(prompts[0]) : prompts[1].index("\0\n\0user\nmore")]
-    assert out.startswith(said + "\n")
+    answer = prompts[1][len(prompts[0]) : prompts[1].index("\0\n\0user\nmore")]
+    assert out.startswith(answer + "\n")
     assert talk("hello", "more", "/reset", "anew") == (out, prompts)
 
 
@@ -109,9 +109,9 @@ def test_mistakes_are_one_sentence(run_of, tmp_path, capsys):
     assert main(["chat", str(run_of), "--temperature", "-1"]) == 2
     assert main(["chat", str(run_of), "--system", "x" * 500]) == 2
     assert main(["chat", str(run_of), "--max-new-tokens", "0"]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 4
-    assert all(line.startswith("lm: ") for line in said)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 4
+    assert all(line.startswith("lm: ") for line in lines)
 
 
 def test_serve_without_its_extra_says_what_to_install(run_of, capsys, monkeypatch):
@@ -135,12 +135,12 @@ def test_a_turn_reads_what_is_new_and_says_what_it_would_have_said(run_of, talk,
 
     monkeypatch.setattr(Decoder, "read", counted)
     monkeypatch.setattr(decoder, "CHUNK_SIZE", {"cpu": 64})
-    said = ("hello, you", "and more of it, and then some", "still", "/reset", "hello")
+    messages = ("hello, you", "and more of it, and then some", "still", "/reset", "hello")
     arguments = ["--temperature", "0", "--max-new-tokens", "2"]  # so that answers, whatever they are, hardly count
-    out, prompts = talk(*said, arguments=arguments)
+    out, prompts = talk(*messages, arguments=arguments)
     sizes = [len(prompt.encode()) for prompt in prompts]
     assert sizes[0] < 64 < sizes[1] < sizes[2] < 128, sizes
     assert reads == [(0, sizes[0]), (0, 64), (64, sizes[1] - 64), (64, sizes[2] - 64), (0, sizes[3])]
     monkeypatch.setattr(Prefixes, "take", lambda prefixes, row, ids, before: before)
-    assert talk(*said, arguments=arguments) == (out, prompts)
+    assert talk(*messages, arguments=arguments) == (out, prompts)
     assert len(reads) == 5 + 6

@@ -47,9 +47,9 @@ def published(request, tmp_path_factory):
 
 
 def conversations(system):
-    said = st.text(st.sampled_from("aé1 .!?()\n\t'\u6f22#\"\\{}%"), max_size=12)
-    turns = st.lists(said, min_size=1, max_size=5)
-    return st.tuples(turns, said if system else st.none()).map(
+    texts = st.text(st.sampled_from("aé1 .!?()\n\t'\u6f22#\"\\{}%"), max_size=12)
+    turns = st.lists(texts, min_size=1, max_size=5)
+    return st.tuples(turns, texts if system else st.none()).map(
         lambda drawn: (
             ([{"role": "system", "content": drawn[1]}] if drawn[1] is not None else [])
             + [{"role": ROLES[1 + n % 2], "content": text} for n, text in enumerate(drawn[0])]
@@ -96,7 +96,9 @@ def test_what_the_assistant_says_is_learned_with_what_ends_it(published):
     text = model_text(folder)
     talk = TALK[1:] if family == "gemma" else TALK
     ids, learned = text.template.encode(messages_of(talk))
-    assert text.tokenizer.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted]) == LEARNED[family]
+    assert (
+        text.tokenizer.decode([i for i, is_learned in zip(ids, learned, strict=True) if is_learned]) == LEARNED[family]
+    )
 
 
 def test_its_own_tokens_end_an_answer_and_all_of_it_is_kept(published, tmp_path, capsys):
@@ -125,10 +127,10 @@ def test_its_own_tokens_end_an_answer_and_all_of_it_is_kept(published, tmp_path,
     assert theirs.chat_template == template.source
     want = theirs.apply_chat_template(talk[:-1], add_generation_prompt=True, return_dict=False)
     for place in (run, out, f"{out}.gguf"):
-        found = model_text(place).template
-        assert found.source == template.source, place
-        assert set(found.stop_tokens) >= set(template.stop_tokens[:1]), place
-        assert found.prompt(messages) == template.prompt(messages) == want, place
+        read_template = model_text(place).template
+        assert read_template.source == template.source, place
+        assert set(read_template.stop_tokens) >= set(template.stop_tokens[:1]), place
+        assert read_template.prompt(messages) == template.prompt(messages) == want, place
     assert set(model_text(out).template.stop_tokens) == set(template.stop_tokens)
     eos = transformers.GenerationConfig.from_pretrained(out).eos_token_id
     assert set(eos if isinstance(eos, list) else [eos]) == set(template.stop_tokens)
@@ -138,12 +140,12 @@ def test_a_message_cannot_end_its_own_turn(published):
     folder, family = published
     text = model_text(folder)
     name = FAMILIES[family][3][-1]
-    said = f"a {name} b"
-    ids = text.template.prompt([Message("user", said)])
+    message = f"a {name} b"
+    ids = text.template.prompt([Message("user", message)])
     plain = text.template.prompt([Message("user", "a  b")])
     number = text.tokenizer.special_tokens[name]
     assert ids.count(number) == plain.count(number)
-    assert said in text.tokenizer.decode(ids)
+    assert message in text.tokenizer.decode(ids)
 
 
 def test_what_a_template_refuses_or_may_not_do_is_one_sentence():
@@ -212,14 +214,14 @@ def exported(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("talk")
     bpe.train([TEXT], 300, pattern=pattern, special_tokens=special).save(folder / "tok.json")
     lines(folder / "talks.jsonl", *[[*TALK, {"role": "user", "content": str(n)}] for n in range(8)])
-    given = ["--tokenizer", str(folder / "tok.json")]
+    arguments = ["--tokenizer", str(folder / "tok.json")]
     data, run, out = (str(folder / name) for name in ("data", "run", "out"))
     talks = ["data", "chat", str(folder / "talks.jsonl"), "--out", data, "--heldout", "0", "--context", "128"]
-    assert main([*talks, *given]) == 0
+    assert main([*talks, *arguments]) == 0
     size = {"vocab_size": 300, "context_length": 128, "num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 32}
     settings = [f"--model.{name}={value}" for name, value in size.items()]
     settings += ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
-    assert main(["train", "cpu-demo", "--data", data, "--out", run, "--quiet", *given, *settings]) == 0
+    assert main(["train", "cpu-demo", "--data", data, "--out", run, "--quiet", *arguments, *settings]) == 0
     assert main(["export", run, "--out", out]) == 0
     return run, out, stop
 
@@ -278,8 +280,8 @@ def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
     ids, learned = template.encode(messages_of(talk))
     want = theirs.apply_chat_template(talk, chat_template=template.source, return_dict=False)
     assert ids == want
-    said = tokenizer.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted])
-    assert said.strip() == "and the\n### end"
+    answer = tokenizer.decode([i for i, is_learned in zip(ids, learned, strict=True) if is_learned])
+    assert answer.strip() == "and the\n### end"
 
 
 def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
@@ -287,10 +289,10 @@ def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
     them."""
     from models import SHAPES, make
 
-    made = bpe.train([TEXT], 288, special_tokens=MARKS[:1])
+    tokenizer = bpe.train([TEXT], 288, special_tokens=MARKS[:1])
     folder = lm.to_huggingface(make(vocab_size=290, **SHAPES["gpt2"]), tmp_path / "model")
     os.remove(folder / "checksums.json")
-    made.to_gpt2(folder)
+    tokenizer.to_gpt2(folder)
     assert not (folder / "tokenizer.json").exists()
     assert (folder / "vocab.json").exists()
     text = "it is 12, d\u00e9j\u00e0 vu! <|endoftext|>and so"
@@ -301,7 +303,7 @@ def test_gpt2s_pair_of_files_is_the_tokenizer_of_a_folder(tmp_path):
     assert main(["generate", str(folder), "--prompt", "it is", "--max-new-tokens", "2"]) == 0
     (folder / "added_tokens.json").write_text('{"<|pad|>": 289}')
     assert model_text(folder).tokenizer.special_tokens == {
-        "<|endoftext|>": made.special_tokens["<|endoftext|>"],
+        "<|endoftext|>": tokenizer.special_tokens["<|endoftext|>"],
         "<|pad|>": 289,
     }
     for about, says in [

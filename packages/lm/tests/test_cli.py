@@ -56,9 +56,9 @@ def train(work, *more):
 def test_a_wrong_call_does_not_print_every_setting(command, capsys):
     with pytest.raises(SystemExit):
         main(command)
-    said = capsys.readouterr().err
-    assert "required" in said
-    assert "--train.learning_rate" not in said
+    stderr = capsys.readouterr().err
+    assert "required" in stderr
+    assert "--train.learning_rate" not in stderr
 
 
 def scored(work, capsys, *more):
@@ -70,15 +70,15 @@ def test_a_checkpoint_is_chosen_by_its_step(work, capsys):
     settings = ("--train.eval_every", "2", "--train.checkpoint_every", "2", "--train.learning_rate", "0.5")
     assert train(work, *settings, "--train.precision", "fp32") == 0
     capsys.readouterr()
-    held = open_tokens(work / "heldout.npy")
-    losses = {step: evaluate(Run.load(work / "run", step), held).loss for step in (4, 6)}
+    heldout = open_tokens(work / "heldout.npy")
+    losses = {step: evaluate(Run.load(work / "run", step), heldout).loss for step in (4, 6)}
     lines = [json.loads(line) for line in (work / "run" / "metrics.jsonl").read_text().splitlines()]
-    found = {line["step"]: line["val_loss"] for line in lines if "val_loss" in line}
-    assert len(set(found.values())) == 3
-    best = min(found, key=found.__getitem__)
+    val_losses = {line["step"]: line["val_loss"] for line in lines if "val_loss" in line}
+    assert len(set(val_losses.values())) == 3
+    best = min(val_losses, key=val_losses.__getitem__)
     assert scored(work, capsys) == pytest.approx(losses[6])
     assert scored(work, capsys, "--step", "4") == pytest.approx(losses[4])
-    assert scored(work, capsys, "--step", "best") == pytest.approx(found[best])
+    assert scored(work, capsys, "--step", "best") == pytest.approx(val_losses[best])
     for wrong, named in (("3", "those that it has are of 4, 6"), ("worst", "'worst'")):
         assert main(["eval", str(work / "run"), "--data", str(work), "--step", wrong]) == 2
         assert named in capsys.readouterr().err
@@ -95,10 +95,10 @@ def test_a_run_without_evaluations_has_no_best_checkpoint(work, capsys):
 
 def test_train_and_eval(work, capsys):
     assert train(work, "--train.seed", "3", "--quiet") == 0
-    said = capsys.readouterr()
-    assert said.out.startswith("trained 6 steps in ")
-    assert "bits per byte, over 200 tokens" in said.out
-    assert said.err == ""
+    output = capsys.readouterr()
+    assert output.out.startswith("trained 6 steps in ")
+    assert "bits per byte, over 200 tokens" in output.out
+    assert output.err == ""
     assert read_config(work / "run")[1].seed == 3
     assert main(["eval", str(work / "run"), "--data", str(work / "heldout.npy"), "--stride", "4"]) == 0
     score = evaluate(Run.load(work / "run"), open_tokens(work / "heldout.npy"), stride=4)
@@ -169,11 +169,11 @@ def test_a_mistake_is_one_sentence(work, monkeypatch, capsys, arguments, says):
     monkeypatch.chdir(work)
     (work / "config.toml").write_text(SMALL)
     assert main(arguments) == 2
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert says in said.err
-    assert said.err.startswith("lm: ")
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert says in output.err
+    assert output.err.startswith("lm: ")
+    assert output.err.count("\n") == 1
     assert not (work / "run").exists()
 
 
@@ -200,21 +200,21 @@ def test_a_full_disk_is_one_sentence(work, capsys, monkeypatch, full):
         monkeypatch.setattr("lm.reporting.report.atomic_write", fail)
         capsys.readouterr()
         assert main(["report", str(work / "run"), "--samples", "0"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(
+    stderr = capsys.readouterr().err
+    assert stderr.startswith(
         f"lm: the run in {work / 'run'} cannot be written: " if full != "page" else "lm: the disk is full"
     )
-    assert said.endswith("the disk is full: free some space and run the same command again\n")
-    assert said.count("\n") == 1
+    assert stderr.endswith("the disk is full: free some space and run the same command again\n")
+    assert stderr.count("\n") == 1
 
 
 def test_an_unknown_argument_of_other_commands(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["eval", "run", "--data", "a.npy", "--model.num_layers", "3"])
     assert stopped.value.code == 2
-    said = capsys.readouterr().err
-    assert "unknown argument '--model.num_layers'" in said
-    assert said.startswith("usage: lm eval")  # the usage of the sub-command, not of lm
+    stderr = capsys.readouterr().err
+    assert "unknown argument '--model.num_layers'" in stderr
+    assert stderr.startswith("usage: lm eval")  # the usage of the sub-command, not of lm
 
 
 def test_a_mistyped_command_names_the_nearest(capsys):
@@ -273,8 +273,8 @@ def test_a_damaged_checkpoint_is_said_in_a_line(work):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     ended = subprocess.run([sys.executable, "-m", "lm", *arguments], env=environment, capture_output=True, text=True)
     assert ended.returncode == 0
-    said = f"checkpoint {newest} is damaged: optimizer.pt is not what was saved; the one before it is used"
-    assert ended.stderr == f"lm: {said}\n"
+    message = f"checkpoint {newest} is damaged: optimizer.pt is not what was saved; the one before it is used"
+    assert ended.stderr == f"lm: {message}\n"
 
 
 def test_a_run_whose_configuration_is_lost_is_named(work, capsys):
@@ -282,9 +282,9 @@ def test_a_run_whose_configuration_is_lost_is_named(work, capsys):
     for content, says in ((b"", "there is no [model] in it"), (b"\xff", "is not TOML")):
         (work / "run" / "config.toml").write_bytes(content)
         assert train(work, "--quiet") == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"lm: {work / 'run' / 'config.toml'}")
-        assert says in said
+        stderr = capsys.readouterr().err
+        assert stderr.startswith(f"lm: {work / 'run' / 'config.toml'}")
+        assert says in stderr
 
 
 def test_report_writes_a_page(work, capsys):
@@ -348,10 +348,10 @@ def test_a_call_that_is_refused_leaves_the_run_its_tokenizer(work, capsys):
     for name, specials in (("one.json", ["<|a|>"]), ("other.json", ["<|a|>", "<|b|>"])):
         bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=specials).save(work / name)
     assert train(work, "--quiet", "--tokenizer", str(work / "one.json"), "--model.vocab_size", "257") == 0
-    kept = (work / "run" / "tokenizer.json").read_bytes()
+    tokenizer_bytes = (work / "run" / "tokenizer.json").read_bytes()
     assert train(work, "--quiet", "--tokenizer", str(work / "other.json"), "--model.vocab_size", "258") == 2
     assert "model.vocab_size = 257" in capsys.readouterr().err
-    assert (work / "run" / "tokenizer.json").read_bytes() == kept == (work / "one.json").read_bytes()
+    assert (work / "run" / "tokenizer.json").read_bytes() == tokenizer_bytes == (work / "one.json").read_bytes()
     more = ["--model.vocab_size", "257", "--out", str(work / "new"), "--model.context_length", "5000"]
     assert train(work, "--quiet", "--tokenizer", str(work / "one.json"), *more) == 2
     assert not (work / "new").exists()
@@ -380,33 +380,33 @@ def test_report_watches_until_the_run_is_done(work, capsys, monkeypatch):
     assert main(["report", str(work / "run"), "--watch", "3"]) == 0
     assert seen == [(3.0, True)]
     assert 'http-equiv="refresh"' not in (work / "run" / "report.html").read_text()
-    said = (work / "run" / "environment.json").read_text()
-    assert "torch" in said
+    environment = (work / "run" / "environment.json").read_text()
+    assert "torch" in environment
 
 
 @pytest.mark.skipif(importlib.util.find_spec("accounting") is None, reason="the package accounting is not installed")
 def test_plan_says_what_a_run_costs(work, capsys):
     assert main(["plan", str(work / "small.toml")]) == 0
-    said = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     config = configuration(str(work / "small.toml"), [])[0]
     count = sum(p.numel() for p in Transformer(config).parameters())
-    assert f"{count:,}" in said.splitlines()[0]
-    assert "tokens/s" in said
+    assert f"{count:,}" in stdout.splitlines()[0]
+    assert "tokens/s" in stdout
     for line in ("largest micro-batch", "compute-optimal size", "training memory", "the whole run"):
-        assert line in said
+        assert line in stdout
     assert main(["plan", str(work / "small.toml"), "--train.lora_rank", "2"]) == 0
-    said = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     adapted = sum(p.numel() for p in lm.lora.add(Transformer(config), 2).parameters())
-    assert f"{adapted:,}" in said.splitlines()[0]
-    assert f"{adapted - count:,}" in next(line for line in said.splitlines() if line.startswith("  adapters "))
-    assert re.search("^training memory +not counted  of adapters$", said, re.MULTILINE)
+    assert f"{adapted:,}" in stdout.splitlines()[0]
+    assert f"{adapted - count:,}" in next(line for line in stdout.splitlines() if line.startswith("  adapters "))
+    assert re.search("^training memory +not counted  of adapters$", stdout, re.MULTILINE)
     assert (
         main(["plan", str(work / "small.toml"), "--data", f"a={work}@3", "--data", f"b={work / 'heldout.npy'}@1"]) == 0
     )
-    said = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     tokens = 6 * 2 * 16  # steps, rows, context
     for name, share, size in (("a", 0.75, 2000), ("b", 0.25, 200)):
-        assert re.search(rf"^epochs of {name} +{share * tokens / size:.2f}$", said, re.MULTILINE)
+        assert re.search(rf"^epochs of {name} +{share * tokens / size:.2f}$", stdout, re.MULTILINE)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
@@ -415,11 +415,11 @@ def test_generate_continues_a_text(work, capsys):
 
     tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=["<|endoftext|>"])
     tokenizer.save(work / "tokenizer.json")
-    given = ["--quiet", "--tokenizer", str(work / "tokenizer.json")]
-    assert train(work, *given) == 2
+    arguments = ["--quiet", "--tokenizer", str(work / "tokenizer.json")]
+    assert train(work, *arguments) == 2
     assert "has 257 tokens, and vocab_size is 300: make them equal" in capsys.readouterr().err
     assert not (work / "run").exists()
-    assert train(work, *given, "--model.vocab_size", "257") == 0
+    assert train(work, *arguments, "--model.vocab_size", "257") == 0
     capsys.readouterr()
     outs = []
     for _ in range(2):

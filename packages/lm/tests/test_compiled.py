@@ -55,9 +55,9 @@ def lm_train(folder, out, until):
     while process.poll() is None and not ((out / "metrics.jsonl").exists() and metrics_so_far(out) >= until):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate()
-    assert process.returncode == 130, said
-    assert "the same command continues it" in said
+    _, output = process.communicate()
+    assert process.returncode == 130, output
+    assert "the same command continues it" in output
     assert any(cache.rglob("*.so"))  # what was compiled was compiled here, and not found
 
 

@@ -212,24 +212,24 @@ def test_the_modules_of_the_package_are_reached_without_importing_each():
 def test_every_setting_stands_in_the_help_with_its_default_and_what_it_means(capsys):
     with pytest.raises(SystemExit):
         main(["train", "--help"])
-    said = capsys.readouterr().out
+    stdout = capsys.readouterr().out
     for name, kind in (("model", ModelConfig), ("train", TrainConfig)):
         for key in settable(kind):
-            assert f"--{name}.{key} " in said
-    assert re.search(r"--train\.steps needed +optimizer steps of the whole run", said)
-    assert re.search(r"--train\.gradient_clip 1 +the largest global norm of the gradients; 0: no limit", said)
-    assert re.search(r"--model\.num_kv_heads none ", said)
-    assert "one of none, selective, full" in " ".join(said.split())
+            assert f"--{name}.{key} " in stdout
+    assert re.search(r"--train\.steps needed +optimizer steps of the whole run", stdout)
+    assert re.search(r"--train\.gradient_clip 1 +the largest global norm of the gradients; 0: no limit", stdout)
+    assert re.search(r"--model\.num_kv_heads none ", stdout)
+    assert "one of none, selective, full" in " ".join(stdout.split())
 
 
 def test_presets_are_shown(capsys):
     assert main(["presets"]) == 0
-    said = capsys.readouterr().out
-    assert all(name in said for name in presets())
-    assert re.search(r"tinystories-17m +22,696,448 parameters", said)
+    stdout = capsys.readouterr().out
+    assert all(name in stdout for name in presets())
+    assert re.search(r"tinystories-17m +22,696,448 parameters", stdout)
     assert main(["presets", "gpt2-124m"]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"--model\.position learned .*default rope", " ".join(said.split()))
+    stdout = capsys.readouterr().out
+    assert re.search(r"--model\.position learned .*default rope", " ".join(stdout.split()))
     assert main(["presets", "gpt2"]) == 2
     assert "did you mean 'gpt2-124m'" in capsys.readouterr().err
 
@@ -249,6 +249,6 @@ def test_a_seed_that_no_generator_takes_is_one_sentence(capsys, tmp_path):
         ["train", "cpu-demo", "--data", "x", "--out", str(tmp_path), "--train.seed", "99999999999999999999999"],
     ):
         assert main(arguments) == 2
-        said = capsys.readouterr().err
-        assert "seed must be at" in said
-        assert said.count("\n") == 1
+        stderr = capsys.readouterr().err
+        assert "seed must be at" in stderr
+        assert stderr.count("\n") == 1

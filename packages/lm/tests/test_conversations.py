@@ -38,9 +38,9 @@ def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_o
     tok = tokenizer(special)
     template, talk = default_template(tok), messages_of(TALK)
     ids, learned = template.encode(talk)
-    said = tok.decode([i for i, wanted in zip(ids, learned, strict=True) if wanted])
+    answers = tok.decode([i for i, is_learned in zip(ids, learned, strict=True) if is_learned])
     end = "\n### end" if template.stop else "<|im_end|>"
-    assert said == f"4 é{end}yes{end}"
+    assert answers == f"4 é{end}yes{end}"
     assert ids.count(tok.special_tokens["<|endoftext|>"]) == 1
     if not template.stop:
         assert tok.decode(ids) == "<|endoftext|>" + "".join(
@@ -85,8 +85,8 @@ def test_lines_that_are_no_conversations_are_named(tmp_path, capsys, line, says)
     lines(tmp_path / "talks.jsonl", TALK)
     with open(tmp_path / "talks.jsonl", "a") as file:
         file.write(line + "\n")
-    given = ["--tokenizer", str(tmp_path / "tok.json"), "--out", str(tmp_path / "out"), "--context", "64"]
-    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), *given]) == 2
+    arguments = ["--tokenizer", str(tmp_path / "tok.json"), "--out", str(tmp_path / "out"), "--context", "64"]
+    assert main(["data", "chat", str(tmp_path / "talks.jsonl"), *arguments]) == 2
     assert re.search(says, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
 
@@ -102,22 +102,22 @@ def test_a_model_learns_to_answer(tmp_path, capsys):
     ]
     lines(tmp_path / "talks.jsonl", *ask, ask[0][:1])
     data, base, chat = (str(tmp_path / name) for name in ("data", "base", "chat"))
-    given = ["--tokenizer", str(tmp_path / "tok.json")]
-    talks = ["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *given]
+    arguments = ["--tokenizer", str(tmp_path / "tok.json")]
+    talks = ["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *arguments]
     assert main([*talks, "--heldout", "0"]) == 2
     assert "give --context" in capsys.readouterr().err
     talks += ["--context", "64"]
     assert main([*talks, "--heldout", "0"]) == 0
-    said = capsys.readouterr().out
-    assert "8 conversations" in said
-    assert "left out, because the assistant says nothing in them: 1" in said
-    assert main(["data", "verify", data, *given]) == 0
+    stdout = capsys.readouterr().out
+    assert "8 conversations" in stdout
+    assert "left out, because the assistant says nothing in them: 1" in stdout
+    assert main(["data", "verify", data, *arguments]) == 0
     (tmp_path / "small.toml").write_text(
         "[model]\nvocab_size = 259\ncontext_length = 64\nnum_layers = 2\nd_model = 32\nnum_heads = 2\nd_ff = 64\n"
         "[train]\nsteps = 1\nbatch_size = 8\nlearning_rate = 1e-2\nwarmup_steps = 0\nthreads = 1\nprecision = 'fp32'\n"
         "compile = 'off'\n"
     )
-    train = ["train", str(tmp_path / "small.toml"), "--quiet", "--data", data, "--train.objective", "sft", *given]
+    train = ["train", str(tmp_path / "small.toml"), "--quiet", "--data", data, "--train.objective", "sft", *arguments]
     assert main([*train, "--out", base]) == 0
     assert main(["import", base, "--out", chat]) == 0
     more = ["--train.steps", "120", "--train.document_masking", "true"]
@@ -125,8 +125,8 @@ def test_a_model_learns_to_answer(tmp_path, capsys):
     template, model = default_template(tokenizer()), lm.load(chat)
     for n in range(8):
         prompt = template.prompt([Message("user", str(n))])
-        made = lm.generate(model, prompt, max_new_tokens=9, temperature=0, stop_tokens=template.stop_tokens)
-        assert bytes(made).decode() == "ab"[n % 2] * 3
+        answer = lm.generate(model, prompt, max_new_tokens=9, temperature=0, stop_tokens=template.stop_tokens)
+        assert bytes(answer).decode() == "ab"[n % 2] * 3
     assert main(talks) == 2
     assert "has token files in it" in capsys.readouterr().err
 
@@ -243,11 +243,11 @@ def test_files_with_and_without_masks_are_one(tmp_path):
 
 def talk_of(number, turns, words):
     """A conversation whose every answer names it, so that a window shows whose tokens it holds."""
-    made = [{"role": "system", "content": f"system {number}"}]
+    messages = [{"role": "system", "content": f"system {number}"}]
     for turn in range(turns):
-        made.append({"role": "user", "content": f"{number} asks {turn} " + "x" * words})
-        made.append({"role": "assistant", "content": f"{number} says {turn}"})
-    return made
+        messages.append({"role": "user", "content": f"{number} asks {turn} " + "x" * words})
+        messages.append({"role": "assistant", "content": f"{number} says {turn}"})
+    return messages
 
 
 @bpe_only
@@ -269,10 +269,10 @@ def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path,
         "0",
     ]
     assert main([*command, "--context", str(context), "--out", str(tmp_path / "data")]) == 0
-    said = capsys.readouterr().out
-    assert "31 conversations" in said
-    assert f"longer than {context} tokens, and cut after the last answer that fits: 1" in said
-    assert f"has room in {context} tokens: 1" in said
+    stdout = capsys.readouterr().out
+    assert "31 conversations" in stdout
+    assert f"longer than {context} tokens, and cut after the last answer that fits: 1" in stdout
+    assert f"has room in {context} tokens: 1" in stdout
     data = open_data(tmp_path / "data")
     assert data.parts[0].tokens.window == context
     windows = len(data.parts[0].tokens) // context
@@ -281,15 +281,15 @@ def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path,
     for epoch in range(3):
         for index in range(windows):
             inputs, targets = data.batch(5, epoch * windows + index, 0, 1, 1, context)
-            ids, wanted = inputs[0].tolist(), targets[0].tolist()
+            ids, labels = inputs[0].tolist(), targets[0].tolist()
             assert ids[0] == end
             starts = [at for at, token in enumerate(ids) if token == end] + [context]
             for begin, stop in itertools.pairwise(starts):
                 if stop - begin > 1:
                     seen.append(tuple(ids[begin:stop]))
-                    learned = [w for w in wanted[begin : stop - 1] if w != IGNORE]
+                    learned = [w for w in labels[begin : stop - 1] if w != IGNORE]
                     assert learned[-1:] == [tok.special_tokens["<|im_end|>"]]
-            assert wanted[-1] == IGNORE or wanted[-1] == tok.special_tokens["<|im_end|>"]
+            assert labels[-1] == IGNORE or labels[-1] == tok.special_tokens["<|im_end|>"]
     expected = [template.encode(messages_from(talk))[0] for talk in [*talks, long]]
     cut = next(
         ids

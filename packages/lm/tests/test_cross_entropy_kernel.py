@@ -31,7 +31,7 @@ ROUNDING = {torch.float32: 1e-6, torch.float16: 5e-4, torch.bfloat16: 4e-3}
 pytestmark = MARKS
 
 
-def made(*shape, seed=0, scale=1.0):
+def randoms(*shape, seed=0, scale=1.0):
     generator = torch.Generator().manual_seed(seed + 1000 * sum(shape))
     return scale * torch.randn(*shape, generator=generator, dtype=torch.float64)
 
@@ -48,10 +48,10 @@ def definition(logits, targets, vocab_size):
 
 
 def computed(logits, targets, vocab_size, gradient=True):
-    """What the kernel makes of a copy: nats, and what stands where the logits stood."""
-    held = logits.to(DEVICE, copy=True)
-    nats = kernel.cross_entropy(held, targets.to(DEVICE), vocab_size=vocab_size, ignore_index=-100, gradient=gradient)
-    return nats.cpu(), held.cpu()
+    """Nats by the kernel of a copy of the logits, and the copy, which it writes the gradient to."""
+    buffer = logits.to(DEVICE, copy=True)
+    nats = kernel.cross_entropy(buffer, targets.to(DEVICE), vocab_size=vocab_size, ignore_index=-100, gradient=gradient)
+    return nats.cpu(), buffer.cpu()
 
 
 def check(logits, targets, vocab_size):
@@ -79,12 +79,12 @@ def cases(draw):
     vocab_size = draw(st.integers(1, columns))
     scale = draw(st.sampled_from([0.0, 1.0, 30.0, 1e4]))  # at 0 all logits are equal
     targets = draw(st.lists(st.one_of(st.just(-100), st.integers(0, vocab_size - 1)), min_size=rows, max_size=rows))
-    return made(rows, columns, scale=scale).clamp(-6e4, 6e4), torch.tensor(targets), vocab_size
+    return randoms(rows, columns, scale=scale).clamp(-6e4, 6e4), torch.tensor(targets), vocab_size
 
 
 @settings(max_examples=60, deadline=None, phases=PHASES)
-@example((made(1, 1), torch.tensor([0]), 1), torch.float32, 8192)
-@example((made(2, 64), torch.tensor([0, 63]), 64), torch.float16, 16)
+@example((randoms(1, 1), torch.tensor([0]), 1), torch.float32, 8192)
+@example((randoms(2, 64), torch.tensor([0, 63]), 64), torch.float16, 16)
 @given(cases(), st.sampled_from(DTYPES), st.sampled_from([16, 32, 8192]))
 def test_nats_and_gradient_are_those_of_float64(case, dtype, block):
     logits, targets, vocab_size = case
@@ -94,12 +94,12 @@ def test_nats_and_gradient_are_those_of_float64(case, dtype, block):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_vocabulary_of_several_blocks(dtype):
-    check(made(3, 20_032, scale=5.0).to(dtype), torch.tensor([20_000, -100, 8192]), 20_001)
+    check(randoms(3, 20_032, scale=5.0).to(dtype), torch.tensor([20_000, -100, 8192]), 20_001)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_cannot_be_has_no_chance_and_no_gradient(dtype):
-    logits = made(4, 40).to(dtype)
+    logits = randoms(4, 40).to(dtype)
     logits[0, :39] = -torch.inf  # all but the target
     logits[1, 1:] = -torch.inf  # the target as well: its nats are without end
     logits[2] = -torch.inf  # a row of nothing has no softmax: NaN, as torch's
@@ -128,49 +128,49 @@ def test_a_row_with_what_is_no_number_has_no_nats(value, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_what_stands_beyond_the_vocabulary_does_not_count(dtype):
-    logits = made(2, 12).to(dtype)
+    logits = randoms(2, 12).to(dtype)
     logits[:, 9] = torch.nan
     logits[:, 10] = torch.inf
     nats, gradient = computed(logits, torch.tensor([0, 8]), 9)
-    wanted_nats, wanted = definition(logits, torch.tensor([0, 8]), 9)
+    wanted_nats, expected = definition(logits, torch.tensor([0, 8]), 9)
     torch.testing.assert_close(nats.double(), wanted_nats, rtol=1e-6, atol=1e-5)
-    torch.testing.assert_close(gradient.double(), wanted, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+    torch.testing.assert_close(gradient.double(), expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
 
 
 @pytest.mark.parametrize("target", [-1, -101, 9, 11, 12, 2**40, -(2**40)])
 def test_a_target_outside_the_vocabulary_has_no_nats_and_nothing_is_written_there(target):
-    around = made(4, 12).float()
+    around = randoms(4, 12).float()
     targets = torch.tensor([3, target, 3])
-    held = around.to(DEVICE, copy=True)
-    nats = kernel.cross_entropy(held[:3], targets.to(DEVICE), vocab_size=9, ignore_index=-100).cpu()
+    buffer = around.to(DEVICE, copy=True)
+    nats = kernel.cross_entropy(buffer[:3], targets.to(DEVICE), vocab_size=9, ignore_index=-100).cpu()
     assert nats[1].isnan()
-    wanted_nats, wanted = definition(around[:3], torch.full((3,), 3), 9)
+    wanted_nats, expected = definition(around[:3], torch.full((3,), 3), 9)
     torch.testing.assert_close(nats[[0, 2]].double(), wanted_nats[[0, 2]], rtol=1e-6, atol=1e-5)
-    torch.testing.assert_close(held.cpu()[[0, 2]].double(), wanted[[0, 2]], rtol=1e-6, atol=1e-6)
-    assert torch.equal(held[3].cpu(), around[3])
+    torch.testing.assert_close(buffer.cpu()[[0, 2]].double(), expected[[0, 2]], rtol=1e-6, atol=1e-6)
+    assert torch.equal(buffer[3].cpu(), around[3])
 
 
 def test_without_gradient_logits_stay():
-    logits = made(3, 20).float()
+    logits = randoms(3, 20).float()
     assert torch.equal(computed(logits, torch.tensor([1, -100, 3]), 20, gradient=False)[1], logits)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_may_lie_apart_and_targets_too(dtype):
-    logits = made(3, 50).to(dtype)
+    logits = randoms(3, 50).to(dtype)
     targets = torch.tensor([4, -100, 29])
-    held = logits.to(DEVICE, copy=True)
+    buffer = logits.to(DEVICE, copy=True)
     apart = torch.stack([targets, targets], 1)[:, 0].to(DEVICE)
-    nats = kernel.cross_entropy(held[:, :32], apart, vocab_size=30, ignore_index=-100).cpu()
-    wanted_nats, wanted = definition(logits[:, :32], targets, 30)
+    nats = kernel.cross_entropy(buffer[:, :32], apart, vocab_size=30, ignore_index=-100).cpu()
+    wanted_nats, expected = definition(logits[:, :32], targets, 30)
     torch.testing.assert_close(nats.double(), wanted_nats, rtol=1e-6, atol=1e-5)
-    torch.testing.assert_close(held.cpu()[:, :32].double(), wanted, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
-    assert torch.equal(held[:, 32:].cpu(), logits[:, 32:])
+    torch.testing.assert_close(buffer.cpu()[:, :32].double(), expected, rtol=ROUNDING[dtype], atol=ROUNDING[dtype])
+    assert torch.equal(buffer[:, 32:].cpu(), logits[:, 32:])
 
 
 def losses(device, dtype=None, way=None, targets=None, hidden_dtype=torch.float32):
     """Loss and gradients of chunked_cross_entropy, on a device, under autocast where a dtype is given."""
-    hidden, weight = made(23, 16).to(device, hidden_dtype), made(70, 16, seed=1).to(device, hidden_dtype)
+    hidden, weight = randoms(23, 16).to(device, hidden_dtype), randoms(70, 16, seed=1).to(device, hidden_dtype)
     leaves = [hidden.requires_grad_(), weight.requires_grad_()]
     if targets is None:
         targets = torch.arange(23) % 65
@@ -193,9 +193,9 @@ def test_the_loss_by_the_kernel_is_that_by_operators(dtype, hidden_dtype):
     bound = max(BOUND[dtype or hidden_dtype], BOUND[hidden_dtype])
     exact = losses("cpu", hidden_dtype=torch.float64)
     fused, operators = (losses(DEVICE, dtype, way, hidden_dtype=hidden_dtype) for way in ("fused", "operators"))
-    for wanted in (exact, operators):
-        for got, want in zip(fused, wanted, strict=True):
-            torch.testing.assert_close(got, want, rtol=bound, atol=bound * float(want.abs().max()))
+    for expected in (exact, operators):
+        for actual, want in zip(fused, expected, strict=True):
+            torch.testing.assert_close(actual, want, rtol=bound, atol=bound * float(want.abs().max()))
 
 
 def test_a_loss_of_targets_that_do_not_count_is_0():
@@ -259,10 +259,10 @@ def test_cuda_takes_the_kernel(dtype, monkeypatch):
     refusal(DEVICE, dtype or torch.float32)
     refusal("cuda:0", dtype or torch.float32)
     ran.clear()
-    got, exact = losses("cuda", dtype), losses("cpu", hidden_dtype=torch.float64)
+    actual, exact = losses("cuda", dtype), losses("cpu", hidden_dtype=torch.float64)
     assert ran == [dtype or torch.float32] * 3
     bound = BOUND[dtype or torch.float32]
-    for x, want in zip(got, exact, strict=True):
+    for x, want in zip(actual, exact, strict=True):
         torch.testing.assert_close(x, want, rtol=bound, atol=bound * float(want.abs().max()))
 
 

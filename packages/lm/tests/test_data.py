@@ -35,9 +35,11 @@ CUDA = pytest.param(
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])
 def test_tokens_come_back_as_they_were_written(tmp_path, dtype):
     parts = [np.arange(5), np.array([], dtype=np.int64), np.array([65535, 0])]
-    written = write_tokens(tmp_path / "a.npy", iter(parts), dtype=dtype, tokenizer="ab", text_bytes=21, end_of_text=0)
+    tokens_written = write_tokens(
+        tmp_path / "a.npy", iter(parts), dtype=dtype, tokenizer="ab", text_bytes=21, end_of_text=0
+    )
     again = open_tokens(tmp_path / "a.npy")
-    for tokens in (written, again):
+    for tokens in (tokens_written, again):
         assert tokens.ids.tolist() == [0, 1, 2, 3, 4, 65535, 0]
         assert (tokens.ids.dtype, tokens.tokenizer, tokens.bytes, tokens.end_of_text) == (dtype, "ab", 21, 0)
         assert tokens.bytes_per_token == 3
@@ -267,8 +269,8 @@ def test_several_files_are_one(tmp_path):
 def test_names_say_what_is_held_out(tmp_path, names, train, heldout):
     for name in names.split():
         (tmp_path / f"{name}.npy").touch()
-    found = token_files(tmp_path)
-    assert [[path.stem for path in paths] for paths in found] == [train.split(), heldout.split()]
+    paths_of_kinds = token_files(tmp_path)
+    assert [[path.stem for path in paths] for paths in paths_of_kinds] == [train.split(), heldout.split()]
 
 
 def test_a_folder_with_nothing_to_train_on(tmp_path):
@@ -303,9 +305,9 @@ def test_a_description_of_another_kind_is_refused(tmp_path):
 @pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_prefetched_batches_are_those_that_were_asked_for(device):
     ids = np.random.default_rng(0).integers(0, 500, 300).astype(np.uint16)
-    made = list(prefetched(lambda step: batch(ids, 1, step, 0, 1, 3, 8), 2, 40, torch.device(device)))
-    assert len(made) == 38
-    for step, pair in enumerate(made, 2):
+    batches = list(prefetched(lambda step: batch(ids, 1, step, 0, 1, 3, 8), 2, 40, torch.device(device)))
+    assert len(batches) == 38
+    for step, pair in enumerate(batches, 2):
         for tensor, expected in zip(pair, batch(ids, 1, step, 0, 1, 3, 8), strict=True):
             assert tensor.device.type == device
             assert torch.equal(tensor.cpu(), expected)

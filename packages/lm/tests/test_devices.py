@@ -1,5 +1,4 @@
-"""What only a device would show, shown on a CPU by what stands in for it: MPS without float64, the second of several
-GPUs."""
+"""Faults that only a device would show, shown on a CPU by a stand-in: MPS without float64, the second of two GPUs."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from runs import CONFIG, MODEL, VARIANTS, made, metrics, run
+from runs import CONFIG, MODEL, VARIANTS, metrics, new_model, run
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -26,21 +25,21 @@ class WithoutDoubles(TorchDispatchMode):
     """Refuses float64 on the device "meta", as MPS does."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
+        results = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(results):
             if (
                 isinstance(tensor, torch.Tensor)
                 and tensor.is_meta
                 and tensor.dtype in (torch.float64, torch.complex128)
             ):
                 raise TypeError(f"{func} makes {tensor.dtype} on a device that has none")
-        return made
+        return results
 
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_no_float64_reaches_a_device(variant, packed):
-    model = made(variant, torch.float32).to("meta")
+    model = new_model(variant, torch.float32).to("meta")
     ids = torch.zeros(2, 16, dtype=torch.long, device="meta")
     with WithoutDoubles():
         model.hidden(ids, ids if packed else None).sum().backward()
@@ -64,15 +63,15 @@ def test_narrow_numbers_take_the_fused_norm():
 
 
 def test_a_thread_that_pins_memory_does_it_for_its_own_gpu(monkeypatch):
-    chosen = []
+    devices = []
     monkeypatch.setattr(
-        torch.cuda, "set_device", lambda device: chosen.append((threading.current_thread().name, device))
+        torch.cuda, "set_device", lambda device: devices.append((threading.current_thread().name, device))
     )
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
     monkeypatch.setattr(torch.Tensor, "to", lambda self, device, non_blocking: self)
     device = torch.device("cuda", 1)
     assert [int(x) for x, _ in prefetched(lambda i: (torch.tensor(i),) * 2, 3, 9, device)] == list(range(3, 9))
-    assert chosen == [("prefetch", device)]
+    assert devices == [("prefetch", device)]
 
 
 def test_the_seed_of_the_weights_is_not_that_of_the_gpus(data, tmp_path, monkeypatch):
@@ -109,12 +108,12 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
     sizes = [f"--model.{name}={getattr(MODEL, name)}" for name in ("vocab_size", "context_length", "num_layers")]
     sizes += [f"--model.{name}={getattr(MODEL, name)}" for name in ("d_model", "num_heads", "d_ff")]
     (tmp_path / "small.toml").write_text("[train]\nsteps = 20\nwarmup_steps = 0\n")
-    given = [str(tmp_path / "small.toml"), *sizes]
+    arguments = [str(tmp_path / "small.toml"), *sizes]
     if where == "measured":
-        assert main(["plan", *given]) == 0
+        assert main(["plan", *arguments]) == 0
         assert "out of memory on CPU" in capsys.readouterr().out
         return
-    assert main(["train", *given, "--data", str(data), "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    assert main(["train", *arguments, "--data", str(data), "--out", str(tmp_path / "run"), "--quiet"]) == 1
     assert "out of memory on CPU" in capsys.readouterr().err
     with pytest.raises(OutOfMemory, match="write --train"):
         run(data, tmp_path / "called")

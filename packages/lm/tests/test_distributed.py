@@ -94,8 +94,8 @@ def test_processes_share_what_is_learned_where_it_is_not_all(tmp_path):
     learned = [line for line in one if "loss" in line]
     assert 0 < len(learned) < len(one)
     for key in ("loss", "gradient_norm"):
-        found = [line[key] for line in other if "loss" in line]
-        assert found == pytest.approx([line[key] for line in learned], rel=1e-4)
+        values = [line[key] for line in other if "loss" in line]
+        assert values == pytest.approx([line[key] for line in learned], rel=1e-4)
 
 
 def test_a_process_that_ends_stops_the_others_in_one_sentence(with_ends, tmp_path):
@@ -248,8 +248,8 @@ def under_torchrun(folder, data):
     torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", str(free_port())]
     lm = ["-m", "lm", "train", str(folder / "small.toml"), "--data", str(data), "--out", str(folder / "run"), "--quiet"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    with open(folder / "said", "w") as said:
-        process = subprocess.Popen([sys.executable, *torchrun, *lm], stdout=said, stderr=said, env=environment)
+    with open(folder / "said", "w") as log:
+        process = subprocess.Popen([sys.executable, *torchrun, *lm], stdout=log, stderr=log, env=environment)
         path = folder / "run" / "metrics.jsonl"
         while process.poll() is None and not (path.exists() and path.read_text().count("\n") > 5):
             time.sleep(0.05)
@@ -301,16 +301,18 @@ def test_kill_9_of_one_process_ends_the_other_and_the_same_command_goes_on(with_
     words = [one.communicate()[1] for one in both]
     assert both[lost].returncode == -signal.SIGKILL, words[lost]
     assert both[1 - lost].returncode == 1
-    said = words[1 - lost]
-    assert said.startswith(f"lm: process {1 - lost} of 2 stops because another ended: look at what that one said"), said
-    assert "the same command continues from the last checkpoint" in said
-    assert said.count("\n") == 1
-    assert "timed out" not in said.lower()  # it heard of it at once: for one that is silent torch waits half an hour
+    message = words[1 - lost]
+    assert message.startswith(f"lm: process {1 - lost} of 2 stops because another ended: look at what that one said"), (
+        message
+    )
+    assert "the same command continues from the last checkpoint" in message
+    assert message.count("\n") == 1
+    assert "timed out" not in message.lower()  # it heard of it at once: for one that is silent torch waits half an hour
     steps = checkpoint.steps(tmp_path / "run" / "checkpoints")
     assert steps[-1] % 20 == 0
     assert 80 <= steps[-1] < 600
     for out in ("run", "whole"):
         for one in two_of(tmp_path, tmp_path / out):
-            said = one.communicate()[1]
-            assert one.returncode == 0, said
+            message = one.communicate()[1]
+            assert one.returncode == 0, message
     assert_same_run(tmp_path / "run", tmp_path / "whole")

@@ -66,12 +66,12 @@ def test_likelihoods_are_those_of_single_passes(change, budget):
             best = int(model(torch.tensor([before]))[0, -1].argmax())
         requests.append(Request(before, (best,)))
     requests.append(requests[0])
-    found = likelihoods(model, requests, budget=budget)
-    for request, likelihood in zip(requests, found, strict=True):
+    scores = likelihoods(model, requests, budget=budget)
+    for request, likelihood in zip(requests, scores, strict=True):
         nats, greedy = one_by_one(model, request.before, request.ids)
         assert likelihood.nats == pytest.approx(nats, rel=1e-9)
         assert likelihood.greedy == greedy
-    assert {likelihood.greedy for likelihood in found} == {True, False}
+    assert {likelihood.greedy for likelihood in scores} == {True, False}
     assert model.training
 
 
@@ -119,13 +119,13 @@ HELLASWAG = {
 }
 
 
-def written(path, *lines):
+def write_lines(path, *lines):
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
     return path
 
 
 def test_sets_are_read_as_they_are_published(tmp_path):
-    task = read_task(written(tmp_path / "hellaswag_val.jsonl", HELLASWAG))
+    task = read_task(write_lines(tmp_path / "hellaswag_val.jsonl", HELLASWAG))
     assert (task.name, task.kind) == ("hellaswag_val", "choice")
     endings = (" pours it.", "  Sleep. Lie down.", " runs.", " sings.")
     assert task.items == (Item("Making tea: A man boils water. The man", endings, 2),)
@@ -134,18 +134,18 @@ def test_sets_are_read_as_they_are_published(tmp_path):
     assert raw.items[0].endings[0] == " pours [substeps] it."
     assert raw.fingerprint != task.fingerprint
     short = {key: HELLASWAG[key] for key in ("ctx", "endings", "label")} | {"label": 1}
-    assert read_task(written(tmp_path / "b.jsonl", short)).items[0].context == "A man boils water. the man"
+    assert read_task(write_lines(tmp_path / "b.jsonl", short)).items[0].context == "A man boils water. the man"
     piqa = {"query": "Question: How to sit?\n", "choices": ["On a chair.", "Under it."], "gold": 0}
     copa = {"query": "It rained, therefore", "choices": ["we got wet.", "we did not."], "gold": 1}
-    assert read_task(written(tmp_path / "sets.jsonl", piqa, "", copa)).items == (
+    assert read_task(write_lines(tmp_path / "sets.jsonl", piqa, "", copa)).items == (
         Item("Question: How to sit?\nAnswer:", (" On a chair.", " Under it."), 0),
         Item("It rained, therefore", (" we got wet.", " we did not."), 1),
     )
     word = Task("x", "word", (Item("I see the", (" sea",)),))
-    told = {"context": "I see the ", "continuation": "sea"}
-    assert read_task(written(tmp_path / "w.jsonl", told)).items == word.items
-    assert read_task(written(tmp_path / "lambada_test.jsonl", {"text": "I see the sea"})).items == word.items
-    assert read_task(written(tmp_path / "texts.jsonl", {"text": "I see the sea"})).kind == "text"
+    line = {"context": "I see the ", "continuation": "sea"}
+    assert read_task(write_lines(tmp_path / "w.jsonl", line)).items == word.items
+    assert read_task(write_lines(tmp_path / "lambada_test.jsonl", {"text": "I see the sea"})).items == word.items
+    assert read_task(write_lines(tmp_path / "texts.jsonl", {"text": "I see the sea"})).kind == "text"
     (tmp_path / "book.txt").write_text("One.<|endoftext|>\n<|endoftext|>Two.")
     assert [item.endings[0] for item in read_task(tmp_path / "book.txt").items] == ["One.<|endoftext|>", "Two."]
 
@@ -167,7 +167,7 @@ def test_sets_are_read_as_they_are_published(tmp_path):
 )
 def test_a_set_that_cannot_be_evaluated_on(tmp_path, lines, says):
     with pytest.raises(ValueError, match=says) as raised:
-        read_task(written(tmp_path / "a.jsonl", *lines))
+        read_task(write_lines(tmp_path / "a.jsonl", *lines))
     assert str(tmp_path / "a.jsonl") in str(raised.value)
     with pytest.raises(FileNotFoundError, match="there is no file"):
         read_task(tmp_path / "b.jsonl")
@@ -183,22 +183,22 @@ def test_measures_and_their_errors():
         Scored(2, 1, (3.0, 2.0), (1, 1), (1, 1), (False, False)),
         Scored(3, 1, (1.0, 2.0, 3.0, 4.0), (1, 1, 1, 1), (1, 1, 1, 1), (False,) * 4),
     ]
-    found = measures("choice", choices)
-    assert {name: measure.value for name, measure in found.items()} == {
+    results = measures("choice", choices)
+    assert {name: measure.value for name, measure in results.items()} == {
         "acc": 0.5,
         "acc_norm": 0.5,
         "acc_norm_token": 0.25,
         "chance": (0.5 * 3 + 0.25) / 4,
     }
-    assert found["acc"].error == pytest.approx(math.sqrt(0.5 * 0.5 / 3))
-    assert found["acc_norm_token"].error == pytest.approx(math.sqrt(0.25 * 0.75 / 3))
+    assert results["acc"].error == pytest.approx(math.sqrt(0.5 * 0.5 / 3))
+    assert results["acc_norm_token"].error == pytest.approx(math.sqrt(0.25 * 0.75 / 3))
     words = [Scored(0, 0, (1.0,), (1,), (4,), (True,)), Scored(1, 0, (3.0,), (2,), (4,), (False,))]
-    found = measures("word", words)
-    assert (found["acc"].value, found["perplexity"].value) == (0.5, pytest.approx(math.exp(2)))
-    assert found["perplexity"].error == pytest.approx(math.exp(2) * math.sqrt(2) / math.sqrt(2))
-    found = measures("text", words)
-    assert found["bits_per_byte"].value == pytest.approx(4 / 8 / math.log(2))
-    assert found["perplexity"].value == pytest.approx(math.exp(4 / 3))
+    results = measures("word", words)
+    assert (results["acc"].value, results["perplexity"].value) == (0.5, pytest.approx(math.exp(2)))
+    assert results["perplexity"].error == pytest.approx(math.exp(2) * math.sqrt(2) / math.sqrt(2))
+    results = measures("text", words)
+    assert results["bits_per_byte"].value == pytest.approx(4 / 8 / math.log(2))
+    assert results["perplexity"].value == pytest.approx(math.exp(4 / 3))
     assert measures("word", words[:1])["acc"].error is None
     assert measures("word", [Scored(0, 0, (1e4,), (1,), (4,), (True,))])["perplexity"].value == math.inf
 
@@ -244,8 +244,8 @@ def test_a_full_disk_is_one_sentence_and_what_was_kept_stays(tmp_path, monkeypat
         with pytest.raises(OSError, match="the disk is full: free some space and run the same command again"):
             add(items[1:])
     monkeypatch.undo()
-    with keeping(tmp_path, "set", {}) as (known, _):
-        assert known == {0: items[0]}
+    with keeping(tmp_path, "set", {}) as (stored, _):
+        assert stored == {0: items[0]}
 
 
 @pytest.fixture
@@ -253,8 +253,8 @@ def small():
     from corpora import tokenizer
 
     torch.manual_seed(3)
-    made = tokenizer()
-    return Transformer(ModelConfig(made.n_vocab, 24, 2, 16, 2, 24)).double().eval(), made
+    tok = tokenizer()
+    return Transformer(ModelConfig(tok.n_vocab, 24, 2, 16, 2, 24)).double().eval(), tok
 
 
 def items(count):
@@ -287,20 +287,20 @@ def test_tasks_come_to_what_single_passes_do_and_go_on_where_they_stopped(tmp_pa
     lines = file.read_text().splitlines(keepends=True)
     assert len(lines) == 21
     file.write_text("".join(lines[:9]) + lines[9][:5])
-    asked = []
+    requests_scored = []
     real = run_tasks.likelihoods
     monkeypatch.setattr(
-        run_tasks, "likelihoods", lambda model, requests: asked.extend(requests) or real(model, requests)
+        run_tasks, "likelihoods", lambda model, requests: requests_scored.extend(requests) or real(model, requests)
     )
     assert evaluate_tasks(model, tokenizer, [task], folder=tmp_path) == [result]
-    assert len(asked) == 3 * 12
-    asked.clear()
+    assert len(requests_scored) == 3 * 12
+    requests_scored.clear()
     (limited,) = evaluate_tasks(model, tokenizer, [task], folder=tmp_path, limit=7)
-    assert (limited.items, limited.total, asked) == (7, 20, [])
+    assert (limited.items, limited.total, requests_scored) == (7, 20, [])
     with torch.no_grad():
         model.final_norm.weight += 0.1
     evaluate_tasks(model, tokenizer, [task], folder=tmp_path, limit=7)
-    assert len(asked) == 3 * 7  # another model is not taken for the first
+    assert len(requests_scored) == 3 * 7  # another model is not taken for the first
 
 
 @needs_bpe
@@ -344,12 +344,12 @@ def trained(folder, data, tokenizer, **change):
 def corpus(tmp_path_factory):
     from corpora import stories, tokenizer
 
-    folder, made = tmp_path_factory.mktemp("corpus"), tokenizer()
-    made.save(folder / "tokenizer.json")
+    folder, tok = tmp_path_factory.mktemp("corpus"), tokenizer()
+    tok.save(folder / "tokenizer.json")
     for name, count in (("train", 150), ("heldout", 10)):
-        ids = [number for story in stories(count) for number in [*made.encode(story), made.eot_token]]
+        ids = [number for story in stories(count) for number in [*tok.encode(story), tok.eot_token]]
         write_tokens(
-            folder / f"{name}.npy", ids, text_bytes=3 * len(ids), tokenizer=made.fingerprint, end_of_text=made.eot_token
+            folder / f"{name}.npy", ids, text_bytes=3 * len(ids), tokenizer=tok.fingerprint, end_of_text=tok.eot_token
         )
     return folder
 
@@ -361,21 +361,21 @@ def test_the_command(tmp_path, corpus, capsys):
     folder = trained(tmp_path / "run", corpus, tokenizer())
     piqa = {"query": "Question: the?\n", "choices": ["then they ran", "水"], "gold": 0}
     sets = [
-        str(written(tmp_path / "piqa.jsonl", piqa, piqa | {"gold": 1})),
-        str(written(tmp_path / "lambada.jsonl", {"text": "they ran then"})),
-        str(written(tmp_path / "texts.jsonl", {"text": "they ran then"})),
+        str(write_lines(tmp_path / "piqa.jsonl", piqa, piqa | {"gold": 1})),
+        str(write_lines(tmp_path / "lambada.jsonl", {"text": "they ran then"})),
+        str(write_lines(tmp_path / "texts.jsonl", {"text": "they ran then"})),
     ]
     assert main(["eval", str(folder), "--tasks", *sets, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert list(said["sets"]) == ["piqa", "lambada", "texts"]
-    assert said["sets"]["piqa"]["acc"] == 0.5
-    assert said["sets"]["piqa"]["acc_stderr"] == pytest.approx(0.5)
-    assert said["sets"]["lambada"]["perplexity"] > 1
+    printed_json = json.loads(capsys.readouterr().out)
+    assert list(printed_json["sets"]) == ["piqa", "lambada", "texts"]
+    assert printed_json["sets"]["piqa"]["acc"] == 0.5
+    assert printed_json["sets"]["piqa"]["acc_stderr"] == pytest.approx(0.5)
+    assert printed_json["sets"]["lambada"]["perplexity"] > 1
     assert len(list((folder / "evaluation").glob("*.jsonl"))) == 3
     assert main(["eval", str(folder), "--tasks", *sets]) == 0
     table = capsys.readouterr().out
     assert table.splitlines()[0].split() == ["set", "items", "measure", "value", "±", "error"]
-    assert f"{said['sets']['texts']['bits_per_byte']:.4f}" in table
+    assert f"{printed_json['sets']['texts']['bits_per_byte']:.4f}" in table
     # the same of an export, which keeps nothing unless it is told where
     exported = to_huggingface(folder, tmp_path / "exported")
     before = sorted(os.listdir(exported))
@@ -404,7 +404,7 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, corpus, capsys, monkeypatch):
 
     folder = trained(tmp_path / "run", corpus, tokenizer())
     words = [{"context": f"they ran {i}", "continuation": "then"} for i in range(6)]
-    command = ["eval", str(folder), "--tasks", str(written(tmp_path / "w.jsonl", *words))]
+    command = ["eval", str(folder), "--tasks", str(write_lines(tmp_path / "w.jsonl", *words))]
     real, calls = run_tasks.likelihoods, []
 
     def likelihoods(model, requests):
@@ -425,16 +425,16 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, corpus, capsys, monkeypatch):
 def test_tokens_that_never_moved(tmp_path, corpus, capsys):
     from corpora import tokenizer
 
-    made = tokenizer()
+    tok = tokenizer()
     seen = set(load_ids(corpus / "train.npy"))
-    folder = trained(tmp_path / "run", corpus, made)
-    found = undertrained.undertrained(folder, made)
-    assert found.metric == "moved"
-    assert [number for number, _ in found.tokens] == sorted(set(range(made.n_vocab)) - seen)
+    folder = trained(tmp_path / "run", corpus, tok)
+    rows = undertrained.undertrained(folder, tok)
+    assert rows.metric == "moved"
+    assert [number for number, _ in rows.tokens] == sorted(set(range(tok.n_vocab)) - seen)
     undertrained.main([str(folder), "--top", "3"])
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == f"{len(found.tokens)} tokens whose embeddings never moved"
-    assert out[1:] == [f"{n:>8}  0.000000  {made.vocab[n]!r}".replace("  b", "  ") for n, _ in found.tokens[:3]]
+    assert out[0] == f"{len(rows.tokens)} tokens whose embeddings never moved"
+    assert out[1:] == [f"{n:>8}  0.000000  {tok.vocab[n]!r}".replace("  b", "  ") for n, _ in rows.tokens[:3]]
     # Of an export the beginning is not known.
     exported = to_huggingface(folder, tmp_path / "exported")
     with pytest.raises(ValueError, match="--tokenizer, or such ids with --unused"):
@@ -448,23 +448,23 @@ def test_tokens_that_never_moved(tmp_path, corpus, capsys):
 def test_tokens_that_were_only_pushed_away(tmp_path, corpus, capsys, exported):
     from corpora import tokenizer
 
-    made = tokenizer()
+    tok = tokenizer()
     seen = set(load_ids(corpus / "train.npy"))
-    folder = trained(tmp_path / "run", corpus, made, tied_embeddings=True)
+    folder = trained(tmp_path / "run", corpus, tok, tied_embeddings=True)
     if exported:
         folder = to_huggingface(folder, tmp_path / "exported")
-    found = undertrained.undertrained(folder, made)
-    assert found.metric == "distance"
-    assert set(found.unused_ids) == {0xC0, 0xC1, *range(0xF5, 0x100)}
-    assert set(found.unused_ids) <= {number for number, _ in found.tokens}
+    rows = undertrained.undertrained(folder, tok)
+    assert rows.metric == "distance"
+    assert set(rows.unused_ids) == {0xC0, 0xC1, *range(0xF5, 0x100)}
+    assert set(rows.unused_ids) <= {number for number, _ in rows.tokens}
     if not exported:  # with the beginning taken off, what never occurred is told from what did
-        unseen = set(range(made.n_vocab)) - seen
-        assert len({number for number, _ in found.tokens} & seen) <= 0.05 * len(seen)
-        assert len({number for number, _ in found.tokens} & unseen) >= 0.5 * len(unseen)
+        unseen = set(range(tok.n_vocab)) - seen
+        assert len({number for number, _ in rows.tokens} & seen) <= 0.05 * len(seen)
+        assert len({number for number, _ in rows.tokens} & unseen) >= 0.5 * len(unseen)
     undertrained.main([str(folder), "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert (said["metric"], said["count"]) == ("distance", len(found.tokens))
-    assert said["tokens"][0]["bytes"] == made.vocab[found.tokens[0][0]].hex()
+    printed_json = json.loads(capsys.readouterr().out)
+    assert (printed_json["metric"], printed_json["count"]) == ("distance", len(rows.tokens))
+    assert printed_json["tokens"][0]["bytes"] == tok.vocab[rows.tokens[0][0]].hex()
 
 
 @needs_bpe
@@ -510,32 +510,32 @@ def test_the_harness_asks_and_gets_what_we_score(tmp_path, corpus):
     from lm import generate
     from lm.evaluation.harness import Harness
 
-    made, folder = tokenizer(), trained(tmp_path / "run", corpus, tokenizer())
+    tok, folder = tokenizer(), trained(tmp_path / "run", corpus, tokenizer())
     model, harness = load(folder), Harness(folder)
     pairs = [("the ", "a then"), ("", "they"), ("they ran " * 9, "水"), ("the", " then")]
     for (context, ending), (value, greedy) in zip(
         pairs, harness.loglikelihood([instance(*p) for p in pairs]), strict=True
     ):
-        before = made.encode(context.rstrip()) or [made.eot_token]
-        ids = made.encode(context + ending)[len(made.encode(context.rstrip())) :]
+        before = tok.encode(context.rstrip()) or [tok.eot_token]
+        ids = tok.encode(context + ending)[len(tok.encode(context.rstrip())) :]
         nats, best = one_by_one(model, before[-(17 - len(ids)) :], ids)
         assert (value, greedy) == (pytest.approx(-nats, rel=1e-4), best)
     text = "then they ran été " * 5
-    tokens = write_tokens(tmp_path / "t.npy", made.encode(text), end_of_text=made.eot_token)
+    tokens = write_tokens(tmp_path / "t.npy", tok.encode(text), end_of_text=tok.eot_token)
     (rolled,) = harness.loglikelihood_rolling([instance(text)])
     assert rolled == pytest.approx(-evaluate(model, tokens).nats, rel=1e-4)
-    wanted = generate(model, made.encode("the they"), max_new_tokens=6, temperature=0, stop_tokens=[made.eot_token])
-    written = made.decode(wanted)
-    asked = [
+    ids_expected = generate(model, tok.encode("the they"), max_new_tokens=6, temperature=0, stop_tokens=[tok.eot_token])
+    text_expected = tok.decode(ids_expected)
+    instances = [
         instance("the they", {"until": [], "max_gen_toks": 6}),
-        instance("the they", {"until": written[2], "max_gen_toks": 6}),
+        instance("the they", {"until": text_expected[2], "max_gen_toks": 6}),
         instance("ran " * 40, {"until": ["\n\n"], "max_gen_toks": 3}),
     ]
-    whole, stopped, other = harness.generate_until(asked)
-    assert whole == written
-    assert stopped == written[: written.index(written[2])]
-    kept = made.encode("ran " * 40)[-13:]
-    assert other == made.decode(generate(model, kept, max_new_tokens=3, temperature=0, stop_tokens=[made.eot_token]))
+    whole, stopped, other = harness.generate_until(instances)
+    assert whole == text_expected
+    assert stopped == text_expected[: text_expected.index(text_expected[2])]
+    window = tok.encode("ran " * 40)[-13:]
+    assert other == tok.decode(generate(model, window, max_new_tokens=3, temperature=0, stop_tokens=[tok.eot_token]))
 
 
 @needs_bpe
@@ -556,7 +556,7 @@ def test_a_local_task_of_the_harness_has_our_accuracy(tmp_path, corpus, monkeypa
         {"query": item.context, "choices": [ending.strip() for ending in item.endings], "gold": item.gold}
         for item in items(24)
     ]
-    data = written(tmp_path / "own.jsonl", *lines)
+    data = write_lines(tmp_path / "own.jsonl", *lines)
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "own.yaml").write_text(
         "task: own\ndataset_path: json\noutput_type: multiple_choice\ntest_split: test\n"
@@ -632,7 +632,7 @@ def test_hellaswag_is_the_published_procedure_item_by_item(tmp_path, corpus, mon
     ]
     for line in lines:
         line["ctx"] = f"{line['ctx_a']} {line['ctx_b']}".strip()
-    data = written(tmp_path / "hellaswag_val.jsonl", *lines)
+    data = write_lines(tmp_path / "hellaswag_val.jsonl", *lines)
     tasks = tmp_path / "tasks"
     tasks.mkdir()
     (tasks / "published.py").write_text("from lm_eval.tasks.hellaswag.utils import process_docs\n")
@@ -643,17 +643,19 @@ def test_hellaswag_is_the_published_procedure_item_by_item(tmp_path, corpus, mon
         "doc_to_text: '{{query}}'\ndoc_to_target: '{{label}}'\ndoc_to_choice: choices\n"
         "metric_list:\n  - metric: acc\n  - metric: acc_norm\n"
     )
-    made = HFLM(pretrained=str(to_huggingface(folder, tmp_path / "hf")), device="cpu", dtype="float32", batch_size=4)
+    harness_model = HFLM(
+        pretrained=str(to_huggingface(folder, tmp_path / "hf")), device="cpu", dtype="float32", batch_size=4
+    )
     manager = TaskManager(include_path=str(tasks), include_defaults=False)
-    theirs = lm_eval.simple_evaluate(model=made, tasks=["published"], task_manager=manager, log_samples=True)
+    theirs = lm_eval.simple_evaluate(model=harness_model, tasks=["published"], task_manager=manager, log_samples=True)
     samples = {sample["doc_id"]: sample for sample in theirs["samples"]["published"]}
     task, model = read_task(data), load(folder)
     ours = [item for items in scored(model, tokenizer(), task, range(len(lines)), 8) for item in items]
     assert len(ours) == len(samples) == 24
     for item in ours:
-        found = [resp for (resp,) in samples[item.item]["resps"]]
-        assert [-nats for nats in item.nats] == pytest.approx([value for value, _ in found], rel=1e-4)
-        assert list(item.greedy) == [greedy for _, greedy in found]
+        responses = [resp for (resp,) in samples[item.item]["resps"]]
+        assert [-nats for nats in item.nats] == pytest.approx([value for value, _ in responses], rel=1e-4)
+        assert list(item.greedy) == [greedy for _, greedy in responses]
         assert item.gold == int(samples[item.item]["target"])
         assert list(item.bytes) == [len(choice) for choice in samples[item.item]["doc"]["choices"]]
     (result,) = evaluate_tasks(model, tokenizer(), [task])

@@ -33,24 +33,24 @@ def test_the_exercise_is_its_closed_form(rate):
 def test_the_exercise_from_the_command_line(capsys):
     sgd = example("sgd")
     sgd.main([])
-    said = capsys.readouterr().out
-    assert said.splitlines()[0].split() == ["step", "rate", "10", "rate", "100", "rate", "1000"]
-    assert len(said.splitlines()) == 12
-    assert "rate 10 falls slowly: to 0.13 of the loss in 10 steps" in said
-    assert "rate 100 arrives: the loss is 0, to rounding, after 4 steps" in said
-    assert "rate 1000 diverges: the loss grows by" in said
-    for given, says in [(["--rates", "0"], "more than 0"), (["--steps", "0"], "at least 1 step")]:
+    stdout = capsys.readouterr().out
+    assert stdout.splitlines()[0].split() == ["step", "rate", "10", "rate", "100", "rate", "1000"]
+    assert len(stdout.splitlines()) == 12
+    assert "rate 10 falls slowly: to 0.13 of the loss in 10 steps" in stdout
+    assert "rate 100 arrives: the loss is 0, to rounding, after 4 steps" in stdout
+    assert "rate 1000 diverges: the loss grows by" in stdout
+    for settings, says in [(["--rates", "0"], "more than 0"), (["--steps", "0"], "at least 1 step")]:
         with pytest.raises(ValueError, match=says):
-            sgd.main(given)
+            sgd.main(settings)
 
 
 def test_grpo_on_sums_says_what_it_learned(tmp_path, capsys):
     grpo, out, chart = example("grpo"), tmp_path / "out", tmp_path / "chart.svg"
     small = ["--supervised", "3", "--steps", "2", "--problems", "2", "--group-size", "2", "--chart", str(chart)]
     before, after = grpo.main([str(out), *small])
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == f"after 3 steps of supervised training: {before:.1%} of the sums are right"
-    assert said[1].endswith(f"s: {after:.1%} of the sums are right")
+    stdout = capsys.readouterr().out.splitlines()
+    assert stdout[0] == f"after 3 steps of supervised training: {before:.1%} of the sums are right"
+    assert stdout[1].endswith(f"s: {after:.1%} of the sums are right")
     assert "likeliest answers, unseen problems" in chart.read_text()
     tokens = lm.data.open_tokens(out / "data" / "heldout.npy")
     text = "".join(grpo.VOCABULARY[id] for id in np.asarray(tokens.ids)[:16])

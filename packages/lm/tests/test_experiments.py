@@ -58,9 +58,9 @@ def valley(best, edge):
 def test_a_sweep_finds_the_best_rate_and_the_edge(best, times):
     experiment = LearningRates(MODEL, TRAIN, UNIGRAM)
     outcomes = simulate(experiment, valley(best, best * times))
-    found = experiment.finding(outcomes)
+    finding = experiment.finding(outcomes)
     rate, edge = (
-        float(re.search(pattern, found)[1])
+        float(re.search(pattern, finding)[1])
         for pattern in (r"best learning rate is ([\de.+-]+),", r"to diverge is ([\de.+-]+),")
     )
     assert best / 1.5 < rate < best * 1.5
@@ -68,15 +68,15 @@ def test_a_sweep_finds_the_best_rate_and_the_edge(best, times):
     assert edge < best * times * 1.5  # known to within half a factor of two
     seeds = [one.seed for one in outcomes.values()]
     assert [seeds.count(seed) for seed in (1, 2)] == [2, 2]  # the best and the runner-up again
-    assert "which is more than the seeds differ by" in found
+    assert "which is more than the seeds differ by" in finding
 
 
 def test_a_sweep_over_given_rates_runs_those_and_says_what_they_show():
     experiment = LearningRates(MODEL, TRAIN, UNIGRAM, seeds=1, rates=(1e-3, 1e-2))
     outcomes = simulate(experiment, valley(1e-2, 1.0))
     assert sorted(outcomes) == ["0.001-seed-0", "0.01-seed-0"]
-    found = experiment.finding(outcomes)
-    assert found == (
+    finding = experiment.finding(outcomes)
+    assert finding == (
         "The best learning rate is 0.01, at a loss of 1.0000; 0.001 is 0.3322 behind (one seed, so how much of that is "
         "chance is not known). None of the rates up to 0.01 fails."
     )
@@ -99,8 +99,8 @@ def test_batch_sizes_see_as_many_tokens():
         assert config.learning_rate == pytest.approx(1e-2 * math.sqrt(int(size) / 8))
         assert config.micro_batch_size == min(8, int(size))
     assert trials["16"].warmup_steps == 3
-    found = experiment.finding(outcomes)
-    assert "batches of 16 end lowest, at a loss of 1.0100 ± 0.0248" in found
+    finding = experiment.finding(outcomes)
+    assert "batches of 16 end lowest, at a loss of 1.0100 ± 0.0248" in finding
     same = BatchSizes(MODEL, TRAIN, UNIGRAM, scale_rate=False, sizes=(3, 100))
     assert [trial.train.learning_rate for trial in same.wanted({})] == [1e-2, 1e-2]
 
@@ -163,11 +163,11 @@ def test_no_norm_leaves_no_norm_in_the_model():
 
 def test_ablations_of_the_training_follow_its_rate_and_its_steps():
     train = dataclasses.replace(TRAIN, steps=40, warmup_steps=4, learning_rate=0.5)
-    wanted = {trial.variant: trial.train for trial in Ablations(MODEL, train, UNIGRAM, seeds=1).wanted({})}
-    assert (wanted["wsd"].schedule, wanted["wsd"].decay_steps) == ("linear", 20)
-    assert wanted["embedding-rate-x4"].embedding_learning_rate == 2.0
-    assert wanted["head-rate-quarter"].head_learning_rate == 0.125
-    assert {"muon", "normuon", "linear"} < set(wanted)
+    configs = {trial.variant: trial.train for trial in Ablations(MODEL, train, UNIGRAM, seeds=1).wanted({})}
+    assert (configs["wsd"].schedule, configs["wsd"].decay_steps) == ("linear", 20)
+    assert configs["embedding-rate-x4"].embedding_learning_rate == 2.0
+    assert configs["head-rate-quarter"].head_learning_rate == 0.125
+    assert {"muon", "normuon", "linear"} < set(configs)
     diverging = Ablations(MODEL, train, UNIGRAM, seeds=1, only=("head-rate-half",))
     rates = {}
 
@@ -189,25 +189,25 @@ def test_an_ablation_that_diverges_is_tried_at_lower_rates():
     assert len(outcomes) == 10
     assert outcomes["no-norm-rate-over-16-seed-0"].loss == 1.5
     assert experiment.wanted({})[0].variant == BASE
-    found = experiment.finding(outcomes)
-    assert "no-norm-rate-over-16 +0.5000 ± 0.0000" in found
-    assert ". no-norm diverges. no-norm-rate-over-4 learns no more than how often each token occurs" in found
-    assert "Within what the seeds differ by: silu" in found
+    finding = experiment.finding(outcomes)
+    assert "no-norm-rate-over-16 +0.5000 ± 0.0000" in finding
+    assert ". no-norm diverges. no-norm-rate-over-4 learns no more than how often each token occurs" in finding
+    assert "Within what the seeds differ by: silu" in finding
 
 
 def test_what_learned_nothing_is_not_said_to_diverge():
     experiment = Ablations(MODEL, TRAIN, UNIGRAM, seeds=1, only=("tied", "silu"))
-    found = experiment.finding(simulate(experiment, lambda trial: UNIGRAM + 0.1))
-    assert found.startswith(
+    finding = experiment.finding(simulate(experiment, lambda trial: UNIGRAM + 0.1))
+    assert finding.startswith(
         "The base learns no more than how often each token occurs (3.1000): lower the rate, or train"
     )
-    assert "diverge" not in found
-    assert "silu-rate-over-4" in found
-    found = experiment.finding(simulate(experiment, lambda trial: math.inf))
-    assert found.startswith("The base diverges: lower the rate. ")
-    assert "how often" not in found
-    found = experiment.finding(simulate(experiment, lambda trial: 1.0 if trial.variant == "tied" else math.inf))
-    assert found.startswith("The base diverges: lower the rate; tied ends at 1.0000. ")
+    assert "diverge" not in finding
+    assert "silu-rate-over-4" in finding
+    finding = experiment.finding(simulate(experiment, lambda trial: math.inf))
+    assert finding.startswith("The base diverges: lower the rate. ")
+    assert "how often" not in finding
+    finding = experiment.finding(simulate(experiment, lambda trial: 1.0 if trial.variant == "tied" else math.inf))
+    assert finding.startswith("The base diverges: lower the rate; tied ends at 1.0000. ")
 
 
 def test_intervals_are_student_s():
@@ -256,12 +256,13 @@ def test_frequencies_are_the_entropy_of_the_tokens(work):
 def test_a_sweep_from_the_command_line_and_again(work, capsys, monkeypatch):
     arguments = ["lr-sweep", *base("--rates", "1e-3,1e-2,30", "--seeds", "2")]
     assert lm(*arguments) == 0
-    said = capsys.readouterr().out
-    assert "The best learning rate is 0.01, at a loss of" in said
+    stdout = capsys.readouterr().out
+    assert "The best learning rate is 0.01, at a loss of" in stdout
     assert (
-        "The lowest rate above it to learn no more than how often each token occurs is 30, 3e+03 times the best" in said
+        "The lowest rate above it to learn no more than how often each token occurs is 30, 3e+03 times the best"
+        in stdout
     )
-    assert said.splitlines()[0].split() == [
+    assert stdout.splitlines()[0].split() == [
         "learning",
         "rate",
         "loss",
@@ -272,13 +273,13 @@ def test_a_sweep_from_the_command_line_and_again(work, capsys, monkeypatch):
         "seconds",
         "runs",
     ]
-    assert re.search(r"^30 +learned nothing", said, re.MULTILINE)
+    assert re.search(r"^30 +learned nothing", stdout, re.MULTILINE)
     page = (work / "runs" / "report.html").read_text()
     assert "Loss by learning rate" in page
     assert "The best learning rate is 0.01" in page
     monkeypatch.setattr(Trainer, "train_step", None)  # nothing is run again
     assert lm(*arguments) == 0
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == stdout
     assert lm(*arguments, "--train.steps", "31") == 2
     assert "train.steps = 30, and this call asks for 31" in capsys.readouterr().err
     (work / "runs" / "0.01-seed-0" / "outcome.json").write_text("{")
@@ -291,12 +292,12 @@ def test_an_experiment_that_was_stopped_goes_on(work, capsys, monkeypatch):
     real = Trainer.train_step
     steps = 0
 
-    def train_step(self, *given, **more):
+    def train_step(self, *arguments, **more):
         nonlocal steps
         steps += 1
         if steps == 11:
             os.kill(os.getpid(), 2)
-        return real(self, *given, **more)
+        return real(self, *arguments, **more)
 
     monkeypatch.setattr(Trainer, "train_step", train_step)
     assert lm(*arguments) == 130
@@ -308,9 +309,9 @@ def test_an_experiment_that_was_stopped_goes_on(work, capsys, monkeypatch):
 
 def test_what_does_not_fit_the_memory_is_one_sentence(work, capsys):
     assert lm("lr-sweep", *base("--rates", "1e-3", "--model.d_model", "2000000")) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("lm: not enough memory on CPU")
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("lm: not enough memory on CPU")
+    assert stderr.count("\n") == 1
 
 
 def test_what_prevents_a_run_side_by_side_is_raised_here(work):
@@ -318,8 +319,8 @@ def test_what_prevents_a_run_side_by_side_is_raised_here(work):
     trial = Trial("a", 0, big, TRAIN)
     hears, says = multiprocessing.Pipe(duplex=False)
     work_of(trial, str(work), work / "a", open_data(work).fingerprints(), torch.get_num_threads(), says)
-    assert isinstance(said := hears.recv(), OutOfMemory)
-    assert "not enough memory on CPU" in str(said)
+    assert isinstance(message := hears.recv(), OutOfMemory)
+    assert "not enough memory on CPU" in str(message)
 
 
 def test_the_page_shows_the_first_seed_that_has_ended(work):
@@ -334,9 +335,9 @@ def test_the_page_shows_the_first_seed_that_has_ended(work):
 def test_runs_side_by_side_fail_as_those_in_turn(work, capfd):
     more = base("--rates", "1e-3", "--model.d_model", "2000000", "--jobs", "2")
     assert lm("lr-sweep", *more) == 1
-    said = capfd.readouterr().err
-    assert said.startswith("lm: not enough memory on CPU")
-    assert said.count("\n") == 1
+    stderr = capfd.readouterr().err
+    assert stderr.startswith("lm: not enough memory on CPU")
+    assert stderr.count("\n") == 1
 
 
 @pytest.mark.soak  # five processes that import torch
@@ -349,9 +350,9 @@ def test_sigterm_stops_runs_side_by_side(work):
     while process.poll() is None and not all((folder / "metrics.jsonl").exists() for folder in runs):
         time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate()
+    _, stderr = process.communicate()
     assert process.returncode == 130
-    assert said == "lm: stopped: the same command goes on with the runs in runs\n"
+    assert stderr == "lm: stopped: the same command goes on with the runs in runs\n"
     for folder in runs:
         with lock(folder):  # nobody is at work in it any more
             assert checkpoint.steps(folder / "checkpoints")
@@ -363,12 +364,17 @@ def test_runs_side_by_side_are_those_in_turn(work, capsys):
     model, train = configuration("tiny.toml", ["--train.steps", "6"])
     experiment = BatchSizes(model, train, unigram_entropy(open_data(work)), seeds=1, sizes=(2, 4))
     alone = run(experiment, str(work), work / "alone", progress=False)
-    told = []
+    counts = []
     beside = run(
-        experiment, str(work), work / "beside", jobs=2, progress=False, tell=lambda outcomes: told.append(len(outcomes))
+        experiment,
+        str(work),
+        work / "beside",
+        jobs=2,
+        progress=False,
+        tell=lambda outcomes: counts.append(len(outcomes)),
     )
     assert {name: one.loss for name, one in alone.items()} == {name: one.loss for name, one in beside.items()}
-    assert told == [0, 1, 2, 2]
+    assert counts == [0, 1, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -385,7 +391,7 @@ def test_runs_side_by_side_are_those_in_turn(work, capsys):
 )
 def test_a_mistake_is_one_sentence(work, capsys, arguments, says):
     assert lm(*arguments) == 2
-    said = capsys.readouterr()
-    assert says in said.err
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.err.count("\n") == 1
     assert not (work / "runs").exists()

@@ -73,12 +73,12 @@ def test_a_lock_is_held_by_one_process_and_ends_with_it(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "I/O error: No space left on device (os error 28)",
         'IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })',  # safetensors 0.4
     ],
 )
-def test_a_full_disk_in_the_words_of_other_libraries(said, tmp_path):
-    error = RuntimeError(f"Error while serializing: {said}")
+def test_a_full_disk_in_the_words_of_other_libraries(message, tmp_path):
+    error = RuntimeError(f"Error while serializing: {message}")
     assert files.reason(error, tmp_path).startswith("the disk is full")

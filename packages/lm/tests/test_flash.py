@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import accounting
 import lm
-from lm.attention import attention, choose, chosen, probe, visible
+from lm.attention import attention, backend_of, choose, probe, visible
 from lm.generation.decoder import Decoder
 from lm.generation.graph_step import RecordedStep
 from lm.ops import triton as kernels
@@ -42,7 +42,7 @@ ROUNDING = {torch.float32: 4e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
 pytestmark = MARKS
 
 
-def made(*shape, dtype=torch.float64, seed=0):
+def randoms(*shape, dtype=torch.float64, seed=0):
     generator = torch.Generator().manual_seed(seed + 1000 * sum(shape))
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
@@ -79,8 +79,8 @@ def cases(draw):
         if draw(st.booleans()):
             rows = [sorted(row) for row in rows]
         document_ids = torch.tensor(rows, device=DEVICE)
-    q = made(batch, queries, kv_heads * group, head_dim, dtype=dtype).transpose(1, 2)
-    k, v = (made(batch, kv_heads, keys, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
+    q = randoms(batch, queries, kv_heads * group, head_dim, dtype=dtype).transpose(1, 2)
+    k, v = (randoms(batch, kv_heads, keys, head_dim, dtype=dtype, seed=seed) for seed in (1, 2))
     return q, k, v, {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids}, dtype
 
 
@@ -93,16 +93,16 @@ def run(function, q, k, v, upstream, dtype):
 
 def one_key_each(heads, queries, head_dim):
     """A case in which every query sees one key at most."""
-    q = made(2, queries, heads, head_dim, dtype=torch.float32).transpose(1, 2)
-    k, v = (made(2, 1, 2, head_dim, dtype=torch.float32, seed=seed) for seed in (1, 2))
+    q = randoms(2, queries, heads, head_dim, dtype=torch.float32).transpose(1, 2)
+    k, v = (randoms(2, 1, 2, head_dim, dtype=torch.float32, seed=seed) for seed in (1, 2))
     document_ids = torch.tensor([[-1, 0], [-1, 2]], device=DEVICE)
     return q, k, v, {"causal": True, "sliding_window": 24, "document_ids": document_ids}, torch.float32
 
 
 def one_key_for_all(queries, head_dim):
     """A case in which all queries see the same key, the only one."""
-    q = made(1, queries, 1, head_dim, dtype=torch.float32).transpose(1, 2)
-    k, v = (made(1, 1, 1, head_dim, dtype=torch.float32, seed=seed) for seed in (1, 2))
+    q = randoms(1, queries, 1, head_dim, dtype=torch.float32).transpose(1, 2)
+    k, v = (randoms(1, 1, 1, head_dim, dtype=torch.float32, seed=seed) for seed in (1, 2))
     return q, k, v, {"causal": False}, torch.float32
 
 
@@ -113,7 +113,7 @@ def one_key_for_all(queries, head_dim):
 @example(case=one_key_for_all(7, 64))
 def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
     q, k, v, masks, dtype = case
-    upstream = made(*q.shape, dtype=dtype, seed=3)
+    upstream = randoms(*q.shape, dtype=dtype, seed=3)
     exact = run(lambda *x: definition(*x, **masks)[0], q, k, v, upstream, torch.float64)
     ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)
     sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)
@@ -125,9 +125,9 @@ def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
     _, lse = definition(q.double(), k.double(), v.double(), **masks)
     terms_of_v = lse.masked_fill(lse.isinf(), 0.0).abs()[..., None] * upstream.double().abs()
     of_v = float(run(lambda *x: definition(*x, **masks)[0], q, k, v, terms_of_v, torch.float64)[3].max())
-    for got, peer, want, cancelled in zip(ours, sdpa, exact, (0.0, terms, terms, of_v), strict=True):
-        assert got.dtype == dtype
-        error, allowed = ((x.double() - want).abs().max() for x in (got, peer))
+    for actual, peer, want, cancelled in zip(ours, sdpa, exact, (0.0, terms, terms, of_v), strict=True):
+        assert actual.dtype == dtype
+        error, allowed = ((x.double() - want).abs().max() for x in (actual, peer))
         rounding = ROUNDING[dtype] * want.abs().max().clamp_min(1.0) + ROUNDING[torch.float32] * cancelled
         assert error <= 2 * allowed + rounding
 
@@ -135,12 +135,12 @@ def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
 @pytest.mark.parametrize("masks", [{}, {"causal": False}, {"sliding_window": 9}])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_where_numbers_are_many_no_rounding_is_allowed_for(dtype, masks):
-    q, k, v, upstream = (made(2, 2, 40, 32, dtype=dtype, seed=seed) for seed in range(4))
+    q, k, v, upstream = (randoms(2, 2, 40, 32, dtype=dtype, seed=seed) for seed in range(4))
     exact = run(lambda *x: definition(*x, **masks)[0], q, k, v, upstream, torch.float64)
     ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)
     sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)
-    for got, peer, want in zip(ours, sdpa, exact, strict=True):
-        assert (got.double() - want).norm() <= 2 * (peer.double() - want).norm()
+    for actual, peer, want in zip(ours, sdpa, exact, strict=True):
+        assert (actual.double() - want).norm() <= 2 * (peer.double() - want).norm()
 
 
 @settings(max_examples=8, deadline=None, phases=PHASES)
@@ -159,13 +159,16 @@ def test_log_sum_exp(case):
     "masks", [{}, {"causal": False}, {"sliding_window": 2, "document_ids": torch.tensor([[0, 0, 1, 1, 1]])}]
 )
 def test_gradients_of_output_and_log_sum_exp_are_those_of_finite_differences(masks):
-    q, k, v = (made(1, heads, length, 3, seed=heads).requires_grad_() for heads, length in ((2, 4), (1, 5), (1, 5)))
+    q, k, v = (randoms(1, heads, length, 3, seed=heads).requires_grad_() for heads, length in ((2, 4), (1, 5), (1, 5)))
     both = functools.partial(flash_attention, **masks, return_lse=True)
     assert torch.autograd.gradcheck(both, (q, k, v), atol=1e-4, fast_mode=True)
 
 
 def test_rows_with_nothing_to_see_are_zeros_and_have_no_gradient():
-    q, k, v = made(1, 1, 20, 16, dtype=torch.float32), *(made(1, 1, 3, 16, dtype=torch.float32, seed=s) for s in (1, 2))
+    q, k, v = (
+        randoms(1, 1, 20, 16, dtype=torch.float32),
+        *(randoms(1, 1, 3, 16, dtype=torch.float32, seed=s) for s in (1, 2)),
+    )
     leaves = [x.requires_grad_() for x in (q, k, v)]
     out, lse = flash_attention(*leaves, return_lse=True)
     assert (out[:, :, :17] == 0).all()
@@ -178,7 +181,7 @@ def test_rows_with_nothing_to_see_are_zeros_and_have_no_gradient():
 
 @pytest.mark.parametrize(("batch", "queries", "keys"), [(0, 3, 3), (1, 0, 3), (2, 3, 0)])
 def test_nothing_at_all(batch, queries, keys):
-    q, k = made(batch, 2, queries, 16).float().requires_grad_(), made(batch, 2, keys, 16).float().requires_grad_()
+    q, k = randoms(batch, 2, queries, 16).float().requires_grad_(), randoms(batch, 2, keys, 16).float().requires_grad_()
     out, lse = flash_attention(q, k, k, return_lse=True)
     assert out.shape == q.shape
     assert (out == 0).all()
@@ -189,7 +192,7 @@ def test_nothing_at_all(batch, queries, keys):
 
 
 def test_any_strides():
-    q = made(2, 2, 20, 16, dtype=torch.float32)
+    q = randoms(2, 2, 20, 16, dtype=torch.float32)
     views = {
         "as a projection leaves it": q.permute(0, 2, 1, 3).contiguous().permute(0, 2, 1, 3),
         "head_dim not contiguous": q.transpose(2, 3).contiguous().transpose(2, 3),
@@ -200,8 +203,8 @@ def test_any_strides():
     bounds = {"atol": 3e-6, "rtol": 1e-5} if CUDA else {"atol": 0, "rtol": 0}
     for name, view in views.items():
         assert view.stride() != q.stride()
-        for got, expected in zip(run(flash_attention, view, view, view, view, torch.float32), want, strict=True):
-            torch.testing.assert_close(got, expected, **bounds, msg=lambda said, name=name: f"{name}: {said}")
+        for actual, expected in zip(run(flash_attention, view, view, view, view, torch.float32), want, strict=True):
+            torch.testing.assert_close(actual, expected, **bounds, msg=lambda message, name=name: f"{name}: {message}")
     assert (
         flash_attention(views["as a projection leaves it"], q, q).stride()
         == views["as a projection leaves it"].stride()
@@ -215,19 +218,19 @@ def test_offsets_past_two_to_the_31(tmp_path):
     apart = 2**31 + 8
     store = torch.from_file(str(tmp_path / "hole"), shared=True, size=apart + 16, dtype=torch.float16)
     far = store.as_strided((1, 1, 2, 16), (0, 0, apart, 1))
-    near = made(1, 1, 2, 16, dtype=torch.float16).cpu()
+    near = randoms(1, 1, 2, 16, dtype=torch.float16).cpu()
     far.copy_(near)
-    q = made(1, 1, 2, 16, dtype=torch.float16, seed=1)
+    q = randoms(1, 1, 2, 16, dtype=torch.float16, seed=1)
     if CUDA:
         store = torch.empty(apart + 16, dtype=torch.float16, device=DEVICE)
         far, near = store.as_strided(far.shape, far.stride()).copy_(near), near.to(DEVICE)
-    got, want = (run(lambda *x: flash_attention(*x), q, k, k, q, torch.float16) for k in (far, near))
-    assert all(torch.equal(x, y) for x, y in zip(got, want, strict=True))
+    actual, want = (run(lambda *x: flash_attention(*x), q, k, k, q, torch.float16) for k in (far, near))
+    assert all(torch.equal(x, y) for x, y in zip(actual, want, strict=True))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_bits_every_time(dtype):
-    q, k, v = made(1, 4, 40, 32, dtype=dtype), *(made(1, 2, 40, 32, dtype=dtype, seed=s) for s in (1, 2))
+    q, k, v = randoms(1, 4, 40, 32, dtype=dtype), *(randoms(1, 2, 40, 32, dtype=dtype, seed=s) for s in (1, 2))
     first, second = (run(flash_attention, q, k, v, q, dtype) for _ in range(2))
     assert all(torch.equal(x, y) for x, y in zip(first, second, strict=True))
 
@@ -235,7 +238,7 @@ def test_the_same_bits_every_time(dtype):
 @pytest.mark.skipif(CUDA, reason="on a device the tiles are the table's")
 @pytest.mark.parametrize("head_dim", [16, 24])
 def test_tiles_of_other_shapes_and_tensor_descriptors(monkeypatch, head_dim):
-    q, k, v = made(1, 2, 40, head_dim).float(), *(made(1, 1, 70, head_dim, seed=s).float() for s in (1, 2))
+    q, k, v = randoms(1, 2, 40, head_dim).float(), *(randoms(1, 1, 70, head_dim, seed=s).float() for s in (1, 2))
     document_ids = torch.tensor([[0] * 37 + [5] * 33])
     for masks in ({}, {"sliding_window": 19, "document_ids": document_ids}, {"causal": False}):
         want = run(lambda *x: definition(*x, **masks)[0], q, k, v, q, torch.float64)  # noqa: B023
@@ -243,20 +246,20 @@ def test_tiles_of_other_shapes_and_tensor_descriptors(monkeypatch, head_dim):
             tiles = {"forward": (16, 32), "keys": (32, 16), "queries": (32, 32)}
             for kind, (rows, columns) in tiles.items():
                 monkeypatch.setitem(tile_sizes.INTERPRETED, kind, Tiles(rows, columns, described=described))
-            got = run(lambda *x: flash_attention(*x, **masks), q, k, v, q, torch.float32)  # noqa: B023
-            for x, y in zip(got, want, strict=True):
+            actual = run(lambda *x: flash_attention(*x, **masks), q, k, v, q, torch.float32)  # noqa: B023
+            for x, y in zip(actual, want, strict=True):
                 torch.testing.assert_close(x.double(), y, atol=3e-6, rtol=1e-5)
 
 
 def test_scale():
-    q, k, v = (made(1, 1, 18, 16, seed=s).float() for s in range(3))
+    q, k, v = (randoms(1, 1, 18, 16, seed=s).float() for s in range(3))
     torch.testing.assert_close(flash_attention(q, k, v, scale=0.5), flash_attention(2 * q, k, v), atol=1e-6, rtol=1e-5)
     for scale in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="must be a positive number"):
             flash_attention(q, k, v, scale=scale)
 
 
-small = functools.partial(made, dtype=torch.float32)
+small = functools.partial(randoms, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +292,7 @@ def test_other_devices_are_refused():
 
 
 def test_the_operator_keeps_pytorchs_rules():
-    q, k, v = (made(1, heads, 3, 16, seed=heads).float().requires_grad_() for heads in (2, 1, 1))
+    q, k, v = (randoms(1, heads, 3, 16, seed=heads).float().requires_grad_() for heads in (2, 1, 1))
     torch.library.opcheck(torch.ops.groundup.flash_attention, (q, k, v, None, True, 0.25, None))
     torch.library.opcheck(
         torch.ops.groundup.decode_attention, (q.detach(), k.detach(), v.detach(), None, True, 0.25, None)
@@ -297,7 +300,7 @@ def test_the_operator_keeps_pytorchs_rules():
 
 
 def test_one_graph_without_a_break():
-    q, k, v = (made(1, heads, 18, 16, seed=heads).float().requires_grad_() for heads in (2, 1, 1))
+    q, k, v = (randoms(1, heads, 18, 16, seed=heads).float().requires_grad_() for heads in (2, 1, 1))
     document_ids = torch.tensor([[0] * 7 + [1] * 11], device=DEVICE)
 
     def loss(q, k, v):
@@ -305,16 +308,16 @@ def test_one_graph_without_a_break():
 
     for dynamic in (False, True):
         compiled = torch.compile(loss, backend="aot_eager", fullgraph=True, dynamic=dynamic)
-        got, want = (torch.autograd.grad(function(q, k, v), (q, k, v)) for function in (compiled, loss))
-        for x, y in zip(got, want, strict=True):
+        actual, want = (torch.autograd.grad(function(q, k, v), (q, k, v)) for function in (compiled, loss))
+        for x, y in zip(actual, want, strict=True):
             torch.testing.assert_close(x, y)
 
 
 def test_a_compiled_caller_has_the_choice_made_once():
-    q = made(1, 2, 20, 16).float().requires_grad_()
+    q = randoms(1, 2, 20, 16).float().requires_grad_()
 
     def loss(q):
-        backend, sdpa_kernels = chosen(DEVICE, q.dtype, q.shape[3], q.shape[2] != 20)
+        backend, sdpa_kernels = backend_of(DEVICE, q.dtype, q.shape[3], q.shape[2] != 20)
         assert backend == "sdpa"
         return lm.attention._sdpa(q, q, q, None, sdpa_kernels, is_causal=True).sum()
 
@@ -322,7 +325,7 @@ def test_a_compiled_caller_has_the_choice_made_once():
 
 
 def test_vmap_and_second_gradients_are_refused():
-    q = made(1, 1, 3, 16).float().requires_grad_()
+    q = randoms(1, 1, 3, 16).float().requires_grad_()
     with pytest.raises(RuntimeError, match=r"does not go under torch\.vmap"):
         torch.vmap(lambda x: flash_attention(x, x, x))(q[None])
     (gradient,) = torch.autograd.grad(flash_attention(q, q, q).square().sum(), q, create_graph=True)
@@ -333,7 +336,7 @@ def test_vmap_and_second_gradients_are_refused():
 
 
 def test_autocast_casts_as_for_torchs_own():
-    q = made(1, 1, 20, 16).float()
+    q = randoms(1, 1, 20, 16).float()
     with torch.autocast(DEVICE, dtype=torch.float16):
         out = flash_attention(q, q.half(), q)
         assert out.dtype == torch.nn.functional.scaled_dot_product_attention(q, q.half(), q).dtype == torch.float16
@@ -342,7 +345,7 @@ def test_autocast_casts_as_for_torchs_own():
 
 
 def test_checkpointing_and_twice_under_no_grad():
-    q = made(1, 1, 20, 16).float().requires_grad_()
+    q = randoms(1, 1, 20, 16).float().requires_grad_()
 
     def twice(x):
         return flash_attention(flash_attention(x, x, x), x, x)
@@ -360,7 +363,7 @@ def test_checkpointing_and_twice_under_no_grad():
 def test_flops_are_those_of_accounting():
     for sliding_window in (None, 5):
         shape = accounting.TransformerShape(64, 20, 1, 64, 4, 64, num_kv_heads=2, sliding_window=sliding_window)
-        q, k = made(3, 4, 20, 16).float().requires_grad_(), made(3, 2, 20, 16).float().requires_grad_()
+        q, k = randoms(3, 4, 20, 16).float().requires_grad_(), randoms(3, 2, 20, 16).float().requires_grad_()
         with FlopCounterMode(display=False) as forward:
             out = flash_attention(q, k, k, sliding_window=sliding_window)
         with FlopCounterMode(display=False) as backward:
@@ -419,8 +422,8 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
     heads, queries, keys, sliding_window, causal, lengths, data
 ):
     (heads, kv_heads), sliding_window = heads, sliding_window if causal else None
-    q, k = made(2, heads, queries, 20).float(), made(2, kv_heads, keys, 20, seed=1).float()
-    v = made(2, kv_heads, keys, 20, seed=2).float()
+    q, k = randoms(2, heads, queries, 20).float(), randoms(2, kv_heads, keys, 20, seed=1).float()
+    v = randoms(2, kv_heads, keys, 20, seed=2).float()
     has = [data.draw(st.integers(0, keys)) if lengths else keys for _ in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
@@ -451,8 +454,8 @@ def test_decoding_from_pages_is_decoding(heads, queries, lengths, page, sliding_
     order = torch.randperm(len(lengths) * of_text, generator=torch.Generator().manual_seed(seed))
     table = order.view(len(lengths), of_text).to(DEVICE)
     slots = table.numel() * page
-    keys, values = (made(kv_heads, slots, 20, seed=s).float() for s in (1, 2))
-    q = made(len(lengths), heads, queries, 20).float()
+    keys, values = (randoms(kv_heads, slots, 20, seed=s).float() for s in (1, 2))
+    q = randoms(len(lengths), heads, queries, 20).float()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
         patch.setattr(decoding, "processors", lambda _: splits)
@@ -467,20 +470,20 @@ def test_decoding_from_pages_is_decoding(heads, queries, lengths, page, sliding_
 
 
 def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypatch):
-    taken = []
+    kernels = []
     for name, function in (("decode_attention", decode_attention), ("flash_attention", flash_attention)):
 
         def noted(*arguments, _name=name, _function=function, **named):
-            taken.append(_name)
+            kernels.append(_name)
             return _function(*arguments, **named)
 
         monkeypatch.setattr(f"lm.ops.triton.flash.{name}", noted)
-    q, k = made(1, 2, 2, 16).float(), made(1, 1, 300, 16).float()
+    q, k = randoms(1, 2, 2, 16).float(), randoms(1, 1, 300, 16).float()
     with torch.no_grad():
         out = attention(q, k, k, backend="flash")
     attention(q, k.requires_grad_(), k, backend="flash")
     attention(q, k[:, :, :100].detach(), k[:, :, :100].detach(), backend="flash")
-    assert taken == ["decode_attention", "flash_attention", "flash_attention"]
+    assert kernels == ["decode_attention", "flash_attention", "flash_attention"]
     torch.testing.assert_close(out, attention(q, k, k, backend="sdpa").detach(), atol=2e-6, rtol=1e-5)
 
 
@@ -537,17 +540,17 @@ def test_graphs_give_the_tokens_of_single_operations(dtype):
         assert decoder.how == ("as a CUDA graph" if native is None else "in PyTorch")
         for row, text in enumerate(texts):
             decoder.read(row, text)
-        made = [decoder.step([9, 8, 7, 6, 5]).clone() for _ in range(70)]  # over the ends of pages
-        made += [decoder.step([3], [1]).clone(), decoder.step([1, 2, 3], [4, 4, 2]).clone()]
-        steps[native] = torch.cat(made)
+        logits = [decoder.step([9, 8, 7, 6, 5]).clone() for _ in range(70)]  # over the ends of pages
+        logits += [decoder.step([3], [1]).clone(), decoder.step([1, 2, 3], [4, 4, 2]).clone()]
+        steps[native] = torch.cat(logits)
     bound = 1e-4 if dtype == torch.float32 else 0.1
     torch.testing.assert_close(steps[None], steps[False], atol=bound, rtol=bound)
 
 
 def test_decoding_refuses():
-    q, k = made(1, 2, 2, 16).float(), made(1, 1, 8, 16).float()
+    q, k = randoms(1, 2, 2, 16).float(), randoms(1, 1, 8, 16).float()
     with pytest.raises(ValueError, match="200 queries for each key head"):
-        decode_attention(made(1, 2, 100, 16).float(), k, k)
+        decode_attention(randoms(1, 2, 100, 16).float(), k, k)
     with pytest.raises(ValueError, match=r"lengths is torch\.int64 \(2,\)"):
         decode_attention(q, k, k, lengths=torch.ones(2, dtype=torch.int64, device=DEVICE))
 
@@ -591,7 +594,7 @@ def test_a_probe_does_not_count_as_what_a_checkpoint_has_to_compute_again():
             probed.append(probe.__wrapped__("sdpa math", DEVICE, torch.float32, 16))
         return x.sin()
 
-    x = made(5).requires_grad_()
+    x = randoms(5).requires_grad_()
     checkpoint(sine, x, use_reentrant=False).sum().backward()
     assert probed == [None]
     torch.testing.assert_close(x.grad, x.detach().cos())
@@ -599,7 +602,7 @@ def test_a_probe_does_not_count_as_what_a_checkpoint_has_to_compute_again():
 
 def test_flash_says_what_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    q = made(1, 1, 2, 16)
+    q = randoms(1, 1, 2, 16)
     with pytest.raises(ValueError, match=r"backend 'flash' is not available: .* triton is not installed"):
         attention(q, q, q, backend="flash")
     assert "triton is not installed" in probe.__wrapped__("flash", DEVICE, torch.float32, 16)
@@ -623,7 +626,7 @@ def test_the_pages_own_attention_is_right():
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names = {}
     exec(code, names)
-    q, k, v = (made(1, 1, length, 16, seed=length).cpu() for length in (5, 37, 37))
+    q, k, v = (randoms(1, 1, length, 16, seed=length).cpu() for length in (5, 37, 37))
     out, lse = names["attend"](q[0, 0].float(), k[0, 0].float(), v[0, 0].float())
     want, want_lse = definition(q, k, v, causal=False)
     torch.testing.assert_close(out.double(), want[0, 0], atol=1e-6, rtol=1e-5)
@@ -635,7 +638,7 @@ def test_the_pages_own_attention_is_right():
 
 @needs_cuda
 def test_cuda_graphs():
-    q, k, v = (made(1, 2, 300, 64, dtype=torch.bfloat16, seed=s) for s in range(3))
+    q, k, v = (randoms(1, 2, 300, 64, dtype=torch.bfloat16, seed=s) for s in range(3))
     want = flash_attention(q, k, v)  # compiles
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -653,22 +656,22 @@ def test_cuda_graphs():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("head_dim", [16, 32, 40, 64, 96, 128, 192, 256])
 def test_every_width_over_many_tiles(head_dim, dtype):
-    q, k, v = (made(2, heads, n, head_dim, dtype=dtype) for heads, n in ((4, 700), (2, 1000), (2, 1000)))
-    upstream = made(*q.shape, dtype=dtype, seed=3)
+    q, k, v = (randoms(2, heads, n, head_dim, dtype=dtype) for heads, n in ((4, 700), (2, 1000), (2, 1000)))
+    upstream = randoms(*q.shape, dtype=dtype, seed=3)
     document_ids = torch.arange(1000, device=DEVICE).div(170, rounding_mode="floor").expand(2, 1000)
     for masks in ({}, {"causal": False}, {"sliding_window": 300}, {"document_ids": document_ids}):
         exact = run(lambda *x: definition(*x, **masks)[0], q, k, v, upstream, torch.float64)  # noqa: B023
         ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)  # noqa: B023
         sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)  # noqa: B023
-        for got, peer, want in zip(ours, sdpa, exact, strict=True):
-            assert (got.double() - want).norm() <= 2 * (peer.double() - want).norm()
+        for actual, peer, want in zip(ours, sdpa, exact, strict=True):
+            assert (actual.double() - want).norm() <= 2 * (peer.double() - want).norm()
 
 
 @needs_cuda
 @pytest.mark.parametrize("head_dim", [64, 128])
 def test_65536_positions(head_dim):
-    q, k, v = (made(1, 2, 65536, head_dim, dtype=torch.bfloat16, seed=s) for s in range(3))
-    upstream = made(*q.shape, dtype=torch.bfloat16, seed=4)
+    q, k, v = (randoms(1, 2, 65536, head_dim, dtype=torch.bfloat16, seed=s) for s in range(3))
+    upstream = randoms(*q.shape, dtype=torch.bfloat16, seed=4)
     ours = run(flash_attention, q, k, v, upstream, torch.bfloat16)
     sdpa = run(lambda *x: attention(*x, backend="sdpa"), q, k, v, upstream, torch.bfloat16)
     for x, y in zip(ours, sdpa, strict=True):

@@ -30,7 +30,7 @@ SHAPES = {
 }
 
 
-def made(shape, dtype=torch.float64):
+def new_model(shape, dtype=torch.float64):
     torch.manual_seed(0)
     model = Transformer(ModelConfig(50, 40, 2, 32, 4, 48, **SHAPES[shape])).to(dtype)
     with torch.no_grad():
@@ -50,7 +50,7 @@ def results(model, ids, document_ids):
 def test_a_fused_model_is_the_plain_model_forward_and_backward(shape, dtype, keys, monkeypatch):
     monkeypatch.setattr(fused, "MATMUL_KEYS", keys)
     monkeypatch.setattr(block_attention, "BLOCK", 16)
-    model = made(shape, dtype)
+    model = new_model(shape, dtype)
     twin = fuse(copy.deepcopy(model))
     assert all(type(block.attention) is FusedAttention for block in twin.blocks)
     assert all(type(block.ffn) in (FusedSwiGLU, MLP) for block in twin.blocks)
@@ -67,7 +67,7 @@ def test_a_fused_model_is_the_plain_model_forward_and_backward(shape, dtype, key
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_fused_model_in_bfloat16_is_as_exact_as_the_plain_one(shape, monkeypatch):
     monkeypatch.setattr(block_attention, "BLOCK", 16)
-    model, ids = made(shape, torch.float32), torch.randint(50, (3, 40))
+    model, ids = new_model(shape, torch.float32), torch.randint(50, (3, 40))
     twin = fuse(copy.deepcopy(model))
 
     def learned(model, documents):
@@ -85,7 +85,7 @@ def test_a_fused_model_in_bfloat16_is_as_exact_as_the_plain_one(shape, monkeypat
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fusing_keeps_state_and_parameters(shape):
-    model = made(shape)
+    model = new_model(shape)
     before, parameters = {k: v.clone() for k, v in model.state_dict().items()}, [id(p) for p in model.parameters()]
     assert lm.fuse(model) is model
     assert [id(p) for p in model.parameters()] == parameters
@@ -93,7 +93,7 @@ def test_fusing_keeps_state_and_parameters(shape):
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)
-    fresh = made(shape)
+    fresh = new_model(shape)
     fresh.load_state_dict(torch.load(file))
     classes = [type(module) for module in model.modules()]
     assert [type(module) for module in fuse(model).modules()] == classes
@@ -104,15 +104,15 @@ def test_modules_with_hooks_and_of_other_types_are_left_alone():
         def forward(self, x):
             return 2 * super().forward(x)
 
-    model = made("llama")
+    model = new_model("llama")
     model.blocks[0].attention_norm = Doubled(32).double()
-    model.blocks[1].attention.register_forward_hook(lambda module, given, out: out * 0.5)
+    model.blocks[1].attention.register_forward_hook(lambda module, inputs, out: out * 0.5)
     ids = torch.randint(50, (2, 12))
-    wanted = results(model, ids, None)
+    expected = results(model, ids, None)
     fuse(model)
     assert type(model.blocks[0].attention_norm) is Doubled
     assert type(model.blocks[1].attention) is Attention
-    for one, other in zip(wanted, results(model, ids, None), strict=True):
+    for one, other in zip(expected, results(model, ids, None), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 
 
@@ -120,11 +120,11 @@ def test_modules_with_hooks_and_of_other_types_are_left_alone():
     "name", ["attention_norm", "attention", "attention.qkv", "ffn_norm", "ffn", "ffn.gate_up", "ffn.down"]
 )
 def test_hooks_that_come_after_fusing_are_called(name):
-    model, calls = fuse(made("llama")), []
+    model, calls = fuse(new_model("llama")), []
     ids = torch.randint(50, (2, 12))
-    wanted = results(model, ids, None)
+    expected = results(model, ids, None)
     model.blocks[0].get_submodule(name).register_forward_hook(lambda *_: calls.append(name))
-    for one, other in zip(wanted, results(model, ids, None), strict=True):
+    for one, other in zip(expected, results(model, ids, None), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
     assert calls == [name]
 
@@ -133,7 +133,7 @@ def test_blocks_of_a_subclass_stay():
     class Own(Block):
         pass
 
-    model = made("llama")
+    model = new_model("llama")
     model.blocks[0] = Own(model.config).double()
     fuse(model)
     assert [type(block) for block in model.blocks] == [Own, Block]
@@ -157,17 +157,17 @@ def test_attention_and_blocks_alone_rotate_by_the_given_angles(position):
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_fused_model_is_decoded_as_the_plain_one_is(shape):
-    model = made(shape, torch.float32)
-    wanted = Decoder(model)
+    model = new_model(shape, torch.float32)
+    plain = Decoder(model)
     twin = Decoder(fuse(copy.deepcopy(model)))
-    assert twin.how == wanted.how
-    for decoder in (wanted, twin):
+    assert twin.how == plain.how
+    for decoder in (plain, twin):
         decoder.read(0, [1, 2, 3])
-    torch.testing.assert_close(twin.step([4]).clone(), wanted.step([4]).clone(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(twin.step([4]).clone(), plain.step([4]).clone(), rtol=1e-4, atol=1e-4)
 
 
 def test_an_optimizer_made_before_fusing_moves_the_same_parameters():
-    model = made("llama")
+    model = new_model("llama")
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     fuse(model)(torch.tensor([[1, 2, 3]])).sin().sum().backward()
     before = model.blocks[0].attention.qkv.weight.detach().clone()

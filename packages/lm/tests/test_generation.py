@@ -80,10 +80,10 @@ def test_a_row_without_room_is_refused():
 def test_greedy_generation_is_the_likeliest_token_again_and_again(shape, prompt):
     model = make(**SHAPES[shape])
     text = some_ids(1, prompt)[0].tolist()
-    got = generate(model, text, max_new_tokens=25, temperature=0)
-    assert len(got) == 25
+    tokens = generate(model, text, max_new_tokens=25, temperature=0)
+    assert len(tokens) == 25
     start = max(0, prompt - 10)  # of the window of text that the model reads
-    for token in got:
+    for token in tokens:
         if len(text) - start > 10:
             start = len(text) - 5
         with torch.no_grad():
@@ -102,8 +102,8 @@ def test_texts_beside_each_other_are_as_if_alone(lengths, rows, samples, penalty
     model = make(num_kv_heads=1)
     prompts = [some_ids(1, n, seed=i)[0].tolist() for i, n in enumerate(lengths)]
     how = {"max_new_tokens": 12, "temperature": 1.5, "stop_tokens": [3], "repetition_penalty": penalty}
-    got = generate_batch(model, prompts, samples=samples, rows=rows, seed=5, **how)
-    assert got == [[generate(model, prompt, seed=5 + j, **how) for j in range(samples)] for prompt in prompts]
+    tokens = generate_batch(model, prompts, samples=samples, rows=rows, seed=5, **how)
+    assert tokens == [[generate(model, prompt, seed=5 + j, **how) for j in range(samples)] for prompt in prompts]
 
 
 def test_texts_come_and_go_between_steps():
@@ -203,7 +203,7 @@ def test_weights_that_are_no_numbers_are_said(temperature):
 
 
 def kept_by(logits, top_k=None, top_p=None, min_p=None):
-    """What sampling may give, by the definitions."""
+    """The tokens that sampling may choose, by the definitions."""
     p = torch.tensor(logits).softmax(0)
     order = sorted(range(len(logits)), key=lambda i: -p[i])
     if top_k is not None:
@@ -229,11 +229,11 @@ def test_sampling_draws_from_what_it_keeps_and_in_proportion(how):
     logits = [0.3, 2.0, -1.0, 1.1, 1.7, -2.2]
     generator, sampling = torch.Generator().manual_seed(0), Sampling(**how)
     draws = [sampling.choose(torch.tensor(logits), generator=generator) for _ in range(3000)]
-    kept = kept_by(logits, **how)
-    assert set(draws) == kept
+    candidates = kept_by(logits, **how)
+    assert set(draws) == candidates
     p = torch.tensor(logits).softmax(0)
-    for i in kept:
-        share = float(p[i] / p[sorted(kept)].sum())
+    for i in candidates:
+        share = float(p[i] / p[sorted(candidates)].sum())
         assert draws.count(i) / 3000 == pytest.approx(share, abs=4 * math.sqrt(share * (1 - share) / 3000) + 1e-9)
 
 
@@ -267,20 +267,20 @@ class Letters:
 )
 def test_a_writer_ends_before_the_first_stop_string_wherever_tokens_part(pieces, stop):
     writer = StreamDecoder(Letters(pieces), stop)
-    given, came = "", None
+    output, came = "", None
     for i in range(len(pieces)):
-        given += writer.feed(i)
+        output += writer.feed(i)
         if writer.stopped and came is None:
             came = i
-    given += writer.finish()
+    output += writer.finish()
     text = "".join(pieces)
     # The first to be complete ends the text; of those that are complete at the same token, the one that begins first.
     ends = [i for i in range(len(pieces)) if any(s in "".join(pieces[: i + 1]) for s in stop)]
     if not ends:
-        assert (given, came) == (text, None)
+        assert (output, came) == (text, None)
     else:
         so_far = "".join(pieces[: ends[0] + 1])
-        assert given == so_far[: min(so_far.find(s) for s in stop if s in so_far)]
+        assert output == so_far[: min(so_far.find(s) for s in stop if s in so_far)]
         assert came == ends[0]
 
 
@@ -295,13 +295,13 @@ def test_int8_weights_are_near_and_decode_as_they_read(shape):
     model, ids = make(dtype=torch.float32, **SHAPES[shape]), some_ids()
     small = quantized(model)
     with torch.no_grad():
-        want, got = model(ids), small(ids)
-        assert not torch.equal(got, want)
-        torch.testing.assert_close(got, want, rtol=0, atol=0.02 * float(want.abs().max()))
+        want, actual = model(ids), small(ids)
+        assert not torch.equal(actual, want)
+        torch.testing.assert_close(actual, want, rtol=0, atol=0.02 * float(want.abs().max()))
     decoder = Decoder(small, rows=2)
     for place in range(10):
         logits = decoder.step(ids[:, place].tolist())
-    torch.testing.assert_close(logits, got[:, -1], rtol=0, atol=0.02 * float(want.abs().max()))
+    torch.testing.assert_close(logits, actual[:, -1], rtol=0, atol=0.02 * float(want.abs().max()))
     assert all(
         torch.equal(p, q)
         for p, q in zip(model.parameters(), make(dtype=torch.float32, **SHAPES[shape]).parameters(), strict=True)
@@ -331,9 +331,9 @@ def test_int8_layers_of_any_size(inputs, outputs, rows, lead, has_instructions):
     x = torch.randn(rows, inputs, generator=generator)
     want = x @ layer.weight.T
     with mock.patch.object(int8, "multiplies_int8", return_value=has_instructions and multiplies_int8()):
-        got, one = layer(x[None] if lead else x), layer(x[0])
-    assert got.shape == ((1,) if lead else ()) + (rows, outputs)
-    torch.testing.assert_close(got.view(rows, outputs), want, rtol=1e-4, atol=1e-3 * inputs**0.5)
+        actual, one = layer(x[None] if lead else x), layer(x[0])
+    assert actual.shape == ((1,) if lead else ()) + (rows, outputs)
+    torch.testing.assert_close(actual.view(rows, outputs), want, rtol=1e-4, atol=1e-3 * inputs**0.5)
     torch.testing.assert_close(one, want[0], rtol=1e-4, atol=1e-3 * inputs**0.5)
 
 
@@ -351,14 +351,14 @@ def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
         folder = tmp_path / str(abs(hash(name)))
         folder.mkdir()
         bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=[name]).save(folder / "tok.json")
-        given = ["--tokenizer", str(folder / "tok.json")]
-        prepare = ["data", "prepare", str(tmp_path / "t.jsonl"), "--out", str(folder / "data"), *given]
+        arguments = ["--tokenizer", str(folder / "tok.json")]
+        prepare = ["data", "prepare", str(tmp_path / "t.jsonl"), "--out", str(folder / "data"), *arguments]
         assert main([*prepare, "--heldout", "0", *(["--end-of-text", name] if name == "<my end>" else [])]) == 0
         size = {"vocab_size": 257, "context_length": 16, "num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 16}
         settings = [f"--model.{key}={value}" for key, value in size.items()]
         settings += ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
         train = ["train", "cpu-demo", "--data", str(folder / "data"), "--out", str(folder / "run"), "--quiet"]
-        assert main([*train, *given, *settings]) == 0
+        assert main([*train, *arguments, *settings]) == 0
         assert read_config(folder / "run")[2]["end_of_text"] == 256
         assert model_text(folder / "run").stop_tokens == [256]
 

@@ -54,15 +54,15 @@ def serve(monkeypatch):
 
 def test_listing_follows_pages_and_stops_at_the_limit(serve):
     names = [f"train/chunk1/example_train_{i}.jsonl.zst" for i in range(25)]
-    held = [f"validation/chunk1/example_holdout_{i}.jsonl.zst" for i in range(3)]
-    hub = serve("cerebras/SlimPajama-627B", {name: bytes(100) for name in [*names, *held, "README.md"]}, page=7)
-    found = corpora.corpus_files("slimpajama")
-    assert [one.file.path for one in found] == sorted(held) + sorted(names)
-    assert {one.split for one in found[:3]} == {"heldout"}
-    assert {one.file.commit for one in found} == {COMMIT}
-    assert found[5].file.sha256 == hashlib.sha256(bytes(100)).hexdigest()
+    heldout = [f"validation/chunk1/example_holdout_{i}.jsonl.zst" for i in range(3)]
+    hub = serve("cerebras/SlimPajama-627B", {name: bytes(100) for name in [*names, *heldout, "README.md"]}, page=7)
+    files = corpora.corpus_files("slimpajama")
+    assert [one.file.path for one in files] == sorted(heldout) + sorted(names)
+    assert {one.split for one in files[:3]} == {"heldout"}
+    assert {one.file.commit for one in files} == {COMMIT}
+    assert files[5].file.sha256 == hashlib.sha256(bytes(100)).hexdigest()
     limited = corpora.corpus_files("slimpajama", limit=350)
-    assert [one.file.path for one in limited] == sorted(held)[:1] + sorted(names)[:4]
+    assert [one.file.path for one in limited] == sorted(heldout)[:1] + sorted(names)[:4]
     hub.lfs = False
     assert corpora.corpus_files("slimpajama")[0].file.sha256 is None
     hub.files = {"other/file.txt": b"x"}
@@ -86,19 +86,19 @@ def test_a_mirror_that_is_no_address_is_named(monkeypatch, endpoint):
 
 
 def test_every_corpus_is_listed_where_its_publisher_has_it(serve):
-    known = {
+    last_files = {
         "openwebtext": "plain_text/train-00079-of-00080.parquet",
         "fineweb-edu-10bt": "sample/10BT/013_00000.parquet",
         "tinystories": TRAIN,
         "slimpajama": "train/chunk10/example_train_5911.jsonl.zst",
     }
-    for name, path in known.items():
-        held = [VALID] if name == "tinystories" else []
-        held += ["validation/chunk5/example_holdout_6300.jsonl.zst"] if name == "slimpajama" else []
-        serve(corpora.CORPORA[name].repo, dict.fromkeys([path, *held, "README.md"], b"12345"))
-        found = corpora.corpus_files(name)
-        assert [one.file.path for one in found] == [*held, path]
-        assert found[-1].split == ("train" if held else "hash")
+    for name, path in last_files.items():
+        heldout = [VALID] if name == "tinystories" else []
+        heldout += ["validation/chunk5/example_holdout_6300.jsonl.zst"] if name == "slimpajama" else []
+        serve(corpora.CORPORA[name].repo, dict.fromkeys([path, *heldout, "README.md"], b"12345"))
+        files = corpora.corpus_files(name)
+        assert [one.file.path for one in files] == [*heldout, path]
+        assert files[-1].split == ("train" if heldout else "hash")
     assert corpora.corpus_files("shakespeare")[0].file.path.startswith("https://raw.githubusercontent.com/karpathy/")
     with pytest.raises(ValueError, match="did you mean 'shakespeare'"):
         corpora.corpus_files("shakespere")
@@ -133,8 +133,8 @@ def test_a_download_that_is_told_to_stop_keeps_what_it_has(serve, tmp_path, most
     with pytest.raises(Cancelled):
         download(file, tmp_path / "f", most=most, stop=stop, arrived=lambda have: stop.set())
     assert sum(path.stat().st_size for path in (tmp_path / "f").rglob("*") if path.is_file()) > 0
-    found = download(file, tmp_path / "f", most=most, stop=threading.Event())
-    assert found.read_bytes() == data[:most]
+    file_read = download(file, tmp_path / "f", most=most, stop=threading.Event())
+    assert file_read.read_bytes() == data[:most]
 
 
 def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
@@ -153,16 +153,16 @@ def test_a_model_comes_by_its_name_once(serve, tmp_path, monkeypatch):
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    found = lm.load("hf://me/small")
-    assert all(torch.equal(a, b) for a, b in zip(found.parameters(), model.parameters(), strict=True))
+    loaded = lm.load("hf://me/small")
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), model.parameters(), strict=True))
     assert "training.log" not in {path for path, _, _ in hub.seen}
     seen = len(hub.seen)
-    assert lm.load("hf://me/small").config == found.config
+    assert lm.load("hf://me/small").config == loaded.config
     assert len(hub.seen) == seen
     with pytest.raises(FileNotFoundError, match="has no hf://me/large"):
         lm.load("hf://me/large")
-    assert lm.load("me/small").config == found.config  # as people type it
-    assert lm.from_huggingface("me/small").config == lm.from_huggingface("hf://me/small").config == found.config
+    assert lm.load("me/small").config == loaded.config  # as people type it
+    assert lm.from_huggingface("me/small").config == lm.from_huggingface("hf://me/small").config == loaded.config
     with pytest.raises(FileNotFoundError, match="no me/large here"):
         lm.load("me/large")
     monkeypatch.chdir(tmp_path)
@@ -188,9 +188,9 @@ def test_a_bare_name_without_a_hub_is_one_sentence(monkeypatch, tmp_path):
 
 @pytest.fixture
 def tok(tmp_path):
-    made = tokenizer()
-    made.save(tmp_path / "tok.json")
-    return made
+    small = tokenizer()
+    small.save(tmp_path / "tok.json")
+    return small
 
 
 def get(tmp_path, name="tinystories", more=()):
@@ -232,12 +232,12 @@ def test_a_limit_downloads_no_more_than_it_needs(tmp_path, tok, serve, monkeypat
     hub = serve(TINY, {TRAIN: as_text(train), VALID: as_text(valid)})
     assert get(tmp_path, more=["--limit-bytes", "20000"]) == 0
     data = open_data(tmp_path / "out").parts[0]
-    learned, kept = read_back(tok, data.tokens), read_back(tok, data.heldout)
+    learned, heldout = read_back(tok, data.tokens), read_back(tok, data.heldout)
     assert learned == train[: len(learned)]
-    assert kept == valid[: len(kept)]
+    assert heldout == valid[: len(heldout)]
     assert sum(len(text.encode()) for text in learned) - 20000 < len(learned[-1].encode())
     assert 2000 <= data.heldout.bytes < 3000
-    assert [asked for _, asked, _ in hub.seen] == ["bytes=0-2499", "bytes=0-20499"]
+    assert [byte_range for _, byte_range, _ in hub.seen] == ["bytes=0-2499", "bytes=0-20499"]
 
 
 @needs_bpe
@@ -282,9 +282,9 @@ def test_openwebtext_holds_documents_out_by_their_hash(tmp_path, tok, serve):
     serve("Skylion007/openwebtext", files)
     assert get(tmp_path, "openwebtext", ["--heldout", "0.1"]) == 0
     data = open_data(tmp_path / "out").parts[0]
-    learned, kept = read_back(tok, data.tokens), read_back(tok, data.heldout)
-    assert sorted(learned + kept) == sorted([*itertools.chain.from_iterable(parts)])
-    assert 10 < len(kept) < 60
+    learned, heldout = read_back(tok, data.tokens), read_back(tok, data.heldout)
+    assert sorted(learned + heldout) == sorted([*itertools.chain.from_iterable(parts)])
+    assert 10 < len(heldout) < 60
 
 
 @needs_bpe
@@ -310,9 +310,9 @@ def test_no_network_is_one_sentence(tmp_path, tok, monkeypatch, capsys):
     for endpoint in (f"http://127.0.0.1:{port}", "http://nowhere.invalid"):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
         assert get(tmp_path) == 2
-        said = capsys.readouterr().err
-        assert f"cannot be had from {endpoint}: look at the network" in said
-        assert said.count("\n") == 1
+        stderr = capsys.readouterr().err
+        assert f"cannot be had from {endpoint}: look at the network" in stderr
+        assert stderr.count("\n") == 1
 
 
 RUN = "import sys; from lm.commands.cli import main; sys.exit(main(sys.argv[1:]))"

@@ -59,12 +59,12 @@ def llama_cpp_of(path):
 
 
 def continued(llama, ids, count):
-    made = []
+    tokens = []
     for token in llama.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0):
-        made.append(token)
-        if len(made) == count:
-            return made
-    return made
+        tokens.append(token)
+        if len(tokens) == count:
+            return tokens
+    return tokens
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -79,10 +79,10 @@ def test_llama_cpp_writes_the_same_tokens(tmp_path, tokenizer, shape):
         llama.eval(ids)
         with torch.no_grad():
             want = model(torch.tensor([ids]))[0]
-        got = torch.from_numpy(np.array(llama.scores[: len(ids)]))
+        actual = torch.from_numpy(np.array(llama.scores[: len(ids)]))
         # llama.cpp's GELU is a table of half-precision numbers.
         tolerance = 5e-3 if model.config.ffn == "gelu" else 1e-4
-        torch.testing.assert_close(got, want, rtol=0, atol=tolerance)
+        torch.testing.assert_close(actual, want, rtol=0, atol=tolerance)
         if model.config.ffn == "swiglu":
             assert continued(llama, ids, 20) == generate(model, ids, max_new_tokens=20, temperature=0)
 
@@ -104,9 +104,9 @@ def test_what_is_written_reads_back(tmp_path, dtype, bound, shape):
         pairs["blk.0.attn_qkv.bias"] = state["blocks.0.attention.qkv.bias"]
         pairs["position_embd.weight"] = state["positions.weight"]
     for name, want in pairs.items():
-        kept = want.ndim == 1 or name.startswith("position")
+        is_fp32 = want.ndim == 1 or name.startswith("position")
         np.testing.assert_allclose(
-            there[name], want, rtol=0, atol=0 if kept else bound * np.abs(want).max(), err_msg=name
+            there[name], want, rtol=0, atol=0 if is_fp32 else bound * np.abs(want).max(), err_msg=name
         )
     kind = "llama" if shape == "llama" else "gpt2"
     for key, value in {
@@ -129,10 +129,10 @@ def test_int8_is_what_llama_cpp_makes_of_the_same_weights(tmp_path):
     settings = llama_cpp.llama_model_quantize_default_params()
     settings.ftype = llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0
     assert llama_cpp.llama_model_quantize(whole.encode(), theirs.encode(), ctypes.byref(settings)) == 0
-    made = [
+    tensors = [
         {t.name: (t.tensor_type, t.data.tobytes()) for t in gguf.GGUFReader(path).tensors} for path in (ours, theirs)
     ]
-    assert made[0] == made[1]
+    assert tensors[0] == tensors[1]
 
 
 def test_a_tokenizer_of_pieces_in_llama_cpp(tmp_path):
@@ -206,6 +206,6 @@ def test_the_storyteller_tells_the_same_story_in_llama_cpp(tmp_path, capsys):
     text = (real / "data/tinystories.txt").read_text()[:3000]
     assert llama.tokenize(text.encode(), add_bos=True, special=False) == prompt_ids(tokenizer, text)
     ids = prompt_ids(tokenizer, "Lily and Ben")
-    made = continued(llama, ids, 100)
-    assert made == generate(model, ids, max_new_tokens=100, temperature=0)
-    assert llama.detokenize(made).decode() == tokenizer.decode_stream().step(made)
+    tokens = continued(llama, ids, 100)
+    assert tokens == generate(model, ids, max_new_tokens=100, temperature=0)
+    assert llama.detokenize(tokens).decode() == tokenizer.decode_stream().step(tokens)

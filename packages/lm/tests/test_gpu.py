@@ -50,9 +50,9 @@ def trained(device="cuda", model=MODEL, context=None, **change):
     config = dataclasses.replace(CONFIG, **{"batch_size": 8, "micro_batch_size": 4, "device": device, **change})
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        made = lm.Transformer(model)
+        new = lm.Transformer(model)
     context = context or Processes(device=torch.device("cuda", 0) if device == "cuda" else torch.device("cpu"))
-    trainer = Trainer(made, config, context, end_of_text=3 if config.document_masking else None)
+    trainer = Trainer(new, config, context, end_of_text=3 if config.document_masking else None)
     batches = some_batches(config.micro_batch_size)
     with float32_matmul_precision(config.precision):
         return trainer, [trainer.train_step(batches)["loss"] for _ in range(STEPS)]
@@ -63,16 +63,16 @@ def trained(device="cuda", model=MODEL, context=None, **change):
 )  # Muon's products are bfloat16 on CUDA
 def test_a_run_in_float32_is_that_of_a_cpu(optimizer, bound):
     _, want = trained("cpu", optimizer=optimizer)
-    _, got = trained(optimizer=optimizer)
-    assert got == pytest.approx(want, rel=bound)
-    assert got[-1] < got[0] - 0.5  # it learns
+    _, actual = trained(optimizer=optimizer)
+    assert actual == pytest.approx(want, rel=bound)
+    assert actual[-1] < actual[0] - 0.5  # it learns
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16", "fp16"])
 def test_other_numbers_learn_alike(precision):
     _, want = trained("cpu")
-    _, got = trained(precision=precision)
-    assert got == pytest.approx(want, rel=0.02)
+    _, actual = trained(precision=precision)
+    assert actual == pytest.approx(want, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +86,8 @@ def test_other_numbers_learn_alike(precision):
 )
 def test_a_compiled_run_is_that_of_one_that_is_not(model, change):
     _, want = trained(model=model, precision="bf16", **change)
-    _, got = trained(model=model, precision="bf16", compile="on", **change)
-    assert got == pytest.approx(want, rel=0.02)
+    _, actual = trained(model=model, precision="bf16", compile="on", **change)
+    assert actual == pytest.approx(want, rel=0.02)
 
 
 @pytest.fixture
@@ -108,9 +108,9 @@ def test_wrapped_models_learn_what_others_do(alone, monkeypatch, parallel):
     meshed = device_mesh.init_device_mesh
     monkeypatch.setattr(device_mesh, "init_device_mesh", lambda kind, _: meshed(kind, (1,)))
     # Of two processes the first has half of each batch, and with nobody to exchange with it learns from that alone.
-    _, got = trained(context=alone, parallel=parallel, precision="bf16", micro_batch_size=2)
+    _, actual = trained(context=alone, parallel=parallel, precision="bf16", micro_batch_size=2)
     _, want = trained(precision="bf16", batch_size=4, micro_batch_size=2)
-    assert [2 * loss for loss in got] == pytest.approx(want, rel=0.01)
+    assert [2 * loss for loss in actual] == pytest.approx(want, rel=0.01)
 
 
 def test_a_run_stops_and_goes_on(data, tmp_path):
@@ -162,8 +162,8 @@ def test_flex_attention_with_gradients(masks):
     for backend in ("flex", "sdpa"):
         out = attention(q, k, v, backend=backend, **more)
         results.append([out, *torch.autograd.grad(out.square().sum(), (q, k, v))])
-    for got, want in zip(*results, strict=True):
-        torch.testing.assert_close(got, want, atol=5e-3, rtol=5e-3)  # flex takes TF32
+    for actual, want in zip(*results, strict=True):
+        torch.testing.assert_close(actual, want, atol=5e-3, rtol=5e-3)  # flex takes TF32
 
 
 def test_what_auto_takes():

@@ -58,7 +58,7 @@ def losses(folder):
     return [line.get("loss", line.get("val_loss")) for line in metrics(folder)]
 
 
-def said(tmp_path, number):
+def output_of(tmp_path, number):
     return (tmp_path / f"said{number}").read_text()
 
 
@@ -82,7 +82,7 @@ def test_two_hosts_have_the_losses_of_one_process(settings, tmp_path):
     assert main([*train, "--out", str(tmp_path / "alone")]) == 0
     with network() as hosts:
         without_torchrun(hosts, tmp_path, train, ["run", "run"])
-        assert hosts.wait() == [0, 0], said(tmp_path, 1)
+        assert hosts.wait() == [0, 0], output_of(tmp_path, 1)
     assert checkpoint.load(tmp_path / "run" / "checkpoints").step == 20
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
 
@@ -92,8 +92,8 @@ def test_two_hosts_that_share_no_disk_are_refused_before_the_first_step(settings
         without_torchrun(hosts, tmp_path, settings(20), ["run1", "run2"])
         assert 0 not in hosts.wait()
     for number in (1, 2):
-        assert str(tmp_path / "run2") in said(tmp_path, number)
-        assert "config.toml" in said(tmp_path, number)
+        assert str(tmp_path / "run2") in output_of(tmp_path, number)
+        assert "config.toml" in output_of(tmp_path, number)
         assert not (tmp_path / f"run{number}" / "metrics.jsonl").exists()
 
 
@@ -106,7 +106,7 @@ def test_torchrun_on_two_hosts_has_the_losses_of_one_process(settings, tmp_path,
         for number in (1, 2):
             command = [*torchrun(number, 2), "-m", "lm", *train, str(tmp_path / "run")]
             hosts.start(number, tmp_path / f"said{number}", *command)
-        assert hosts.wait() == [0, 0], said(tmp_path, 1)
+        assert hosts.wait() == [0, 0], output_of(tmp_path, 1)
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
     saved = checkpoint.load(tmp_path / "run" / "checkpoints")
     assert saved.step == 40
@@ -120,10 +120,10 @@ def test_a_dead_link_is_noticed_by_both_hosts_within_the_time_that_was_set(setti
         wait_for_step(tmp_path / "run", 20, hosts)
         hosts.cut(2)
         began = time.monotonic()
-        assert hosts.wait() == [1, 1], said(tmp_path, 1)
+        assert hosts.wait() == [1, 1], output_of(tmp_path, 1)
         assert time.monotonic() - began < 40  # four seconds, and what a busy machine takes to end two processes
     for number in (1, 2):
-        words = said(tmp_path, number).splitlines()[-1]
+        words = output_of(tmp_path, number).splitlines()[-1]
         assert words.startswith(f"lm: process {number - 1} of 2 stops because another did not answer within 4 s"), words
         assert "(train.collective_timeout)" in words
 
@@ -148,7 +148,7 @@ def test_a_host_that_is_killed_and_started_again_goes_on_from_the_last_checkpoin
         reached = checkpoint.steps(run / "checkpoints")[-1]
         assert 40 <= reached < 200
         start(2)  # as an init system, Slurm or Kubernetes does
-        assert hosts.wait() == [0, 0], said(tmp_path, 1)
-    assert "stops because another ended" in said(tmp_path, 1)
+        assert hosts.wait() == [0, 0], output_of(tmp_path, 1)
+    assert "stops because another ended" in output_of(tmp_path, 1)
     assert losses(run) == pytest.approx(losses(tmp_path / "alone"), rel=1e-3)
     assert [line["step"] for line in metrics(run) if "loss" in line] == list(range(1, 201))

@@ -53,11 +53,11 @@ def test_rates_are_kept_and_cuts_are_spread():
     infill = FillInTheMiddle(PREFIX, MIDDLE, SUFFIX, rate=0.7, spm_rate=0.25, seed=3)
     text = b"x" * 99
     cuts = [infill.cut(text, index) for index in range(4000)]
-    made = [cut for cut in cuts if cut is not None]
-    assert abs(len(made) / 4000 - 0.7) < 0.03
-    assert abs(sum(cut.spm for cut in made) / len(made) - 0.25) < 0.03
+    applied = [cut for cut in cuts if cut is not None]
+    assert abs(len(applied) / 4000 - 0.7) < 0.03
+    assert abs(sum(cut.spm for cut in applied) / len(applied) - 0.25) < 0.03
     for part in range(3):  # two uniform cuts make three parts of a third each, on average
-        assert abs(sum(len(cut[part]) for cut in made) / len(made) - 33) < 2
+        assert abs(sum(len(cut[part]) for cut in applied) / len(applied) - 33) < 2
     assert cuts == [infill.cut(text, index) for index in range(4000)]
     assert cuts != [
         FillInTheMiddle(PREFIX, MIDDLE, SUFFIX, 0.7, 0.25, seed=4).cut(text, index) for index in range(4000)

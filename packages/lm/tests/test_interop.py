@@ -54,8 +54,8 @@ def logits_of(model, ids=None):
         return model(some_ids() if ids is None else ids)
 
 
-def same(got, want):
-    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+def same(actual, want):
+    torch.testing.assert_close(actual, want, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", EXPORTED)
@@ -65,8 +65,8 @@ def test_transformers_has_the_same_logits_of_an_export_and_it_comes_back(tmp_pat
     architecture, change = EXPORTED[shape]
     model = single(**change)
     folder = to_huggingface(model, tmp_path / "out")
-    theirs, told = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
-    assert not any(told.values()), told
+    theirs, report = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+    assert not any(report.values()), report
     assert type(theirs).__name__ == architecture
     with torch.no_grad():
         same(theirs(some_ids()).logits, logits_of(model))
@@ -125,9 +125,9 @@ def test_an_export_replaces_itself_and_nothing_else(tmp_path):
     to_huggingface(model, other)
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to(other)
-    for taken in ("file", "link"):
+    for name in ("file", "link"):
         with pytest.raises(FileExistsError, match="holds no export"):
-            to_huggingface(model, tmp_path / taken)
+            to_huggingface(model, tmp_path / name)
     assert sorted(os.listdir(tmp_path)) == ["file", "link", "other", "out"]
 
 
@@ -238,7 +238,7 @@ def test_an_index_and_its_files_must_agree(tmp_path):
 
 
 class Evil:
-    """What must never be run."""
+    """An object whose unpickling must never run."""
 
     def __init__(self, path):
         self.path = path
@@ -317,7 +317,7 @@ NANOGPT_BLOCK = {
 
 
 def nanogpt_checkpoint(model, prefix="_orig_mod."):
-    """What nanoGPT saves of a model of its shape, written out from its own names."""
+    """The checkpoint that nanoGPT saves of a model of its shape, written out from its own names."""
     state = {}
     for name, tensor in model.state_dict().items():
         ours, kind = name.rsplit(".", 1)
@@ -381,12 +381,12 @@ def test_files_of_llama2c(tmp_path, version, tied):
     model, path = llama2c_model(tied), tmp_path / "model.bin"
     path.write_bytes(llama2c_file(model, version))
     llama2c.main([str(path), str(tmp_path / "out")])
-    got = load(tmp_path / "out")
-    assert got.config == model.config
+    actual = load(tmp_path / "out")
+    assert actual.config == model.config
     for name, tensor in model.state_dict().items():
         # Rounding to 1/127 of a group's largest is off by half of that at most.
         atol = 0 if version < 2 or "norm" in name else float(tensor.abs().max()) / 127 / 2 + 1e-6
-        torch.testing.assert_close(got.state_dict()[name], tensor, rtol=0, atol=atol)
+        torch.testing.assert_close(actual.state_dict()[name], tensor, rtol=0, atol=atol)
 
 
 def test_files_that_are_not_llama2cs_are_refused(tmp_path):

@@ -24,36 +24,36 @@ LAW = Surface(1.7, 400.0, 410.0, 0.34, 0.28)
 
 
 def runs_of(law, noise=0.0, budgets=(1e18, 3e18, 1e19, 3e19)):
-    generator, found = random.Random(0), []
+    generator, models = random.Random(0), []
     for flops in budgets:
         best = law.best_size(flops)
         for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
             size = best * factor
             tokens = flops / (6 * size)
-            found.append(
+            models.append(
                 TrainedModel(size, tokens, flops, law.loss(size, tokens) * math.exp(noise * generator.gauss(0, 1)))
             )
-    return found
+    return models
 
 
 def test_a_surface_is_found_again():
-    found = fit_surface(runs_of(LAW))
+    surface = fit_surface(runs_of(LAW))
     for name in ("floor", "a", "b", "alpha", "beta"):
-        assert getattr(found, name) == pytest.approx(getattr(LAW, name), rel=0.02), name
-    assert found.best_size(1e21) == pytest.approx(LAW.best_size(1e21), rel=0.03)
+        assert getattr(surface, name) == pytest.approx(getattr(LAW, name), rel=0.02), name
+    assert surface.best_size(1e21) == pytest.approx(LAW.best_size(1e21), rel=0.03)
     best = LAW.best_size(1e21)
     lowest = LAW.loss(best, 1e21 / 6 / best)
     assert all(LAW.loss(best * f, 1e21 / 6 / best / f) > lowest for f in (0.9, 1.1)), "the closed form is the minimum"
 
 
 def test_parabolas_find_the_best_sizes():
-    found = fit_parabola(runs_of(LAW))
-    assert found.budgets == (1e18, 3e18, 1e19, 3e19)
-    for flops, size in zip(found.budgets, found.best_sizes, strict=True):
+    parabola = fit_parabola(runs_of(LAW))
+    assert parabola.budgets == (1e18, 3e18, 1e19, 3e19)
+    for flops, size in zip(parabola.budgets, parabola.best_sizes, strict=True):
         assert size == pytest.approx(LAW.best_size(flops), rel=0.15)
-    assert found.size_law[1] == pytest.approx(0.28 / 0.62, abs=0.02)
+    assert parabola.size_law[1] == pytest.approx(0.28 / 0.62, abs=0.02)
     best = LAW.best_size(1e20)
-    assert found.best_loss(1e20) == pytest.approx(LAW.loss(best, 1e20 / 6 / best), rel=0.02)
+    assert parabola.best_loss(1e20) == pytest.approx(LAW.loss(best, 1e20 / 6 / best), rel=0.02)
 
 
 def test_intervals_grow_with_noise():
@@ -62,10 +62,10 @@ def test_intervals_grow_with_noise():
 
     widths = []
     for noise in (0.002, 0.01):
-        (found,) = bootstrapped(runs_of(LAW, noise), measure)
-        assert found.low < found.value < found.high
-        assert found.value in found
-        widths.append(math.log(found.high / found.low))
+        (estimate,) = bootstrapped(runs_of(LAW, noise), measure)
+        assert estimate.low < estimate.value < estimate.high
+        assert estimate.value in estimate
+        widths.append(math.log(estimate.high / estimate.low))
     assert widths[0] < widths[1]
     (none,) = bootstrapped(runs_of(LAW), lambda runs: (5.0 if len(set(runs)) == 20 else math.nan,))
     assert none.text() == "5", "no interval where what was drawn could not be fitted"
@@ -96,63 +96,66 @@ def experiment(**change):
 
 
 def by_law(trial):
-    """What a model would lose, had the text a law of such small models."""
+    """Loss of a trial by a law for small models."""
     size = experiment().costs(trial.model.d_model)[0]
     tokens = trial.train.steps * trial.train.batch_size * trial.model.context_length
     return 1 + 30 / size**0.5 + 60 / tokens**0.5
 
 
 def test_the_grid_spends_each_budget_and_then_the_prediction_is_made():
-    made = experiment()
-    grid = made.wanted({})
+    grid_search = experiment()
+    grid = grid_search.wanted({})
     assert len({trial.name for trial in grid}) == 9
     for trial in grid:
-        flops, budget = made.costs(trial.model.d_model)[1] * trial.train.steps, float(trial.name.split("-width")[0])
+        flops, budget = (
+            grid_search.costs(trial.model.d_model)[1] * trial.train.steps,
+            float(trial.name.split("-width")[0]),
+        )
         assert flops == pytest.approx(budget, rel=0.06)
         assert trial.train.learning_rate == pytest.approx(1e-2 * math.sqrt(16 / trial.model.d_model))
         assert trial.model.head_width == 8
     assert len({trial.name for trial in experiment(budgets=(1.01e8, 1.02e8)).grid()}) == 6, "budgets that are close"
-    outcomes = simulate(made, by_law)
+    outcomes = simulate(grid_search, by_law)
     added = [name for name in outcomes if name.startswith(PREDICTED)]
     assert len(added) == 1
-    assert "With" not in made.finding({})
-    said = made.finding(outcomes)
-    assert said.startswith("At 6e+08 FLOPs, with 95% intervals: by parabola ")
-    assert f"ended at a loss of {outcomes[added[0]].loss:.4f}" in said
-    assert len(by_budget(made.runs(outcomes))) == 3
+    assert "With" not in grid_search.finding({})
+    sentence = grid_search.finding(outcomes)
+    assert sentence.startswith("At 6e+08 FLOPs, with 95% intervals: by parabola ")
+    assert f"ended at a loss of {outcomes[added[0]].loss:.4f}" in sentence
+    assert len(by_budget(grid_search.runs(outcomes))) == 3
 
 
 def test_the_demos_widths_and_budgets_are_a_grid():
     model, train = configuration("cpu-demo", [])
-    made = IsoFlop(model, train, 8.0)
-    assert made.widths == (16, 32, 64, 96, 128)
-    assert [made.model_of(width).head_width for width in made.widths] == [16, 32, 32, 32, 32]
-    assert len(made.wanted({})) == 15
+    grid_search = IsoFlop(model, train, 8.0)
+    assert grid_search.widths == (16, 32, 64, 96, 128)
+    assert [grid_search.model_of(width).head_width for width in grid_search.widths] == [16, 32, 32, 32, 32]
+    assert len(grid_search.wanted({})) == 15
 
 
 def test_a_best_size_that_was_not_trained_is_called_a_guess():
-    made = experiment()
-    sizes = {width: math.log(made.costs(width)[0]) for width in (4, 8, 16)}
+    grid_search = experiment()
+    sizes = {width: math.log(grid_search.costs(width)[0]) for width in (4, 8, 16)}
 
     def finding(best):
         """Of runs in which one width is the best at every budget."""
 
         def loss(trial):
-            size = math.log(made.costs(trial.model.d_model)[0])
+            size = math.log(grid_search.costs(trial.model.d_model)[0])
             return 3 + (size - sizes[best]) ** 2 / 10 - math.log(trial.train.steps) / 100
 
-        return made.finding(simulate(made, loss))
+        return grid_search.finding(simulate(grid_search, loss))
 
     assert "a guess" not in finding(16)
     assert "The best size at 5e+07, 1e+08, 2e+08 FLOPs is outside of those trained" in finding(4)
 
 
 def test_a_grid_that_gives_no_law_says_so():
-    made = experiment()
-    outcomes = {trial.name: ended(trial, 3.0) for trial in made.wanted({})}
+    grid_search = experiment()
+    outcomes = {trial.name: ended(trial, 3.0) for trial in grid_search.wanted({})}
     flat = {name: dataclasses.replace(one, loss=5 - math.log(one.x) ** 2 / 40) for name, one in outcomes.items()}
-    assert len(made.wanted(flat)) == 9
-    assert "No law could be fitted" in made.finding(flat)
+    assert len(grid_search.wanted(flat)) == 9
+    assert "No law could be fitted" in grid_search.finding(flat)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +186,8 @@ def test_the_command_makes_it_all_and_runs_nothing_again(data, tmp_path, capsys,
     monkeypatch.setattr(page, "write", lambda *_: None)  # it is drawn after each run: here, once all are there
     assert isoflop.main(command) == 0
     monkeypatch.setattr(page, "write", write)
-    said = capsys.readouterr().out
-    assert "report.html" in said
+    stdout = capsys.readouterr().out
+    assert "report.html" in stdout
     runs = sorted(path.parent.name for path in (tmp_path / "out").glob("*/outcome.json"))
     assert len(runs) >= 6
     times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/outcome.json")}
@@ -194,8 +197,8 @@ def test_the_command_makes_it_all_and_runs_nothing_again(data, tmp_path, capsys,
 
 
 def test_the_page_has_prediction_beside_outcome(tmp_path):
-    made = experiment()
-    sections = laws(made, simulate(made, by_law))
+    grid_search = experiment()
+    sections = laws(grid_search, simulate(grid_search, by_law))
     assert [section.title for section in sections] == ["At 6e+08 FLOPs", "Laws", "Loss by size"]
     assert "loss, by the parabolas" in sections[0].html
     assert "N* ∝ C^" in sections[1].html
@@ -214,12 +217,12 @@ def test_a_larger_run_on_a_real_text_is_predicted(tmp_path, monkeypatch):
     tokenizer = bpe.train(tmp_path / "train.txt", model.vocab_size)
     for name in ("train", "heldout"):
         tokenizer.encode_file(tmp_path / f"{name}.txt", tmp_path / f"{name}.npy")
-    made = IsoFlop(model, config, unigram_entropy(open_data(tmp_path)))
-    outcomes = run(made, str(tmp_path), tmp_path / "isoflop", jobs=2, progress=False)
+    grid_search = IsoFlop(model, config, unigram_entropy(open_data(tmp_path)))
+    outcomes = run(grid_search, str(tmp_path), tmp_path / "isoflop", jobs=2, progress=False)
     (largest,) = (outcome for name, outcome in outcomes.items() if name.startswith(PREDICTED))
     smaller = min(outcome.loss for outcome in outcomes.values() if outcome is not largest)
     assert largest.loss < smaller - 0.1
-    found, size = made.prediction(outcomes), made.costs(int(largest.variant.rpartition("-")[2]))[0]
-    assert largest.loss == pytest.approx(found.losses["parabola"].value, rel=0.03)
+    prediction, size = grid_search.prediction(outcomes), grid_search.costs(int(largest.variant.rpartition("-")[2]))[0]
+    assert largest.loss == pytest.approx(prediction.losses["parabola"].value, rel=0.03)
     tokens = largest.steps * config.batch_size * model.context_length
-    assert largest.loss == pytest.approx(found.surface.loss(size, tokens), rel=0.05)
+    assert largest.loss == pytest.approx(prediction.surface.loss(size, tokens), rel=0.05)

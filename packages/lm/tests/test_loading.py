@@ -29,7 +29,7 @@ SHAPES = {
 }
 
 
-def made(**more):
+def new_model(**more):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return lm.Transformer(lm.ModelConfig(40, 32, 2, 32, 4, 48, **more)).eval()
@@ -38,29 +38,29 @@ def made(**more):
 @pytest.mark.parametrize("kind", SHAPES)
 def test_a_gguf_file_is_the_model_that_was_written(tmp_path, kind):
     pytest.importorskip("gguf")
-    model = made(**SHAPES[kind])
-    found = lm.load(lm.to_gguf(model, tmp_path / "m.gguf", dtype="fp32"))
+    model = new_model(**SHAPES[kind])
+    loaded = lm.load(lm.to_gguf(model, tmp_path / "m.gguf", dtype="fp32"))
     want = model.state_dict()
-    assert found.config.norm_eps == pytest.approx(model.config.norm_eps, rel=1e-6)
-    assert found.state_dict().keys() == want.keys()
-    for name, tensor in found.state_dict().items():
+    assert loaded.config.norm_eps == pytest.approx(model.config.norm_eps, rel=1e-6)
+    assert loaded.state_dict().keys() == want.keys()
+    for name, tensor in loaded.state_dict().items():
         assert torch.equal(tensor, want[name]), name
     ids = torch.arange(30)[None]
-    torch.testing.assert_close(found(ids), model(ids), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(loaded(ids), model(ids), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("fp16", 1e-3), ("bf16", 1e-2), ("q8_0", 2e-2)])
 def test_a_gguf_file_of_smaller_numbers_is_read(tmp_path, dtype, most):
     pytest.importorskip("gguf")
-    model = made()
-    found = lm.load(lm.to_gguf(model, tmp_path / "m.gguf", dtype=dtype))
+    model = new_model()
+    loaded = lm.load(lm.to_gguf(model, tmp_path / "m.gguf", dtype=dtype))
     for name, tensor in model.state_dict().items():
-        assert (found.state_dict()[name] - tensor).abs().max() <= most * tensor.abs().max(), name
+        assert (loaded.state_dict()[name] - tensor).abs().max() <= most * tensor.abs().max(), name
 
 
 def test_a_gguf_that_is_damaged_or_unknown_is_one_sentence(tmp_path):
     gguf = pytest.importorskip("gguf")
-    whole = lm.to_gguf(made(), tmp_path / "m.gguf").read_bytes()
+    whole = lm.to_gguf(new_model(), tmp_path / "m.gguf").read_bytes()
     path = tmp_path / "bad.gguf"
     for content, says in [
         (whole[:100], "damaged"),
@@ -89,14 +89,14 @@ def test_the_tokenizer_in_a_gguf_gives_the_same_ids(tmp_path, pattern):
     with torch.random.fork_rng():
         model = lm.Transformer(lm.ModelConfig(290, 32, 1, 32, 2, 32)).eval()  # ten ids have no token
     lm.to_gguf(model, tmp_path / "m.gguf", tokenizer=tmp_path / "tok.json")
-    found = model_text(tmp_path / "m.gguf")
-    assert found.tokenizer.encode(text + "<|im_end|>", allowed_special="all") == tokenizer.encode(
+    text_read = model_text(tmp_path / "m.gguf")
+    assert text_read.tokenizer.encode(text + "<|im_end|>", allowed_special="all") == tokenizer.encode(
         text + "<|im_end|>", allowed_special="all"
     )
-    assert found.tokenizer.n_vocab == tokenizer.n_vocab
-    assert found.tokenizer.special_tokens == tokenizer.special_tokens
+    assert text_read.tokenizer.n_vocab == tokenizer.n_vocab
+    assert text_read.tokenizer.special_tokens == tokenizer.special_tokens
     assert main(["generate", str(tmp_path / "m.gguf"), "--prompt", "it is", "--max-new-tokens", "2"]) == 0
-    writer = StreamDecoder(found.tokenizer)
+    writer = StreamDecoder(text_read.tokenizer)
     ids = [*tokenizer.encode("d\u00e9"), 284, *tokenizer.encode("j\u00e0")]  # no token has the id 284
     assert "".join(map(writer.feed, ids)) == "d\u00e9j\u00e0"
 
@@ -113,11 +113,11 @@ def test_pieces_in_a_gguf_give_the_same_ids(tmp_path):
     with torch.random.fork_rng():
         model = lm.Transformer(lm.ModelConfig(tokenizer.n_vocab, 32, 1, 32, 2, 32)).eval()
     lm.to_gguf(model, tmp_path / "m.gguf", tokenizer=tmp_path / "tok.bin")
-    found = model_text(tmp_path / "m.gguf").tokenizer
+    tokenizer_read = model_text(tmp_path / "m.gguf").tokenizer
     for text in ("the hello and the other", " the", "\u00e9t\u00e9 \u6f22"):
-        assert found.encode(text) == tokenizer.encode(text)
-    assert found.special_tokens == tokenizer.special_tokens
-    assert StreamDecoder(found).feed(tokenizer.n_vocab + 3) == ""
+        assert tokenizer_read.encode(text) == tokenizer.encode(text)
+    assert tokenizer_read.special_tokens == tokenizer.special_tokens
+    assert StreamDecoder(tokenizer_read).feed(tokenizer.n_vocab + 3) == ""
 
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
@@ -125,13 +125,13 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_weights_are_what_is_asked_for(tmp_path, dtype):
-    model = made()
-    found = lm.load(lm.to_huggingface(model, tmp_path / "m"), dtype=dtype)
-    assert {parameter.dtype for parameter in found.parameters()} == {DTYPES[dtype]}
-    assert not found.training
+    model = new_model()
+    loaded = lm.load(lm.to_huggingface(model, tmp_path / "m"), dtype=dtype)
+    assert {parameter.dtype for parameter in loaded.parameters()} == {DTYPES[dtype]}
+    assert not loaded.training
     for name, tensor in model.state_dict().items():
-        assert torch.equal(found.state_dict()[name], tensor.to(DTYPES[dtype]))
-    ids = lm.generate(found, [1, 2, 3], max_new_tokens=8, temperature=0)
+        assert torch.equal(loaded.state_dict()[name], tensor.to(DTYPES[dtype]))
+    ids = lm.generate(loaded, [1, 2, 3], max_new_tokens=8, temperature=0)
     assert len(ids) == 8
     if dtype in ("fp32", "fp64"):
         assert ids == lm.generate(model, [1, 2, 3], max_new_tokens=8, temperature=0)
@@ -140,11 +140,11 @@ def test_weights_are_what_is_asked_for(tmp_path, dtype):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
 def test_a_model_on_cuda_writes_what_it_writes_on_the_cpu(tmp_path):
-    folder = lm.to_huggingface(made(), tmp_path / "m")
-    found = lm.load(folder, device="cuda")
-    assert {parameter.device.type for parameter in found.parameters()} == {"cuda"}
+    folder = lm.to_huggingface(new_model(), tmp_path / "m")
+    loaded = lm.load(folder, device="cuda")
+    assert {parameter.device.type for parameter in loaded.parameters()} == {"cuda"}
     want = lm.generate(lm.load(folder), [1, 2, 3], max_new_tokens=8, temperature=0)
-    assert lm.generate(found, [1, 2, 3], max_new_tokens=8, temperature=0) == want
+    assert lm.generate(loaded, [1, 2, 3], max_new_tokens=8, temperature=0) == want
 
 
 def test_what_cannot_be_loaded_is_one_sentence(tmp_path):
@@ -184,7 +184,7 @@ def test_every_command_that_computes_takes_device_and_dtype(tmp_path, capsys):
 
 
 def test_text_where_ids_are_expected_is_one_sentence():
-    model = made()
+    model = new_model()
     for call in (lm.generate, lambda *a, **k: list(lm.stream(*a, **k))):
         with pytest.raises(TypeError, match="expected token ids, got text"):
             call(model, "hello", max_new_tokens=3)
@@ -219,7 +219,7 @@ def test_absurd_sizes_are_refused_before_anything_is_made(tmp_path, name, family
     import time
 
     gpt2 = {"num_hidden_layers": "n_layer", "hidden_size": "n_embd", "max_position_embeddings": "n_positions"}
-    folder = lm.to_huggingface(made(**family), tmp_path / "m")
+    folder = lm.to_huggingface(new_model(**family), tmp_path / "m")
     (folder / "checksums.json").unlink()
     about = json.loads((folder / "config.json").read_text())
     key = gpt2.get(name, name) if family.get("position") else name

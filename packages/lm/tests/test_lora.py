@@ -165,7 +165,7 @@ def test_dropout_zeroes_its_share_in_training_alone():
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 def test_dropout_is_the_same_whatever_is_recomputed_and_fused(checkpointing):
-    found = []
+    gradients = []
     for fused in (False, True):
         torch.manual_seed(0)
         model = Transformer(MODEL)
@@ -175,8 +175,8 @@ def test_dropout_is_the_same_whatever_is_recomputed_and_fused(checkpointing):
             lm.fuse(model)
         torch.manual_seed(1)
         model.train()(torch.arange(24).view(2, -1)).square().sum().backward()
-        found.append([p.grad for p in model.parameters()])
-    for one, other in zip(*found, strict=True):
+        gradients.append([p.grad for p in model.parameters()])
+    for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -221,7 +221,7 @@ def test_frozen_matrices_stay_fused_with_adapters_and_after_them():
 
 
 def test_adapters_go_through_the_fused_matmul(monkeypatch):
-    monkeypatch.setattr(products, "chosen", lambda: True)
+    monkeypatch.setattr(products, "has_fast_onednn", lambda: True)
     model = lm.fuse(lora.add(Transformer(MODEL), 2))
     matmul, calls = products.product, []
 

@@ -51,22 +51,22 @@ def test_the_jobset_runs_torchrun(run, index):
     says = yaml.safe_load((EXAMPLES / "torchrun-jobset.yaml").read_text())
     (job,) = says["spec"]["replicatedJobs"]
     (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
-    asked = run(*container["command"], JOB_COMPLETION_INDEX=str(index), POD_IP="10.0.0.7")
+    launch = run(*container["command"], JOB_COMPLETION_INDEX=str(index), POD_IP="10.0.0.7")
     hosts = job["template"]["spec"]["completions"]
-    assert asked.nnodes == str(hosts) == str(job["template"]["spec"]["parallelism"])
-    assert asked.nproc_per_node == str(container["resources"]["limits"]["nvidia.com/gpu"])
+    assert launch.nnodes == str(hosts) == str(job["template"]["spec"]["parallelism"])
+    assert launch.nproc_per_node == str(container["resources"]["limits"]["nvidia.com/gpu"])
     name = says["metadata"]["name"]
-    assert asked.rdzv_endpoint == f"{name}-{job['name']}-0-0.{name}:{container['ports'][0]['containerPort']}"
-    assert asked.rdzv_conf == f"is_host={index == 0}".lower()
-    assert (asked.local_addr, asked.module, asked.training_script) == ("10.0.0.7", True, "lm")
-    assert asked.training_script_args[0] == "train"
+    assert launch.rdzv_endpoint == f"{name}-{job['name']}-0-0.{name}:{container['ports'][0]['containerPort']}"
+    assert launch.rdzv_conf == f"is_host={index == 0}".lower()
+    assert (launch.local_addr, launch.module, launch.training_script) == ("10.0.0.7", True, "lm")
+    assert launch.training_script_args[0] == "train"
 
 
 @pytest.mark.parametrize("node", [0, 1])
 def test_the_slurm_script_runs_torchrun(run, node):
     slurm = {"JOB_NODELIST": "a[1-2]", "NODEID": str(node), "NNODES": "2", "JOB_ID": "7", "GPUS_ON_NODE": "4"}
     environment = {f"SLURM_{key}": value for key, value in slurm.items()} | {"SLURMD_NODENAME": f"a{node + 1}"}
-    asked = run("bash", str(EXAMPLES / "torchrun.sbatch"), "my config.toml", "--out", "run", **environment)
-    assert (asked.nnodes, asked.nproc_per_node, asked.rdzv_endpoint, asked.rdzv_id) == ("2", "4", "a1:29400", "7")
-    assert (asked.rdzv_conf, asked.local_addr) == (f"is_host={node == 0}".lower(), f"a{node + 1}")
-    assert asked.training_script_args == ["train", "--quiet", "my config.toml", "--out", "run"]
+    launch = run("bash", str(EXAMPLES / "torchrun.sbatch"), "my config.toml", "--out", "run", **environment)
+    assert (launch.nnodes, launch.nproc_per_node, launch.rdzv_endpoint, launch.rdzv_id) == ("2", "4", "a1:29400", "7")
+    assert (launch.rdzv_conf, launch.local_addr) == (f"is_host={node == 0}".lower(), f"a{node + 1}")
+    assert launch.training_script_args == ["train", "--quiet", "my config.toml", "--out", "run"]

@@ -77,11 +77,11 @@ def test_a_prompt_in_parts_is_what_the_model_reads_and_the_same_bits_in_any_part
         want = model(ids[None])[0]
         near = 1e-9 if dtype == torch.float64 else 2e-5 * float(want.abs().max())
         torch.testing.assert_close(read(cuts, every=True), want, rtol=1e-9, atol=near)
-        got = read(cuts)
-        torch.testing.assert_close(got, want[-1], rtol=1e-9, atol=near)
-        assert torch.equal(got, read([]))
+        actual = read(cuts)
+        torch.testing.assert_close(actual, want[-1], rtol=1e-9, atol=near)
+        assert torch.equal(actual, read([]))
     with threads(1):
-        assert torch.equal(got, read(cuts))
+        assert torch.equal(actual, read(cuts))
 
 
 @needs_compiler
@@ -140,9 +140,9 @@ def test_int8_weights_are_those_numbers_and_write_the_same_tokens(dtype):
         block.ffn_norm.to(dtype)
     decoder = Decoder(small, rows=2, native=True)
     read = torch.stack([decoder.read(row, ids[row].tolist(), every=True) for row in range(2)])
-    for got in (read, steps(small, ids, native=True)):
-        torch.testing.assert_close(got, want, rtol=0, atol=2e-3 * float(want.std()))  # 16 bits of what they multiply
-        assert torch.equal(got.argmax(-1), want.argmax(-1))
+    for actual in (read, steps(small, ids, native=True)):
+        torch.testing.assert_close(actual, want, rtol=0, atol=2e-3 * float(want.std()))  # 16 bits of what they multiply
+        assert torch.equal(actual.argmax(-1), want.argmax(-1))
 
 
 @needs_compiler
@@ -191,11 +191,11 @@ def test_what_it_is_not_written_for_is_decoded_in_torch():
 def afresh(monkeypatch, tmp_path):
     """A cache folder of its own, and nothing known yet."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for known in (building.built, step.checked):
-        known.cache_clear()
+    for cached in (building.built, step.checked):
+        cached.cache_clear()
     yield tmp_path / "groundup"
-    for known in (building.built, step.checked):
-        known.cache_clear()
+    for cached in (building.built, step.checked):
+        cached.cache_clear()
 
 
 def test_without_a_compiler_it_says_so_and_torch_decodes(afresh, monkeypatch):
@@ -223,12 +223,12 @@ def test_a_compiler_that_fails_and_a_folder_that_cannot_be_are_said(afresh, monk
 @needs_compiler
 def test_it_is_compiled_once_and_only_what_this_user_wrote_is_run(afresh):
     path = building.library("decode_step", "double")
-    made = path.stat()
+    status = path.stat()
     assert path.parent == afresh
-    assert not made.st_mode & 0o022
-    assert building.library("decode_step", "double").stat().st_ino == made.st_ino
+    assert not status.st_mode & 0o022
+    assert building.library("decode_step", "double").stat().st_ino == status.st_ino
     path.chmod(0o722)
-    assert building.library("decode_step", "double").stat().st_ino != made.st_ino
+    assert building.library("decode_step", "double").stat().st_ino != status.st_ino
     path.unlink()
     path.symlink_to(Path("/bin/sh"))
     assert not building.library("decode_step", "double").is_symlink()
@@ -268,7 +268,7 @@ def test_a_loop_in_c_refuses_logits_that_are_not_numbers(temperature):
     model = make()
     with torch.no_grad():
         model.head.weight[5] = torch.nan
-    chosen = Decoder(model).continue_text(1, 3, temperature, torch.Generator(), ())
-    assert len(chosen) == 1
+    tokens = Decoder(model).continue_text(1, 3, temperature, torch.Generator(), ())
+    assert len(tokens) == 1
     with pytest.raises(ValueError, match="not numbers"):
-        Sequence(model.config, [1], max_new_tokens=3).append(None, chosen[0])
+        Sequence(model.config, [1], max_new_tokens=3).append(None, tokens[0])

@@ -139,8 +139,8 @@ def test_a_stopped_run_continues_to_the_bit(data, tmp_path, optimizer):
         run(data, tmp_path / "stopped", config, on_step=stop_at(7))
     run(data, tmp_path / "stopped", config)
     assert_same_run(tmp_path / "stopped", tmp_path / "whole")
-    kept = checkpoint.load(tmp_path / "whole" / "checkpoints").optimizer["state"].values()
-    assert {frozenset(state) for state in kept} == {
+    states = checkpoint.load(tmp_path / "whole" / "checkpoints").optimizer["state"].values()
+    assert {frozenset(state) for state in states} == {
         frozenset({"step", "exp_avg", "exp_avg_sq"}),
         frozenset({"momentum"} if optimizer == "muon" else {"momentum", "row_mean_square"}),
     }

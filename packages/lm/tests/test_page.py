@@ -254,8 +254,8 @@ def test_page_is_accessible(browser, folder, axe, width):
             browser.run(f"(one('prompt').value = {json.dumps(text)}, page.write(30))")
         for scheme in ("light", "dark"):
             browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-            found = "violations.map(({id, nodes}) => [id, nodes.slice(0, 3).map(({html}) => html)])"
-            assert browser.run(f"axe.run().then(({{violations}}) => {found})") == [], (text[:9], scheme)
+            summary = "violations.map(({id, nodes}) => [id, nodes.slice(0, 3).map(({html}) => html)])"
+            assert browser.run(f"axe.run().then(({{violations}}) => {summary})") == [], (text[:9], scheme)
             assert browser.run("document.documentElement.scrollWidth <= innerWidth") is True
     browser.call("Emulation.setEmulatedMedia", features=[])
     browser.call("Emulation.clearDeviceMetricsOverride")
@@ -346,8 +346,8 @@ def talks():
     ]
     for turns in range(1, 7):
         for n in range(6):
-            said = [generator.choice(words) + generator.choice(words) for _ in range(turns)]
-            talk = [{"role": ROLES[i % 2], "content": text} for i, text in enumerate(said)]
+            texts = [generator.choice(words) + generator.choice(words) for _ in range(turns)]
+            talk = [{"role": ROLES[i % 2], "content": text} for i, text in enumerate(texts)]
             yield ([{"role": "system", "content": generator.choice(words)}] if n % 2 else []) + talk
 
 
@@ -368,20 +368,20 @@ def test_conversations_are_written_by_the_models_own_template(browser, folder, f
     path = folder / "chat.html"
     path.write_text(chat_page_of(rounded("llama"), text, dtype="fp16", title=family))
     browser.open(path)
-    written = 0
+    prompts = 0
     for talk in talks():
         messages = messages_of(talk)
         try:
             expected = [template.render(messages), template.prompt(messages)]
         except ValueError:
             expected = None
-        found = browser.run(
+        result = browser.run(
             f"(() => {{ try {{ const talked = {json.dumps(talk)}; return [talk.render(talked), talk.prompt(talked)]; }}"
             " catch { return null; } })()"
         )
-        assert found == expected, talk
-        written += expected is not None
-    assert written > 10
+        assert result == expected, talk
+        prompts += expected is not None
+    assert prompts > 10
 
 
 def test_a_chat_answers_as_generate_does(browser, folder, axe, tmp_path):

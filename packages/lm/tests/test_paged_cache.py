@@ -33,16 +33,16 @@ def prompt(kind: int, length: int) -> list[int]:
 def check(batch: Scheduler) -> None:
     """Every page is free, or has as many users as rows and kept chunks hold it."""
     cache = batch.cache
-    held = [page for row in range(cache.rows) for page in cache.pages_of(row)]
-    held += [page for chunk in batch.prefixes.chunks.values() for page in chunk.pages]
-    assert cache.users == [held.count(page) for page in range(cache.pages)]
+    pages_in_use = [page for row in range(cache.rows) for page in cache.pages_of(row)]
+    pages_in_use += [page for chunk in batch.prefixes.chunks.values() for page in chunk.pages]
+    assert cache.users == [pages_in_use.count(page) for page in range(cache.pages)]
     assert sorted(cache.free) == [page for page in range(cache.pages) if not cache.users[page]]
 
 
 @needs_compiler
 @settings(max_examples=15, deadline=None)
 @given(
-    wanted=st.lists(
+    requests=st.lists(
         st.tuples(
             st.integers(0, 1),  # the kind of its prompt
             st.integers(1, CONTEXT - 1),
@@ -57,10 +57,10 @@ def check(batch: Scheduler) -> None:
     rows=st.integers(1, 5),
     temperature=st.sampled_from([0.0, 0.9]),
 )
-def test_a_text_has_the_tokens_that_it_has_alone_whatever_else_runs(model, wanted, pages, rows, temperature):
+def test_a_text_has_the_tokens_that_it_has_alone_whatever_else_runs(model, requests, pages, rows, temperature):
     batch = Scheduler(model, rows=rows, memory=pages * bytes_of_page(model))
     assert batch.cache.pages == min(pages, rows * 6)
-    waiting, running, step = list(enumerate(wanted)), [], 0
+    waiting, running, step = list(enumerate(requests)), [], 0
     while waiting or batch.sequences:
         while waiting and batch.room and waiting[0][1][3] <= step:
             number, (kind, length, most, _, cancelled) = waiting.pop(0)
@@ -132,12 +132,12 @@ def test_a_step_reads_a_chunk_at_most_and_gives_every_stream_a_token_whatever_ha
     while not all(text.tokens for text in streams):
         batch.step()
     lengths = (380, 3, 129, 128, 60, 380, 300, 5, 250, 40, 380, 127, 90, 70, 1, 256)
-    asked = [batch.add(prompt(n, length), max_new_tokens=2, seed=n) for n, length in enumerate(lengths)]
-    while any(text.ended is None for text in asked):
-        read, made = batch.prefill.tokens, [len(text.tokens) for text in streams]
+    sequences = [batch.add(prompt(n, length), max_new_tokens=2, seed=n) for n, length in enumerate(lengths)]
+    while any(text.ended is None for text in sequences):
+        read, counts = batch.prefill.tokens, [len(text.tokens) for text in streams]
         batch.step()
         assert 0 <= batch.prefill.tokens - read <= batch.chunk_size == 128
-        assert [len(text.tokens) for text in streams] == [before + 1 for before in made]
+        assert [len(text.tokens) for text in streams] == [before + 1 for before in counts]
     assert batch.prefill.tokens == 8 + sum(lengths)
 
 

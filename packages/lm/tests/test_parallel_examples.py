@@ -65,15 +65,15 @@ def by_torch(rank):
     return wrapped.module.state_dict()
 
 
-def assert_equal(found, expected, tolerance=1e-5):
-    assert found.keys() == expected.keys()
+def assert_equal(actual, expected, tolerance=1e-5):
+    assert actual.keys() == expected.keys()
     for name, weight in expected.items():
         torch.testing.assert_close(
-            found[name], weight, rtol=tolerance, atol=tolerance, msg=lambda said, n=name: f"{n}: {said}"
+            actual[name], weight, rtol=tolerance, atol=tolerance, msg=lambda message, n=name: f"{n}: {message}"
         )
 
 
-def joined(rank, work, *arguments):
+def in_group(rank, work, *arguments):
     """Runs work(rank, …) as one process of a group."""
     with join(torch.device("cpu"), timeout=60):
         work(rank, *arguments)
@@ -87,7 +87,7 @@ def ddp(rank, bucket_mb):
 
 
 def ddp_overlaps(rank):
-    """When the first layer's gradient comes, all buckets but its own are on their way."""
+    """All buckets but the first layer's own are on their way when its gradient comes."""
     module = example("ddp").DDP(model(0), 0)
     assert len(module.buckets) == len(list(module.parameters()))
     sent = []
@@ -126,19 +126,19 @@ def sharded_optimizer(rank, kind):
     with_torch = nn.parallel.DistributedDataParallel(expected)
     trained(with_torch, make(with_torch.parameters(), **settings), rank)
 
-    found = nn.parallel.DistributedDataParallel(model(0))
-    matrices = [p for p in found.parameters() if p.ndim > 1]
-    rest = [p for p in found.parameters() if p.ndim < 2]
+    wrapped = nn.parallel.DistributedDataParallel(model(0))
+    matrices = [p for p in wrapped.parameters() if p.ndim > 1]
+    rest = [p for p in wrapped.parameters() if p.ndim < 2]
     groups = [{"params": matrices}, {"params": rest, "lr": settings["lr"]}]
     sharded = example("sharded_optimizer").ShardedOptimizer
     optimizer = sharded(params=[dict(group) for group in groups], optimizer_cls=make, **settings)
-    trained(found, optimizer, rank)
-    assert_equal(found.module.state_dict(), expected.state_dict())
-    kept = sum(value.numel() for state in optimizer.inner.state.values() for value in state.values() if value.ndim)
+    trained(wrapped, optimizer, rank)
+    assert_equal(wrapped.module.state_dict(), expected.state_dict())
+    elements = sum(value.numel() for state in optimizer.inner.state.values() for value in state.values() if value.ndim)
     each = 2 if kind == "AdamW" else 1
-    whole = each * sum(p.numel() for p in found.parameters())
-    assert kept == each * optimizer.elements[rank]
-    assert 0.4 < kept / whole < 0.6
+    whole = each * sum(p.numel() for p in wrapped.parameters())
+    assert elements == each * optimizer.elements[rank]
+    assert 0.4 < elements / whole < 0.6
     assert sum(optimizer.elements) * each == whole
 
     # a schedule's rate, and state that is written and taken up, step as before
@@ -146,17 +146,17 @@ def sharded_optimizer(rank, kind):
         group["lr"] *= 0.5
     again = sharded(groups, make, **settings)
     again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    before = [p.detach().clone() for p in found.parameters()]
-    loss_of(found, 9, rank).backward()
+    before = [p.detach().clone() for p in wrapped.parameters()]
+    loss_of(wrapped, 9, rank).backward()
     for group in again.param_groups:
         group["lr"] = optimizer.param_groups[0]["lr"]
     optimizer.step()
-    one = [p.detach().clone() for p in found.parameters()]
+    one = [p.detach().clone() for p in wrapped.parameters()]
     with torch.no_grad():
-        for p, value in zip(found.parameters(), before, strict=True):
+        for p, value in zip(wrapped.parameters(), before, strict=True):
             p.copy_(value)
     again.step()
-    for p, value in zip(found.parameters(), one, strict=True):
+    for p, value in zip(wrapped.parameters(), one, strict=True):
         torch.testing.assert_close(p.detach(), value)
 
 
@@ -180,9 +180,9 @@ def fsdp(rank, dtype):
         trained(other, torch.optim.AdamW(other.parameters(), lr=1e-2), rank)
         trained(module, optimizer, rank, module.finish_gradient_synchronization)
         expected = {name: value.full_tensor() for name, value in other.state_dict().items()}
-        found = module.gather_full_params()
-        assert all(value.dtype == torch.float32 for value in found.values())
-        assert_equal(found, expected, 0.05)  # both round each gradient to eight bits
+        weights = module.gather_full_params()
+        assert all(value.dtype == torch.float32 for value in weights.values())
+        assert_equal(weights, expected, 0.05)  # both round each gradient to eight bits
 
 
 def fsdp_frees(rank):
@@ -235,7 +235,7 @@ def fsdp_frees(rank):
     ids=lambda value: value.__name__ if callable(value) else "-".join(map(str, value)),
 )
 def test_beside_torch(work, arguments):
-    ends = processes(2, joined, work, *arguments)
+    ends = processes(2, in_group, work, *arguments)
     assert [how for how, _ in ends] == ["done", "done"], "\n".join(words for _, words in ends)
 
 

@@ -27,9 +27,9 @@ def randn(*shape, dtype=torch.float64, seed=0):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def close(got, want, dtype):
+def close(actual, want, dtype):
     tolerance = DTYPES[dtype]
-    torch.testing.assert_close(got.double(), want.double(), rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(actual.double(), want.double(), rtol=tolerance, atol=tolerance)
 
 
 @few
@@ -128,8 +128,10 @@ def attend(q, k, v, causal, sliding_window, document_ids):
 def test_attention(case, backend):
     q, k, v, causal, sliding_window, document_ids = case
     want = attend(q, k, v, causal, sliding_window, document_ids)
-    got = attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids, backend=backend)
-    close(got, want, torch.float64)
+    actual = attention(
+        q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids, backend=backend
+    )
+    close(actual, want, torch.float64)
     single = attention(
         q.float(),
         k.float(),
@@ -161,8 +163,8 @@ def test_attention_gradients(case, backend):
             )
         run(*leaves).backward(upstream)
         grads.append([torch.zeros_like(t) if t.grad is None else t.grad for t in leaves])
-    for got, want in zip(*grads, strict=True):
-        close(got, want, torch.float64)
+    for actual, want in zip(*grads, strict=True):
+        close(actual, want, torch.float64)
 
 
 def test_attention_of_more_queries_than_keys_gives_zeros_to_those_that_see_none():
@@ -177,8 +179,8 @@ def test_flex_takes_a_mask_and_refuses_gradients_on_a_cpu():
     q, k, v = randn(2, 4, 5, 8), randn(2, 2, 9, 8, seed=1), randn(2, 2, 9, 8, seed=2)
     mask = torch.rand(2, 1, 5, 9, generator=torch.Generator().manual_seed(0)) < 0.5
     for masks in ({"causal": False}, {"sliding_window": 4}, {"document_ids": torch.arange(18).view(2, 9) // 4}):
-        got, want = (attention(q, k, v, mask=mask, **masks, backend=backend) for backend in ("flex", "reference"))
-        close(got, want, torch.float64)
+        actual, want = (attention(q, k, v, mask=mask, **masks, backend=backend) for backend in ("flex", "reference"))
+        close(actual, want, torch.float64)
     with pytest.raises(ValueError, match="'flex' has no gradients on a CPU"):
         attention(q, k.requires_grad_(), v, backend="flex")
     with torch.no_grad():
@@ -225,8 +227,8 @@ def test_swiglu(d_model, d_ff, bias, dtype):
 
     want = of_both(definition, leaves, randn(3, d_model, seed=9), None)
     run = lambda x, *w: torch.func.functional_call(ffn, dict(zip(names, w, strict=True)), x)  # noqa: E731
-    for got, expected in zip(of_both(run, leaves, randn(3, d_model, seed=9), dtype), want, strict=True):
-        close(got, expected, dtype)
+    for actual, expected in zip(of_both(run, leaves, randn(3, d_model, seed=9), dtype), want, strict=True):
+        close(actual, expected, dtype)
 
 
 ACTIVATIONS = {
@@ -253,24 +255,24 @@ def test_mlp(d_model, d_ff, name, dtype):
 
     want = of_both(definition, leaves, randn(3, d_model, seed=9), None)
     run = lambda x, *w: torch.func.functional_call(ffn, dict(zip(names, w, strict=True)), x)  # noqa: E731
-    for got, expected in zip(of_both(run, leaves, randn(3, d_model, seed=9), dtype), want, strict=True):
-        close(got, expected, dtype)
+    for actual, expected in zip(of_both(run, leaves, randn(3, d_model, seed=9), dtype), want, strict=True):
+        close(actual, expected, dtype)
 
 
 @few
 @given(width=st.integers(2, 40), rows=st.integers(1, 5), dtype=st.sampled_from(list(DTYPES)))
 def test_layer_norm(width, rows, dtype):
-    made = norm(ModelConfig(5, 4, 1, width, 1, 4, norm="layernorm", position="none", bias=True)).to(dtype)
+    layer = norm(ModelConfig(5, 4, 1, width, 1, 4, norm="layernorm", position="none", bias=True)).to(dtype)
 
     def definition(x, weight, bias):
         centred = x - x.mean(-1, keepdim=True)
         return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5) * weight + bias
 
     leaves = [randn(rows, width), randn(width, seed=1), randn(width, seed=2)]
-    run = lambda x, w, b: torch.func.functional_call(made, {"weight": w, "bias": b}, x)  # noqa: E731
+    run = lambda x, w, b: torch.func.functional_call(layer, {"weight": w, "bias": b}, x)  # noqa: E731
     want = of_both(definition, leaves, randn(rows, width, seed=3), None)
-    for got, expected in zip(of_both(run, leaves, randn(rows, width, seed=3), dtype), want, strict=True):
-        torch.testing.assert_close(got.double(), expected, rtol=1e3 * DTYPES[dtype], atol=50 * DTYPES[dtype])
+    for actual, expected in zip(of_both(run, leaves, randn(rows, width, seed=3), dtype), want, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e3 * DTYPES[dtype], atol=50 * DTYPES[dtype])
 
 
 @few
@@ -290,8 +292,8 @@ def test_schedules_rise_in_a_line_and_fall_as_they_say(steps, warm, decay, peak,
         curve = rising if step < warmup_steps else low + (peak - low) * (1 + math.cos(math.pi * done)) / 2
         shape = {"max_lr": peak, "min_lr": low, "warmup_steps": warmup_steps, "total_steps": steps}
         assert cosine(step, **shape) == pytest.approx(curve, rel=1e-9, abs=1e-15)
-        left = min(1.0, max(0, steps - step) / fall)
-        line = rising if step < warmup_steps else low + (peak - low) * left
+        share = min(1.0, max(0, steps - step) / fall)
+        line = rising if step < warmup_steps else low + (peak - low) * share
         assert linear(step, **shape, decay_steps=fall) == pytest.approx(line, rel=1e-9, abs=1e-15)
         level = rising if step < warmup_steps else peak
         assert constant(step, max_lr=peak, warmup_steps=warmup_steps) == pytest.approx(level)
@@ -358,11 +360,11 @@ def test_chunked_cross_entropy_is_the_plain_one(case, padding, chunk, reduction,
     want = cross_entropy((plain[0] @ plain[1].T)[:, :vocab], targets, reduction=reduction)
     want.backward()
     given_ = [hidden.to(dtype).requires_grad_(), weight.to(dtype).requires_grad_()]
-    got = chunked_cross_entropy(
+    actual = chunked_cross_entropy(
         *given_, targets, vocab_size=vocab, reduction=reduction, chunk_bytes=chunk * 4 * (vocab + padding)
     )
-    got.backward()
-    close(got / scale, want / scale, dtype)
+    actual.backward()
+    close(actual / scale, want / scale, dtype)
     if dtype == torch.float64 or scale < 1000:  # beyond, float32 cannot tell which of two logits is the greater
         close(given_[0].grad, plain[0].grad, torch.float64 if dtype == torch.float64 else torch.float32)
         close(given_[1].grad / scale, plain[1].grad / scale, dtype)
@@ -445,10 +447,10 @@ def test_scores_in_blocks_are_attention(heads, kv_heads, length, sliding_window,
             1, 2
         )
         bias = causal_self_bias(qkv, sliding_window, document_ids)
-        found = block_attention.attend(qkv, heads, turns, bias, sliding_window)
-        torch.testing.assert_close(found, want, rtol=1e-12, atol=1e-12)
+        actual = block_attention.attend(qkv, heads, turns, bias, sliding_window)
+        torch.testing.assert_close(actual, want, rtol=1e-12, atol=1e-12)
         upstream = torch.randn_like(want)
-        gradients = (torch.autograd.grad(y, qkv, upstream)[0] for y in (found, want))
+        gradients = (torch.autograd.grad(y, qkv, upstream)[0] for y in (actual, want))
         torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-11)
 
 

@@ -26,7 +26,7 @@ WAYS = [pytest.param(True, id="C", marks=needs_compiler), pytest.param(False, id
 
 
 def using(native: bool, dtype: torch.dtype = torch.float64) -> ctypes.CDLL | None:
-    """What computes: the library, which must be there, or None."""
+    """The library that computes, which must be there, or None."""
     library = passes.checked(dtype) if native else None
     assert isinstance(library, ctypes.CDLL | None), str(library)
     return library
@@ -36,13 +36,13 @@ def numbers(*shape: int, seed: int = 0, scale: float = 3.0) -> torch.Tensor:
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def close(got: torch.Tensor, wanted: torch.Tensor) -> None:
-    torch.testing.assert_close(got, wanted, rtol=1e-12, atol=1e-12)
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
 def forget() -> None:
-    for known in (building.built, passes.checked):
-        known.cache_clear()
+    for cached in (building.built, passes.checked):
+        cached.cache_clear()
 
 
 @pytest.fixture
@@ -71,20 +71,22 @@ sizes = given(rows=st.integers(0, 9), width=st.integers(1, 70), count=st.integer
 @sizes
 def test_normalise(native, rows, width, count, seed):
     leaf, grad = numbers(2, rows, width, seed=seed).requires_grad_(), numbers(2, rows, width, seed=seed + 1)
-    wanted = F.rms_norm(leaf, (width,), eps=0.1)
-    (slope,) = torch.autograd.grad(wanted, leaf, grad)
+    expected = F.rms_norm(leaf, (width,), eps=0.1)
+    (slope,) = torch.autograd.grad(expected, leaf, grad)
     x, by = leaf.detach(), using(native)
     inverse = (x.square().mean(-1, keepdim=True) + 0.1).rsqrt()
     across = [z.mT.contiguous().mT for z in (x, grad)]  # the same numbers in another order
     with threads(count), torch.no_grad():
         for a, g in ((x, grad), across):
-            got = passes.normalise(by, a, 0.1)
-            close(got[0], wanted)
-            close(got[1], inverse)
-            close(passes.normalise_back(by, g, *got), slope)
+            actual = passes.normalise(by, a, 0.1)
+            close(actual[0], expected)
+            close(actual[1], inverse)
+            close(passes.normalise_back(by, g, *actual), slope)
         # as gradients come that are no tensor of their own
         one = grad[:, :1].expand(2, rows, width)
-        close(passes.normalise_back(by, one, *got)[:, :1], passes.normalise_back(by, one.contiguous(), *got)[:, :1])
+        close(
+            passes.normalise_back(by, one, *actual)[:, :1], passes.normalise_back(by, one.contiguous(), *actual)[:, :1]
+        )
 
 
 @pytest.mark.parametrize("native", WAYS)
@@ -93,13 +95,13 @@ def test_normalise(native, rows, width, count, seed):
 def test_swiglu(native, rows, width, count, seed):
     leaf, grad = numbers(2, rows, 2 * width, seed=seed, scale=9.0).requires_grad_(), numbers(2, rows, width, seed=seed)
     gate, up = leaf.chunk(2, dim=-1)
-    wanted = F.silu(gate) * up
-    (slope,) = torch.autograd.grad(wanted, leaf, grad)
+    expected = F.silu(gate) * up
+    (slope,) = torch.autograd.grad(expected, leaf, grad)
     x, by = leaf.detach(), using(native)
     across = [z.mT.contiguous().mT for z in (x, grad)]  # the same numbers in another order
     with threads(count), torch.no_grad():
         for a, g in ((x, grad), across):
-            close(passes.swiglu(by, a), wanted)
+            close(passes.swiglu(by, a), expected)
             close(passes.swiglu_back(by, g, a), slope)
 
 
@@ -108,15 +110,15 @@ def test_swiglu(native, rows, width, count, seed):
 @sizes
 def test_cross_entropy(native, rows, width, count, seed):
     logits = numbers(rows, width + 3, seed=seed, scale=20.0)
-    made = torch.Generator().manual_seed(seed)
-    targets = torch.randint(width, (rows,), generator=made)
-    counts = torch.rand(rows, generator=made) < 0.7
+    generator = torch.Generator().manual_seed(seed)
+    targets = torch.randint(width, (rows,), generator=generator)
+    counts = torch.rand(rows, generator=generator) < 0.7
     leaf = logits[:, :width].clone().requires_grad_()
-    wanted = F.cross_entropy(leaf, targets, reduction="none")
-    (slope,) = torch.autograd.grad(wanted.sum(), leaf)
+    expected = F.cross_entropy(leaf, targets, reduction="none")
+    (slope,) = torch.autograd.grad(expected.sum(), leaf)
     with threads(count):
         nats = passes.cross_entropy(using(native), logits, width, targets.where(counts, -100), counts)
-    close(nats, wanted.detach() * counts)
+    close(nats, expected.detach() * counts)
     close(logits[:, :width][counts], slope[counts])
     close(logits[:, :width][~counts], leaf.detach().softmax(-1)[~counts])
     assert not logits[:, width:].any()
@@ -134,7 +136,7 @@ def test_float32_is_as_exact_as_torchs_own():
         back = passes.normalise_back(by, grad.to(dtype), normal, inverse)
         nats = passes.cross_entropy(by, z, 500, targets, counts)
         gated = passes.swiglu(by, x.to(dtype)), passes.swiglu_back(by, grad[:, :150].to(dtype), x.to(dtype))
-        return [found.double() for found in (normal, inverse, back, nats, z, *gated)]
+        return [tensor.double() for tensor in (normal, inverse, back, nats, z, *gated)]
 
     exact = results(False, torch.float64)
     for c, own, right in zip(results(True, torch.float32), results(False, torch.float32), exact, strict=True):
@@ -170,8 +172,8 @@ def test_what_is_no_number_stays_none_and_large_ones_do_not_overflow(native):
     gate_up = torch.tensor([[torch.nan, -3e4, 3e4, 2.0, 2.0, 2.0]])
     gated, slopes = passes.swiglu(by, gate_up), passes.swiglu_back(by, torch.ones(1, 3), gate_up)
     torch.testing.assert_close(gated, torch.tensor([[torch.nan, 0.0, 6e4]]), equal_nan=True)
-    wanted = torch.tensor([[torch.nan, 0.0, 2.0, torch.nan, 0.0, 3e4]])
-    torch.testing.assert_close(slopes, wanted, equal_nan=True)
+    expected = torch.tensor([[torch.nan, 0.0, 2.0, torch.nan, 0.0, 3e4]])
+    torch.testing.assert_close(slopes, expected, equal_nan=True)
     logits = torch.tensor([[3e4, -3e4, 0.0]])
     nats = passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True]))
     torch.testing.assert_close(nats, torch.tensor([6e4]))
@@ -187,9 +189,9 @@ def test_a_target_outside_the_logits_is_refused_and_not_written_to(target):
 def test_targets_of_another_type_are_not_read_as_if_of_this():
     """Newer versions of torch take int32 for an index; others refuse it."""
     hidden, weight, targets = numbers(3, 4), numbers(7, 4), torch.tensor([0, 6, 2])
-    wanted = chunked_cross_entropy(hidden, weight, targets)
+    expected = chunked_cross_entropy(hidden, weight, targets)
     with contextlib.suppress(IndexError, RuntimeError):
-        close(chunked_cross_entropy(hidden, weight, targets.int()), wanted)
+        close(chunked_cross_entropy(hidden, weight, targets.int()), expected)
 
 
 def test_without_a_compiler_a_step_is_torchs(nothing_compiled):
@@ -203,8 +205,8 @@ def test_without_a_compiler_a_step_is_torchs(nothing_compiled):
     before = gradients()
     with nothing_compiled():
         assert passes.compiled(torch.zeros(1)) is None
-        for got, wanted in zip(gradients(), before, strict=True):
-            close(got, wanted)
+        for actual, expected in zip(gradients(), before, strict=True):
+            close(actual, expected)
 
 
 @needs_compiler

@@ -151,8 +151,8 @@ def work(tmp_path, tok):
 def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work, tok, capsys):
     run, data = str(work / "run"), str(work)
     assert main(["import", str(work / "model"), "--out", run, "--tokenizer", str(tok)]) == 0
-    said = capsys.readouterr().out
-    assert "to train it further: lm train" in said
+    stdout = capsys.readouterr().out
+    assert "to train it further: lm train" in stdout
     before = from_huggingface(work / "model").state_dict()
     assert all(torch.equal(tensor, before[name]) for name, tensor in load(run).state_dict().items())
     assert read_config(run)[2]["tokenizer"] == load_tokenizer(tok).fingerprint
@@ -186,13 +186,13 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
     assert main(["generate", run, *arguments, "--int8"]) == 0
     assert capsys.readouterr().out.startswith("the")
     assert main(["generate", run, *arguments]) == 0
-    told = capsys.readouterr()
-    assert told.out.startswith("the")
-    assert "prompt: 2 tokens at" in told.err
+    output = capsys.readouterr()
+    assert output.out.startswith("the")
+    assert "prompt: 2 tokens at" in output.err
     assert main(["export", run, "--out", str(work / "hf")]) == 0
     assert capsys.readouterr().out == f"{work / 'hf'}\n"
     assert main(["generate", str(work / "hf"), *arguments]) == 0
-    assert capsys.readouterr().out == told.out
+    assert capsys.readouterr().out == output.out
     card = (work / "hf" / "README.md").read_text()
     for part in ("LlamaForCausalLM", "| steps | 12 |", "learning\\_rate | 0.02", load_tokenizer(tok).fingerprint[:16]):
         assert part in card, part
@@ -249,9 +249,9 @@ def test_an_import_that_cannot_be_leaves_nothing(work, tok, capsys, tmp_path):
         ([str(work / "train.npy")], "holds no model"),
     ]:
         assert main(["import", *arguments, "--out", str(run)]) == 2
-        said = capsys.readouterr().err
-        assert says in said
-        assert said.count("\n") == 1
+        stderr = capsys.readouterr().err
+        assert says in stderr
+        assert stderr.count("\n") == 1
         assert not run.exists()
     run.mkdir()
     (run / "mine").write_text("")
@@ -292,8 +292,8 @@ def test_transformers_gives_the_same_ids_of_an_exported_tokenizer(tmp_path):
     assert theirs.eos_token_id == tokenizer.eot_token
     same = transformers.AutoModelForCausalLM.from_pretrained(folder)
     prompt = tokenizer.encode("the")
-    made = same.generate(torch.tensor([prompt]), max_new_tokens=10, do_sample=False, pad_token_id=0)[0].tolist()
-    assert made[len(prompt) :] == generate(model, prompt, max_new_tokens=10, temperature=0)
+    tokens = same.generate(torch.tensor([prompt]), max_new_tokens=10, do_sample=False, pad_token_id=0)[0].tolist()
+    assert tokens[len(prompt) :] == generate(model, prompt, max_new_tokens=10, temperature=0)
 
 
 DATA = os.environ.get("GROUNDUP_DATA")
@@ -310,8 +310,8 @@ def test_the_storyteller_of_llama2c_tells_a_story_and_scores_as_it_should(tmp_pa
     )
     text = (real / "data/tinystories.txt").read_text()[:60_000]
     nats, count = 0.0, 0
-    for told in text.split("<|endoftext|>")[:-1]:
-        ids = torch.tensor([prompt_ids(tokenizer, told.strip())[:512]])
+    for story_text in text.split("<|endoftext|>")[:-1]:
+        ids = torch.tensor([prompt_ids(tokenizer, story_text.strip())[:512]])
         with torch.inference_mode():
             loss = torch.nn.functional.cross_entropy(model(ids)[0, :-1], ids[0, 1:], reduction="sum")
         nats, count = nats + float(loss), count + ids.shape[1] - 1

@@ -96,7 +96,7 @@ def test_the_loss_is_its_definition(pairs):
     inputs, targets = some_batch(pairs)
     loss = preferring_loss(model, before)
     assert preferring_loss(None).count([(inputs, targets)]) == 6
-    found, want, right = loss(inputs, targets), 0.0, 0
+    actual, want, right = loss(inputs, targets), 0.0, 0
     for row in inputs.tolist():
         at = 0
         for size in (2, 1):
@@ -105,9 +105,9 @@ def test_the_loss_is_its_definition(pairs):
             better, worse = (log_likelihood(model, text, size) - log_likelihood(before, text, size) for text in texts)
             want = want - F.logsigmoid(0.3 * (better - worse))
             right += int(better > worse)
-    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(actual, want)
     assert loss.sums["preferred"] == right
-    gradients = [torch.autograd.grad(y, list(model.parameters()), retain_graph=True) for y in (found, want)]
+    gradients = [torch.autograd.grad(y, list(model.parameters()), retain_graph=True) for y in (actual, want)]
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
     assert all(p.grad is None for p in before.parameters())
@@ -207,7 +207,7 @@ PAIRS = [
 ]
 
 
-def written(path, *pairs):
+def write_texts(path, *pairs):
     path.write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     return str(path)
 
@@ -215,12 +215,12 @@ def written(path, *pairs):
 @bpe_only
 def test_pairs_are_packed_whole_and_only_answers_are_learned(tmp_path, capsys):
     tokenizer().save(tmp_path / "tokenizer.json")
-    file = written(tmp_path / "pairs.jsonl", *PAIRS, {"prompt": "x" * 99, "chosen": "y" * 99, "rejected": "z"})
+    file = write_texts(tmp_path / "pairs.jsonl", *PAIRS, {"prompt": "x" * 99, "chosen": "y" * 99, "rejected": "z"})
     command = ["data", "preferences", file, "--tokenizer", str(tmp_path / "tokenizer.json"), "--heldout", "0"]
     assert main([*command, "--out", str(tmp_path / "tokens"), "--context", "128"]) == 0
-    said = capsys.readouterr().out
-    assert "train: 3 pairs" in said
-    assert "no room in 128 tokens: 1" in said
+    stdout = capsys.readouterr().out
+    assert "train: 3 pairs" in stdout
+    assert "no room in 128 tokens: 1" in stdout
     tokens = open_tokens(tmp_path / "tokens" / "train.npy")
     assert tokens.pairs
     assert tokens.window == 128
@@ -243,12 +243,12 @@ def test_pairs_are_packed_whole_and_only_answers_are_learned(tmp_path, capsys):
 )
 def test_a_line_that_is_no_pair_is_named(line, says, tmp_path, capsys):
     tokenizer().save(tmp_path / "tokenizer.json")
-    file = written(tmp_path / "pairs.jsonl", PAIRS[0], line)
+    file = write_texts(tmp_path / "pairs.jsonl", PAIRS[0], line)
     command = ["data", "preferences", file, "--tokenizer", str(tmp_path / "tokenizer.json"), "--context", "64"]
     assert main([*command, "--out", str(tmp_path / "tokens")]) == 2
-    said = capsys.readouterr().err
-    assert "line 2, is no pair" in said
-    assert says in said
+    stderr = capsys.readouterr().err
+    assert "line 2, is no pair" in stderr
+    assert says in stderr
     assert not (tmp_path / "tokens").exists()
 
 
@@ -260,12 +260,12 @@ def test_windows_shares_and_folders_that_cannot_be_are_refused(tmp_path):
 
     template = default_template(tokenizer())
     for prepare in (prepare_conversations, prepare_preferences):
-        for given, says in (
+        for settings, says in (
             ({"context_length": 1}, "context_length of at least 2, got 1"),
             ({"context_length": 64, "heldout": 1.0}, "heldout is a share, .* got 1.0"),
         ):
             with pytest.raises(ValueError, match=says):
-                prepare([], template, tmp_path, **given)
+                prepare([], template, tmp_path, **settings)
     (tmp_path / "train.npy").touch()
     for prepare in (prepare_conversations, prepare_preferences):
         with pytest.raises(FileExistsError, match="has token files in it"):

@@ -27,9 +27,9 @@ needs_zstandard = pytest.mark.skipif(importlib.util.find_spec("zstandard") is No
 
 @pytest.fixture
 def tok(tmp_path):
-    made = tokenizer()
-    made.save(tmp_path / "tok.json")
-    return made
+    small = tokenizer()
+    small.save(tmp_path / "tok.json")
+    return small
 
 
 def command(tmp_path, *texts, more=()):
@@ -79,14 +79,14 @@ def test_every_form_of_text_gives_the_same_tokens(tmp_path, tok, capsys, kind):
         path.write_bytes(as_gzip(data) if kind.endswith("gz") else data)
     assert main(command(tmp_path, path, more=["--heldout", "0.1"])) == 0
     train, heldout = (open_tokens(paths) for paths in token_files(tmp_path / "out"))
-    learned, kept = read_back(tok, train), read_back(tok, heldout)
-    assert sorted(learned + kept) == sorted(documents)
+    learned, heldout_texts = read_back(tok, train), read_back(tok, heldout)
+    assert sorted(learned + heldout_texts) == sorted(documents)
     assert learned == [text for text in documents if text in set(learned)]  # in their order
-    assert 20 <= len(kept) <= 65
+    assert 20 <= len(heldout_texts) <= 65
     assert train.bytes == sum(len((text + END).encode()) for text in learned)
     assert (train.tokenizer, train.end_of_text) == (tok.fingerprint, tok.special_tokens[END])
-    said = capsys.readouterr().out
-    assert f"{len(train):,} tokens to train on, of {len(learned):,} documents and {train.bytes:,} bytes" in said
+    stdout = capsys.readouterr().out
+    assert f"{len(train):,} tokens to train on, of {len(learned):,} documents and {train.bytes:,} bytes" in stdout
     assert main(["data", "verify", str(tmp_path / "out"), "--tokenizer", str(tmp_path / "tok.json")]) == 0
     assert f"2 files hold: {len(train) + len(heldout):,} tokens" in capsys.readouterr().out
 
@@ -171,8 +171,8 @@ def test_fill_in_the_middle_rearranges_what_is_trained_on_and_nothing_else(tmp_p
     fim = ["--fim-rate", "0.5", "--fim-seed", "3"]
     assert main(command(tmp_path, tmp_path / "t.jsonl", more=["--heldout", "0.2", *fim])) == 0
     data = open_data(tmp_path / "out").parts[0]
-    kept = read_back(tok, data.heldout)
-    learned = [text for text in documents if text not in kept]
+    heldout_texts = read_back(tok, data.heldout)
+    learned = [text for text in documents if text not in heldout_texts]
     infill = FillInTheMiddle.of(tok.special_tokens, seed=3)
     pieces = np.split(data.tokens.ids[:], np.flatnonzero(data.tokens.ids[:] == tok.special_tokens[END]) + 1)[:-1]
     marked = 0
@@ -274,9 +274,9 @@ def test_what_is_asked_for_must_be_the_same(tmp_path, tok, capsys):
 def test_a_mistake_is_one_sentence(tmp_path, tok, capsys, text, more, says):
     (tmp_path / "t.jsonl").write_bytes(text)
     assert main(command(tmp_path, tmp_path / "t.jsonl", more=more)) == 2
-    said = capsys.readouterr()
-    assert says in said.err
-    assert said.err.count("\n") == 1
+    output = capsys.readouterr()
+    assert says in output.err
+    assert output.err.count("\n") == 1
     assert not list((tmp_path / "out").glob("*.np*"))
 
 
@@ -285,9 +285,9 @@ def test_a_library_that_is_missing_is_one_sentence(tmp_path, tok, capsys, monkey
     monkeypatch.setitem(sys.modules, "compression.zstd", None)
     (tmp_path / "t.jsonl.zst").write_bytes(b"x")
     assert main(command(tmp_path, tmp_path / "t.jsonl.zst")) == 2
-    said = capsys.readouterr().err
-    assert "pip install zstandard" in said
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert "pip install zstandard" in stderr
+    assert stderr.count("\n") == 1
 
 
 def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(tmp_path, tok, capsys, monkeypatch):
@@ -304,9 +304,9 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(tmp_path, tok,
     monkeypatch.setattr("lm.data.prepare.TokenWriter.write", write)
     monkeypatch.setattr("lm.data.prepare.GROUP", 1000)
     assert main(command(tmp_path, tmp_path / "t.txt", more=["--shard-tokens", "3000"])) == 2
-    said = capsys.readouterr().err
-    assert f"there is no room left for {tmp_path / 'out'}: make some" in said
-    assert said.count("\n") == 1
+    stderr = capsys.readouterr().err
+    assert f"there is no room left for {tmp_path / 'out'}: make some" in stderr
+    assert stderr.count("\n") == 1
     assert main(command(tmp_path, tmp_path / "t.txt", more=["--shard-tokens", "3000"])) == 0
     assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens)
 
@@ -334,10 +334,10 @@ def test_verify_names_every_damage(tmp_path, capsys):
     (tmp_path / "train-0.json").write_text(json.dumps({**says, "count": 3}))
     (tmp_path / "train-3.json").unlink()
     assert main(["data", "verify", str(tmp_path), "--vocab-size", "52"]) == 1
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     for part in ("train-0.json says 3", "train-1.npy is damaged", "train-2.npy is not a .npy", "no train-3.json to",
                  "train-3.npy holds token id 52"):  # fmt: skip
-        assert part in said
+        assert part in stderr
     assert main(["data", "verify", str(tmp_path / "nowhere")]) == 2
 
 
@@ -389,6 +389,6 @@ def test_bits_per_byte_is_the_same_however_the_tokens_were_made(tmp_path, tok, c
     one = stories(3, words=9)[0] + END
     (tmp_path / "one.txt").write_text(one)
     tok.encode_file([tmp_path / "one.txt"], tmp_path / "one.npy")
-    found = measured("--tasks", str(tmp_path / "one.txt"))["sets"]["one"]
+    measures = measured("--tasks", str(tmp_path / "one.txt"))["sets"]["one"]
     want = measured("--data", str(tmp_path / "one.npy"))
-    assert found["bits_per_byte"] == pytest.approx(want["bits_per_byte"], rel=1e-6)
+    assert measures["bits_per_byte"] == pytest.approx(want["bits_per_byte"], rel=1e-6)

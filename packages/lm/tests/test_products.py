@@ -26,16 +26,16 @@ pytestmark = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason
 @pytest.fixture
 def onednn(monkeypatch):
     """Every machine chooses oneDNN; the products that it is asked for."""
-    asked = []
+    calls = []
     plain = products.product
 
     def counted(x, weight, bias=None):
-        asked.append((tuple(x.shape), tuple(weight.shape)))
+        calls.append((tuple(x.shape), tuple(weight.shape)))
         return plain(x, weight, bias)
 
-    monkeypatch.setattr(products, "chosen", lambda: True)
+    monkeypatch.setattr(products, "has_fast_onednn", lambda: True)
     monkeypatch.setattr(products, "product", counted)
-    return asked
+    return calls
 
 
 def linear(inputs, outputs, bias):
@@ -50,16 +50,16 @@ sizes = st.integers(1, 70)
 def test_a_layer_is_the_plain_layer_forward_and_backward(rows, inputs, outputs, bias, seed):
     torch.manual_seed(seed)
     layer, x = linear(inputs, outputs, bias), torch.randn(2, rows, inputs, requires_grad=True)
-    given = [x, *layer.parameters()]
+    leaves = [x, *layer.parameters()]
     grad = torch.randn(2, rows, outputs)
-    wanted = [y := nn.Linear.forward(layer, x), *torch.autograd.grad(y, given, grad)]
+    expected = [y := nn.Linear.forward(layer, x), *torch.autograd.grad(y, leaves, grad)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "chosen", lambda: True)
-        got = [y := layer(x), *torch.autograd.grad(y, given, grad)]
+        patch.setattr(products, "has_fast_onednn", lambda: True)
+        actual = [y := layer(x), *torch.autograd.grad(y, leaves, grad)]
         # as gradients come that are no tensor of their own
-        alike = torch.autograd.grad(layer(x), given, grad[:, :1].expand(2, rows, outputs))
-        single = torch.autograd.grad(layer(x), given, grad[:, :1].repeat(1, rows, 1))
-    for one, other in zip([*wanted, *single], [*got, *alike], strict=True):
+        alike = torch.autograd.grad(layer(x), leaves, grad[:, :1].expand(2, rows, outputs))
+        single = torch.autograd.grad(layer(x), leaves, grad[:, :1].repeat(1, rows, 1))
+    for one, other in zip([*expected, *single], [*actual, *alike], strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
@@ -74,14 +74,14 @@ def test_a_model_and_its_loss_are_the_plain_ones(onednn):
         loss = chunked_cross_entropy(of.hidden(ids), of.head_weight, targets, chunk_bytes=4 * 50 * 32)
         return [loss.detach(), *torch.autograd.grad(loss, list(of.parameters()))]
 
-    got = results(twin)
+    actual = results(twin)
     assert ((2 * 32, 32), (50, 32)) not in onednn
     assert any(weight == (50, 32) for _, weight in onednn)  # the head
     assert any(weight == (32 * 3, 32) for _, weight in onednn)  # queries, keys and values
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "chosen", lambda: False)
-        wanted = results(model)
-    for one, other in zip(wanted, got, strict=True):
+        patch.setattr(products, "has_fast_onednn", lambda: False)
+        expected = results(model)
+    for one, other in zip(expected, actual, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
@@ -91,7 +91,7 @@ def test_what_is_not_for_onednn_is_computed_by_torch(onednn, monkeypatch, case):
     layer = layer.double() if case == "float64" else layer
     x = torch.randn(0 if case == "empty" else 2, 3, dtype=layer.weight.dtype)
     if case == "not chosen":
-        monkeypatch.setattr(products, "chosen", lambda: False)
+        monkeypatch.setattr(products, "has_fast_onednn", lambda: False)
     with torch.autocast("cpu", enabled=case == "autocast"), torch.inference_mode(case == "inference"):
         y = layer(x)
         torch.testing.assert_close(y, nn.Linear.forward(layer, x), rtol=1e-4, atol=1e-4)
@@ -119,20 +119,20 @@ def test_a_compiled_layer_is_the_plain_layer(processor):
     processor(AMD)
     torch.manual_seed(0)
     layer, x = linear(24, 40, True), torch.randn(6, 24, requires_grad=True)
-    given = [x, *layer.parameters()]
+    leaves = [x, *layer.parameters()]
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)  # without a compiler's minute
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         y = compiled(x)
-    wanted = nn.Linear.forward(layer, x)
-    torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-4)
-    found = torch.autograd.grad(y.sin().sum(), given)
-    for one, other in zip(found, torch.autograd.grad(wanted.sin().sum(), given), strict=True):
+    expected = nn.Linear.forward(layer, x)
+    torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
+    gradients = torch.autograd.grad(y.sin().sum(), leaves)
+    for one, other in zip(gradients, torch.autograd.grad(expected.sin().sum(), leaves), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("about", "chosen"),
+    ("about", "uses_onednn"),
     [
         (AMD, True),
         (AMD.replace("AuthenticAMD", "GenuineIntel"), False),
@@ -141,7 +141,7 @@ def test_a_compiled_layer_is_the_plain_layer(processor):
         (None, False),
     ],
 )
-def test_the_choice_depends_on_maker_and_features_alone(processor, about, chosen):
+def test_the_choice_depends_on_maker_and_features_alone(processor, about, uses_onednn):
     processor(about)
-    assert products.chosen() is chosen
+    assert products.has_fast_onednn() is uses_onednn
     assert type(linear(3, 4, False)) is FusedLinear

@@ -1,4 +1,4 @@
-"""What `lm profile` says of a step: its arithmetic and its memory are those that are counted beforehand."""
+"""The report of `lm profile`: arithmetic and memory of a step are those that are counted beforehand."""
 
 import json
 from dataclasses import replace
@@ -14,49 +14,51 @@ from lm.ops.cpu import products
 from lm.training.profile import PHASES, PhasedTrainer, profile
 
 MODEL = ModelConfig(400, 64, 3, 64, 4, 176)
-PRODUCT = "mkldnn::_linear_pointwise" if products.chosen() else "aten::mm"
+PRODUCT = "mkldnn::_linear_pointwise" if products.has_fast_onednn() else "aten::mm"
 TRAIN = TrainConfig(steps=10, warmup_steps=1, batch_size=4, device="cpu", precision="fp32", compile="off", threads=1)
 
 
 @pytest.fixture(scope="module")
-def found():
+def profiled():
     return profile(MODEL, TRAIN, steps=2)
 
 
-def test_the_passes_make_up_the_step(found):
-    assert len(found.seconds) == 2
-    assert all(list(step) == list(PHASES) and min(step.values()) > 0 for step in found.seconds)
-    assert found.tokens == 4 * 64
-    assert found.micro_batches == (1, 1)
+def test_the_passes_make_up_the_step(profiled):
+    assert len(profiled.seconds) == 2
+    assert all(list(step) == list(PHASES) and min(step.values()) > 0 for step in profiled.seconds)
+    assert profiled.tokens == 4 * 64
+    assert profiled.micro_batches == (1, 1)
 
 
-def test_flops_of_the_operators_are_those_that_are_counted(found):
+def test_flops_of_the_operators_are_those_that_are_counted(profiled):
     """A block of 64 queries computes every pair of 64 positions, so nothing is left out and nothing is added."""
-    assert sum(one.flops for one in found.operators) == training_flops(MODEL.shape(), batch_size=4, pairs="full").total
-    assert found.flops == training_flops(MODEL.shape(), batch_size=4, pairs="causal").total
-    seconds = [one.seconds for one in found.operators]
+    assert (
+        sum(one.flops for one in profiled.operators) == training_flops(MODEL.shape(), batch_size=4, pairs="full").total
+    )
+    assert profiled.flops == training_flops(MODEL.shape(), batch_size=4, pairs="causal").total
+    seconds = [one.seconds for one in profiled.operators]
     assert seconds == sorted(seconds, reverse=True)
-    assert {PRODUCT, "aten::bmm"} <= {one.name for one in found.operators}
+    assert {PRODUCT, "aten::bmm"} <= {one.name for one in profiled.operators}
 
 
-def test_memory_is_what_accounting_predicts(found):
+def test_memory_is_what_accounting_predicts(profiled):
     for phase in PHASES:
-        assert found.highest[phase] == pytest.approx(found.predicted_highest(phase), rel=0.03), phase
+        assert profiled.highest[phase] == pytest.approx(profiled.predicted_highest(phase), rel=0.03), phase
 
 
 def test_a_step_of_many_micro_batches_runs_two(tmp_path):
     config = replace(TRAIN, batch_size=6, micro_batch_size=1)
-    found = profile(MODEL, config, steps=2, trace=tmp_path / "trace.json")
-    assert found.micro_batches == (2, 6)
-    assert found.tokens == 2 * 64
-    assert found.highest["backward"] == pytest.approx(found.predicted_highest("backward"), rel=0.03)
+    profiled = profile(MODEL, config, steps=2, trace=tmp_path / "trace.json")
+    assert profiled.micro_batches == (2, 6)
+    assert profiled.tokens == 2 * 64
+    assert profiled.highest["backward"] == pytest.approx(profiled.predicted_highest("backward"), rel=0.03)
     names = [event.get("name") for event in json.loads((tmp_path / "trace.json").read_text())["traceEvents"]]
     assert names.count("forward") == names.count("backward") == 2
     assert PRODUCT in names
 
 
 def test_a_profiled_step_trains_as_any_other():
-    """What watches a step changes nothing in it."""
+    """Watching a step changes nothing in it."""
     from lm.model import Transformer
     from lm.training.trainer import Trainer
 

@@ -19,8 +19,8 @@ from lm.rope import rope_cache
 VOCAB, CONTEXT, WIDTH, LAYERS, HEADS, HIDDEN = 37, 24, 32, 3, 4, 44
 
 
-def close(got, want, **bounds):
-    torch.testing.assert_close(got, want, **({"rtol": 1e-9, "atol": 1e-11} | bounds))
+def close(actual, want, **bounds):
+    torch.testing.assert_close(actual, want, **({"rtol": 1e-9, "atol": 1e-11} | bounds))
 
 
 def both(dtype=torch.float64):
@@ -50,11 +50,11 @@ def test_the_model_is_the_reference_forward_and_backward(dtype, fused):
     ours = fuse(ours) if fused else ours
     ids = torch.randint(VOCAB, (2, CONTEXT))
     bounds = {} if dtype == torch.float64 else {"rtol": 1e-3, "atol": 1e-4}
-    want, got = theirs(ids), ours(ids)
-    close(got, want, **bounds)
+    want, actual = theirs(ids), ours(ids)
+    close(actual, want, **bounds)
     targets = torch.randint(VOCAB, (2, CONTEXT))
     reference.cross_entropy(want, targets).backward()
-    loss.cross_entropy(got, targets).backward()
+    loss.cross_entropy(actual, targets).backward()
     gradients = reference.model_state_dict({name: p.grad for name, p in theirs.named_parameters()})
     for name, parameter in ours.named_parameters():
         close(parameter.grad, gradients[name], **bounds)
@@ -87,17 +87,17 @@ def test_attention_with_a_mask_is_the_reference(backend):
     q, k, v = (torch.randn(2, 3, n, 8, dtype=torch.float64, requires_grad=True) for n in (5, 9, 9))
     mask = torch.rand(2, 3, 5, 9) < 0.6
     mask[..., 0] = True
-    found = [
+    outputs = [
         run(q, k, v)
         for run in (
             lambda *qkv: reference.attention(*qkv, mask),
             lambda *qkv: attention(*qkv, mask=mask, causal=False, backend=backend),
         )
     ]
-    close(*found)
-    upstream = torch.randn_like(found[0])
-    for want, got in zip(*(torch.autograd.grad(y, (q, k, v), upstream) for y in found), strict=True):
-        close(got, want)
+    close(*outputs)
+    upstream = torch.randn_like(outputs[0])
+    for want, actual in zip(*(torch.autograd.grad(y, (q, k, v), upstream) for y in outputs), strict=True):
+        close(actual, want)
     square = torch.ones(9, 9, dtype=torch.bool).tril()
     close(attention(k, k, v, mask=square, causal=False, backend=backend), reference.attention(k, k, v, square))
     three = attention(k[0], k[0], v[0], mask=square, causal=False, backend=backend)  # (heads, seq, head_dim)
@@ -108,7 +108,7 @@ def test_attention_with_a_mask_is_the_reference(backend):
 def test_adamw_is_torchs(decay):
     torch.manual_seed(0)
     start = torch.randn(5, 4, dtype=torch.float64)
-    found = []
+    results = []
     for kind in (reference.AdamW, torch.optim.AdamW):
         p = torch.nn.Parameter(start.clone())
         optimizer = kind([p], lr=0.02, betas=(0.8, 0.95), eps=1e-6, weight_decay=decay)
@@ -116,8 +116,8 @@ def test_adamw_is_torchs(decay):
             optimizer.zero_grad()
             (p.sin() * torch.arange(4)).sum().backward()
             optimizer.step()
-        found.append(p.detach())
-    close(*found, rtol=1e-10, atol=1e-12)
+        results.append(p.detach())
+    close(*results, rtol=1e-10, atol=1e-12)
 
 
 def test_schedules_agree_where_both_decay():
@@ -131,15 +131,15 @@ def test_schedules_agree_where_both_decay():
 
 def test_clipping_agrees():
     for limit in (0.1, 100.0):
-        found = []
+        results = []
         for clip in (reference.clip_gradients, torch.nn.utils.clip_grad_norm_):
             torch.manual_seed(0)
             parameters = [torch.nn.Parameter(torch.randn(n, dtype=torch.float64)) for n in (3, 4)]
             for p in parameters:
                 p.grad = torch.randn_like(p)
             clip(parameters, limit)
-            found.append(torch.cat([p.grad for p in parameters]))
-        close(*found)
+            results.append(torch.cat([p.grad for p in parameters]))
+        close(*results)
 
 
 @pytest.mark.parametrize("draw", [reference.get_batch, get_batch])
@@ -154,7 +154,7 @@ def test_random_starts_never_wrap(draw):
 
 
 def test_saving_and_loading(tmp_path):
-    def made(seed):
+    def new_parts(seed):
         torch.manual_seed(seed)
         model = reference.SwiGLU(4, 6)
         return model, reference.AdamW(model.parameters())
@@ -164,13 +164,13 @@ def test_saving_and_loading(tmp_path):
         optimizer.step()
         return model.w1.weight.detach().clone()
 
-    model, optimizer = made(0)
+    model, optimizer = new_parts(0)
     step(model, optimizer)
     for out in (tmp_path / "checkpoint.pt", io.BytesIO()):
         reference.save(model, optimizer, 17, out)
         if isinstance(out, io.BytesIO):
             out.seek(0)
-        other = made(1)
+        other = new_parts(1)
         assert reference.load(out, *other) == 17
         assert torch.equal(other[0].w1.weight, model.w1.weight)
     model.zero_grad()

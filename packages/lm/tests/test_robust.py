@@ -50,12 +50,12 @@ class Full:
     """A file on a disk that is full for some writes, and takes a part of the others."""
 
     def __init__(self, *failures):
-        self.failures, self.held = list(failures), b""
+        self.failures, self.written_bytes = list(failures), b""
 
     def write(self, data):
         if self.failures and self.failures.pop(0):
             raise OSError(errno.ENOSPC, "No space left on device")
-        self.held += bytes(data[:5])
+        self.written_bytes += bytes(data[:5])
         return len(data[:5])
 
 
@@ -64,22 +64,22 @@ def test_a_line_of_metrics_waits_for_space(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(stop, "wait", lambda seconds: False)
     file, waiting = Full(True, True, False, True), bytearray(b"a line of metrics\n")
     run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9)
-    assert (file.held, waiting) == (b"a line of metrics\n", b"")
-    said = capsys.readouterr().err
-    assert said == f"the disk of {tmp_path / 'metrics.jsonl'} is full: the run waits for space\n"
+    assert (file.written_bytes, waiting) == (b"a line of metrics\n", b"")
+    stderr = capsys.readouterr().err
+    assert stderr == f"the disk of {tmp_path / 'metrics.jsonl'} is full: the run waits for space\n"
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_a_line_that_cannot_wait_longer_is_written_with_the_next(tmp_path, capsys, asked):
+@pytest.mark.parametrize("stopping", [True, False])
+def test_a_line_that_cannot_wait_longer_is_written_with_the_next(tmp_path, capsys, stopping):
     stop = threading.Event()
-    if asked:
+    if stopping:
         stop.set()
     file, waiting = Full(False, True), bytearray(b"first line\n")
-    run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9 if asked else 0.0)
-    assert (file.held, waiting) == (b"first", b" line\n")
+    run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", stop, 1e9 if stopping else 0.0)
+    assert (file.written_bytes, waiting) == (b"first", b" line\n")
     waiting.extend(b"second\n")
     run_module.write_all(file, waiting, tmp_path / "metrics.jsonl", threading.Event(), 0.0)
-    assert file.held == b"first line\nsecond\n"
+    assert file.written_bytes == b"first line\nsecond\n"
     capsys.readouterr()
 
 
@@ -88,8 +88,8 @@ def small_disk(tmp_path):
     """A file system of three megabytes."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True)
-    if made.returncode:
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(disk)], capture_output=True)
+    if mount.returncode:
         pytest.skip("no file system can be mounted here, which takes root")
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
@@ -134,8 +134,8 @@ def test_a_run_on_a_disk_that_gets_full(data, tmp_path, small_disk, capfd, space
         os.remove(small_disk / "other")
         train(MODEL, config, data, run, progress=False)
     waits.join()
-    found, want = ([(one["step"], one.get("loss")) for one in lines_of(path)] for path in (run, tmp_path / "whole"))
-    assert found == want
+    actual, want = ([(one["step"], one.get("loss")) for one in lines_of(path)] for path in (run, tmp_path / "whole"))
+    assert actual == want
 
 
 def test_an_error_of_the_disk_that_does_not_pass_is_raised(tmp_path):

@@ -61,10 +61,10 @@ def test_a_run_trained_longer_is_that_of_the_longer_one_where_the_rates_are(data
     run(data, tmp_path / "whole", longer)
     capsys.readouterr()
     train(MODEL, longer, data, tmp_path / "run", progress=True)
-    said = capsys.readouterr().err
+    stderr = capsys.readouterr().err
     at = 12 if schedule == "stable" else 20
-    assert f"continuing {tmp_path / 'run'} from step {at} of 30" in said
-    assert "steps raised from 20 to 30: the run is, to the bit, one of 30 steps" in said
+    assert f"continuing {tmp_path / 'run'} from step {at} of 30" in stderr
+    assert "steps raised from 20 to 30: the run is, to the bit, one of 30 steps" in stderr
     assert_same_weights(weights(tmp_path / "run"), weights(tmp_path / "whole"))
     assert read(tmp_path / "run").train.steps == 30
     with pytest.raises(ValueError, match=r"train\.steps = 30, and this call asks for 20"):
@@ -103,8 +103,8 @@ def test_a_run_moves_to_another_device_and_number_of_threads_where_that_is_asked
         run(data, ended, free)
     moved = dataclasses.replace(CONFIG, steps=24, threads=2)
     train(MODEL, moved, data, ended)
-    said = capsys.readouterr().err
-    assert "threads 1, now 2: the run continues to rounding, not to the bit" in said
+    stderr = capsys.readouterr().err
+    assert "threads 1, now 2: the run continues to rounding, not to the bit" in stderr
     assert (read(ended).train.device, read(ended).train.threads) == ("cpu", 2)
 
 
@@ -181,23 +181,23 @@ def test_import_then_fine_tune_then_fine_tune_again_as_one_would_type_it(data, w
     monkeypatch.chdir(tmp_path)
     to_huggingface(Run.load(whole), tmp_path / "exported")
     import_run("exported", "runs/tuned")
-    given = ["--data", str(data), "--train.steps", "3", "--train.warmup_steps", "0", "--train.device", "cpu"]
-    given += ["--train.learning_rate", "1e-9", "--train.threads", "1"]
-    first = ["train", "runs/tuned/config.toml", "--out", "runs/ft1", *given]
+    arguments = ["--data", str(data), "--train.steps", "3", "--train.warmup_steps", "0", "--train.device", "cpu"]
+    arguments += ["--train.learning_rate", "1e-9", "--train.threads", "1"]
+    first = ["train", "runs/tuned/config.toml", "--out", "runs/ft1", *arguments]
     for _ in range(2):  # the same command reads what is done
         assert main(first) == 0, capsys.readouterr().err
     assert metrics(tmp_path / "runs" / "ft1")[0]["loss"] < 3.2, "the imported weights, and none at random"
     assert "runs/ft1 has all of its 3 steps: nothing is left to train" in capsys.readouterr().err
-    again = ["train", "runs/ft1/config.toml", "--out", "runs/ft2", *given]
+    again = ["train", "runs/ft1/config.toml", "--out", "runs/ft2", *arguments]
     assert main(again) == 0, capsys.readouterr().err
     assert "beginning with the weights of runs/ft1 at its step 3, and a new optimizer" in capsys.readouterr().err
     assert_same_weights(weights(tmp_path / "runs" / "ft2", 0), weights(tmp_path / "runs" / "ft1", 3))
     for name in ("runs/ft1", "runs/ft1/", "runs/ft1/config.toml"):  # the same folder, however it is typed
-        assert main(["train", name, "--out", "runs/ft2", *given]) == 0, capsys.readouterr().err
+        assert main(["train", name, "--out", "runs/ft2", *arguments]) == 0, capsys.readouterr().err
         assert "runs/ft2 has all of its 3 steps" in capsys.readouterr().err
     assert main([*again, "--train.init_from", "scratch", "--out", "runs/new"]) == 0, capsys.readouterr().err
     assert metrics(tmp_path / "runs" / "new")[0]["loss"] > 3.2
-    assert main(["train", "runs/ft1/config.toml", "--out", "runs/b", "--branch", "runs/ft1", *given[:-8]]) == 2
+    assert main(["train", "runs/ft1/config.toml", "--out", "runs/b", "--branch", "runs/ft1", *arguments[:-8]]) == 2
     assert "is of step 3, and train.steps is 3: raise it" in capsys.readouterr().err
 
 
@@ -208,8 +208,8 @@ def test_fine_tuning_and_then_again_with_other_data_is_a_line_each(data, whole, 
     write_tokens(tmp_path / "other" / "train.npy", some_tokens(3000, seed=1))
 
     def typed(*words: str) -> str:
-        given = ["--train.warmup_steps", "0", "--train.device", "cpu", "--train.threads", "1"]
-        assert main(["train", *words, *given]) == 0, capsys.readouterr().err
+        arguments = ["--train.warmup_steps", "0", "--train.device", "cpu", "--train.threads", "1"]
+        assert main(["train", *words, *arguments]) == 0, capsys.readouterr().err
         return capsys.readouterr().err
 
     first = ("exported", "--data", str(data), "--out", "one", "--train.steps", "6", "--train.learning_rate", "1e-9")
@@ -226,28 +226,28 @@ def test_fine_tuning_and_then_again_with_other_data_is_a_line_each(data, whole, 
 
 def test_a_folder_whose_run_began_with_another_model_is_refused(data, whole, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    given = ["--data", str(data), "--out", "run", "--quiet", "--train.steps", "2", "--train.warmup_steps", "0"]
+    arguments = ["--data", str(data), "--out", "run", "--quiet", "--train.steps", "2", "--train.warmup_steps", "0"]
     torch.manual_seed(5)
     for name, model in ("one", Run.load(whole)), ("other", Transformer(MODEL)):
         to_huggingface(model, tmp_path / name)
-    assert main(["train", "one", *given]) == 0, capsys.readouterr().err
+    assert main(["train", "one", *arguments]) == 0, capsys.readouterr().err
     before = weights(tmp_path / "run", 2)
-    assert main(["train", "other", *given]) == 2
-    said = capsys.readouterr().err
-    assert f"the run in run began with {tmp_path}/one, and this call names other" in said
+    assert main(["train", "other", *arguments]) == 2
+    stderr = capsys.readouterr().err
+    assert f"the run in run began with {tmp_path}/one, and this call names other" in stderr
     assert_same_weights(weights(tmp_path / "run", 2), before)
-    assert main(["train", "other", *given, "--restart"]) == 0, capsys.readouterr().err
+    assert main(["train", "other", *arguments, "--restart"]) == 0, capsys.readouterr().err
     assert metrics(tmp_path / "run")[0]["loss"] > 3.2, "the other's weights"
     capsys.readouterr()
 
 
 def test_a_configuration_of_a_run_that_lost_its_checkpoints_does_not_begin_at_random(data, ended, capsys):
     shutil.rmtree(ended / "checkpoints")
-    given = ["--out", str(ended.parent / "new"), "--data", str(data), "--quiet"]
+    arguments = ["--out", str(ended.parent / "new"), "--data", str(data), "--quiet"]
     for name in (ended, ended / "config.toml"):
-        assert main(["train", str(name), *given]) == 2
+        assert main(["train", str(name), *arguments]) == 2
         assert "is of a run whose checkpoints are missing" in capsys.readouterr().err
-    assert main(["train", str(ended), *given, "--train.init_from", "scratch"]) == 0, capsys.readouterr().err
+    assert main(["train", str(ended), *arguments, "--train.init_from", "scratch"]) == 0, capsys.readouterr().err
     assert metrics(ended.parent / "new")[0]["loss"] > 3.2
     capsys.readouterr()
 

@@ -56,9 +56,9 @@ def client(server):
 
 
 def alone(model, tokenizer, ids, count, **settings):
-    """What generate() alone writes."""
-    made = lm.generate(model, ids, max_new_tokens=count, **settings)
-    return tokenizer.decode(made)
+    """The text that generate() alone writes."""
+    ids_written = lm.generate(model, ids, max_new_tokens=count, **settings)
+    return tokenizer.decode(ids_written)
 
 
 def test_models_are_listed(client):
@@ -72,28 +72,28 @@ def test_models_are_listed(client):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_completions_are_what_generate_alone_writes(client, model, tokenizer, stream):
-    given = {"model": "small", "max_tokens": 30, "temperature": 0.9, "top_p": 0.95, "seed": 5, "n": 2}
+    request = {"model": "small", "max_tokens": 30, "temperature": 0.9, "top_p": 0.95, "seed": 5, "n": 2}
     prompts = ["once upon", "é"]
     if stream:
         texts = [""] * 4
         usage = None
         for part in client.completions.create(
-            prompt=prompts, stream=True, stream_options={"include_usage": True}, **given
+            prompt=prompts, stream=True, stream_options={"include_usage": True}, **request
         ):
             usage = part.usage or usage
             for choice in part.choices:
                 texts[choice.index] += choice.text
     else:
-        answer = client.completions.create(prompt=prompts, **given)
+        answer = client.completions.create(prompt=prompts, **request)
         texts, usage = [choice.text for choice in answer.choices], answer.usage
         assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
     stop = [256, 258]
-    wanted = [
+    expected = [
         alone(model, tokenizer, list(p.encode()), 30, temperature=0.9, top_p=0.95, seed=5 + j, stop_tokens=stop)
         for p in prompts
         for j in range(2)
     ]
-    assert texts == wanted
+    assert texts == expected
     assert usage.prompt_tokens == 9 + 2
     assert usage.completion_tokens <= 4 * 30
     assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
@@ -103,9 +103,9 @@ def test_chat_streams_the_same_as_whole(client, model, tokenizer):
     from lm.chat_template import Message, default_template
 
     messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hello"}]
-    given = {"model": "small", "messages": messages, "max_tokens": 40, "temperature": 0.7, "seed": 3}
-    whole = client.chat.completions.create(**given).choices[0]
-    parts = list(client.chat.completions.create(stream=True, **given))
+    request = {"model": "small", "messages": messages, "max_tokens": 40, "temperature": 0.7, "seed": 3}
+    whole = client.chat.completions.create(**request).choices[0]
+    parts = list(client.chat.completions.create(stream=True, **request))
     assert "".join(part.choices[0].delta.content or "" for part in parts) == whole.message.content
     assert parts[0].choices[0].delta.role == "assistant"
     assert parts[-1].choices[0].finish_reason == whole.finish_reason
@@ -114,29 +114,29 @@ def test_chat_streams_the_same_as_whole(client, model, tokenizer):
     settings = {"temperature": 0.7, "seed": 3, "stop_tokens": template.stop_tokens}
     assert whole.message.content == alone(model, tokenizer, prompt, 40, **settings)
     in_parts = [{"role": "user", "content": [{"type": "text", "text": "hel"}, {"type": "text", "text": "lo"}]}]
-    joined = client.chat.completions.create(**{**given, "messages": in_parts}).choices[0].message.content
-    assert joined == client.chat.completions.create(**{**given, "messages": messages[1:]}).choices[0].message.content
+    answer = client.chat.completions.create(**{**request, "messages": in_parts}).choices[0].message.content
+    assert answer == client.chat.completions.create(**{**request, "messages": messages[1:]}).choices[0].message.content
 
 
 def test_stop_strings_end_and_are_not_shown(client):
-    given = {"model": "small", "prompt": "a", "max_tokens": 60, "seed": 1}
-    whole = client.completions.create(**given).choices[0].text
+    request = {"model": "small", "prompt": "a", "max_tokens": 60, "seed": 1}
+    whole = client.completions.create(**request).choices[0].text
     stop = whole[20:22]
-    cut = client.completions.create(stop=stop, **given).choices[0]
+    cut = client.completions.create(stop=stop, **request).choices[0]
     assert cut.text == whole[: whole.index(stop)]
     assert cut.finish_reason == "stop"
-    parts = list(client.completions.create(stop=["never", stop], stream=True, **given))
+    parts = list(client.completions.create(stop=["never", stop], stream=True, **request))
     assert "".join(part.choices[0].text for part in parts) == cut.text
     assert parts[-1].choices[0].finish_reason == "stop"
-    assert client.completions.create(**{**given, "max_tokens": 3}).choices[0].finish_reason == "length"
+    assert client.completions.create(**{**request, "max_tokens": 3}).choices[0].finish_reason == "length"
 
 
 def test_many_at_once_are_each_as_if_alone(client, model, tokenizer):
     answers = {}
 
     def ask(number):
-        given = {"model": "small", "prompt": f"text {number}", "max_tokens": 20 + number, "seed": number}
-        answers[number] = client.completions.create(**given).choices[0].text
+        request = {"model": "small", "prompt": f"text {number}", "max_tokens": 20 + number, "seed": number}
+        answers[number] = client.completions.create(**request).choices[0].text
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -264,15 +264,15 @@ def test_old_turns_are_left_out_where_that_is_asked_for(server, tokenizer):
     dropped = int(answer.headers["X-Messages-Left-Out"])
     assert dropped % 2 == 0
     assert 0 < dropped < len(talk)
-    kept = httpx.post(url, json={**body, "messages": talk[dropped:]}, timeout=60)
-    assert "X-Messages-Left-Out" not in kept.headers
+    shorter = httpx.post(url, json={**body, "messages": talk[dropped:]}, timeout=60)
+    assert "X-Messages-Left-Out" not in shorter.headers
     texts = [
         "".join(
             json.loads(line[6:])["choices"][0]["delta"].get("content", "")
-            for line in found.text.splitlines()
+            for line in answer_stream.text.splitlines()
             if line.startswith("data: {")
         )
-        for found in (answer, kept)
+        for answer_stream in (answer, shorter)
     ]
     assert texts[0] == texts[1]
     long = httpx.post(
@@ -295,17 +295,21 @@ def test_one_talks_on_the_page_in_a_browser(server, tmp_path):
         browser.call("Page.navigate", url=server)
         wait(browser, "document.readyState === 'complete' && document.title === 'small'")
         browser.run("at('temperature').value = '0', at('text').focus(), 0")
-        said = []
+        answers = []
         for words in ("<b>hi</b>", "more"):
             browser.call("Input.insertText", text=words)
             browser.run("at('form').requestSubmit()")
             wait(browser, "asking === null")
-            said.append({"role": "user", "content": words})
-            answer = httpx.post(f"{server}/v1/chat/completions", json={"messages": said, "temperature": 0}, timeout=60)
+            answers.append({"role": "user", "content": words})
+            answer = httpx.post(
+                f"{server}/v1/chat/completions", json={"messages": answers, "temperature": 0}, timeout=60
+            )
             text = answer.json()["choices"][0]["message"]["content"]
-            said.append({"role": "assistant", "content": text})
-            assert browser.run("messages") == said
-            assert browser.run("[...at('log').children].map(line => line.textContent)") == [m["content"] for m in said]
+            answers.append({"role": "assistant", "content": text})
+            assert browser.run("messages") == answers
+            assert browser.run("[...at('log').children].map(line => line.textContent)") == [
+                m["content"] for m in answers
+            ]
         assert browser.run("document.documentElement.scrollHeight > innerHeight + 100")
         assert browser.run("isAtEnd()")
         browser.call("Input.insertText", text="x" * 400)
@@ -337,24 +341,24 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
     command = [sys.executable, "-m", "lm", "serve", str(tmp_path), "--name", "mine", "--port"]
     with subprocess.Popen([*command, "0"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
-            said = process.stdout.readline()
-            assert said.startswith("mine answers at http://127.0.0.1:")
-            address = said.split()[3]
+            line = process.stdout.readline()
+            assert line.startswith("mine answers at http://127.0.0.1:")
+            address = line.split()[3]
             body = {"model": "mine", "prompt": "a", "max_tokens": 5, "seed": 1}
             answer = httpx.post(f"{address}/v1/completions", json=body, timeout=60).json()
-            wanted = alone(model, tokenizer, [97], 5, seed=1, stop_tokens=[256, 258])
-            assert answer["choices"][0]["text"] == wanted
+            expected = alone(model, tokenizer, [97], 5, seed=1, stop_tokens=[256, 258])
+            assert answer["choices"][0]["text"] == expected
             port = address.rsplit(":", 1)[1]
-            kept = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
-            assert health(kept) == 200
-            first, used = kept.sock, time.monotonic()
+            idle = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+            assert health(idle) == 200
+            first, used = idle.sock, time.monotonic()
             second = subprocess.run([*command, port], capture_output=True, text=True)
             assert second.returncode == 1
             assert "cannot be had: name another with --port" in second.stderr
             time.sleep(max(0.0, used + 5.5 - time.monotonic()))  # the OpenAI client keeps a connection for 5 s
-            assert health(kept) == 200
-            assert kept.sock is first
-            kept.close()
+            assert health(idle) == 200
+            assert idle.sock is first
+            idle.close()
             process.send_signal(signal.SIGINT)
             _, errors = process.communicate()
             assert process.returncode == 130
@@ -414,7 +418,7 @@ def test_a_full_queue_answers_429_and_who_leaves_makes_room(model, tokenizer):
     import openai
 
     with served(model, tokenizer, rows=1, waiting=1) as (address, engine):
-        held = Held(engine)
+        steps = Held(engine)
         # No token that ends a text comes, so that it goes on until its reader has left.
         body = {"prompt": "a", "max_tokens": 200, "seed": 1, "logit_bias": {"256": -100, "258": -100}}
         with httpx.Client(timeout=60) as first, contextlib.ExitStack() as stack:
@@ -438,23 +442,23 @@ def test_a_full_queue_answers_429_and_who_leaves_makes_room(model, tokenizer):
             second.close()  # one that waits leaves
             until(lambda: not engine.queue)
             for _ in range(9):  # a token may be part of a character, and then there is nothing to show yet
-                held.let.put(None)
+                steps.let.put(None)
             lines = streaming.iter_lines()
             assert next(lines).startswith("data: ")
             streaming.close()  # one that is decoded leaves, which is noticed without a step
             until(lambda: job.cancelled)
-        until(lambda: not engine.running or held.let.put(None))
+        until(lambda: not engine.running or steps.let.put(None))
         assert job.sequence.ended == "cancelled"
         assert len(job.sequence.tokens) < 20
         for _ in range(9):
-            held.let.put(None)
+            steps.let.put(None)
         answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a", "max_tokens": 3}, timeout=60)
         assert answer.json()["usage"]["completion_tokens"] <= 3
         for _ in range(9):
-            held.let.put(None)
+            steps.let.put(None)
 
 
-def asked(address, body):
+def connect_and_ask(address, body):
     """A connection over which a completion was asked for."""
     connection = http.client.HTTPConnection("127.0.0.1", int(address.rsplit(":", 1)[1]), timeout=60)
     connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
@@ -465,13 +469,13 @@ def test_the_end_of_the_grace_cuts_answers_off_with_503_or_in_the_stream(model, 
     lines = []
     with contextlib.ExitStack() as stack:
         address, engine = stack.enter_context(served(model, tokenizer, rows=2, guards={"log": lines.append}))
-        held = Held(engine)
+        steps = Held(engine)
         body = {"prompt": "a", "max_tokens": 200, "logit_bias": {"256": -100, "258": -100}}
-        whole = asked(address, body)
-        streaming = asked(address, {**body, "stream": True})
-        until(lambda: len(engine.running) == 2 or held.let.put(None))
+        whole = connect_and_ask(address, body)
+        streaming = connect_and_ask(address, {**body, "stream": True})
+        until(lambda: len(engine.running) == 2 or steps.let.put(None))
         for _ in range(9):
-            held.let.put(None)
+            steps.let.put(None)
         stream = streaming.getresponse()
         assert stream.readline().startswith(b"data: ")
         stack.close()

@@ -1,4 +1,4 @@
-"""What OpenAI's clients may ask for beside text, and who may ask: over real sockets."""
+"""Requests of OpenAI's clients beside those for text, and keys: over real sockets."""
 
 from __future__ import annotations
 
@@ -71,27 +71,29 @@ def client(server):
 
 
 def test_logprobs_are_those_of_the_model(client, model):
-    given = {"model": "small", "prompt": [1, 2, 3], "max_tokens": 5, "temperature": 0.7, "seed": 1}
-    plain = client.completions.create(**given).choices[0]
-    told = client.completions.create(**given, logprobs=2).choices[0]
-    assert (told.text, plain.logprobs) == (plain.text, None)
+    request = {"model": "small", "prompt": [1, 2, 3], "max_tokens": 5, "temperature": 0.7, "seed": 1}
+    plain = client.completions.create(**request).choices[0]
+    scored_choice = client.completions.create(**request, logprobs=2).choices[0]
+    assert (scored_choice.text, plain.logprobs) == (plain.text, None)
     ids = lm.generate(model, [1, 2, 3], max_new_tokens=5, temperature=0.7, seed=1, stop_tokens=[256, 258])
     with torch.no_grad():
         logs = model(torch.tensor([[1, 2, 3, *ids]]))[0, 2:-1].log_softmax(-1)
-    assert told.logprobs.token_logprobs == pytest.approx([float(logs[n, i]) for n, i in enumerate(ids)], abs=1e-4)
-    for n, likely in enumerate(told.logprobs.top_logprobs):
+    assert scored_choice.logprobs.token_logprobs == pytest.approx(
+        [float(logs[n, i]) for n, i in enumerate(ids)], abs=1e-4
+    )
+    for n, likely in enumerate(scored_choice.logprobs.top_logprobs):
         assert sorted(likely.values()) == pytest.approx(sorted(logs[n].topk(2).values.tolist()), abs=1e-4)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_logprobs_of_a_chat(client, stream):
-    given = {"model": "small", "messages": TALK, "max_tokens": 6, "seed": 2, "logprobs": True, "top_logprobs": 3}
+    request = {"model": "small", "messages": TALK, "max_tokens": 6, "seed": 2, "logprobs": True, "top_logprobs": 3}
     if stream:
-        parts = [part.choices[0] for part in client.chat.completions.create(**given, stream=True)]
+        parts = [part.choices[0] for part in client.chat.completions.create(**request, stream=True)]
         content = [one for part in parts if part.logprobs for one in part.logprobs.content]
         text = "".join(part.delta.content or "" for part in parts)
     else:
-        whole = client.chat.completions.create(**given).choices[0]
+        whole = client.chat.completions.create(**request).choices[0]
         content, text = whole.logprobs.content, whole.message.content
     assert bytes(byte for one in content for byte in one.bytes).decode(errors="replace") == text
     assert all(len(one.top_logprobs) == 3 and one.logprob <= one.top_logprobs[0].logprob for one in content)
@@ -108,35 +110,35 @@ def scored(model, ids):
 def test_an_echo_scores_the_prompt_as_evaluators_ask(client, model, length):
     """As lm_eval's local-completions: it takes all but the last of the logprobs, also where a stop token came last."""
     ids = torch.randint(0, 256, (length,), generator=torch.Generator().manual_seed(length)).tolist()
-    given = {"model": "small", "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+    request = {"model": "small", "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
     for bias in ({"65": 100}, {"256": 100}):
-        answer = client.completions.create(prompt=[ids, ids[:2]], logit_bias=bias, **given)
+        answer = client.completions.create(prompt=[ids, ids[:2]], logit_bias=bias, **request)
         for choice, prompt in zip(answer.choices, (ids, ids[:2]), strict=True):
             logprobs = choice.logprobs
             assert logprobs.token_logprobs[0] is None
             assert logprobs.top_logprobs[0] is None
             assert logprobs.token_logprobs[1:-1] == pytest.approx(scored(model, prompt), abs=1e-5)
             assert all(len(top) == 1 for top in logprobs.top_logprobs[1:])
-            written = bytes(prompt).decode(errors="replace")
-            assert choice.text == (written + "A" if "65" in bias else written)
-    streamed = list(client.completions.create(prompt=ids, stream=True, **given))
-    told = [value for part in streamed for value in part.choices[0].logprobs.token_logprobs]
-    assert told[1:length] == logprobs_of(client, ids)[1:] == pytest.approx(scored(model, ids), abs=1e-5)
+            prompt_text = bytes(prompt).decode(errors="replace")
+            assert choice.text == (prompt_text + "A" if "65" in bias else prompt_text)
+    streamed = list(client.completions.create(prompt=ids, stream=True, **request))
+    logprobs_streamed = [value for part in streamed for value in part.choices[0].logprobs.token_logprobs]
+    assert logprobs_streamed[1:length] == logprobs_of(client, ids)[1:] == pytest.approx(scored(model, ids), abs=1e-5)
 
 
 def logprobs_of(client, ids):
     """Those of a prompt alone."""
-    given = {"model": "small", "prompt": ids, "max_tokens": 0, "logprobs": 0, "echo": True}
-    (choice,) = client.completions.create(**given).choices
+    request = {"model": "small", "prompt": ids, "max_tokens": 0, "logprobs": 0, "echo": True}
+    (choice,) = client.completions.create(**request).choices
     assert (choice.finish_reason, choice.text) == ("length", bytes(ids).decode(errors="replace"))
     return choice.logprobs.token_logprobs
 
 
 def test_an_echo_without_logprobs_is_the_prompt_and_what_follows(client):
-    given = {"model": "small", "prompt": "once é", "seed": 3}
-    text = client.completions.create(**given).choices[0].text
-    assert client.completions.create(**given, echo=True).choices[0].text == "once é" + text
-    assert client.completions.create(**given, echo=True, max_tokens=0).choices[0].text == "once é"
+    request = {"model": "small", "prompt": "once é", "seed": 3}
+    text = client.completions.create(**request).choices[0].text
+    assert client.completions.create(**request, echo=True).choices[0].text == "once é" + text
+    assert client.completions.create(**request, echo=True, max_tokens=0).choices[0].text == "once é"
 
 
 # The bodies of vLLM's and SGLang's benchmark clients and of guidellm, with their own spelling of absent values.
@@ -166,10 +168,10 @@ def test_load_testers_get_as_many_tokens_as_they_ask_for(server, body, stream):
 
 
 def test_what_ends_a_text_and_what_is_hidden_in_it(client):
-    given = {"model": "small", "prompt": "ab", "max_tokens": 8, "temperature": 0}
+    request = {"model": "small", "prompt": "ab", "max_tokens": 8, "temperature": 0}
 
     def tokens(bias, **more):
-        answer = client.completions.create(**given, logit_bias=bias, extra_body=more)
+        answer = client.completions.create(**request, logit_bias=bias, extra_body=more)
         return answer.usage.completion_tokens, answer.choices[0]
 
     ends = {"256": 100, "65": 90}
@@ -186,8 +188,8 @@ def test_what_ends_a_text_and_what_is_hidden_in_it(client):
 
 def test_names_for_the_template_change_the_prompt(client):
     def prompt_tokens(**more):
-        given = {"model": "small", "messages": TALK, "max_tokens": 1, **more}
-        return client.chat.completions.create(**given).usage.prompt_tokens
+        request = {"model": "small", "messages": TALK, "max_tokens": 1, **more}
+        return client.chat.completions.create(**request).usage.prompt_tokens
 
     plain = prompt_tokens()
     assert prompt_tokens(extra_body={"chat_template_kwargs": {"enable_thinking": False}}) == plain + len(
@@ -222,24 +224,24 @@ def test_a_message_names_the_mistake(server, body, message):
 
 def likeliest(model, bias, presence, frequency):
     """Thirty tokens by OpenAI's definition of the penalties, each from the whole text."""
-    made = []
+    ids = []
     for _ in range(30):
         with torch.no_grad():
-            logits = model(torch.tensor([[65, *made]]))[0, -1]
+            logits = model(torch.tensor([[65, *ids]]))[0, -1]
         for token, more in bias.items():
             logits[int(token)] += more
-        for token in set(made):
-            logits[token] -= presence + frequency * made.count(token)
-        made.append(int(logits.argmax()))
-    return bytes(made).decode()
+        for token in set(ids):
+            logits[token] -= presence + frequency * ids.count(token)
+        ids.append(int(logits.argmax()))
+    return bytes(ids).decode()
 
 
 @pytest.mark.parametrize(("presence", "frequency"), [(0.0, 0.0), (1.5, 0.0), (0.0, 0.7), (-0.5, 1.2)])
 def test_penalties_and_biases_are_openais(client, model, presence, frequency):
     bias = {str(token): 50.0 - token % 7 / 3 for token in range(65, 75)}
-    given = {"model": "small", "prompt": [65], "max_tokens": 30, "temperature": 0, "logit_bias": bias}
-    made = client.completions.create(**given, presence_penalty=presence, frequency_penalty=frequency).choices[0].text
-    assert made == likeliest(model, bias, presence, frequency)
+    request = {"model": "small", "prompt": [65], "max_tokens": 30, "temperature": 0, "logit_bias": bias}
+    text = client.completions.create(**request, presence_penalty=presence, frequency_penalty=frequency).choices[0].text
+    assert text == likeliest(model, bias, presence, frequency)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -252,14 +254,14 @@ def test_json_of_a_schema_is_what_a_model_without_sense_writes(client, seed):
         "additionalProperties": False,
     }
     form = {"type": "json_schema", "json_schema": {"name": "it", "schema": schema, "strict": True}}
-    given = {"model": "small", "messages": TALK, "seed": seed, "max_tokens": 150, "response_format": form}
-    choice = client.chat.completions.create(**given, logit_bias={"93": 5.0}).choices[0]
+    request = {"model": "small", "messages": TALK, "seed": seed, "max_tokens": 150, "response_format": form}
+    choice = client.chat.completions.create(**request, logit_bias={"93": 5.0}).choices[0]
     assert choice.finish_reason == "stop"
-    found = json.loads(choice.message.content)
-    assert found.keys() == {"colour", "sizes"}
-    assert found["colour"] in ("red", "green")
-    assert all(type(size) is bool for size in found["sizes"])
-    free = client.chat.completions.create(**{**given, "response_format": {"type": "json_object"}}).choices[0]
+    value = json.loads(choice.message.content)
+    assert value.keys() == {"colour", "sizes"}
+    assert value["colour"] in ("red", "green")
+    assert all(type(size) is bool for size in value["sizes"])
+    free = client.chat.completions.create(**{**request, "response_format": {"type": "json_object"}}).choices[0]
     assert free.message.content.lstrip()[:1] == "{"
 
 
@@ -270,8 +272,8 @@ def test_json_has_no_endless_space(client, form):
     schema = {"type": "object", "properties": {"b": {"type": "boolean"}, "c": {"type": "null"}}, "required": ["b", "c"]}
     if "json_schema" in form:
         form = {**form, "json_schema": {"name": "it", "schema": {**schema, "additionalProperties": False}}}
-    given = {"model": "small", "messages": TALK, "max_tokens": 30, "temperature": 0, "response_format": form}
-    choice = client.chat.completions.create(**given, logit_bias={"10": 100, "32": 90, "125": 80}).choices[0]
+    request = {"model": "small", "messages": TALK, "max_tokens": 30, "temperature": 0, "response_format": form}
+    choice = client.chat.completions.create(**request, logit_bias={"10": 100, "32": 90, "125": 80}).choices[0]
     assert choice.finish_reason == "stop"
     assert "\n" not in choice.message.content
     assert json.loads(choice.message.content) is not None
@@ -291,7 +293,7 @@ def test_tools_are_written_by_the_template_and_found_in_the_answer(client, serve
     """The model has learned nothing: its words are put in its mouth."""
     from lm.generation.stream import StreamDecoder
 
-    said = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
+    written_call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
     prompts, add = [], server[1].batch.add
 
     def noted(ids, **more):
@@ -299,29 +301,29 @@ def test_tools_are_written_by_the_template_and_found_in_the_answer(client, serve
         return add(ids, **{**more, "max_new_tokens": 1})
 
     monkeypatch.setattr(server[1].batch, "add", noted)
-    monkeypatch.setattr(StreamDecoder, "feed", lambda decoder, token: said)
+    monkeypatch.setattr(StreamDecoder, "feed", lambda decoder, token: written_call)
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Ulm"}'}}
     talk = [
         *TALK,
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "rain"},
     ]
-    given = {"model": "small", "messages": talk, "tools": [WEATHER], "max_tokens": 1, "temperature": 0}
-    given["logit_bias"] = {"90": 100}
-    choice = client.chat.completions.create(**given).choices[0]
-    asked = given["tools"][0]
-    assert json.dumps(asked) in prompts[0]
+    request = {"model": "small", "messages": talk, "tools": [WEATHER], "max_tokens": 1, "temperature": 0}
+    request["logit_bias"] = {"90": 100}
+    choice = client.chat.completions.create(**request).choices[0]
+    tool = request["tools"][0]
+    assert json.dumps(tool) in prompts[0]
     assert '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>' in prompts[0]
     assert "tool\nrain" in prompts[0]
-    (made,) = choice.message.tool_calls
-    assert (made.function.name, json.loads(made.function.arguments)) == ("weather", {"city": "Ulm"})
+    (first_call,) = choice.message.tool_calls
+    assert (first_call.function.name, json.loads(first_call.function.arguments)) == ("weather", {"city": "Ulm"})
     assert choice.message.content is None
-    parts = list(client.chat.completions.create(**given, stream=True))
+    parts = list(client.chat.completions.create(**request, stream=True))
     assert parts[0].choices[0].delta.tool_calls[0].function.name == "weather"
     # "length": it was cut after its one token here
     assert {choice.finish_reason, parts[-1].choices[0].finish_reason} == {"length"}
-    plain = client.chat.completions.create(**given, tool_choice="none").choices[0]
-    assert plain.message.content == said
+    plain = client.chat.completions.create(**request, tool_choice="none").choices[0]
+    assert plain.message.content == written_call
 
 
 @pytest.mark.parametrize(
@@ -349,9 +351,9 @@ def test_tools_are_written_by_the_template_and_found_in_the_answer(client, serve
 def test_calls_in_what_a_model_writes(tokenizer, source, text, words, calls):
     from lm.serving.tools import calls_in
 
-    found_words, found = calls_in(text, ChatTemplate(tokenizer, source, ()))
+    found_words, found_calls = calls_in(text, ChatTemplate(tokenizer, source, ()))
     assert found_words == words
-    assert [(one["function"]["name"], one["function"]["arguments"]) for one in found] == calls
+    assert [(one["function"]["name"], one["function"]["arguments"]) for one in found_calls] == calls
 
 
 ENUM = {"$defs": {"City": {"enum": ["Ulm", "Zürich"]}}, "type": "object", "additionalProperties": False}
@@ -377,19 +379,19 @@ def test_a_tool_that_must_be_called_is_called(source, marks):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = lm.Transformer(lm.ModelConfig(256 + len(MARKS + marks), 2048, 1, 32, 2, 32)).eval()
-    known, chosen = {tool["function"]["name"]: tool["function"] for tool in TOOLS}, set()
+    functions, names = {tool["function"]["name"]: tool["function"] for tool in TOOLS}, set()
     with (
         served(model, tokenizer, template=ChatTemplate(tokenizer, source, (258,)), max_tokens=400) as (address, _),
         openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0, timeout=60) as client,
     ):
 
         def calls(tool_choice, **more):
-            given = {"model": "small", "messages": TALK, "tools": TOOLS, "max_tokens": 400, **more}
-            choice = client.chat.completions.create(tool_choice=tool_choice, **given).choices[0]
+            request = {"model": "small", "messages": TALK, "tools": TOOLS, "max_tokens": 400, **more}
+            choice = client.chat.completions.create(tool_choice=tool_choice, **request).choices[0]
             assert choice.finish_reason in ("tool_calls", "length")
             for call in choice.message.tool_calls or []:
                 arguments = json.loads(call.function.arguments)
-                assert set(arguments) == set(known[call.function.name]["parameters"].get("properties", ()))
+                assert set(arguments) == set(functions[call.function.name]["parameters"].get("properties", ()))
                 assert arguments.get("city", "Ulm") in ("Ulm", "Zürich")
                 assert source is not MISTRAL or re.fullmatch("[a-zA-Z0-9]{9}", call.id)
             return choice
@@ -399,10 +401,10 @@ def test_a_tool_that_must_be_called_is_called(source, marks):
             assert choice.finish_reason == "tool_calls"
             assert choice.message.content is None
             (call,) = choice.message.tool_calls
-            chosen.add(call.function.name)
+            names.add(call.function.name)
             calls("required", seed=seed)
-        assert len(chosen) > 1
-        for name in known:
+        assert len(names) > 1
+        for name in functions:
             choice = calls({"type": "function", "function": {"name": name}}, seed=1)
             assert [call.function.name for call in choice.message.tool_calls] == [name]
         streamed = client.chat.completions.create(
@@ -437,7 +439,7 @@ def test_a_template_without_tools_gets_them_as_text(tokenizer):
     from lm.serving.tools import calls_in, spelled_out
 
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Ulm"}}}
-    said = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
+    written_call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
     talk = [
         Message("user", "hello"),
         Message("assistant", "", {"tool_calls": [call]}),
@@ -450,12 +452,12 @@ def test_a_template_without_tools_gets_them_as_text(tokenizer):
         assert tools is None
         assert [one.role for one in messages] == ["system"] * has_system + ["user", "assistant", "user"]
         assert json.dumps(WEATHER) in messages[0].content
-        assert messages[-2].content == said
+        assert messages[-2].content == written_call
         assert messages[-1].content == (
             "<tool_response>\nrain\n</tool_response>\n<tool_response>\nwind\n</tool_response>"
         )
         template.prompt(messages)
-        assert calls_in(said, template)[1][0]["function"] == {"name": "weather", "arguments": '{"city": "Ulm"}'}
+        assert calls_in(written_call, template)[1][0]["function"] == {"name": "weather", "arguments": '{"city": "Ulm"}'}
     first = spelled_out([Message("system", "be brief"), *talk], [WEATHER], plain)[0][0]
     assert (first.role, first.content[:9]) == ("system", "be brief\n")
     assert spelled_out(talk[:1], [], plain) == (talk[:1], None)

@@ -29,31 +29,33 @@ def strict(thing):
 def test_a_text_is_that_of_a_chat(client):  # noqa: F811
     talk = [{"role": "system", "content": "be brief"}, *TALK]
     chat = client.chat.completions.create(model="small", messages=talk, max_tokens=9, seed=4).choices[0]
-    given = {"model": "small", "max_output_tokens": 9, "extra_body": {"seed": 4}, "store": False}
-    response = strict(client.responses.create(input="hello", instructions="be brief", **given))
+    request = {"model": "small", "max_output_tokens": 9, "extra_body": {"seed": 4}, "store": False}
+    response = strict(client.responses.create(input="hello", instructions="be brief", **request))
     assert response.output_text == chat.message.content
     assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
     assert response.usage.output_tokens == 9
     parts = [{"role": "developer", "content": [{"type": "input_text", "text": "be brief"}]}, *TALK]
-    assert client.responses.create(input=parts, **given).output_text == chat.message.content
+    assert client.responses.create(input=parts, **request).output_text == chat.message.content
     answered = [*parts, *response.to_dict()["output"], {"role": "user", "content": "and?"}]
-    longer = client.responses.create(input=answered, include=["message.output_text.logprobs"], top_logprobs=2, **given)
+    longer = client.responses.create(
+        input=answered, include=["message.output_text.logprobs"], top_logprobs=2, **request
+    )
     assert longer.usage.input_tokens > response.usage.input_tokens
     logprobs = strict(longer).output[0].content[0].logprobs
     assert len(logprobs) == 9
     assert all(len(one.top_logprobs) == 2 for one in logprobs)
 
 
-def events_of(client, **given):  # noqa: F811
-    events = [strict(event) for event in client.responses.create(model="small", stream=True, **given)]
+def events_of(client, **settings):  # noqa: F811
+    events = [strict(event) for event in client.responses.create(model="small", stream=True, **settings)]
     assert [event.sequence_number for event in events] == list(range(len(events)))
     return events
 
 
 def test_a_stream_has_each_event_of_a_text(client):  # noqa: F811
-    given = {"input": TALK, "max_output_tokens": 9, "extra_body": {"seed": 4}}
-    whole = client.responses.create(model="small", **given)
-    events = events_of(client, **given)
+    request = {"input": TALK, "max_output_tokens": 9, "extra_body": {"seed": 4}}
+    whole = client.responses.create(model="small", **request)
+    events = events_of(client, **request)
     kinds = [event.type.removeprefix("response.") for event in events]
     deltas = [event.delta for event in events if event.type == "response.output_text.delta"]
     assert kinds[:4] == ["created", "in_progress", "output_item.added", "content_part.added"]
@@ -61,20 +63,20 @@ def test_a_stream_has_each_event_of_a_text(client):  # noqa: F811
     assert kinds[-4:] == ["output_text.done", "content_part.done", "output_item.done", "incomplete"]
     assert "".join(deltas) == events[-4].text == events[-1].response.output_text == whole.output_text
     assert len({event.item_id for event in events if hasattr(event, "item_id")}) == 1
-    with client.responses.stream(model="small", **given) as stream:  # puts the events together itself
+    with client.responses.stream(model="small", **request) as stream:  # puts the events together itself
         assert [event.type for event in stream] == [event.type for event in events]
         assert stream._state is not None
 
 
 def test_functions_are_called_and_answered(client):  # noqa: F811
     pytest.importorskip("llguidance")
-    given: dict = {"input": TALK, "tools": [FUNCTION], "tool_choice": {"type": "function", "name": "weather"}}
-    given |= {"max_output_tokens": 200, "temperature": 0, "extra_body": {"logit_bias": {"125": 50, "34": 20}}}
-    response = strict(client.responses.create(model="small", **given))
+    request: dict = {"input": TALK, "tools": [FUNCTION], "tool_choice": {"type": "function", "name": "weather"}}
+    request |= {"max_output_tokens": 200, "temperature": 0, "extra_body": {"logit_bias": {"125": 50, "34": 20}}}
+    response = strict(client.responses.create(model="small", **request))
     (call,) = response.output
     assert (call.type, call.name, response.status) == ("function_call", "weather", "completed")
     assert isinstance(json.loads(call.arguments), dict)
-    events = events_of(client, **given)
+    events = events_of(client, **request)
     kinds = [event.type.removeprefix("response.") for event in events[2:]]
     arguments = ["function_call_arguments.delta", "function_call_arguments.done"]
     assert kinds == ["output_item.added", *arguments, "output_item.done", "completed"]

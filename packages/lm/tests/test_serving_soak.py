@@ -58,7 +58,7 @@ def tokenizer():
 
 
 class State:
-    """What this process, in which the server is, holds at a moment when no request is open."""
+    """Memory, files and threads of this process, which the server runs in, when no request is open."""
 
     def __init__(self):
         with open("/proc/self/statm") as file:
@@ -73,7 +73,7 @@ class Hours:
     def __init__(self, engine, clients):
         self.engine, self.clients, self.began = engine, clients, time.monotonic()
         self.end, self.work_until, self.over = self.began + SECONDS, self.began + WORK, False
-        self.states, self.said = list[State](), 0.0
+        self.states, self.printed_at = list[State](), 0.0
         self.all_rest = threading.Barrier(len(clients), action=self.look)
 
     def look(self):
@@ -89,8 +89,8 @@ class Hours:
         self.states.append(State())
         now = time.monotonic()
         self.over = now > self.end or any(client.wrong for client in self.clients)
-        if now > self.said + 60 or self.over:
-            self.said = now
+        if now > self.printed_at + 60 or self.over:
+            self.printed_at = now
             state, done = self.states[-1], sum((client.done for client in self.clients), Counter())
             print(
                 f"{now - self.began:6.0f} s  {sum(done.values())} requests  {state.bytes / 1e6:.1f} MB resident  "

@@ -1,4 +1,4 @@
-"""What public speedruns added to the model: value embeddings and soft-capped logits, beside their definitions."""
+"""Parts that public speedruns added to the model: value embeddings and soft-capped logits, beside their definitions."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_chunked_loss_is_capped_too(dtype):
     hidden, weight = (torch.randn(shape, generator=generator, dtype=dtype) for shape in ((13, 8), (24, 8)))
     targets = torch.randint(0, 21, (13,), generator=generator)
     targets[3] = -100
-    found = []
+    results = []
     for chunked in (True, False):
         h, w = hidden.clone().requires_grad_(), weight.clone().requires_grad_()
         if chunked:
@@ -77,8 +77,8 @@ def test_the_chunked_loss_is_capped_too(dtype):
         else:
             loss = cross_entropy(softcapped(h @ w[:21].T, 2.0), targets)
         loss.backward()
-        found.append((loss.detach(), h.grad, w.grad))
-    for one, other in zip(*found, strict=True):
+        results.append((loss.detach(), h.grad, w.grad))
+    for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -134,8 +134,8 @@ def test_a_speedrun_that_a_cpu_has_no_memory_for_is_refused(monkeypatch):
     assert model.value_embeddings
     assert config.optimizer == "normuon"
     monkeypatch.setattr(budget, "memory_of", lambda device: 16e9)
-    said = budget.beyond(model, dataclasses.replace(config, precision="fp32"), torch.device("cpu"), 512)
-    assert said == (
+    message = budget.beyond(model, dataclasses.replace(config, precision="fp32"), torch.device("cpu"), 512)
+    assert message == (
         f"not enough memory on {in_words(torch.device('cpu'))} (16.0 GB) with 32 sequences at a time: "
         f"lower --train.micro_batch_size"
     )

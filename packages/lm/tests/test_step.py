@@ -10,7 +10,7 @@ import sys
 
 import pytest
 import torch
-from runs import CONFIG, MODEL, VARIANTS, made, metrics, run, some_tokens, stop_at
+from runs import CONFIG, MODEL, VARIANTS, metrics, new_model, run, some_tokens, stop_at
 
 from lm import device as machine
 from lm.data import open_tokens
@@ -27,9 +27,9 @@ END = 3
 
 
 def gradients(model):
-    found = [p.grad.clone() for p in model.parameters()]
+    gradient_list = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
-    return found
+    return gradient_list
 
 
 def alone(ids):
@@ -40,7 +40,7 @@ def alone(ids):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_packed_documents_give_the_gradients_of_documents_one_by_one(variant):
-    model = made(variant)
+    model = new_model(variant)
     both = torch.tensor([[7, 9, END, 4, 5, 6, END, END, 8, 8, 2, 9, 1, 1, END, 30, 2]])
     inputs, targets = both[:, :-1], both[:, 1:]
     packed = NextToken(model, CONFIG, END)(inputs, targets)
@@ -52,16 +52,16 @@ def test_packed_documents_give_the_gradients_of_documents_one_by_one(variant):
         loss.backward()
         total, at = total + loss.detach(), at + document.shape[1]
     torch.testing.assert_close(packed.detach(), total, rtol=1e-12, atol=1e-12)
-    for got, expected in zip(gradients(model), want, strict=True):
-        torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-12)
+    for actual, expected in zip(gradients(model), want, strict=True):
+        torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
     assert not torch.isclose(NextToken(model, CONFIG, None)(inputs, targets).detach(), total)
 
 
 def test_a_run_with_documents_apart(with_ends, tmp_path):
     config = dataclasses.replace(CONFIG, document_masking=True)
     whole = run(with_ends, tmp_path / "apart", config)
-    joined = run(with_ends, tmp_path / "joined")
-    assert whole.loss != joined.loss
+    unmasked = run(with_ends, tmp_path / "joined")
+    assert whole.loss != unmasked.loss
     heldout = open_tokens(with_ends / "heldout.npy")
     again = evaluate(whole.model, heldout, max_tokens=CONFIG.eval_tokens, document_masking=True)
     assert again == whole.heldout
@@ -78,31 +78,33 @@ def test_documents_need_the_end_of_text(data, tmp_path):
         run(data, tmp_path / "run", dataclasses.replace(CONFIG, document_masking=True))
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="do not say which that is"):
-        evaluate(made("llama"), some_tokens(50), document_masking=True)
+        evaluate(new_model("llama"), some_tokens(50), document_masking=True)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("end_of_text", [None, END])
 def test_checkpointing_changes_no_bit_of_the_gradients(variant, end_of_text):
-    model, ids = made(variant, torch.float32), torch.from_numpy(some_tokens(34).reshape(2, 17))
-    found = {}
+    model, ids = new_model(variant, torch.float32), torch.from_numpy(some_tokens(34).reshape(2, 17))
+    by_setting = {}
     for what in ("none", "selective", "full"):
         model.set_activation_checkpointing(what)
-        kept = []
-        hooks = torch.autograd.graph.saved_tensors_hooks(lambda t, kept=kept: kept.append(t.nbytes) or t, lambda t: t)
+        sizes = []
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            lambda t, sizes=sizes: sizes.append(t.nbytes) or t, lambda t: t
+        )
         with hooks:
             loss = NextToken(model, CONFIG, end_of_text)(ids[:, :-1], ids[:, 1:])
         loss.backward()
-        found[what] = (sum(kept), loss.detach(), gradients(model))
+        by_setting[what] = (sum(sizes), loss.detach(), gradients(model))
     for what in ("selective", "full"):
-        assert torch.equal(found[what][1], found["none"][1])
-        assert all(torch.equal(a, b) for a, b in zip(found[what][2], found["none"][2], strict=True))
-    assert found["full"][0] < found["selective"][0] < found["none"][0]
+        assert torch.equal(by_setting[what][1], by_setting["none"][1])
+        assert all(torch.equal(a, b) for a, b in zip(by_setting[what][2], by_setting["none"][2], strict=True))
+    assert by_setting["full"][0] < by_setting["selective"][0] < by_setting["none"][0]
 
 
 def test_checkpointing_refuses_what_it_does_not_know():
     with pytest.raises(ValueError, match="'some' is unknown"):
-        made("llama").set_activation_checkpointing("some")
+        new_model("llama").set_activation_checkpointing("some")
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -143,16 +145,16 @@ def test_an_overflow_of_fp16_lowers_the_scale_and_is_no_trouble(with_ends, tmp_p
 
 
 def test_autocast_keeps_the_loss_and_its_gradients_close():
-    model = made("llama", torch.float32)
+    model = new_model("llama", torch.float32)
     ids = torch.from_numpy(some_tokens(34).reshape(2, 17))
-    found = []
+    results = []
     for precision in ("fp32", "bf16"):
         with machine.autocast(torch.device("cpu"), precision):
             loss = NextToken(model, CONFIG, None)(ids[:, :-1], ids[:, 1:])
         loss.backward()
-        found.append((float(loss.detach()), gradients(model)))
-    assert found[1][0] == pytest.approx(found[0][0], rel=5e-3)
-    for narrow, wide in zip(found[1][1], found[0][1], strict=True):
+        results.append((float(loss.detach()), gradients(model)))
+    assert results[1][0] == pytest.approx(results[0][0], rel=5e-3)
+    for narrow, wide in zip(results[1][1], results[0][1], strict=True):
         assert narrow.dtype == torch.float32
         assert (narrow - wide).norm() < 0.03 * wide.norm() + 1e-6
 
@@ -190,7 +192,7 @@ def test_tf32_is_put_back():
 
 
 @pytest.mark.parametrize(
-    ("name", "known"),
+    ("name", "expected"),
     [
         ("NVIDIA H200", "h200"),
         ("NVIDIA H100 80GB HBM3", "h100"),
@@ -225,10 +227,10 @@ def test_tf32_is_put_back():
         ("Quadro P2000", None),
     ],
 )
-def test_cards_are_known_by_the_drivers_name(name, known):
+def test_cards_are_known_by_the_drivers_name(name, expected):
     pytest.importorskip("accounting", reason="the package accounting is not installed")
-    found = machine.known_device(name)
-    assert (found.name if found else None) == known
+    card = machine.known_device(name)
+    assert (card.name if card else None) == expected
 
 
 def test_a_step_of_many_passes_is_not_run_whole_to_be_measured(monkeypatch):

@@ -29,13 +29,13 @@ EOT = 259
 def prepared(tmp_path_factory):
     """A folder with a text as JSON lines, its tokenizer, and its ids in several shards; and the tokenizer."""
     folder = tmp_path_factory.mktemp("formats")
-    made = tokenizer()
-    made.save(folder / "tok.json")
+    tok = tokenizer()
+    tok.save(folder / "tok.json")
     (folder / "text.jsonl").write_bytes(as_json_lines(DOCUMENTS))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("lm.data.prepare.GROUP", 4000)
         assert main(command(folder, folder / "npy")) == 0
-    return folder, made
+    return folder, tok
 
 
 def command(folder, out):
@@ -47,16 +47,16 @@ def command(folder, out):
 
 @pytest.mark.parametrize("format", ["bin", "llmc"])
 def test_a_bin_file_is_learned_from_as_npy_is(prepared, tmp_path, format):
-    _, made = prepared
+    _, tok = prepared
     paths = [tmp_path / "plain.npy", tmp_path / "other.bin"]
     for path, kind in zip(paths, ("npy", format), strict=True):
-        made.encode_file(DOCUMENTS, path, format=kind, end_of_text=END)
+        tok.encode_file(DOCUMENTS, path, format=kind, end_of_text=END)
     plain, other = map(open_tokens, paths)
-    assert read_back(made, plain) == read_back(made, other)
+    assert read_back(tok, plain) == read_back(tok, other)
     assert plain.end_of_text == other.end_of_text == EOT
     paths[1].with_suffix(".json").unlink()
     bare = open_tokens(paths[1])
-    assert read_back(made, bare) == read_back(made, other)
+    assert read_back(tok, bare) == read_back(tok, other)
     assert bare.end_of_text == (None if format == "llmc" else EOT)  # llm.c's has no index
 
 
@@ -66,9 +66,9 @@ def test_a_bin_file_is_learned_from_as_npy_is(prepared, tmp_path, format):
 def test_the_example_converts_other_formats(prepared, tmp_path, format, name, capsys):
     if format in ("parquet", "arrow"):
         pytest.importorskip("pyarrow")
-    _, made = prepared
-    made.encode_file(DOCUMENTS, tmp_path / name, format=format, end_of_text=END)
-    made.encode_file(DOCUMENTS, tmp_path / "plain.npy", end_of_text=END)
+    _, tok = prepared
+    tok.encode_file(DOCUMENTS, tmp_path / name, format=format, end_of_text=END)
+    tok.encode_file(DOCUMENTS, tmp_path / "plain.npy", end_of_text=END)
     assert convert_tokens.main([str(tmp_path / name), str(tmp_path / "out.npy")]) == 0
     tokens = open_tokens(tmp_path / "out.npy")
     assert (tokens.ids[:] == open_tokens(tmp_path / "plain.npy").ids[:]).all()
@@ -79,9 +79,9 @@ def test_the_example_converts_other_formats(prepared, tmp_path, format, name, ca
 def test_documents_that_end_in_no_mark_are_not_guessed(tmp_path):
     import bpe
 
-    made = tokenizer()
+    tok = tokenizer()
     for texts in (["one.", "two.", "three. four."], ["one", "two", "three"]):
-        made.encode_file(texts, tmp_path / "x.bin", format="bin")
+        tok.encode_file(texts, tmp_path / "x.bin", format="bin")
         assert open_tokens(tmp_path / "x.bin").end_of_text is None, bpe.__version__
         (tmp_path / "x.json").unlink()
         assert open_tokens(tmp_path / "x.bin").end_of_text is None
@@ -123,9 +123,9 @@ def test_megatrons_documents_may_be_several_sequences(tmp_path):
 def test_files_of_the_datasets_library(tmp_path):
     datasets = pytest.importorskip("datasets")
     rows = [[1, 2, 9], [3, 9], [9], [4, 5, 6, 9]]
-    made = datasets.Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
-    made.save_to_disk(str(tmp_path / "saved"))
-    made.to_parquet(str(tmp_path / "train.parquet"))
+    dataset = datasets.Dataset.from_dict({"input_ids": rows, "attention_mask": [[1] * len(row) for row in rows]})
+    dataset.save_to_disk(str(tmp_path / "saved"))
+    dataset.to_parquet(str(tmp_path / "train.parquet"))
     (arrow,) = (tmp_path / "saved").glob("*.arrow")
     for path in (arrow, tmp_path / "train.parquet"):
         tokens = convert_tokens.convert(path, tmp_path / "x.npy")

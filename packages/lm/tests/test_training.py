@@ -378,16 +378,16 @@ def test_compiled_blocks_give_the_same_gradients():
         pytest.skip("torch.compile needs a C++ compiler, and there is none")
     torch.manual_seed(0)
     model = Transformer(MODEL)
-    ids, found = torch.from_numpy(some_tokens(32).reshape(2, 16)), []
+    ids, results = torch.from_numpy(some_tokens(32).reshape(2, 16)), []
     for _ in range(2):
         hidden = model.hidden(ids)
         hidden.sin().sum().backward()
-        found.append([hidden.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
+        results.append([hidden.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
         model.zero_grad()
         compile_blocks(model)
-    assert len(found[0]) == len(found[1])
-    for got, want in zip(*found, strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
+    assert len(results[0]) == len(results[1])
+    for actual, want in zip(*results, strict=True):
+        torch.testing.assert_close(actual, want, rtol=1e-4, atol=1e-4)
 
 
 def test_two_processes_in_one_folder_are_refused(data, tmp_path):
@@ -408,8 +408,8 @@ def test_metrics_for_tensorboard(data, tmp_path):
     lines = metrics(tmp_path)
     assert [event.step for event in events.Scalars("loss")] == list(range(1, 21))
     for name in ("loss", "val_loss", "learning_rate", "gradient_norm"):
-        wanted = [line[name] for line in lines if name in line]
-        assert [event.value for event in events.Scalars(name)] == pytest.approx(wanted, rel=1e-6)
+        expected = [line[name] for line in lines if name in line]
+        assert [event.value for event in events.Scalars(name)] == pytest.approx(expected, rel=1e-6)
 
 
 def test_mlflow_continues_the_curve_of_a_resumed_run(data, tmp_path, monkeypatch):

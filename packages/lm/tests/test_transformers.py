@@ -144,8 +144,8 @@ def test_logits_and_gradients_are_those_of_transformers(case, dtype):
     with doubled():
         logits["theirs"] = theirs(ids).logits
     logits["ours"] = ours(ids)
-    for made in logits.values():
-        cross_entropy(made[:, :-1], ids[:, 1:]).backward()
+    for output in logits.values():
+        cross_entropy(output[:, :-1], ids[:, 1:]).backward()
     tolerance = TOLERANCE[dtype]
     torch.testing.assert_close(logits["ours"], logits["theirs"], rtol=tolerance, atol=tolerance)
     want = convert({name: p.grad for name, p in theirs.named_parameters()}, config)

@@ -109,7 +109,7 @@ def attention(
         real = q.device.type != "meta"  # of which autocast does not know
         mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
         dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
-        backend, allowed = chosen(str(q.device), dtype, q.shape[3], special)
+        backend, allowed = backend_of(str(q.device), dtype, q.shape[3], special)
     if backend == "flash":
         return _flash(q, k, v, causal, sliding_window, document_ids)
     if backend == "flex":
@@ -283,7 +283,7 @@ class Choice(NamedTuple):
 
 # A compiled caller has it decided once, and not in its graph; a Choice could not be unpacked there by torch 2.11.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def chosen(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> tuple[str, tuple[str, ...]]:
+def backend_of(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> tuple[str, tuple[str, ...]]:
     """The backend of choose(), and torch's kernels for it."""
     return choose(device, dtype, head_dim, special)[:2]
 

@@ -106,10 +106,10 @@ class ChatTemplate:
         Learned are the ids between the template's {% generation %} marks; without marks, those after the prompt of each
         answer, with the token that ends it. ValueError: a template without marks changes the contents.
         """
-        written = self._written(messages, False)
-        ids, begins = self._encode(written)
+        rendered = self._written(messages, False)
+        ids, begins = self._encode(rendered)
         has_marks = GENERATION.search(self.source)
-        spans = written.learned if has_marks else list(self._answers(messages, written.text))
+        spans = rendered.learned if has_marks else list(self._answers(messages, rendered.text))
         return ids, [any(begin <= at < end for begin, end in spans) for at in begins]
 
     def fit(
@@ -165,13 +165,13 @@ class ChatTemplate:
                 text += match[0]
         return Written(text + marked[at:], special, learned)
 
-    def _encode(self, written: Written) -> tuple[list[int], list[int]]:
+    def _encode(self, rendered: Written) -> tuple[list[int], list[int]]:
         """Return the ids of a text that the template wrote, and the character at which each begins."""
-        text, ids, begins, at = written.text, list[int](), list[int](), 0
-        if len(alternatives(self.tokenizer.special_tokens).findall(text)) == len(written.special):
+        text, ids, begins, at = rendered.text, list[int](), list[int](), 0
+        if len(alternatives(self.tokenizer.special_tokens).findall(text)) == len(rendered.special):
             ids, begins = self.tokenizer.encode_with_offsets(text, allowed_special="all", disallowed_special=())
             return list(map(int, ids)), list(map(int, begins))
-        for begin, end in [*written.special, (len(text), len(text))]:
+        for begin, end in [*rendered.special, (len(text), len(text))]:
             part, places = self.tokenizer.encode_with_offsets(
                 text[at:begin], allowed_special=frozenset(), disallowed_special=()
             )
@@ -286,9 +286,9 @@ def environment() -> Any:
         def parse(self, parser: Any) -> Any:
             line = next(parser.stream).lineno
             body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return jinja2.nodes.CallBlock(self.call_method("written"), [], [], body).set_lineno(line)
+            return jinja2.nodes.CallBlock(self.call_method("between_marks"), [], [], body).set_lineno(line)
 
-        def written(self, caller: Any) -> str:
+        def between_marks(self, caller: Any) -> str:
             return f"{BEGIN}{caller()}{END}"
 
     def refuse(message: str) -> str:

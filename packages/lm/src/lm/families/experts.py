@@ -15,7 +15,7 @@ from lm.model import SwiGLU
 
 
 class Load(NamedTuple):
-    """How one layer spread its tokens: choices and sum of probabilities of each expert, (experts,)."""
+    """Load of the experts of one layer: choices and sum of probabilities of each expert, (experts,)."""
 
     counts: Tensor
     probabilities: Tensor
@@ -29,17 +29,17 @@ class Experts(nn.Module):
         d_model: Width of the tokens.
         d_ff: Width inside an expert.
         number: Number of experts.
-        chosen: Number of experts that a token passes.
+        per_token: Number of experts that a token passes.
         normalised: The weights of those that a token chose add up to 1.
         balance: Coefficient of the balancing loss.
         bias: The router has a bias.
     """
 
     def __init__(
-        self, d_model: int, d_ff: int, number: int, chosen: int, normalised: bool, balance: float, bias: bool = False
+        self, d_model: int, d_ff: int, number: int, per_token: int, normalised: bool, balance: float, bias: bool = False
     ) -> None:
         super().__init__()
-        self.chosen, self.normalised, self.balance = chosen, normalised, balance
+        self.per_token, self.normalised, self.balance = per_token, normalised, balance
         self.router = nn.Linear(d_model, number, bias=bias)
         self.experts = nn.ModuleList(self.expert(d_model, d_ff) for _ in range(number))
         self.load: Load | None = None  # of the last forward pass in training
@@ -51,7 +51,7 @@ class Experts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)  # (tokens, d_model)
         probabilities = F.softmax(self.router(rows), dim=-1, dtype=torch.float32)  # (tokens, experts)
-        weights, numbers = probabilities.topk(self.chosen, dim=-1)  # (tokens, chosen)
+        weights, numbers = probabilities.topk(self.per_token, dim=-1)  # (tokens, per_token)
         if self.normalised:
             weights = weights / weights.sum(-1, keepdim=True)
         learns = torch.is_grad_enabled()
@@ -69,8 +69,8 @@ class Experts(nn.Module):
 def balancing_loss(model: nn.Module) -> Tensor | None:
     """coefficient · experts · Σ choices per token · mean probability, over the experts; of all layers together.
 
-    It is least, coefficient · chosen, where all experts are chosen alike. (Fedus et al. 2021, arXiv:2101.03961) Of the
-    last forward pass in training, whose record is then forgotten; None without experts.
+    It is least, coefficient · per_token, where all experts are chosen alike. (Fedus et al. 2021, arXiv:2101.03961)
+    Of the last forward pass in training, whose record is then forgotten; None without experts.
     """
     layers = [module for module in model.modules() if isinstance(module, Experts) and module.load is not None]
     loads = [layer.load for layer in layers if layer.load is not None]

@@ -40,8 +40,8 @@ class Block(LlamaBlock):
     """Llama's block with experts."""
 
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        number, chosen = config.num_local_experts, config.num_experts_per_tok
-        return Experts(config.d_model, config.d_ff, number, chosen, True, config.router_aux_loss_coef)
+        number, per_token = config.num_local_experts, config.num_experts_per_tok
+        return Experts(config.d_model, config.d_ff, number, per_token, True, config.router_aux_loss_coef)
 
 
 class Model(FamilyModel):

@@ -37,8 +37,8 @@ class Block(LlamaBlock):
     attention_type: ClassVar[type[FamilyAttention]] = WideNormAttention
 
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        number, chosen, normalised = config.num_experts, config.num_experts_per_tok, config.norm_topk_prob
-        return Experts(config.d_model, config.d_ff, number, chosen, normalised, config.router_aux_loss_coef)
+        number, per_token, normalised = config.num_experts, config.num_experts_per_tok, config.norm_topk_prob
+        return Experts(config.d_model, config.d_ff, number, per_token, normalised, config.router_aux_loss_coef)
 
 
 class Model(FamilyModel):

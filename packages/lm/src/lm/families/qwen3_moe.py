@@ -60,9 +60,9 @@ class Block(LlamaBlock):
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
         if layer in config.mlp_only_layers or (layer + 1) % config.decoder_sparse_step:
             return SwiGLU(config.d_model, config.d_ff)
-        number, chosen, normalised = config.num_experts, config.num_experts_per_tok, config.norm_topk_prob
+        number, per_token, normalised = config.num_experts, config.num_experts_per_tok, config.norm_topk_prob
         width, balance = config.moe_intermediate_size, config.router_aux_loss_coef
-        return Experts(config.d_model, width, number, chosen, normalised, balance)
+        return Experts(config.d_model, width, number, per_token, normalised, balance)
 
 
 class Model(FamilyModel):

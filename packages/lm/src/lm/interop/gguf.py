@@ -103,7 +103,7 @@ def architecture_of(config: ModelConfig) -> str:
     if isinstance(config, FamilyConfig):
         return gguf_families.kind_of(config).architecture
     gpt2 = config.position == "learned"
-    wanted: dict[str, tuple[Any, ...]] = {
+    supported: dict[str, tuple[Any, ...]] = {
         "norm_placement": ("pre",),
         "value_embeddings": (False,),
         "logit_softcap": (None,),
@@ -113,11 +113,11 @@ def architecture_of(config: ModelConfig) -> str:
         "ffn": ("gelu",) if gpt2 else ("swiglu",),
     }
     if gpt2:
-        wanted |= {"qk_norm": (False,), "num_kv_heads": (None, config.num_heads)}
+        supported |= {"qk_norm": (False,), "num_kv_heads": (None, config.num_heads)}
     if config.qk_norm:
-        wanted |= {"bias": (False,), "rope_scaling": (None,)}
-    for name, known in wanted.items():
-        if getattr(config, name) not in known:
+        supported |= {"bias": (False,), "rope_scaling": (None,)}
+    for name, values in supported.items():
+        if getattr(config, name) not in values:
             raise ValueError(
                 f"llama.cpp has no architecture with position {config.position!r} and {name} "
                 f"{getattr(config, name)!r}: such a model is not exported to GGUF"
@@ -240,9 +240,9 @@ def spelled_bytes(tokenizer: Any) -> tuple[list[str], list[int], list[float]]:
     vocab = tokenizer.vocab
     texts, kinds = [], []
     for number in range(tokenizer.n_vocab):
-        known = number in vocab
-        texts.append(names.get(number) or (to_printable(vocab[number]) if known else f"[PAD{number}]"))
-        kinds.append(CONTROL if number in names else PIECE if known else UNUSED)
+        has_token = number in vocab
+        texts.append(names.get(number) or (to_printable(vocab[number]) if has_token else f"[PAD{number}]"))
+        kinds.append(CONTROL if number in names else PIECE if has_token else UNUSED)
     return texts, kinds, []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lm.config import ModelConfig
 from lm.interop.tensors import Part, Table
 
-# What llama.cpp calls the split patterns of bpe. Those that it has none for would give other ids.
+# llama.cpp's names of the split patterns of bpe. Without one, a pattern would give other ids.
 PRE_TOKENIZERS = {
     "gpt2": "gpt-2",
     "llama3": "llama-bpe",
@@ -16,7 +16,7 @@ PRE_TOKENIZERS = {
 
 
 def table(config: ModelConfig, architecture: str) -> Table:
-    """Which of llama.cpp's tensors make up each of ours."""
+    """The tensors of llama.cpp that make up each of ours."""
     width, d, ff = config.head_width, config.d_model, config.d_ff
     q, kv, half = config.num_heads * width, config.kv_heads * width, architecture == "qwen3"
     kinds = ("weight", "bias") if config.bias else ("weight",)

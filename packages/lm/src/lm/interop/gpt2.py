@@ -23,7 +23,7 @@ ACTIVATIONS: dict[str, FFN] = {
 
 def check(config: ModelConfig) -> None:
     """ValueError: Hugging Face's GPT-2 cannot be this model, with what it lacks."""
-    wanted = {
+    supported = {
         "norm": (config.norm, "layernorm"),
         "norm_placement": (config.norm_placement, "pre"),
         "sliding_window": (config.sliding_window, None),
@@ -33,7 +33,7 @@ def check(config: ModelConfig) -> None:
         "num_kv_heads": (config.kv_heads, config.num_heads),
         "head_dim": (config.head_width * config.num_heads, config.d_model),
     }
-    for name, (value, theirs) in wanted.items():
+    for name, (value, theirs) in supported.items():
         if value != theirs:
             raise ValueError(
                 f"Hugging Face's GPT-2, which has learned positions, has none of {name} {value!r}: "

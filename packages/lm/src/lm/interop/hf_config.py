@@ -41,12 +41,14 @@ class Settings:
             raise ValueError(f"{self.source}: {name!r} is {value!r}, and should be {kind.__name__}")
         return value
 
-    def only(self, name: str, known: tuple[Any, ...], default: Any) -> Any:
+    def only(self, name: str, supported: tuple[Any, ...], default: Any) -> Any:
         """A setting that is supported with some values only. ValueError: it has another, which is named."""
         value = self.table.pop(name, None)
         value = default if value is None else value
-        if value not in known:
-            only = f"only {known[0]!r} is" if len(known) < 3 else f"it is one of {', '.join(map(str, known))}"
+        if value not in supported:
+            only = (
+                f"only {supported[0]!r} is" if len(supported) < 3 else f"it is one of {', '.join(map(str, supported))}"
+            )
             raise ValueError(f"{self.source}: {name} = {value!r} is not supported: {only}")
         return value
 

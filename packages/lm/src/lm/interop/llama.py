@@ -156,13 +156,13 @@ def _rope(settings: Settings) -> dict[str, Any]:
     theta = settings.take("rope_theta", float, None)
     ours: dict[str, Any] = {}
     for key in ("rope_parameters", "rope_scaling"):
-        given = settings.take(key, dict, None)
-        if not given:
+        table = settings.take(key, dict, None)
+        if not table:
             continue
-        rope = Settings(given, f"{settings.source}, {key}")
-        known = ("default", "linear", "llama3")
-        older = rope.only("type", known, "default")
-        kind = rope.only("rope_type", known, older)
+        rope = Settings(table, f"{settings.source}, {key}")
+        kinds = ("default", "linear", "llama3")
+        older = rope.only("type", kinds, "default")
+        kind = rope.only("rope_type", kinds, older)
         rope.only("partial_rotary_factor", (1.0, None), None)
         theta = rope.take("rope_theta", float, theta)
         if kind != "default":
@@ -195,15 +195,15 @@ def _window(settings: Settings, family: str, layers: int) -> int | None:
         raise ValueError(
             f"{settings.source}: its layers attend in ways of their own (layer_types), which is not supported"
         )
-    known = {"full_attention": None, "sliding_attention": window}
+    windows = {"full_attention": None, "sliding_attention": window}
     kind = next(iter(kinds), None)
-    if kind is not None and kind not in known:
+    if kind is not None and kind not in windows:
         raise ValueError(f"{settings.source}: layer_types {kind!r} is not supported")
-    return window if kind is None else known[kind]
+    return window if kind is None else windows[kind]
 
 
 def table(config: ModelConfig, absent: frozenset[str] = frozenset()) -> Table:
-    """Which of their tensors make up each of ours."""
+    """Their tensors that make up each of ours."""
     width = config.head_width
     q, kv, ff = config.num_heads * width, config.kv_heads * width, config.d_ff
     parts: Table = {"embedding.weight": (Part("model.embed_tokens.weight", config.vocab_size),)}

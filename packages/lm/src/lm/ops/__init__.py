@@ -1,2 +1,1 @@
-"""What is only faster than the model as it is written: C for CPUs in cpu, attention in Triton in triton, and in flex
-torch's FlexAttention."""
+"""Faster twins of the model's parts: C for CPUs in cpu, Triton's attention in triton, torch's FlexAttention in flex."""

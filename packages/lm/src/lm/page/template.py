@@ -127,10 +127,10 @@ def expression(node: nodes.Node) -> str:
         case nodes.Test():
             return f"py.test({json.dumps(node.name)}, {expression(node.node)}, {arguments(node)})"
         case nodes.Compare():
-            left, parts = node.expr, list[str]()
+            first, parts = node.expr, list[str]()
             for operand in node.ops:
-                parts.append(f"py.compare({json.dumps(operand.op)}, {expression(left)}, {expression(operand.expr)})")
-                left = operand.expr
+                parts.append(f"py.compare({json.dumps(operand.op)}, {expression(first)}, {expression(operand.expr)})")
+                first = operand.expr
             return f"({' && '.join(parts)})"
         case nodes.And():
             return f"py.and({expression(node.left)}, () => {expression(node.right)})"

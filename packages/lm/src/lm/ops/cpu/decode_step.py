@@ -136,13 +136,13 @@ class NativeStep:
         The last may be one of stop_tokens, or below 0: the logits are not numbers.
         """
         call, count = self.call([token], [row], [position]), len(uniform)
-        chosen, stop = (Count * count)(), (Count * len(stop_tokens))(*stop_tokens)
+        tokens, stop = (Count * count)(), (Count * len(stop_tokens))(*stop_tokens)
         room = torch.empty(self.vocab_size if temperature else 0, dtype=torch.float64)
         run = self.library.continue_text
         run.restype = Count
         numbers = Pointer(uniform.data_ptr()), Pointer(room.data_ptr())
-        about = Count(count), ctypes.c_double(temperature), *numbers, stop, Count(len(stop)), chosen
-        return chosen[: run(ctypes.byref(call.task), call.tokens, call.lengths, *about)]
+        about = Count(count), ctypes.c_double(temperature), *numbers, stop, Count(len(stop)), tokens
+        return tokens[: run(ctypes.byref(call.task), call.tokens, call.lengths, *about)]
 
     def read(self, ids: Sequence[int], row: int, position: int, outputs: int) -> tuple[Tensor, Call]:
         """ids come to a row from a position on: what the head reads of the last `outputs` of them, (outputs, d_model),
@@ -330,8 +330,8 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
             logits.append(call.logits.clone())
             best.append(call.likeliest[0])
         logits.append(step.read(ids, 0, 0, 1)[1].logits)
-        got, exact = torch.cat(logits), model(torch.tensor([ids]))[0]
-        right = torch.allclose(got, torch.cat((exact, exact[-1:])), rtol=0, atol=1e-4)
-        if not right or best != got[:-1].argmax(1).tolist():
+        actual, exact = torch.cat(logits), model(torch.tensor([ids]))[0]
+        right = torch.allclose(actual, torch.cat((exact, exact[-1:])), rtol=0, atol=1e-4)
+        if not right or best != actual[:-1].argmax(1).tolist():
             return Unavailable("what was compiled does not compute what it should")
     return library

@@ -186,7 +186,7 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
         function.restype, function.argtypes = None, (ctypes.c_int, Count, Count, *arguments)
     both = zip(sample(library, dtype), sample(None, real(dtype)), strict=True)
     near = 1e-5 if dtype == real(dtype) else 0.02
-    if not all(torch.allclose(got.to(real(dtype)), wanted, rtol=near, atol=near) for got, wanted in both):
+    if not all(torch.allclose(actual.to(real(dtype)), expected, rtol=near, atol=near) for actual, expected in both):
         return Unavailable("what was compiled does not compute what it should")
     return library
 

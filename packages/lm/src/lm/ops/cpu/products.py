@@ -22,7 +22,7 @@ from lm.device import cpuinfo
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def chosen() -> bool:
+def has_fast_onednn() -> bool:
     """True if oneDNN multiplies on this machine."""
     return torch.backends.mkldnn.is_available() and is_amd_with_avx512()  # type: ignore[no-untyped-call]
 
@@ -38,7 +38,7 @@ def takes(x: Tensor, weight: Tensor) -> bool:
     """True if oneDNN computes x weightᵀ: on this machine, in float32, without autocast."""
     plain = type(weight) in (Tensor, nn.Parameter) and x.device.type == weight.device.type == "cpu"
     whole = x.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-    return plain and whole and x.numel() > 0 and chosen()
+    return plain and whole and x.numel() > 0 and has_fast_onednn()
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
