@@ -259,6 +259,10 @@ def test_runs(tmp_path: Path) -> None:
         ("[training]\nsteps = 3\n", r"has no \[model\] table"),
         (f"[model]\n{sizes}flavour = 3\n", "sets flavour, whose cost is not known"),
         ("[model]\nd_ff = 24\n", "does not describe a model"),
+        (
+            f'[model]\nfamily = "gemma3_text"\nquery_pre_attn_scalar = 8\n{sizes}',
+            "run of a 'gemma3_text'.* config.json",
+        ),
     ):
         run.write_text(words, encoding="utf-8")
         with pytest.raises(ValueError, match=message):

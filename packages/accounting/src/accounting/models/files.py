@@ -80,6 +80,11 @@ def from_run(path: str) -> TransformerShape:
             raise ValueError(f"{path} is not TOML: {error}") from None
     if not isinstance(model, dict):
         raise ValueError(f"{path} has no [model] table: give the config.toml of an lm run")
+    if "family" in model:
+        raise ValueError(
+            f"{path} is the run of a {model['family']!r}, which is counted from a config.json: give that of an export "
+            f"(lm export), or of the folder that the run began with"
+        )
     names = {field.name for field in fields(TransformerShape)}
     others = [name for name in model if name not in names and name not in _FREE and not name.startswith("rope_")]
     if others:
