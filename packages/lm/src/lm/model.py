@@ -227,7 +227,7 @@ class Transformer(nn.Module):
         self.head = None if config.tied_embeddings else nn.Linear(config.d_model, config.vocab_rows, bias=False)
         self.recompute = False  # see set_activation_checkpointing
         for name, parameter in self.named_parameters():
-            initialise(parameter, name, config)
+            self.initialise(parameter, name)
 
     def block(self, layer: int) -> nn.Module:
         """A new block of this number, counted from 0."""
@@ -295,36 +295,36 @@ class Transformer(nn.Module):
             if isinstance(module, Attention):
                 module.recompute = what == "selective"
 
+    @torch.no_grad()
+    def initialise(self, parameter: Tensor, name: str) -> Tensor:
+        """Set a weight for the first step, in place, by its name in the model; from torch's global generator.
+
+        Learned positions mark the GPT-2 shape, and it gets GPT-2's recipe: N(0, 0.02²), for positions N(0, 0.01²), and
+        the matrices that write to the residual stream divided by √(2 · layers). (Radford et al. 2019)
+        All others: matrices N(0, 2 / (in + out)) (Glorot and Bengio 2010), embedding N(0, 1), or N(0, 0.02²) where it
+        is the head too, value embeddings N(0, 1 / d_model); all cut at three standard deviations.
+        Biases and gates are 0, norms 1.
+        """
+        config = self.config
+        if name.endswith("bias"):
+            return parameter.zero_()
+        if parameter.ndim == 1:
+            return parameter.fill_(1.0)
+        if name.endswith("value_gate.weight"):
+            return parameter.zero_()
+        if config.position == "learned":
+            deviation = 0.01 if name == "positions.weight" else 0.02
+            if name.endswith(("attention.output.weight", "ffn.down.weight")):
+                deviation /= math.sqrt(2 * config.num_layers)
+            return parameter.normal_(0.0, deviation)
+        deviation = math.sqrt(2.0 / sum(parameter.shape))
+        if name.endswith("value_embedding.weight"):
+            deviation = 1 / math.sqrt(config.d_model)
+        if name == "embedding.weight":
+            deviation = 0.02 if config.tied_embeddings else 1.0
+        return nn.init.trunc_normal_(parameter, 0.0, deviation, -3 * deviation, 3 * deviation)
+
 
 def softcapped(logits: Tensor, cap: float | None) -> Tensor:
     """Logits bent into (-cap, cap) by cap tanh(logits / cap), or as they are. (Gemma 2, arXiv:2408.00118)"""
     return logits if cap is None else cap * torch.tanh(logits / cap)
-
-
-@torch.no_grad()
-def initialise(parameter: Tensor, name: str, config: ModelConfig) -> Tensor:
-    """Set a weight for the first step, in place, by its name in the model; from torch's global generator.
-
-    Learned positions mark the GPT-2 shape, and it gets GPT-2's recipe: N(0, 0.02²), for positions N(0, 0.01²), and
-    the matrices that write to the residual stream divided by √(2 · layers). (Radford et al. 2019)
-    All others: matrices N(0, 2 / (in + out)) (Glorot and Bengio 2010), embedding N(0, 1), or N(0, 0.02²) where it is
-    the head too, value embeddings N(0, 1 / d_model); all cut at three standard deviations.
-    Biases and gates are 0, norms 1.
-    """
-    if name.endswith("bias"):
-        return parameter.zero_()
-    if parameter.ndim == 1:
-        return parameter.fill_(1.0)
-    if name.endswith("value_gate.weight"):
-        return parameter.zero_()
-    if config.position == "learned":
-        deviation = 0.01 if name == "positions.weight" else 0.02
-        if name.endswith(("attention.output.weight", "ffn.down.weight")):
-            deviation /= math.sqrt(2 * config.num_layers)
-        return parameter.normal_(0.0, deviation)
-    deviation = math.sqrt(2.0 / sum(parameter.shape))
-    if name.endswith("value_embedding.weight"):
-        deviation = 1 / math.sqrt(config.d_model)
-    if name == "embedding.weight":
-        deviation = 0.02 if config.tied_embeddings else 1.0
-    return nn.init.trunc_normal_(parameter, 0.0, deviation, -3 * deviation, 3 * deviation)

@@ -85,5 +85,9 @@ class Model(FamilyModel):
     config: Config
     block_type = Block
 
+    def initialise(self, parameter: Tensor, name: str) -> Tensor:
+        is_norm = name.endswith("_norm.weight")
+        return nn.init.ones_(parameter) if is_norm else super().initialise(parameter, name)
+
     def hidden(self, *ids: Any, **places: Any) -> Tensor:
         return super().hidden(*ids, **places) * self.config.logit_scale

@@ -70,7 +70,8 @@ class Model(FamilyModel):
     def __init__(self, config: FamilyConfig) -> None:
         super().__init__(config)
         self.final_norm = GemmaNorm(config.d_model, config.norm_eps)
-        for module in self.modules():
-            if isinstance(module, GemmaNorm):
-                nn.init.zeros_(module.weight)
+        self.initialise(self.final_norm.weight, "final_norm.weight")
         scale_embedding(self, math.sqrt(config.d_model))
+
+    def initialise(self, parameter: Tensor, name: str) -> Tensor:
+        return super().initialise(parameter, name) if parameter.ndim > 1 else nn.init.zeros_(parameter)  # also of norms

@@ -81,8 +81,8 @@ class ClampedExperts(Experts):
 
     def __init__(self, config: Config) -> None:
         self.expert_settings = config.swiglu_alpha, config.swiglu_limit
-        number, chosen = config.num_local_experts, config.num_experts_per_tok
-        super().__init__(config.d_model, config.d_ff, number, chosen, True, config.router_aux_loss_coef, bias=True)
+        number, per_token = config.num_local_experts, config.num_experts_per_tok
+        super().__init__(config.d_model, config.d_ff, number, per_token, True, config.router_aux_loss_coef, bias=True)
 
     def expert(self, d_model: int, d_ff: int) -> nn.Module:
         return ClampedSwiGLU(d_model, d_ff, *self.expert_settings)
@@ -102,15 +102,34 @@ class Model(FamilyModel):
 
     block_type = Block
 
+    def initialise(self, parameter: Tensor, name: str) -> Tensor:
+        return nn.init.zeros_(parameter) if name.endswith("sinks") else super().initialise(parameter, name)
 
+
+FP4 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
 FUSED = re.compile(r"(.*\.experts)\.(gate_up|down)_proj(_bias)?")
 SPLIT = re.compile(r"(.*\.experts)\.\d+\.((?:gate_up|down)_proj)\.(weight|bias)")
+
+
+def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Their tensors with those in MXFP4 (OCP Microscaling Formats, 2023) in fp32, (experts, in, out).
+
+    NAME_blocks (experts, out, in / 32, 16): bytes of two numbers, the lower bits first; NAME_scales (experts, out,
+    in / 32): the power of two of each 32 numbers, plus 127.
+    """
+    tensors = dict(tensors)
+    for name in [name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")]:
+        if f"{name}_scales" in tensors:
+            blocks, scales = tensors.pop(f"{name}_blocks"), tensors.pop(f"{name}_scales")
+            numbers = FP4[torch.stack((blocks & 15, blocks >> 4), -1).long()].flatten(-2)  # (…, in / 32, 32)
+            tensors[name] = torch.ldexp(numbers, scales[..., None].int() - 127).flatten(-2).transpose(1, 2)
+    return tensors
 
 
 def from_theirs(tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
     """Their tensors, of all experts together, (in, out) and with gate and up in turns, as those of each expert."""
     split = {}
-    for name, tensor in tensors.items():
+    for name, tensor in unpacked(tensors).items():
         match = FUSED.fullmatch(name)
         if match is None:
             split[name] = tensor

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.families import build
-from lm.model import Transformer, initialise
+from lm.model import Transformer
 from lm.sharding import own_part
 from lm.training.checkpoint import Checkpoint
 
@@ -30,15 +30,19 @@ def from_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transfor
 
 @torch.no_grad()
 def draw(model: Transformer, seed: int) -> None:
-    """Gives a sharded model the weights of train.random_model, of which no more than one is ever whole in memory."""
+    """Gives a sharded model the weights of train.random_model, of which one block is whole in memory at most."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        for module in on_meta(model.config).modules():
-            if hasattr(module, "reset_parameters"):  # torch's layers draw when they are made, before the model does
-                cast(Any, module).to_empty(device="cpu").reset_parameters()
-                module.to("meta")
+        plain = on_meta(model.config)
+        for child in plain.children():  # torch's layers draw when they are made, before the model does
+            if child is plain.blocks:
+                for layer in range(model.config.num_layers):
+                    plain.block(layer)
+            elif hasattr(child, "reset_parameters"):
+                cast(Any, child).to_empty(device="cpu").reset_parameters()
+                child.to("meta")
         for name, parameter in model.named_parameters():
-            whole = initialise(torch.empty(parameter.shape, dtype=parameter.dtype), name, model.config)
+            whole = plain.initialise(torch.empty(parameter.shape, dtype=parameter.dtype), name)
             parameter.copy_(own_part(whole, parameter))
 
 
