@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import tomllib
@@ -21,15 +22,17 @@ import accounting
 import lm
 from lm.config import from_table, to_table
 from lm.evaluation.likelihood import Request, likelihoods
-from lm.families import config_class
+from lm.families import build, config_class
 from lm.generation.decoder import Decoder
 from lm.generation.kv_cache import Step
-from lm.interop import from_huggingface, to_gguf, to_huggingface
+from lm.interop import from_gguf, from_huggingface, to_gguf, to_huggingface
 from lm.interop.families import from_config
 from lm.interop.importing import import_run
 from lm.interop.loading import model_text
 from lm.training.budget import beyond
 from lm.training.objectives.next_token import NextToken
+from lm.training.train import random_model as random_weights
+from lm.training.weights import draw, on_meta
 
 transformers = pytest.importorskip("transformers")
 transformers.logging.set_verbosity_error()
@@ -311,7 +314,7 @@ def test_fine_tuning_a_folder(folders, tmp_path, name, rank):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_gguf_is_what_llama_cpp_computes_the_same_logits_of(folders, tmp_path, name):
-    """Where its Python bindings are not installed: it has all the weights, by names of the package gguf."""
+    """Without its Python bindings: the file has all the weights, by names of the package gguf."""
     gguf = pytest.importorskip("gguf")
     file, folder, change = tmp_path / "model.gguf", folders(name), GGUF[name]
     if change:
@@ -326,6 +329,8 @@ def test_gguf_is_what_llama_cpp_computes_the_same_logits_of(folders, tmp_path, n
     reader = gguf.GGUFReader(file)
     weights = {tensor.name: int(tensor.n_elements) for tensor in reader.tensors if not tensor.name.startswith("rope_")}
     assert sum(weights.values()) == sum(p.numel() for p in model.parameters())
+    back = from_gguf(file)
+    torch.testing.assert_close(logits_of(back), logits_of(model), rtol=1e-5, atol=1e-5)
     llama_cpp = pytest.importorskip("llama_cpp")
     llama = llama_cpp.Llama(str(file), n_ctx=64, verbose=False, logits_all=True, type_k=0, type_v=0, flash_attn=False)
     ids = IDS.flatten()[:30]  # more than longrope's short factors are for: llama.cpp chooses by n_ctx
@@ -334,6 +339,42 @@ def test_gguf_is_what_llama_cpp_computes_the_same_logits_of(folders, tmp_path, n
     # llama.cpp looks up GELU in a table of half precision.
     tolerance = 1e-2 if name.partition(",")[0] in coarse else 1e-4
     np.testing.assert_allclose(llama.scores[: len(ids)], logits, rtol=0, atol=tolerance)
+
+
+def test_what_a_gguf_cannot_say_of_a_gemma_2_is_refused(folders, tmp_path):
+    pytest.importorskip("gguf")
+    config = dataclasses.replace(from_huggingface(folders("gemma2")).config, query_pre_attn_scalar=16)
+    unbent = build(dataclasses.replace(config, attn_logit_softcapping=None))
+    with pytest.raises(ValueError, match="gemma2 has no attn_logit_softcapping None"):
+        to_gguf(unbent, tmp_path / "unbent.gguf")
+    deep = build(dataclasses.replace(config, num_layers=46, layer_types=()))
+    with pytest.raises(ValueError, match="27 billion"):
+        from_gguf(to_gguf(deep, tmp_path / "deep.gguf"))
+
+
+def test_experts_in_mxfp4_are_read_as_transformers_reads_them(tmp_path):
+    from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+    theirs = random_model("gpt_oss", intermediate_size=64)
+    theirs.save_pretrained(tmp_path)
+    file, generator = tmp_path / "model.safetensors", torch.Generator().manual_seed(0)
+    tensors = safetensors.torch.load_file(file)
+    for name, weight in theirs.state_dict().items():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            number, inputs, outputs = tensors.pop(name).shape
+            size = (number, outputs, inputs // 32)
+            blocks = torch.randint(256, (*size, 16), dtype=torch.uint8, generator=generator)
+            scales = torch.randint(120, 128, size, dtype=torch.uint8, generator=generator)
+            tensors |= {f"{name}_blocks": blocks, f"{name}_scales": scales}
+            weight.copy_(convert_moe_packed_tensors(blocks, scales, dtype=torch.float32))
+    safetensors.torch.save_file(tensors, file)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "mxfp4"}}))
+    ours = from_huggingface(tmp_path)
+    experts = ours.blocks[1].ffn.experts
+    expected = theirs.model.layers[1].mlp.experts.down_proj
+    assert torch.equal(torch.stack([expert.down.weight.T for expert in experts]), expected)
+    torch.testing.assert_close(logits_of(ours), logits_of(theirs), rtol=1e-4, atol=1e-4)
 
 
 def test_gguf_of_experts_in_eight_bits(tmp_path):
@@ -383,6 +424,17 @@ def test_the_server_answers_a_conversation_as_transformers_does(tmp_path, name):
         client = openai.OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0)
         answer = client.chat.completions.create(model="small", messages=talk, temperature=0, max_tokens=16)
     assert answer.choices[0].message.content == tokenizer.decode(expected)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_sharded_run_begins_with_the_weights_of_a_whole_one(folders, name):
+    config = from_huggingface(folders(name)).config
+    whole, parts = random_weights(config, 5), on_meta(config).to_empty(device="cpu")
+    draw(parts, 5)
+    for key, weight in whole.state_dict().items():
+        assert torch.equal(parts.state_dict()[key], weight), key
+        if key.endswith("norm.weight"):
+            assert weight.unique().tolist() == [0.0 if name.startswith("gemma") else 1.0], key
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -83,7 +83,7 @@ def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, A
         None if local is None else theta if local[0] == "rope_theta" else settings.take(local[0], float, local[1])
     )
     today, before = (settings.take(key, dict, None) for key in ("rope_parameters", "rope_scaling"))
-    given: dict[str, Any] = before or today or {}
+    tables: dict[str, Any] = before or today or {}
 
     def complete(table: Mapping[str, Any], theta: float) -> dict[str, Any]:
         older = table.get("type", "default")
@@ -101,12 +101,12 @@ def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, A
         return rest
 
     if local_theta is None:
-        return complete(given, theta)
-    if not {SLIDING, FULL} & given.keys():
-        given = {FULL: given}  # of older files, which scale these layers alone
+        return complete(tables, theta)
+    if not {SLIDING, FULL} & tables.keys():
+        tables = {FULL: tables}  # of older files, which scale these layers alone
     return {
-        FULL: complete(given.get(FULL) or {}, theta),
-        SLIDING: complete(given.get(SLIDING) or {}, local_theta),
+        FULL: complete(tables.get(FULL) or {}, theta),
+        SLIDING: complete(tables.get(SLIDING) or {}, local_theta),
     }
 
 
@@ -151,8 +151,17 @@ def imported(theirs: dict[str, Tensor], config: FamilyConfig, source: object) ->
     module = families.family(config.family)
     if hasattr(module, "from_theirs"):
         theirs = module.from_theirs(theirs, config)
+    return filled(described(config), theirs, config, source)
+
+
+def described(config: FamilyConfig) -> Transformer:
+    """A model of this configuration without values."""
     with torch.device("meta"):
-        model = families.build(config)
+        return families.build(config)
+
+
+def filled(model: Transformer, theirs: Mapping[str, Tensor], config: FamilyConfig, source: object) -> Transformer:
+    """A model from described() with these tensors, which are as after a family's from_theirs; as imported()."""
     state, used = {}, set()
     expected = model.state_dict()
     for name, parts in places(model, config):

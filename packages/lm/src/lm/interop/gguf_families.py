@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,21 +16,29 @@ from lm.interop.families import named
 from lm.model import Transformer
 from lm.rope import rope_frequencies
 
-EXPERT = re.compile(r"model\.layers\.(\d+)\..*\.experts\.\d+\.(\w+)\.(weight|bias)")
+EXPERT = re.compile(r"model\.layers\.(\d+)\..*\.experts\.(\d+)\.(\w+)\.(weight|bias)")
+ROTATED = re.compile(r"\.attn_[qk]\.(weight|bias)")
 EXPERT_PARTS = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
-
-
-def nothing(writer: Any, c: Any) -> None:
-    """No settings beside the common ones."""
+# The settings that are a family's own, by llama.cpp's keys, and our fields.
+GEMMA = {"final_logit_softcapping": "logit_softcap", "attn_logit_softcapping": "attn_logit_softcapping"}
+GRANITE = {
+    "attention.scale": "attention_multiplier",
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
+EXPERTS = {"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"}
+LOCAL_EXPERTS = EXPERTS | {"expert_count": "num_local_experts"}
+EXPERT_WIDTH = "expert_feed_forward_length"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What llama.cpp calls a family, and what it has of it.
+    """A family in llama.cpp: its name there, and the settings that llama.cpp has of it.
 
     Attributes:
         architecture: Its name.
-        add: Writes the settings that are its own.
+        settings: Its own settings, and our fields.
         windows: Every layer of this number sees all, the others have windows; 1: all may have; 0: none.
         scalings: The rope_types that it has.
         turns_neighbours: It rotates pairs (2i, 2i + 1), where the folder has (i, i + width / 2).
@@ -39,7 +47,7 @@ class Kind:
     """
 
     architecture: str
-    add: Callable[[Any, Any], None] = nothing
+    settings: Mapping[str, str] = field(default_factory=dict)
     windows: int = 0
     scalings: tuple[str, ...] = ("default", "linear", "yarn")
     turns_neighbours: bool = False
@@ -47,69 +55,40 @@ class Kind:
     only: tuple[tuple[str, Any], ...] = ()
 
 
-def add_gemma(writer: Any, c: Any) -> None:
-    """The bends of scores and logits."""
-    if c.logit_softcap is not None:
-        writer.add_final_logit_softcapping(c.logit_softcap)
-    if c.attn_logit_softcapping is not None:
-        writer.add_attn_logit_softcapping(c.attn_logit_softcapping)
-
-
-def add_granite(writer: Any, c: Any) -> None:
-    """The four factors."""
-    writer.add_attention_scale(c.attention_multiplier)
-    writer.add_embedding_scale(c.embedding_multiplier)
-    writer.add_residual_scale(c.residual_multiplier)
-    writer.add_logit_scale(c.logits_scaling)
-
-
-def add_experts(writer: Any, c: Any) -> None:
-    """Number and width of experts."""
-    writer.add_expert_count(getattr(c, "num_experts", None) or c.num_local_experts)
-    writer.add_expert_used_count(c.num_experts_per_tok)
-    if c.family != "mixtral":
-        writer.add_expert_feed_forward_length(getattr(c, "moe_intermediate_size", c.d_ff))
-
-
-def add_neox(writer: Any, c: Any) -> None:
-    """The place of the feed-forward."""
-    writer.add_parallel_residual(c.use_parallel_residual)
-
-
-def add_logit_scale(writer: Any, c: Any) -> None:
-    """The factor of logits."""
-    writer.add_logit_scale(c.logit_scale)
-
-
 ROPES = ("default", "linear", "yarn", "llama3")
 KINDS = {
-    "cohere": Kind("command-r", add_logit_scale, only=(("use_qk_norm", False),)),
-    "cohere2": Kind("cohere2", add_logit_scale, windows=4),
+    "cohere": Kind("command-r", {"logit_scale": "logit_scale"}, only=(("use_qk_norm", False),)),
+    "cohere2": Kind("cohere2", {"logit_scale": "logit_scale"}, windows=4),
     "gemma": Kind("gemma", norms_above_one=True),
-    "gemma2": Kind("gemma2", add_gemma, windows=2, norms_above_one=True, only=(("query_scale", 1.0),)),
+    "gemma2": Kind("gemma2", GEMMA, windows=2, norms_above_one=True, only=(("query_scale", 1.0),)),
     "gemma3_text": Kind(
         "gemma3",
-        add_gemma,
+        GEMMA,
         windows=6,
         norms_above_one=True,
         only=(("query_scale", 1.0), ("attn_logit_softcapping", None)),
     ),
     "glm4": Kind("glm4", only=(("bias", True),)),
-    "gpt_neox": Kind("gptneox", add_neox, only=(("hidden_act", "gelu"),)),
-    "gpt_oss": Kind("gpt-oss", add_experts, windows=2, only=(("swiglu_alpha", 1.702), ("swiglu_limit", 7.0))),
-    "granite": Kind("granite", add_granite, scalings=ROPES, turns_neighbours=True),
+    "gpt_neox": Kind("gptneox", {"use_parallel_residual": "use_parallel_residual"}, only=(("hidden_act", "gelu"),)),
+    "gpt_oss": Kind(
+        "gpt-oss",
+        LOCAL_EXPERTS | {EXPERT_WIDTH: "d_ff"},
+        windows=2,
+        only=(("swiglu_alpha", 1.702), ("swiglu_limit", 7.0)),
+    ),
+    "granite": Kind("granite", GRANITE, scalings=ROPES, turns_neighbours=True),
     "llama": Kind("llama", scalings=ROPES, turns_neighbours=True),
     "mistral": Kind("llama", scalings=ROPES, turns_neighbours=True),
-    "mixtral": Kind("llama", add_experts, turns_neighbours=True),
+    "mixtral": Kind("llama", LOCAL_EXPERTS, turns_neighbours=True),
     "olmo2": Kind("olmo2"),
     "olmo3": Kind("olmo2", windows=4),
-    "olmoe": Kind("olmoe", add_experts, only=(("norm_topk_prob", False),)),
+    "olmoe": Kind("olmoe", EXPERTS | {EXPERT_WIDTH: "d_ff"}, only=(("norm_topk_prob", False),)),
     "phi3": Kind("phi3", scalings=("default", "longrope")),
     "qwen2": Kind("qwen2"),
     "qwen3": Kind("qwen3", only=(("bias", False),)),
     "qwen3_moe": Kind(
         "qwen3moe",
-        add_experts,
+        EXPERTS | {EXPERT_WIDTH: "moe_intermediate_size"},
         only=(("norm_topk_prob", True), ("mlp_only_layers", ()), ("decoder_sparse_step", 1)),
     ),
     "smollm3": Kind("smollm3", scalings=ROPES, turns_neighbours=True),
@@ -141,6 +120,10 @@ def kind_of(config: FamilyConfig) -> Kind:
     for layer in range(config.num_layers):
         if config.family == "smollm3" and (config.rope_of(layer) is None) != ((layer + 1) % 4 == 0):
             raise refused(f"layer {layer} that is{'' if config.rope_of(layer) else ' not'} rotated")
+    if config.family == "gemma2":
+        for name in GEMMA.values():
+            if getattr(config, name) is None:  # llama.cpp reads the usual bend from a file without one
+                raise refused(f"{name} None")
     if config.family == "olmoe" and config.kv_heads != config.num_heads:
         raise refused(f"num_kv_heads {config.kv_heads}")
     return kind
@@ -181,14 +164,19 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
     elif scaling == "longrope":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         writer.add_rope_scaling_attn_factors(ropes.attention_factor(rope, c.context_length))
-    kind.add(writer, c)
+    for key, name in kind.settings.items():
+        value = getattr(c, name)
+        add = (
+            writer.add_bool if isinstance(value, bool) else writer.add_uint32 if "expert" in key else writer.add_float32
+        )
+        if value is not None:
+            add(f"{kind.architecture}.{key}", value)
 
 
 def tensors(model: Transformer, config: FamilyConfig, gguf: Any) -> Iterator[tuple[str, Tensor]]:
     """The model's tensors by llama.cpp's names."""
     kind = kind_of(config)
-    architecture = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == kind.architecture)
-    names = gguf.get_tensor_name_map(architecture, config.num_layers)
+    names = tensor_names(config, gguf)
     rope = tables(config)[FULL]
     width = ropes.rotated_width(rope, config.head_width)
     if rope.get("rope_type") == "llama3":
@@ -199,24 +187,63 @@ def tensors(model: Transformer, config: FamilyConfig, gguf: Any) -> Iterator[tup
         yield "rope_factors_long.weight", torch.tensor(rope["long_factor"])
     experts: dict[str, list[Tensor]] = {}
     for name, tensor in named(model, config).items():
+        places, number = names(name)
+        for place, rows in zip(places, tensor.chunk(len(places)), strict=True):
+            if number is not None:
+                experts.setdefault(place, []).append(rows)
+                continue
+            if kind.norms_above_one and place.endswith("norm.weight"):
+                rows = rows + 1
+            if kind.turns_neighbours and ROTATED.search(place):
+                heads = rows.unflatten(0, (-1, 2, config.head_width // 2))  # type: ignore[no-untyped-call]
+                rows = heads.transpose(1, 2).flatten(0, 2)
+            yield place, rows
+    for name, matrices in experts.items():
+        yield name, torch.stack(matrices)
+
+
+def folder_tensors(
+    model: Transformer, config: FamilyConfig, theirs: Mapping[str, Tensor], gguf: Any
+) -> dict[str, Tensor]:
+    """The inverse of tensors(): the tensors of a file by the names of a folder, before a family's from_theirs.
+
+    Args:
+        model: A model of this configuration, on any device: its tensors' names are used, and not their values.
+        config: Its configuration.
+        theirs: The file's tensors, by name.
+        gguf: The package gguf.
+    """
+    kind, names, result = KINDS[config.family], tensor_names(config, gguf), {}
+    for name in named(model, config):
+        places, number = names(name)
+        if not theirs.keys() >= set(places):
+            continue  # the caller names the tensor that is missing
+        rows = torch.cat([theirs[place] if number is None else theirs[place][number] for place in places])
+        if kind.norms_above_one and places[0].endswith("norm.weight"):
+            rows = rows - 1
+        if kind.turns_neighbours and ROTATED.search(places[0]):
+            heads = rows.unflatten(0, (-1, config.head_width // 2, 2))  # type: ignore[no-untyped-call]
+            rows = heads.transpose(1, 2).flatten(0, 2)
+        result[name] = rows
+    return result
+
+
+def tensor_names(config: FamilyConfig, gguf: Any) -> Callable[[str], tuple[list[str], int | None]]:
+    """A function from a tensor's name in a folder to the tensors of a file that it is in, and its expert's number."""
+    kind = KINDS[config.family]
+    architecture = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == kind.architecture)
+    names = gguf.get_tensor_name_map(architecture, config.num_layers)
+
+    def places(name: str) -> tuple[list[str], int | None]:
         expert = EXPERT.fullmatch(name)
         if expert is not None:
-            layer, part, suffix = expert.groups()
-            parts = {"gate": tensor[: len(tensor) // 2], "up": tensor[len(tensor) // 2 :]}
-            for which, rows in parts.items() if part == "gate_up_proj" else [(EXPERT_PARTS[part], tensor)]:
-                experts.setdefault(f"blk.{layer}.ffn_{which}_exps.{suffix}", []).append(rows)
-            continue
+            layer, number, part, suffix = expert.groups()
+            parts = ("gate", "up") if part == "gate_up_proj" else (EXPERT_PARTS[part],)
+            return [f"blk.{layer}.ffn_{part}_exps.{suffix}" for part in parts], int(number)
         key, _, suffix = name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "weight")
         theirs = names.get_name(key)
         if theirs is None:
-            raise ValueError(
-                f"llama.cpp's {kind.architecture} has no tensor {name!r}: such a model is not exported to GGUF"
-            )
-        if kind.norms_above_one and theirs.endswith("norm"):
-            tensor = tensor + 1
-        if kind.turns_neighbours and theirs.endswith(("attn_q", "attn_k")):
-            heads = tensor.unflatten(0, (-1, 2, config.head_width // 2))  # type: ignore[no-untyped-call]
-            tensor = heads.transpose(1, 2).flatten(0, 2)
-        yield f"{theirs}.{suffix}", tensor
-    for name, matrices in experts.items():
-        yield name, torch.stack(matrices)
+            raise ValueError(f"llama.cpp's {kind.architecture} has no tensor {name!r}: such a model has no GGUF")
+        return [f"{theirs}.{suffix}"], None
+
+    return places

@@ -10,6 +10,10 @@ import torch
 
 from lm.config import ModelConfig
 from lm.extras import need
+from lm.families.parts import FamilyConfig
+from lm.interop.families import described, filled
+from lm.interop.gguf_families import KINDS, folder_tensors
+from lm.interop.gguf_families_reader import ROPE_TENSORS, family_config, family_of
 from lm.interop.gguf_names import PRE_TOKENIZERS, table
 from lm.interop.tensors import built, check_sizes, imported
 from lm.model import Transformer
@@ -22,7 +26,7 @@ MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
 
 
 class Fields:
-    """The header of a file; errors begin with its path."""
+    """The header of a file, and its tensors; errors begin with its path."""
 
     def __init__(self, path: Path) -> None:
         gguf = need("gguf", "GGUF", "groundup-lm[gguf]")
@@ -34,23 +38,43 @@ class Fields:
         except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError) as error:
             raise ValueError(f"{path} is damaged: {error}") from None
         self.path, self.gguf = path, gguf
+        self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
 
     def get(self, name: str, default: Any = None) -> Any:
         field = self.reader.fields.get(name)
         return default if field is None else field.contents()
 
     def need(self, name: str) -> Any:
-        found = self.get(name)
-        if found is None:
+        value = self.get(name)
+        if value is None:
             raise ValueError(f"{self.path}: {name} is missing")
-        return found
+        return value
+
+    def at(self, name: str, default: Any = None) -> Any:
+        """A setting of the architecture."""
+        return self.get(f"{self.get('general.architecture')}.{name}", default)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of the tensors, by name."""
+        return {name: tuple(int(size) for size in reversed(one.shape)) for name, one in self.tensors.items()}
+
+    def array(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+        """The values of a tensor. ValueError: its type of numbers is not read."""
+        one = self.tensors[name]
+        try:
+            array = self.gguf.quants.dequantize(one.data, one.tensor_type)
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise ValueError(f"{self.path}: {name} has numbers of the type {one.tensor_type.name}: {error}") from None
+        return np.array(array, dtype=np.float32).reshape(self.shapes[name])
 
 
 def from_gguf(path: str | Path) -> Transformer:
     """Reads the model of a .gguf file.
 
     Args:
-        path: A file of the architecture "llama", "qwen3" or "gpt2", in any type of numbers that the package gguf reads.
+        path: A file of the architecture "llama", "qwen3" or "gpt2", or of one that to_gguf() writes a family as; in any
+            type of numbers that the package gguf reads.
 
     Returns:
         The model, in fp32 and eval mode.
@@ -64,24 +88,22 @@ def from_gguf(path: str | Path) -> Transformer:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}: name a .gguf file")
     fields = Fields(path)
-    architecture = fields.need("general.architecture")
-    if architecture not in ("llama", "qwen3", "gpt2"):
-        raise ValueError(f"{path}: the architecture {architecture!r} is not supported: it is one of llama, qwen3, gpt2")
-    files = {one.name: one for one in fields.reader.tensors}
-    shapes = {name: tuple(int(size) for size in reversed(one.shape)) for name, one in files.items()}
-    config, absent = config_of(fields, architecture, shapes)
+    architecture, shapes = fields.need("general.architecture"), fields.shapes
+    supported = sorted({"gpt2", *(kind.architecture for kind in KINDS.values())})
+    if architecture not in supported:
+        raise ValueError(
+            f"{path}: the architecture {architecture!r} is not supported: it is one of {', '.join(supported)}"
+        )
+    family, absent = family_of(architecture, fields), frozenset[str]()
+    if family is None:
+        config, absent = config_of(fields, architecture, shapes)
+    else:
+        config = family_config(family, sizes(fields), fields, rope_scaling)
     check_sizes(config, shapes, path)
-    tensors = {}
-    for name, one in files.items():
-        if name == "rope_freqs.weight":
-            continue
-        try:
-            array = fields.gguf.quants.dequantize(one.data, one.tensor_type)
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise ValueError(f"{path}: {name} has numbers of the type {one.tensor_type.name}: {error}") from None
-        tensors[name] = torch.from_numpy(np.array(array, dtype=np.float32)).reshape(shapes[name])
-    if config.tied_embeddings and "output.weight" in tensors:
-        del tensors["output.weight"]
+    tensors = {name: torch.from_numpy(fields.array(name)) for name in shapes if name not in ROPE_TENSORS}
+    if isinstance(config, FamilyConfig):
+        model = described(config)
+        return filled(model, folder_tensors(model, config, tensors, fields.gguf), config, path)
     names = table(config, architecture)
     if absent:
         names = {
@@ -91,49 +113,54 @@ def from_gguf(path: str | Path) -> Transformer:
     return built(config, imported(tensors, names, config, path))
 
 
-def config_of(fields: Fields, kind: str, shapes: dict[str, tuple[int, ...]]) -> tuple[ModelConfig, frozenset[str]]:
-    """The configuration in a header, and which of the tensors with biases the file does not have."""
-
-    def at(name: str, default: Any = None) -> Any:
-        return fields.get(f"{kind}.{name}", default)
-
-    for name, harmless in (("expert_count", (None, 0)), ("attention.sliding_window", (None, 0))):
-        if at(name) not in harmless:
-            raise ValueError(f"{fields.path}: {kind}.{name} = {at(name)!r} is not supported")
-    if at("rope.scaling.type", "none") not in ("none", None):
-        raise ValueError(f"{fields.path}: rope scaling {at('rope.scaling.type')!r} is not supported in a GGUF file")
-    d_model, heads = int(fields.need(f"{kind}.embedding_length")), int(fields.need(f"{kind}.attention.head_count"))
-    head_dim = int(at("attention.key_length", d_model // heads))
-    rotated = int(at("rope.dimension_count", head_dim))
-    if kind != "gpt2" and (rotated != head_dim or int(at("attention.value_length", head_dim)) != head_dim):
-        raise ValueError(f"{fields.path}: heads of {head_dim} of which {rotated} are rotated are not supported")
+def sizes(fields: Fields) -> dict[str, Any]:
+    """The sizes of a model, by our names. ValueError: one is missing, or heads of keys and values differ."""
+    shapes = fields.shapes
     if "token_embd.weight" not in shapes:
         raise ValueError(f"{fields.path}: the tensor 'token_embd.weight' is missing")
-    common: dict[str, Any] = {
+    kind = fields.get("general.architecture")
+    d_model, heads = int(fields.need(f"{kind}.embedding_length")), int(fields.need(f"{kind}.attention.head_count"))
+    head_dim = int(fields.at("attention.key_length", d_model // heads))
+    if int(fields.at("attention.value_length", head_dim)) != head_dim:
+        raise ValueError(f"{fields.path}: keys of {head_dim} elements and values of others are not supported")
+    layers = int(fields.need(f"{kind}.block_count"))
+    if layers > len(shapes):  # before a list of them is made
+        raise ValueError(f"{fields.path}: block_count is {layers:,}, and it has {len(shapes)} tensors")
+    return {
         "vocab_size": shapes["token_embd.weight"][0],
         "context_length": int(fields.need(f"{kind}.context_length")),
-        "num_layers": int(fields.need(f"{kind}.block_count")),
+        "num_layers": layers,
         "d_model": d_model,
         "num_heads": heads,
         "d_ff": int(fields.need(f"{kind}.feed_forward_length")),
-        "num_kv_heads": int(at("attention.head_count_kv", heads)),
+        "num_kv_heads": int(fields.at("attention.head_count_kv", heads)),
+        "head_dim": head_dim,
         "tied_embeddings": "output.weight" not in shapes,
+        "norm_eps": float(
+            fields.at("attention.layer_norm_rms_epsilon", fields.at("attention.layer_norm_epsilon", 1e-5))
+        ),
     }
-    biased = any(name.startswith("blk.") and name.endswith(".bias") for name in shapes)
+
+
+def config_of(fields: Fields, kind: str, shapes: dict[str, tuple[int, ...]]) -> tuple[ModelConfig, frozenset[str]]:
+    """The configuration of lm.model's shapes in a header, and the tensors with biases that the file does not have."""
+    common = sizes(fields)
+    d_model, heads, head_dim = common["d_model"], common["num_heads"], common["head_dim"]
+    if head_dim * heads == d_model:
+        common["head_dim"] = None
     if kind == "gpt2":
-        eps = float(at("attention.layer_norm_epsilon", 1e-5))
-        return ModelConfig(
-            **common, ffn="gelu", norm="layernorm", norm_eps=eps, position="learned", bias=True
-        ), frozenset()
-    theta = float(at("rope.freq_base", 10000.0))
+        return ModelConfig(**common, ffn="gelu", norm="layernorm", position="learned", bias=True), frozenset()
+    rotated = int(fields.at("rope.dimension_count", head_dim))
+    if rotated != head_dim:
+        raise ValueError(f"{fields.path}: heads of {head_dim} of which {rotated} are rotated are not supported")
+    theta, window = float(fields.at("rope.freq_base", 10000.0)), fields.at("attention.sliding_window")
     config = ModelConfig(
         **common,
-        head_dim=None if head_dim * heads == d_model else head_dim,
-        norm_eps=float(at("attention.layer_norm_rms_epsilon", 1e-6)),
         rope_theta=theta,
         **rope_scaling(fields, head_dim, theta),
-        bias=biased,
+        bias=any(name.startswith("blk.") and name.endswith(".bias") for name in shapes),
         qk_norm=kind == "qwen3",
+        sliding_window=window if window and window < common["context_length"] else None,
     )
     parts = [part.name for parts in table(config, kind).values() for part in parts]
     return config, frozenset(name for name in parts if name.endswith(".bias") and name not in shapes)
@@ -141,10 +168,9 @@ def config_of(fields: Fields, kind: str, shapes: dict[str, tuple[int, ...]]) -> 
 
 def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
     """The scaling that the factors in rope_freqs.weight come from: linear, or Llama 3's with its usual bounds."""
-    found = next((one for one in fields.reader.tensors if one.name == "rope_freqs.weight"), None)
-    if found is None:
+    if "rope_freqs.weight" not in fields.tensors:
         return {}
-    factors = np.asarray(found.data, dtype=np.float64).reshape(-1)
+    factors = fields.array("rope_freqs.weight").astype(np.float64).reshape(-1)
     if np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
         return {}
     factor = float(round(float(factors.max()), 6))

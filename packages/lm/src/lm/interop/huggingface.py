@@ -41,7 +41,8 @@ def from_huggingface(folder: str | Path) -> Transformer:
     source = folder / "config.json"
     table = read_json(source)
     family = table.get("model_type")
-    if table.get("quantization_config"):
+    quantization = table.pop("quantization_config", None)
+    if quantization and (family, quantization.get("quant_method")) != ("gpt_oss", "mxfp4"):
         raise ValueError(f"{source}: quantization_config is not supported: import the model before it was quantized")
     config: ModelConfig
     if family == "gpt2":
@@ -51,8 +52,8 @@ def from_huggingface(folder: str | Path) -> Transformer:
     elif family in FILES:
         config = families.from_config(table, source)
     else:
-        known = ", ".join(("gpt2", *FILES))
-        raise ValueError(f"{source}: model_type {family!r} is not supported: it is one of {known}")
+        families_read = ", ".join(("gpt2", *FILES))
+        raise ValueError(f"{source}: model_type {family!r} is not supported: it is one of {families_read}")
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     if isinstance(config, FamilyConfig):
@@ -70,9 +71,9 @@ def tidied(tensors: dict[str, Tensor], config: ModelConfig, source: object) -> d
         tensors = {name if name == "lm_head.weight" else prefix + name: tensor for name, tensor in tensors.items()}
     embedding = f"{prefix}{embedding}.weight"
     if config.tied_embeddings and "lm_head.weight" in tensors:
-        if embedding in tensors and not torch.equal(tensors["lm_head.weight"], tensors[embedding]):
+        head = tensors.pop("lm_head.weight")  # of two names of one tensor, safetensors keeps either
+        if not torch.equal(tensors.setdefault(embedding, head), head):
             raise ValueError(
                 f"{source}: the head is said to be the embedding (tie_word_embeddings), and is another matrix"
             )
-        del tensors["lm_head.weight"]
     return tensors
