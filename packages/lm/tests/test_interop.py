@@ -210,6 +210,16 @@ def test_a_configuration_that_is_not_understood_is_refused_by_name(tmp_path, cha
         from_huggingface(folder)
 
 
+def test_a_tied_matrix_may_have_the_name_of_the_head(tmp_path):
+    """As safetensors' save_model writes it, which keeps either name of a shared tensor."""
+    model = single(tied_embeddings=True)
+    folder = edited(to_huggingface(model, tmp_path / "out"))
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    tensors["lm_head.weight"] = tensors.pop("model.embed_tokens.weight")
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    same(logits_of(from_huggingface(folder)), logits_of(model))
+
+
 def test_settings_that_say_nothing_of_the_model_are_passed_over(tmp_path):
     more = {"_name_or_path": "x", "transformers_version": "5", "use_cache": True, "task_specific_params": {"a": 1}}
     folder = edited(to_huggingface(single(), tmp_path / "out"), rope_parameters=None, head_dim=None, **more)

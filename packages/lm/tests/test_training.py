@@ -390,6 +390,20 @@ def test_compiled_blocks_give_the_same_gradients():
         torch.testing.assert_close(actual, want, rtol=1e-4, atol=1e-4)
 
 
+def test_what_was_learned_outlives_an_evaluation_that_fails(data, tmp_path, monkeypatch):
+    def fails(*_):
+        raise ValueError("the evaluation fails")
+
+    config = dataclasses.replace(CONFIG, steps=4, eval_every=3, checkpoint_every=99)
+    monkeypatch.setattr(Trainer, "evaluate", fails)
+    with pytest.raises(ValueError, match="the evaluation fails"):
+        run(data, tmp_path, config)
+    assert checkpoint.load(tmp_path / "checkpoints").step == 3
+    monkeypatch.undo()
+    run(data, tmp_path, config)
+    assert [line["step"] for line in metrics(tmp_path) if "loss" in line] == [1, 2, 3, 4]
+
+
 def test_two_processes_in_one_folder_are_refused(data, tmp_path):
     with lock(tmp_path), pytest.raises(Taken, match=rf"process {os.getpid()} is training in .*: let it end"):
         run(data, tmp_path)

@@ -206,7 +206,13 @@ def run_steps(
                 bar.update()
             if due(step, config.eval_every, config.steps) and data.heldout:
                 data.refuse_shortened()
-                log(trainer.evaluate(data))
+                try:
+                    log(trainer.evaluate(data))
+                except Exception:
+                    if processes.size == 1:  # with more, the others do not know of it
+                        saver.save(trainer)
+                        saver.finish()
+                    raise
             # With one process, a signal that came after the step counts too.
             stopping = stop.is_set() if processes.size == 1 else trainer.stop_requested
             diverged = trainer.skips_in_a_row >= SKIPS_IN_A_ROW
