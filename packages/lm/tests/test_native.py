@@ -75,7 +75,7 @@ def test_a_prompt_in_parts_is_what_the_model_reads_and_the_same_bits_in_any_part
 
     with threads(count), torch.no_grad():
         want = model(ids[None])[0]
-        near = 1e-9 if dtype == torch.float64 else 2e-5 * float(want.abs().max())
+        near = 1e-9 if dtype == torch.float64 else 1e-4 * float(want.abs().max())  # a norm of one element is a sign
         torch.testing.assert_close(read(cuts, every=True), want, rtol=1e-9, atol=near)
         actual = read(cuts)
         torch.testing.assert_close(actual, want[-1], rtol=1e-9, atol=near)
