@@ -113,6 +113,26 @@ def test_the_loss_is_its_definition(pairs):
     assert all(p.grad is None for p in before.parameters())
 
 
+def test_the_loss_is_that_of_trl():
+    """The right value: DPOTrainer._compute_loss of trl 1.16.0 on the same weights, exported, with beta 0.3."""
+    policy, before = Transformer(MODEL), Transformer(MODEL)
+    with torch.no_grad():
+        for seed, model in enumerate((policy, before)):
+            for number, p in enumerate(model.parameters()):
+                places = torch.arange(p.numel(), dtype=torch.float64)
+                p.copy_((torch.sin(places * (1.3 + 0.1 * seed) + number) * 0.5).view(p.shape) + (p.ndim == 1))
+    rows, learned = [], []
+    for size, better, worse in ((2, [20, 21], [22]), (3, [30], [31, 32, 33]), (2, [12, 13, 14], [15, 16])):
+        prompt = [END, *range(5, 5 + size)]
+        row, mask = [*prompt, *better, *prompt, *worse], [0] * len(prompt) + [1] * len(better)
+        mask += [0] * len(prompt) + [1] * len(worse)
+        rows.append(row + [END] * (WINDOW + 1 - len(row)))
+        learned.append(mask + [0] * (WINDOW + 1 - len(mask)))
+    ids, mask = torch.tensor(rows), torch.tensor(learned)
+    loss = preferring_loss(policy, before)(ids[:, :-1], ids[:, 1:].masked_fill(mask[:, 1:] == 0, IGNORE))
+    assert loss.item() / 3 == pytest.approx(1.0717061758, abs=2e-6)
+
+
 def test_adapters_are_their_own_reference(pairs):
     model, before = moved()
     model.load_state_dict(before.state_dict())
