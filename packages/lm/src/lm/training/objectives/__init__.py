@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -19,7 +20,7 @@ from lm.training.validation import Score
 MicroBatch = tuple[Tensor, ...]  # inputs and targets, (rows, seq) int64 each, and what an objective adds to them
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """A micro-batch → the sum of its losses. A subclass is a method of training.
 
     Data-parallel wrappers exchange gradients when the backward pass of the module that they wrap ends, so that model
@@ -63,13 +64,13 @@ class Objective(nn.Module):
         """Return the micro-batches to learn from. seed: a function of the run's seed, the step and the process."""
         return micro_batches
 
+    @abstractmethod
     def count(self, micro_batches: Sequence[MicroBatch]) -> int:
         """Return the number of losses in micro-batches, over which the loss is a mean."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
         """Score about max_tokens held-out tokens; all if None. Score.tokens is the number of losses."""
-        raise NotImplementedError
 
 
 def objective_of(name: str) -> type[Objective]:
