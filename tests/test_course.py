@@ -286,6 +286,15 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ("ex8_scaling.py", "compute_optimal", "alpha * A / (beta * B)", "A / B", "At the optimum"),
         ("ex8_scaling.py", "softmax", 'other=float("-inf")', "other=0.0", "load -inf instead"),
         ("ex8_scaling.py", "softmax", " - tl.max(numbers, 0)", "", "overflow"),
+        ("ex8_scaling.py", "predict", "return a * flops**b", "return a * runs.budgets[-1] ** b", "power laws"),
+        ("ex8_scaling.py", "predict", "min(runs.learning_rates", "max(runs.learning_rates", "of the lowest loss"),
+        (
+            "ex8_scaling.py",
+            "predict",
+            "rate, budget) for",
+            "rate, budget) + runs.loss(width, 0.03, budget) for",
+            "raises Over",
+        ),
         ("ex8_scaling.py", "attention_kernel", "total * shrink", "total", "both sums shrink"),
         (
             "ex8_scaling.py",

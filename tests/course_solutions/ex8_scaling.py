@@ -6,6 +6,7 @@ import numpy as np
 import torch
 import triton
 import triton.language as tl
+from recorded import Runs
 from torch import Tensor
 
 
@@ -23,6 +24,19 @@ def compute_optimal(flops: float, E: float, A: float, B: float, alpha: float, be
     # alpha A / N^alpha = beta B / D^beta, and D = flops / (6 N)
     N = (alpha * A / (beta * B) * (flops / 6) ** beta) ** (1 / (alpha + beta))
     return N, flops / (6 * N)
+
+
+def predict(runs: Runs, flops: float) -> tuple[float, float, float]:
+    cheapest, middle = runs.budgets[0], runs.widths[2]
+    rate = min(runs.learning_rates, key=lambda rate: runs.loss(middle, rate, cheapest))
+    best, lowest = [], []
+    for budget in runs.budgets:
+        sizes = [runs.parameters(width) for width in runs.widths]
+        losses = [runs.loss(width, rate, budget) for width in runs.widths]
+        best.append(isoflop_optimum(sizes, losses))
+        lowest.append(float(np.polyval(np.polyfit(np.log(sizes), losses, 2), np.log(best[-1]))))
+    (a, b), (c, d) = fit_power_law(runs.budgets, best), fit_power_law(runs.budgets, lowest)
+    return a * flops**b, rate, c * flops**d
 
 
 @triton.jit

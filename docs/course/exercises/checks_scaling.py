@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from grading import NOT_WRITTEN, Wrong, close, compare_speed, near, seconds
+from grading import NOT_WRITTEN, Wrong, close, compare_speed, near, same, seconds
+from recorded import Key, Runs, recorded
 
 import accounting
 import lm
 from lm import reference
 
+TO_SPEND = 1.1e12  # FLOPs, of 2.8e12 that all runs for sale cost
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # there in Triton's interpreter
 
 
@@ -55,6 +58,50 @@ def compute_optimal(yours: Callable[..., Any]) -> None:
             hint = "At the optimum alpha · A / N^alpha = beta · B / D^beta."
             near(f"The parameters of {call}", answer[0], float(right.parameters), hint, 1e-4)
             near(f"The tokens of {call}", answer[1], float(right.tokens), "D = flops / (6·N).", 1e-4)
+
+
+def invented(best_rate: float, floor: float, beta: float) -> dict[Key, tuple[float, float]]:
+    """A table of runs that follow the law of Hoffmann et al. exactly, but for what a wrong learning rate costs."""
+    table: dict[Key, tuple[float, float]] = {}
+    for width, rate, flops in itertools.product((16, 32, 48, 64, 96), (3e-3, 1e-2, 3e-2), (1e11, 2e11, 4e11, 1.6e12)):
+        size = 50 * width**2 + 1000 * width
+        loss = floor + 60 / size**0.35 + 140 / (flops / 6 / size) ** beta
+        table[width, rate, flops] = (size, loss + 0.3 * abs(math.log(rate / best_rate)))
+    return table
+
+
+def predict(yours: Callable[..., Any]) -> str:
+    for best_rate, floor, beta in ((1e-2, 1.5, 0.37), (3e-2, 1.0, 0.36), (3e-3, 2.0, 0.38)):
+        runs = Runs(invented(best_rate, floor, beta), 2 * 1e11 + 5 * 7e11, below=1.6e12)
+        answer = yours(runs, 1.6e12)
+        if answer is None:
+            raise Wrong(f"predict returns None: {NOT_WRITTEN}.")
+        size, rate, loss = answer
+        law = (0.35 * 60 / (beta * 140)) ** (1 / (0.35 + beta)) * (1.6e12 / 6) ** (beta / (0.35 + beta))
+        lowest = floor + 60 / law**0.35 + 140 / (1.6e12 / 6 / law) ** beta
+        call = f"predict(runs that follow a law of exponents 0.35 and {beta}, 1.6e12)"
+        same(f"The learning rate of {call}", rate, best_rate, "It is the one of the lowest loss.")
+        hint = "Fit both power laws to what the parabolas say of each budget, and put flops into them."
+        near(f"The parameters of {call}, within a quarter,", size, law, hint, 0.25)
+        near(f"The loss of {call}, within 3%,", loss, lowest, hint, 0.03)
+    table = recorded()
+    target = max(flops for _, _, flops in table)
+    runs = Runs(table, TO_SPEND, target)
+    size, rate, loss = yours(runs, target)
+    losses: dict[float, float] = {}
+    for (_, _, flops), (parameters, loss_there) in table.items():
+        if flops == target:
+            losses[parameters] = min(loss_there, losses.get(parameters, math.inf))
+    best = min(losses, key=losses.__getitem__)
+    nearest = min(losses, key=lambda recorded_size: abs(math.log(recorded_size / size)))
+    call = f"predict(the recorded runs, {target:g})"
+    near(f"The loss of {call}, within 4%,", loss, losses[best], "The smaller runs say more than that.", 0.04)
+    if losses[nearest] > 1.02 * losses[best]:
+        raise Wrong(f"{call} says {size:,.0f} parameters: their loss was {losses[nearest]}, the best {losses[best]}.")
+    return (
+        f"  at {target:g} FLOPs you predict {loss:.3f} with {size:,.0f} parameters; of the recorded runs {best:,.0f} "
+        f"parameters were best, with {losses[best]:.3f}; {runs.left:.3g} of {TO_SPEND:.3g} FLOPs are left"
+    )
 
 
 def written(name: str, out: Any) -> Any:
@@ -160,6 +207,7 @@ CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
     8: {
         "fit_power_law": fit_power_law,
         "isoflop_optimum": isoflop_optimum,
+        "predict": predict,
         "compute_optimal": compute_optimal,
         "softmax_kernel and softmax": softmax,
         "attention_kernel and attention_forward": attention,

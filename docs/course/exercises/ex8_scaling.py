@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
+from recorded import Runs
 from torch import Tensor
 
 
@@ -27,6 +28,15 @@ def compute_optimal(flops: float, E: float, A: float, B: float, alpha: float, be
     """Parameters N and tokens D with 6·N·D = flops for which E + A / N^alpha + B / D^beta is least.
 
     Put D = flops / (6·N) into the loss, and set its derivative by N to zero.
+    """
+
+
+def predict(runs: Runs, flops: float) -> tuple[float, float, float]:
+    """The best number of parameters for a budget of `flops`, its learning rate, and the loss that it will reach.
+
+    Runs of so many FLOPs are not for sale, only smaller ones (see recorded.py), and runs.left pays for less than half
+    of them. Choose the learning rate where that is cheapest. Then find the best size, and the loss there, at each of
+    runs.budgets: the lowest point of a parabola. Lay a power law through the sizes, and another through the losses.
     """
 
 
