@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bpe import patterns
 from bpe.corpus import sources
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.counting.records import pack_into, pack_table, packed_size, room_for
+from bpe.counting.records import pack_into, pack_table, room_for
 from bpe.counting.spill import Spill
 from bpe.native.parallel import map_in_threads, stream
 from bpe.native.progress import Progress
@@ -169,20 +169,20 @@ def _add_up(tables: list[PretokenCounts]) -> Records:
     if len(tables) <= 1:
         return pack_table(tables[0]) if tables else bytearray()
     shares = max(SHARES * len(tables), sum(map(len, tables)) // SHARE)
-    records, lock, taken = room_for(tables), threading.Lock(), 0
+    records, lock, end = room_for(tables), threading.Lock(), 0
 
     def add_share(share: int) -> None:
-        nonlocal taken
+        nonlocal end
         table = PretokenCounts(max(map(len, tables)) // shares)
         table.add_share(tables, share, shares)
-        size = packed_size(table)
+        size = table.packed
         with lock:
-            at = taken
-            taken += size
+            at = end
+            end += size
         pack_into(table, records, at, at + size)
 
     map_in_threads(add_share, range(shares), len(tables))
     for table in tables:
         table.clear()
-    del records[taken:]
+    del records[end:]
     return records

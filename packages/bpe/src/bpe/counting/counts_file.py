@@ -76,9 +76,9 @@ def read(path: StrPath) -> tuple[Any, Records, bytes]:
     (_, order, size), digest = START.unpack_from(header), header[START.size :]
     if order != BYTE_ORDER:
         raise ValueError(f"{name}: written by a machine of another byte order: count again on this one")
-    found = hashlib.sha256(header[: START.size])
-    found.update(mapped[HEADER_SIZE:])
-    if found.digest() != digest:
+    actual = hashlib.sha256(header[: START.size])
+    actual.update(mapped[HEADER_SIZE:])
+    if actual.digest() != digest:
         raise ValueError(f"{name}: damaged or cut short: its SHA-256 is not the one that was written with it")
     records = mapped[HEADER_SIZE + size :]
     try:

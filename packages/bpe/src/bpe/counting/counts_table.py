@@ -20,15 +20,15 @@ def rows(table: Any, word: str, count: str) -> Iterator[tuple[bytes, int]]:
             raise TypeError(f"counts are read from a table of Arrow, not from {type(table).__name__}")
         table = arrow.table(table)
     columns = []
-    for name, wanted, what in ((word, _is_text, "text"), (count, arrow.types.is_integer, "integers")):
+    for name, is_kind, kind in ((word, _is_text, "text"), (count, arrow.types.is_integer, "integers")):
         if table.schema.names.count(name) != 1:
             raise ValueError(f"the table has not one column {name!r}; there are {', '.join(table.schema.names)}")
         column = table.column(name)
         column = column if isinstance(column, arrow.ChunkedArray) else arrow.chunked_array([column])
         if arrow.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if not wanted(column.type):
-            raise ValueError(f"the column {name!r} holds {column.type}, not {what}")
+        if not is_kind(column.type):
+            raise ValueError(f"the column {name!r} holds {column.type}, not {kind}")
         if column.null_count:
             raise ValueError(f"{column.null_count} of the {len(column)} rows of the column {name!r} are null")
         columns.append(column)
@@ -50,7 +50,7 @@ def read_parquet(path: str, columns: list[str]) -> Any:
     arrow = pyarrow()
     from pyarrow import parquet
 
-    with remote.RandomReader(path) if remote.is_url(path) else open(path, "rb") as file:
+    with remote.Reader(path) if remote.is_url(path) else open(path, "rb") as file:
         try:
             names = parquet.read_schema(file).names
             missing = [name for name in columns if name not in names]

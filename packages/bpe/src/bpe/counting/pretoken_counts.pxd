@@ -5,9 +5,7 @@ from bpe.scanning.scanner cimport ScannedPattern
 from bpe.scanning.special_tokens cimport SpecialTokens
 
 cdef enum:
-    GROUPS = 256                # of a run, by the first eight bits of a hash
     SLOTS_AHEAD = 16            # between the slot that is read and the one whose long pretoken is fetched
-    HEADER = 12                 # bytes of a record before its pretoken: see records.pyx
 
 # A pretoken in the table. At most SHORT bytes: pack_key()'s two words, the length in the last byte of `high`. Longer:
 # `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are; in a
@@ -16,23 +14,13 @@ ctypedef struct Slot:
     uint64_t low, high          # high == 0: the slot is free
     uint64_t count
 
-# What a table held when it was full: its slots, in groups of equal first bits of their hashes.
-ctypedef struct Run:
-    Slot *slots
-    size_t begins[GROUPS + 1]   # of each group, and the end of the last
-
 cdef class PretokenCounts:
     cdef Slot *slots
     cdef size_t used            # slots that are not free
-    cdef size_t packed          # bytes that their records have
+    cdef readonly size_t packed     # bytes that their records have
     cdef size_t mask            # the number of slots, a power of two, less one
-    cdef size_t most_slots      # that there may be
     cdef int shift              # from a hash to its slot
     cdef uint64_t spread        # the table is for one of this many shares of all hashes; 1: for all of them
-    cdef Run *runs
-    cdef size_t runs_size
-    cdef size_t set_aside       # pretokens in all runs; one that is in several counts in each
-    cdef size_t next_check      # how many there are when they are next checked for duplicates
     cdef uint8_t *arena
     cdef size_t arena_size, arena_room
     cdef bint borrows           # the long pretokens are in the arenas of `lenders`, and none in its own
@@ -46,9 +34,6 @@ cdef class PretokenCounts:
     cdef int add_slot(self, PretokenCounts other, const Slot *theirs, uint64_t hash) except -1 nogil
     cdef void prefetch_for(self, PretokenCounts other, const Slot *theirs) noexcept nogil
     cdef int make_room(self, size_t more) except -1 nogil
-    cdef int start_run(self) except -1 nogil
-    cdef void free_runs(self) noexcept nogil
-    cdef int add_up_runs(self) except -1
     cdef int grow(self) except -1 nogil
     cdef Slot *find_short(self, uint64_t low, uint64_t high, uint64_t hash) noexcept nogil
     cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil

@@ -5,30 +5,21 @@ share of all hashes; the top bits of a hash choose its slot, so that the hashes 
 table. A pretoken of at most 15 bytes is stored in its slot as two machine words: finding it takes one cache line and
 two comparisons. A longer one is in an arena, and its slot has its hash. Pretokens are hashed 64 at a time and their
 slots prefetched before any is looked up, so that in a table larger than the cache the waits for memory overlap.
-
-A table has at most MOST_SLOTS slots, so that it stays in the third-level cache. When it is full, its slots become a
-run, and it begins anew: where there are many different pretokens, most occur once or twice, and a common one is soon
-there again. Runs are grouped by hash, and are read group by group when tables are added up: memory beyond the cache is
-not read at random. Where runs hold the same pretokens again and again, they are added up before.
 """
 
-from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
+from bpe.counting.records cimport HEADER
 from bpe.native.bytes cimport (
     LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch, unpack_key
 )
 from bpe.native.hash_seed cimport hash_seed
-from bpe.native.memory cimport (
-    LARGE, checked_block, checked_malloc, checked_realloc, free_block, larger_block, touch_block
-)
+from bpe.native.memory cimport LARGE, checked_block, free_block, larger_block, touch_block
 from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit
 
 cdef enum:
     AHEAD = 64                  # pretokens that are hashed before the first of them is looked up
-    MOST_SLOTS = 1 << 18        # 6 MiB; the 90,000 pretokens of 40 MB of English fit
-    RUNS_BETWEEN_CHECKS = 4     # at least, for duplicates among runs
 
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
 
@@ -38,14 +29,11 @@ cdef class PretokenCounts:
 
     Args:
         room: Pretokens that it has room for at first.
-        most_slots: It is full, and a run begins, when five eighths of so many are used: a power of two, 256 at least.
     """
 
-    def __cinit__(self, size_t room=1 << 12, size_t most_slots=MOST_SLOTS):
+    def __cinit__(self, size_t room=1 << 12):
         self.spread = 1
         self.lenders = []
-        self.most_slots = max(most_slots, <size_t> 256)
-        self.next_check = RUNS_BETWEEN_CHECKS * full(self.most_slots)
         self.set_slots(64)
         while self.mask < room * 2:
             self.set_slots(self.mask * 2 + 2)
@@ -57,19 +45,11 @@ cdef class PretokenCounts:
 
     def __dealloc__(self):
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
-        self.free_runs()
         free_block(self.arena, self.arena_room)
 
-    cdef void free_runs(self) noexcept nogil:
-        cdef size_t i
-        for i in range(self.runs_size):
-            free(self.runs[i].slots)
-        free(self.runs)
-        self.runs, self.runs_size, self.set_aside = NULL, 0, 0
-
     def __len__(self):
-        """Number of pretokens, or more: one that is in several runs counts in each."""
-        return self.used + self.set_aside
+        """Number of distinct pretokens."""
+        return self.used
 
     cdef int add(
         self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size
@@ -156,13 +136,7 @@ cdef class PretokenCounts:
     cdef int make_room(self, size_t more) except -1 nogil:
         """Room for so many pretokens more, AHEAD at most."""
         while self.used + more > full(self.mask + 1):
-            if self.mask + 1 < self.most_slots:
-                self.grow()
-                continue
-            self.start_run()
-            if self.set_aside >= self.next_check:
-                with gil:
-                    self.add_up_runs()
+            self.grow()
         return 0
 
     cdef int grow(self) except -1 nogil:
@@ -178,85 +152,6 @@ cdef class PretokenCounts:
                     at = (at + 1) & self.mask
                 slots[at] = old[i]
         free_block(old, old_size * sizeof(Slot))
-        return 0
-
-    cdef int start_run(self) except -1 nogil:
-        """Move all slots into a new run."""
-        cdef size_t next[GROUPS]
-        cdef size_t used = 0, i, group
-        cdef Run *run
-        self.runs = <Run *> checked_realloc(self.runs, (self.runs_size + 1) * sizeof(Run))
-        run = &self.runs[self.runs_size]
-        memset(run, 0, sizeof(Run))
-        run.slots = <Slot *> checked_malloc(self.used * sizeof(Slot))
-        for i in range(self.mask + 1):      # to the front, without a branch that would be mispredicted
-            self.slots[used] = self.slots[i]
-            used += self.slots[i].high != 0
-        for i in range(used):
-            run.begins[group_of(hash_of(&self.slots[i])) + 1] += 1
-        for group in range(<size_t> GROUPS):
-            run.begins[group + 1] += run.begins[group]
-            next[group] = run.begins[group]
-        for i in range(used):
-            group = group_of(hash_of(&self.slots[i]))
-            run.slots[next[group]] = self.slots[i]
-            next[group] += 1
-        memset(self.slots, 0, (self.mask + 1) * sizeof(Slot))
-        self.runs_size += 1
-        self.set_aside += self.used
-        self.used = self.packed = 0
-        return 0
-
-    cdef int add_up_runs(self) except -1:
-        """Make one run of all, if that halves them, and leave duplicates out of the arena too. The slots are free.
-
-        Hashes are random, so that one group shows how many duplicates there are in all. This bounds the memory of runs
-        to that of twice the distinct pretokens, about, and takes time in proportion to what has been set aside.
-        """
-        cdef PretokenCounts sums = PretokenCounts(1)
-        cdef size_t group, i, in_first = 0, arena_size = 0, size
-        cdef uint32_t size32
-        cdef uint8_t *arena = NULL
-        cdef Slot *slot
-        cdef Run sum
-        for i in range(self.runs_size):
-            in_first += self.runs[i].begins[1]
-        sums.add_share([self], 0, GROUPS)
-        if in_first < 2 * sums.used:
-            self.next_check = self.set_aside + self.set_aside // 4
-            return 0
-        sum.slots, sum.begins[0] = NULL, 0
-        try:
-            sum.slots = <Slot *> checked_malloc(self.set_aside * sizeof(Slot))
-            arena = <uint8_t *> checked_block(self.arena_room)
-            for group in range(<size_t> GROUPS):
-                sums = PretokenCounts(sums.used)
-                sums.add_share([self], group, GROUPS)
-                size = sum.begins[group]
-                for i in range(sums.mask + 1):
-                    slot = &sums.slots[i]
-                    if slot.high == 0:
-                        continue
-                    sum.slots[size] = slot[0]
-                    if slot.high >= LONG_KEY:
-                        memcpy(&size32, sums.kept(slot), 4)
-                        memcpy(arena + arena_size, sums.kept(slot), 4 + size32)
-                        sum.slots[size].high = LONG_KEY | arena_size
-                        arena_size += 4 + size32
-                    size += 1
-                sum.begins[group + 1] = size
-            size = sum.begins[GROUPS]
-            sum.slots = <Slot *> checked_realloc(sum.slots, size * sizeof(Slot))
-        except BaseException:
-            free(sum.slots)
-            free_block(arena, self.arena_room)
-            raise
-        for i in range(self.runs_size):
-            free(self.runs[i].slots)
-        free_block(self.arena, self.arena_room)
-        self.runs[0], self.runs_size, self.set_aside = sum, 1, size
-        self.arena, self.arena_size = arena, arena_size
-        self.next_check = max(2 * size, RUNS_BETWEEN_CHECKS * full(self.most_slots))
         return 0
 
     cdef inline const uint8_t *kept(self, const Slot *slot) noexcept nogil:
@@ -333,9 +228,8 @@ cdef class PretokenCounts:
 
     cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil:
         cdef uint64_t low = first_of_share(share, shares), high = first_of_share(share + 1, shares) - 1, hash
-        cdef size_t begin = home(other, low), last = home(other, high), at = begin, i, end
+        cdef size_t begin = home(other, low), last = home(other, high), at = begin
         cdef bint past_last = False
-        cdef const Run *run
         # From the first slot that a hash of the share is looked for in to the last, and on to the next free one: linear
         # probing may have pushed some there.
         while not past_last or (at != begin and other.slots[at].high):
@@ -346,16 +240,6 @@ cdef class PretokenCounts:
                     self.add_slot(other, &other.slots[at], hash)
             past_last = past_last or at == last
             at = (at + 1) & other.mask
-        for i in range(other.runs_size):
-            run = &other.runs[i]
-            at, end = run.begins[group_of(low)], run.begins[group_of(high) + 1]
-            while at < end:
-                if at + SLOTS_AHEAD < end:
-                    self.prefetch_for(other, &run.slots[at + SLOTS_AHEAD])
-                hash = hash_of(&run.slots[at])
-                if low <= hash <= high:
-                    self.add_slot(other, &run.slots[at], hash)
-                at += 1
         return 0
 
     cdef inline void prefetch_for(self, PretokenCounts other, const Slot *theirs) noexcept nogil:
@@ -389,10 +273,8 @@ cdef class PretokenCounts:
         """Forget everything, and give the memory back."""
         cdef Slot *slots = new_slots(64)
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
-        self.free_runs()
         free_block(self.arena, self.arena_room)
         self.slots, self.used, self.packed, self.spread, self.lenders = slots, 0, 0, 1, []
-        self.next_check = RUNS_BETWEEN_CHECKS * full(self.most_slots)
         self.set_slots(64)
         self.arena, self.arena_size, self.arena_room, self.borrows = NULL, 0, 0, False
 
@@ -414,12 +296,6 @@ cdef class PretokenCounts:
         cdef size_t i, size
         cdef uint8_t room[SHORT + 1]
         cdef const uint8_t *text
-        if self.runs_size:
-            for i in range(<size_t> GROUPS):
-                sums = PretokenCounts(1)
-                sums.add_share([self], i, GROUPS)
-                yield from sums.items()
-            return
         for i in range(self.mask + 1):
             if self.slots[i].high:
                 text = self.bytes_of(&self.slots[i], room, &size)
@@ -427,13 +303,13 @@ cdef class PretokenCounts:
 
     @property
     def memory(self):
-        """The bytes that the table and its runs take."""
-        return (self.mask + 1 + self.set_aside) * sizeof(Slot) + self.runs_size * sizeof(Run) + self.arena_room
+        """The bytes that the table takes."""
+        return (self.mask + 1) * sizeof(Slot) + self.arena_room
 
     @property
     def memory_to_grow(self):
         """The most memory that it takes when it grows and is then packed and sorted; `memory` if that is far off."""
-        return self.memory * 4 if self.runs_size or self.used * 2 > self.mask else self.memory
+        return self.memory * 4 if self.used * 2 > self.mask else self.memory
 
 
 cdef Slot *new_slots(size_t count) except NULL nogil:
@@ -447,10 +323,6 @@ cdef Slot *new_slots(size_t count) except NULL nogil:
 cdef inline size_t full(size_t slots) noexcept nogil:
     """Return the most slots that may be in use, of `slots`."""
     return slots // 8 * 5
-
-
-cdef inline size_t group_of(uint64_t hash) noexcept nogil:
-    return hash >> 56
 
 
 cdef inline size_t home(PretokenCounts table, uint64_t hash) noexcept nogil:

@@ -13,7 +13,7 @@ from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, packed_key, prefetch, unpack_key
-from bpe.counting.pretoken_counts cimport GROUPS, HEADER, SLOTS_AHEAD, PretokenCounts, Slot
+from bpe.counting.pretoken_counts cimport SLOTS_AHEAD, PretokenCounts, Slot
 from bpe.native.memory cimport checked_malloc, touch_block
 
 cdef enum:
@@ -26,18 +26,6 @@ cdef uint64_t SPLIT_SEED = 0x9e3779b97f4a7c15   # any number, the same on every 
 ctypedef struct SortKey:        # a record, and the first eight bytes of its pretoken as a big-endian number
     uint64_t head
     const uint8_t *record
-
-
-cdef inline uint64_t count_of(const uint8_t *record) noexcept nogil:
-    cdef uint64_t count
-    memcpy(&count, record, 8)
-    return count
-
-
-cdef inline uint32_t size_of(const uint8_t *record) noexcept nogil:
-    cdef uint32_t size
-    memcpy(&size, record + 8, 4)
-    return size
 
 
 cdef uint64_t head_of(const uint8_t *record) noexcept nogil:
@@ -66,27 +54,9 @@ cdef int compare_records(const void *a, const void *b) noexcept nogil:
 
 def pack_table(PretokenCounts counts not None):
     """The records of a table, in no particular order. The table stays as it is."""
-    cdef bytearray packed
-    cdef PretokenCounts sums
-    cdef size_t group, size, at = 0
-    if counts.runs_size == 0:
-        packed = PyByteArray_FromStringAndSize(NULL, packed_size(counts))
-        pack_into(counts, packed, 0, len(packed))
-        return packed
-    packed = room_for([counts])
-    for group in range(<size_t> GROUPS):
-        sums = PretokenCounts(len(counts) // GROUPS)
-        sums.add_share([counts], group, GROUPS)
-        size = packed_size(sums)
-        pack_into(sums, packed, at, at + size)
-        at += size
-    del packed[at:]
+    cdef bytearray packed = PyByteArray_FromStringAndSize(NULL, counts.packed)
+    pack_into(counts, packed, 0, len(packed))
     return packed
-
-
-def packed_size(PretokenCounts counts not None):
-    """Return the size in bytes of the records of a table without runs."""
-    return counts.packed
 
 
 def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t at, size_t end):

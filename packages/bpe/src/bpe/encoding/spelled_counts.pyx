@@ -18,7 +18,6 @@ from bpe.encoding.encoder cimport Encoder
 from bpe.encoding.ids cimport Ids, free_ids, reserve
 from bpe.native.memory cimport checked_malloc
 from bpe.scanning.scanner cimport SCAN_ENDS, ScannedPattern, Scanner, scan_block, scan_start
-from bpe.scanning.special_tokens cimport Hit, SpecialTokens
 
 cdef enum:
     PIECES = 1 << 10            # that are encoded together
@@ -32,6 +31,7 @@ cdef class SpelledCounts(PretokenCounts):
     """
 
     cdef Encoder encoder
+    cdef Cache cache            # of this encoder
     cdef uint8_t beside[1 << 16]    # by two bytes: 1 if a token has them side by side
     cdef uint32_t *sizes            # of the token of each symbol, in bytes
     cdef uint8_t *is_word           # by symbol: whether its token has a letter
@@ -49,7 +49,7 @@ cdef class SpelledCounts(PretokenCounts):
         """
         cdef const uint8_t[::1] token
         cdef size_t i
-        self.encoder, self.word_scanner = encoder, word_scanner
+        self.encoder, self.cache, self.word_scanner = encoder, encoder.pool.take(), word_scanner
         self.sizes = <uint32_t *> checked_malloc(len(tokens) * sizeof(uint32_t))
         self.is_word = <uint8_t *> checked_malloc(len(tokens))
         for number, token in enumerate(tokens):
@@ -58,71 +58,36 @@ cdef class SpelledCounts(PretokenCounts):
             for i in range(1, <size_t> token.shape[0]):
                 self.beside[<size_t> token[i - 1] << 8 | token[i]] = 1
 
-    def count(self, const uint8_t[::1] text not None, ScannedPattern scanner, SpecialTokens special not None):
-        """Count the pretokens of `text` between the special tokens; releases the GIL. `scanner` is a scanner_of()."""
-        cdef Cache cache = self.encoder.pool.take()
-        try:
-            if text.shape[0]:
-                with nogil:
-                    self.add_spelled(cache, &text[0], text.shape[0], scanner, special)
-        finally:
-            self.encoder.pool.give(cache)
-
-    def count_pieces(self, pieces):
-        """Count an iterable of pretokens (bytes)."""
-        cdef Cache cache = self.encoder.pool.take()
-        cdef const uint8_t[::1] piece
-        try:
-            for piece in pieces:
-                if piece.shape[0]:
-                    self.add_pretoken(cache, &piece[0], 0, piece.shape[0], piece.shape[0])
-        finally:
-            self.encoder.pool.give(cache)
-
-    cdef int add_spelled(
-        self, Cache cache, const uint8_t *text, size_t size, ScannedPattern pattern, SpecialTokens special
+    cdef int add(
+        self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size
     ) except -1 nogil:
-        cdef Scanner scanner
-        cdef Hit hit
-        cdef size_t ends[SCAN_ENDS]
-        cdef size_t at = 0, count, begin, i
-        while at < size:
-            hit = special.find(text, size, at)
-            scan_start(&scanner, pattern, text + at, hit.begin - at)
-            begin = 0
-            while True:
-                count = scan_block(&scanner, ends)
-                if count == 0:
-                    break
-                for i in range(count):
-                    self.add_pretoken(cache, text + at, begin, ends[i], size - at)
-                    begin = ends[i]
-            at = hit.end
+        """Count the pretokens that end at ends[:count], the first from `begin` on. `text` has `size` bytes."""
+        cdef size_t i
+        for i in range(count):
+            self.text_bytes += ends[i] - begin
+            if self.word_scanner >= 0:
+                self.add_run(text + begin, ends[i] - begin)
+            else:
+                self.add_pieces(text, begin, ends[i], size)
+            begin = ends[i]
         return 0
 
-    cdef int add_pretoken(
-        self, Cache cache, const uint8_t *text, size_t begin, size_t end, size_t size
-    ) except -1 nogil:
-        """Count the pretoken text[begin:end]; `size` is the text's."""
+    cdef int add_pieces(self, const uint8_t *text, size_t begin, size_t end, size_t size) except -1 nogil:
+        """Count the pretoken text[begin:end], cut up where no merge goes on."""
         cdef size_t ends[PIECES + 1]
         cdef size_t pieces = 0, i, first = begin
-        self.text_bytes += end - begin
-        if self.word_scanner >= 0:
-            return self.add_run(cache, text + begin, end - begin)
-        cache.ids.size = 0
+        self.cache.ids.size = 0
         for i in range(begin + 1, end):
             ends[pieces] = i
             pieces += not self.beside[<size_t> text[i - 1] << 8 | text[i]]
             if pieces == PIECES:
-                self.encoder.encode_pretokens(cache, text, ends, pieces, first, size, &cache.ids)
+                self.encoder.encode_pretokens(self.cache, text, ends, pieces, first, size, &self.cache.ids)
                 first, pieces = i, 0
         ends[pieces] = end
-        self.encoder.encode_pretokens(cache, text, ends, pieces + 1, first, size, &cache.ids)
-        self.add_symbols(cache.ids.ids, cache.ids.size)
-        cache.ids.size = 0
-        return 0
+        self.encoder.encode_pretokens(self.cache, text, ends, pieces + 1, first, size, &self.cache.ids)
+        return self.add_symbols(self.cache.ids.ids, self.cache.ids.size)
 
-    cdef int add_run(self, Cache cache, const uint8_t *text, size_t size) except -1 nogil:
+    cdef int add_run(self, const uint8_t *text, size_t size) except -1 nogil:
         """Count the parts of a run of words that are one symbol each."""
         cdef Scanner scanner
         cdef size_t ends[SCAN_ENDS]
@@ -136,11 +101,11 @@ cdef class SpelledCounts(PretokenCounts):
                 count = scan_block(&scanner, ends)
                 if count == 0:
                     break
-                cache.ids.size = k = 0
-                self.encoder.encode_pretokens(cache, text, ends, count, at, size, &cache.ids)
+                self.cache.ids.size = k = 0
+                self.encoder.encode_pretokens(self.cache, text, ends, count, at, size, &self.cache.ids)
                 reserve(&words, count)
                 for i in range(count):
-                    length, spelled, symbol = ends[i] - at, 0, cache.ids.ids[k]
+                    length, spelled, symbol = ends[i] - at, 0, self.cache.ids.ids[k]
                     if self.sizes[symbol] == length and self.is_word[symbol]:
                         words.ids[words.size] = symbol
                         words.size += 1
@@ -148,19 +113,18 @@ cdef class SpelledCounts(PretokenCounts):
                         self.add_symbols(words.ids, words.size)
                         words.size = 0
                     while spelled < length:
-                        spelled += self.sizes[cache.ids.ids[k]]
+                        spelled += self.sizes[self.cache.ids.ids[k]]
                         k += 1
                     at = ends[i]
             self.add_symbols(words.ids, words.size)
         finally:
             free_ids(&words)
-            cache.ids.size = 0
         return 0
 
     cdef int add_symbols(self, const uint32_t *symbols, size_t count) except -1 nogil:
         cdef size_t end = count * sizeof(uint32_t)
         if count > (self.word_scanner >= 0):    # a run of one word has nothing to join
-            self.add(<const uint8_t *> symbols, &end, 1, 0, end)
+            PretokenCounts.add(self, <const uint8_t *> symbols, &end, 1, 0, end)
         return 0
 
 

@@ -23,7 +23,7 @@ that it broke, and adds the pairs that the new symbol makes. What keeps this fas
 * Most pairs that a merge breaks are below the floor, and not in the table: a filter of a byte to a slot says so.
 * Stale postings are filtered without a branch, which would be mispredicted.
 * Cells of words have 16 bits where that will do for every symbol: what takes fewer cache lines is merged faster.
-* Postings are in order, so that the next words are known and prefetched; so is what the next merge will probably need.
+* Postings are in order, so that the next words are known and prefetched.
 
 Two merges never give the same bytes, so every merge makes a new symbol. Take a stretch of a word that lies between two
 borders of symbols: what happens inside it until one of the borders falls does not depend on what is outside, because
@@ -37,6 +37,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
+from bpe.counting.records cimport HEADER, count_of, size_of
 from bpe.counting.records import total_size
 from bpe.native.bytes cimport count_leading_zeros, hash_pair, prefetch, prefetch_far
 from bpe.native.hash_seed cimport hash_seed
@@ -239,7 +240,6 @@ cdef class Merger:
         cdef size_t size = pair.postings_size
         self.work += size + 1
         self.changes.visited += size
-        prefetch_next_pairs(&self.queue)
         reserve_places(&self.changes, size)
         if self.words.wide:
             replace_in_words(
@@ -253,9 +253,7 @@ cdef class Merger:
             )
         pair.count = 0
         drop_postings(&self.table, pair)
-        prefetch_next_postings(&self.queue)
         lower_counts(&self.table, &self.changes, a, b)
-        prefetch_next_words(&self.queue, &self.words)
         self.add_pairs_of_side(left, made, True)
         self.add_pairs_of_side(right, made, False)
         self.add_double(made)

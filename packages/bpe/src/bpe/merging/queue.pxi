@@ -13,7 +13,6 @@ ctypedef struct Entry:          # of the heap
 cdef enum:
     STEPS = 32                  # buckets to a doubling of the count
     BUCKETS = 60 * STEPS
-    PREFETCHED_WORDS = 4        # of the pair that is merged next
 
 ctypedef struct PairQueue:
     PairTable *table            # of the pairs
@@ -167,31 +166,6 @@ cdef int fill_heap(PairQueue *queue) except -1 nogil:
     for i in range(queue.heap_size // 2, 0, -1):
         sift_down(queue, i - 1, queue.heap[i - 1])
     return 0
-
-
-# While a pair is merged, its entry is still the first of the heap; the next to be merged is probably one of the two
-# below it. What is needed of them is fetched in three steps, each of which needs what the one before has fetched.
-
-
-cdef inline void prefetch_next_pairs(const PairQueue *queue) noexcept nogil:
-    cdef size_t i
-    for i in range(1, min(queue.heap_size, <size_t> 3)):
-        prefetch(&queue.table.pairs[queue.heap[i].pair])
-
-
-cdef inline void prefetch_next_postings(const PairQueue *queue) noexcept nogil:
-    cdef size_t i
-    for i in range(1, min(queue.heap_size, <size_t> 3)):
-        prefetch(queue.table.pairs[queue.heap[i].pair].postings)
-
-
-cdef inline void prefetch_next_words(const PairQueue *queue, const Words *words) noexcept nogil:
-    cdef const Pair *pair
-    cdef size_t i, j, width = sizeof(uint32_t) if words.wide else sizeof(uint16_t)
-    for i in range(1, min(queue.heap_size, <size_t> 3)):
-        pair = &queue.table.pairs[queue.heap[i].pair]
-        for j in range(min(pair.postings_size, <uint32_t> PREFETCHED_WORDS)):
-            prefetch(<const uint8_t *> words.cells + pair.postings[j] * width)
 
 
 cdef void free_queue(PairQueue *queue) noexcept nogil:

@@ -40,25 +40,10 @@ ctypedef struct WordRecords:    # the records of the words, those of equal count
     size_t cells                # cells of all words, borders included
 
 cdef enum:
-    RECORD = 12                 # bytes before a pretoken in its record (see bpe.counting.records)
     SIGNAL_INTERVAL = 1 << 16   # words, or symbols, between two checks for a pending Ctrl-C
     WORD_BATCH = 64             # postings that are processed together while the next batch is prefetched
 
 cdef size_t MOST_CELLS = <uint32_t> -1
-
-
-cdef inline int64_t count_of(const uint8_t *record) noexcept nogil:
-    """Count of the pretoken of a record."""
-    cdef int64_t count
-    memcpy(&count, record, 8)
-    return count
-
-
-cdef inline size_t bytes_in(const uint8_t *record) noexcept nogil:
-    """Number of bytes of the pretoken of a record."""
-    cdef uint32_t size
-    memcpy(&size, record + 8, 4)
-    return size
 
 
 cdef inline uint32_t border(Cell *cells) noexcept nogil:
@@ -108,16 +93,16 @@ cdef int sort_records(WordRecords *sorted, const uint8_t[::1] records, size_t sy
     sorted.size, sorted.symbol_size, sorted.groups, sorted.cells = 0, symbol_size, 0, 1
     with nogil:
         while at < end:
-            size = bytes_in(&records[at])
-            at += RECORD + size
+            size = size_of(&records[at])
+            at += HEADER + size
             sorted.size += size > symbol_size
     sorted.records = <const uint8_t **> checked_malloc(sorted.size * sizeof(uint8_t *))
     with nogil:
         at, last = 0, sorted.size
         while at < end:
             record = &records[at]
-            size = bytes_in(record)
-            at += RECORD + size
+            size = size_of(record)
+            at += HEADER + size
             if size <= symbol_size:
                 continue
             sorted.cells += size // symbol_size + 1
@@ -149,7 +134,7 @@ cdef int fill_words(
     cells[0] = <Cell> border(cells)
     for word in range(sorted.size):
         record = sorted.records[word]
-        size = bytes_in(record) // sorted.symbol_size
+        size = size_of(record) // sorted.symbol_size
         if group == NULL or group.count != count_of(record):
             group = &words.groups[words.groups_size]
             group.begin, group.size, group.count = out, 0, count_of(record)
@@ -157,9 +142,9 @@ cdef int fill_words(
         group.size += size + 1
         for i in range(size):
             if symbol_of != NULL:
-                cells[out] = symbol_of[record[RECORD + i]]
+                cells[out] = symbol_of[record[HEADER + i]]
             else:
-                memcpy(&symbol, record + RECORD + 4 * i, 4)
+                memcpy(&symbol, record + HEADER + 4 * i, 4)
                 cells[out] = <Cell> symbol
             out += 1
         cells[out] = <Cell> border(cells)
