@@ -93,9 +93,9 @@ def _encode_array(texts: TextEncoder, array: Any, rules: Rules, threads: int) ->
         def alone(row: int) -> NDArray[np.uint32]:
             return texts.to_array(text[begins[row] : begins[row] + sizes[row]], rules, repair=False)
 
-        found = map_in_threads(alone, range(len(begins)), threads)
-        ids = np.concatenate([np.empty(0, dtype=np.uint32), *found])
-        ends = np.cumsum([len(one) for one in found], dtype=np.int64)
+        parts = map_in_threads(alone, range(len(begins)), threads)
+        ids = np.concatenate([np.empty(0, dtype=np.uint32), *parts])
+        ends = np.cumsum(list(map(len, parts)), dtype=np.int64)
     return _list_array(array, ids, ends)
 
 
@@ -121,28 +121,20 @@ def _encode_rows(
     long one by all of them.
     """
     with import_lock:
-        from bpe.encoding.column import Column
+        from bpe.encoding.batch import Batch
         from bpe.encoding.shared_text import SharedText
 
     longest = SHARED_TEXT if threads > 1 else 1 << 62
-    column = Column(texts.encoder, text, begins, sizes, rules, threads=threads, longest=longest)
-    run_together(column.work, min(threads, 1 + column.size // THREAD_TEXT))
-    refused = column.refused
+    batch = Batch(texts.encoder, text, rules, begins=begins, sizes=sizes, threads=threads, longest=longest)
+    run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
+    for row in sorted(batch.failures):
+        raise batch.failures.pop(row)  # it would keep this frame, and the frame the batch
     long: dict[int, NDArray[np.uint32]] = {}
-    for row in column.long if refused < 0 else ():
+    for row in batch.long:
         shared = SharedText(texts.encoder, text[begins[row] : begins[row] + sizes[row]], rules, threads=threads)
         run_together(shared.work, threads)
-        long[row] = found = shared.array()
-        column.set_count(row, len(found))
-    if refused >= 0:
-        rules.check_text(text[begins[refused] : begins[refused] + sizes[refused]])
-    ends = np.empty(len(begins), dtype=np.int64)
-    column.ends(ends)
-    ids = np.empty(ends[-1] if len(ends) else 0, dtype=np.uint32)
-    column.join(ends, ids)
-    for row, found in long.items():
-        ids[ends[row] - len(found) : ends[row]] = found
-    return ids, ends
+        long[row] = shared.array()
+    return batch.joined(long)
 
 
 def _list_array(array: Any, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> Any:

@@ -1,10 +1,11 @@
-"""Many texts encoded by several threads at once.
+"""Many texts encoded by several threads at once: of a list, or rows that lie in one piece of memory, as Arrow's do.
 
 Each thread takes the next few texts, encodes them one after another with a cache of its own, and leaves their ids in
 one segment of memory. It needs the GIL for none of this. The arrays that are made in the end are views of these
-segments, each of which is freed with the last of its arrays.
+segments, each of which is freed with the last of its arrays; joined() copies all of them into one.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.pythread cimport (
@@ -13,9 +14,11 @@ from cpython.pythread cimport (
 )
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
+
+from bpe.native.lazy_imports import numpy as np
 
 from bpe.scanning.blocks cimport Room, need_room
 from bpe.native.bytes cimport prefetch
@@ -45,13 +48,13 @@ ctypedef struct Segment:        # the ids of the texts from number `first` to be
     size_t first, last
     Segment *next
 
-ctypedef struct BatchText:      # a text, as TextBuffer has it, and what became of it
+ctypedef struct Entry:          # a text, as TextBuffer has it, and its result
     const uint8_t *bytes
     const uint8_t *units
     size_t size
     int width
     bint long                   # left to the caller
-    bint failed                 # why, `failures` says
+    bint failed                 # see `failures`
     size_t begin, count         # of its ids in their segment
 
 
@@ -60,10 +63,11 @@ cdef class Batch:
 
     Args:
         encoder: What encodes them.
-        texts: str, bytes or buffers of bytes.
+        texts: str, bytes or buffers of bytes; or, with begins and sizes, one buffer of bytes that all of them lie in.
         rules: What is done about special tokens.
         threads: How many threads will call work().
         longest: Texts of this many bytes or code points are left to the caller.
+        begins, sizes: Place of each text in the buffer, in bytes; int64, checked by the caller.
 
     Attributes:
         long: The numbers of the texts that are left to the caller.
@@ -73,8 +77,10 @@ cdef class Batch:
 
     cdef Encoder encoder
     cdef Rules rules
-    cdef list texts, held           # as they were given; a TextBuffer for each that is neither bytes nor str
-    cdef BatchText *given
+    cdef list texts, buffers        # those of a list; a TextBuffer for each that is neither bytes nor str
+    cdef Py_buffer buffer           # what the others lie in
+    cdef Entry *entries
+    cdef size_t count               # of the texts
     cdef readonly size_t size       # bytes or code points of all that are not long
     cdef readonly list long
     cdef size_t threads
@@ -85,28 +91,38 @@ cdef class Batch:
     cdef readonly dict failures     # by number of the text: the ValueError or UnicodeError that it raised
 
     def __cinit__(
-        self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1, size_t longest=<size_t> -1
+        self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1, size_t longest=<size_t> -1,
+        const int64_t[::1] begins=None, const int64_t[::1] sizes=None
     ):
-        cdef list all = list(texts)     # which nobody else can change
-        cdef size_t i, count = len(all)
-        cdef BatchText *given
+        cdef size_t i
+        cdef Entry *entry
         self.encoder, self.rules, self.threads = encoder, rules, threads
         encoder.pool.share(threads)
-        self.texts, self.held, self.long, self.failures = all, [], [], {}
-        self.given = <BatchText *> calloc(count + 1, sizeof(BatchText))
+        self.buffers, self.long, self.failures = [], [], {}
+        if begins is None:
+            self.texts = list(texts)    # which nobody else can change
+            self.count = PyList_GET_SIZE(self.texts)
+        else:
+            PyObject_GetBuffer(texts, &self.buffer, PyBUF_SIMPLE)
+            self.count = begins.shape[0]
+        self.entries = <Entry *> calloc(self.count + 1, sizeof(Entry))
         self.lock = PyThread_allocate_lock()
-        if self.given == NULL or self.lock == NULL:
+        if self.entries == NULL or self.lock == NULL:
             raise MemoryError
-        for i in range(count):
-            given = &self.given[i]
-            if i + OBJECTS < count:
-                prefetch(<void *> PyList_GET_ITEM(self.texts, i + OBJECTS))
-            self.look_at(<object> PyList_GET_ITEM(self.texts, i), given)
-            if given.size >= longest:
-                given.long = True
+        for i in range(self.count):
+            entry = &self.entries[i]
+            if begins is not None:
+                entry.size = sizes[i]
+                entry.bytes = <const uint8_t *> self.buffer.buf + begins[i] if entry.size else <const uint8_t *> b""
+            else:
+                if i + OBJECTS < self.count:
+                    prefetch(<void *> PyList_GET_ITEM(self.texts, i + OBJECTS))
+                self.look_at(<object> PyList_GET_ITEM(self.texts, i), entry)
+            if entry.size >= longest:
+                entry.long = True
                 self.long.append(i)
             else:
-                self.size += given.size
+                self.size += entry.size
         self.rest = self.size
 
     def __dealloc__(self):
@@ -116,43 +132,44 @@ cdef class Batch:
             free(self.segments.ids)
             free(self.segments)
             self.segments = next
-        free(self.given)
+        free(self.entries)
+        PyBuffer_Release(&self.buffer)      # of one that was never filled, nothing
         if self.lock != NULL:
             PyThread_free_lock(self.lock)
 
-    cdef int look_at(self, text, BatchText *given) except -1:
+    cdef int look_at(self, text, Entry *entry) except -1:
         """Do as TextBuffer without creating one for a str or bytes, which the list of texts keeps alive."""
-        cdef TextBuffer held
+        cdef TextBuffer other
         if type(text) is str:
-            given.size = PyUnicode_GET_LENGTH(text)
+            entry.size = PyUnicode_GET_LENGTH(text)
             if PyUnicode_IS_ASCII(text):
-                given.bytes = <const uint8_t *> PyUnicode_DATA(text)
+                entry.bytes = <const uint8_t *> PyUnicode_DATA(text)
             else:
-                given.width, given.units = PyUnicode_KIND(text), <const uint8_t *> PyUnicode_DATA(text)
+                entry.width, entry.units = PyUnicode_KIND(text), <const uint8_t *> PyUnicode_DATA(text)
         elif type(text) is bytes:
-            given.bytes, given.size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+            entry.bytes, entry.size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
         else:
-            held = TextBuffer(text)
-            self.held.append(held)
-            given.bytes, given.units, given.size, given.width = held.bytes, held.units, held.size, held.width
+            other = TextBuffer(text)
+            self.buffers.append(other)
+            entry.bytes, entry.units, entry.size, entry.width = other.bytes, other.units, other.size, other.width
         return 0
 
     def work(self):
         """Encode texts until there are no more, or another thread has failed."""
         cdef Cache cache = self.encoder.pool.take()
         cdef Room room
-        cdef Ids found
-        cdef size_t begin, end, size, i, times = 0, count = PyList_GET_SIZE(self.texts)
+        cdef Ids ids
+        cdef size_t begin, end, size, i, times = 0
         room.bytes, room.size = NULL, 0
-        memset(&found, 0, sizeof(Ids))
+        memset(&ids, 0, sizeof(Ids))
         try:
             with nogil:
                 self.encoder.pool.prepare(cache, self.size)
-                while self.take(count, &begin, &end, &size):
-                    reserve(&found, size // 3)      # about as many as most texts have
+                while self.take(&begin, &end, &size):
+                    reserve(&ids, size // 3)      # about as many as most texts have
                     for i in range(begin, end):
-                        self.encode_one(cache, &room, &found, &self.given[i])
-                    self.keep(begin, end, &found)
+                        self.encode_one(cache, &room, &ids, &self.entries[i])
+                    self.keep(begin, end, &ids)
                     times += 1
                     if times % SIGNAL_TURNS == 0:
                         with gil:
@@ -160,71 +177,71 @@ cdef class Batch:
         finally:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)
-            free_ids(&found)
+            free_ids(&ids)
             self.encoder.pool.give(cache)
 
-    cdef bint take(self, size_t count, size_t *begin, size_t *end, size_t *size) noexcept nogil:
+    cdef bint take(self, size_t *begin, size_t *end, size_t *size) noexcept nogil:
         """Take the next texts, fewer towards the end, so that all threads end at once; returns whether there were."""
-        cdef size_t share, wanted, taken = 0
+        cdef size_t share, least, total = 0
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
         share = self.rest // (4 * max(<size_t> 1, self.threads))
-        wanted = max(<size_t> FEWEST_AT_ONCE, min(<size_t> MOST_AT_ONCE, share))
+        least = max(<size_t> FEWEST_AT_ONCE, min(<size_t> MOST_AT_ONCE, share))
         begin[0] = self.next
-        while not self.stop and self.next < count and taken < wanted:
-            if not self.given[self.next].long:
-                taken += self.given[self.next].size
+        while not self.stop and self.next < self.count and total < least:
+            if not self.entries[self.next].long:
+                total += self.entries[self.next].size
             self.next += 1
         end[0] = self.next
-        self.rest -= taken
-        size[0] = taken
+        self.rest -= total
+        size[0] = total
         PyThread_release_lock(self.lock)
         return end[0] > begin[0]
 
-    cdef int encode_one(self, Cache cache, Room *room, Ids *found, BatchText *given) except -1 nogil:
-        cdef const uint8_t *text = given.bytes
-        cdef const BatchText *after = given + 1         # there is one more than there are texts
+    cdef int encode_one(self, Cache cache, Room *room, Ids *ids, Entry *entry) except -1 nogil:
+        cdef const uint8_t *text = entry.bytes
+        cdef const Entry *after = entry + 1         # there is one more than there are texts
         cdef const uint8_t *next = after.bytes if after.bytes != NULL else after.units
-        cdef size_t size = given.size, line
+        cdef size_t size = entry.size, line
         cdef int index
-        given.begin = found.size
-        if given.long:
+        entry.begin = ids.size
+        if entry.long:
             return 0
         for line in range(FETCHED):
             prefetch(next + line * LINE)
         if text == NULL:
             need_room(room, room_for(size))
-            size = convert_units(given.units, given.width, size, room.bytes)
+            size = convert_units(entry.units, entry.width, size, room.bytes)
             text = room.bytes
             if size == LONE:
-                return self.fail(given, -1)
+                return self.fail(entry, -1)
         index = self.rules.refused_in(text, size)
         if index >= 0:
-            return self.fail(given, index)
-        self.encoder.encode_text(cache, text, size, self.rules.recognised, found, True)
-        given.count = found.size - given.begin
+            return self.fail(entry, index)
+        self.encoder.encode_text(cache, text, size, self.rules.recognised, ids, True)
+        entry.count = ids.size - entry.begin
         return 0
 
-    cdef int fail(self, BatchText *given, int index) except -1 nogil:
+    cdef int fail(self, Entry *entry, int index) except -1 nogil:
         """Note why a text has no ids: the refused special token of this index, or, for -1, a lone surrogate."""
-        given.failed = True
+        entry.failed = True
         with gil:
-            self.failures[given - self.given] = self.rules.refusal(index) if index >= 0 else lone_surrogate()
+            self.failures[entry - self.entries] = self.rules.refusal(index) if index >= 0 else lone_surrogate()
         return 0
 
-    cdef int keep(self, size_t first, size_t last, Ids *found) except -1 nogil:
-        """Keep the ids of some texts, in memory no larger than they are; `found` is empty then."""
+    cdef int keep(self, size_t first, size_t last, Ids *ids) except -1 nogil:
+        """Keep the ids of some texts, in memory no larger than they are; `ids` are empty then."""
         cdef Segment *segment = <Segment *> checked_malloc(sizeof(Segment))
         segment.ids, segment.first, segment.last = NULL, first, last
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
         segment.next, self.segments = self.segments, segment
         PyThread_release_lock(self.lock)
-        segment.ids = <uint32_t *> checked_realloc(found.ids, found.size * sizeof(uint32_t))
-        memset(found, 0, sizeof(Ids))
+        segment.ids = <uint32_t *> checked_realloc(ids.ids, ids.size * sizeof(uint32_t))
+        memset(ids, 0, sizeof(Ids))
         return 0
 
     def arrays(self):
         """The ids of each text as an array of uint32, once; None for those in `long` and `failures`."""
-        cdef list found = [None] * PyList_GET_SIZE(self.texts)
+        cdef list arrays = [None] * self.count
         cdef Segment *segment
         cdef IdMemory memory
         cdef size_t i
@@ -233,25 +250,48 @@ cdef class Batch:
             memory = IdMemory()
             memory.owned.ids, segment.ids = segment.ids, NULL
             for i in range(segment.first, segment.last):
-                if not self.given[i].long and not self.given[i].failed:
-                    found[i] = memory.view(memory.owned.ids + self.given[i].begin, self.given[i].count)
+                if not self.entries[i].long and not self.entries[i].failed:
+                    arrays[i] = memory.view(memory.owned.ids + self.entries[i].begin, self.entries[i].count)
             self.segments = segment.next
             free(segment)
-        return found
+        return arrays
 
     def lists(self):
         """The ids of each text as a list; None for those in `long` and `failures`."""
-        cdef list found = [None] * PyList_GET_SIZE(self.texts)
+        cdef list lists = [None] * self.count
         cdef Segment *segment = self.segments
         cdef size_t i
         cdef bint collects = PyGC_Disable()     # or it looks at every number of every list, and finds no garbage there
         try:
             while segment != NULL:
                 for i in range(segment.first, segment.last):
-                    if not self.given[i].long and not self.given[i].failed:
-                        found[i] = self.encoder.to_list(segment.ids + self.given[i].begin, self.given[i].count)
+                    if not self.entries[i].long and not self.entries[i].failed:
+                        lists[i] = self.encoder.to_list(segment.ids + self.entries[i].begin, self.entries[i].count)
                 segment = segment.next
         finally:
             if collects:
                 PyGC_Enable()
-        return found
+        return lists
+
+    def joined(self, dict long not None):
+        """(the ids of all texts in one array, where those of each end). long: the ids of each text in `long`."""
+        cdef const Segment *segment = self.segments
+        cdef const Entry *entry
+        cdef size_t i
+        cdef int64_t total = 0
+        ends = np.empty(self.count, dtype=np.int64)
+        cdef int64_t[::1] end = ends
+        for i in range(self.count):
+            total += len(long[i]) if self.entries[i].long else self.entries[i].count
+            end[i] = total
+        ids = np.empty(total, dtype=np.uint32)
+        cdef uint32_t[::1] out = ids
+        while segment != NULL:
+            for i in range(segment.first, segment.last):
+                entry = &self.entries[i]
+                if entry.count:
+                    memcpy(&out[end[i] - entry.count], segment.ids + entry.begin, entry.count * sizeof(uint32_t))
+            segment = segment.next
+        for number, others in long.items():
+            ids[ends[number] - len(others) : ends[number]] = others
+        return ids, ends
