@@ -2,29 +2,22 @@
 
 An id's place in that buffer is looked up in a table; where a vocabulary numbers a few tokens far beyond the others, the
 table ends before them and they are searched for. Ids are first made uint32, checked and measured, then their bytes are
-copied into the result, which is allocated once. Arrays of any integer type are read where they lie, strides and all.
+copied into the result, which is allocated once.
 """
-
-import sys
 
 cimport cython
 
-from cpython.buffer cimport (
-    PyBUF_FORMAT,
-    PyBUF_STRIDED_RO,
-    PyBuffer_Release,
-    PyObject_CheckBuffer,
-    PyObject_GetBuffer,
-)
+from cpython.buffer cimport PyObject_CheckBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromSize_t
 from cpython.ref cimport Py_INCREF
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
+from bpe.native.lazy_imports import numpy as np
 from bpe.native.memory cimport checked_malloc
 
 cdef extern from "Python.h":
@@ -36,38 +29,22 @@ cdef enum:
     COPY = 16                   # bytes that are copied without asking how many are wanted
     RELEASE = 2048              # ids from which on the GIL is released: below it the releasing would cost more
 
-cdef bint LITTLE = sys.byteorder == "little"
 cdef uint32_t UNKNOWN = <uint32_t> -1
 
 ctypedef struct Place:
     uint32_t begin
     uint32_t size               # UNKNOWN: no token has this id
 
-ctypedef fused Integer:
-    int8_t
-    int16_t
-    int32_t
-    int64_t
-    uint8_t
-    uint16_t
-    uint32_t
-    uint64_t
-
-
 cdef class IdArray:
-    """Ids as uint32: those of an array that is made so, or a copy."""
+    """Ids as uint32: a copy that no other thread can change."""
 
     cdef uint32_t *all
     cdef size_t size
-    cdef uint32_t *owned
+    cdef uint32_t *owned        # the same, or NULL where `array` owns them
+    cdef object array
 
     def __dealloc__(self):
         free(self.owned)
-
-    cdef int make_room(self, size_t size) except -1:
-        self.owned = self.all = <uint32_t *> checked_malloc(max(<size_t> 1, size) * sizeof(uint32_t))
-        self.size = size
-        return 0
 
 
 cdef class Decoder:
@@ -133,7 +110,8 @@ cdef class Decoder:
         cdef IdArray numbers = IdArray()
         cdef Py_ssize_t i, size = PyList_GET_SIZE(tokens)
         cdef object token
-        numbers.make_room(size)
+        numbers.all = numbers.owned = <uint32_t *> checked_malloc(size * sizeof(uint32_t))
+        numbers.size = size
         with cython.critical_section(tokens):       # without a GIL another thread could change it
             for i in range(size):
                 if i >= PyList_GET_SIZE(tokens):    # an __index__ below may be anyone's code
@@ -145,58 +123,22 @@ cdef class Decoder:
     cdef IdArray read_buffer(self, tokens):
         """The ids of an array, or of anything else with a buffer, however its items lie."""
         cdef IdArray numbers = IdArray()
-        cdef Py_buffer view
+        cdef uint32_t[::1] copy
         try:
-            PyObject_GetBuffer(tokens, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT)
+            array = np.asarray(memoryview(tokens))
         except (ValueError, BufferError):   # NumPy has types that no buffer can describe
             return self.read_list(list(tokens))
-        try:
-            if view.ndim != 1:
-                raise TypeError(f"ids are an array of one dimension, not of {view.ndim}")
-            if view.shape == NULL or view.strides == NULL or view.format == NULL:   # datetime64 leaves them out
-                return self.read_list(list(tokens))
-            numbers.make_room(view.shape[0])
-            if view.shape[0] and not self.read_items(&view, numbers.all):
-                return self.read_list(list(tokens))
-        finally:
-            PyBuffer_Release(&view)
+        if array.ndim != 1:
+            raise TypeError(f"ids are an array of one dimension, not of {array.ndim}")
+        if array.dtype.kind == "O":
+            return self.read_list(list(tokens))
+        if array.dtype.kind not in "iu":
+            raise TypeError(f"ids are integers, not items of {array.dtype}")
+        if array.size and (array.min() < 0 or array.max() > UNKNOWN):
+            raise OverflowError(f"an id is a number from 0 to 4294967295, not {min(array.min(), 0) or array.max()}")
+        numbers.array = copy = np.array(array, dtype=np.uint32)
+        numbers.all, numbers.size = &copy[0] if array.size else NULL, array.size
         return numbers
-
-    cdef bint read_items(self, const Py_buffer *view, uint32_t *out) except -1:
-        """Copy the items of a buffer as uint32; False where they are objects, or of the other byte order.
-
-        TypeError where they are no integers.
-        """
-        cdef const char *code = view.format
-        cdef size_t size = view.shape[0]
-        cdef Py_ssize_t stride = view.strides[0]
-        cdef bint negative = False
-        if code[0] == 64 or code[0] == 61 or code[0] == (60 if LITTLE else 62):     # @, = and, by the machine, < or >
-            code += 1
-        if code[0] == 79 or code[0] == 60 or code[0] == 62:     # O, < or >
-            return False
-        if code[0] in b"bhilq":
-            negative = True
-        if code[0] not in b"bhilqBHILQ" or code[0] == 0 or code[1] != 0:
-            raise TypeError(f"ids are integers, not items of the format {view.format.decode()!r}")
-        if negative:
-            if view.itemsize == 1:
-                narrow(<const int8_t *> view.buf, size, stride, out)
-            elif view.itemsize == 2:
-                narrow(<const int16_t *> view.buf, size, stride, out)
-            elif view.itemsize == 4:
-                narrow(<const int32_t *> view.buf, size, stride, out)
-            else:
-                narrow(<const int64_t *> view.buf, size, stride, out)
-        elif view.itemsize == 1:
-            narrow(<const uint8_t *> view.buf, size, stride, out)
-        elif view.itemsize == 2:
-            narrow(<const uint16_t *> view.buf, size, stride, out)
-        elif view.itemsize == 4:
-            narrow(<const uint32_t *> view.buf, size, stride, out)
-        else:
-            narrow(<const uint64_t *> view.buf, size, stride, out)
-        return True
 
     # Their bytes
 
@@ -344,36 +286,3 @@ cdef inline uint32_t as_id(object token) except? 0xFFFFFFFF:
             raise KeyError("no token has the id 4294967295, the largest there can be")
         raise OverflowError(f"an id is a number from 0 to 4294967295, not {token}")
     return <uint32_t> number
-
-
-cdef int narrow(const Integer *first, size_t size, Py_ssize_t stride, uint32_t *out) except -1:
-    """Copy `size` items, `stride` bytes apart, as uint32. OverflowError for one that does not fit."""
-    cdef size_t done
-    cdef Integer item
-    if size >= RELEASE:
-        with nogil:
-            done = copy_items(first, size, stride, out)
-    else:
-        done = copy_items(first, size, stride, out)
-    if done < size:
-        memcpy(&item, <const char *> first + <Py_ssize_t> done * stride, sizeof(Integer))
-        raise OverflowError(f"an id is a number from 0 to 4294967295, not {item}")
-    return 0
-
-
-cdef size_t copy_items(const Integer *first, size_t size, Py_ssize_t stride, uint32_t *out) noexcept nogil:
-    """As narrow(), up to the first item that does not fit; returns how many were copied."""
-    cdef const char *at = <const char *> first
-    cdef Integer item
-    cdef size_t i
-    for i in range(size):
-        memcpy(&item, at, sizeof(Integer))      # it need not be aligned
-        if Integer is int64_t or Integer is uint64_t:
-            if <uint64_t> item > <uint64_t> 0xFFFFFFFF:
-                return i
-        elif Integer is int8_t or Integer is int16_t or Integer is int32_t:
-            if item < 0:
-                return i
-        out[i] = <uint32_t> item
-        at += stride
-    return size
