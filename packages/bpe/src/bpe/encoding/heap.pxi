@@ -1,10 +1,11 @@
-# Merging many bytes: a heap of candidates over a linked list, so that n of them cost n log n, whatever the text.
+# Merging many bytes: a heap of candidates over a linked list, so that n of them cost n log n, whatever the text. A
+# candidate is a merge << 32 | the place of its left symbol: the lowest rank comes first, of equals the leftmost.
 
 
 cdef size_t merge_with_heap(Ranks ranks, Work *work, const uint8_t *text, size_t size) except 0 nogil:
     """Merge into work.linked, whose `previous` then says where each symbol begins; returns how many there are."""
     cdef Linked *linked
-    cdef Candidate best
+    cdef uint64_t best
     cdef uint32_t at, after
     cdef size_t count = 0
     if size > work.linked_room:
@@ -20,12 +21,13 @@ cdef size_t merge_with_heap(Ranks ranks, Work *work, const uint8_t *text, size_t
     for at in range(<uint32_t> size - 1):
         consider(ranks, work, at)
     while work.heap_size:
-        best = pop(work)
-        at = best.at
+        best = pop(work.heap, &work.heap_size)
+        at = <uint32_t> best
         after = linked[at].next
-        if linked[at].symbol != best.left or after == NONE or linked[after].symbol != best.right:
+        # it is void where one of its symbols has been merged since
+        if linked[at].symbol == NONE or after == NONE or merge_at(ranks, linked, at) != best >> 32:
             continue
-        linked[at].symbol = made_by(&ranks.tables, best.merge)
+        linked[at].symbol = made_by(&ranks.tables, <uint32_t> (best >> 32))
         linked[after].symbol = NONE
         linked[at].next = linked[after].next
         if linked[at].next != NONE:
@@ -42,55 +44,20 @@ cdef size_t merge_with_heap(Ranks ranks, Work *work, const uint8_t *text, size_t
     return count
 
 
+cdef uint32_t merge_at(Ranks ranks, const Linked *linked, uint32_t at) noexcept nogil:
+    """The merge of the pair that begins at `at`, or NONE."""
+    cdef uint64_t pair = pair_of(&ranks.tables, linked[at].symbol, linked[linked[at].next].symbol)
+    cdef size_t slot
+    return find_merge(&ranks.tables, pair, slot) if may_merge(&ranks.tables, pair, &slot) else NONE
+
+
 cdef int consider(Ranks ranks, Work *work, uint32_t at) except -1 nogil:
     """Put the pair that begins at `at` into the heap, if it can be merged."""
-    cdef Candidate candidate
-    cdef uint64_t pair
-    cdef size_t slot
-    candidate.left, candidate.right, candidate.at = work.linked[at].symbol, work.linked[work.linked[at].next].symbol, at
-    pair = pair_of(&ranks.tables, candidate.left, candidate.right)
-    if not may_merge(&ranks.tables, pair, &slot):
+    cdef uint32_t merge = merge_at(ranks, work.linked, at)
+    if merge == NONE:
         return 0
-    candidate.merge = find_merge(&ranks.tables, pair, slot)
-    return 0 if candidate.merge == NONE else push(work, candidate)
-
-
-cdef inline uint64_t order(const Candidate *candidate) noexcept nogil:
-    """Order of the heap: the lowest rank first, of equals the leftmost."""
-    return <uint64_t> candidate.merge << 32 | candidate.at
-
-
-cdef int push(Work *work, Candidate candidate) except -1 nogil:
-    cdef size_t at = work.heap_size, parent
-    cdef uint64_t key = order(&candidate)
-    if at == work.heap_room:
-        work.heap = <Candidate *> checked_realloc(work.heap, (work.heap_room * 2 + 256) * sizeof(Candidate))
+    if work.heap_size == work.heap_room:
+        work.heap = <uint64_t *> checked_realloc(work.heap, (work.heap_room * 2 + 256) * sizeof(uint64_t))
         work.heap_room = work.heap_room * 2 + 256
-    work.heap_size += 1
-    while at:
-        parent = (at - 1) // 2
-        if order(&work.heap[parent]) <= key:
-            break
-        work.heap[at] = work.heap[parent]
-        at = parent
-    work.heap[at] = candidate
+    push(work.heap, &work.heap_size, <uint64_t> merge << 32 | at)
     return 0
-
-
-cdef Candidate pop(Work *work) noexcept nogil:
-    cdef Candidate first = work.heap[0], moved
-    cdef size_t at = 0, child
-    cdef uint64_t key
-    work.heap_size -= 1
-    moved = work.heap[work.heap_size]
-    key = order(&moved)
-    while 2 * at + 1 < work.heap_size:
-        child = 2 * at + 1
-        if child + 1 < work.heap_size and order(&work.heap[child + 1]) < order(&work.heap[child]):
-            child += 1
-        if key <= order(&work.heap[child]):
-            break
-        work.heap[at] = work.heap[child]
-        at = child
-    work.heap[at] = moved
-    return first

@@ -41,16 +41,12 @@ ctypedef struct Linked:         # a symbol of a window that is merged with a hea
     uint32_t symbol             # NONE once it was merged into the one before it
     uint32_t next, previous
 
-ctypedef struct Candidate:      # of that heap
-    uint32_t merge, left, right  # the symbols that it would join; where others stand there by now, it is void
-    uint32_t at
-
 ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
     Lane *lanes
     uint32_t *symbols           # of a long pretoken, as far as it is merged
     uint32_t *begins            # of each in the text, and after them where the last one ends
     Linked *linked
-    Candidate *heap
+    uint64_t *heap              # see heap.pxi
     size_t room, count, linked_room, heap_room, heap_size
     const uint32_t *found       # the symbols of the pretoken merged last
 

@@ -21,6 +21,7 @@ from libc.string cimport memcmp, memcpy, memset
 from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
+from bpe.native.heap cimport pop, push
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block
 
 cdef extern from "encoding/merge_tables.h" nogil:

@@ -11,6 +11,7 @@ from libc.string cimport memset
 
 from bpe.native.bytes cimport hash_pair
 from bpe.native.hash_seed cimport hash_seed
+from bpe.native.heap cimport pop, push
 from bpe.native.memory cimport checked_malloc
 
 cdef uint32_t NONE = <uint32_t> -1
@@ -71,6 +72,7 @@ cdef class Supermerges:
     cdef size_t merge(self, uint32_t *ids, uint8_t *is_word, size_t count) except? 0 nogil:
         """Merge the ids of a run in place; return how many are left. is_word: by id, whether it is a whole word."""
         cdef uint64_t *heap = NULL
+        cdef uint64_t entry
         cdef uint32_t *next = NULL
         cdef uint32_t *before
         cdef size_t size = 0, i, left, right, kept = 0
@@ -90,8 +92,8 @@ cdef class Supermerges:
                 if rank != NONE:
                     push(heap, &size, <uint64_t> rank << 32 | (i - 1))
         while size:
-            rank, left = <uint32_t> (heap[0] >> 32), <uint32_t> heap[0]
-            pop(heap, &size)
+            entry = pop(heap, &size)
+            rank, left = <uint32_t> (entry >> 32), <uint32_t> entry
             right = next[left]
             # it is void where either of the two has been merged since
             if ids[left] == NONE or right >= count or self.rank_of(ids[left], ids[right]) != rank:
@@ -115,31 +117,3 @@ cdef class Supermerges:
         free(next)
         free(heap)
         return kept
-
-
-cdef void push(uint64_t *heap, size_t *size, uint64_t entry) noexcept nogil:
-    cdef size_t at = size[0], parent
-    size[0] += 1
-    while at:
-        parent = (at - 1) // 2
-        if heap[parent] <= entry:
-            break
-        heap[at] = heap[parent]
-        at = parent
-    heap[at] = entry
-
-
-cdef void pop(uint64_t *heap, size_t *size) noexcept nogil:
-    """Remove the least entry."""
-    cdef size_t at = 0, child
-    cdef uint64_t last
-    size[0] -= 1
-    last = heap[size[0]]
-    while 2 * at + 1 < size[0]:
-        child = 2 * at + 1
-        child += child + 1 < size[0] and heap[child + 1] < heap[child]
-        if heap[child] >= last:
-            break
-        heap[at] = heap[child]
-        at = child
-    heap[at] = last
