@@ -227,12 +227,11 @@ def test_reading_goes_on_after_a_connection_broke(
     for name, content in {"text.txt": data, "text.txt.gz": gzip.compress(data)}.items():
         url = put(f"{bucket}/{name}", content)
         server.cut_after, server.cuts, server.broken = 5_000, remote.ATTEMPTS - 1, 0
-        blocks = remote.blocks(url)
-        found = [next(blocks)]
-        assert server.broken == remote.ATTEMPTS - 1
-        server.cuts = remote.ATTEMPTS - 1
-        found += blocks
-        assert b"".join(found) == content
+        with remote.Reader(url) as reader:
+            begin = reader.read(1 << 14)
+            assert server.broken == remote.ATTEMPTS - 1
+            server.cuts = remote.ATTEMPTS - 1
+            assert begin + reader.read() == content
         server.cuts = remote.ATTEMPTS - 1
         assert bpe.count(url) == bpe.count(iter([TEXT * 8]))
         server.mend()
@@ -268,11 +267,11 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 ) -> None:
     monkeypatch.setattr(remote, "BLOCK", 1 << 14)
     url = put(f"{bucket}/text.txt", TEXT.encode())
-    blocks = remote.blocks(url)
-    next(blocks)
-    put(url, TEXT.upper().encode())
-    with pytest.raises((ValueError, ConnectionError), match="changed"):
-        list(blocks)
+    with remote.Reader(url) as reader:
+        reader.read(1 << 14)
+        put(url, TEXT.upper().encode())
+        with pytest.raises((ValueError, ConnectionError), match="changed"):
+            reader.read()
 
 
 def test_an_output_whose_connection_broke_is_written_again_or_not_at_all(bucket: str, server: Breaking) -> None:

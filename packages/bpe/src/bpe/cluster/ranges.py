@@ -113,7 +113,7 @@ def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
 def opened(path: Any) -> BinaryIO:
     """A file, or what a URL names, to be read anywhere."""
     if remote.is_url(path):
-        return io.BufferedReader(remote.RandomReader(path), 1 << 20)
+        return io.BufferedReader(remote.Reader(path), 1 << 20)
     return open(path, "rb")
 
 
@@ -128,9 +128,9 @@ def next_cut(file: BinaryIO, at: int, size: int, cut: Cut, margin: int, limit: i
     window = WINDOW
     while True:
         text = read(file, first, min(size, at + window + margin))
-        found = first + cut(text, at - first)
-        if first + len(text) == size or found + margin + BEFORE <= first + len(text):
-            return min(found, size)
+        place = first + cut(text, at - first)
+        if first + len(text) == size or place + margin + BEFORE <= first + len(text):
+            return min(place, size)
         if first + len(text) - margin - BEFORE >= limit:
             return limit
         window *= 2
@@ -146,8 +146,8 @@ def next_line(file: BinaryIO, at: int, size: int) -> int:
         block = file.read(WINDOW)
         if not block:
             return size
-        if (found := block.find(b"\n")) >= 0:
-            return here + found + 1
+        if (place := block.find(b"\n")) >= 0:
+            return here + place + 1
 
 
 def texts_of_lines(lines: list[bytes], file: sources.JsonLines, begin: int) -> Iterator[bytes]:

@@ -30,31 +30,31 @@ def blocks(file: Any, kind: str, path: str) -> Iterator[TextBlock]:
     short, damaged or of another kind; ImportError where Zstandard has no library.
     """
     make, errors = _decompressor(kind)
-    decompress, began, parts, size, taken = make(), False, [], 0, 0
-    while given := file.read(_READ[kind]):
-        taken += len(given)
+    decompress, began, parts, size, bytes_read = make(), False, [], 0, 0
+    while data := file.read(_READ[kind]):
+        bytes_read += len(data)
         full = False
-        while given or full:
+        while data or full:
             if decompress.eof:  # another member, or the zeros that pad a tape
-                given = given.lstrip(b"\0") if kind != "Zstandard" else given
-                if not given:
+                data = data.lstrip(b"\0") if kind != "Zstandard" else data
+                if not data:
                     break
                 decompress, began = make(), False
             began = True
             try:
-                text, given = _feed(decompress, given, kind)
+                text, data = _feed(decompress, data, kind)
             except errors as error:
                 raise ValueError(f"{path}: not whole {kind} data: {error}") from None
             full = len(text) >= BLOCK
             parts.append(text)
             size += len(text)
             if size >= BLOCK:
-                yield b"".join(parts), taken
-                parts, size, taken = [], 0, 0
+                yield b"".join(parts), bytes_read
+                parts, size, bytes_read = [], 0, 0
     if not (began and decompress.eof):
         raise ValueError(f"{path}: the {kind} data are cut short; get the whole file")
-    if parts or taken:
-        yield b"".join(parts), taken
+    if parts or bytes_read:
+        yield b"".join(parts), bytes_read
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
@@ -65,21 +65,19 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
 def reader(path: str | os.PathLike[str]) -> BinaryIO:
     """A file or a URL, open for reading, decompressed as its name says. ValueError while reading, as blocks()."""
     kind, name = kind_of(path), os.fspath(path)
-    if remote.is_url(path):
-        stream = remote.Reader(name)
-        plain = ((block, len(block)) for block in iter(lambda: stream.read(BLOCK), b""))
-        return io.BufferedReader(_Blocks(stream, plain if kind is None else blocks(stream, kind, name), name))
-    file = open(path, "rb")  # noqa: SIM115 (closed by what is returned)
-    return file if kind is None else io.BufferedReader(_Blocks(file, blocks(file, kind, name), name))
+    file: Any = remote.Reader(name) if remote.is_url(path) else open(path, "rb")  # noqa: SIM115
+    if kind is None:
+        return io.BufferedReader(file, BLOCK) if isinstance(file, remote.Reader) else file
+    return io.BufferedReader(_Blocks(file, blocks(file, kind, name), name))
 
 
 class _Blocks(io.RawIOBase):
     """Blocks of text as a file; closing it closes the file that they are of."""
 
-    def __init__(self, file: Any, found: Iterator[TextBlock], path: str) -> None:
+    def __init__(self, file: Any, blocks: Iterator[TextBlock], path: str) -> None:
         self.name = path
         self._file = file
-        self._blocks = found
+        self._blocks = blocks
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
@@ -102,15 +100,15 @@ class _Blocks(io.RawIOBase):
         super().close()
 
 
-def _feed(decompress: Any, given: bytes, kind: str) -> tuple[bytes, bytes]:
-    """A block of text at most, where the library knows bounds, and the bytes that are still to be given."""
+def _feed(decompress: Any, data: bytes, kind: str) -> tuple[bytes, bytes]:
+    """A block of text at most, where the library knows bounds, and the bytes that are still to be decompressed."""
     if kind == "gzip":
-        text = decompress.decompress(given, BLOCK)
+        text = decompress.decompress(data, BLOCK)
         return text, decompress.unused_data if decompress.eof else decompress.unconsumed_tail
     if hasattr(decompress, "needs_input"):  # lzma, compression.zstd: they keep what they have not used
-        text = decompress.decompress(given, BLOCK)
+        text = decompress.decompress(data, BLOCK)
     else:
-        text = decompress.decompress(given)
+        text = decompress.decompress(data)
     return text, decompress.unused_data if decompress.eof else b""
 
 

@@ -56,8 +56,8 @@ def filesystem(url: str) -> tuple[Any, str]:
         import fsspec
     except ImportError:
         raise ImportError(f"{url}: files by URL need fsspec: pip install groundup-bpe[remote]") from None
-    found: tuple[Any, str] = fsspec.core.url_to_fs(url)
-    return found
+    files_and_path: tuple[Any, str] = fsspec.core.url_to_fs(url)
+    return files_and_path
 
 
 def about(url: str) -> dict[str, Any]:
@@ -74,8 +74,7 @@ def is_there(url: str) -> bool:
     """True if there is such a file or folder."""
     files, path = filesystem(url)
     files.invalidate_cache(path)
-    found: bool = again(lambda: files.exists(path), url)
-    return found
+    return bool(again(lambda: files.exists(path), url))
 
 
 def size_of(url: str) -> int | None:
@@ -109,50 +108,70 @@ def matching(pattern: str) -> list[str]:
     return urls
 
 
-def blocks(url: str) -> Iterator[bytes]:
-    """The bytes of a file, block by block. After a broken connection it goes on where it was.
+class Reader(io.RawIOBase):
+    """A file by URL, read in order or anywhere. After a broken connection it goes on where it was.
 
     Raises ConnectionError where it breaks ATTEMPTS times in a row, or where the file ends before its size; ValueError
     where another was put in its place meanwhile.
     """
-    files, path = filesystem(url)
-    info = about(url)
-    size = info.get("size") if isinstance(info.get("size"), int) else None
-    at, file, version = 0, None, _version(info)
 
-    def read() -> bytes:
-        nonlocal file
+    _file: Any = None
+
+    def __init__(self, url: str) -> None:
+        self.name, self._at = url, 0
+        self._files, self._path = filesystem(url)
+        info = about(url)
+        self._size: int | None = info.get("size")
+        self._version = _version(info)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return self._size is not None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size or 0}[whence]
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        with memoryview(buffer).cast("B") as room:
+            count = len(room) if self._size is None else max(0, min(len(room), self._size - self._at))
+            data = again(lambda: self._read(count), self.name) if count else b""
+            if count and not data and self._size is not None:
+                reason = f"{self._at:,} of {self._size:,} bytes came; it is cut short, or was changed"
+                raise ConnectionError(f"{self.name}: {reason}")
+            room[: len(data)] = data
+        self._at += len(data)
+        return len(data)
+
+    def _read(self, count: int) -> bytes:
         try:
-            if file is None:
-                if at:
-                    files.invalidate_cache(path)
-                    if _version(files.info(path)) != version:
-                        raise ValueError(f"{url} was changed while it was read: read it again from its beginning")
-                file = files.open(path, "rb", cache_type="readahead", block_size=BLOCK)
-                _go_to(file, at)
-            return bytes(file.read(BLOCK))
+            if self._file is None:
+                if self._at:
+                    self._files.invalidate_cache(self._path)
+                    if _version(self._files.info(self._path)) != self._version:
+                        raise ValueError(f"{self.name} was changed while it was read: read it again from its beginning")
+                self._file = self._files.open(self._path, "rb", cache_type="readahead", block_size=BLOCK)
+            _go_to(self._file, self._at)
+            return bytes(self._file.read(count))
         except BaseException:
-            _close(file)
-            file = None
+            self._close_file()
             raise
 
-    try:
-        while size is None or at < size:
-            block = again(read, url)
-            if not block:
-                if size is not None:
-                    raise ConnectionError(f"{url}: {at:,} of {size:,} bytes came; it is cut short, or was changed")
-                return
-            at += len(block)
-            yield block
-    finally:
-        _close(file)
+    def _close_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(Exception):  # of a connection that is broken already
+                file.close()
+
+    def close(self) -> None:
+        self._close_file()
+        super().close()
 
 
 def _go_to(file: Any, at: int) -> None:
-    """Go on at a place; through all that is before it where a server sends files from their beginning only."""
-    if not at:
-        return
+    """Go to a place; through all that is before it where a server sends files from their beginning only."""
     try:
         file.seek(at)
     except ValueError:
@@ -161,86 +180,6 @@ def _go_to(file: Any, at: int) -> None:
             if not dropped:
                 raise ConnectionError("the file is shorter than it was") from None
             at -= dropped
-
-
-class RandomReader(io.RawIOBase):
-    """A file by URL that is read anywhere, as a Parquet file is."""
-
-    def __init__(self, url: str) -> None:
-        self.name = url
-        self._files, self._path = filesystem(url)
-        self._size = int(about(url)["size"])
-        self._at = 0
-        self._file: Any = None
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        self._at = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
-        return self._at
-
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        with memoryview(buffer).cast("B") as room:
-            count = max(0, min(len(room), self._size - self._at))
-            data = again(lambda: self._read(count), self.name) if count else b""
-            room[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _read(self, size: int) -> bytes:
-        if self._file is None:
-            self._file = self._files.open(self._path, "rb", block_size=BLOCK)
-        try:
-            self._file.seek(self._at)
-            data = bytes(self._file.read(size))
-            if not data:
-                raise ConnectionError(f"nothing came at {self._at:,} of {self._size:,} bytes")
-            return data
-        except BaseException:
-            _close(self._file)
-            self._file = None
-            raise
-
-    def close(self) -> None:
-        _close(self._file)
-        self._file = None
-        super().close()
-
-
-class Reader:
-    """A file by URL as a file that is read in order: what decompressors and parsers of lines take."""
-
-    def __init__(self, url: str) -> None:
-        self.name = url
-        self._blocks = blocks(url)
-        self._rest = b""
-
-    def read(self, size: int = -1) -> bytes:
-        """The next `size` bytes, fewer at the end; all that are left for -1."""
-        parts, size_read = [self._rest], len(self._rest)
-        while size < 0 or size_read < size:
-            block = next(self._blocks, None)
-            if block is None:
-                break
-            parts.append(block)
-            size_read += len(block)
-        data = b"".join(parts)
-        size = size_read if size < 0 else size
-        self._rest = data[size:]
-        return data[:size]
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._blocks.close()  # type: ignore[attr-defined]  # a generator
 
 
 def read_bytes(url: str) -> bytes:
@@ -338,9 +277,3 @@ def again(work: Callable[[], Result], url: str) -> Result:
         except Exception as error:  # each filesystem has errors of its own for what a network does
             problem = error
     raise ConnectionError(f"{url}: {type(problem).__name__}: {problem}") from problem
-
-
-def _close(file: Any) -> None:
-    if file is not None:
-        with suppress(Exception):  # of a connection that is broken already
-            file.close()

@@ -215,9 +215,9 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
     size_read = read = 0
     first = True
     size_needed = size + margin + 4096
-    for block, taken in stream:
+    for block, block_read in stream:
         parts.append(block)
-        size_read, read = size_read + len(block), read + taken
+        size_read, read = size_read + len(block), read + block_read
         if size_read < size_needed:
             continue
         data, begin = b"".join(parts), 0
@@ -325,7 +325,7 @@ def _lines(file: JsonLines) -> Iterator[Document]:
     number = 0
     parts: list[bytes] = []  # of a line that goes on in the next block
     with closing(_blocks(file.path)) as stream:
-        for block, taken in stream:
+        for block, read in stream:
             *whole, rest = block.split(b"\n")
             if whole:
                 whole[0] = b"".join([*parts, whole[0]])
@@ -334,8 +334,8 @@ def _lines(file: JsonLines) -> Iterator[Document]:
             for line in whole:
                 number += 1
                 if line.strip():
-                    yield Document(text_of_line(line, number, file), taken)
-                    taken = 0
+                    yield Document(text_of_line(line, number, file), read)
+                    read = 0
     last = b"".join(parts)
     if last.strip():
         yield Document(text_of_line(last, number + 1, file), 0)
@@ -398,7 +398,7 @@ def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
     except ImportError:
         raise ImportError(f"{path}: reading Parquet needs pyarrow: pip install groundup-bpe[parquet]") from None
     try:
-        opened = io.BufferedReader(remote.RandomReader(path), BLOCK) if remote.is_url(path) else path
+        opened = io.BufferedReader(remote.Reader(path), BLOCK) if remote.is_url(path) else path
         with pyarrow.parquet.ParquetFile(opened, buffer_size=BLOCK, pre_buffer=False) as parquet:
             schema = parquet.schema_arrow
             if file.column not in schema.names:
