@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
+
+from bpe.native.parallel import available_cpus
 
 
 class Encodings(Sequence[Any]):
     """The Encodings of a call, made by the tokenizer's own backend when one is asked for."""
 
-    __slots__ = ("_made", "_options", "_text", "_tokenizer")
+    __slots__ = ("_encodings", "_options", "_text", "_tokenizer")
 
     def __init__(self, tokenizer: Any, text: Any, options: dict[str, Any]) -> None:
         self._tokenizer, self._text, self._options = tokenizer, text, options
-        self._made: list[Any] | None = None
+        self._encodings: list[Any] | None = None
 
     def _all(self) -> list[Any]:
-        if self._made is None:
+        if self._encodings is None:
             whole = type(self._tokenizer)._encode_plus(self._tokenizer, self._text, **self._options)
-            self._made = list(whole.encodings)
-        return self._made
+            self._encodings = list(whole.encodings)
+        return self._encodings
 
     @overload
     def __getitem__(self, index: int) -> Any: ...
@@ -66,3 +69,9 @@ def has_types(post_processor: Any) -> bool:
     return bool(post_processor.get("type_id")) or any(
         has_types(part) for key, part in post_processor.items() if key not in ("pair", "special_tokens")
     )
+
+
+def threads() -> int:
+    """Return the number of processors; one where TOKENIZERS_PARALLELISM says so, as tokenizers has it."""
+    off = os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("off", "false", "f", "no", "n", "0")
+    return 1 if off else available_cpus()

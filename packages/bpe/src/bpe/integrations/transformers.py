@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -19,9 +18,8 @@ from bpe.encoding.aligning import characters_of_bytes
 from bpe.encoding.decoder import Decoder
 from bpe.formats import huggingface
 from bpe.formats.gpt2 import from_printable
-from bpe.integrations.backend import Encodings, has_types, state_of
+from bpe.integrations.backend import Encodings, has_types, state_of, threads
 from bpe.native.lazy_imports import numpy as np
-from bpe.native.parallel import available_cpus
 from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -30,13 +28,10 @@ if TYPE_CHECKING:
 AnyTokenizer = TypeVar("AnyTokenizer")
 
 REPLACED = ("_encode_plus", "_decode")
-OTHERWISE = (  # arguments with which a call goes to the original method
-    "is_split_into_words",
-    "return_overflowing_tokens",
-    "return_special_tokens_mask",
-    "split_special_tokens",
-    "sanitize_control_tokens",
-    "stride",
+# Arguments with which a call goes to the original method.
+OTHERWISE = (
+    *("is_split_into_words", "return_overflowing_tokens", "return_special_tokens_mask", "split_special_tokens"),
+    *("sanitize_control_tokens", "stride"),
 )
 
 
@@ -75,8 +70,7 @@ def accelerate(tokenizer: AnyTokenizer) -> AnyTokenizer:
             raise TypeError(f"{type(tokenizer).__name__} has a {name}() of its own, which would not be called any more")
     engine = _Engine(tokenizer)
     engine.read()
-    vars(tokenizer)["_encode_plus"] = _Encode(engine)
-    vars(tokenizer)["_decode"] = _Decode(engine)
+    engine.attach()
     return tokenizer
 
 
@@ -148,6 +142,7 @@ class _Engine:
     """The bpe tokenizer that does what a backend does, read again when the backend was changed."""
 
     def __init__(self, tokenizer: Any) -> None:
+        _keep_copies_apart()
         self.tokenizer = tokenizer
         self.state: tuple[Any, ...] | None = None  # of the backend when it was read
         self.decoder: Decoder | None = None  # of ids as the backend decodes them
@@ -156,8 +151,9 @@ class _Engine:
     def __reduce__(self) -> tuple[Any, ...]:
         return _Engine, (None,), {"tokenizer": self.tokenizer}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+    def attach(self) -> None:
+        """Replace the methods of the tokenizer."""
+        vars(self.tokenizer)["_encode_plus"], vars(self.tokenizer)["_decode"] = _Encode(self), _Decode(self)
 
     def read(self) -> None:
         """Make the tokenizer of the backend as it is. ValueError where it is not supported."""
@@ -174,8 +170,7 @@ class _Engine:
         added = data.special_tokens | data.added_tokens
         self.spaced_ids = [number for name, number in added.items() if name != name.strip()]
         self.special_ids = frozenset(ids.values())
-        split_off = {number: text for text, number in (data.special_tokens | data.added_tokens).items()}
-        shown = {number: from_printable(text) or text.encode() for number, text in split_off.items()}
+        shown = {number: from_printable(text) or text.encode() for text, number in added.items()}
         self.decoder = None
         if (file["decoder"] or {}).get("type") == "ByteLevel":  # the others change more than bytes
             self.decoder = Decoder({**data.vocab, **shown})
@@ -196,16 +191,16 @@ class _Engine:
         try:
             if len(texts) == 1:
                 return [self.bpe.encode_to_numpy(texts[0], allowed_special="all")]
-            return self.bpe.encode_batch_to_numpy(texts, num_threads=_threads(), allowed_special="all")
+            return self.bpe.encode_batch_to_numpy(texts, num_threads=threads(), allowed_special="all")
         except UnicodeError:  # a lone surrogate
             return None
 
     def offsets(self, texts: Sequence[str], rows: Sequence[NDArray[np.uint32]]) -> list[NDArray[np.int64]] | None:
-        """Where the characters of each id begin and end, (ids, 2) of each text; None where the backend has to say it.
+        """Begin and end of each id in characters, (ids, 2) of each text; None where the backend has to give them.
 
         As tokenizers gives them before its post-processor trims them: a part of a character has the whole one's.
         """
-        found = []
+        spans = []
         for text, ids in zip(texts, rows, strict=True):
             if self.bpe is None or self.decoder is None or not self.bpe._texts.takes_as_it_is(text):
                 return None
@@ -214,8 +209,8 @@ class _Engine:
                 return None
             edges = np.array([*begins, len(data)], dtype=np.int64)
             of_bytes = np.append(characters_of_bytes(data), 0)
-            found.append(np.stack([of_bytes[edges[:-1]], of_bytes[edges[1:] - 1] + 1], axis=1))
-        return found
+            spans.append(np.stack([of_bytes[edges[:-1]], of_bytes[edges[1:] - 1] + 1], axis=1))
+        return spans
 
     def trim(self, ids: NDArray[np.uint32], offsets: NDArray[np.int64]) -> None:
         """Take the spaces of tokens from their offsets, in place, as the steps of the post-processor do."""
@@ -233,6 +228,23 @@ class _Engine:
                     offsets[place] = begin, max(end - trailing, begin) if trailing <= end else end
 
 
+@functools.cache
+def _keep_copies_apart() -> None:
+    """Have copy.copy() give the copy of an accelerated tokenizer an engine of its own."""
+    from transformers import PreTrainedTokenizerFast
+
+    def copied(tokenizer: Any) -> Any:
+        copy = type(tokenizer).__new__(type(tokenizer))
+        vars(copy).update(vars(tokenizer))
+        if isinstance(encode := vars(copy).get("_encode_plus"), _Encode):
+            engine = _Engine(copy)
+            vars(engine).update(vars(encode.engine) | {"tokenizer": copy})
+            engine.attach()
+        return copy
+
+    setattr(PreTrainedTokenizerFast, "__copy__", copied)  # noqa: B010 (a class that declares no such method)
+
+
 class _Encode:
     """Replace a tokenizer's _encode_plus()."""
 
@@ -241,62 +253,62 @@ class _Encode:
 
     def __call__(self, text: Any = None, text_pair: Any = None, *more: Any, **options: Any) -> Any:
         tokenizer = self.engine.tokenizer
-        asked = None if more or text_pair is not None else _Asked.of(tokenizer, text, options)
-        if asked is None or self.engine.current() is None or (asked.types and self.engine.has_types):
+        request = None if more or text_pair is not None else _Request.of(tokenizer, text, options)
+        if request is None or self.engine.current() is None or (request.types and self.engine.has_types):
             return type(tokenizer)._encode_plus(tokenizer, text, text_pair, *more, **options)
-        found = self.engine.encode(asked.texts)
-        places = self.engine.offsets(asked.texts, found) if asked.offsets and found is not None else None
-        rows = None if found is None or (asked.offsets and places is None) else self._around(found, asked)
+        plain_rows = self.engine.encode(request.texts)
+        places = self.engine.offsets(request.texts, plain_rows) if request.offsets and plain_rows is not None else None
+        rows = None if plain_rows is None or (request.offsets and places is None) else self._around(plain_rows, request)
         if rows is None:
             return type(tokenizer)._encode_plus(tokenizer, text, **options)
         tokenizer.set_truncation_and_padding(
-            padding_strategy=asked.padding,
-            truncation_strategy=asked.truncation,
-            max_length=asked.max_length,
+            padding_strategy=request.padding,
+            truncation_strategy=request.truncation,
+            max_length=request.max_length,
             stride=0,
-            pad_to_multiple_of=asked.multiple,
-            padding_side=asked.padding_side,
+            pad_to_multiple_of=request.multiple,
+            padding_side=request.padding_side,
         )
         if tokenizer._tokenizer.encode_special_tokens:
             tokenizer._tokenizer.encode_special_tokens = False
-        spans = None if places is None or found is None else self._offsets_around(found, places, asked)
-        if asked.single and not asked.fills and spans is None:
-            data = _lists_of_one(rows[0], asked)
+        spans = None if places is None or plain_rows is None else self._offsets_around(plain_rows, places, request)
+        if request.single and not request.fills and spans is None:
+            data = _lists_of_one(rows[0], request)
         else:
-            data = _filled(rows, asked, tokenizer, spans)
-        for ids in [data["input_ids"]] if asked.single else data["input_ids"]:
-            tokenizer._eventual_warn_about_too_long_sequence(ids, asked.max_length, asked.verbose)
-        made = _names().BatchEncoding(None, Encodings(tokenizer, text, options), n_sequences=1)
-        made.data = data  # given above, it would be copied key by key, which takes as long as a few tokens
-        return made.convert_to_tensors(asked.tensors)
+            data = _filled(rows, request, tokenizer, spans)
+        for ids in [data["input_ids"]] if request.single else data["input_ids"]:
+            tokenizer._eventual_warn_about_too_long_sequence(ids, request.max_length, request.verbose)
+        batch = _names().BatchEncoding(None, Encodings(tokenizer, text, options), n_sequences=1)
+        batch.data = data  # as an argument it would be copied key by key, which takes as long as a few tokens
+        return batch.convert_to_tensors(request.tensors)
 
-    def _around(self, found: list[NDArray[np.uint32]], asked: _Asked) -> list[NDArray[np.uint32]] | None:
+    def _around(self, plain_rows: list[NDArray[np.uint32]], request: _Request) -> list[NDArray[np.uint32]] | None:
         """Cut the ids of each text, and put the special tokens around them. None where these alone are too many."""
         prefix, suffix = self.engine.prefix, self.engine.suffix
-        added = len(prefix) + len(suffix) if asked.special else 0
-        if asked.cut is not None:
-            room = asked.cut - added
+        added = len(prefix) + len(suffix) if request.special else 0
+        if request.cut is not None:
+            room = request.cut - added
             if room < 0 or (room == 0 and added == 0):
                 return None
-            found = [asked.shortened(ids, room) for ids in found]
-        return [np.concatenate([prefix, ids, suffix]) for ids in found] if added else found
+            plain_rows = [request.shortened(ids, room) for ids in plain_rows]
+        return [np.concatenate([prefix, ids, suffix]) for ids in plain_rows] if added else plain_rows
 
     def _offsets_around(
-        self, found: list[NDArray[np.uint32]], places: list[NDArray[np.int64]], asked: _Asked
+        self, plain_rows: list[NDArray[np.uint32]], places: list[NDArray[np.int64]], request: _Request
     ) -> list[NDArray[np.int64]]:
         """The offsets of what _around() gives: (0, 0) for the special tokens around a text."""
-        before, after = (len(ids) if asked.special else 0 for ids in (self.engine.prefix, self.engine.suffix))
+        before, after = (len(ids) if request.special else 0 for ids in (self.engine.prefix, self.engine.suffix))
         spans = []
-        for ids, offsets in zip(found, places, strict=True):
-            if asked.cut is not None:
-                room = asked.cut - before - after
-                ids, offsets = asked.shortened(ids, room), asked.shortened(offsets, room)
+        for ids, offsets in zip(plain_rows, places, strict=True):
+            if request.cut is not None:
+                room = request.cut - before - after
+                ids, offsets = request.shortened(ids, room), request.shortened(offsets, room)
             self.engine.trim(ids, offsets)
             spans.append(np.pad(offsets, ((before, after), (0, 0))))
         return spans
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """A call that bpe answers: texts, each by itself, to ids that may be cut and filled up."""
 
     texts: Sequence[str]
@@ -318,7 +330,7 @@ class _Asked(NamedTuple):
     verbose: bool
 
     @classmethod
-    def of(cls, tokenizer: Any, text: Any, options: dict[str, Any]) -> _Asked | None:
+    def of(cls, tokenizer: Any, text: Any, options: dict[str, Any]) -> _Request | None:
         """The call with these arguments; None where it is one for the original method."""
         TruncationStrategy, PaddingStrategy = _names().TruncationStrategy, _names().PaddingStrategy
         if tokenizer.split_special_tokens or any(map(options.get, OTHERWISE)):
@@ -366,29 +378,29 @@ class _Asked(NamedTuple):
         return items[max(0, len(items) - room) :] if self.truncation_side == "left" else items[:room]
 
 
-def _lists_of_one(ids: NDArray[np.uint32], asked: _Asked) -> dict[str, Any]:
+def _lists_of_one(ids: NDArray[np.uint32], request: _Request) -> dict[str, Any]:
     """The lists of a BatchEncoding of one text, which nothing is filled into: as _filled() makes them, and faster."""
     data = {"input_ids": ids.tolist()}
-    if asked.types:
+    if request.types:
         data["token_type_ids"] = [0] * len(ids)
-    if asked.mask:
+    if request.mask:
         data["attention_mask"] = [1] * len(ids)
-    if asked.length:
+    if request.length:
         data["length"] = [len(ids)]
     return data
 
 
 def _filled(
-    rows: list[NDArray[np.uint32]], asked: _Asked, tokenizer: Any, spans: list[NDArray[np.int64]] | None
+    rows: list[NDArray[np.uint32]], request: _Request, tokenizer: Any, spans: list[NDArray[np.int64]] | None
 ) -> dict[str, Any]:
     """The lists of a BatchEncoding, filled up to one length if that was asked for; arrays, where tensors are wanted."""
     sizes = full = [len(row) for row in rows]
     pad = 0  # what is filled in, if anything is: pad_token_id takes as long to find as ten tokens
-    if asked.fills:
-        pad, full = tokenizer.pad_token_id, _full_sizes(sizes, asked)
-    at_left = (asked.padding_side or tokenizer.padding_side) == "left"
-    as_array = asked.tensors is not None and len(set(full)) == 1 and full[0] > 0
-    as_tensor = _torch().from_numpy if as_array and asked.tensors == "pt" and _torch() else None
+    if request.fills:
+        pad, full = tokenizer.pad_token_id, _full_sizes(sizes, request)
+    at_left = (request.padding_side or tokenizer.padding_side) == "left"
+    as_array = request.tensors is not None and len(set(full)) == 1 and full[0] > 0
+    as_tensor = _torch().from_numpy if as_array and request.tensors == "pt" and _torch() else None
 
     def filled(parts: Sequence[Any], fill: int) -> Any:
         """Each part in its place; `parts` are arrays, or one number for all of a text's."""
@@ -405,29 +417,29 @@ def _filled(
         return lists
 
     data = {"input_ids": filled(rows, pad)}
-    if asked.types:
+    if request.types:
         data["token_type_ids"] = filled([0] * len(rows), tokenizer.pad_token_type_id)
-    if asked.mask:
+    if request.mask:
         data["attention_mask"] = filled([1] * len(rows), 0)
     if spans is not None:
         pairs = [[(begin, end) for begin, end in offsets.tolist()] for offsets in spans]
         more = [[(0, 0)] * (whole - size) for whole, size in zip(full, sizes, strict=True)]
         both = zip(more, pairs, strict=True) if at_left else zip(pairs, more, strict=True)
         data["offset_mapping"] = [first + second for first, second in both]
-    if asked.length:
+    if request.length:
         data["length"] = full
-    if asked.single:
+    if request.single:
         return {key: value[0] if isinstance(value[0], list) else value for key, value in data.items()}
     return data
 
 
-def _full_sizes(sizes: list[int], asked: _Asked) -> list[int]:
+def _full_sizes(sizes: list[int], request: _Request) -> list[int]:
     """Return the number of ids of each text after padding."""
-    is_fixed = asked.padding == _names().PaddingStrategy.MAX_LENGTH and asked.max_length is not None
-    wanted = asked.max_length if is_fixed and asked.max_length is not None else max(sizes)
-    if asked.multiple and wanted % asked.multiple:
-        wanted += asked.multiple - wanted % asked.multiple
-    return [max(size, wanted) for size in sizes]
+    is_fixed = request.padding == _names().PaddingStrategy.MAX_LENGTH and request.max_length is not None
+    size = request.max_length if is_fixed and request.max_length is not None else max(sizes)
+    if request.multiple and size % request.multiple:
+        size += request.multiple - size % request.multiple
+    return [max(one, size) for one in sizes]
 
 
 class _Decode:
@@ -467,9 +479,8 @@ def _names() -> Any:
     from transformers.tokenization_utils_base import TruncationStrategy
     from transformers.utils.generic import PaddingStrategy
 
-    return SimpleNamespace(
-        BatchEncoding=BatchEncoding, TruncationStrategy=TruncationStrategy, PaddingStrategy=PaddingStrategy
-    )
+    names = {"TruncationStrategy": TruncationStrategy, "PaddingStrategy": PaddingStrategy}
+    return SimpleNamespace(BatchEncoding=BatchEncoding, **names)
 
 
 @functools.cache
@@ -482,9 +493,3 @@ def _torch() -> Any:
     import torch
 
     return torch
-
-
-def _threads() -> int:
-    """As many as there are processors; one where TOKENIZERS_PARALLELISM says so, as tokenizers has it."""
-    off = os.environ.get("TOKENIZERS_PARALLELISM", "").lower() in ("off", "false", "f", "no", "n", "0")
-    return 1 if off else available_cpus()

@@ -21,7 +21,7 @@ def register() -> None:
 
 
 class BpeTokenizer:
-    """What vLLM's registry loads a tokenizer by."""
+    """Class by which vLLM's registry loads a tokenizer."""
 
     @staticmethod
     def from_pretrained(*arguments: Any, **options: Any) -> Any:
