@@ -182,7 +182,7 @@ def counting_table(paths: Sequence[Path]) -> list[str]:
     ]
     for path in paths:
         text = path.read_bytes()
-        rate = {0: len(text) / 1e6 / fastest(lambda text=text: scanner.scan_only(text))}
+        rate = {0: len(text) / 1e6 / fastest(lambda text=text: scanner.boundaries(text))}
         for num_threads in threads:
             seconds = fastest(
                 lambda path=path, num_threads=num_threads: count_source(

@@ -78,30 +78,30 @@ class Alphabet(NamedTuple):
         def texts(records: Records) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
             """Code points, how many of them each text has, and how often it occurs."""
             for pretokens, numbers in batches(records):
-                found, counts = [], []
+                texts_of_batch, counts = [], []
                 for pretoken, number in zip(pretokens, numbers, strict=True):
                     text = pretoken.decode("utf-8", "surrogateescape").replace(mark, " ")
                     if add_prefix_space and text[0] != " ":
                         text = f" {text}"
                     if split_at_spaces and text.rfind(" ") > 0:
                         pieces = re.findall(" [^ ]*|[^ ]+", text)
-                        found += pieces
+                        texts_of_batch += pieces
                         counts += [number] * len(pieces)
                     else:
-                        found.append(text)
+                        texts_of_batch.append(text)
                         counts.append(number)
-                codes = np.frombuffer("".join(found).encode("utf-32-le", "surrogatepass"), dtype="<u4")
-                yield codes, np.array([len(text) for text in found]), np.array(counts, dtype=np.uint64)
+                codes = np.frombuffer("".join(texts_of_batch).encode("utf-32-le", "surrogatepass"), dtype="<u4")
+                yield codes, np.array([len(text) for text in texts_of_batch]), np.array(counts, dtype=np.uint64)
 
         total = np.zeros(CODE_POINTS, dtype=np.uint64)
         for codes, sizes, counts in texts(records):
             np.add.at(total, codes, np.repeat(counts, sizes))
         total[SURROGATES.start : SURROGATES.stop] = 0
         total[ord(" ")] = np.iinfo(np.uint64).max  # always a token: any text may have one
-        kept = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))[:limit]
-        kept.sort(key=lambda code: ord(mark) if code == ord(" ") else code)
+        characters = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))[:limit]
+        characters.sort(key=lambda code: ord(mark) if code == ord(" ") else code)
         symbol_of = np.full(CODE_POINTS, NO_SYMBOL, dtype=np.uint32)
-        symbol_of[kept] = range(len(kept))
+        symbol_of[characters] = range(len(characters))
 
         def spell(records: Records) -> Records:
             spelled = bytearray()
@@ -119,7 +119,7 @@ class Alphabet(NamedTuple):
                 spelled += records_of(symbols[is_symbol & merged[piece]], lengths[merged], counted[merged])
             return spelled
 
-        return cls([chr(code).encode() for code in kept], spell)
+        return cls([chr(code).encode() for code in characters], spell)
 
 
 def batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:

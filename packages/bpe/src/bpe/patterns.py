@@ -125,7 +125,7 @@ class Pattern(NamedTuple):
         return not self.expressions and not self.steps
 
     @property
-    def given(self) -> SplitPattern:
+    def argument(self) -> SplitPattern:
         """The argument that resolves to this pattern: its name, its expressions, None, or the pattern itself."""
         if self.name or self.whole:
             return self.name
@@ -405,18 +405,18 @@ def _stand_ins() -> dict[int, int]:
     from bpe.expressions.properties import CATEGORIES
 
     every = "".join(map(chr, range(0x110000)))
-    ours = scanner.categories()
-    categories = bytearray(len(ours))
+    compiled = scanner.categories()
+    categories = bytearray(len(compiled))
     for number, category in enumerate(CATEGORIES):
         for match in regex.finditer(rf"\p{{{category}}}+", every):
             categories[match.start() : match.end()] = bytes([number]) * (match.end() - match.start())
     space_codes = [match.start() for match in regex.finditer(r"\s", every)]
     for code in space_codes:
         categories[code] |= 0x80
-    if ours == categories:
+    if compiled == categories:
         return {}
-    agreed = {category: code for code, category in enumerate(ours) if categories[code] == category}  # the last of each
-    return {code: agreed[category] for code, category in enumerate(ours) if categories[code] != category}
+    agreed = {value: code for code, value in enumerate(compiled) if categories[code] == value}  # the last of each
+    return {code: agreed[category] for code, category in enumerate(compiled) if categories[code] != category}
 
 
 @functools.cache

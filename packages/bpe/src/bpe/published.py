@@ -38,7 +38,7 @@ _HARMONY = {
 
 @dataclass(frozen=True)
 class Download:
-    """Where an encoding comes from: the paths of its files below HOST with their SHA-256 (one .tiktoken file, or
+    """Source of an encoding: the paths of its files below HOST with their SHA-256 (one .tiktoken file, or
     vocab.bpe and encoder.json), and what the files do not hold.
     """
 

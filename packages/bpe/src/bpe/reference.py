@@ -33,14 +33,14 @@ def split_special(text: bytes, special_tokens: Iterable[str | bytes]) -> list[tu
     pieces = []
     start = position = 0
     while position < len(text):
-        found = next((token for token in longest_first if text.startswith(token, position)), None)
-        if found is None:
+        name = next((token for token in longest_first if text.startswith(token, position)), None)
+        if name is None:
             position += 1
             continue
         if start < position:
             pieces.append((text[start:position], False))
-        pieces.append((found, True))
-        start = position = position + len(found)
+        pieces.append((name, True))
+        start = position = position + len(name)
     if start < position:
         pieces.append((text[start:position], False))
     return pieces
@@ -245,14 +245,14 @@ def _join_units(
     units: list[bytes], left: bytes, right: bytes, words: Mapping[bytes, list[int]], superwords: set[bytes]
 ) -> list[bytes]:
     """Join neighbouring units that are these, from left to right, where each is one token."""
-    joined: list[bytes] = []
+    units_after: list[bytes] = []
     whole = all(half in superwords or len(words[half]) == 1 for half in (left, right))
     for unit in units:
-        if whole and joined and (joined[-1], unit) == (left, right):
-            joined[-1] = left + right
+        if whole and units_after and (units_after[-1], unit) == (left, right):
+            units_after[-1] = left + right
         else:
-            joined.append(unit)
-    return joined
+            units_after.append(unit)
+    return units_after
 
 
 def _has_letter(token: bytes) -> bool:
@@ -364,8 +364,8 @@ def encode_pretoken_by_ranks(pretoken: bytes, ranks: Mapping[bytes, int], *, ign
         return [ranks[pretoken]]
     parts = [bytes([byte]) for byte in pretoken]
     while True:
-        joined = [left + right for left, right in pairwise(parts)]
-        ranked = [(ranks[token], place) for place, token in enumerate(joined) if token in ranks]
+        tokens = [left + right for left, right in pairwise(parts)]
+        ranked = [(ranks[token], place) for place, token in enumerate(tokens) if token in ranks]
         if not ranked:
             return [ranks[part] for part in parts]
         _, place = min(ranked)

@@ -235,7 +235,7 @@ class Tokenizer(Encoding, PartMethods):
         """The split pattern: its name, its regular expressions, or None; a Pattern for expressions of Oniguruma and for
         steps of a tokenizer.json.
         """
-        return self._data.pattern.given
+        return self._data.pattern.argument
 
     @property
     def vocab_size(self) -> int:

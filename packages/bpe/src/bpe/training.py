@@ -410,7 +410,7 @@ def _boundless(
     merges: Merges,
     counts: list[int],
     records: Records,
-    wanted: int,
+    merge_count: int,
     rule: Rule,
     convention: Convention,
     special: SpecialTokens,
@@ -428,19 +428,19 @@ def _boundless(
     super_counts: list[int] = []
     first = len(tokens) - len(merges)
     all_tokens, halves = learn(
-        records, tokens, wanted, rule, spelled=True, made_before=len(merges), consume=True, counts=super_counts,
+        records, tokens, merge_count, rule, spelled=True, made_before=len(merges), consume=True, counts=super_counts,
         report=report,
     )  # fmt: skip
-    taken, supermerges = race(counts, super_counts, wanted)
+    word_merges, supermerges = race(counts, super_counts, merge_count)
     superwords = all_tokens[len(tokens) : len(tokens) + supermerges]
     if not set(superwords).isdisjoint(tokens):
         raise ValueError("the pattern makes a word of what it elsewhere splits in two, which BoundlessBPE cannot do")
-    kept = [*tokens[: first + taken], *superwords]
-    vocab, special_ids = convention.number(kept, special.names)
-    _check_reached(convention.smallest_vocabulary(special.names) + wanted, wanted - taken - supermerges)
+    tokens_left = [*tokens[: first + word_merges], *superwords]
+    vocab, special_ids = convention.number(tokens_left, special.names)
+    _check_reached(convention.smallest_vocabulary(special.names) + merge_count, merge_count - word_merges - supermerges)
     pairs = list(Merges(all_tokens, halves))[:supermerges]
     spelled = tuple(f"{to_printable(left)} {to_printable(right)}" for left, right in pairs)
-    data = TokenizerData(vocab, list(merges)[:taken], special_ids, runs)
+    data = TokenizerData(vocab, list(merges)[:word_merges], special_ids, runs)
     return Tokenizer.from_data(data._replace(supermerges=spelled, word_pattern=words.name or ""))
 
 

@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpe.cluster.jobs import kept, make_room, narrowed, recipe_for
+from bpe.cluster.jobs import fetched_tokenizer, make_room, narrowed, recipe_for
 from bpe.cluster.manifest import EncodedFile, Manifest, output_name
 from bpe.cluster.session import Summary, TaskReport, this_task
 from bpe.native.arrow import pyarrow
@@ -137,7 +137,7 @@ class _Encoder:
     """An actor that encodes tables of texts. An error is a row, or Ray Data would tell it in three paragraphs."""
 
     def __init__(self, tokenizer: list[Any], settings: dict[str, Any], num_threads: int) -> None:
-        self.tokenizer, self.settings, self.num_threads = kept(*tokenizer), settings, num_threads
+        self.tokenizer, self.settings, self.num_threads = fetched_tokenizer(*tokenizer), settings, num_threads
         self.recipe = recipe_for(self.tokenizer, settings)
 
     def __call__(self, table: Any) -> Any:
@@ -179,8 +179,8 @@ def _groups(tables: Any, skip: int, about: Summary) -> Iterator[Encoded]:
         for number in range(table.num_rows):
             row = {name: table[name][number] for name in table.column_names}
             if number == 0:
-                told: TaskReport = pickle.loads(row["report"].as_py())
-                about.add(told)
+                report: TaskReport = pickle.loads(row["report"].as_py())
+                about.add(report)
             group = Encoded(**{name: row[name].values.to_numpy() for name in LISTS}, read=row["read"].as_py())
             stretches = len(group.stretch_ends)
             if skip < stretches:

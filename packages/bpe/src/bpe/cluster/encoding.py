@@ -175,11 +175,11 @@ def _encode_files(
     )
     try:
         for done, ids in results:
-            made = ray.get(done)
-            if isinstance(made, PartOfFile):
-                jobs.add(made, ids)
+            result = ray.get(done)
+            if isinstance(result, PartOfFile):
+                jobs.add(result, ids)
                 continue
-            number, encoded = made
+            number, encoded = result
             manifest.files[number] = encoded
             if time.monotonic() - saved >= SAVED_EVERY:
                 manifest.save(folder)
@@ -195,7 +195,7 @@ def _clear(folder: Path, manifest: Manifest) -> None:
     """Remove what tasks that were killed had begun to write."""
     outputs = {Path(file.output).stem for file in manifest.files}
     for path in folder.glob(".*.tmp"):
-        if (left := TEMPORARY.fullmatch(path.name)) and left[1].split(".")[0] in outputs:
+        if (match := TEMPORARY.fullmatch(path.name)) and match[1].split(".")[0] in outputs:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

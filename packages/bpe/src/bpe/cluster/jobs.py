@@ -114,21 +114,21 @@ def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], num_threads: int
         The task's report; the file's number in the manifest and its EncodedFile, or the part; a part's ids, or None.
     """
     begun = time.perf_counter()
-    made = kept(*tokenizer)
+    encoder = fetched_tokenizer(*tokenizer)
     if isinstance(job, PartOfFile):
-        ids = encode_part(job.part, made, settings, num_threads)
+        ids = encode_part(job.part, encoder, settings, num_threads)
         return [this_task(job.part.size, begun), job, ids]
     whole = job if isinstance(job, Whole) else job.whole
     make_room(whole.out, settings["format"])
     if isinstance(job, Whole):
-        made.encode_file(job.file, job.out, **settings, num_threads=num_threads)
+        encoder.encode_file(job.file, job.out, **settings, num_threads=num_threads)
         return [this_task(job.size, begun), (job.number, _described(job)), None]
-    write_file(_fetched(job.parts), job.whole.out, recipe_for(made, settings), settings)
+    write_file(_fetched(job.parts), job.whole.out, recipe_for(encoder, settings), settings)
     return [this_task(0, begun), (job.whole.number, _described(job.whole)), None]
 
 
 @functools.lru_cache(maxsize=1)
-def kept(reference: Any) -> Tokenizer:
+def fetched_tokenizer(reference: Any) -> Tokenizer:
     """The tokenizer that a reference refers to; a process makes it once, and its cache stays warm."""
     import ray
 

@@ -123,8 +123,8 @@ def connected(address: str | None) -> Iterator[Any]:
 
 def _check_port(address: str | None) -> None:
     """OSError where nothing listens at a HOST:PORT: Ray would try it for minutes."""
-    if (found := re.fullmatch(r"\[?([^/]+?)\]?:(\d+)", address or "")) is not None:
-        socket.create_connection((found[1], int(found[2])), timeout=10).close()
+    if (match := re.fullmatch(r"\[?([^/]+?)\]?:(\d+)", address or "")) is not None:
+        socket.create_connection((match[1], int(match[2])), timeout=10).close()
 
 
 def _cause(error: BaseException) -> str:
@@ -195,9 +195,9 @@ def run_tasks(
             break
         done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
         for first in done:
-            told = ray.get(first)
-            if isinstance(told, Exception):
-                raise told
-            summary.add(told)
+            result = ray.get(first)
+            if isinstance(result, Exception):
+                raise result
+            summary.add(result)
             report(phase, summary.bytes, total)
             yield waiting.pop(first)

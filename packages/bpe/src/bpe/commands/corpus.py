@@ -61,12 +61,12 @@ def _is_same(name: Any, out: Path) -> bool:
 
 def corpus(names: list[str], key: str = "text") -> list[Any]:
     """The source that a command line names. FileNotFoundError for a name that is nowhere or a folder without files."""
-    found: list[Any] = []
+    files: list[Any] = []
     for name in names:
         if name == "-":
-            found.append(standard_input())
+            files.append(standard_input())
         elif remote.is_url(name):
-            found += [sources.file_of(url, key) for url in remote.matching(name)]
+            files += [sources.file_of(url, key) for url in remote.matching(name)]
         elif os.path.isdir(name):
             paths = [path for path in sorted(Path(name).rglob("*")) if not _hidden(path, name)]
             inside = [path for path in paths if path.is_file()]
@@ -74,15 +74,15 @@ def corpus(names: list[str], key: str = "text") -> list[Any]:
                 warn_caller(f"{link} is left out: a symbolic link to a file that does not exist")
             if not inside:
                 raise FileNotFoundError(errno.ENOENT, "no file in this folder", name)
-            found += [sources.file_of(path, key) for path in inside]
+            files += [sources.file_of(path, key) for path in inside]
         elif os.path.exists(name) or not glob.has_magic(name):
-            found.append(sources.file_of(name, key))
+            files.append(sources.file_of(name, key))
         else:
             matching = [path for path in sorted(glob.glob(name, recursive=True)) if os.path.isfile(path)]
             if not matching:
                 raise FileNotFoundError(errno.ENOENT, "no file has such a name", name)
-            found += [sources.file_of(path, key) for path in matching]
-    return found
+            files += [sources.file_of(path, key) for path in matching]
+    return files
 
 
 def standard_input() -> BinaryIO:

@@ -38,8 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt as error:
         _abandon_output()
         printed = getattr(options, "out", None) is None
-        left = "what was printed is not all" if printed else "nothing was written"
-        _complain(f"stopped; {' '.join(getattr(error, '__notes__', [])) or left}")
+        rest = "what was printed is not all" if printed else "nothing was written"
+        _complain(f"stopped; {' '.join(getattr(error, '__notes__', [])) or rest}")
         return 130
     except BrokenPipeError:  # the reader of our output has gone: not an error of ours
         _abandon_output()
@@ -138,19 +138,19 @@ def _convert(options: argparse.Namespace) -> None:
     print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
 
 
-def _special(given: list[str] | None) -> dict[str, int] | list[str] | None:
+def _special(texts: list[str] | None) -> dict[str, int] | list[str] | None:
     """TOKEN or TOKEN=ID, all of them the one or the other."""
-    if given is None:
+    if texts is None:
         return None
-    named = [re.fullmatch(r"(.+)=(\d+)", text, re.DOTALL) for text in given]
+    named = [re.fullmatch(r"(.+)=(\d+)", text, re.DOTALL) for text in texts]
     if all(named):
         ids = {match[1]: int(match[2]) for match in named if match}
-        if len(ids) < len(given):
-            raise ValueError(f"a special token is given twice in {given}; give each once")
+        if len(ids) < len(texts):
+            raise ValueError(f"a special token is given twice in {texts}; give each once")
         return ids
     if any(named):
         raise ValueError("give every --special an id, as TOKEN=ID, or none")
-    return given
+    return texts
 
 
 def _view(options: argparse.Namespace) -> None:

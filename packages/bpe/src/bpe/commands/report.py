@@ -35,15 +35,15 @@ def add(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> None:
     tokenizers = {name: load(path) for name, path in named(options.tokenizer).items()}
     texts = {name: _read(corpus([path], options.text_key)) for name, path in named(options.on).items()}
-    found = report.measure(tokenizers, texts)
+    measurements = report.measure(tokenizers, texts)
     if options.html is not None:
-        write_atomically(options.html, found.html().encode("utf-8", "replace"))  # of a name that is no text
+        write_atomically(options.html, measurements.html().encode("utf-8", "replace"))  # of a name that is no text
     if options.json:
-        print(json.dumps(found.as_dict(), indent=1))
+        print(json.dumps(measurements.as_dict(), indent=1))
     elif options.html is not None:
         print(options.html)
     else:
-        print(found)
+        print(measurements)
 
 
 def named(paths: list[str]) -> dict[str, str]:

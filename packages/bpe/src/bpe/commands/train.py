@@ -87,9 +87,9 @@ def _run(options: argparse.Namespace) -> None:
             error.add_note(f"the counts are in {options.checkpoint}: the same command goes on from there")
         raise
     memory = most_memory()
-    held = f", {memory / 1e6:,.0f} MB at most" if memory else ""
+    peak = f", {memory / 1e6:,.0f} MB at most" if memory else ""
     longest = "  ".join(shown(token.decode(errors="replace")) for _, token in longest_tokens(tokenizer, 5))
-    print(f"{options.out}: {tokenizer.vocab_size:,} tokens in {seconds:.2f} s{held}\nlongest: {longest}")
+    print(f"{options.out}: {tokenizer.vocab_size:,} tokens in {seconds:.2f} s{peak}\nlongest: {longest}")
 
 
 def most_memory() -> int:

@@ -73,9 +73,9 @@ def _to_form(text: str, places: NDArray[Any], form: str) -> Aligned:
 
 def _replace(step: dict[str, Any], text: str, places: NDArray[Any]) -> Aligned:
     """A replacement has the place of the last character of its match."""
-    content, parts, kept, end = step["content"], [], [], 0
+    content, parts, place_parts, end = step["content"], [], [], 0
     for begin, after in matches_of(step, text):
         parts += [text[end:begin], content]
-        kept += [places[end:begin], np.repeat(places[after - 1 : after], len(content))]
+        place_parts += [places[end:begin], np.repeat(places[after - 1 : after], len(content))]
         end = after
-    return "".join([*parts, text[end:]]), np.concatenate([*kept, places[end:]])
+    return "".join([*parts, text[end:]]), np.concatenate([*place_parts, places[end:]])

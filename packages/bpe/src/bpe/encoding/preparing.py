@@ -1,4 +1,4 @@
-"""What a tokenizer.json may do to a text before it is encoded: normalize it, and look for added tokens.
+"""Preparation of texts by a tokenizer.json before they are encoded: normalizing, and looking for added tokens.
 
 First the added tokens that are looked for in the text as it is are cut out, then what lies between them is normalized,
 then the others are cut out of that, and what is left may be given a space in front. A tokenizer that does none of this
@@ -71,7 +71,7 @@ class Preparation:
         # Whether the encoder takes texts as they are: all that is left to do is what it does about spaces.
         self.space = space_of(data)
         self.spaces_only = data.characters is not None and not self._flagged and _spaces_only(data)
-        self._made: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
+        self._early_and_late_of: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
 
     @staticmethod
     def needed(data: TokenizerData) -> bool:
@@ -182,7 +182,7 @@ class Preparation:
         return marked
 
     def _early_and_late(self, tokens: SpecialTokens) -> tuple[SpecialTokens, SpecialTokens]:
-        both = self._made.get(tokens.names)
+        both = self._early_and_late_of.get(tokens.names)
         if both is None:
             ids = dict(zip((name.decode() for name in tokens.names), tokens.ids, strict=True))
             late: dict[str, int] = {}  # of two that normalize to one text the one with the lower id
@@ -191,7 +191,7 @@ class Preparation:
                     late.setdefault(text, ids[name])
             early = {name: ids[name] for name in ids if name not in self._late}
             both = (SpecialTokens(early, early.values()), SpecialTokens(late, late.values()))
-            self._made[tokens.names] = both
+            self._early_and_late_of[tokens.names] = both
         return both
 
     def _spans(self, text: str, tokens: SpecialTokens, trusted: NDArray[np.bool_] | None = None) -> list[Span]:

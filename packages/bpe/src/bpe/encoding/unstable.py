@@ -56,7 +56,7 @@ def completions(
         merge: The ids of bytes that need not be text, by merging alone: not split, and not looked up as a whole.
         size: How many bytes an id has.
     """
-    found: dict[tuple[int, ...], None] = {}
+    completed: dict[tuple[int, ...], None] = {}
     for cut in range(len(unstable)):
         begin, rest = unstable[:cut], unstable[cut:]
         for place in range(bisect_left(tokens, rest), len(tokens)):
@@ -64,7 +64,7 @@ def completions(
             if not token.startswith(rest):
                 break
             if not cut:
-                found[(number(token),)] = None
+                completed[(number(token),)] = None
                 continue
             longer = begin + token
             ids = encode(longer) if _is_text(longer) else merge(longer)
@@ -72,11 +72,11 @@ def completions(
             while covered < len(unstable) and count < len(ids):
                 covered += size(ids[count])
                 count += 1
-            found[tuple(ids[:count])] = None
+            completed[tuple(ids[:count])] = None
     last = _last_character(unstable)
     if 0 < len(last) < len(unstable) and any(first <= ord(last.decode()) <= end for first, end in white_space()):
-        found[(*merge(unstable[: -len(last)]), *merge(last))] = None
-    return list(map(list, found))
+        completed[(*merge(unstable[: -len(last)]), *merge(last))] = None
+    return list(map(list, completed))
 
 
 def _is_space(token: bytes) -> bool:

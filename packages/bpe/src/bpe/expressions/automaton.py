@@ -152,12 +152,12 @@ class _Program:
 
 
 def _next_character(node: Node) -> tuple[CharSet, bool]:
-    """What the next character may be at a place that the node asks about, and whether the text may end there."""
+    """Return the characters that may follow at a place that the node looks at, and True if the text may end there."""
     if isinstance(node, Edge) and node.end:
         return NOTHING, True
     if isinstance(node, Look) and node.ahead:
         chars, at_end = _first_character(node.part)
-        return (chars, at_end) if node.wanted else (complement(chars), not at_end)
+        return (chars, at_end) if node.positive else (complement(chars), not at_end)
     if isinstance(node, Look):
         raise _Beyond("it looks behind")
     if isinstance(node, Edge):
@@ -194,7 +194,7 @@ def _least_size(node: Node) -> int:
 
 
 def _partition(sets: list[CharSet]) -> tuple[list[int], list[int], list[int]]:
-    """Where ranges of one class begin, the class of each, and for each class a bit for every set that holds it."""
+    """Return the begins of ranges of one class, the class of each, and for each class a bit for every set with it."""
     changes: dict[int, int] = {0: 0}
     for number, chars in enumerate(sets):
         for first, last in chars:
@@ -299,10 +299,10 @@ def _join_classes(
     new_begins: list[int] = []
     new_classes: list[int] = []
     for begin, number in zip(begins, class_of, strict=True):
-        joined = numbers.setdefault(columns[number], len(numbers))
-        if not new_classes or new_classes[-1] != joined:
+        joined_class = numbers.setdefault(columns[number], len(numbers))
+        if not new_classes or new_classes[-1] != joined_class:
             new_begins.append(begin)
-            new_classes.append(joined)
+            new_classes.append(joined_class)
     # States were numbered by the order of the old classes: number them again by that of the new.
     old = list(map(list, zip(*numbers, columns[-1], strict=True)))
     return tuple(new_begins), tuple(new_classes), _minimize(old)
@@ -334,7 +334,7 @@ def _cuts(rows: list[list[int]]) -> bytes:
 
 
 def leaves_gaps(automaton: Automaton) -> bool:
-    """Whether some text may lie between two matches: no character of it alone is surely a match."""
+    """True if some text may lie between two matches: no character of it alone is surely a match."""
     width = automaton.class_count + 1
     for entry in automaton.table[width : 2 * width - 1]:
         row = entry & ~MATCH

@@ -34,5 +34,5 @@ class Cursor:
         close = self.text.find(end, self.at)
         if close < 0:
             self.refuse(f"{what} without its {end}")
-        found, self.at = self.text[self.at : close], close + len(end)
-        return found
+        text, self.at = self.text[self.at : close], close + len(end)
+        return text

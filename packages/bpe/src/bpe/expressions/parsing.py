@@ -93,8 +93,8 @@ def _branch(cursor: Cursor, flags: Flags) -> tuple[Node, Flags]:
             alone = quantified is part and cursor.text[begin] not in "[(.^$"
             if isinstance(part, Chars) and alone and not cursor.text.startswith(("\\p", "\\P"), begin):
                 literal.append(part.chars[0][0])
-                if found := properties.folded_from(literal):
-                    cursor.refuse(f"a text under (?i) that stands for the one character {found!r} too")
+                if character := properties.folded_from(literal):
+                    cursor.refuse(f"a text under (?i) that stands for the one character {character!r} too")
             else:
                 literal = []
         parts.append(quantified)
@@ -179,9 +179,9 @@ def _group(cursor: Cursor, flags: Flags) -> Node:
             cursor.until(")", "a comment")
             return EMPTY
         if cursor.take("<=") or cursor.take("<!"):
-            wrap = functools.partial(Look, ahead=False, wanted=cursor.text[cursor.at - 1] == "=")
+            wrap = functools.partial(Look, ahead=False, positive=cursor.text[cursor.at - 1] == "=")
         elif cursor.take("=") or cursor.take("!"):
-            wrap = functools.partial(Look, ahead=True, wanted=cursor.text[cursor.at - 1] == "=")
+            wrap = functools.partial(Look, ahead=True, positive=cursor.text[cursor.at - 1] == "=")
         elif cursor.take(">"):
             wrap = Atomic
         elif cursor.take("<") or (not cursor.oniguruma and cursor.take("P<")):
@@ -277,7 +277,7 @@ def _escape(cursor: Cursor, flags: Flags) -> Node:
     return _one(cursor, character_sets.escaped_character(cursor), flags)
 
 
-def _word_edge(cursor: Cursor, wanted: bool) -> Node:
+def _word_edge(cursor: Cursor, positive: bool) -> Node:
     if cursor.peek() == "{":
         cursor.refuse("\\b{")
     chars = character_sets.word(cursor)
@@ -285,7 +285,7 @@ def _word_edge(cursor: Cursor, wanted: bool) -> Node:
     outside = Sequence((look_behind(chars, False), look_ahead(chars, False)))
     begin = Sequence((look_behind(chars, False), look_ahead(chars)))
     end = Sequence((look_behind(chars), look_ahead(chars, False)))
-    return Choice((begin, end)) if wanted else Choice((inside, outside))
+    return Choice((begin, end)) if positive else Choice((inside, outside))
 
 
 def _plain(node: Node) -> Node:

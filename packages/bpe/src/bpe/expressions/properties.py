@@ -1,4 +1,4 @@
-"""What \\p{…}, \\w, [:alpha:] and (?i) stand for in Oniguruma (tokenizers) and fancy-regex (tiktoken): Unicode 16."""
+"""Characters of \\p{…}, \\w, [:alpha:] and (?i) in Oniguruma (tokenizers) and fancy-regex (tiktoken): Unicode 16."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _holds(chars: CharSet, code: int) -> bool:
 
 @functools.cache
 def _several() -> list[tuple[list[frozenset[int]], str]]:
-    """What each character of a text may be, and the characters that stand for the text."""
+    """Return the sets of each character of texts that one character stands for, and these characters."""
     from bpe.expressions import unicode_sets as tables
 
     orbits, texts = _orbits(), []

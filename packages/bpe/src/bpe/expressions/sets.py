@@ -12,7 +12,7 @@ EVERYTHING: CharSet = ((0, LAST),)
 
 
 def union(*sets: Iterable[tuple[int, int]]) -> CharSet:
-    """What is in any of the sets; the ranges of each may be in any order and overlap."""
+    """Return the union of sets whose ranges may be in any order and overlap."""
     ranges: list[tuple[int, int]] = []
     for first, last in sorted(one for ranges_of in sets for one in ranges_of):
         if ranges and first <= ranges[-1][1] + 1:
@@ -24,7 +24,7 @@ def union(*sets: Iterable[tuple[int, int]]) -> CharSet:
 
 
 def complement(chars: CharSet) -> CharSet:
-    """What is not in the set."""
+    """Return the code points that are not in the set."""
     ranges, begin = [], 0
     for first, last in chars:
         if begin < first:
@@ -36,7 +36,7 @@ def complement(chars: CharSet) -> CharSet:
 
 
 def intersection(one: CharSet, other: CharSet) -> CharSet:
-    """What is in both."""
+    """Return the code points that are in both."""
     ranges, i, j = [], 0, 0
     while i < len(one) and j < len(other):
         first, last = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
@@ -50,7 +50,7 @@ def intersection(one: CharSet, other: CharSet) -> CharSet:
 
 
 def difference(one: CharSet, other: CharSet) -> CharSet:
-    """What is in the first alone."""
+    """Return the code points that are in the first alone."""
     return intersection(one, complement(other))
 
 
@@ -60,5 +60,5 @@ def of_text(text: str) -> CharSet:
 
 
 def size(chars: CharSet) -> int:
-    """How many code points there are."""
+    """Return the number of code points."""
     return sum(last - first + 1 for first, last in chars)

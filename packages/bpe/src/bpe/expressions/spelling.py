@@ -24,7 +24,7 @@ def spelled(node: Node) -> str:
     if isinstance(node, Atomic):
         return f"(?>{spelled(node.part)})"
     if isinstance(node, Look):
-        return f"(?{'' if node.ahead else '<'}{'=' if node.wanted else '!'}{spelled(node.part)})"
+        return f"(?{'' if node.ahead else '<'}{'=' if node.positive else '!'}{spelled(node.part)})"
     assert isinstance(node, Edge)
     return r"\Z" if node.end else r"\A"
 

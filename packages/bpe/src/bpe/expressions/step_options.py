@@ -34,20 +34,20 @@ def checked(step: Step) -> dict[str, Any]:
     kind = step.get("type")
     if kind not in _OPTIONS:
         raise Refused(f"the pre-tokenizer {kind!r} is not supported: only {', '.join(_OPTIONS)} are")
-    made: dict[str, Any] = {"type": kind}
+    options: dict[str, Any] = {"type": kind}
     for option, (type_of, default) in _OPTIONS[kind].items():
         value = step.get(option)
         value = default if value is None else value
         if not isinstance(value, type_of):
             raise Refused(f'{kind} with "{option}": {value!r}, which should be a {type_of.__name__}')
-        made[option] = value
-    if made.get("behavior", "Isolated") not in BEHAVIOURS:
-        raise Refused(f"{kind} with the behaviour {made['behavior']!r}: it is one of {', '.join(BEHAVIOURS)}")
-    if kind == "CharDelimiterSplit" and len(made["delimiter"]) != 1:
-        raise Refused(f"CharDelimiterSplit with the delimiter {made['delimiter']!r}: it is one character")
+        options[option] = value
+    if options.get("behavior", "Isolated") not in BEHAVIOURS:
+        raise Refused(f"{kind} with the behaviour {options['behavior']!r}: it is one of {', '.join(BEHAVIOURS)}")
+    if kind == "CharDelimiterSplit" and len(options["delimiter"]) != 1:
+        raise Refused(f"CharDelimiterSplit with the delimiter {options['delimiter']!r}: it is one character")
     if kind == "Split":
-        made["pattern"] = _checked_pattern(made["pattern"])
-    return made
+        options["pattern"] = _checked_pattern(options["pattern"])
+    return options
 
 
 def _checked_pattern(pattern: dict[str, Any]) -> dict[str, str]:

@@ -52,7 +52,7 @@ class Level(NamedTuple):
 
 
 def tree_of(step: Step) -> Node:
-    """What a step matches, but for UnicodeScripts. Refused where its expression is."""
+    """Return the tree that a step matches; not for UnicodeScripts. Refused where its expression is."""
     kind = step["type"]
     if kind == "Split":
         (key, text), *_ = step["pattern"].items()
@@ -98,14 +98,14 @@ def _behaviour(step: Step) -> tuple[str, bool]:
 
 def levels(steps: tuple[Step, ...]) -> list[Level] | None:
     """The steps as trees whose matches are isolated one after another, or None where they do more than that."""
-    made: list[Level] = []
+    levels_of_steps: list[Level] = []
     in_bytes = False
     for step in steps:
         if step["type"] == "ByteLevel":
             if in_bytes or step["add_prefix_space"]:
                 return None
             if step["use_regex"]:
-                made.append(Level(tree_of(step), False, False))
+                levels_of_steps.append(Level(tree_of(step), False, False))
             in_bytes = True
             continue
         if step["type"] in ("BertPreTokenizer", "UnicodeScripts"):
@@ -115,8 +115,8 @@ def levels(steps: tuple[Step, ...]) -> list[Level] | None:
         if behaviour not in ("Isolated", "Contiguous") and not drops:
             return None
         tree = tree_of(step)
-        made.append(Level(Repeat(tree, 1, None) if behaviour == "Contiguous" else tree, in_bytes, drops))
-    return made if in_bytes else None
+        levels_of_steps.append(Level(Repeat(tree, 1, None) if behaviour == "Contiguous" else tree, in_bytes, drops))
+    return levels_of_steps if in_bytes else None
 
 
 class Splitting:

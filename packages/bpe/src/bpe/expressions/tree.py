@@ -47,7 +47,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Atomic:
-    """What is matched once is not matched otherwise when the rest fails."""
+    """A part that is not matched in another way when the rest fails."""
 
     part: Node
 
@@ -58,7 +58,7 @@ class Look:
 
     part: Node
     ahead: bool
-    wanted: bool
+    positive: bool
 
 
 @dataclass(frozen=True)
@@ -83,11 +83,11 @@ def choice(branches: list[Node]) -> Node:
     return branches[0] if len(branches) == 1 else Choice(tuple(branches))
 
 
-def look_behind(chars: CharSet, wanted: bool = True) -> Node:
+def look_behind(chars: CharSet, positive: bool = True) -> Node:
     """A place after a character of the set, or after none such."""
-    return Look(Chars(chars), False, wanted)
+    return Look(Chars(chars), False, positive)
 
 
-def look_ahead(chars: CharSet, wanted: bool = True) -> Node:
+def look_ahead(chars: CharSet, positive: bool = True) -> Node:
     """A place before a character of the set, or before none such."""
-    return Look(Chars(chars), True, wanted)
+    return Look(Chars(chars), True, positive)

@@ -308,7 +308,7 @@ def parse_json(data: bytes, source: StrPath) -> Any:
 
 
 def are_ids(numbers: Collection[Any]) -> bool:
-    """Whether all are ints from 0 to MAX_ID, each once."""
+    """True if all are ints from 0 to MAX_ID, each once."""
     return all_within(numbers, MAX_ID) and (isinstance(numbers, Mapping) or len({*numbers}) == len(numbers))
 
 

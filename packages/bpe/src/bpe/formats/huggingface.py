@@ -152,7 +152,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     cut_out = {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
     byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
     if tokenizer.characters is not None:
-        parts = sentencepiece.written(tokenizer)
+        parts = sentencepiece.parts_of_file(tokenizer)
     else:
         parts = _byte_level_parts(tokenizer, byte_level, path)
     unused = json.loads(tokenizer.unused or "{}")

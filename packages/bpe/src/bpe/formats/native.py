@@ -310,8 +310,8 @@ def _check_split_off(special: dict[str, int], added: dict[str, int], vocab: dict
         single = [token for text in texts if (token := from_printable(text)) is not None and len(token) == 1]
         marked = [text.replace("▁", " ").encode() for text in texts]  # as a tokenizer of characters decodes them
         if vocab.get(number) not in [*(text.encode() for text in texts), *marked, *single]:
-            held = vocab.get(number)
-            refuse(source, f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {held!r}")
+            token = vocab.get(number)
+            refuse(source, f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {token!r}")
     both = sorted(special.keys() & added.keys())
     if both:
         refuse(source, f"{both[0]!r} is a special token and an added one")

@@ -30,7 +30,7 @@ def counted_by(split_at_spaces: bool, split_lines: bool) -> str | None:
 
 
 def is_one(file: dict[str, Any]) -> bool:
-    """Whether a tokenizer.json holds a BPE of characters."""
+    """True if a tokenizer.json holds a BPE of characters."""
     model = file.get("model")
     return isinstance(model, dict) and model.get("type", "BPE") == "BPE" and model.get("byte_fallback") is True
 
@@ -126,13 +126,13 @@ def read_pre_tokenizer(value: Any, normalizer: str | None, path: StrPath) -> tup
 
 
 def _marks_spaces(normalizer: str | None) -> bool:
-    """Whether it leaves no space in a text."""
+    """True if a normalizer leaves no space in a text."""
     steps = normalizing.steps_of(normalizer)
     return any(step["type"] == "Replace" and step["pattern"] == {"String": " "} for step in steps)
 
 
 def read_decoder(value: Any, path: StrPath) -> int:
-    """How many spaces decoding takes from the beginning of a text: 0 or 1."""
+    """Return the number of spaces that decoding takes from the beginning of a text: 0 or 1."""
     steps = parts_of(value, "decoders", path)
     kinds = [step["type"] for step in steps]
     if not kinds:  # tokenizers would join the tokens by spaces: ids become text as if the usual decoder were there
@@ -162,7 +162,7 @@ def without_text_mark(tokenizer: TokenizerData) -> TokenizerData:
     )
 
 
-def written(tokenizer: TokenizerData) -> dict[str, Any]:
+def parts_of_file(tokenizer: TokenizerData) -> dict[str, Any]:
     """The pre_tokenizer, the decoder and the model of a tokenizer.json that says this tokenizer."""
     characters, merges = tokenizer.characters, tokenizer.merges
     assert characters is not None
@@ -374,7 +374,7 @@ def _piece(data: bytes, path: StrPath) -> tuple[str, float, int]:
 
 def _fields(data: bytes, path: StrPath) -> list[tuple[int, Any]]:
     """The fields of a message of protocol buffers: (number, an int, or bytes), in their order."""
-    found: list[tuple[int, Any]] = []
+    fields: list[tuple[int, Any]] = []
     at = 0
 
     def varint() -> int:
@@ -394,13 +394,13 @@ def _fields(data: bytes, path: StrPath) -> list[tuple[int, Any]]:
         key = varint()
         kind, field = key & 7, key >> 3
         if kind == 0:
-            found.append((field, varint()))
+            fields.append((field, varint()))
             continue
         size = {1: 8, 5: 4}.get(kind)
         if kind == 2:
             size = varint()
         if size is None or at + size > len(data) or field == 0:
             refuse(path, "not a model of sentencepiece, or cut short")
-        found.append((field, data[at : at + size]))
+        fields.append((field, data[at : at + size]))
         at += size
-    return found
+    return fields

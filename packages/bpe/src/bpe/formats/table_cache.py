@@ -52,7 +52,7 @@ class Loaded(NamedTuple):
 
 
 def load(parse: Callable[[], TokenizerData], contents: Sequence[bytes], *beside: Any) -> Loaded:
-    """What parse() gives, or the same as an earlier process has kept it.
+    """Return the tokenizer that parse() reads, from the tables that an earlier process wrote if there are any.
 
     Args:
         parse: reads the tokenizer from the contents of its files.
@@ -143,12 +143,12 @@ class KeptTokens:
 class KeptVocabulary(Mapping[int, bytes]):
     """{id: token}, made when it is asked for: encoding does without."""
 
-    def __init__(self, ids: bytes, kept: KeptTokens) -> None:
-        self._ids, self._kept = memoryview(ids).cast("I"), kept
+    def __init__(self, ids: bytes, tokens: KeptTokens) -> None:
+        self._ids, self._tokens = memoryview(ids).cast("I"), tokens
 
     @made_once_property
     def _made(self) -> dict[int, bytes]:
-        return dict(zip(self._ids, self._kept.tokens, strict=True))
+        return dict(zip(self._ids, self._tokens_on_disk.tokens, strict=True))
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -178,12 +178,12 @@ class KeptVocabulary(Mapping[int, bytes]):
 class KeptMerges(Merges):
     """Merges of tokens that are made when one is asked for."""
 
-    def __init__(self, kept: KeptTokens, halves: bytes) -> None:
-        self._kept, self._halves = kept, memoryview(halves).cast("I")
+    def __init__(self, tokens: KeptTokens, halves: bytes) -> None:
+        self._tokens_on_disk, self._halves = tokens, memoryview(halves).cast("I")
 
     @property
     def _tokens(self) -> list[bytes]:  # type: ignore[override]
-        return self._kept.tokens
+        return self._tokens_on_disk.tokens
 
 
 def _read(path: Path) -> Loaded | None:
@@ -200,7 +200,7 @@ def _read(path: Path) -> Loaded | None:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether nobody else could have written what is there."""
+    """True if nobody else could have written to the folder."""
     return os.name != "posix" or os.stat(folder).st_uid == os.geteuid()
 
 
@@ -233,7 +233,7 @@ def _loaded(sections: dict[str, memoryview]) -> Loaded:
     data = unpack(copy("data"))._replace(vocab=vocab, merges=merges)
     parts = {name.removeprefix("ranks "): part for name, part in sections.items() if name.startswith("ranks ")}
     stands_for = {number: tuple(ids) for number, ids in json.loads(copy("stands for"))}
-    kept = Tables(
+    tables_on_disk = Tables(
         Ranks(parts=parts, drops_bytes=data.drops_bytes),
         memoryview(copy("ids")).cast("I"),
         None,
@@ -242,7 +242,7 @@ def _loaded(sections: dict[str, memoryview]) -> Loaded:
     )
 
     def tables(ignore_merges: bool) -> Tables:
-        return kept if ignore_merges == data.ignore_merges else make_tables(data, ignore_merges)
+        return tables_on_disk if ignore_merges == data.ignore_merges else make_tables(data, ignore_merges)
 
     return Loaded(data, tables)
 

@@ -39,7 +39,7 @@ def default_pair(prefix: tuple[str, ...], suffix: tuple[str, ...]) -> Template:
 
 
 def read_post_processor(value: Any, special: dict[str, int], path: StrPath) -> Around:
-    """What a post-processor puts around texts; ValueError for what is not supported."""
+    """Return the template of a post-processor; ValueError if it is not supported."""
     around = None
     trim_offsets: list[str] = []
     for step in parts_of(value, "processors", path):
@@ -120,14 +120,14 @@ def post_processor(tokenizer: TokenizerData) -> dict[str, Any] | None:
     ids = tokenizer.special_tokens | tokenizer.added_tokens
 
     def parts(template: Template) -> list[dict[str, Any]]:
-        kind, made = 0, []
+        kind, items = 0, []
         for part in template:
             if isinstance(part, int):
                 kind = part
-                made.append({"Sequence": {"id": "AB"[part], "type_id": part}})
+                items.append({"Sequence": {"id": "AB"[part], "type_id": part}})
             else:
-                made.append({"SpecialToken": {"id": part, "type_id": kind}})
-        return made
+                items.append({"SpecialToken": {"id": part, "type_id": kind}})
+        return items
 
     named = sorted({name for name in (*tokenizer.prefix, *tokenizer.suffix, *tokenizer.pair) if isinstance(name, str)})
     return {

@@ -24,7 +24,7 @@ SpecialNames = Mapping[str, int] | Iterable[str]
 
 
 class Tables(NamedTuple):
-    """What the encoder of a tokenizer is made of.
+    """Parts of the encoder of a tokenizer.
 
     Attributes:
         ranks: the symbols and the merges between them.
@@ -193,8 +193,8 @@ def character_tables(
     rank_of = {number: place for place, number in enumerate(data.characters.late, max(data.vocab) + 1)}
     tokens = dict(sorted(tokens.items(), key=lambda item: rank_of.get(item[1], item[1])))
     characters = [MARK, *(token for token in tokens if 1 < len(token) <= 4 and len(token.decode()) == 1)]
-    joined = {token[:size]: token[size - 1 : size] for token in characters for size in range(2, len(token) + 1)}
-    partial = {prefix: 0 for prefix in joined if prefix not in tokens}
+    prefixes = {token[:size]: token[size - 1 : size] for token in characters for size in range(2, len(token) + 1)}
+    partial = {prefix: 0 for prefix in prefixes if prefix not in tokens}
     base = max(data.vocab) + 1
     stands_for = {}
     for number, prefix in enumerate(partial, base):
@@ -206,7 +206,7 @@ def character_tables(
     ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
     if data.merges is None:
         return symbols, ids, None, stands_for
-    first = [(prefix[:-1], last) for prefix, last in sorted(joined.items(), key=lambda item: len(item[0]))]
+    first = [(prefix[:-1], last) for prefix, last in sorted(prefixes.items(), key=lambda item: len(item[0]))]
     return symbols, ids, rows_of([*first, *data.merges], symbols), stands_for
 
 

@@ -29,7 +29,7 @@ class Rule(NamedTuple):
 def learn(
     records: Records,
     tokens: list[bytes],
-    wanted: int,
+    merge_count: int,
     rule: Rule,
     *,
     spelled: bool = False,
@@ -43,7 +43,7 @@ def learn(
     Args:
         records: The pretokens and their counts (see bpe.counting.records).
         tokens: The bytes of the first symbols: the 256 bytes in any order, or any tokens if the records are `spelled`.
-        wanted: The most merges.
+        merge_count: The most merges.
         rule: Which pair is next.
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
         made_before: How many of the first symbols are merged ones.
@@ -53,27 +53,27 @@ def learn(
 
     Returns:
         The bytes of each symbol, those of `tokens` first, then one for each merge; and the symbols that each merge
-        joins, two uint32 for each. Fewer than `wanted` where no pair is left that the rule allows.
+        joins, two uint32 for each. Fewer than `merge_count` where no pair is left that the rule allows.
     """
-    if wanted == 0:
+    if merge_count == 0:
         return list(tokens), bytearray()
     merger = Merger(
         records,
         tokens=tokens,
         spelled=spelled,
         by_bytes=rule.by_bytes,
-        most=min(wanted, len(records)),  # a merge leaves a symbol less
+        most=min(merge_count, len(records)),  # a merge leaves a symbol less
         min_count=rule.min_count,
         max_token_bytes=rule.longest,
-        floor=likely_last_count(records, made_before + wanted, 4 if spelled else 1),
+        floor=likely_last_count(records, made_before + merge_count, 4 if spelled else 1),
         consume=consume and isinstance(records, bytearray),
         max_words=rule.max_words,
     )
-    made = 0
-    report("merging", made, wanted)
-    while (now := merger.advance(STEP)) > made:
-        made = now
-        report("merging", made, wanted)
+    merges = 0
+    report("merging", merges, merge_count)
+    while (now := merger.advance(STEP)) > merges:
+        merges = now
+        report("merging", merges, merge_count)
     result = merger.result()
     if counts is not None:
         counts += merger.merge_counts()

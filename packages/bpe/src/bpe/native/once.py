@@ -37,12 +37,12 @@ else:
         guard, cached = _ForkSafeLock(), functools.cache(function)
 
         @functools.wraps(function)
-        def made(*arguments: Any, **named: Any) -> Result:
+        def call(*arguments: Any, **named: Any) -> Result:
             with guard.lock:
                 return cached(*arguments, **named)
 
-        made.cache_clear = cached.cache_clear
-        return made
+        call.cache_clear = cached.cache_clear
+        return call
 
     class made_once_property:
         """functools.cached_property, but made once however many threads ask."""

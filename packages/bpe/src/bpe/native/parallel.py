@@ -186,10 +186,10 @@ def stream(
 
     workers = [threading.Thread(target=work_through, daemon=True) for _ in range(threads)]
     arrived: dict[int, Result] = {}
-    begun = given = 0  # items that were handed out; results that were handed in
+    begun = returned = 0  # items that were handed out; results that were handed in
 
     def next_result() -> Result:
-        while (ordered and given not in arrived) or not arrived:
+        while (ordered and returned not in arrived) or not arrived:
             try:
                 number, result, error = done.get(timeout=HEARD_WITHIN)
             except Empty:
@@ -197,21 +197,21 @@ def stream(
             if error is not None:
                 raise error
             arrived[number] = result  # type: ignore[assignment]  # None only with an error
-        return arrived.pop(given if ordered else next(iter(arrived)))
+        return arrived.pop(returned if ordered else next(iter(arrived)))
 
     try:
         for worker in workers:
             start(worker)
         for item in items:
-            if begun - given == 2 * threads:
+            if begun - returned == 2 * threads:
                 result = next_result()
-                given += 1
+                returned += 1
                 yield result
             jobs.put((begun, item))
             begun += 1
-        while given < begun:
+        while returned < begun:
             result = next_result()
-            given += 1
+            returned += 1
             yield result
     except KeyboardInterrupt:
         workers.clear()

@@ -26,16 +26,16 @@ class _Rows(Writer, ABC):
             raise ValueError(f"{path}: ids in Parquet and Arrow are uint32, not {dtype}")
         super().__init__(path, dtype)
         self.schema = pyarrow().schema([(COLUMN, pyarrow().list_(pyarrow().uint32()))])
-        self.held: list[NDArray[Any]] = []
-        self.size = self.written = 0  # ids that are held; and that were written
+        self.pending: list[NDArray[Any]] = []
+        self.size = self.ids_written = 0  # ids that are pending; and that were written
         self.rows = 0  # documents that were written
 
     def add(self, ids: NDArray[Any]) -> None:
-        self.held.append(ids)
+        self.pending.append(ids)
         self.size += len(ids)
         if self.size >= GROUP:  # rows end where documents do, whatever came with a call
             ends = np.concatenate([np.empty(0, dtype=np.uint64), *self.ends])
-            while (full := int(np.searchsorted(ends, self.written + GROUP))) < len(ends):
+            while (full := int(np.searchsorted(ends, self.ids_written + GROUP))) < len(ends):
                 self.write_rows(ends[: full + 1])
 
     def complete(self) -> None:
@@ -44,18 +44,18 @@ class _Rows(Writer, ABC):
 
     def write_rows(self, ends: NDArray[np.uint64]) -> None:
         """Write the documents that have ended; `ends` are those of all."""
-        new = ends[self.rows :].astype(np.int64) - self.written
+        new = ends[self.rows :].astype(np.int64) - self.ids_written
         if not len(new):
             return
-        ids = np.concatenate(self.held)
+        ids = np.concatenate(self.pending)
         whole = int(new[-1])
         offsets = np.concatenate([[0], new]).astype(np.int32)
         arrow = pyarrow()
         lists = arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(ids[:whole]))
         self.write_batch(arrow.record_batch([lists], schema=self.schema))
         self.rows += len(new)
-        self.written += whole
-        self.held, self.size = [ids[whole:]], len(ids) - whole
+        self.ids_written += whole
+        self.pending, self.size = [ids[whole:]], len(ids) - whole
 
     def abandon(self) -> None:
         with suppress(Exception):  # what writes would else write more when it is collected

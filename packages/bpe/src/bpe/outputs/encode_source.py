@@ -271,17 +271,17 @@ def _groups(source: sources.Source, recipe: Recipe, skip: int) -> Iterator[Group
 def _encode(group: Group, recipe: Recipe) -> Encoded:
     """The ids of a group, and where its documents end: where a text does, and after each end of text within it."""
     parts = [memoryview(text)[begin:end] for text, begin, end, *_ in group]
-    found = recipe.encode(parts, [stretch.first for stretch in group])
+    rows = recipe.encode(parts, [stretch.first for stretch in group])
     del parts  # which would keep a mapped file open
     for text, begin, end, *_ in group:
         sources.release(text, begin, end)
     if recipe.separate:
         mark = np.array([recipe.end_of_text], dtype=np.uint32)
         for i, stretch in enumerate(group):
-            if stretch.last and not (len(found[i]) and found[i][-1] == mark[0]):
-                found[i] = np.concatenate([found[i], mark])
-    ids = np.concatenate([np.empty(0, dtype=np.uint32), *found])
-    ends = np.cumsum([len(one) for one in found], dtype=np.int64)
+            if stretch.last and not (len(rows[i]) and rows[i][-1] == mark[0]):
+                rows[i] = np.concatenate([rows[i], mark])
+    ids = np.concatenate([np.empty(0, dtype=np.uint32), *rows])
+    ends = np.cumsum([len(one) for one in rows], dtype=np.int64)
     document_ends = ends[[stretch.last for stretch in group]]
     if recipe.end_of_text is not None:
         marked = np.flatnonzero(ids == recipe.end_of_text) + 1

@@ -39,7 +39,7 @@ class Shards:
         url: Where the files of `path`'s folder go as soon as they are whole; None where that is their place.
         make: Makes the writer of a file.
         shard_tokens: The most ids of a shard; None for one file.
-        asked: What the result depends on; a run goes on only where all of it is the same.
+        settings: Inputs that determine the output; a run goes on only where all of them are the same.
 
     Attributes:
         done: How far the shards are that are whole.
@@ -49,10 +49,10 @@ class Shards:
     """
 
     def __init__(
-        self, path: Path, url: str | None, make: Callable[[Path], Writer], shard_tokens: int | None, asked: Any
+        self, path: Path, url: str | None, make: Callable[[Path], Writer], shard_tokens: int | None, settings: Any
     ) -> None:
         self.path, self.url, self.make, self.shard_tokens = path, url, make, shard_tokens
-        self.asked = json.loads(json.dumps(asked))
+        self.settings = json.loads(json.dumps(settings))
         self.done, self.finished = Done(), False
         if shard_tokens is not None:
             self._read_record()
@@ -124,12 +124,12 @@ class Shards:
             "count": self._count,
             "dtype": self._writer.dtype.name,
             "bytes": self._bytes,
-            "tokenizer": self.asked["tokenizer"],
-            "end_of_text": self.asked["end_of_text"],
+            "tokenizer": self.settings["tokenizer"],
+            "end_of_text": self.settings["end_of_text"],
             "sha256": self._digest.hexdigest(),  # of the ids as they lie in the file, whatever is around them
         }
-        if self.asked["format"] != "npy":
-            about |= {"format": self.asked["format"], "documents": self._documents}
+        if self.settings["format"] != "npy":
+            about |= {"format": self.settings["format"], "documents": self._documents}
         paths = self._writer.finish(about)
         self._writer = None
         if self.url is not None:
@@ -155,14 +155,14 @@ class Shards:
             return
         try:
             says = json.loads(data)
-            there, done, finished = says["asked"], Done(**says["done"]), bool(says["finished"])
+            there, done, finished = says["settings"], Done(**says["done"]), bool(says["finished"])
         except (ValueError, KeyError, TypeError):
             raise ValueError(f"{record} is damaged: remove it and the shards, and begin again") from None
-        for key in sorted(self.asked.keys() | there.keys()):
-            if self.asked.get(key) != there.get(key):
+        for key in sorted(self.settings.keys() | there.keys()):
+            if self.settings.get(key) != there.get(key):
                 raise ValueError(
                     f"{record} was begun with {key} = {there.get(key)!r}, and this call asks for "
-                    f"{self.asked.get(key)!r}: ask for the same to go on, or write to another name"
+                    f"{self.settings.get(key)!r}: ask for the same to go on, or write to another name"
                 )
         self.done, self.finished = done, finished
         if says.get("placing") and self._file().is_dir():
@@ -170,7 +170,7 @@ class Shards:
 
     def _write_record(self, *, finished: bool, placing: bool = False) -> None:
         """Write how far the run is; `placing`, whether the next shard may be in its place already."""
-        says = {"finished": finished, "placing": placing, "done": self.done._asdict(), "asked": self.asked}
+        says = {"finished": finished, "placing": placing, "done": self.done._asdict(), "settings": self.settings}
         write_atomically(self._record(), json.dumps(says, indent=1).encode() + b"\n")
         if self.url is not None:
             remote.upload(self._record(), remote.beside(self.url, self._record().name))

@@ -137,7 +137,7 @@ def javascript(node: Node, classes: dict[str, int]) -> str:
         if isinstance(node, Atomic):
             return atomic(translate(node.part))
         if isinstance(node, Look):
-            return f"(?{'' if node.ahead else '<'}{'=' if node.wanted else '!'}{translate(node.part)})"
+            return f"(?{'' if node.ahead else '<'}{'=' if node.positive else '!'}{translate(node.part)})"
         return "(?![^])" if node.end else "(?<![^])"
 
     def atomic(text: str) -> str:

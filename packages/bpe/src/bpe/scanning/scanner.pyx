@@ -466,22 +466,3 @@ def cut(const uint8_t[::1] text not None, size_t at, pattern="gpt2"):
     if text.shape[0] == 0:
         return 0
     return scan_cut(number, &text[0], text.shape[0], at)
-
-
-def scan_only(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
-    """Return the number of pretokens of `text`: the scanner alone, for benchmarks."""
-    cdef Scanner scanner
-    cdef size_t total = 0, count
-    cdef size_t ends[SCAN_ENDS]
-    cdef ScannedPattern number = number_of(pattern)
-    cdef int which = level_of(level)
-    if text.shape[0] == 0:
-        return 0
-    with nogil:
-        scan_start_as(&scanner, number, &text[0], text.shape[0], which)
-        while True:
-            count = scan_block(&scanner, ends)
-            if count == 0:
-                break
-            total += count
-    return total

@@ -351,19 +351,19 @@ def _learn(
         spelled += records_of(numbers[inside], lengths[merged], counts[merged])
     longest = 0 if trainer.max_token_length is None else 4 * max(2, trainer.max_token_length - 1)
     rule = Rule(False, max(1, trainer.min_frequency), longest)
-    wanted, repeated = max(0, trainer.vocab_size - len(first)), 0
+    merge_count, repeated = max(0, trainer.vocab_size - len(first)), 0
     while True:  # again, with more merges, where a merge made a special token, which is no new one
         tokens, halves = learn(
             spelled,
             [token.encode("utf-32-le") for token in first],
-            wanted + repeated,
+            merge_count + repeated,
             rule,
             spelled=True,
             report=report,
         )
         texts = [token.decode("utf-32-le") for token in tokens]
         again = len(texts) - len(set(texts))
-        if again == repeated or len(texts) < len(first) + wanted + repeated:
+        if again == repeated or len(texts) < len(first) + merge_count + repeated:
             break
         repeated = again
     pairs = np.frombuffer(halves, dtype=np.uint32).reshape(-1, 2).tolist()
