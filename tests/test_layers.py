@@ -18,10 +18,16 @@ CONTRACTS = ROOT / "pyproject.toml"
 PACKAGES = ("bpe", "accounting", "lm")
 
 
+def contracts() -> list[dict[str, list[str]]]:
+    rows: list[dict[str, list[str]]] = tomllib.loads(CONTRACTS.read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    return rows
+
+
 def layers(package: str) -> dict[str, int]:
     """Return the height of each room of a package, 0 the lowest."""
-    contracts = tomllib.loads(CONTRACTS.read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
-    (rows,) = (contract["layers"] for contract in contracts if contract.get("containers") == [package])
+    (rows,) = (contract["layers"] for contract in contracts() if contract.get("containers") == [package])
     return {room: height for height, row in enumerate(reversed(rows)) for room in re.findall(r"\w+", row)}
 
 
@@ -77,3 +83,20 @@ def test_compiled_modules_keep_to_the_layers(package: str) -> None:
             there = module.removeprefix(f"{package}.").split(".")[0]
             if compiled and module.startswith(f"{package}.") and here in height and there in height:
                 assert height[there] <= height[here], f"{path} imports {module}, which is in a layer above it"
+
+
+def test_satellites_use_the_public_modules_of_bpe() -> None:
+    """The exceptions that pyproject.toml names, each in use, are all there are, compiled modules among them."""
+    (contract,) = (each for each in contracts() if each.get("source_modules", [])[:1] == ["bpe.cluster"])
+    source = ROOT / "packages" / "bpe" / "src"
+    imports = set()
+    for path in files("bpe"):
+        here = ".".join(path.relative_to(source).with_suffix("").parts)
+        if here.startswith(tuple(f"{room}." for room in contract["source_modules"])):
+            for module in modules(path):
+                folder = source.joinpath(*module.split("."))
+                exists = folder.is_dir() or any(folder.with_suffix(kind).exists() for kind in (".py", ".pyx"))
+                if exists and module.startswith(tuple(contract["forbidden_modules"])):
+                    imports.add(f"{here} -> {module}")
+    packages = {each for each in imports if source.joinpath(*each.split(" -> ")[1].split(".")).is_dir()}
+    assert imports - packages <= set(contract["ignore_imports"]) <= imports
