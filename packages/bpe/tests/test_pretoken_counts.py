@@ -40,12 +40,12 @@ def test_tables_add_up_by_shares_of_the_hashes(ours: list[bytes], theirs: list[t
     for piece, count in theirs:
         b.add_count(piece, count)
         expected[piece] += count
-    found: list[tuple[bytes, int]] = []
+    actual: list[tuple[bytes, int]] = []
     for share in range(shares):
         table = PretokenCounts(1)
         table.add_share([a, b], share, shares)
-        found += table.items()
-    assert sorted(found) == sorted(expected.items())
+        actual += table.items()
+    assert sorted(actual) == sorted(expected.items())
 
 
 def test_shares_of_large_tables_and_of_full_ones() -> None:
@@ -55,13 +55,13 @@ def test_shares_of_large_tables_and_of_full_ones() -> None:
         whole.count_pieces(words[:count])
         part.count_pieces(words[: count // 2])
         for shares in (1, 2, 3, 7, 64, 1000):
-            found: list[tuple[bytes, int]] = []
+            actual: list[tuple[bytes, int]] = []
             for share in range(shares):
                 table = PretokenCounts(1)
                 table.add_share([whole, part], share, shares)
                 assert sorted(table.items()) == sorted(dict(table.items()).items())
-                found += table.items()
-            assert sorted(found) == sorted((word, 1 + (i < count // 2)) for i, word in enumerate(words[:count]))
+                actual += table.items()
+            assert sorted(actual) == sorted((word, 1 + (i < count // 2)) for i, word in enumerate(words[:count]))
 
 
 WORDS = [str(i).encode() * (1 + i % 7) for i in range(3_000)]  # of 1 to 28 bytes
@@ -128,6 +128,14 @@ def test_the_table_grows() -> None:
     assert dict(counts.items()) == {word: 2 * n for word, n in Counter(words).items()}
 
 
+def test_many_long_pretokens_are_counted() -> None:
+    words = [b"%020d" % i for i in range(400_000)]
+    table = PretokenCounts()
+    table.count_pieces(words)
+    table.count_pieces(words)
+    assert dict(table.items()) == dict.fromkeys(words, 2)
+
+
 def test_lengths_around_what_fits_in_a_slot_stay_apart() -> None:
     words = [b"a" * n for n in range(1, 40)] + [b"\0" * n for n in range(1, 40)]
     counts = PretokenCounts()
@@ -151,8 +159,8 @@ def test_a_safe_cut_changes_neither_pretokens_nor_special_tokens(text: bytes, at
     parts.count(text[:cut], GPT2, special)
     parts.count(text[cut:], GPT2, special)
     assert dict(whole.items()) == dict(parts.items())
-    found = special.split(text[:cut]) + special.split(text[cut:])
-    assert [index for _, index in found if index >= 0] == [index for _, index in special.split(text) if index >= 0]
+    actual = special.split(text[:cut]) + special.split(text[cut:])
+    assert [index for _, index in actual if index >= 0] == [index for _, index in special.split(text) if index >= 0]
 
 
 def test_pretokens_cannot_be_prepared_to_collide() -> None:

@@ -7,14 +7,15 @@ two comparisons. A longer one is in an arena, and its slot has its hash. Pretoke
 slots prefetched before any is looked up, so that in a table larger than the cache the waits for memory overlap.
 """
 
-from libc.string cimport memcmp, memcpy, memset
+from libc.stdlib cimport free
+from libc.string cimport memcmp, memcpy
 
 from bpe.counting.records cimport HEADER
 from bpe.native.bytes cimport (
     LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch, unpack_key
 )
 from bpe.native.hash_seed cimport hash_seed
-from bpe.native.memory cimport LARGE, checked_block, free_block, larger_block, touch_block
+from bpe.native.memory cimport LARGE, checked_block, checked_realloc, free_block, touch_block
 from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit
 
@@ -45,7 +46,7 @@ cdef class PretokenCounts:
 
     def __dealloc__(self):
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
-        free_block(self.arena, self.arena_room)
+        free(self.arena)
 
     def __len__(self):
         """Number of distinct pretokens."""
@@ -123,7 +124,7 @@ cdef class PretokenCounts:
                 raise ValueError(f"a pretoken of {size:,} bytes, 4 GiB or more; choose a pattern that splits this text")
         if needed > self.arena_room:
             room = max(needed, self.arena_room + self.arena_room // 2, <size_t> 1 << 16)
-            self.arena = <uint8_t *> larger_block(self.arena, self.arena_room, room)
+            self.arena = <uint8_t *> checked_realloc(self.arena, room)
             self.arena_room = room
         memcpy(self.arena + self.arena_size, &size32, 4)
         memcpy(self.arena + self.arena_size + 4, text, size)
@@ -273,7 +274,7 @@ cdef class PretokenCounts:
         """Forget everything, and give the memory back."""
         cdef Slot *slots = new_slots(64)
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
-        free_block(self.arena, self.arena_room)
+        free(self.arena)
         self.slots, self.used, self.packed, self.spread, self.lenders = slots, 0, 0, 1, []
         self.set_slots(64)
         self.arena, self.arena_size, self.arena_room, self.borrows = NULL, 0, 0, False

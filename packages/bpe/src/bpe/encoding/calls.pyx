@@ -85,9 +85,9 @@ cdef class EncodeMethods:
         cdef object ready = self.ready(text, rules)
         if ready is not None:
             if is_utf8(ready):
-                return self.encoder.array_of(ready, rules)
+                return self.encoder.encode_array(ready, rules)
             try:
-                return self.encoder.array_of(ready, rules)
+                return self.encoder.encode_array(ready, rules)
             except UnicodeError:
                 pass                # a lone surrogate, which the TextEncoder repairs or names the place of
         return self._texts.to_array(text, rules, repair=repair)

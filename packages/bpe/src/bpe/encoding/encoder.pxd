@@ -48,7 +48,7 @@ cdef class Encoder:
     cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out, bint begins) except -1
     cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out, bint begins) except -1
     cdef object list_of(self, text, Rules rules)
-    cdef object array_of(self, text, Rules rules, bint begins=*)
+    cpdef object encode_array(self, text, Rules rules, bint begins=*)
     cdef list to_list(self, const uint32_t *ids, size_t size)
 
 cdef size_t most_bytes(TextBuffer text) noexcept nogil

@@ -150,27 +150,27 @@ cdef class Encoder:
     ) except -1 nogil:
         """Append the ids of the pretokens that end at ends[:count], the first from `begin` on; `size` is the text's."""
         cdef cache_batch batch
-        cdef size_t done = 0, i, wanted
+        cdef size_t done = 0, i, limit
         cdef uint32_t *to
         cdef const cache_slot *slot
         cdef bint settled
         while done < count:
-            wanted = min(<size_t> BATCH, count - done)
-            cache_prepare(&cache.table, text, size, begin, ends + done, wanted, &batch, self.fetch)
-            begin = ends[done + wanted - 1]
-            done += wanted
+            limit = min(<size_t> BATCH, count - done)
+            cache_prepare(&cache.table, text, size, begin, ends + done, limit, &batch, self.fetch)
+            begin = ends[done + limit - 1]
+            done += limit
             i = 0
             settled = False
             while True:
-                reserve(out, (wanted - i) * (INLINE_IDS + 1) + COPIED_IDS)
+                reserve(out, (limit - i) * (INLINE_IDS + 1) + COPIED_IDS)
                 to = out.ids + out.size
-                i = cache_take(&cache.table, text, &batch, i, wanted, &to, out.ids + out.room)
+                i = cache_take(&cache.table, text, &batch, i, limit, &to, out.ids + out.room)
                 out.size = to - out.ids
-                if i == wanted:
+                if i == limit:
                     break
                 if not settled:         # once for a batch: all that are missing
                     settled = True
-                    self.settle(cache, text, &batch, i, wanted)
+                    self.settle(cache, text, &batch, i, limit)
                     continue
                 slot = cache.look_again(batch.keys[i], text + batch.begins[i])
                 if slot != NULL:        # another of the batch has pushed it into another slot, or there was no room
@@ -341,19 +341,19 @@ cdef class Encoder:
         cdef const uint8_t *at
         cdef size_t size
         cdef uint8_t converted[4 * SHORT_TEXT + SLACK]
-        cdef TextBuffer held = None
+        cdef TextBuffer buffer = None
         if type(text) is str and PyUnicode_IS_ASCII(text):
             at, size = <const uint8_t *> PyUnicode_DATA(text), PyUnicode_GET_LENGTH(text)
         elif type(text) is bytes:
             at, size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
         else:
-            held = TextBuffer(text)
-            if held.bytes != NULL:
-                at, size = held.bytes, held.size
-            elif held.size > SHORT_TEXT:
-                return self.encode_blocks(cache, held, rules, out, begins)
+            buffer = TextBuffer(text)
+            if buffer.bytes != NULL:
+                at, size = buffer.bytes, buffer.size
+            elif buffer.size > SHORT_TEXT:
+                return self.encode_blocks(cache, buffer, rules, out, begins)
             else:
-                at, size = converted, held.convert(0, held.size, converted)
+                at, size = converted, buffer.convert(0, buffer.size, converted)
                 if size == LONE:
                     raise_lone_surrogate()
         rules.check(at, size)
@@ -394,22 +394,6 @@ cdef class Encoder:
 
     # Results
 
-    def encode(self, text, Rules rules not None):
-        """The ids of `text` as a list; see encode_array()."""
-        return self.list_of(text, rules)
-
-    def encode_array(self, text, Rules rules not None, bint begins=True):
-        """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
-
-        begins: Whether it begins here, so that it may be given a space in front.
-
-        Raises:
-            ValueError: The text holds a special token that is refused; the message names it.
-            UnicodeError: A str holds a lone surrogate.
-            KeyError: A byte has no token.
-        """
-        return self.array_of(text, rules, begins)
-
     def encode_pieces(self, pieces):
         """The ids of pretokens that were split by the caller (bytes), as an array of uint32."""
         cdef Cache cache = self.pool.take()
@@ -425,6 +409,7 @@ cdef class Encoder:
             self.pool.give(cache)
 
     cdef object list_of(self, text, Rules rules):
+        """The ids of `text` as a list. Errors: see encode_array()."""
         cdef Cache cache = self.pool.take()
         try:
             self.encode_to(cache, text, rules, &cache.ids, True)
@@ -432,7 +417,16 @@ cdef class Encoder:
         finally:
             self.pool.give(cache)
 
-    cdef object array_of(self, text, Rules rules, bint begins=True):
+    cpdef object encode_array(self, text, Rules rules, bint begins=True):
+        """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
+
+        begins: True if it begins here, so that it may be given a space in front.
+
+        Raises:
+            ValueError: The text holds a special token that is refused; the message names it.
+            UnicodeError: A str holds a lone surrogate.
+            KeyError: A byte has no token.
+        """
         cdef Cache cache = self.pool.take()
         try:
             self.encode_to(cache, text, rules, &cache.ids, begins)
@@ -450,7 +444,7 @@ cdef class Encoder:
         cdef size_t i
         cdef list numbers = PyList_New(size)
         cdef uint32_t number
-        cdef object made
+        cdef object item
         if SHARES_INTS and self.ints == NULL:
             self.ints = <PyObject **> calloc(SHARED_INTS, sizeof(PyObject *))
             if self.ints == NULL:
@@ -458,14 +452,14 @@ cdef class Encoder:
         for i in range(size):
             number = ids[i]
             if SHARES_INTS and number < SHARED_INTS and self.ints[number] != NULL:
-                made = <object> self.ints[number]
+                item = <object> self.ints[number]
             else:
-                made = PyLong_FromUnsignedLong(number)
+                item = PyLong_FromUnsignedLong(number)
                 if SHARES_INTS and number < SHARED_INTS:
-                    Py_INCREF(made)
-                    self.ints[number] = <PyObject *> made
-            Py_INCREF(made)                 # PyList_SET_ITEM steals a reference
-            PyList_SET_ITEM(numbers, i, made)
+                    Py_INCREF(item)
+                    self.ints[number] = <PyObject *> item
+            Py_INCREF(item)                 # PyList_SET_ITEM steals a reference
+            PyList_SET_ITEM(numbers, i, item)
         return numbers
 
 

@@ -231,15 +231,15 @@ static inline size_t normal_skip_ascii(const uint8_t *text, size_t size, size_t 
  * whatever the first was made of, as what they compose to decomposes to them. */
 static inline size_t normal_joined(const uint8_t *text, size_t size, size_t at, int form, uint32_t *composed) {
     size_t length;
-    uint32_t made = normal_decode(text, size, at, &length);
-    if (form < FORM_NFC || normal_mark(made, form)) return 0;
+    uint32_t whole = normal_decode(text, size, at, &length);
+    if (form < FORM_NFC || normal_mark(whole, form)) return 0;
     for (at += length; at < size; at += length) {
         const uint32_t code = normal_decode(text, size, at, &length);
         if (!normal_mark(code, form)) break;
-        made = normal_composed(made, code);
-        if (!made) return 0;
+        whole = normal_composed(whole, code);
+        if (!whole) return 0;
     }
-    *composed = made;
+    *composed = whole;
     return at;
 }
 

@@ -9,6 +9,7 @@
 
 #include "encoding/normalization_tables.h"
 #include "native/bytes.h"
+#include "native/character.h"
 
 enum { FORM_NFD, FORM_NFKD, FORM_NFC, FORM_NFKC };
 
@@ -64,7 +65,7 @@ static void normal_fill_slots(void) {
     }
 }
 
-/* What two code points compose to; 0 for nothing. */
+/* The composite of two code points; 0 for none. */
 static inline uint32_t normal_composed(uint32_t first, uint32_t second) {
     if (first - FIRST_LEAD < LEADS && second - FIRST_VOWEL < VOWELS)
         return FIRST_SYLLABLE + ((first - FIRST_LEAD) * VOWELS + second - FIRST_VOWEL) * FINALS;
@@ -77,40 +78,15 @@ static inline uint32_t normal_composed(uint32_t first, uint32_t second) {
     return 0;
 }
 
-static inline bool normal_is_tail(uint8_t byte) { return (byte & 0xc0) == 0x80; }
-
-/* The code point at text[at], and its size in bytes; a byte that begins none is one of itself, beyond all others. */
+/* The code point at text[at], and its size in bytes. */
 static inline uint32_t normal_decode(const uint8_t *text, size_t size, size_t at, size_t *length) {
-    const uint8_t lead = text[at];
-    const size_t left = size - at;
-    *length = 1;
-    if (lead < 0x80) return lead;
-    if (lead >= 0xc2 && lead < 0xe0 && left >= 2 && normal_is_tail(text[at + 1])) {
-        *length = 2;
-        return (uint32_t)(lead & 0x1f) << 6 | (text[at + 1] & 0x3f);
-    }
-    if (lead >= 0xe0 && lead < 0xf0 && left >= 3 && normal_is_tail(text[at + 1]) && normal_is_tail(text[at + 2])) {
-        const uint32_t code =
-            (uint32_t)(lead & 0xf) << 12 | (uint32_t)(text[at + 1] & 0x3f) << 6 | (text[at + 2] & 0x3f);
-        if (code >= 0x800 && (code & 0xf800) != 0xd800) {
-            *length = 3;
-            return code;
-        }
-    }
-    if (lead >= 0xf0 && lead < 0xf5 && left >= 4 && normal_is_tail(text[at + 1]) && normal_is_tail(text[at + 2]) &&
-        normal_is_tail(text[at + 3])) {
-        const uint32_t code = (uint32_t)(lead & 7) << 18 | (uint32_t)(text[at + 1] & 0x3f) << 12 |
-                              (uint32_t)(text[at + 2] & 0x3f) << 6 | (text[at + 3] & 0x3f);
-        if (code >= 0x10000 && code < 0x110000) {
-            *length = 4;
-            return code;
-        }
-    }
-    return 0x110000 | lead;
+    uint32_t code;
+    *length = decode_character(text + at, size - at, &code);
+    return code;
 }
 
 static inline size_t normal_record(uint32_t code) {
-    return code < 0x110000 ? normal_stage2[(size_t)normal_stage1[code >> 7] << 7 | (code & 127)] : 0;
+    return normal_stage2[(size_t)normal_stage1[code >> 7] << 7 | (code & 127)];
 }
 
 /* Room for `more` bytes and origins; false where there is no memory. */
@@ -148,10 +124,10 @@ static bool normal_copy(NormalText *out, const uint8_t *text, size_t from, size_
     return true;
 }
 
-/* Append a code point, which there is room for. */
+/* Append a code point, or a byte that is no UTF-8 (see decode_character()), which there is room for. */
 static inline void normal_append(NormalText *out, uint32_t code) {
     uint8_t *to = out->bytes + out->size;
-    if (code < 0x80 || code >= 0x110000) {
+    if (code < 0x80 || (code & ~0x7fu) == 0xdc80) {
         to[0] = (uint8_t)code;
         out->size += 1;
     } else if (code < 0x800) {
@@ -227,11 +203,11 @@ static bool normal_order(NormalCode *codes, size_t count) {
 
 /* Compose what can be composed; returns how many code points are left. */
 static size_t normal_compose(NormalCode *codes, size_t count) {
-    size_t made = 0, starter = 0;
+    size_t count_out = 0, starter = 0;
     bool has_starter = false;
     for (size_t i = 0; i < count; i++) {
         const NormalCode code = codes[i];
-        if (has_starter && (made == starter + 1 || codes[made - 1].class < code.class)) {
+        if (has_starter && (count_out == starter + 1 || codes[count_out - 1].class < code.class)) {
             const uint32_t composed = normal_composed(codes[starter].code, code.code);
             if (composed) {
                 codes[starter].code = composed;
@@ -240,12 +216,12 @@ static size_t normal_compose(NormalCode *codes, size_t count) {
             }
         }
         if (!code.class) {
-            starter = made;
+            starter = count_out;
             has_starter = true;
         }
-        codes[made++] = code;
+        codes[count_out++] = code;
     }
-    return made;
+    return count_out;
 }
 
 /* Append text[begin .. end) in a form. */

@@ -30,15 +30,15 @@ static size_t whole_pages(size_t size) { return (size + HUGE_PAGE - 1) & ~(HUGE_
 
 static void *zeroed_block(size_t size) {
     if (size < LARGE || size > SIZE_MAX - 2 * HUGE_PAGE) return calloc(size ? size : 1, 1);
-    size_t kept = whole_pages(size);
-    uint8_t *found =
-        mmap(NULL, kept + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (found == MAP_FAILED) return NULL;
-    size_t before = (HUGE_PAGE - ((uintptr_t)found & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
-    if (before) munmap(found, before);
-    if (before < HUGE_PAGE) munmap(found + before + kept, HUGE_PAGE - before);
-    madvise(found + before, kept, MADV_HUGEPAGE);
-    return found + before;
+    size_t rounded = whole_pages(size);
+    uint8_t *region =
+        mmap(NULL, rounded + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (region == MAP_FAILED) return NULL;
+    size_t before = (HUGE_PAGE - ((uintptr_t)region & (HUGE_PAGE - 1))) & (HUGE_PAGE - 1);
+    if (before) munmap(region, before);
+    if (before < HUGE_PAGE) munmap(region + before + rounded, HUGE_PAGE - before);
+    madvise(region + before, rounded, MADV_HUGEPAGE);
+    return region + before;
 }
 
 /* `size`: what zeroed_block() was asked for. */
@@ -47,34 +47,15 @@ static void free_block(void *block, size_t size) {
     else munmap(block, whole_pages(size));
 }
 
-/* Whether a large block takes memory only where it is written: asking for more than is needed then costs nothing. */
+/* 1 if a large block takes memory only where it is written: asking for more than is needed then costs nothing. */
 #define BLOCKS_LAZY 1
 
 /* Give back what lies beyond the first `used` bytes; returns the size that free_block() wants from now on. */
 static size_t trim_block(void *block, size_t size, size_t used) {
-    size_t kept = whole_pages(used < LARGE ? LARGE : used);
-    if (size < LARGE || kept >= whole_pages(size)) return size;
-    munmap((uint8_t *)block + kept, whole_pages(size) - kept);
-    return kept;
-}
-
-/* A larger block that begins with what is in another, which it replaces; what follows may be anything. NULL: there is
- * no memory, and the other stays as it was. */
-static void *grow_block(void *block, size_t old_size, size_t size) {
-    if (size < LARGE) return realloc(block, size);
-    if (old_size >= LARGE && whole_pages(size) == whole_pages(old_size)) return block;
-    void *larger = zeroed_block(size);
-    if (larger == NULL) return NULL;
-    if (old_size >= LARGE) {
-        if (mremap(block, whole_pages(old_size), whole_pages(size), MREMAP_MAYMOVE | MREMAP_FIXED, larger) !=
-            MAP_FAILED)
-            return larger;
-        larger = zeroed_block(size); /* the other may be gone */
-        if (larger == NULL) return NULL;
-    }
-    if (old_size) memcpy(larger, block, old_size);
-    free_block(block, old_size);
-    return larger;
+    size_t rounded = whole_pages(used < LARGE ? LARGE : used);
+    if (size < LARGE || rounded >= whole_pages(size)) return size;
+    munmap((uint8_t *)block + rounded, whole_pages(size) - rounded);
+    return rounded;
 }
 
 /* Make the pages of a part of a block before it is written. All at once is cheaper than one by one as they are reached,
@@ -97,10 +78,6 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     (void)block;
     (void)used;
     return size;
-}
-static void *grow_block(void *block, size_t old_size, size_t size) {
-    (void)old_size;
-    return realloc(block, size);
 }
 static void *zeroed_block(size_t size) { return calloc(size ? size : 1, 1); }
 static void free_block(void *block, size_t size) {

@@ -22,7 +22,6 @@ cdef extern from "native/memory.h" nogil:
     void *zeroed_block(size_t size)
     void free_block(void *block, size_t size)
     size_t trim_block(void *block, size_t size, size_t used)
-    void *grow_block(void *block, size_t old_size, size_t size)
     void touch_block(void *part, size_t size)
     void trim_heap()
     const size_t HUGE_PAGE, LARGE
@@ -37,12 +36,3 @@ cdef inline void *checked_block(size_t size) except NULL nogil:
         with gil:
             raise MemoryError
     return block
-
-
-cdef inline void *larger_block(void *block, size_t old_size, size_t size) except NULL nogil:
-    """grow_block(); on failure the old block stays as it was, for its owner to free."""
-    cdef void *larger = grow_block(block, old_size, size)
-    if larger == NULL:
-        with gil:
-            raise MemoryError
-    return larger

@@ -1,34 +1,8 @@
 /* Characters beyond ASCII: decoded, and marked in the words of classify.h. */
 #ifndef BPE_CHARACTERS_H
 #define BPE_CHARACTERS_H
+#include "native/character.h"
 #include "scanning/classes.h"
-
-/* The character at text[0]: its length in bytes, and its code point in *code. A byte that begins no well-formed UTF-8
- * sequence (Unicode 17, table 3-7) is a character of its own, one byte long, and has the code point of a lone
- * surrogate, of category Cs: what `bytes.decode("utf-8", "surrogateescape")` makes of it. */
-static inline size_t decode_character(const uint8_t *text, size_t room, uint32_t *code) {
-    uint32_t lead = text[0];
-    if (lead < 0x80) {
-        *code = lead;
-        return 1;
-    }
-    if (lead >= 0xc2 && lead <= 0xdf && room >= 2 && (text[1] & 0xc0) == 0x80) {
-        *code = (lead & 0x1f) << 6 | (text[1] & 0x3f);
-        return 2;
-    }
-    if (lead >= 0xe0 && lead <= 0xef && room >= 3 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80) {
-        *code = (lead & 0x0f) << 12 | (uint32_t)(text[1] & 0x3f) << 6 | (text[2] & 0x3f);
-        if (*code >= 0x800 && (*code < 0xd800 || *code > 0xdfff)) return 3;
-    }
-    if (lead >= 0xf0 && lead <= 0xf4 && room >= 4 && (text[1] & 0xc0) == 0x80 && (text[2] & 0xc0) == 0x80 &&
-        (text[3] & 0xc0) == 0x80) {
-        *code = (lead & 0x07) << 18 | (uint32_t)(text[1] & 0x3f) << 12 | (uint32_t)(text[2] & 0x3f) << 6;
-        *code |= text[3] & 0x3f;
-        if (*code >= 0x10000 && *code <= 0x10ffff) return 4;
-    }
-    *code = 0xdc00 | lead;
-    return 1;
-}
 
 static inline uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length) {
     uint32_t code;
@@ -49,25 +23,24 @@ static void characters_portable(const uint8_t *text, size_t room, int family, wo
     const uint8_t *classes = class_table[family];
     uint64_t marks[2][CLASS + 1] = {{0}}, inside = *spill, han = *spill_class & IS_HAN ? *spill : 0;
     size_t i = 0, length = 0, side = 0;
-    uint8_t found = 0;
+    uint8_t char_class = 0;
     marks[0][*spill_class & CLASS] = *spill;
     for (uint64_t leads = word->high & ~word->continuation; leads; leads &= leads - 1) {
         const uint8_t *at = text + (i = count_trailing_zeros(leads));
         if (at[0] >= 0xc2 && at[0] <= 0xdf && room > 64 && (at[1] & 0xc0) == 0x80) {
             length = 2;
-            found = classes[(at[0] & 0x1f) << 6 | (at[1] & 0x3f)];
+            char_class = classes[(at[0] & 0x1f) << 6 | (at[1] & 0x3f)];
         } else {
-            found = read_class(at, room - i, family, &length);
+            char_class = read_class(at, room - i, family, &length);
         }
         uint64_t rest = (1ULL << length) - 2;
-        marks[side ^= 1][found & CLASS] |= (rest | 1) << i;
+        marks[side ^= 1][char_class & CLASS] |= (rest | 1) << i;
         inside |= rest << i;
-        han |= found & IS_HAN ? (rest | 1) << i : 0;
+        han |= char_class & IS_HAN ? (rest | 1) << i : 0;
     }
     *spill = i + length > 64 ? (1ULL << (i + length - 64)) - 1 : 0;
-    *spill_class = found;
-    for (int class_found = 0; class_found <= CLASS; class_found++)
-        word->of[class_found] |= marks[0][class_found] | marks[1][class_found];
+    *spill_class = char_class;
+    for (int each = 0; each <= CLASS; each++) word->of[each] |= marks[0][each] | marks[1][each];
     word->inside = inside;
     word->han = han;
 }
@@ -121,22 +94,22 @@ TARGET_AVX512 static void characters_avx512(const uint8_t *text, size_t room, in
                                                           _mm512_set1_epi32(0xd800));
         __m512i code = _mm512_or_si512(a, _mm512_set1_epi32(0xdc00)); /* of what is no part of a character */
         code = _mm512_mask_mov_epi32(_mm512_mask_mov_epi32(code, two, of_two), three, of_three);
-        const __m512i found = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, code, classes, 1);
+        const __m512i rows = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), lanes, code, classes, 1);
         const uint64_t longer = _pdep_u64(two | three, leads), longest = _pdep_u64(three, leads);
-        const __m512i class_found = _mm512_and_si512(found, _mm512_set1_epi32(CLASS));
+        const __m512i lane_classes = _mm512_and_si512(rows, _mm512_set1_epi32(CLASS));
         for (int which = 0; which <= CLASS; which++) {
             const uint64_t begin =
-                _pdep_u64(_mm512_mask_cmpeq_epi32_mask(lanes, class_found, _mm512_set1_epi32(which)), leads);
+                _pdep_u64(_mm512_mask_cmpeq_epi32_mask(lanes, lane_classes, _mm512_set1_epi32(which)), leads);
             marks[which] |= begin | (begin & longer) << 1 | (begin & longest) << 2;
         }
         inside |= longer << 1 | longest << 2;
-        const uint64_t begin = _pdep_u64(_mm512_mask_test_epi32_mask(lanes, found, _mm512_set1_epi32(IS_HAN)), leads);
+        const uint64_t begin = _pdep_u64(_mm512_mask_test_epi32_mask(lanes, rows, _mm512_set1_epi32(IS_HAN)), leads);
         han |= begin | (begin & longer) << 1 | (begin & longest) << 2;
         left &= ~leads;
         if (!left) {
             const int lane = __builtin_popcountll(leads) - 1;
             length = 1 + ((two | three) >> lane & 1) + (three >> lane & 1);
-            last = (uint8_t)_mm512_cvtsi512_si32(_mm512_maskz_compress_epi32((__mmask16)(1u << lane), found));
+            last = (uint8_t)_mm512_cvtsi512_si32(_mm512_maskz_compress_epi32((__mmask16)(1u << lane), rows));
         }
     }
     const size_t i = all ? 63 - count_leading_zeros(all) : 0;
