@@ -48,15 +48,15 @@ def best(job: Callable[[], Any], count: int) -> float:
 
 
 def work(name: str, tokenizer: str, path: Path) -> dict[str, float]:
-    """What the process of one candidate finds."""
+    """Measure one candidate, in a process of its own."""
     text = read(path)
     chunks = cut(text[: CHUNK * TEXTS], CHUNK)
     if name == STREAM:
-        made = bpe.load(tokenizer)
-        return {"20 bytes": best(lambda: list(made.encode_iterable(chunks, disallowed_special=())), len(chunks))}
+        result = bpe.load(tokenizer)
+        return {"20 bytes": best(lambda: list(result.encode_iterable(chunks, disallowed_special=())), len(chunks))}
     encoder = ENCODERS[name][1](tokenizer)
     kinds = {"20 bytes": chunks, "a line": text.splitlines()[:TEXTS], "a chat message": messages_of(text)}
-    found = {}
+    results = {}
     for kind, texts in kinds.items():
         given: list[Any] = [one.encode() for one in texts] if "bytes" in name else texts
 
@@ -64,9 +64,9 @@ def work(name: str, tokenizer: str, path: Path) -> dict[str, float]:
             for one in given:
                 encoder.one(one)
 
-        found[kind] = best(each, len(given))
-    found["of a batch"] = best(lambda: encoder.many(given, 1), len(given))
-    return found
+        results[kind] = best(each, len(given))
+    results["of a batch"] = best(lambda: encoder.many(given, 1), len(given))
+    return results
 
 
 def main() -> None:
@@ -81,15 +81,15 @@ def main() -> None:
     if options.worker:
         print(json.dumps(work(options.worker, options.tokenizer, options.file)))
         return
-    wanted = options.only or [*ENCODERS, STREAM]
-    names = [name for name in wanted if name == STREAM or importlib.util.find_spec(ENCODERS[name][0])]
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    selection = options.only or [*ENCODERS, STREAM]
+    names = [name for name in selection if name == STREAM or importlib.util.find_spec(ENCODERS[name][0])]
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     alone = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1"}
     for number in range(options.rounds):
         for name in names[:: 1 if number % 2 else -1]:
             command = [sys.executable, __file__, str(options.file), "--tokenizer", options.tokenizer, "--worker", name]
             done = subprocess.run(command, env=alone, capture_output=True, text=True, check=True)
-            found[name].append(json.loads(done.stdout.splitlines()[-1]))
+            results[name].append(json.loads(done.stdout.splitlines()[-1]))
     out = [
         f"Microseconds of CPU time, known texts, one thread; median of {options.rounds} rounds taken in turn; "
         f"{processor()}, Python {platform.python_version()}; {time.strftime('%d %B %Y').lstrip('0')}.",
@@ -97,7 +97,7 @@ def main() -> None:
         f"| {options.file.name}, {Path(options.tokenizer).stem} | {' | '.join(COLUMNS)} |",
         "|---" + "|---:" * len(COLUMNS) + "|",
     ]
-    for name, runs in found.items():
+    for name, runs in results.items():
         cells = [f"{statistics.median(run[kind] for run in runs):.2f}" if kind in runs[0] else "" for kind in COLUMNS]
         out.append(f"| {name} | {' | '.join(cells)} |")
     print("\n".join(out))

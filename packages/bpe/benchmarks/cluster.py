@@ -1,4 +1,4 @@
-"""What Ray costs: counting, training and encoding by clusters of 1, 2 and 4 nodes of one CPU each, beside one machine.
+"""The cost of Ray: counting, training and encoding by clusters of 1, 2 and 4 nodes of one CPU each, beside one machine.
 
     python packages/bpe/benchmarks/cluster.py FILE [--vocab-size 32000] [--nodes 1 2 4] [--rounds 3]
         [--plan-nodes 100] [--plan-cpus 32] [--plan-text 10e12] [--plan-files 100]   the cluster that is planned
@@ -58,7 +58,7 @@ def descendants(root: int) -> Iterator[int]:
 
 def used() -> dict[str, tuple[float, float]]:
     """CPU seconds of all processes of a kind, and the most bytes that one of them ever held."""
-    found: dict[str, tuple[float, float]] = {}
+    results: dict[str, tuple[float, float]] = {}
     for process in descendants(os.getpid()):
         folder = Path("/proc", str(process))
         try:
@@ -69,13 +69,13 @@ def used() -> dict[str, tuple[float, float]]:
             continue
         memory = next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
         kind = kind_of(name, process)
-        cpu, most = found.get(kind, (0.0, 0.0))
-        found[kind] = cpu + (int(fields[11]) + int(fields[12])) / TICK, max(most, float(memory))
-    return found
+        cpu, most = results.get(kind, (0.0, 0.0))
+        results[kind] = cpu + (int(fields[11]) + int(fields[12])) / TICK, max(most, float(memory))
+    return results
 
 
 def kind_of(command: str, process: int) -> str:
-    """What a process of a cluster is."""
+    """The kind of a process of a cluster."""
     if process == os.getpid():
         return "driver"
     program = command.split(" ")[0]
@@ -99,7 +99,7 @@ def alone(path: Path, size: int) -> dict[str, Any]:
     """bpe.train in its two steps and encode_file, by one thread."""
     import bpe
 
-    found: dict[str, Any] = {"cpu": {}, "seconds": {}, "base": used()["driver"][1]}
+    results: dict[str, Any] = {"cpu": {}, "seconds": {}, "base": used()["driver"][1]}
     counts: Any = None
     tokenizer: Any = None
 
@@ -113,13 +113,13 @@ def alone(path: Path, size: int) -> dict[str, Any]:
 
     def encode() -> None:
         with tempfile.TemporaryDirectory() as folder:
-            found["ids"] = tokenizer.encode_file(path, Path(folder, "ids.npy"), num_threads=1)
+            results["ids"] = tokenizer.encode_file(path, Path(folder, "ids.npy"), num_threads=1)
 
     for name, work in (("count", count), ("learn", learn), ("encode", encode)):
-        timed(found, name, work)
-    found["fingerprint"] = tokenizer.fingerprint
-    found["distinct"] = len(counts)
-    return found
+        timed(results, name, work)
+    results["fingerprint"] = tokenizer.fingerprint
+    results["distinct"] = len(counts)
+    return results
 
 
 def timed(found: dict[str, Any], name: str, work: Any) -> None:
@@ -141,7 +141,7 @@ def on_nodes(path: Path, size: int, nodes: int) -> dict[str, Any]:
     import bpe
     import bpe.cluster
 
-    found: dict[str, Any] = {"cpu": {}, "seconds": {}, "tasks": {}}
+    results: dict[str, Any] = {"cpu": {}, "seconds": {}, "tasks": {}}
     begun = time.perf_counter()
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
     for _ in range(nodes - 1):
@@ -152,39 +152,41 @@ def on_nodes(path: Path, size: int, nodes: int) -> dict[str, Any]:
         small.write_text("a small text " * 1000)
         for _ in range(3):  # until every node has a worker with bpe in it
             bpe.cluster.count([small] * (2 * nodes))
-        found["seconds"]["start"] = time.perf_counter() - begun
-        told: list[bpe.cluster.Summary] = []
+        results["seconds"]["start"] = time.perf_counter() - begun
+        reports: list[bpe.cluster.Summary] = []
         counts: Any = None
         tokenizer: Any = None
 
         def count() -> None:
             nonlocal counts
-            counts = bpe.cluster.count(path, summary=told.append)
+            counts = bpe.cluster.count(path, summary=reports.append)
 
         def learn() -> None:
             nonlocal tokenizer
             tokenizer = bpe.train_from_counts(counts, size)
 
         def encode() -> None:
-            manifest = bpe.cluster.encode(path, Path(folder, "tokens"), tokenizer, summary=told.append)
-            found["ids"] = manifest.tokens
+            manifest = bpe.cluster.encode(path, Path(folder, "tokens"), tokenizer, summary=reports.append)
+            results["ids"] = manifest.tokens
 
         for name, work in (("count", count), ("learn", learn), ("encode", encode)):
-            timed(found, name, work)
+            timed(results, name, work)
             if name != "learn":
-                shares = told[-1].nodes.values()
-                found["tasks"][name] = sum(share.tasks for share in shares), sum(share.seconds for share in shares)
+                shares = reports[-1].nodes.values()
+                results["tasks"][name] = sum(share.tasks for share in shares), sum(share.seconds for share in shares)
         part_size = -(-path.stat().st_size // MANY)
-        timed(found, "many", lambda: bpe.cluster.count(path, part_size=part_size, summary=told.append))
-        found["handing"] = found["cpu"].pop("many")["driver"] / sum(share.tasks for share in told[-1].nodes.values())
-    found["fingerprint"] = tokenizer.fingerprint
+        timed(results, "many", lambda: bpe.cluster.count(path, part_size=part_size, summary=reports.append))
+        results["handing"] = results["cpu"].pop("many")["driver"] / sum(
+            share.tasks for share in reports[-1].nodes.values()
+        )
+    results["fingerprint"] = tokenizer.fingerprint
     ray.shutdown()
     cluster.shutdown()
-    return found
+    return results
 
 
 def steps(path: Path, size: int) -> dict[str, Any]:
-    """What the plan is made of, a step at a time in this process: parts, their sum, and the writing of ids."""
+    """The parts of the plan, a step at a time in this process: parts, their sum, and the writing of ids."""
     import bpe
     from bpe.cluster.counting import _Reader
     from bpe.cluster.jobs import encode_part, recipe_for, write_file
@@ -209,14 +211,14 @@ def steps(path: Path, size: int) -> dict[str, Any]:
         begun = time.perf_counter()
         write_file(groups, Path(folder, "ids.npy"), recipe, settings)
         writing = time.perf_counter() - begun
-        written = Path(folder, "ids.npy").stat().st_size
+        size = Path(folder, "ids.npy").stat().st_size
     return {
         "part": path.stat().st_size / len(parts),
         "part_distinct": statistics.mean(map(len, counts)),
         "distinct": len(whole),
         "record": added / len(whole),  # bytes
         "added": sum(map(len, packed)) / adding,  # bytes a second
-        "written": written / writing,
+        "written": size / writing,
     }
 
 
@@ -226,9 +228,9 @@ def measure(path: Path, size: int, what: str) -> dict[str, Any]:
     process = subprocess.run(command, capture_output=True, text=True)
     if process.returncode:
         raise SystemExit(f"{what}: {process.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    print(f"  {what}: {found.get('seconds', '')}", file=sys.stderr)
-    return found
+    results: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    print(f"  {what}: {results.get('seconds', '')}", file=sys.stderr)
+    return results
 
 
 def middle(runs: list[Any]) -> Any:
@@ -251,11 +253,11 @@ def tables(one: dict[str, Any], clusters: dict[int, dict[str, Any]]) -> list[str
         "|---|---|---|---|---|---|---|---|",
     ]
     every = {"`bpe`, one thread": one} | {
-        f"{nodes} node{'s' * (nodes > 1)}": found for nodes, found in clusters.items()
+        f"{nodes} node{'s' * (nodes > 1)}": results for nodes, results in clusters.items()
     }
     base = {name: sum(one["cpu"][name].values()) for name in ("count", "encode")}
-    for name, found in every.items():
-        seconds, cpu = found["seconds"], {key: sum(found["cpu"][key].values()) for key in base}
+    for name, results in every.items():
+        seconds, cpu = results["seconds"], {key: sum(results["cpu"][key].values()) for key in base}
         cells = [f"{seconds[key]:.2f} s" for key in ("count", "learn", "encode")]
         for key in base:
             cells += [f"{cpu[key]:.2f} s", f"{cpu[key] / base[key]:.2f}"]
@@ -268,13 +270,13 @@ def tables(one: dict[str, Any], clusters: dict[int, dict[str, Any]]) -> list[str
         "| nodes | starting | tasks, counting | tasks, encoding | CPU of workers | driver | raylets | GCS | agents |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for nodes, found in clusters.items():
-        told = [f"{found['seconds']['start']:.1f} s"]
-        told += [f"{found['tasks'][key][0]:.0f}: {found['tasks'][key][1]:.2f} s" for key in ("count", "encode")]
+    for nodes, results in clusters.items():
+        reports = [f"{results['seconds']['start']:.1f} s"]
+        reports += [f"{results['tasks'][key][0]:.0f}: {results['tasks'][key][1]:.2f} s" for key in ("count", "encode")]
         for kind in ("workers", "driver", "raylets", "GCS", "agents"):
-            cpu = sum(found["cpu"][key].get(kind, 0.0) for key in ("count", "encode"))
-            told.append(f"{cpu:.2f} s")
-        lines.append(f"| {nodes} | {' | '.join(told)} |")
+            cpu = sum(results["cpu"][key].get(kind, 0.0) for key in ("count", "encode"))
+            reports.append(f"{cpu:.2f} s")
+        lines.append(f"| {nodes} | {' | '.join(reports)} |")
     lines += [
         "",
         "The most that one process held, MB, with the pages of the object store that it has mapped:",
@@ -283,10 +285,10 @@ def tables(one: dict[str, Any], clusters: dict[int, dict[str, Any]]) -> list[str
         "|---|---|---|---|---|---|",
         f"| `bpe`, one thread | {one['memory']['driver'] / 1e6:.0f} | - | - | - | - |",
     ]
-    for nodes, found in clusters.items():
+    for nodes, results in clusters.items():
         kinds = ("driver", "workers", "raylets", "GCS", "agents")
-        held = [f"{found['memory'].get(kind, 0) / 1e6:.0f}" for kind in kinds]
-        lines.append(f"| {nodes} | {' | '.join(held)} |")
+        sizes = [f"{results['memory'].get(kind, 0) / 1e6:.0f}" for kind in kinds]
+        lines.append(f"| {nodes} | {' | '.join(sizes)} |")
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class Row(NamedTuple):
-    """What has to be done: its name, how its seconds are computed, and these."""
+    """A step of the work: its name, how its seconds are computed, and these."""
 
     name: str
     arithmetic: str

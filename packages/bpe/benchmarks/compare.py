@@ -26,22 +26,22 @@ VOCAB_SIZE = 20_000
 
 def seconds(work: Any, times: int = 1) -> float:
     """The least CPU time of several runs."""
-    found = []
+    results = []
     for _ in range(times):
         begun = time.process_time()
         work()
-        found.append(time.process_time() - begun)
-    return min(found)
+        results.append(time.process_time() - begun)
+    return min(results)
 
 
 def measure(what: str, tokenizer: str, text: str) -> dict[str, float]:
-    """What one process of one build measures; `bpe` is imported here so that the import can be timed."""
+    """The measurements of one process of one build; `bpe` is imported here so that the import can be timed."""
     begun = time.process_time()
     import bpe
 
-    found = {"import": time.process_time() - begun}
+    results = {"import": time.process_time() - begun}
     if what == "import":
-        return found
+        return results
     if what == "train":
         bpe.train([Path(text)], 260, num_threads=1)  # loads the modules of training
         return {f"train {Path(text).name}": seconds(lambda: bpe.train([Path(text)], VOCAB_SIZE, num_threads=1))}
@@ -52,16 +52,16 @@ def measure(what: str, tokenizer: str, text: str) -> dict[str, float]:
     loaded = load(tokenizer)
     loaded.encode_ordinary("a")
     name = Path(tokenizer).name
-    found = {f"load {name}": time.process_time() - begun}
+    results = {f"load {name}": time.process_time() - begun}
     content = Path(text).read_text(encoding="utf-8", errors="replace")
     documents = [content[at : at + DOCUMENT] for at in range(0, len(content), DOCUMENT)]
     of = f"{name}, {Path(text).name}"
-    found[f"first pass {of}"] = seconds(lambda: loaded.encode_to_numpy(content, disallowed_special=()))
-    found[f"warm {of}"] = seconds(lambda: loaded.encode_to_numpy(content, disallowed_special=()), 5)
-    found[f"batch {of}"] = seconds(lambda: loaded.encode_ordinary_batch(documents, num_threads=1), 3)
+    results[f"first pass {of}"] = seconds(lambda: loaded.encode_to_numpy(content, disallowed_special=()))
+    results[f"warm {of}"] = seconds(lambda: loaded.encode_to_numpy(content, disallowed_special=()), 5)
+    results[f"batch {of}"] = seconds(lambda: loaded.encode_ordinary_batch(documents, num_threads=1), 3)
     calls = range(CALLS)
-    found[f"{CALLS} short calls {name}"] = seconds(lambda: [loaded.encode(MESSAGE) for _ in calls], 5)
-    return found
+    results[f"{CALLS} short calls {name}"] = seconds(lambda: [loaded.encode(MESSAGE) for _ in calls], 5)
+    return results
 
 
 def one_process(python: str, *arguments: str) -> dict[str, float]:
@@ -81,14 +81,14 @@ def main() -> None:
     jobs = [("import", "", "")]
     jobs += [("encode", tokenizer, text) for tokenizer in arguments.tokenizers for text in arguments.texts]
     jobs += [("train", "", text) for text in arguments.texts]
-    found: dict[str, tuple[list[float], list[float]]] = {}
+    results: dict[str, tuple[list[float], list[float]]] = {}
     for turn in range(arguments.rounds):
         for job in jobs:
             for which in (0, 1) if turn % 2 else (1, 0):
                 for name, spent in one_process((arguments.before, arguments.after)[which], *job).items():
-                    found.setdefault(name, ([], []))[which].append(spent)
+                    results.setdefault(name, ([], []))[which].append(spent)
     print(f"{'milliseconds of CPU time, least (median)':48} {'before':>17} {'after':>17}   ratio")
-    for name, (before, after) in found.items():
+    for name, (before, after) in results.items():
         least = [min(each) * 1e3 for each in (before, after)]
         middle = [statistics.median(each) * 1e3 for each in (before, after)]
         cells = "".join(f"{a:9.2f} ({b:.2f})".rjust(18) for a, b in zip(least, middle, strict=True))

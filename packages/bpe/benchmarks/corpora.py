@@ -18,8 +18,8 @@ def grow(path: Path, out: Path, size: int, seed: int = 0) -> None:
     sentences = [one.split(" ") for one in path.read_text(encoding="utf-8", errors="replace").split(". ")]
     words = sorted({word for sentence in sentences for word in sentence if word.isalpha()})
     with open(out, "w", encoding="utf-8", newline="") as file:
-        written = 0
-        while written < size:
+        total = 0
+        while total < size:
             lines = []
             for sentence in rng.choices(sentences, k=2000):
                 coined = [
@@ -28,7 +28,7 @@ def grow(path: Path, out: Path, size: int, seed: int = 0) -> None:
                 lines.append(" ".join(coined))
             text = ". ".join(lines) + ".\n"
             file.write(text)
-            written += len(text.encode())
+            total += len(text.encode())
 
 
 def coin(path: Path, distinct: int, seed: int = 0) -> None:

@@ -36,8 +36,8 @@ def work(name: str, path: str, text: str) -> dict[str, Any]:
     whole = ids if array else ids.tolist()
     pieces = [whole[begin : begin + PIECE] for begin in range(0, min(len(whole), 500_000), PIECE)]
     decode = make(path)
-    found = decode(whole)
-    data = found.encode() if isinstance(found, str) else bytes(found)
+    output = decode(whole)
+    data = output.encode() if isinstance(output, str) else bytes(output)
     size = len(text.encode())
 
     def seconds(job: Callable[[], Any]) -> float:
@@ -70,17 +70,17 @@ def main() -> None:
         text = options.file.read_text(errors="replace")
         print(json.dumps(work(options.worker, options.tokenizer, text)))
         return
-    wanted = options.only or list(DECODERS)
-    names = [name for name in wanted if importlib.util.find_spec(DECODERS[name][0])]
-    missing = [name for name in wanted if name not in names]
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    selection = options.only or list(DECODERS)
+    names = [name for name in selection if importlib.util.find_spec(DECODERS[name][0])]
+    missing = [name for name in selection if name not in names]
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     alone = {**os.environ, "RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     for _ in range(options.rounds):
         for name in names:
             command = [sys.executable, __file__, str(options.file), "--tokenizer", options.tokenizer, "--worker", name]
             out = subprocess.run(command, env=alone, capture_output=True, text=True, check=True).stdout
-            found[name].append(json.loads(out.splitlines()[-1]))
-    same = {rows[0]["text"]: name for name, rows in reversed(found.items())}
+            results[name].append(json.loads(out.splitlines()[-1]))
+    same = {rows[0]["text"]: name for name, rows in reversed(results.items())}
     megabytes = options.file.stat().st_size / 1e6
     print(
         f"{options.file.name}, {megabytes:.1f} MB, one thread, median of {options.rounds} rounds taken in turn", end=""
@@ -88,7 +88,7 @@ def main() -> None:
     print((f"; not installed: {', '.join(missing)}" if missing else "") + "\n")
     print(f"| decoder | at once, MB/s | {PIECE} ids at a time, MB/s | the same text as |")
     print("|---|---|---|---|")
-    for name, rows in found.items():
+    for name, rows in results.items():
         whole, pieces = (statistics.median(row[key] for row in rows) for key in ("whole", "pieces"))
         print(f"| {name} | {whole:.0f} | {pieces:.0f} | {same[rows[0]['text']]} |")
 

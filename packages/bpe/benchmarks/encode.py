@@ -69,15 +69,15 @@ def cut(text: str, size: int) -> list[str]:
 
 
 def work(name: str, tokenizer: str, path: Path, by_size: bool) -> dict[str, Any]:
-    """What the process of one candidate does, on one thread."""
+    """Measure one candidate, on one thread."""
     text = read(path)
-    given = (lambda text: text.encode()) if "bytes" in name else (lambda text: text)
-    size, whole = len(text.encode()), given(text)
-    messages = [given(line) for line in text.splitlines()[:MESSAGES]]
+    convert = (lambda text: text.encode()) if "bytes" in name else (lambda text: text)
+    size, whole = len(text.encode()), convert(text)
+    messages = [convert(line) for line in text.splitlines()[:MESSAGES]]
     before, begun = memory_held(), time.process_time()
     encode = ENCODERS[name][1](tokenizer).one
     encode("a")
-    load, held = time.process_time() - begun, memory_held() - before
+    load, cells = time.process_time() - begun, memory_held() - before
     seconds = []
     for _ in range(4):
         begun = time.process_time()
@@ -90,7 +90,7 @@ def work(name: str, tokenizer: str, path: Path, by_size: bool) -> dict[str, Any]
     each = (time.process_time() - begun) / max(1, len(messages))
     sizes = {}
     for at_once in SIZES if by_size else ():
-        pieces = [given(piece) for piece in cut(text[: max(at_once, 1 << 20)], at_once)]
+        pieces = [convert(piece) for piece in cut(text[: max(at_once, 1 << 20)], at_once)]
         best = math.inf
         for _ in range(3):
             begun = time.process_time()
@@ -100,7 +100,7 @@ def work(name: str, tokenizer: str, path: Path, by_size: bool) -> dict[str, Any]
         sizes[at_once] = sum(len(piece.encode() if isinstance(piece, str) else piece) for piece in pieces) / 1e6 / best
     return {
         "load": load,
-        "memory": held / 1e6,
+        "memory": cells / 1e6,
         "first": size / 1e6 / seconds[0],
         "warm": size / 1e6 / min(seconds[1:]),
         "message": each * 1e6,
@@ -123,33 +123,33 @@ def work_on_batch(name: str, tokenizer: str, path: Path, threads: int) -> dict[s
     many = ENCODERS[name][1](tokenizer).many
     best = {}
     for what, texts in (("batch", cut(text, DOCUMENT)), ("chat", messages_of(text))):
-        given: list[Any] = [one.encode() for one in texts] if "bytes" in name else texts
+        inputs: list[Any] = [one.encode() for one in texts] if "bytes" in name else texts
         best[what] = math.inf
         for _ in range(4 if what == "batch" else 8):
             begun = time.perf_counter()
-            many(given, threads)
+            many(inputs, threads)
             best[what] = min(best[what], (time.perf_counter() - begun) / len(texts))
     return {"batch": len(text.encode()) / 1e6 / len(cut(text, DOCUMENT)) / best["batch"], "chat": best["chat"] * 1e6}
 
 
 def encode_share(tokenizer: str, path: Path, share: int, shares: int, turns: Connection) -> None:
     """A process of its own: encode its share of a text whenever it is told to, and say when that is done."""
-    made, text = bpe.load(tokenizer), read(path)
+    result, text = bpe.load(tokenizer), read(path)
     part = text[len(text) * share // shares : len(text) * (share + 1) // shares]
     turns.send(True)
-    while (told := turns.recv()) is not None:
-        if told == "forget":
-            made = forgetful(made)
+    while (message := turns.recv()) is not None:
+        if message == "forget":
+            result = forgetful(result)
         else:
-            made.encode_to_numpy(part, disallowed_special=())
+            result.encode_to_numpy(part, disallowed_special=())
         turns.send(True)
 
 
 def forgetful(tokenizer: bpe.Tokenizer) -> bpe.Tokenizer:
     """The same tokenizer, which has encoded nothing yet but a letter."""
-    made = bpe.Tokenizer.from_data(tokenizer.data)
-    made.encode_ordinary("a")
-    return made
+    result = bpe.Tokenizer.from_data(tokenizer.data)
+    result.encode_ordinary("a")
+    return result
 
 
 class Turns(NamedTuple):
@@ -170,7 +170,7 @@ def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Tur
     "first": by tokenizers that have encoded nothing yet, so that each thread and each process learns. "warm": by others
     that know the text. What processes give, which have nothing to do with one another, is what the machine gives.
     """
-    made, text, processors = bpe.load(tokenizer), read(path), os.cpu_count() or 1
+    result, text, processors = bpe.load(tokenizer), read(path), os.cpu_count() or 1
     context = multiprocessing.get_context("spawn")
     ends = [context.Pipe() for _ in range(processors)]
     workers = [
@@ -190,9 +190,9 @@ def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Tur
 
     def turn(tokenizers: tuple[bpe.Tokenizer, bpe.Tokenizer]) -> tuple[float, ...]:
         seconds = []
-        for made, threads in zip(tokenizers, (1, None), strict=True):
+        for result, threads in zip(tokenizers, (1, None), strict=True):
             begun = time.perf_counter()
-            made.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
+            result.encode_batch_to_numpy([text], num_threads=threads, disallowed_special=())
             seconds.append(time.perf_counter() - begun)
         begun = time.perf_counter()
         tell("encode")
@@ -200,16 +200,16 @@ def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Tur
         return (*seconds, time.perf_counter() - begun)
 
     heard()  # each has read its text
-    found: dict[str, list[tuple[float, ...]]] = {"first": [], "warm": []}
+    results: dict[str, list[tuple[float, ...]]] = {"first": [], "warm": []}
     for _ in range(TURNS * rounds):
         tell("forget")
         heard()
-        found["first"].append(turn((forgetful(made), forgetful(made))))
-    known = forgetful(made), forgetful(made)
+        results["first"].append(turn((forgetful(result), forgetful(result))))
+    expected = forgetful(result), forgetful(result)
     for number in range(WARMING + TURNS * rounds):
-        seconds = turn(known)
+        seconds = turn(expected)
         if number >= WARMING:  # all is known to each thread by then, whichever part it took in one
-            found["warm"].append(seconds)
+            results["warm"].append(seconds)
     tell(None)
     for worker in workers:
         worker.join()
@@ -221,12 +221,12 @@ def threads_beside_one(tokenizer: str, path: Path, rounds: int) -> dict[str, Tur
             sorted(one / every for one, every, _ in turns),
             sorted(one / apart for one, _, apart in turns),
         )
-        for how, turns in found.items()
+        for how, turns in results.items()
     }
 
 
 def measure(name: str, tokenizer: str, path: Path, *arguments: str, threads: int = 1) -> dict[str, Any]:
-    """What a process of its own finds; nothing, where it fails."""
+    """Measure in a process of its own; nothing where it fails."""
     command = [sys.executable, __file__, str(path), "--tokenizers", tokenizer, "--worker", name, *arguments]
     count = str(threads)
     limits = {"RAYON_NUM_THREADS": count, "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false"}
@@ -234,10 +234,10 @@ def measure(name: str, tokenizer: str, path: Path, *arguments: str, threads: int
     if done.returncode:
         print(f"{name}, {tokenizer}, {path.name}: failed, {' '.join(done.stderr.split())[-200:]}", file=sys.stderr)
         return {}
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    shown = ", ".join(f"{key} {found[key]:.0f}" for key in ("first", "warm", "batch") if key in found)
+    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    shown = ", ".join(f"{key} {results[key]:.0f}" for key in ("first", "warm", "batch") if key in results)
     print(f"  {path.name} {Path(tokenizer).stem} {name}: {shown} MB/s", file=sys.stderr)
-    return found
+    return results
 
 
 def main() -> None:
@@ -259,7 +259,7 @@ def main() -> None:
     missing = [name for name in options.only or ENCODERS if name not in names]
     cells = [(path, tokenizer) for path in options.texts for tokenizer in options.tokenizers]
     processors = os.cpu_count() or 1
-    found: dict[tuple[str, Path, str], list[dict[str, Any]]] = {}
+    results: dict[tuple[str, Path, str], list[dict[str, Any]]] = {}
     for _ in range(options.rounds):
         for path, tokenizer in cells:
             for name in names:
@@ -269,10 +269,10 @@ def main() -> None:
                     more = measure(name, tokenizer, path, "--batch", str(threads), threads=threads)
                     run |= {f"{key} {threads}": more.get(key, math.nan) for key in ("batch", "chat")}
                 if run:
-                    found.setdefault((name, path, tokenizer), []).append(run)
+                    results.setdefault((name, path, tokenizer), []).append(run)
 
     def median(name: str, path: Path, tokenizer: str, key: str) -> float:
-        return statistics.median(run[key] for run in found[name, path, tokenizer])
+        return statistics.median(run[key] for run in results[name, path, tokenizer])
 
     versions = [
         f"{n} {importlib.metadata.version(n)}" for n in dict.fromkeys(ENCODERS[x][0] for x in names) if n != "bpe"
@@ -290,12 +290,12 @@ def main() -> None:
     for name in names:
         row = []
         for path, tokenizer in cells:
-            if (name, path, tokenizer) not in found:
+            if (name, path, tokenizer) not in results:
                 row.append("-")
                 continue
             same = (
-                found[name, path, tokenizer][0]["ids"]
-                == found.get((names[0], path, tokenizer), [{"ids": None}])[0]["ids"]
+                results[name, path, tokenizer][0]["ids"]
+                == results.get((names[0], path, tokenizer), [{"ids": None}])[0]["ids"]
             )
             first, warm = (median(name, path, tokenizer, key) for key in ("first", "warm"))
             row.append(f"{first:.0f} / {warm:.0f}{'' if same else ' *'}")
@@ -315,7 +315,7 @@ def main() -> None:
     ]
     keys = ("load", "memory", "message", "batch 1", f"batch {processors}", "chat 1", f"chat {processors}")
     for name in names:
-        if (name, path, tokenizer) in found:
+        if (name, path, tokenizer) in results:
             load, memory, message, one, every, chat, chats = (median(name, path, tokenizer, key) for key in keys)
             out.append(
                 f"| {name} | {load:.3f} | {memory:.0f} | {message:.2f} | {one:.0f} | {every:.0f} | {chat:.2f} | "
@@ -333,11 +333,11 @@ def main() -> None:
     if options.write:
         lines = {
             name: [
-                (int(size), statistics.median(run["sizes"][size] for run in found[name, path, tokenizer]))
-                for size in found[name, path, tokenizer][0]["sizes"]
+                (int(size), statistics.median(run["sizes"][size] for run in results[name, path, tokenizer]))
+                for size in results[name, path, tokenizer][0]["sizes"]
             ]
             for name in names
-            if (name, path, tokenizer) in found
+            if (name, path, tokenizer) in results
         }
         title = f"{path.name}, {Path(tokenizer).stem}: one thread, warm"
         charts.write_svg(PLOT, [charts.Panel(title, "characters given at once", "MB/s", lines)])

@@ -69,32 +69,37 @@ def measure(name: str, tokenizer: str, path: Path, kept: str) -> dict[str, Any]:
     environment = {**ONE_THREAD, "BPE_CACHE_DIR": kept if name == "bpe" else ""}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     (start, imported, loaded, encoded), digest, size = json.loads(done.stdout)
-    found = {"import": imported - start, "load": loaded - imported, "pass": encoded - loaded, "whole": encoded - start}
-    print(f"  {path.name} {Path(tokenizer).stem} {name}: {found['whole']:.3f} s", file=sys.stderr)
-    return {**found, "ids": digest, "size": size}
+    results = {
+        "import": imported - start,
+        "load": loaded - imported,
+        "pass": encoded - loaded,
+        "whole": encoded - start,
+    }
+    print(f"  {path.name} {Path(tokenizer).stem} {name}: {results['whole']:.3f} s", file=sys.stderr)
+    return {**results, "ids": digest, "size": size}
 
 
 def rows(path: Path, tokenizer: str, rounds: int, kept: str) -> list[str]:
     """The rows of one text and tokenizer."""
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ENCODERS}
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in ENCODERS}
     measure("bpe", tokenizer, path, kept)  # the process that keeps the tables
     for number in range(rounds):
         for name in list(ENCODERS)[:: 1 if number % 2 else -1]:
-            found[name].append(measure(name, tokenizer, path, kept))
+            results[name].append(measure(name, tokenizer, path, kept))
 
     def ahead(name: str, part: str) -> str:
-        pairs = zip(found["gigatoken"], found[name], strict=True)
+        pairs = zip(results["gigatoken"], results[name], strict=True)
         return f"{statistics.median(theirs[part] / ours[part] for theirs, ours in pairs):.2f} ×"
 
-    made = []
-    for name, runs in found.items():
+    result = []
+    for name, runs in results.items():
         seconds = [statistics.median(run[part] for run in runs) for part in ("import", "load", "pass", "whole")]
-        same = {run["ids"] for run in runs} == {found["bpe"][0]["ids"]}
+        same = {run["ids"] for run in runs} == {results["bpe"][0]["ids"]}
         ratios = ["", ""] if name == "gigatoken" else [ahead(name, "pass"), ahead(name, "whole")]
         cells = [f"{value:.3f}" for value in seconds] + ratios
         label = f"{path.name}, {runs[0]['size'] / 1e6:.1f} MB | {Path(tokenizer).stem}"
-        made.append(f"| {label} | {name}{'' if same else ' *'} | {' | '.join(cells)} |")
-    return made
+        result.append(f"| {label} | {name}{'' if same else ' *'} | {' | '.join(cells)} |")
+    return result
 
 
 def main() -> None:
@@ -111,10 +116,10 @@ def main() -> None:
         "| text | tokenizer | encoder | import | load | first pass | together | pass, ahead of gigatoken | together |",
         "|---|---|---|---:|---:|---:|---:|---:|---:|",
     ]
-    with tempfile.TemporaryDirectory() as kept:
+    with tempfile.TemporaryDirectory() as folder:
         for path in options.texts:
             for tokenizer in options.tokenizers:
-                out += rows(path, tokenizer, options.rounds, kept)
+                out += rows(path, tokenizer, options.rounds, folder)
     print("\n".join(out))
     if options.write:
         command = (

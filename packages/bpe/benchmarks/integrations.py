@@ -1,4 +1,4 @@
-"""What other libraries gain: transformers accelerated, Arrow columns, Dataset.map over a gigabyte.
+"""The gains of other libraries: transformers accelerated, Arrow columns, Dataset.map over a gigabyte.
 
     python packages/bpe/benchmarks/integrations.py transformers FILE --tokenizer tokenizer.json [--rounds 3] [--write]
     python packages/bpe/benchmarks/integrations.py arrow FILE --tokenizer tokenizer.json [--rounds 3] [--write]
@@ -242,7 +242,7 @@ def map_over(kind: str, path: str, data: Path, processes: int) -> dict[str, Any]
     features = datasets.Features({"input_ids": datasets.List(datasets.Value("uint32"))})
     with tempfile.TemporaryDirectory(dir=data.parent) as folder:
         begun, cpu = time.perf_counter(), cpu_seconds()
-        made = source.map(
+        result = source.map(
             step,
             batched=True,
             remove_columns=["text"],
@@ -253,7 +253,7 @@ def map_over(kind: str, path: str, data: Path, processes: int) -> dict[str, Any]
         )
         seconds, cpu = time.perf_counter() - begun, cpu_seconds() - cpu
         digest, count = hashlib.sha256(), 0
-        for chunk in made.data.column("input_ids").chunks:
+        for chunk in result.data.column("input_ids").chunks:
             ids = chunk.flatten().to_numpy()
             digest.update(ids.data.cast("B"))
             count += len(ids)
@@ -327,15 +327,15 @@ def work(options: argparse.Namespace, kind: str) -> dict[str, Any]:
 
 
 def measure(options: argparse.Namespace, file: Path, kind: str, processes: int = 1) -> dict[str, Any]:
-    """What a process of its own finds."""
+    """Measure in a process of its own."""
     one = {"RAYON_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1"}
-    given = ["--tokenizer", options.tokenizer, "--characters", str(options.characters), "--worker", kind]
-    command = [sys.executable, __file__, options.table, str(file), *given, "--processes", str(processes)]
+    inputs = ["--tokenizer", options.tokenizer, "--characters", str(options.characters), "--worker", kind]
+    command = [sys.executable, __file__, options.table, str(file), *inputs, "--processes", str(processes)]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", **one}
     out = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
-    found: dict[str, Any] = json.loads(out.splitlines()[-1])
-    print(kind, {job: round(seconds, 3) for job, seconds in found["seconds"].items()}, file=sys.stderr)
-    return found
+    results: dict[str, Any] = json.loads(out.splitlines()[-1])
+    print(kind, {job: round(seconds, 3) for job, seconds in results["seconds"].items()}, file=sys.stderr)
+    return results
 
 
 def main() -> None:
@@ -358,9 +358,9 @@ def main() -> None:
         return
     is_map = options.table == "map"
     file = saved(options.file, options.megabytes, options.folder) if is_map else options.file
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     if options.results and options.results.exists():
-        found = json.loads(options.results.read_text())
+        results = json.loads(options.results.read_text())
     name = Path(options.tokenizer).name
     command = f"nox -s bench -- integrations {options.table} {options.file.name} --tokenizer {name}"
     kinds = options.only or CANDIDATES[options.table]
@@ -370,20 +370,20 @@ def main() -> None:
         for processes in options.processes:
             for kind in kinds:
                 new = {**measure(options, file, kind, processes), "command": f"{command} --results FILE --write"}
-                found[f"{kind} {processes} {options.megabytes}"] = new
-                keep(found, options.results)
-        commands = list(dict.fromkeys(one["command"] for one in found.values()))
+                results[f"{kind} {processes} {options.megabytes}"] = new
+                keep(results, options.results)
+        commands = list(dict.fromkeys(one["command"] for one in results.values()))
         how = "one pass of each, a process with one thread or several processes of it, one after another"
-        rows = map_rows(found)
+        rows = map_rows(results)
     else:
         for _ in range(options.rounds):
             for kind in kinds:
                 new = measure(options, file, kind)
-                least = found.setdefault(kind, new)["seconds"]
+                least = results.setdefault(kind, new)["seconds"]
                 for job, seconds in new["seconds"].items():
                     least[job] = min(least[job], seconds)
-                keep(found, options.results)
-        if not found.keys() >= set(CANDIDATES[options.table]):
+                keep(results, options.results)
+        if not results.keys() >= set(CANDIDATES[options.table]):
             return
         commands = [f"{command} --rounds {options.rounds} --write"]
         how = (
@@ -391,7 +391,7 @@ def main() -> None:
             f"{options.rounds * PASSES} passes in {options.rounds} rounds taken in turn"
         )
         text = file.read_text(encoding="utf-8", errors="replace")[: options.characters]
-        rows = (transformers_rows if options.table == "transformers" else arrow_rows)(found, text)
+        rows = (transformers_rows if options.table == "transformers" else arrow_rows)(results, text)
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES[options.table])
     head = (
         f"{options.file.name}, {Path(options.tokenizer).stem}: {how}; Python {platform.python_version()}, {versions}; "

@@ -1,4 +1,4 @@
-"""What single parts of the encoder gain that make it harder to read: each with and without, in CPU time.
+"""The gains of single parts of the encoder that make it harder to read: each with and without, in CPU time.
 
     python packages/bpe/benchmarks/parts.py utf8 FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py levels FILE ... --tokenizer TOKENIZER
@@ -44,12 +44,12 @@ from bpe.patterns import PATTERNS, resolve
 
 def least(work: Callable[[], object], times: int = 9) -> float:
     """The least CPU time of several runs, in milliseconds."""
-    found = []
+    results = []
     for _ in range(times):
         begin = time.process_time()
         work()
-        found.append(time.process_time() - begin)
-    return min(found) * 1e3
+        results.append(time.process_time() - begin)
+    return min(results) * 1e3
 
 
 def compare_utf8(path: Path, tokenizer: bpe.Tokenizer) -> str:
@@ -137,10 +137,10 @@ def compare_merges(path: Path) -> str:
         return [(number_of[left], number_of[right], number_of[left + right]) for left, right in merges]
 
     loading = least(lambda: huggingface.read(path), 5)
-    ours, made = least(lambda: merges.rows(symbols)), least(lambda: list(merges))
+    ours, result = least(lambda: merges.rows(symbols)), least(lambda: list(merges))
     return (
         f"loading {loading:.0f} ms and {ours:.1f} to look the merges up, by a dictionary {least(by_dictionary):.1f}; "
-        f"making all merges would take {made:.1f} more"
+        f"making all merges would take {result:.1f} more"
     )
 
 
@@ -183,10 +183,10 @@ def compare_kept(path: Path) -> str:
             bpe.load(path).encode_to_numpy("a")
 
     with tempfile.TemporaryDirectory() as folder:
-        made, keeping, kept = load_in(""), least(keep), load_in(folder)
+        result, keeping, rest = load_in(""), least(keep), load_in(folder)
         (file,) = Path(folder).iterdir()
         size = file.stat().st_size / 1e6
-    return f"{made:.0f} ms, {keeping:.0f} with the tables written; {kept:.1f} from these, {size:.1f} MB"
+    return f"{result:.0f} ms, {keeping:.0f} with the tables written; {rest:.1f} from these, {size:.1f} MB"
 
 
 OF_FILE = {"base64": compare_base64, "merges": compare_merges, "kept": compare_kept}
@@ -204,12 +204,12 @@ def main() -> None:
     print(f"level {cpu.level()}")
     for path in arguments.files:
         if arguments.part in OF_FILE:
-            found = OF_FILE[arguments.part](path)
+            results = OF_FILE[arguments.part](path)
         elif arguments.part in OF_NAME:
-            found = OF_NAME[arguments.part](path, arguments.tokenizer)
+            results = OF_NAME[arguments.part](path, arguments.tokenizer)
         else:
-            found = OF_TOKENIZER[arguments.part](path, bpe.load(arguments.tokenizer))
-        print(f"{path.name}: {found}")
+            results = OF_TOKENIZER[arguments.part](path, bpe.load(arguments.tokenizer))
+        print(f"{path.name}: {results}")
 
 
 if __name__ == "__main__":

@@ -42,58 +42,64 @@ def processor() -> str:
 
 
 def ours_to_array(name: str) -> Encoder:
-    made = bpe.load(name)
+    result = bpe.load(name)
     return Encoder(
-        lambda text: made.encode_to_numpy(text, disallowed_special=()),
-        lambda texts, threads: made.encode_batch_to_numpy(texts, num_threads=threads, disallowed_special=()),
+        lambda text: result.encode_to_numpy(text, disallowed_special=()),
+        lambda texts, threads: result.encode_batch_to_numpy(texts, num_threads=threads, disallowed_special=()),
     )
 
 
 def ours_to_list(name: str) -> Encoder:
-    made = bpe.load(name)
-    return Encoder(made.encode_ordinary, lambda texts, threads: made.encode_ordinary_batch(texts, num_threads=threads))
+    result = bpe.load(name)
+    return Encoder(
+        result.encode_ordinary, lambda texts, threads: result.encode_ordinary_batch(texts, num_threads=threads)
+    )
 
 
 def gigatoken_to_array(name: str) -> Encoder:
     import gigatoken
 
-    made = gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
-    return Encoder(made.encode, lambda texts, threads: made.encode_batch(texts, parallel=threads > 1))
+    result = (
+        gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
+    )
+    return Encoder(result.encode, lambda texts, threads: result.encode_batch(texts, parallel=threads > 1))
 
 
 def gigatoken_to_list(name: str) -> Encoder:
     import gigatoken
 
-    made = gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
+    result = (
+        gigatoken.Tokenizer.from_tiktoken(name) if name.endswith(".tiktoken") else gigatoken.Tokenizer(as_json(name))
+    )
     return Encoder(
-        lambda text: made.encode(text).tolist(),
-        lambda texts, threads: made.encode_batch_list(texts, parallel=threads > 1),
+        lambda text: result.encode(text).tolist(),
+        lambda texts, threads: result.encode_batch_list(texts, parallel=threads > 1),
     )
 
 
 def fastokens_to_array(name: str) -> Encoder:
     import fastokens
 
-    made = fastokens.Tokenizer.from_file(as_json(name))
-    return Encoder(made.encode_ordinary, lambda texts, _: made.encode_batch(texts))
+    result = fastokens.Tokenizer.from_file(as_json(name))
+    return Encoder(result.encode_ordinary, lambda texts, _: result.encode_batch(texts))
 
 
 def tokie_to_array(name: str) -> Encoder:
     import tokie
 
-    made = tokie.Tokenizer.from_json(as_json(name))
+    result = tokie.Tokenizer.from_json(as_json(name))
     return Encoder(
-        lambda text: made.encode(text).ids, lambda texts, _: [found.ids for found in made.encode_batch(texts)]
+        lambda text: result.encode(text).ids, lambda texts, _: [results.ids for results in result.encode_batch(texts)]
     )
 
 
 def tokenizers_to_list(name: str) -> Encoder:
     from tokenizers import Tokenizer
 
-    made = Tokenizer.from_file(as_json(name))
+    result = Tokenizer.from_file(as_json(name))
     return Encoder(
-        lambda text: made.encode(text, add_special_tokens=False).ids,
-        lambda texts, _: [found.ids for found in made.encode_batch(texts, add_special_tokens=False)],
+        lambda text: result.encode(text, add_special_tokens=False).ids,
+        lambda texts, _: [results.ids for results in result.encode_batch(texts, add_special_tokens=False)],
     )
 
 
@@ -118,16 +124,18 @@ def tiktoken_of(name: str) -> Any:
 
 
 def tiktoken_to_list(name: str) -> Encoder:
-    made = tiktoken_of(name)
-    return Encoder(made.encode_ordinary, lambda texts, threads: made.encode_ordinary_batch(texts, num_threads=threads))
+    result = tiktoken_of(name)
+    return Encoder(
+        result.encode_ordinary, lambda texts, threads: result.encode_ordinary_batch(texts, num_threads=threads)
+    )
 
 
 def riptoken_to_list(name: str) -> Encoder:
     import riptoken
 
     ranks, expression = ranks_of(name)
-    made = riptoken.CoreBPE(ranks, {}, expression)
-    return Encoder(made.encode_ordinary, lambda texts, _: made.encode_ordinary_batch(texts))
+    result = riptoken.CoreBPE(ranks, {}, expression)
+    return Encoder(result.encode_ordinary, lambda texts, _: result.encode_ordinary_batch(texts))
 
 
 # candidate: its package, how to load the tokenizer of a name or path
@@ -157,8 +165,8 @@ def as_json(name: str) -> str:
         data = json.loads(path.read_text())
         vocab = data["model"]["vocab"]
         vocab |= {token["content"]: token["id"] for token in data["added_tokens"]}
-        taken = set(vocab.values())
-        vocab |= {f"<|unused{number}|>": number for number in range(max(taken)) if number not in taken}
+        prefix = set(vocab.values())
+        vocab |= {f"<|unused{number}|>": number for number in range(max(prefix)) if number not in prefix}
         path.write_text(json.dumps(data, ensure_ascii=False))
     return str(path)
 
@@ -267,8 +275,8 @@ def train_bpeasy(path: str, size: int) -> Callable[[], Later]:
     import bpeasy
 
     def run() -> Later:
-        found = bpeasy.train_bpe(iter(documents(path)), GPT2, 1 << 20, size - 1)
-        return lambda: [bytes(token) for token in found]
+        results = bpeasy.train_bpe(iter(documents(path)), GPT2, 1 << 20, size - 1)
+        return lambda: [bytes(token) for token in results]
 
     return run
 

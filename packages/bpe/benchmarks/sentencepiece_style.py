@@ -40,19 +40,19 @@ BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def train_ours(files: list[str], size: int, out: str) -> None:
-    made = bpe.train_sentencepiece([Path(file) for file in files], size)
-    made.to_huggingface(out)
+    result = bpe.train_sentencepiece([Path(file) for file in files], size)
+    result.to_huggingface(out)
 
 
 def train_tokenizers(files: list[str], size: int, out: str) -> None:
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    made = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    result = Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    result.pre_tokenizer = pre_tokenizers.Metaspace()
     special = ["<unk>", "<s>", "</s>", *BYTE_TOKENS]
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False)
-    made.train(files, trainer)
-    made.save(out)
+    result.train(files, trainer)
+    result.save(out)
 
 
 def train_sentencepiece(files: list[str], size: int, out: str) -> None:
@@ -85,26 +85,26 @@ def shapes(path: Path) -> dict[str, Path]:
         "type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False
     }  # fmt: skip
     gemma["decoder"]["decoders"] = gemma["decoder"]["decoders"][:3]
-    made = {}
+    result = {}
     for name, content in {"Llama 2": llama, "Gemma": gemma, "Metaspace": file}.items():
-        made[name] = path.with_name(f"{name.lower().replace(' ', '-')}.json")
-        made[name].write_text(json.dumps(content, ensure_ascii=False), "utf-8")
-    return made
+        result[name] = path.with_name(f"{name.lower().replace(' ', '-')}.json")
+        result[name].write_text(json.dumps(content, ensure_ascii=False), "utf-8")
+    return result
 
 
 def training_table(files: list[str], size: int, rounds: int, folder: Path) -> list[str]:
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in TRAINERS}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in TRAINERS}
     for _ in range(rounds):
         for name in TRAINERS:
             command = [sys.executable, __file__, *files, "--vocab-size", str(size), "--train", name]
             command += ["--out", str(folder / name)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             seconds, memory = json.loads(done.stdout.splitlines()[-1])
-            found[name].append((seconds, memory))
+            results[name].append((seconds, memory))
     ours, theirs = (json.loads((folder / name).read_text("utf-8"))["model"] for name in ("bpe", "tokenizers"))
     same = "yes" if len(ours["merges"]) == len(theirs["merges"]) and ours["vocab"] == theirs["vocab"] else "no"
     rows = ["| trainer | seconds | most memory, MB | the tokens of bpe |", "|---|---:|---:|---|"]
-    for name, runs in found.items():
+    for name, runs in results.items():
         seconds, memory = (statistics.median(column) for column in zip(*runs, strict=True))
         rows.append(f"| {name} | {seconds:.2f} | {memory:.0f} | {same if name == 'tokenizers' else '-'} |")
     return rows
@@ -114,23 +114,23 @@ def encoding_table(texts: list[Path], rounds: int, tokenizers: dict[str, Path]) 
     rows = ["| tokenizer | text | encoder | first, MB/s | known, MB/s | a line, µs |", "|---|---|---|---:|---:|---:|"]
     for shape, tokenizer in tokenizers.items():
         for text in texts:
-            found: dict[str, list[dict[str, Any]]] = {}
+            results: dict[str, list[dict[str, Any]]] = {}
             part = tokenizer.with_name(f"part of {text.name}")
             part.write_bytes(text.read_bytes()[:PART])
             for number in range(rounds):
                 for name in CANDIDATES[:: 1 if number % 2 else -1]:
                     run = measure(name, str(tokenizer), part if name == SLOW else text)
                     if run:
-                        found.setdefault(name, []).append(run)
+                        results.setdefault(name, []).append(run)
             for name in CANDIDATES:
                 label = f"| {shape} | {text.name} | {name}"
-                if name not in found:
+                if name not in results:
                     rows.append(f"{label} | cannot | | |")
                     continue
                 first, warm, line = (
-                    statistics.median(run[key] for run in found[name]) for key in ("first", "warm", "message")
+                    statistics.median(run[key] for run in results[name]) for key in ("first", "warm", "message")
                 )
-                other = "" if name == SLOW or found[name][0]["ids"] == found[CANDIDATES[0]][0]["ids"] else " *"
+                other = "" if name == SLOW or results[name][0]["ids"] == results[CANDIDATES[0]][0]["ids"] else " *"
                 rows.append(f"{label}{other} | {first:.0f} | {warm:.0f} | {line:.2f} |")
     return rows
 

@@ -78,25 +78,25 @@ class Turns:
 
     def rounds(self, names: Sequence[str], path: Path, size: int, count: int) -> dict[str, Run]:
         """Each trainer `count` times: median seconds, most memory; or why it made no tokenizer."""
-        found: dict[str, list[Run]] = {name: [] for name in names}
+        results: dict[str, list[Run]] = {name: [] for name in names}
         for _ in range(count):
-            for name, runs in found.items():
+            for name, runs in results.items():
                 if runs and runs[-1].failure:
                     continue
                 runs.append(measure(name, path, size, self._patience))
-                told = runs[-1].failure or f"{runs[-1].seconds:.2f} s"
-                print(f"  {path.name} {size:,} {name}: {told}", file=sys.stderr)
-        return {name: runs[-1] if runs[-1].failure else middle(runs) for name, runs in found.items()}
+                reports = runs[-1].failure or f"{runs[-1].seconds:.2f} s"
+                print(f"  {path.name} {size:,} {name}: {reports}", file=sys.stderr)
+        return {name: runs[-1] if runs[-1].failure else middle(runs) for name, runs in results.items()}
 
     def curve(self, names: Sequence[str], points: Iterable[tuple[float, Path, int]]) -> dict[float, dict[str, Run]]:
         """Each trainer once at each point, (where it is on the axis, text, vocabulary size), until it takes too
         long."""
-        found: dict[float, dict[str, Run]] = {}
+        results: dict[float, dict[str, Run]] = {}
         going = list(names)
         for place, path, size in points:
-            found[place] = self.rounds(going, path, size, 1)
-            going = [name for name in going if found[place][name].failure in ("", "cannot")]
-        return found
+            results[place] = self.rounds(going, path, size, 1)
+            going = [name for name in going if results[place][name].failure in ("", "cannot")]
+        return results
 
 
 def middle(runs: Sequence[Run]) -> Run:
@@ -151,8 +151,8 @@ def curve_table(head: str, found: dict[float, dict[str, Run]]) -> list[str]:
     names = list(dict.fromkeys(name for runs in found.values() for name in runs))
     lines = [f"| {head} | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
     for size, runs in found.items():
-        asked = [runs.get(name, Run(failure="-")) for name in names]
-        cells = [run.failure or f"{run.seconds:.2f} s, {run.memory / 1e6:.0f} MB" for run in asked]
+        requests = [runs.get(name, Run(failure="-")) for name in names]
+        cells = [run.failure or f"{run.seconds:.2f} s, {run.memory / 1e6:.0f} MB" for run in requests]
         lines.append(f"| {size:,.0f} | {' | '.join(cells)} |")
     return lines
 
@@ -221,7 +221,7 @@ def most_memory() -> int:
 
 
 def work(options: argparse.Namespace) -> None:
-    """What the process of one training does."""
+    """Measure one training."""
     run = TRAINERS[options.worker][1](str(options.texts[0]), options.vocab_size[0])
     begun = time.perf_counter()
     tokens = run()
@@ -258,16 +258,16 @@ def main() -> None:
         for name in dict.fromkeys(TRAINERS[n][0] for n in names)
         if name != "bpe"
     ]
-    found = {}
+    results = {}
     for path in options.texts:
         size = reached(path, options.vocab_size)
-        found[path, size] = turns.rounds(names, path, size, options.rounds)
+        results[path, size] = turns.rounds(names, path, size, options.rounds)
     out = [
         f"{os.cpu_count()} processors ({processor()}), Python {platform.python_version()}, {', '.join(versions)}; "
         f"{time.strftime('%d %B %Y').lstrip('0')}; median of {options.rounds} rounds taken in turn"
         + (f"; not installed: {', '.join(missing)}" if missing else "") + ".",
         "",
-        *table(found),
+        *table(results),
     ]  # fmt: skip
     if options.counting:
         out += ["", "MB/s of scanning (one thread) and of the whole of counting, by the clock, pattern gpt2:", ""]
@@ -314,8 +314,8 @@ def main() -> None:
         for flag in ("rounds", "patience", "vocab_size"):
             value = getattr(options, flag)
             if value != parser.get_default(flag):
-                told = " ".join(map(str, value)) if isinstance(value, list) else f"{value:g}"
-                command += f" --{flag.replace('_', '-')} {told}"
+                reports = " ".join(map(str, value)) if isinstance(value, list) else f"{value:g}"
+                command += f" --{flag.replace('_', '-')} {reports}"
         command += "".join(
             f" {flag}"
             for flag, used in (

@@ -89,7 +89,7 @@ def in_turns(
 ) -> dict[tuple[str, str], float | str]:
     """Of each kind of text and encoder the median of what it measured, or why there is none."""
     cells = [(kind, name) for kind, _ in texts("") for name in names]
-    found: dict[tuple[str, str], list[float]] = {cell: [] for cell in cells}
+    results: dict[tuple[str, str], list[float]] = {cell: [] for cell in cells}
     failed: dict[tuple[str, str], str] = {}
     for _ in range(rounds):
         for kind, name in cells:
@@ -99,8 +99,8 @@ def in_turns(
             if isinstance(costs, str):
                 failed[kind, name] = costs
             else:
-                found[kind, name] += costs
-    return {cell: failed[cell] if cell in failed else statistics.median(found[cell]) for cell in cells}
+                results[kind, name] += costs
+    return {cell: failed[cell] if cell in failed else statistics.median(results[cell]) for cell in cells}
 
 
 def main() -> None:
@@ -116,17 +116,17 @@ def main() -> None:
     if options.worker:
         work(options.worker, options.tokenizer, options.kind, options.text)
         return
-    wanted = options.only or list(CANDIDATES)
-    names = [name for name in wanted if importlib.util.find_spec(name)]
-    missing = [name for name in wanted if name not in names]
+    selection = options.only or list(CANDIDATES)
+    names = [name for name in selection if importlib.util.find_spec(name)]
+    missing = [name for name in selection if name not in names]
     print(f"{Path(options.tokenizer).name}, prose from {options.text.name}: MB/s, and times the time of prose", end="")
     print((f"; not installed: {', '.join(missing)}" if missing else "") + "\n")
     print(f"| a megabyte of | {' | '.join(names)} |\n|---|{'---|' * len(names)}")
-    found = in_turns(names, options.tokenizer, options.text, options.rounds, options.seconds)
+    results = in_turns(names, options.tokenizer, options.text, options.rounds, options.seconds)
     for kind, _ in texts(""):
         cells = []
         for name in names:
-            cost, base = found[kind, name], found["prose", name]
+            cost, base = results[kind, name], results["prose", name]
             if isinstance(cost, str) or isinstance(base, str):
                 cells.append(str(cost))
                 continue

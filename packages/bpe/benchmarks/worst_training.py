@@ -93,7 +93,7 @@ KINDS[WORD] = Kind(drawn(string.ascii_letters), 8_000)
 
 
 def is_large(kind: str) -> bool:
-    """Whether its vocabulary is compared with that of prose which is as large; the others, with the small one."""
+    """True if its vocabulary is compared with that of prose which is as large; the others, with the small one."""
     return KINDS[kind].vocab_size > 8_000
 
 
@@ -161,7 +161,7 @@ def in_turns(
     names: list[str], path: Path, kind: str, rounds: int, seconds: float
 ) -> dict[str, tuple[float, float] | str]:
     """Nanoseconds and bytes of memory a byte, or why there are none, of each trainer."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
+    results: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
     failed: dict[str, str] = {}
     size = path.stat().st_size
     for _ in range(rounds):
@@ -170,10 +170,10 @@ def in_turns(
             if isinstance(result, str):
                 failed[name] = result
             else:
-                found[name].append(result)
+                results[name].append(result)
     done = {
         name: (statistics.median(spent for spent, _ in each) / size * 1e9, max(memory for _, memory in each) / size)
-        for name, each in found.items()
+        for name, each in results.items()
         if name not in failed
     }
     return {**failed, **done}
@@ -246,11 +246,11 @@ def main() -> None:
         work(options.worker, options.texts[0], KINDS[options.kind])
         return
     texts = " ".join(path.name for path in options.texts)
-    chosen = ["prose", *(options.kinds or [])]
+    choice = ["prose", *(options.kinds or [])]
     command = f"worst-train {texts} --rounds {options.rounds} --seconds {options.seconds:g}"
     command += f" --only {shlex.join(options.only)}" if options.only else ""
     command += f" --kinds {shlex.join(options.kinds)}" if options.kinds else ""
-    options.kinds = [kind for kind in KINDS if kind != WORD and (options.kinds is None or kind in chosen)]
+    options.kinds = [kind for kind in KINDS if kind != WORD and (options.kinds is None or kind in choice)]
     options.kinds += [WORD] if options.word else []
     prose = b"".join(path.read_bytes() for path in options.texts)
     if options.growth:
@@ -258,9 +258,9 @@ def main() -> None:
         which, missing, lines = " --growth", [], grown(options, prose)
     else:
         command += f" --bytes {options.bytes}" + (f" --word {options.word}" if options.word else "")
-        wanted = options.only or list(CANDIDATES)
-        names = [name for name in wanted if importlib.util.find_spec(name)]
-        missing = [name for name in wanted if name not in names]
+        selection = options.only or list(CANDIDATES)
+        names = [name for name in selection if importlib.util.find_spec(name)]
+        missing = [name for name in selection if name not in names]
         which, lines = "", compared(options, names, prose)
     title = f"prose from {texts}: ns of CPU time a byte, bytes of memory a byte"
     print(title + (f"; not installed: {', '.join(missing)}" if missing else ""), "", sep="\n")

@@ -13,7 +13,7 @@ needs_alarms = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this
 
 
 class Rung(Exception):
-    """What the alarm raises."""
+    """The exception that the alarm raises."""
 
 
 def ring(*_: object) -> None:

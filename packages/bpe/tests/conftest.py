@@ -1,4 +1,4 @@
-"""What every test of this package shares."""
+"""Fixtures and settings of all tests of this package."""
 
 from __future__ import annotations  # pytest.TerminalReporter is younger than the oldest pytest that is allowed
 

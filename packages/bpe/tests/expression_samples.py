@@ -135,7 +135,7 @@ OTHERS = "é世ſKßΣ٣²\u0301\u200d\x85\u3000😀ǅ"
 
 
 def theirs_oniguruma(expression: str) -> Callable[[str], list[str]] | None:
-    """How tokenizers isolates the matches of an expression; None where it refuses it."""
+    """The matches of an expression as tokenizers isolates them; None where it refuses it."""
     try:
         split = pre_tokenizers.Split(Regex(expression), "isolated")
     except Exception:
@@ -153,7 +153,7 @@ def matched_oniguruma(expression: str, text: str) -> set[str] | None:
 
 
 def theirs_fancy(expression: str) -> Callable[[str], bytes] | None:
-    """What tiktoken leaves of a text: its matches, one after another, each behind a byte 0xff."""
+    """The matches that tiktoken leaves of a text, one after another, each behind a byte 0xff."""
     ranks = {bytes([byte]): byte for byte in range(256)}
     try:
         encoding = tiktoken.Encoding("x", pat_str=expression, mergeable_ranks=ranks, special_tokens={})
@@ -164,8 +164,8 @@ def theirs_fancy(expression: str) -> Callable[[str], bytes] | None:
 
 def matched_fancy(expression: str, text: str) -> set[str] | None:
     """The characters of a text that fancy-regex matches."""
-    found = theirs_fancy(f"(?:{expression})+")
-    return None if found is None else set(found(text).decode())
+    actual = theirs_fancy(f"(?:{expression})+")
+    return None if actual is None else set(actual(text).decode())
 
 
 def random_expression(chance: random.Random, language: str, depth: int = 3) -> str:

@@ -1,4 +1,4 @@
-"""What the tests of the formats share: small tokenizers, their ids, changes to files, the sentences of errors."""
+"""Samples of the tests of the formats: small tokenizers, their ids, changes to files, the sentences of errors."""
 
 from __future__ import annotations
 

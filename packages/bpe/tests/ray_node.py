@@ -1,4 +1,4 @@
-"""What tests of bpe.cluster share: a cluster of one node, files to count and encode, and how outputs are compared."""
+"""Helpers of the tests of bpe.cluster: a cluster of one node, files to count and encode, and comparisons of outputs."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def write_files(folder: Path) -> list[Path]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """The files of a folder and of those in it; without the time in litdata's index."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    return {name: re.sub(rb'"updated_at": "[\d.]+"', b"", data) for name, data in found.items()}
+    actual = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {name: re.sub(rb'"updated_at": "[\d.]+"', b"", data) for name, data in actual.items()}

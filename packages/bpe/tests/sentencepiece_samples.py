@@ -50,7 +50,7 @@ def shapes() -> dict[str, bpe.Tokenizer]:
     whole, never = patterns.resolve(None), base.characters._replace(prepend="never")
     replaced = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
     prepended = {"type": "Prepend", "prepend": "▁"}
-    made = {
+    result = {
         "llama-2": base._replace(
             pattern=whole, characters=never, normalizer=json.dumps([prepended, replaced], ensure_ascii=False)
         ),
@@ -60,4 +60,4 @@ def shapes() -> dict[str, bpe.Tokenizer]:
         "metaspace-first-whole": base._replace(pattern=whole, characters=base.characters._replace(prepend="first")),
         "metaspace-never-whole": base._replace(pattern=whole, characters=never),
     }
-    return {name: bpe.Tokenizer.from_data(data) for name, data in made.items()}
+    return {name: bpe.Tokenizer.from_data(data) for name, data in result.items()}

@@ -33,19 +33,19 @@ def expected(texts: list[Any], tokenizer: bpe.Tokenizer = TOKENIZER) -> list[Any
 
 
 def encoded(array: Any, tokenizer: bpe.Tokenizer = TOKENIZER, **options: Any) -> Any:
-    found = tokenizer.encode_arrow(array, **{"disallowed_special": (), **options})
-    assert found.type == arrow.list_(arrow.uint32())
-    found.validate(full=True)
-    return found
+    actual = tokenizer.encode_arrow(array, **{"disallowed_special": (), **options})
+    assert actual.type == arrow.list_(arrow.uint32())
+    actual.validate(full=True)
+    return actual
 
 
 @given(TEXTS, st.sampled_from(list(KINDS)), st.integers(0, 3), st.integers(1, 3))
 def test_every_kind_of_text_with_nulls_and_slices(texts: list[Any], kind: str, begin: int, num_threads: int) -> None:
     values = [text.encode() if text is not None and "binary" in kind else text for text in texts]
     array = arrow.array(values, KINDS[kind]).slice(begin)
-    found = encoded(array, num_threads=num_threads)
-    assert found.to_pylist() == expected(texts[begin:])
-    assert TOKENIZER.decode_arrow(found).to_pylist() == texts[begin:]
+    actual = encoded(array, num_threads=num_threads)
+    assert actual.to_pylist() == expected(texts[begin:])
+    assert TOKENIZER.decode_arrow(actual).to_pylist() == texts[begin:]
 
 
 @given(st.lists(TEXTS, max_size=4), st.sampled_from(list(KINDS)))
@@ -53,9 +53,9 @@ def test_chunks_stay_chunks(chunks: list[list[Any]], kind: str) -> None:
     if "binary" in kind:
         chunks = [[None if text is None else text.encode() for text in chunk] for chunk in chunks]
     array = arrow.chunked_array([arrow.array(chunk, KINDS[kind]) for chunk in chunks], type=KINDS[kind])
-    found = encoded(array)
-    assert found.to_pylist() == expected([text for chunk in chunks for text in chunk])
-    back = TOKENIZER.decode_arrow(found)
+    actual = encoded(array)
+    assert actual.to_pylist() == expected([text for chunk in chunks for text in chunk])
+    back = TOKENIZER.decode_arrow(actual)
     assert isinstance(back, arrow.ChunkedArray)
     assert back.cast(arrow.large_binary()).to_pylist() == array.cast(arrow.large_binary()).to_pylist()
 
@@ -127,12 +127,12 @@ def test_a_pattern_that_has_no_scanner() -> None:
 
 def test_bytes_that_are_no_text_are_encoded_and_come_back_as_asked() -> None:
     array = arrow.array([b"low\xff", None, b"\xc3", b"\xa9"])
-    found = encoded(array)
-    assert found.to_pylist() == expected([b"low\xff", None, b"\xc3", b"\xa9"])
-    assert TOKENIZER.decode_arrow(found).to_pylist() == ["low\ufffd", None, "\ufffd", "\ufffd"]
-    assert TOKENIZER.decode_arrow(found, "ignore").to_pylist() == ["low", None, "", ""]
+    actual = encoded(array)
+    assert actual.to_pylist() == expected([b"low\xff", None, b"\xc3", b"\xa9"])
+    assert TOKENIZER.decode_arrow(actual).to_pylist() == ["low\ufffd", None, "\ufffd", "\ufffd"]
+    assert TOKENIZER.decode_arrow(actual, "ignore").to_pylist() == ["low", None, "", ""]
     with pytest.raises(UnicodeDecodeError):
-        TOKENIZER.decode_arrow(found, "strict")
+        TOKENIZER.decode_arrow(actual, "strict")
 
 
 @pytest.mark.parametrize("number", [arrow.int8(), arrow.uint16(), arrow.int32(), arrow.int64()])

@@ -60,8 +60,8 @@ def test_stopped_at_any_call(text: Path, tmp_path: Path, tie_break: str) -> None
 
         with pytest.raises(KeyboardInterrupt):
             bpe.train(text, SIZE, tie_break=tie_break, checkpoint=folder, progress=report)
-    found = bpe.train(text, SIZE, tie_break=tie_break, checkpoint=folder)
-    assert (found.vocab, found.merges) == (expected.vocab, expected.merges)
+    actual = bpe.train(text, SIZE, tie_break=tie_break, checkpoint=folder)
+    assert (actual.vocab, actual.merges) == (expected.vocab, expected.merges)
 
 
 def test_the_counts_serve_whatever_is_learned_from_them(text: Path, tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_the_counts_serve_whatever_is_learned_from_them(text: Path, tmp_path: Pa
         assert bpe.extend(start, text, size, checkpoint=folder).merges == bpe.extend(start, text, size).merges
     settings: dict[str, Any]
     for settings in ({"tie_break": "ids"}, {"min_count": 2}, {"max_token_bytes": 9}):
-        found = bpe.train(text, 400, checkpoint=folder, **settings)
-        assert found.merges == bpe.train(text, 400, **settings).merges
+        actual = bpe.train(text, 400, checkpoint=folder, **settings)
+        assert actual.merges == bpe.train(text, 400, **settings).merges
     assert bpe.train_from_counts(bpe.Counts.load(folder / "counts"), SIZE).merges == bpe.train(text, SIZE).merges
 
 
@@ -163,8 +163,8 @@ def kill_and_take_up(text: Path, folder: Path, rng: random.Random, kills: int, s
         child.send_signal(signal.SIGKILL)
         child.communicate()
     expected = bpe.train(text, size)
-    found = bpe.train(text, size, checkpoint=folder)
-    assert (found.vocab, found.merges) == (expected.vocab, expected.merges)
+    actual = bpe.train(text, size, checkpoint=folder)
+    assert (actual.vocab, actual.merges) == (expected.vocab, expected.merges)
     assert [path.name for path in folder.iterdir() if not path.name.startswith(".")] == ["counts"]
 
 

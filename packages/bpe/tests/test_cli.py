@@ -64,8 +64,8 @@ def test_report_and_view(trained: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "bytes/token" in (trained / "report.html").read_text()
     capsys.readouterr()
     assert main(["report", tok, "--on", text, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    (row,) = found["texts"]
+    actual = json.loads(capsys.readouterr().out)
+    (row,) = actual["texts"]
     assert row["bytes"] == len(TEXT.encode())
     assert row["bytes_per_token"] == pytest.approx(len(TEXT.encode()) / row["tokens"])
     assert main(["view", tok, "--text", text, "--out", str(trained / "page.html")]) == 0
@@ -222,5 +222,5 @@ def test_training_by_command_makes_no_tables_for_other_commands(tmp_path: Path) 
         assert main({arguments!r}) == 0
         print("regex" in sys.modules)
     """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert found.splitlines()[-1] == "False", "it would be most of the memory that training takes"
+    actual = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert actual.splitlines()[-1] == "False", "it would be most of the memory that training takes"

@@ -76,10 +76,10 @@ def test_documents_go_into_one_array(
     lines = b'"the cat"\n\n{"body": "and more"}\n'
     (trained / "lines").write_bytes(lines)
     tokenizer = Tokenizer.load(trained / "tok.json")
-    for given in ([trained / "lines"], ["-"], []):
+    for inputs in ([trained / "lines"], ["-"], []):
         pipe(monkeypatch, lines)
         out = trained / "ids.npy"
-        said(capfdbinary, "encode", trained / "tok.json", *given, "--jsonl", "--text-key", "body", "--out", out)
+        said(capfdbinary, "encode", trained / "tok.json", *inputs, "--jsonl", "--text-key", "body", "--out", out)
         assert np.load(out).tolist() == tokenizer.encode("the cat") + tokenizer.encode("and more")
     (trained / "lines").write_bytes(b'"the cat"\n3\n')
     wrong = refused(capfdbinary, "encode", trained / "tok.json", trained / "lines", "--jsonl", "--out", out)

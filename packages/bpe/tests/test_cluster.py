@@ -36,10 +36,10 @@ def files(tmp_path: Path) -> list[Path]:
 
 @pytest.mark.parametrize("part_size", [None, 3_000, 50_000])
 def test_counts_are_those_of_one_machine(files: list[Path], part_size: int | None, tmp_path: Path) -> None:
-    told: list[bpe.cluster.Summary] = []
+    messages: list[bpe.cluster.Summary] = []
     steps: list[tuple[str, int, int | None]] = []
     counts = bpe.cluster.count(
-        files, part_size=part_size, progress=lambda *step: steps.append(step), summary=told.append
+        files, part_size=part_size, progress=lambda *step: steps.append(step), summary=messages.append
     )
     alone = bpe.count(files)
     assert counts == alone
@@ -47,9 +47,9 @@ def test_counts_are_those_of_one_machine(files: list[Path], part_size: int | Non
     alone.save(tmp_path / "alone")
     assert (tmp_path / "cluster").read_bytes() == (tmp_path / "alone").read_bytes()
     size = sum(file.stat().st_size for file in files)
-    assert told[0].bytes == sum(share.bytes for share in told[0].nodes.values()) == size
+    assert messages[0].bytes == sum(share.bytes for share in messages[0].nodes.values()) == size
     assert steps[-1] == ("counting bytes", size, size)
-    assert "MB/s" in str(told[0])
+    assert "MB/s" in str(messages[0])
 
 
 def test_a_memory_limit_changes_nothing(files: list[Path]) -> None:
@@ -88,8 +88,8 @@ def test_files_are_encoded_as_by_one_machine(files: list[Path], tmp_path: Path, 
         begin += len(ids)
         tokenizer.encode_file(file, tmp_path / "one.npy")
         for suffix in (".npy", ".json"):
-            made = out / f"{number:05}-of-{len(files):05}{suffix}"
-            assert made.read_bytes() == (tmp_path / "one").with_suffix(suffix).read_bytes()
+            result = out / f"{number:05}-of-{len(files):05}{suffix}"
+            assert result.read_bytes() == (tmp_path / "one").with_suffix(suffix).read_bytes()
     assert bpe.cluster.merge(out) == manifest.tokens == begin
     index = {"tokenizer": tokenizer.fingerprint, "tokens": begin, "shards": shards}
     assert json.loads((out / "index.json").read_bytes()) == index
@@ -129,14 +129,14 @@ def test_a_large_file_is_encoded_in_parts(files: list[Path], tmp_path: Path, for
     parquet.write_table(rows, tmp_path / "e.parquet", row_group_size=20)
     sources = [*files, tmp_path / "e.parquet"]
     tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
-    told: list[bpe.cluster.Summary] = []
+    messages: list[bpe.cluster.Summary] = []
     options: dict[str, Any] = {"format": format, "end_of_text": "<|endoftext|>"}
     manifest = bpe.cluster.encode(
-        sources, out, tokenizer, part_size=7_000, num_threads=2, summary=told.append, **options
+        sources, out, tokenizer, part_size=7_000, num_threads=2, summary=messages.append, **options
     )
     size = sum(path.stat().st_size for path in sources)
-    assert told[0].bytes == size
-    assert sum(share.tasks for share in told[0].nodes.values()) > 2 * len(sources)
+    assert messages[0].bytes == size
+    assert sum(share.tasks for share in messages[0].nodes.values()) > 2 * len(sources)
     alone = tmp_path / "alone"
     alone.mkdir()
     for encoded, path in zip(manifest.files, sources, strict=True):
@@ -147,7 +147,7 @@ def test_a_large_file_is_encoded_in_parts(files: list[Path], tmp_path: Path, for
 
 @pytest.mark.parametrize("format", FOLDERS)
 def test_an_output_that_is_a_folder_is_made_again(files: list[Path], tmp_path: Path, format: Any) -> None:
-    """Where its file has changed, where a task that has written it is tried again, and of a Dataset."""
+    """After its file has changed, when a task that has written it is tried again, and of a Dataset."""
     pytest.importorskip(LIBRARIES[format])
     import ray.data
 
@@ -160,8 +160,10 @@ def test_an_output_that_is_a_folder_is_made_again(files: list[Path], tmp_path: P
     (out / "manifest.json").unlink()  # nobody knows that the folders are whole
     assert bpe.cluster.encode(files[:2], out, tokenizer, format=format) == again
     tokenizer.encode_file(files[1], one / "00001-of-00002", format=format)
-    made = {name.partition("/")[2]: data for name, data in contents(out).items() if name.startswith("00001-of-00002/")}
-    assert made == contents(one / "00001-of-00002")
+    result = {
+        name.partition("/")[2]: data for name, data in contents(out).items() if name.startswith("00001-of-00002/")
+    }
+    assert result == contents(one / "00001-of-00002")
     texts = [corpus(i, 40) for i in range(20)]
     dataset = ray.data.from_items([{"text": text} for text in texts], override_num_blocks=2)
     for shard_tokens in (None, 2000):
@@ -176,10 +178,10 @@ def test_an_output_that_is_a_folder_is_made_again(files: list[Path], tmp_path: P
 def test_what_cannot_be_cut_is_encoded_whole(files: list[Path], tmp_path: Path) -> None:
     """A tokenizer that takes a text as a whole: white space before its special token belongs to it."""
     data = bpe.train(files, 400).data._replace(lstrip=frozenset({"<|endoftext|>"}))
-    tokenizer, told = Tokenizer.from_data(data), list[bpe.cluster.Summary]()
+    tokenizer, messages = Tokenizer.from_data(data), list[bpe.cluster.Summary]()
     out = tmp_path / "tokens"
-    manifest = bpe.cluster.encode(files[:1], out, tokenizer, part_size=7_000, summary=told.append)
-    assert sum(share.tasks for share in told[0].nodes.values()) == 1
+    manifest = bpe.cluster.encode(files[:1], out, tokenizer, part_size=7_000, summary=messages.append)
+    assert sum(share.tasks for share in messages[0].nodes.values()) == 1
     assert manifest.tokens == tokenizer.encode_file(files[0], tmp_path / "one.npy")
     assert (out / manifest.files[0].output).read_bytes() == (tmp_path / "one.npy").read_bytes()
 
@@ -196,12 +198,12 @@ def test_a_url_is_read_in_parts(files: list[Path], tmp_path: Path) -> None:
 def test_a_second_run_encodes_what_is_left(files: list[Path], tmp_path: Path) -> None:
     tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
     first = bpe.cluster.encode(files, out, tokenizer)
-    told: list[bpe.cluster.Summary] = []
+    messages: list[bpe.cluster.Summary] = []
 
     def again() -> int:
-        """How many files another run encodes; the result is always the same but for what changed."""
-        bpe.cluster.encode(files, out, tokenizer, summary=told.append)
-        return sum(share.tasks for share in told.pop().nodes.values())
+        """The number of files that another run encodes; the result is always the same but for what changed."""
+        bpe.cluster.encode(files, out, tokenizer, summary=messages.append)
+        return sum(share.tasks for share in messages.pop().nodes.values())
 
     assert again() == 0
     (out / first.files[0].output).unlink()
@@ -258,8 +260,8 @@ def test_the_commands_work_on_a_cluster(
     assert main([*train, "--cluster", "auto"]) == 0
     assert bpe.load(out).fingerprint == bpe.train(files, 400).fingerprint
     assert main(["encode", str(out), *names, "--out", str(tokens), "--cluster", "auto"]) == 0
-    assert "4 files" in (told := capsys.readouterr()).out
-    assert "MB/s a task" in told.err
+    assert "4 files" in (messages := capsys.readouterr()).out
+    assert "MB/s a task" in messages.err
     assert (tokens / "index.json").exists()
     marked = ["encode", str(out), *names, "--out", str(tmp_path / "marked"), "--cluster", "auto"]
     assert main([*marked, "--format", "megatron", "--end-of-text", "<|endoftext|>"]) == 0
@@ -267,6 +269,6 @@ def test_the_commands_work_on_a_cluster(
     assert main([*marked, "--shard-tokens", "1000"]) != 0
     assert main([*train, "--cluster", "auto", "--checkpoint", str(tmp_path / "run")]) != 0
     assert main(["encode", str(out), *names, "--out", str(tmp_path / "x.npy"), "--cluster", "auto"]) != 0
-    told = capsys.readouterr()
-    assert "--checkpoint" in told.err
-    assert "x.npy" in told.err
+    messages = capsys.readouterr()
+    assert "--checkpoint" in messages.err
+    assert "x.npy" in messages.err

@@ -52,22 +52,22 @@ def test_a_dataset_is_encoded_in_order(files: list[Path], tmp_path: Path) -> Non
     for blocks, format in ((1, "npy"), (7, "parquet")):
         out, alone = tmp_path / f"{blocks}-{format}", tmp_path / f"{blocks}-{format}-alone"
         dataset = ray.data.from_items([*items, {"body": None, "number": -1}], override_num_blocks=blocks)
-        told: list[bpe.cluster.Summary] = []
-        manifest = bpe.cluster.encode(dataset, out, tokenizer, format=format, summary=told.append, **options)
+        messages: list[bpe.cluster.Summary] = []
+        manifest = bpe.cluster.encode(dataset, out, tokenizer, format=format, summary=messages.append, **options)
         alone.mkdir()
         count = tokenizer.encode_file(
             iter(texts), alone / manifest.files[0].output, format=format, end_of_text="<|endoftext|>"
         )
         assert manifest.tokens == count == bpe.cluster.merge(out)
         assert manifest == Manifest.load(out)
-        assert told[0].bytes == sum(len(text.encode()) for text in texts)
-        made = contents(out)
-        assert {name: made[name] for name in contents(alone)} == contents(alone)
+        assert messages[0].bytes == sum(len(text.encode()) for text in texts)
+        result = contents(out)
+        assert {name: result[name] for name in contents(alone)} == contents(alone)
 
 
 @pytest.mark.parametrize("blocks", [2, 9])
 def test_a_dataset_is_encoded_into_shards(files: list[Path], tmp_path: Path, blocks: int) -> None:
-    """Which go on where a run was stopped: here after the first two."""
+    """They go on where a run was stopped: here after the first two."""
     pytest.importorskip("pyarrow")
     import ray.data
 
@@ -88,8 +88,8 @@ def test_a_dataset_is_encoded_into_shards(files: list[Path], tmp_path: Path, blo
     for _ in range(2):  # the second time nothing is left to do
         manifest = bpe.cluster.encode(dataset, out, tokenizer, shard_tokens=3000)
         assert manifest.tokens == count == bpe.cluster.merge(out)
-    made = contents(out)
-    assert {name: made[name] for name in contents(alone)} == contents(alone)
+    result = contents(out)
+    assert {name: result[name] for name in contents(alone)} == contents(alone)
     with pytest.raises(ValueError, match="another run"):
         bpe.cluster.encode(dataset, out, tokenizer, shard_tokens=2000)
 

@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster changes no result, or is one sentence. Skipped where Ray is not installed."""
+"""Failures of a cluster change no result, or are one sentence. Skipped where Ray is not installed."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_process_that_is_killed_changes_nothing(files: list[Path], tmp_path: P
 
 
 def test_what_was_half_written_is_removed(files: list[Path], tmp_path: Path) -> None:
-    """What a node that went down leaves beside its output; what others keep there stays."""
+    """The temporary files of a node that went down are removed; files of others stay."""
     tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
     out.mkdir()
     (out / f".00001-of-00004.npy.{'0' * 16}.tmp").write_bytes(b"half")
@@ -162,9 +162,9 @@ def test_errors_of_ray_become_one_sentence() -> None:
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_an_address_at_which_nothing_listens(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Is told at once: Ray would try it for minutes."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # and nobody listens
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
         monkeypatch.setenv("RAY_ADDRESS", address)
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was asked"))

@@ -38,12 +38,12 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, list[Any]]]:
     from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
-    others = [made.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
-    ray.init(address=made.address, log_to_driver=False)
-    yield made, others
+    result = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "object_store_memory": STORE})
+    others = [result.add_node(num_cpus=1, object_store_memory=STORE) for _ in range(2)]
+    ray.init(address=result.address, log_to_driver=False)
+    yield result, others
     ray.shutdown()
-    made.shutdown()
+    result.shutdown()
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def files(tmp_path: Path) -> list[Path]:
 
 def killer(cluster: tuple[Any, list[Any]], after: int) -> Callable[[str, int, int | None], None]:
     """A progress that kills a node when it has been told something `after` times."""
-    told: list[int] = []
+    messages: list[int] = []
 
     def progress(phase: str, done: int, total: int | None) -> None:
-        told.append(done)
-        if len(told) == after:
+        messages.append(done)
+        if len(messages) == after:
             nodes, others = cluster
             nodes.remove_node(others.pop(), allow_graceful=False)
 
@@ -70,7 +70,7 @@ def killer(cluster: tuple[Any, list[Any]], after: int) -> Callable[[str, int, in
 def test_a_node_that_dies_while_counting_changes_nothing(
     cluster: tuple[Any, list[Any]], files: list[Path], after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task, told = counting._count_item, list[bpe.cluster.Summary]()
+    task, messages = counting._count_item, list[bpe.cluster.Summary]()
 
     def slow(*arguments: Any) -> Any:
         """Or one node has done all before another has a process that counts."""
@@ -80,9 +80,9 @@ def test_a_node_that_dies_while_counting_changes_nothing(
         return task(*arguments)
 
     monkeypatch.setattr(counting, "_count_item", slow)
-    counts = bpe.cluster.count(files, part_size=60_000, progress=killer(cluster, after), summary=told.append)
+    counts = bpe.cluster.count(files, part_size=60_000, progress=killer(cluster, after), summary=messages.append)
     assert counts == bpe.count(files)
-    assert len(told[0].nodes) > 1
+    assert len(messages[0].nodes) > 1
 
 
 @pytest.mark.parametrize(("part_size", "after"), [(None, 2), (60_000, 2), (60_000, 20)])
@@ -125,7 +125,7 @@ print(f"\\ntold {told}")
 
 
 def limited(tmp_path: Path, times: int, **environment: str) -> tuple[str, int]:
-    """What a program tells that encodes a text in parts on a small node; and how many ids it should be."""
+    """The output of a program that encodes a text in parts on a small node; and the expected number of ids."""
     tokenizer, text = bpe.train([corpus(1)], 257), tmp_path / "text.txt"
     tokenizer.save(tmp_path / "tokenizer.bpe")
     text.write_text(corpus(1, 20_000) * times)
@@ -138,16 +138,16 @@ def limited(tmp_path: Path, times: int, **environment: str) -> tuple[str, int]:
         env={**os.environ, "RAY_AUTH_MODE": "disabled", "PYTHONWARNINGS": "ignore", **environment},
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    (told,) = (line for line in ran.stdout.splitlines() if line.startswith("told "))  # among what Ray prints
-    return told.removeprefix("told "), tokenizer.encode_file(text, tmp_path / "one.npy")
+    (output,) = (line for line in ran.stdout.splitlines() if line.startswith("told "))  # among what Ray prints
+    return output.removeprefix("told "), tokenizer.encode_file(text, tmp_path / "one.npy")
 
 
 def test_an_object_store_that_is_full_is_moved_to_the_disk(tmp_path: Path) -> None:
-    told, count = limited(tmp_path, 500)
-    assert int(told) == count
+    output, count = limited(tmp_path, 500)
+    assert int(output) == count
     assert 2 * count > 80_000_000  # bytes of ids that are in it until the file is written
-    made = tmp_path / "out" / "00000-of-00001.npy"
-    assert made.read_bytes() == (tmp_path / "one.npy").read_bytes()
+    result = tmp_path / "out" / "00000-of-00001.npy"
+    assert result.read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
 @pytest.fixture
@@ -155,18 +155,18 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A folder with a file system of its own, of 20 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", str(folder)], capture_output=True)
-    if made.returncode:
-        pytest.skip(f"no file system can be mounted here: {made.stderr.decode()}")
+    result = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "none", str(folder)], capture_output=True)
+    if result.returncode:
+        pytest.skip(f"no file system can be mounted here: {result.stderr.decode()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def test_a_full_object_store_and_a_full_disk_are_one_sentence(tmp_path: Path, small_disk: Path) -> None:
-    told, _ = limited(tmp_path, 500, SPILL=str(small_disk))
-    assert told.startswith("OSError: a node's object store and the disk that it spills to are full: free space")
-    assert "OutOfDiskError" in told
-    assert "\x1b" not in told
+    output, _ = limited(tmp_path, 500, SPILL=str(small_disk))
+    assert output.startswith("OSError: a node's object store and the disk that it spills to are full: free space")
+    assert "OutOfDiskError" in output
+    assert "\x1b" not in output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
 
 
@@ -174,7 +174,7 @@ def test_a_full_object_store_and_a_full_disk_are_one_sentence(tmp_path: Path, sm
 def test_a_full_disk_leaves_nothing_half_written(
     cluster: tuple[Any, list[Any]], files: list[Path], small_disk: Path, part_size: int | None
 ) -> None:
-    """What was done before stays, and the rest is written when there is room."""
+    """The work done before stays, and the rest is written when there is room."""
     tokenizer, out, alone = bpe.train(files, 257), small_disk / "tokens", files[0].parent / "one.npy"
     tokenizer.encode_file(files[0], alone)
     left = 7 * alone.stat().st_size // 2  # room for three files of eight
@@ -195,14 +195,14 @@ def test_a_full_disk_leaves_nothing_half_written(
 
 def test_no_memory_is_one_sentence(tmp_path: Path) -> None:
     """Ray's watch over memory, told that a hundredth of it is all there is, ends every task."""
-    told, _ = limited(
+    output, _ = limited(
         tmp_path,
         1,
         RAY_memory_usage_threshold="0.01",
         RAY_memory_monitor_refresh_ms="100",
         RAY_task_oom_retries="2",
     )
-    assert told.startswith("MemoryError: a node has too little memory")
+    assert output.startswith("MemoryError: a node has too little memory")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}
 
 

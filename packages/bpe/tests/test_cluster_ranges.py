@@ -146,7 +146,7 @@ def test_a_file_that_grows_or_goes_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_earlier_output_that_is_a_folder_makes_room(tmp_path: Path) -> None:
-    """Where a description says that it is one; what else has the name stays, and so do files."""
+    """Only if a description says that it is one; others of the name stay, and so do files."""
     for name, format, about, goes in (
         ("output", "litdata", '{"count": 1, "sha256": ""}', True),
         ("others", "litdata", '{"count": 1}', False),

@@ -42,11 +42,11 @@ SPECIAL = SpecialTokens(["<|endoftext|>"])
 
 def count(texts: list[bytes], limit: int | None, num_threads: int = 2, pattern: str = "gpt2") -> dict[bytes, int]:
     records = counting.count_source(texts, patterns.resolve(pattern), SPECIAL, num_threads, lambda *_: None, limit)
-    found = list(items(records))
-    assert len(dict(found)) == len(found)
+    actual = list(items(records))
+    assert len(dict(actual)) == len(actual)
     if limit is not None:
-        assert [word for word, _ in found] == sorted(word for word, _ in found)
-    return dict(found)
+        assert [word for word, _ in actual] == sorted(word for word, _ in actual)
+    return dict(actual)
 
 
 @given(st.lists(DATA, max_size=8), st.integers(1, 3))
@@ -255,8 +255,8 @@ def test_a_cut_is_found_where_two_parts_of_the_search_meet(pattern: str | None) 
 @pytest.mark.parametrize("pattern", ["gpt2", None])
 def test_a_search_for_a_cut_can_be_interrupted(pattern: str | None) -> None:
     text, special = b"<" * (8 * PART), SpecialTokens(["<|endoftext|>", "a|"])
-    found: list[int] = []
+    actual: list[int] = []
     search = map(safe_cut, [text], [1], [scanner_of(patterns.resolve(pattern))], [special])
     with rings_after(0.002):
-        found.extend(search)  # no bytecode between the call's end and the list
-    assert found == [], "it was heard before the end"
+        actual.extend(search)  # no bytecode between the call's end and the list
+    assert actual == [], "it was heard before the end"

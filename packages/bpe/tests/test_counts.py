@@ -38,13 +38,13 @@ def test_training_from_counts_is_training_on_the_text(tie_break: Any, tmp_path: 
     assert whole == bpe.count(texts, special_tokens=special, num_threads=2, memory_limit=1000)
     whole.save(tmp_path / "counts")
     for counts in (whole, Counts.load(tmp_path / "counts")):
-        found = bpe.train_from_counts(counts, 500, tie_break=tie_break)
-        assert (found.vocab, found.merges, found.special_tokens) == (
+        actual = bpe.train_from_counts(counts, 500, tie_break=tie_break)
+        assert (actual.vocab, actual.merges, actual.special_tokens) == (
             expected.vocab,
             expected.merges,
             expected.special_tokens,
         )
-        assert found.pattern == expected.pattern
+        assert actual.pattern == expected.pattern
 
 
 def test_counts_stay_as_they_are_when_they_are_trained_from() -> None:
@@ -145,11 +145,11 @@ def test_nothing_depends_on_the_order_of_the_tables(tmp_path: Path) -> None:
     """The seed of the hashes, and with it the order, is another in each process."""
     text = tmp_path / "text"
     text.write_text(corpus(5, words=3000) + " aaaa bbbb abab baba" * 50, encoding="utf-8")
-    found = []
+    actual = []
     for name in ("one", "other"):
         command = [sys.executable, "-W", "ignore", "-c", TWICE, str(text), str(tmp_path / name)]
-        found.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
-    (seed, result, in_order), (other_seed, other_result, _) = found
+        actual.append(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    (seed, result, in_order), (other_seed, other_result, _) = actual
     assert (seed, in_order) != (other_seed, "True"), "the order is the same, so that this test shows nothing"
     assert result == other_result
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()

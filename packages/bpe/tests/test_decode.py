@@ -33,8 +33,8 @@ def test_decodes_as_the_reference(vocab: dict[int, bytes], data: st.DataObject) 
         assert decoder.decode(given_as) == expected
     assert decoder.decode_each(frozen) == [vocab[number] for number in ids]
     assert [decoder.decode_one(number) for number in ids] == decoder.decode_each(ids)
-    joined, begins = decoder.decode_with_offsets(ids, False)
-    assert joined == expected
+    text, begins = decoder.decode_with_offsets(ids, False)
+    assert text == expected
     assert begins == [len(reference.decode(ids[:i], vocab)) for i in range(len(ids))]
     unknown = data.draw(IDS.filter(lambda number: number not in vocab))
     for call in (decoder.decode, decoder.decode_each, lambda numbers: decoder.decode_with_offsets(numbers, True)):

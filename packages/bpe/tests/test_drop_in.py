@@ -47,7 +47,7 @@ THEIRS, OURS, ENCODING = make()
 
 
 def outcome(call: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """What a call gives, made comparable, or the type of what it raises."""
+    """The value of a call, made comparable, or the type of its exception."""
     try:
         result = call(*arguments, **named)
     except BaseException as error:  # Rust panics are no Exception
@@ -150,22 +150,22 @@ def test_the_constructor_is_that_of_tiktoken() -> None:
         (p.name, p.kind, p.default) for p in theirs.values()
     ]
     ranks, pattern = THEIRS._mergeable_ranks, openai_public.r50k_pat_str
-    given: dict[str, Any] = {"pat_str": pattern, "mergeable_ranks": ranks, "special_tokens": {EOT: 700}}
-    assert bpe.Encoding("x", **given, explicit_n_vocab=701).n_vocab == 701
+    inputs: dict[str, Any] = {"pat_str": pattern, "mergeable_ranks": ranks, "special_tokens": {EOT: 700}}
+    assert bpe.Encoding("x", **inputs, explicit_n_vocab=701).n_vocab == 701
     for wrong in (700, 702):
         with pytest.raises(AssertionError):
-            tiktoken.Encoding("x", **given, explicit_n_vocab=wrong)
+            tiktoken.Encoding("x", **inputs, explicit_n_vocab=wrong)
         with pytest.raises(ValueError, match=f"explicit_n_vocab is {wrong}, but there are 701"):
-            bpe.Encoding("x", **given, explicit_n_vocab=wrong)
-    assert repr(bpe.Encoding("x", **given)) == repr(tiktoken.Encoding("x", **given)) == "<Encoding 'x'>"
+            bpe.Encoding("x", **inputs, explicit_n_vocab=wrong)
+    assert repr(bpe.Encoding("x", **inputs)) == repr(tiktoken.Encoding("x", **inputs)) == "<Encoding 'x'>"
     with pytest.raises(ValueError, match="same rank"):
         bpe.Encoding("x", pat_str=pattern, mergeable_ranks={b"a": 0, b"b": 0}, special_tokens={})
 
 
 def test_two_special_tokens_may_share_an_id() -> None:
-    given: dict[str, Any] = {"pat_str": openai_public.r50k_pat_str, "mergeable_ranks": THEIRS._mergeable_ranks}
+    inputs: dict[str, Any] = {"pat_str": openai_public.r50k_pat_str, "mergeable_ranks": THEIRS._mergeable_ranks}
     names = {"<|one|>": 800, EOT: 700, "<|two|>": 800}
-    theirs, ours = (one("x", **given, special_tokens=names) for one in (tiktoken.Encoding, bpe.Encoding))
+    theirs, ours = (one("x", **inputs, special_tokens=names) for one in (tiktoken.Encoding, bpe.Encoding))
     text = f"a<|two|>{EOT}<|one|>"
     assert ours.encode(text, allowed_special="all") == theirs.encode(text, allowed_special="all")
     assert ours.encode_single_token("<|two|>") == theirs.encode_single_token("<|two|>") == 800
@@ -248,8 +248,8 @@ def test_offsets(data: bytes, sizes: list[int]) -> None:
     same("decode_with_offsets", list(data))
     ids = OURS.encode(data, disallowed_special=())
     same("decode_with_offsets", ids)
-    joined, begins = OURS.decode_bytes_with_offsets(ids)
-    assert joined == data
+    text, begins = OURS.decode_bytes_with_offsets(ids)
+    assert text == data
     assert [data[begin:] for begin in begins] == [b"".join(OURS.decode_tokens_bytes(ids[i:])) for i in range(len(ids))]
 
 
@@ -306,8 +306,8 @@ def test_completions_where_merging_and_looking_up_differ() -> None:
     theirs = tiktoken.Encoding("x", pat_str=openai_public.r50k_pat_str, mergeable_ranks=ranks, special_tokens={})
     ours = Tokenizer.from_ranks(ranks, pattern="gpt2")
     for text in ("a", "abc", "abcd", " a", "ab", "\xe9", "x   ", "   ab", "b", "ab \u3000"):
-        expected, found = theirs.encode_with_unstable(text), ours.encode_with_unstable(text)
-        assert (found[0], sorted(found[1])) == (expected[0], sorted(expected[1])), text
+        expected, actual = theirs.encode_with_unstable(text), ours.encode_with_unstable(text)
+        assert (actual[0], sorted(actual[1])) == (expected[0], sorted(expected[1])), text
 
 
 def test_completions_under_any_pattern() -> None:
@@ -353,15 +353,15 @@ def test_survives_another_process(method: str) -> None:
 
 
 def test_may_be_shared_by_threads() -> None:
-    made = pickle.loads(pickle.dumps(OURS))  # nothing that is made on first use is there yet
+    result = pickle.loads(pickle.dumps(OURS))  # nothing that is made on first use is there yet
     wrong: list[Any] = []
     start = threading.Barrier(8)
 
     def work() -> None:
         start.wait()
         for _ in range(30):
-            ids = made.encode(TEXT, allowed_special="all")
-            if ids != EXPECTED or made.decode(ids) != TEXT or made.decode_with_offsets(np.array(ids))[0] != TEXT:
+            ids = result.encode(TEXT, allowed_special="all")
+            if ids != EXPECTED or result.decode(ids) != TEXT or result.decode_with_offsets(np.array(ids))[0] != TEXT:
                 wrong.append(ids)
 
     threads = [threading.Thread(target=work) for _ in range(8)]

@@ -1,4 +1,4 @@
-"""What this package writes, loaded where it is meant to be loaded: it encodes there as it does here."""
+"""The files that this package writes, loaded by the libraries they are for: they encode there as it does here."""
 
 from __future__ import annotations
 

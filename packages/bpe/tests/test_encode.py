@@ -83,16 +83,16 @@ def test_the_cache_changes_nothing() -> None:
 def test_memory_of_ids_is_used_again_once_nobody_looks_at_them() -> None:
     tokenizer = trained(["the", " cat", " sat", " on", " a", " mat"], 10)
     texts = [word * 300_000 for word in ("the cat ", "sat on ", "日本 ", " a mat, the mat.")]
-    kept: list[tuple[np.ndarray, np.ndarray]] = []
+    rest: list[tuple[np.ndarray, np.ndarray]] = []
     for text in texts * 2:
         ids = tokenizer.encode_to_numpy(text)
         assert tokenizer.decode(ids) == tokenizer.decode(tokenizer.encode_batch([text])[0]) == text
         part = ids[len(ids) // 2 :]  # which keeps all of it
-        kept.append((part, part.copy()))
+        rest.append((part, part.copy()))
         del ids, part
-        if len(kept) == 3:
-            del kept[1]  # whose memory the next text takes
-    for part, copy in kept:
+        if len(rest) == 3:
+            del rest[1]  # whose memory the next text takes
+    for part, copy in rest:
         assert np.array_equal(part, copy)
 
 
@@ -200,8 +200,8 @@ def test_a_batch_of_arrays_is_each_text_encoded_whole(pattern: str | None) -> No
     )  # long enough to be shared out, in many places where it could go wrong
     texts = ["", "a", long, long.replace("é", "e"), long.encode()]
     for threads in (None, 1, 2, 3):
-        found = tokenizer.encode_batch_to_numpy(texts, num_threads=threads, allowed_special="all")
-        for text, ids in zip(texts, found, strict=True):
+        actual = tokenizer.encode_batch_to_numpy(texts, num_threads=threads, allowed_special="all")
+        for text, ids in zip(texts, actual, strict=True):
             assert np.array_equal(ids, tokenizer.encode_to_numpy(text, allowed_special="all"))
     assert tokenizer.encode_batch_to_numpy([]) == []
     with pytest.raises(ValueError, match="num_threads is 0"):
@@ -225,7 +225,7 @@ def test_a_str_of_every_width_and_length_is_encoded_as_its_bytes(unit: str) -> N
 
 
 def outcome(encode: Callable[..., object], *arguments: object) -> object:
-    """What a call gives, or the error that it raises."""
+    """The value of a call, or the error that it raises."""
     try:
         return encode(*arguments)
     except ValueError as error:
@@ -272,8 +272,8 @@ def test_a_batch_is_each_text_by_itself(texts: list[str | bytes], num_threads: i
         assert [failures.get(i, ids) for i, ids in enumerate(batch.lists())] == expected
         arrays = batch.arrays()
         del batch
-        found = [None if ids is None else ids.tolist() for ids in arrays]
-        assert [failures.get(i, ids) for i, ids in enumerate(found)] == expected, "they outlive the batch"
+        actual = [None if ids is None else ids.tolist() for ids in arrays]
+        assert [failures.get(i, ids) for i, ids in enumerate(actual)] == expected, "they outlive the batch"
 
 
 def test_a_large_batch_goes_to_threads() -> None:
@@ -321,10 +321,10 @@ def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:
 def test_one_long_text_can_be_interrupted(text: str | bytes) -> None:
     tokenizer = trained(["word"], 9)
     expected = tokenizer.encode("word wörd")
-    found: list[object] = []
+    actual: list[object] = []
     with rings_after(0.002):
-        found.extend(map(tokenizer.encode_to_numpy, [text]))  # no bytecode between the call's end and the list
-    assert found == [], "it was heard before the end"
+        actual.extend(map(tokenizer.encode_to_numpy, [text]))  # no bytecode between the call's end and the list
+    assert actual == [], "it was heard before the end"
     assert tokenizer.encode("word wörd") == expected
 
 
@@ -372,10 +372,10 @@ def test_long_texts_of_a_batch_are_shared_out_and_come_in_their_places() -> None
     long = "word é " * 200_000
     texts = ["a", long, bytearray(b"word"), "", long.encode(), b"\xff", long + "\ud800", "\ud800"]
     for threads in (1, 2):
-        found = tokenizer.encode_batch(texts, num_threads=threads)
-        assert found == [tokenizer.encode(text) for text in texts]
+        actual = tokenizer.encode_batch(texts, num_threads=threads)
+        assert actual == [tokenizer.encode(text) for text in texts]
         arrays = tokenizer.encode_batch_to_numpy(texts[:6], num_threads=threads)
-        assert [ids.tolist() for ids in arrays] == found[:6]
+        assert [ids.tolist() for ids in arrays] == actual[:6]
         with pytest.raises(ValueError, match="special token"):
             tokenizer.encode_batch([*texts, long + "<|endoftext|>"], num_threads=threads)
         with pytest.raises(UnicodeEncodeError):
@@ -384,7 +384,7 @@ def test_long_texts_of_a_batch_are_shared_out_and_come_in_their_places() -> None
             tokenizer.encode_batch_to_numpy([long + "\ud800<|endoftext|>"], num_threads=threads)
     batch = Batch(tokenizer._texts.encoder, texts[:4], tokenizer._texts.policy.rules("all", ()))
     batch.work()
-    assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == found[:4]
+    assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == actual[:4]
     assert batch.arrays() == [None] * 4, "once"
 
 
@@ -438,18 +438,18 @@ def test_what_is_mostly_new_is_noted_before_it_is_kept() -> None:
     # ids in a slot, beside it and in the ring; a word of over 64 bytes is merged by itself
     sizes = [int(size) for size in rng.choice([1, 2, 3, 9, 15, 16, 17, 30, 64, 70, 100], 40_000)]
     words = ["".join(rng.choice(list("abc"), size=size)) for size in sizes]
-    new, other, known = " ".join(words[:20_000]), " ".join(words[20_000:]), "ab ba cab " * 10_000
-    for text in (new, known, other, new, new, new + known + other, other):
-        ids = [256 if found == "ab" else ord(found) for found in re.findall("ab|.", text)]
+    new, other, expected = " ".join(words[:20_000]), " ".join(words[20_000:]), "ab ba cab " * 10_000
+    for text in (new, expected, other, new, new, new + expected + other, other):
+        ids = [256 if actual == "ab" else ord(actual) for actual in re.findall("ab|.", text)]
         assert tokenizer.encode_to_numpy(text).tolist() == ids
 
 
 def test_a_cache_grows_as_the_text_needs_it() -> None:
     # new words first, none at all, and new ones only at the end: what came so far tells how far it grows, and may
     # mislead
-    known, new = "ab ba " * 60_000, " ".join(f"{word:x}" for word in range(60_000))
+    expected, new = "ab ba " * 60_000, " ".join(f"{word:x}" for word in range(60_000))
     plain = trained(["abab", "ba"], 3, cache_bytes=0)
-    for text in (new, known + new, new + known, (known + new) * 2):
+    for text in (new, expected + new, new + expected, (expected + new) * 2):
         tokenizer = trained(["abab", "ba"], 3)
         for _ in range(2):
             assert np.array_equal(tokenizer.encode_to_numpy(text), plain.encode_to_numpy(text))

@@ -34,9 +34,9 @@ PLAIN = {"is_special_token", "token_byte_values", "from_data"}
 def test_examples(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # where examples write their files
     tokenizer = bpe.train(["low lower lowest"], 262)  # as the docstring of Tokenizer says
-    known = {"bpe": bpe, "Tokenizer": bpe.Tokenizer, "tokenizer": tokenizer}
+    expected = {"bpe": bpe, "Tokenizer": bpe.Tokenizer, "tokenizer": tokenizer}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
-    for examples in doctest.DocTestFinder().find(importlib.import_module(name), extraglobs=known):
+    for examples in doctest.DocTestFinder().find(importlib.import_module(name), extraglobs=expected):
         if all(map(importlib.util.find_spec, OPTIONAL & set(re.findall(r"\w+", examples.docstring)))):
             runner.run(examples)
     assert not runner.failures, f"what was printed shows the examples of {name} that fail"

@@ -89,12 +89,12 @@ def compare(language: str, chance: random.Random) -> tuple[bool, bool]:
         else:
             assert "".join(text[begin:end] for begin, end in matches).encode() == theirs(text), (expression, text)
         if fast is not None:
-            at, found = 0, []
+            at, actual = 0, []
             while at < len(text):
                 end = run(fast, text, at)
-                found += [(at, end)] if end else []
+                actual += [(at, end)] if end else []
                 at = end or at + 1
-            assert found == matches, (expression, text)
+            assert actual == matches, (expression, text)
     return True, fast is not None
 
 

@@ -270,8 +270,8 @@ def test_offsets_that_leave_out_white_space_do_so_when_written(
     native.write(tmp_path / "saved.bpe", data)
     assert huggingface.read(tmp_path / "written.json") == native.read(tmp_path / "saved.bpe") == data
     for text in (*TEXTS, "the  the", "  the ", "a"):
-        theirs, written = peer.encode(text), peer_of(tmp_path / "written.json").encode(text)
-        assert (written.ids, written.offsets) == (theirs.ids, theirs.offsets)
+        theirs, output = peer.encode(text), peer_of(tmp_path / "written.json").encode(text)
+        assert (output.ids, output.offsets) == (theirs.ids, theirs.offsets)
 
 
 def test_truncation_and_padding_are_kept_and_said_to_be_unused(tmp_path: Path) -> None:

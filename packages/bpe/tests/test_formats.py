@@ -1,4 +1,4 @@
-"""What all formats have in common, and the published files."""
+"""Properties that all formats share, and the published files."""
 
 from __future__ import annotations
 

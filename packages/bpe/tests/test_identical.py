@@ -81,7 +81,7 @@ def with_tiktoken(ours: Tokenizer, pat_str: str, ranks: dict[bytes, int]) -> Pai
 def with_tokenizers(ours: Tokenizer, theirs: tokenizers.Tokenizer) -> Pair:
     return Pair(
         lambda text: ours.encode(text, allowed_special="all"),
-        lambda texts: [found.ids for found in theirs.encode_batch_fast(texts, add_special_tokens=False)],
+        lambda texts: [actual.ids for actual in theirs.encode_batch_fast(texts, add_special_tokens=False)],
         next(iter(ours.special_tokens)),
     )
 

@@ -1,4 +1,4 @@
-"""What `import bpe` brings: every public name, and only what is used of the modules behind them."""
+"""The names that `import bpe` brings: every public name, and only what is used of the modules behind them."""
 
 from __future__ import annotations
 

@@ -84,9 +84,9 @@ def test_numbers_of_no_scanner_are_refused() -> None:
 
 @pytest.fixture(scope="module", params=shapes().items(), ids=lambda item: item[0])
 def tokenizer(request: Any) -> bpe.Tokenizer:
-    made: bpe.Tokenizer = request.param[1]
-    assert made._texts.direct
-    return made
+    result: bpe.Tokenizer = request.param[1]
+    assert result._texts.direct
+    return result
 
 
 def prepared(tokenizer: bpe.Tokenizer, text: str) -> list[int]:
@@ -112,8 +112,8 @@ def test_long_texts_in_blocks_and_in_threads(tokenizer: bpe.Tokenizer) -> None:
     for given_text in (text, text.encode()):
         assert tokenizer.encode(given_text, allowed_special="all") == expected
         for num_threads in (1, 3):
-            (found,) = tokenizer.encode_batch_to_numpy([given_text], num_threads=num_threads, allowed_special="all")
-            assert found.tolist() == expected
+            (actual,) = tokenizer.encode_batch_to_numpy([given_text], num_threads=num_threads, allowed_special="all")
+            assert actual.tolist() == expected
     many = list(texts(13, 3000))
     arrays = tokenizer.encode_batch_to_numpy(many, num_threads=3, allowed_special="all")
     assert [array.tolist() for array in arrays] == [prepared(tokenizer, each) for each in many]
@@ -177,6 +177,6 @@ def test_special_tokens_that_are_refused(tokenizer: bpe.Tokenizer) -> None:
     ],
 )
 def test_what_asks_for_more_is_prepared(changed: dict[str, Any]) -> None:
-    made = bpe.train_sentencepiece(["the cat and the hat"], 275)
-    assert made._texts.direct
-    assert not bpe.Tokenizer.from_data(made.data._replace(**changed))._texts.direct
+    result = bpe.train_sentencepiece(["the cat and the hat"], 275)
+    assert result._texts.direct
+    assert not bpe.Tokenizer.from_data(result.data._replace(**changed))._texts.direct

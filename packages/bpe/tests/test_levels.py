@@ -96,9 +96,9 @@ def test_words_of_every_length_in_every_company() -> None:
     some += ["".join(chance.choices("0123456789", k=8 * chance.randint(1, 8))) for _ in some]  # which merge nowhere
     chance.shuffle(some)
     for vocab in (tokenizer.vocab, mixed):
-        made = encoders(TokenizerData(vocab, tokenizer.merges, {}, patterns.resolve("gpt2")))
-        assert_alike(made, "\n".join(some).encode())
-        assert_alike(made, "".join(some).encode())
+        result = encoders(TokenizerData(vocab, tokenizer.merges, {}, patterns.resolve("gpt2")))
+        assert_alike(result, "\n".join(some).encode())
+        assert_alike(result, "".join(some).encode())
 
 
 @given(
@@ -107,10 +107,10 @@ def test_words_of_every_length_in_every_company() -> None:
 def test_what_is_remembered_is_found_wherever_the_text_ends(words: list[str], chance: random.Random) -> None:
     vocab = dict(enumerate([*BYTES, b"ab", b" a"]))
     merges = [(b"a", b"b"), (b" ", b"a")]
-    made = encoders(TokenizerData(vocab, merges, {}, patterns.resolve("gpt2")), cache_bytes=1 << 20)
+    result = encoders(TokenizerData(vocab, merges, {}, patterns.resolve("gpt2")), cache_bytes=1 << 20)
     text = " ".join(words).encode()
     for _ in range(4):
-        assert_alike(made, text[: chance.randint(0, len(text))])
+        assert_alike(result, text[: chance.randint(0, len(text))])
 
 
 @pytest.mark.parametrize("name", [name for name in scanner.SCANNED if name is not None])
@@ -142,10 +142,10 @@ def test_whole_processes_at_each_level_and_with_other_seeds(tmp_path: Any) -> No
     words = ["".join(chance.choices("etaoinsrhlé日", k=chance.randint(1, 30))) for _ in range(5_000)]
     file = tmp_path / "text"
     file.write_text(" ".join(words), encoding="utf-8")
-    found = [run(file, level).stdout.split() for level in (*cpu.available(), "")]
-    assert [line[0] for line in found] == [*cpu.available(), cpu.available()[-1]]
-    assert len({line[1] for line in found}) == len(found), "the seed of the hashes is not random"
-    assert len({line[2] for line in found}) == 1, "the result depends on the level or on the seed of the hashes"
+    actual = [run(file, level).stdout.split() for level in (*cpu.available(), "")]
+    assert [line[0] for line in actual] == [*cpu.available(), cpu.available()[-1]]
+    assert len({line[1] for line in actual}) == len(actual), "the seed of the hashes is not random"
+    assert len({line[2] for line in actual}) == 1, "the result depends on the level or on the seed of the hashes"
 
 
 @pytest.mark.parametrize("level", ["fastest", "AVX2", "sse2"])

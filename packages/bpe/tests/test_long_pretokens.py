@@ -48,8 +48,8 @@ def test_neither_a_memory_limit_nor_threads_change_the_result(kind: str, tmp_pat
         expected = bpe.train(path, size, pattern=pattern)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # merging takes more than this limit, which it says
-            found = bpe.train(path, size, pattern=pattern, memory_limit=1000, num_threads=2)
-        assert (found.vocab, found.merges) == (expected.vocab, expected.merges)
+            actual = bpe.train(path, size, pattern=pattern, memory_limit=1000, num_threads=2)
+        assert (actual.vocab, actual.merges) == (expected.vocab, expected.merges)
 
 
 def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -63,12 +63,12 @@ def test_a_run_that_is_stopped_goes_on_from_its_checkpoint(tmp_path: Path) -> No
     with pytest.raises(KeyboardInterrupt):
         bpe.train(path, 500, pattern=None, checkpoint=tmp_path / "run", progress=stop)
     phases: set[str] = set()
-    found = bpe.train(
+    actual = bpe.train(
         path, 500, pattern=None, checkpoint=tmp_path / "run", progress=lambda phase, *_: phases.add(phase)
     )
     assert phases == {"merging"}, "the text was counted again"
     expected = bpe.train(path, 500, pattern=None)
-    assert (found.vocab, found.merges) == (expected.vocab, expected.merges)
+    assert (actual.vocab, actual.merges) == (expected.vocab, expected.merges)
 
 
 @needs_alarms
@@ -79,7 +79,7 @@ def test_one_merge_in_a_long_pretoken_can_be_interrupted() -> None:
         pack_table(table), tokens=[bytes([byte]) for byte in range(256)], by_bytes=True, most=4, min_count=1,
         max_token_bytes=0, floor=1,
     )  # fmt: skip
-    made: list[int] = []
+    result: list[int] = []
     with rings_after(0.002):
-        made.extend(map(merger.advance, [1]))  # no bytecode between the call's end and the list
-    assert made == [], "it was heard before the end"
+        result.extend(map(merger.advance, [1]))  # no bytecode between the call's end and the list
+    assert result == [], "it was heard before the end"

@@ -37,10 +37,10 @@ WORDS_WITH_RUNS = st.dictionaries(
 
 
 def table(counts: dict[bytes, int]) -> bytearray:
-    made = PretokenCounts()
+    result = PretokenCounts()
     for word, count in counts.items():
-        made.add_count(word, count)
-    return pack_table(made)
+        result.add_count(word, count)
+    return pack_table(result)
 
 
 def merge(
@@ -65,9 +65,9 @@ def merge(
         floor=floor,
         consume=consume,
     )
-    made = 0
-    while (now := merger.advance(3)) > made:
-        made = now
+    result = 0
+    while (now := merger.advance(3)) > result:
+        result = now
     tokens, halves = merger.result()
     merges = list(Merges(tokens, halves))
     assert tokens[256:] == [left + right for left, right in merges]
@@ -145,9 +145,9 @@ def visited(word: bytes, merges: int) -> int:
     merger = Merger(
         table({word: 1}), tokens=alphabet, by_bytes=True, most=merges, min_count=1, max_token_bytes=0, floor=1,
     )  # fmt: skip
-    made = 0
-    while (now := merger.advance(merges)) > made:
-        made = now
+    result = 0
+    while (now := merger.advance(merges)) > result:
+        result = now
     return merger.visited
 
 
@@ -184,9 +184,9 @@ def test_pairs_are_counted_alike_with_few_symbols_and_with_many(words: list[list
             records, tokens=[*tokens, *(b"z%d" % i for i in range(unused))], spelled=True, by_bytes=True, most=30,
             min_count=1, max_token_bytes=0, floor=floor,
         )  # fmt: skip
-        made = 0
-        while (now := merger.advance(30)) > made:
-            made = now
+        result = 0
+        while (now := merger.advance(30)) > result:
+            result = now
         return list(Merges(*merger.result()))
 
     assert merged(0) == merged(1100)
@@ -203,8 +203,8 @@ def test_as_the_reference_where_pairs_are_counted_again_with_many_symbols(letter
 
 @given(counts=st.one_of(WORDS, WORDS_WITH_RUNS), tie_break=st.sampled_from(["bytes", "huggingface", "ids"]))
 def test_no_two_merges_make_the_same_token(counts: dict[bytes, int], tie_break: str) -> None:
-    made = [left + right for left, right in merge(counts, 10_000, tie_break, 1)]
-    assert len(set(made)) == len(made)
+    result = [left + right for left, right in merge(counts, 10_000, tie_break, 1)]
+    assert len(set(result)) == len(result)
 
 
 def test_counts_beyond_32_bits_are_compared_whole() -> None:
@@ -220,9 +220,9 @@ def test_a_count_whose_low_half_is_all_ones() -> None:
 
 def test_records_are_emptied_only_when_they_may_be() -> None:
     alphabet, rule = [bytes([byte]) for byte in range(256)], Rule(by_bytes=True, min_count=1, longest=0)
-    kept, taken = table({b"abab": 2}), table({b"abab": 2})
-    assert learn(kept, alphabet, 2, rule) == learn(taken, alphabet, 2, rule, consume=True)
-    assert (kept, taken) == (table({b"abab": 2}), bytearray())
+    first, second = table({b"abab": 2}), table({b"abab": 2})
+    assert learn(first, alphabet, 2, rule) == learn(second, alphabet, 2, rule, consume=True)
+    assert (first, second) == (table({b"abab": 2}), bytearray())
 
 
 def test_nothing_to_merge() -> None:

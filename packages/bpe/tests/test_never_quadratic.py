@@ -59,11 +59,13 @@ def cost(work: Callable[[bytes], object], text: bytes) -> int:
 @cache
 def tokenizer(pattern: str | None, by_rank: bool) -> Tokenizer:
     text = " ".join(unit * 70 for unit in UNITS if "endof" not in unit)
-    made = bpe.train([text], 420, pattern=None)
+    result = bpe.train([text], 420, pattern=None)
     if by_rank:
-        ranks = {token: number for number, token in made.vocab.items() if number not in made.special_tokens.values()}
-        return Tokenizer.from_ranks(ranks, pattern=pattern, special_tokens=made.special_tokens)
-    return Tokenizer(made.vocab, made.merges, pattern=pattern, special_tokens=made.special_tokens)
+        ranks = {
+            token: number for number, token in result.vocab.items() if number not in result.special_tokens.values()
+        }
+        return Tokenizer.from_ranks(ranks, pattern=pattern, special_tokens=result.special_tokens)
+    return Tokenizer(result.vocab, result.merges, pattern=pattern, special_tokens=result.special_tokens)
 
 
 def assert_nearly_linear(work: Callable[[bytes], object], unit: bytes, what: str) -> None:

@@ -67,12 +67,12 @@ def read_megatron(path: Path) -> tuple[list[int], list[int]]:
     assert version == 1
     assert starts.tolist() == list(range(sequences + 1))
     data = path.read_bytes()
-    found = [
+    actual = [
         np.frombuffer(data, dtype=dtype, count=length, offset=pointer).tolist()
         for length, pointer in zip(lengths, pointers, strict=True)
     ]
     assert sum(lengths) * np.dtype(dtype).itemsize == len(data)
-    return [number for row in found for number in row], np.cumsum(lengths).tolist()
+    return [number for row in actual for number in row], np.cumsum(lengths).tolist()
 
 
 def name_of(folder: Path, format: str) -> Path:
@@ -140,13 +140,13 @@ def test_shards_are_bounded_and_cut_no_document_that_fits(
         patch.setattr(encode_source, "CHUNK", chunk)
         out, end = folder / "train.bin", END if separate else None
         total = TOKENIZER.encode_file(texts, out, format="bin", shard_tokens=size, end_of_text=end, num_threads=2)
-    found = [read(path, "bin") for path in shards_in(folder, "bin")]
+    actual = [read(path, "bin") for path in shards_in(folder, "bin")]
     expected = [TOKENIZER.encode(text) + ([256] if separate and text else []) for text in texts if text]
-    assert [number for ids, _ in found for number in ids] == [number for ids in expected for number in ids]
+    assert [number for ids, _ in actual for number in ids] == [number for ids in expected for number in ids]
     assert total == sum(map(len, expected))
-    assert all(len(ids) <= size and (ends or [0])[-1] == len(ids) for ids, ends in found)
+    assert all(len(ids) <= size and (ends or [0])[-1] == len(ids) for ids, ends in actual)
     if chunk == 60:  # whole texts
-        assert sum(len(ends or []) for _, ends in found) == sum(-(-len(ids) // size) for ids in expected)
+        assert sum(len(ends or []) for _, ends in actual) == sum(-(-len(ids) // size) for ids in expected)
     record = json.loads((folder / "train.shards.json").read_text())
     assert record["finished"]
     assert record["done"]["ids"] == total
@@ -211,7 +211,7 @@ def test_a_stopped_run_goes_on_after_its_last_whole_shard(tmp_path: Path, monkey
 
 
 class Killed(BaseException):
-    """What stands for kill -9: nothing is tidied up after it."""
+    """An exception in place of kill -9: nothing is tidied up after it."""
 
 
 @pytest.mark.parametrize("format", [*LOCAL, "litdata", "mds"])
@@ -255,8 +255,8 @@ def test_a_run_that_is_killed_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     whole = [path for path in sorted((tmp_path / "whole").rglob("*")) if path.is_file()]
     assert len(whole) > 6
     for path in whole:
-        found = tmp_path / "killed" / path.relative_to(tmp_path / "whole")
-        assert without_time(found) == without_time(path), path.name
+        actual = tmp_path / "killed" / path.relative_to(tmp_path / "whole")
+        assert without_time(actual) == without_time(path), path.name
 
 
 def without_time(path: Path) -> bytes:
@@ -357,9 +357,9 @@ def test_datatrove_reads_it(tmp_path: Path) -> None:
     ]
     positions = [place for document in DOCUMENTS for place in range(len(document))]
     for number, window in enumerate(whole):
-        found, expected = window["positions"].tolist(), positions[10 * number : 10 * number + 10]
+        actual, expected = window["positions"].tolist(), positions[10 * number : 10 * number + 10]
         first = expected.index(0) if 0 in expected else 10  # a window's beginning counts from the window
-        assert found == [*range(first), *expected[first:]]
+        assert actual == [*range(first), *expected[first:]]
 
 
 def test_datasets_reads_it(tmp_path: Path) -> None:
@@ -368,8 +368,8 @@ def test_datasets_reads_it(tmp_path: Path) -> None:
     TOKENIZER.encode_file(TEXTS, tmp_path / "train.parquet", format="parquet", end_of_text=END)
     assert list(datasets.Dataset.from_file(str(tmp_path / "train.arrow"))["input_ids"]) == DOCUMENTS
     cache = str(tmp_path / "cache")
-    found = datasets.Dataset.from_parquet(str(tmp_path / "train.parquet"), cache_dir=cache)
-    assert list(found["input_ids"]) == DOCUMENTS
+    actual = datasets.Dataset.from_parquet(str(tmp_path / "train.parquet"), cache_dir=cache)
+    assert list(actual["input_ids"]) == DOCUMENTS
 
 
 def test_litdata_has_no_folder_without_documents(tmp_path: Path) -> None:

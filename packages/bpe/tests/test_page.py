@@ -36,33 +36,33 @@ CUSTOM = {
 def some_tokenizers() -> dict[str, Tokenizer]:
     """One of every pattern, and of every way to be a vocabulary."""
     text = corpus(3)
-    made = {
+    result = {
         str(name): bpe.train([text], 400, pattern=name, special_tokens=["<|endoftext|>", "<|"])
         for name in (*patterns.PATTERNS, None)
     }
-    vocab, merges = made["gpt2"].vocab, made["gpt2"].merges
+    vocab, merges = result["gpt2"].vocab, result["gpt2"].merges
     for name, pattern in CUSTOM.items():
-        made[name] = Tokenizer(vocab, merges, pattern=pattern)
+        result[name] = Tokenizer(vocab, merges, pattern=pattern)
     order = random.Random(1)
     words = ["ab", "ba", "abb", "bba", "aba", " a", "'s", " ab", "12", "\r\n", "  ", "中", "\u0301", "Ab", "zzzzzz"]
     inverted = [word.encode() for word in order.sample(words, len(words))]
     ranks = {**BYTES, **{token: 300 + 7 * i for i, token in enumerate(inverted)}}
-    made["ranks, some inverted or unreachable"] = Tokenizer.from_ranks(
+    result["ranks, some inverted or unreachable"] = Tokenizer.from_ranks(
         ranks, pattern="o200k", special_tokens={"<|endoftext|>": 1000, "ab": 2000, "abba": 2001}
     )
     resolved = patterns.resolve("qwen2")
-    made["whole first, in NFC, with added tokens"] = Tokenizer.from_data(
+    result["whole first, in NFC, with added tokens"] = Tokenizer.from_data(
         TokenizerData(
             {**vocab, 500: b"unreachable", 501: "é".encode(), 502: b"<|", 503: b"wasn"},
             merges,
-            {"<|endoftext|>": made["gpt2"].special_tokens["<|endoftext|>"]},
+            {"<|endoftext|>": result["gpt2"].special_tokens["<|endoftext|>"]},
             resolved,
             ignore_merges=True,
             added_tokens={"<|": 502, "wasn": 503},
             normalizer="NFC",
         )
     )
-    return made
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +92,10 @@ def encoder_of(browser: chromium.Chromium, tokenizers: dict[str, Tokenizer], pat
     def encode(texts: list[str], names: tuple[str, ...] = tuple(tokenizers)) -> dict[str, list[list[int]]]:
         if browser.run("document.title + page.columns.length") != f"Tokens{len(tokenizers)}":
             browser.open(path)
-        chosen = [list(tokenizers).index(name) for name in names]
+        choice = [list(tokenizers).index(name) for name in names]
         encode_all = "(i) => TEXTS.map((text) => page.columns[i].encoder.encode(text).ids)"
         browser.run(f"TEXTS = {json.dumps(texts)}, 0")
-        return dict(zip(names, browser.run(f"{chosen}.map({encode_all})"), strict=True))
+        return dict(zip(names, browser.run(f"{choice}.map({encode_all})"), strict=True))
 
     return encode
 
@@ -107,8 +107,8 @@ def compare(tokenizers: dict[str, Tokenizer], encode, texts: list[str]) -> None:
 
 
 def test_ids_of_the_corner_cases(tokenizers, all_of_them) -> None:
-    chosen = random.Random(2)
-    texts = ["".join(chosen.choices(PIECES, k=chosen.randint(0, 40))) for _ in range(250)]
+    choice = random.Random(2)
+    texts = ["".join(choice.choices(PIECES, k=choice.randint(0, 40))) for _ in range(250)]
     texts += [unit * 300 for unit in ("a", " ", "^", "中", "ab ", "\n", "'s", "abba", "x\u0301")]
     texts += [
         "",
@@ -153,20 +153,20 @@ def test_ids_of_any_text(tokenizers, all_of_them, texts: list[str]) -> None:
 
 
 def test_ids_under_a_vocabulary_of_200_000(browser, tmp_path: Path) -> None:
-    letters, chosen = "etaoinsrhl", random.Random(4)
+    letters, choice = "etaoinsrhl", random.Random(4)
     words = {first + second for first in ("", " ") for second in letters}
     while len(words) < 199_000:  # every token is one that stands already, and another
         words |= {
             left + right
-            for left, right in zip(*[chosen.sample(sorted(words), min(len(words), 40_000))] * 2, strict=True)
+            for left, right in zip(*[choice.sample(sorted(words), min(len(words), 40_000))] * 2, strict=True)
         }
-        known = sorted(words, key=len)[:60_000]
-        words |= {chosen.choice(known)[:6] + chosen.choice(known)[:6] for _ in range(60_000)}
+        expected = sorted(words, key=len)[:60_000]
+        words |= {choice.choice(expected)[:6] + choice.choice(expected)[:6] for _ in range(60_000)}
     ranks = {**BYTES}
-    for word in chosen.sample(sorted(words), 199_000):
+    for word in choice.sample(sorted(words), 199_000):
         ranks.setdefault(word.encode(), len(ranks))
     tokenizers = {"large": Tokenizer.from_ranks(ranks, pattern="o200k", special_tokens=["<|endoftext|>"])}
-    texts = [" ".join("".join(chosen.choices(letters, k=chosen.randint(1, 12))) for _ in range(300)) for _ in range(10)]
+    texts = [" ".join("".join(choice.choices(letters, k=choice.randint(1, 12))) for _ in range(300)) for _ in range(10)]
     compare(tokenizers, encoder_of(browser, tokenizers, tmp_path / "page.html"), texts)
 
 
@@ -193,8 +193,8 @@ def test_special_tokens_may_be_ordinary_text(browser, tokenizers, all_of_them) -
     all_of_them([""])
     name = "ranks, some inverted or unreachable"
     column = f"page.columns[{list(tokenizers).index(name)}]"
-    said = browser.run(f'{column}.encoder.encode("abba<|endoftext|>", {{special: false}}).ids')
-    assert said == tokenizers[name].encode("abba<|endoftext|>", disallowed_special=())
+    message = browser.run(f'{column}.encoder.encode("abba<|endoftext|>", {{special: false}}).ids')
+    assert message == tokenizers[name].encode("abba<|endoftext|>", disallowed_special=())
 
 
 # What is drawn
@@ -256,17 +256,17 @@ def test_the_headline_compares(opened, tokenizers) -> None:
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(TEXTS, min_size=2, max_size=6))
 def test_drawing_anew_is_drawing_from_nothing(opened, texts: list[str]) -> None:
-    """What did not change is left where it stands: that must never show."""
+    """Unchanged elements are left where they stand: that must never show."""
     browser = opened("", "gpt2", "ranks, some inverted or unreachable")
     drawn = "page.columns.map((column) => column.drawn.innerHTML)"
     for text in texts:
         browser.run(f"one('text').value = {json.dumps(text)}, page.typed(), page.draw()")
-        kept = browser.run(drawn)
+        rest = browser.run(drawn)
         browser.run(
             "page.columns.forEach((column) => { column.ids = []; column.shown = 0; column.drawn.textContent = ''; })"
         )
         browser.run("page.draw()")
-        assert browser.run(drawn) == kept
+        assert browser.run(drawn) == rest
 
 
 @given(st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"]) | st.sampled_from("\n\t \u200d")))
@@ -312,12 +312,12 @@ def test_pointing_and_walking_tell_of_a_token(opened, tokenizers) -> None:
     for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home", "ArrowRight"):
         browser.press(key)
     assert browser.run("page.columns[0].chosen") == 1
-    said = browser.run("one('card').innerText")
+    message = browser.run("one('card').innerText")
     token = tokenizers["gpt2"].decode_single_token_bytes(ids[1])
     begin = len(tokenizers["gpt2"].decode_single_token_bytes(ids[0]))
-    assert str(ids[1]) in said
-    assert token.hex(" ") in said
-    assert f"bytes {begin} to {begin + len(token)}" in said
+    assert str(ids[1]) in message
+    assert token.hex(" ") in message
+    assert f"bytes {begin} to {begin + len(token)}" in message
     assert browser.run("one('spoken').textContent")
     beside = browser.run("document.querySelectorAll('.beside').length")
     assert beside >= 1, "the other column shows what stands there"

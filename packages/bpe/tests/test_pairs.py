@@ -1,4 +1,4 @@
-"""Which symbols merge, beside the obvious way to find out."""
+"""The symbols that merge, beside the obvious way to find them."""
 
 import numpy as np
 import pytest
@@ -18,11 +18,11 @@ def test_merges_are_looked_up(tokens: list[bytes], data: st.DataObject) -> None:
     merges = data.draw(st.permutations(possible))
     expected = [[tokens.index(a), tokens.index(b), tokens.index(a + b)] for a, b in merges]
     assert pairs_of_merges(tokens, merges).tolist() == expected
-    given = data.draw(st.permutations(tokens))
+    inputs = data.draw(st.permutations(tokens))
     halves = memoryview(bytearray(8 * len(merges))).cast("I")
-    halves[::2] = memoryview(np.array([given.index(a) for a, _ in merges], dtype=np.uint32))
-    halves[1::2] = memoryview(np.array([given.index(b) for _, b in merges], dtype=np.uint32))
-    assert pairs_of_numbers(tokens, given, halves).tolist() == expected
+    halves[::2] = memoryview(np.array([inputs.index(a) for a, _ in merges], dtype=np.uint32))
+    halves[1::2] = memoryview(np.array([inputs.index(b) for _, b in merges], dtype=np.uint32))
+    assert pairs_of_numbers(tokens, inputs, halves).tolist() == expected
 
 
 def test_wrong_merges_are_named() -> None:
@@ -45,9 +45,9 @@ def test_wrong_merges_are_named() -> None:
 def test_merges_by_what_spells_their_halves() -> None:
     places = {"a": 0, "Ġ": 1, "界": 2, "b c": 3}
     merges = [["a", "Ġ"], "界 a", ["b c", "a"]]
-    found = halves_of(merges, places)
-    assert found is not None
-    assert memoryview(found).cast("I").tolist() == [0, 1, 2, 0, 3, 0]
+    actual = halves_of(merges, places)
+    assert actual is not None
+    assert memoryview(actual).cast("I").tolist() == [0, 1, 2, 0, 3, 0]
     assert halves_of([], places) == b""
     wrong = [
         "a",

@@ -100,17 +100,17 @@ def test_a_stream_has_every_result(threads: int, items: int, ordered: bool) -> N
         time.sleep(0.001 if item % 5 == 0 else 0)
         return item * item
 
-    found = list(stream(square, iter(range(items)), threads, ordered=ordered))
-    assert (found if ordered else sorted(found)) == [item * item for item in range(items)]
+    actual = list(stream(square, iter(range(items)), threads, ordered=ordered))
+    assert (actual if ordered else sorted(actual)) == [item * item for item in range(items)]
 
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_stream_takes_items_as_they_are_wanted_and_ends_with_an_error(ordered: bool) -> None:
-    taken: list[int] = []
+    consumed: list[int] = []
 
     def items() -> object:
         for item in range(10_000):
-            taken.append(item)
+            consumed.append(item)
             yield item
 
     def work(item: int) -> int:
@@ -121,7 +121,7 @@ def test_a_stream_takes_items_as_they_are_wanted_and_ends_with_an_error(ordered:
     before = threading.active_count()
     with pytest.raises(KeyError, match="the twentieth"):
         list(stream(work, items(), 3, ordered=ordered))
-    assert len(taken) <= 20 + 1 + 2 * 3
+    assert len(consumed) <= 20 + 1 + 2 * 3
     assert threading.active_count() == before
     results = stream(work, items(), 3, ordered=ordered)
     next(results)

@@ -160,7 +160,7 @@ CORNERS = [
 
 
 def settled(character: str) -> bool:
-    """Whether every version of Unicode in use gives a character the category it has had since 3.2."""
+    """Return True if every version of Unicode in use gives a character the category it has had since 3.2."""
     category = unicodedata.ucd_3_2_0.category(character)
     return category not in ("Cn", "Cs") and category == unicodedata.category(character)
 
@@ -209,6 +209,6 @@ def test_splits_as_tiktoken_does(tiktoken: Any, text: str, name: str) -> None:
 
 def pat_str(name: str) -> str:
     spellings = {resolved: spelling for spelling, resolved in patterns._OTHER_SPELLINGS.items()}
-    known = resolve(name).name
-    assert known is not None
-    return spellings.get(known, PATTERNS[known][0])
+    expected = resolve(name).name
+    assert expected is not None
+    return spellings.get(expected, PATTERNS[expected][0])

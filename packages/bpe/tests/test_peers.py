@@ -19,7 +19,7 @@ END = "<|endoftext|>"
 
 def texts() -> list[Any]:
     """Something small, and real text of several scripts where there is any."""
-    found: list[Any] = [pytest.param(corpus(11, words=20_000), 2000, id="made up")]
+    actual: list[Any] = [pytest.param(corpus(11, words=20_000), 2000, id="made up")]
     for name in ("tinystories", "russian_stories", "chinese_poetry", "thai_social", "udhr_all"):
         skip = pytest.mark.skipif(
             DATA is None, reason="real texts are looked for in the folder that GROUNDUP_DATA names"
@@ -28,8 +28,8 @@ def texts() -> list[Any]:
         if DATA is not None:
             with open(Path(DATA, "data", f"{name}.txt"), "rb") as file:
                 text = file.read(300_000).decode(errors="ignore")
-        found.append(pytest.param(text, 3000, id=name, marks=skip))
-    return found
+        actual.append(pytest.param(text, 3000, id=name, marks=skip))
+    return actual
 
 
 @pytest.mark.parametrize(("text", "size"), texts())
@@ -54,7 +54,7 @@ def test_huggingface_is_tokenizers(
     peer.train_from_iterator(documents, trainer)
     model = json.loads(peer.to_str())["model"]
     theirs = {number: token for token, number in model["vocab"].items()}
-    found = bpe.train(
+    actual = bpe.train(
         documents,
         len(theirs),
         special_tokens=special,
@@ -62,13 +62,13 @@ def test_huggingface_is_tokenizers(
         min_count=min_count,
         max_token_bytes=longest,
     )
-    assert found.vocab_size == len(theirs)
-    for number, token in found.vocab.items():
+    assert actual.vocab_size == len(theirs)
+    for number, token in actual.vocab.items():
         if number >= len(special):
             assert from_printable(theirs[number]) == token
         else:
             assert theirs[number] == special[number]
-    assert list(found.merges) == [(from_printable(left), from_printable(right)) for left, right in model["merges"]]
+    assert list(actual.merges) == [(from_printable(left), from_printable(right)) for left, right in model["merges"]]
 
 
 @pytest.mark.parametrize(("text", "size"), texts())
@@ -96,13 +96,13 @@ def test_a_special_token_spelled_as_a_byte_is_that_byte_too_as_in_tokenizers(
         vocab_size=262, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
     peer.train_from_iterator(documents, trainer)
-    found = bpe.train([text], peer.get_vocab_size(), special_tokens=special, tie_break="huggingface")
-    found.to_huggingface(tmp_path / "tokenizer.json")
-    found.save(tmp_path / "own.json")
+    actual = bpe.train([text], peer.get_vocab_size(), special_tokens=special, tie_break="huggingface")
+    actual.to_huggingface(tmp_path / "tokenizer.json")
+    actual.save(tmp_path / "own.json")
     assert tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).get_vocab() == peer.get_vocab()
     again = bpe.Tokenizer.from_huggingface(tmp_path / "tokenizer.json"), bpe.Tokenizer.load(tmp_path / "own.json")
     for sample in (text, "a b", "\u0120", "a\u0120b \u0120", "\u00e9 \u00c3  \n \u010a", " "):
         ids = peer.encode(sample).ids
-        for one in (found, *again):
+        for one in (actual, *again):
             assert one.encode(sample, allowed_special="all") == ids
             assert one.decode(ids) == peer.decode(ids, skip_special_tokens=False)

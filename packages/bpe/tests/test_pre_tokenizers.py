@@ -300,7 +300,7 @@ except ValueError as error:
 
 
 def test_published_patterns_need_no_regex() -> None:
-    given = json.dumps([sys.path, list(PUBLISHED.values()), list(patterns._OTHER_SPELLINGS)])
-    done = subprocess.run([sys.executable, "-c", WITHOUT_REGEX], input=given, capture_output=True, text=True)
+    inputs = json.dumps([sys.path, list(PUBLISHED.values()), list(patterns._OTHER_SPELLINGS)])
+    done = subprocess.run([sys.executable, "-c", WITHOUT_REGEX], input=inputs, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "did you mean 'gpt2'" in done.stdout

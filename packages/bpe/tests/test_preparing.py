@@ -1,4 +1,4 @@
-"""What a tokenizer.json does to a text before it is encoded, beside tokenizers doing it."""
+"""Preparation of texts by a tokenizer.json, beside tokenizers."""
 
 from __future__ import annotations
 

@@ -117,10 +117,10 @@ def test_a_kept_file_needs_no_network(site: Site, folder: Path) -> None:
 
 def test_a_kept_file_that_is_wrong_is_replaced(site: Site, folder: Path) -> None:
     folder.mkdir(parents=True)
-    kept = site.kept(folder, "/small.tiktoken")
-    kept.write_bytes(TIKTOKEN[:-5])
+    rest = site.kept(folder, "/small.tiktoken")
+    rest.write_bytes(TIKTOKEN[:-5])
     assert published.read("small").ranks == RANKS
-    assert kept.read_bytes() == TIKTOKEN
+    assert rest.read_bytes() == TIKTOKEN
 
 
 def test_the_folders_tiktoken_uses(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,25 +200,25 @@ def test_an_unknown_name() -> None:
 
 def test_what_is_known_of_them_is_what_tiktoken_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     public = pytest.importorskip("tiktoken_ext.openai_public", reason="compares with tiktoken's own list")
-    asked: list[tuple[str, str]] = []
+    requests: list[tuple[str, str]] = []
 
     def tiktoken_file(url: str, expected_hash: str) -> dict[bytes, int]:
-        asked.append((url, expected_hash))
+        requests.append((url, expected_hash))
         return {}
 
     def gpt2_files(
         vocab_bpe_file: str, encoder_json_file: str, vocab_bpe_hash: str, encoder_json_hash: str
     ) -> dict[bytes, int]:
-        asked.extend([(vocab_bpe_file, vocab_bpe_hash), (encoder_json_file, encoder_json_hash)])
+        requests.extend([(vocab_bpe_file, vocab_bpe_hash), (encoder_json_file, encoder_json_hash)])
         return {}
 
     monkeypatch.setattr(public, "load_tiktoken_bpe", tiktoken_file)
     monkeypatch.setattr(public, "data_gym_to_mergeable_bpe_ranks", gpt2_files)
     assert list(public.ENCODING_CONSTRUCTORS) == list(published.DOWNLOADS)
     for name, source in published.DOWNLOADS.items():
-        asked.clear()
+        requests.clear()
         theirs = public.ENCODING_CONSTRUCTORS[name]()
-        assert asked == [(published.HOST + path, digest) for path, digest in source.files]
+        assert requests == [(published.HOST + path, digest) for path, digest in source.files]
         assert theirs["special_tokens"] == source.special_tokens
         assert theirs.get("explicit_n_vocab") == source.n_vocab
 
@@ -241,14 +241,14 @@ def test_the_published_files(name: str, folder: Path) -> None:
     assert ours.n_vocab == theirs.n_vocab
     published.get_encoding.cache_clear()
     try:
-        made = published.get_encoding(name)
+        result = published.get_encoding(name)
     finally:
         published.get_encoding.cache_clear()
-    assert (made.name, made.n_vocab, made.eot_token) == (theirs.name, theirs.n_vocab, theirs.eot_token)
-    assert made.special_tokens_set == theirs.special_tokens_set
-    text = " ".join(["the naïve cat's 中文 dinner,", *made.special_tokens])
-    for allowed in ("all", frozenset(list(made.special_tokens)[::2])):
+    assert (result.name, result.n_vocab, result.eot_token) == (theirs.name, theirs.n_vocab, theirs.eot_token)
+    assert result.special_tokens_set == theirs.special_tokens_set
+    text = " ".join(["the naïve cat's 中文 dinner,", *result.special_tokens])
+    for allowed in ("all", frozenset(list(result.special_tokens)[::2])):
         ids = theirs.encode(text, allowed_special=allowed, disallowed_special=())
-        assert made.encode(text, allowed_special=allowed, disallowed_special=()) == ids
-        assert made.decode(ids) == theirs.decode(ids)
-        assert made.decode_tokens_bytes(ids) == theirs.decode_tokens_bytes(ids)
+        assert result.encode(text, allowed_special=allowed, disallowed_special=()) == ids
+        assert result.decode(ids) == theirs.decode(ids)
+        assert result.decode_tokens_bytes(ids) == theirs.decode_tokens_bytes(ids)

@@ -115,10 +115,10 @@ def test_pieces_that_the_user_defined_are_found_in_the_text_with_its_space(tmp_p
         assert ids == peer.encode(text), text
         assert list(tokenizer.encode_iterable([*text], disallowed_special=())) == ids, text
     tokenizer.to_huggingface(tmp_path / "tokenizer.json")
-    written = Peer.from_file(str(tmp_path / "tokenizer.json"))
+    output = Peer.from_file(str(tmp_path / "tokenizer.json"))
     for text in texts:
         if "[" not in text:  # what follows these pieces a tokenizer.json says otherwise
-            assert written.encode(text).ids == tokenizer.encode(text, allowed_special="all"), text
+            assert output.encode(text).ids == tokenizer.encode(text, allowed_special="all"), text
 
 
 def changed(change: Any, tmp_path: Path) -> tuple[bpe.Tokenizer, Peer]:
@@ -160,8 +160,8 @@ def test_gemmas_vocabularies(tmp_path: Path, change: Any) -> None:
         ids = tokenizer.encode(text, allowed_special="all")
         assert ids == expected.ids
         assert tokenizer.decode(ids) == peer.decode(ids, skip_special_tokens=False)
-        written = again.encode(text, add_special_tokens=False)
-        assert (written.ids, written.offsets) == (expected.ids, expected.offsets)
+        output = again.encode(text, add_special_tokens=False)
+        assert (output.ids, output.offsets) == (expected.ids, expected.offsets)
 
 
 def test_byte_fallback_without_a_decoder_is_read(tmp_path: Path) -> None:
@@ -307,8 +307,8 @@ def test_steps_are_written_so_that_tokenizers_reads_them(tmp_path: Path) -> None
     bpe.load(path).to_huggingface(tmp_path / "again.json")
     peer, again = Peer.from_file(str(path)), Peer.from_file(str(tmp_path / "again.json"))
     for text in ("the cat 123", "  sat\n\n on 9"):
-        expected, written = peer.encode(text), again.encode(text)
-        assert (written.ids, written.offsets) == (expected.ids, expected.offsets)
+        expected, output = peer.encode(text), again.encode(text)
+        assert (output.ids, output.offsets) == (expected.ids, expected.offsets)
 
 
 def test_a_published_pattern_is_recognised_by_what_it_does() -> None:

@@ -82,7 +82,7 @@ def get(url: str) -> bytes:
 
 
 def names(folder: str) -> list[str]:
-    """What a folder or a bucket holds."""
+    """The files of a folder or a bucket."""
     files, path = fsspec.core.url_to_fs(folder)
     files.invalidate_cache()
     return sorted(str(name)[len(path) :].lstrip("/") for name in files.find(path))
@@ -139,9 +139,9 @@ def test_every_format_by_url_holds_the_bytes_of_the_file(folder: str, tmp_path: 
     for size in (None, len(IDS) // 2):
         TOKENIZER.encode_file(source, here / f"train{ending}", format=format, shard_tokens=size)
         TOKENIZER.encode_file(source, f"{folder}/out/train{ending}", format=format, shard_tokens=size)
-    made = sorted(path.name for path in here.iterdir())
-    assert names(f"{folder}/out") == made
-    for name in made:
+    result = sorted(path.name for path in here.iterdir())
+    assert names(f"{folder}/out") == result
+    for name in result:
         assert get(f"{folder}/out/{name}") == (here / name).read_bytes(), name
 
 
@@ -329,7 +329,7 @@ def test_shards_by_url_go_on_where_the_connection_ended(bucket: str, server: Bre
 
 
 def test_elsewhere_a_file_is_renamed_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is no object store may show a file while it is written."""
+    """A store that is no object store may show a file while it is written."""
     monkeypatch.setattr(remote, "FIRST_WAIT", 0.001)
     out = tmp_path / "out" / "ids.npy"
     TOKENIZER.encode_file(["cat"], out.as_uri())

@@ -17,13 +17,13 @@ BYTES = {i: bytes([i]) for i in range(256)}
 
 def test_compression_counts() -> None:
     tokenizer = Tokenizer(BYTES | {256: b"ab"}, [(b"a", b"b")])
-    found, used = report.compression(tokenizer, [b"ab ab\n", b"cc"], name="mine", text_name="text")
-    assert (found.bytes, found.tokens) == (8, 6)
-    assert found.bytes_per_token == pytest.approx(8 / 6)
-    assert found.tokens_per_word == pytest.approx(2)
-    assert found.used == pytest.approx(4 / 257)
+    actual, used = report.compression(tokenizer, [b"ab ab\n", b"cc"], name="mine", text_name="text")
+    assert (actual.bytes, actual.tokens) == (8, 6)
+    assert actual.bytes_per_token == pytest.approx(8 / 6)
+    assert actual.tokens_per_word == pytest.approx(2)
+    assert actual.used == pytest.approx(4 / 257)
     assert used == {256, 32, 10, 99}
-    assert found.megabytes_per_second is found.pile_hours is None  # so short a text says nothing about speed
+    assert actual.megabytes_per_second is actual.pile_hours is None  # so short a text says nothing about speed
     long, _ = report.compression(tokenizer, [b"ab cd\n" * (report.TIMED_BYTES // 12 + 1)] * 2)
     assert long.megabytes_per_second
     assert long.pile_hours == pytest.approx(825e9 / (long.megabytes_per_second * 1e6) / 3600)
@@ -85,13 +85,13 @@ def test_any_two_tokenizers_have_a_row_of_merges_in_common() -> None:
 
 def test_a_report_as_tables_json_and_page() -> None:
     tokenizers = {"a<b": Tokenizer(BYTES | {256: b"te"}, [(b"t", b"e")]), "c": Tokenizer(BYTES, [])}
-    found = report.measure(tokenizers, {"x": [b"text"], "y": [b"more ", b"text"]})
-    assert found.vocabularies[0].unused == [i for i in range(256) if i not in b"more xt"]
-    assert found.merges_in_common == [report.CommonMerges("a<b", "c", 0.0, 0.0)]
-    printed = str(found)
+    actual = report.measure(tokenizers, {"x": [b"text"], "y": [b"more ", b"text"]})
+    assert actual.vocabularies[0].unused == [i for i in range(256) if i not in b"more xt"]
+    assert actual.merges_in_common == [report.CommonMerges("a<b", "c", 0.0, 0.0)]
+    printed = str(actual)
     assert len(printed.splitlines()) == 5 + 1 + 3 + 1 + 2
-    assert json.loads(json.dumps(found.as_dict()))["texts"][3]["tokens"] == 9
-    page = found.html()
+    assert json.loads(json.dumps(actual.as_dict()))["texts"][3]["tokens"] == 9
+    page = actual.html()
     assert page.count("<tr>") == 5 + 3 + 2
     assert "a&lt;b" in page
     assert not re.search(r"(src|href)=|url\(|@import", page)

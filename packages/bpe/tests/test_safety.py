@@ -1,4 +1,4 @@
-"""What a caller may get wrong: each with the exception of its kind, in a sentence, and the tokenizer as good as
+"""Mistakes of callers: each with the exception of its kind, in a sentence, and the tokenizer as good as
 before."""
 
 import array
@@ -192,13 +192,13 @@ def test_a_file_that_was_hurt_is_refused_by_name_or_read(
     path = written / f"hurt {name}"
     path.write_bytes(data[:place] + put + (b"" if cut else data[place + drop :]))
     read = {"tiktoken": tiktoken.read, "huggingface": huggingface.read, "native": native.read}[name]
-    said = str(path)
+    message = str(path)
     try:
         read(path)
     except ValueError as error:
-        said = str(error)
-    assert said.startswith(str(path))
-    assert "\n" not in said
+        message = str(error)
+    assert message.startswith(str(path))
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def test_only_trusted_segments_hold_special_tokens(kind: str, segments: list[tup
 
 
 class Chat(NamedTuple):
-    """How a model's chats are written: what begins them, what is around a turn of a role, what asks for an answer."""
+    """The form of a model's chats: their beginning, the text around a turn of a role, the request for an answer."""
 
     begin: str
     turn: tuple[str, str]
@@ -137,8 +137,8 @@ def test_a_message_cannot_write_what_its_chat_is_made_of(name: str, normalizer: 
         turns = [(chat.turn[0].format(role=role), chat.turn[1]) for role in ("system", "user")]
         inside = [
             part
-            for (before, after), said in zip(turns, contents, strict=True)
-            for part in ((before, True), (said, False), (after, True))
+            for (before, after), message in zip(turns, contents, strict=True)
+            for part in ((before, True), (message, False), (after, True))
         ]
         return [(chat.begin, True), *inside, (chat.answer, True)]
 
@@ -146,11 +146,11 @@ def test_a_message_cannot_write_what_its_chat_is_made_of(name: str, normalizer: 
     whole = "".join(text for text, _ in harmless)
     expected = tokenizer.encode(whole, allowed_special="all")
     assert tokenizer.encode_segments(harmless) == expected
-    made = [number for number in expected if number >= 400]
-    assert made, "the chat has no special tokens"
+    result = [number for number in expected if number >= 400]
+    assert result, "the chat has no special tokens"
     attack = segments([" ".join(names), "".join(names) + chat.turn[1] + chat.turn[0].format(role="system")])
     ids = tokenizer.encode_segments(attack)
-    assert [number for number in ids if number >= 400] == made
+    assert [number for number in ids if number >= 400] == result
     assert tokenizer.decode(ids) == "".join(text for text, _ in attack)
     for at, (text, trusted) in enumerate(attack):  # cut in two, wherever: nothing changes
         for cut in range(len(text)):

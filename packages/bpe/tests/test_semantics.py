@@ -1,4 +1,4 @@
-"""What the order of merging is taken from, and whether a whole pretoken is looked up first: every way, beside the
+"""Every source of the order of merging, with and without whole pretokens being looked up first, beside the
 reference.
 
 Vocabularies are drawn at random, so that they hold tokens that no merge reaches, tokens that can be made in several

@@ -112,9 +112,9 @@ def model_of(folder: Path, **settings: Any) -> tuple[Any, Path]:
     spm = pytest.importorskip("sentencepiece", reason="trains the models that are read")
     corpus = folder / "corpus.txt"
     corpus.write_text("\n".join(texts(5, 400)).replace("\x00", ""), encoding="utf-8")
-    given = {"model_type": "bpe", "vocab_size": 335, "byte_fallback": True, "normalization_rule_name": "identity"}
+    inputs = {"model_type": "bpe", "vocab_size": 335, "byte_fallback": True, "normalization_rule_name": "identity"}
     spm.SentencePieceTrainer.train(
-        input=str(corpus), model_prefix=str(folder / "spm"), minloglevel=2, character_coverage=0.98, **given | settings
+        input=str(corpus), model_prefix=str(folder / "spm"), minloglevel=2, character_coverage=0.98, **inputs | settings
     )
     return spm.SentencePieceProcessor(model_file=str(folder / "spm.model")), folder / "spm.model"
 

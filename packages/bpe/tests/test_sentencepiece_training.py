@@ -26,16 +26,16 @@ TEXTS = ["the cat and the hat\n", "the rat sat with the cat\n", "  ünder the �
 
 def trained_by_tokenizers(size: int, *, split: bool = True, prefix: bool = True) -> tuple[Any, Any]:
     """A tokenizer of tokenizers that is to be trained, and its trainer."""
-    made = tokenizers.Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always" if prefix else "never", split=split)
+    result = tokenizers.Tokenizer(models.BPE(byte_fallback=True, fuse_unk=True, unk_token="<unk>"))
+    result.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always" if prefix else "never", split=split)
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=[*SPECIAL, *BYTE_TOKENS], show_progress=False)
-    return made, trainer
+    return result, trainer
 
 
 def model(tokenizer: Any) -> tuple[dict[str, int], list[list[str]]]:
     """The vocabulary and the merges as a tokenizer.json has them."""
-    found = json.loads(tokenizer.to_str())["model"]
-    return found["vocab"], found["merges"]
+    actual = json.loads(tokenizer.to_str())["model"]
+    return actual["vocab"], actual["merges"]
 
 
 def written(tokenizer: bpe.Tokenizer, folder: Path) -> Any:
@@ -106,8 +106,8 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="run"):
             bpe.train_sentencepiece(path, 300, checkpoint=tmp_path / "run", **other)
     for size, other in ((271, {"limit_alphabet": 9}), (300, {"add_prefix_space": False})):  # of the same counts
-        found = bpe.train_sentencepiece(path, size, checkpoint=tmp_path / "run", **other)
-        assert found.data == bpe.train_sentencepiece(path, size, **other).data
+        actual = bpe.train_sentencepiece(path, size, checkpoint=tmp_path / "run", **other)
+        assert actual.data == bpe.train_sentencepiece(path, size, **other).data
 
 
 def test_the_commonest_characters_are_kept() -> None:
@@ -121,34 +121,34 @@ def test_the_commonest_characters_are_kept() -> None:
 
 
 def test_a_space_is_always_a_token() -> None:
-    made = bpe.train_sentencepiece(["世界"], FIRST + 3, add_prefix_space=False)
-    assert [made.vocab[number] for number in range(FIRST, FIRST + 3)] == [b" ", "世".encode(), "界".encode()]
-    assert made.decode(made.encode("世 界")) == "世 界"
+    result = bpe.train_sentencepiece(["世界"], FIRST + 3, add_prefix_space=False)
+    assert [result.vocab[number] for number in range(FIRST, FIRST + 3)] == [b" ", "世".encode(), "界".encode()]
+    assert result.decode(result.encode("世 界")) == "世 界"
 
 
 def test_what_is_not_utf8_divides() -> None:
-    made = grown(bpe.train_sentencepiece, [b"ab\xffab\xe4\xb8ab\xff\xfe", "ab"], add_prefix_space=False)
-    assert made.merges == ((b"a", b"b"),)
-    assert made.decode_bytes(made.encode(b"ab\xffab")) == b"ab\xffab"
+    result = grown(bpe.train_sentencepiece, [b"ab\xffab\xe4\xb8ab\xff\xfe", "ab"], add_prefix_space=False)
+    assert result.merges == ((b"a", b"b"),)
+    assert result.decode_bytes(result.encode(b"ab\xffab")) == b"ab\xffab"
 
 
 @pytest.mark.parametrize("source", [[], [""], ["a"], [b"\xff"], ["\n\n"], ["▁"]])
 def test_next_to_nothing(source: list[str]) -> None:
-    made = grown(bpe.train_sentencepiece, source)
-    assert made.decode(made.encode("a text ü\n")) == "a text ü\n"
+    result = grown(bpe.train_sentencepiece, source)
+    assert result.decode(result.encode("a text ü\n")) == "a text ü\n"
 
 
 def test_special_tokens_split_the_text() -> None:
-    made = bpe.train_sentencepiece(["ab<s>ab<s>ab"], FIRST + 5, split_lines=False)
-    assert made.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}
-    assert set(made.merges) == {(b"a", b"b"), (b" ", b"ab")}  # each piece begins with a space, as when it is encoded
-    assert made.encode("ab<s>ab", allowed_special="all") == [FIRST + 4, 1, FIRST + 4]
+    result = bpe.train_sentencepiece(["ab<s>ab<s>ab"], FIRST + 5, split_lines=False)
+    assert result.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}
+    assert set(result.merges) == {(b"a", b"b"), (b" ", b"ab")}  # each piece begins with a space, as when it is encoded
+    assert result.encode("ab<s>ab", allowed_special="all") == [FIRST + 4, 1, FIRST + 4]
 
 
 def test_one_long_text_follows_its_length() -> None:
     text = "".join(random.Random(1).choices("abcdefgh", k=300_000))
-    made = bpe.train_sentencepiece([text], 400, split_at_spaces=False)
-    assert made.decode(made.encode(text)) == text
+    result = bpe.train_sentencepiece([text], 400, split_at_spaces=False)
+    assert result.decode(result.encode(text)) == text
 
 
 @pytest.mark.parametrize(
@@ -175,10 +175,10 @@ def test_it_cannot_be_extended() -> None:
 def test_the_command(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     path, out = tmp_path / "corpus.txt", tmp_path / "tok.json"
     path.write_text("".join(TEXTS), encoding="utf-8")
-    asked = ["train", str(path), "--vocab-size", "300", "--out", str(out), "--sentencepiece"]
-    assert main([*asked, "--limit-alphabet", "20"]) == 0
+    requests = ["train", str(path), "--vocab-size", "300", "--out", str(out), "--sentencepiece"]
+    assert main([*requests, "--limit-alphabet", "20"]) == 0
     assert bpe.load(out).data == bpe.train_sentencepiece(path, 300, limit_alphabet=20).data
     capfdbinary.readouterr()
     for beside in (["--pattern", "gpt2"], ["--tie-break", "bytes"], ["--extend", str(out)], ["--cluster", "local"]):
-        assert beside[0] in refused(capfdbinary, *asked, *beside)
-    assert "--limit-alphabet" in refused(capfdbinary, *asked[:-1], "--limit-alphabet", "20")
+        assert beside[0] in refused(capfdbinary, *requests, *beside)
+    assert "--limit-alphabet" in refused(capfdbinary, *requests[:-1], "--limit-alphabet", "20")

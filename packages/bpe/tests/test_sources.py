@@ -74,8 +74,8 @@ def test_a_file_cut_short_or_damaged_is_named_and_nothing_is_written(suffix: str
 def test_what_swells_a_thousandfold_comes_in_blocks(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"zeros{suffix}"
     path.write_bytes(COMPRESS[suffix](bytes(40_000_000)))
-    found = sources.texts(path)
-    stream = next(found)
+    actual = sources.texts(path)
+    stream = next(actual)
     assert not isinstance(stream, sources.Document)
     sizes = [len(block) for block, _ in stream]
     assert sum(sizes) == 40_000_000
@@ -290,5 +290,5 @@ def test_what_was_counted_of_a_mapped_file_is_let_go_of(tmp_path: Path, monkeypa
             assert text[max(0, begin - 50_000)]  # as a thread that is behind looks at what is let go of already
         lines = Path("/proc/self/smaps").read_text().splitlines()
         place = next(number for number, line in enumerate(lines) if line.endswith(str(path)))
-        kept = next(int(line.split()[1]) << 10 for line in lines[place:] if line.startswith("Rss:"))
-    assert kept < 6 << 20  # of 17 MB; a system may map 2 MB at a time
+        rest = next(int(line.split()[1]) << 10 for line in lines[place:] if line.startswith("Rss:"))
+    assert rest < 6 << 20  # of 17 MB; a system may map 2 MB at a time

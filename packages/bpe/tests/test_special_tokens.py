@@ -13,9 +13,9 @@ TEXT = st.text(alphabet="ab< ", max_size=60).map(str.encode)
 
 @given(names=NAMES, text=TEXT)
 def test_splits_as_the_reference(names: list[str], text: bytes) -> None:
-    found = SpecialTokens(names).split(text)
-    assert [(piece, index >= 0) for piece, index in found] == reference.split_special(text, names)
-    assert all(names[index].encode() == piece for piece, index in found if index >= 0)
+    actual = SpecialTokens(names).split(text)
+    assert [(piece, index >= 0) for piece, index in actual] == reference.split_special(text, names)
+    assert all(names[index].encode() == piece for piece, index in actual if index >= 0)
 
 
 @given(names=NAMES, text=TEXT)

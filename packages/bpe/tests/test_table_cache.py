@@ -52,12 +52,12 @@ def is_kept(tokenizer: bpe.Tokenizer) -> bool:
 
 def loaded_twice(load: Callable[[], bpe.Tokenizer]) -> tuple[bpe.Tokenizer, bpe.Tokenizer]:
     """A tokenizer as its file has it, and as it was kept."""
-    made = load()
-    assert not is_kept(made)
-    made.encode("a")
-    kept = load()
-    assert is_kept(kept)
-    return made, kept
+    result = load()
+    assert not is_kept(result)
+    result.encode("a")
+    rest = load()
+    assert is_kept(rest)
+    return result, rest
 
 
 def assert_same(made: bpe.Tokenizer, kept: bpe.Tokenizer, texts: list[str]) -> None:
@@ -85,9 +85,9 @@ SPLITS = [
 )
 def test_the_same_as_the_file(folder: Path, tmp_path: Path, data: TokenizerData) -> None:
     path = written(tmp_path, data)
-    made, kept = loaded_twice(lambda: bpe.load(path))
-    assert_same(made, kept, TEXTS)
-    assert kept.data.merges is None or kept.merges == made.merges
+    result, rest = loaded_twice(lambda: bpe.load(path))
+    assert_same(result, rest, TEXTS)
+    assert rest.data.merges is None or rest.merges == result.merges
 
 
 def test_every_format(folder: Path, tmp_path: Path) -> None:
@@ -104,8 +104,8 @@ def test_every_format(folder: Path, tmp_path: Path) -> None:
         lambda: bpe.Tokenizer.from_tiktoken(tmp_path / "trained.tiktoken", pattern=None, special_tokens=iter(names)),
     ]
     for count, load in enumerate(loads, 1):
-        made, kept = loaded_twice(load)
-        assert_same(made, kept, TEXTS)
+        result, rest = loaded_twice(load)
+        assert_same(result, rest, TEXTS)
         assert len(list(folder.iterdir())) == count  # what is given beside a file is part of what is kept
 
 
@@ -128,9 +128,9 @@ def test_characters(folder: Path, tmp_path: Path) -> None:
     }
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(file), encoding="utf-8")
-    made, kept = loaded_twice(lambda: bpe.load(path))
-    assert_same(made, kept, ["low lower 世界丗 世x", "é low"])
-    assert kept.merges == made.merges
+    result, rest = loaded_twice(lambda: bpe.load(path))
+    assert_same(result, rest, ["low lower 世界丗 世x", "é low"])
+    assert rest.merges == result.merges
 
 
 @settings(max_examples=100)
@@ -151,24 +151,24 @@ def test_any_ranks(vocabulary: Any, by_rank: bool, ignore_merges: bool, words: l
             Encoder(ranks=ranks, ids=tables.ids, scanner=patterns.scanner_of(data.pattern), cache_bytes=0, level=level)
             for ranks in (tables.ranks, Ranks(parts=tables.ranks.parts(), level=level))
         ]
-        made, again = (encoder.encode_array(text, Rules(none, none)) for encoder in encoders)
-        assert np.array_equal(made, again)
+        result, again = (encoder.encode_array(text, Rules(none, none)) for encoder in encoders)
+        assert np.array_equal(result, again)
 
 
 @needs_data
 @pytest.mark.parametrize("name", ["r50k_base.tiktoken", "vocab.bpe", "qwen3_tokenizer.json"])
 def test_published_vocabularies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv("BPE_CACHE_DIR", str(tmp_path))
-    made, kept = loaded_twice(lambda: bpe.load(vocabulary(name)))
-    assert_same(made, kept, ["Hello, world! \u4f60\u597d 12345 <|endoftext|>\n\n  x"])
+    result, rest = loaded_twice(lambda: bpe.load(vocabulary(name)))
+    assert_same(result, rest, ["Hello, world! \u4f60\u597d 12345 <|endoftext|>\n\n  x"])
 
 
 @pytest.mark.parametrize("change", ["cut", "flipped", "empty", "other", "no line", "no sections"])
 def test_damage_costs_only_time(folder: Path, tmp_path: Path, change: str) -> None:
     path = written(tmp_path)
-    made, _ = loaded_twice(lambda: bpe.load(path))
-    (kept,) = folder.iterdir()
-    content = kept.read_bytes()
+    result, _ = loaded_twice(lambda: bpe.load(path))
+    (rest,) = folder.iterdir()
+    content = rest.read_bytes()
     begin = content.index(b"\n") + 1
 
     def summed(content: bytes) -> bytes:
@@ -193,11 +193,11 @@ def test_damage_costs_only_time(folder: Path, tmp_path: Path, change: str) -> No
         "no sections": [summed(json.dumps({"format": table_cache.FORMAT, "sections": {}}).encode() + b"\n")],
     }
     for wrong in damaged[change]:
-        kept.write_bytes(wrong)
+        rest.write_bytes(wrong)
         again = bpe.load(path)
         assert not is_kept(again)
-        assert_same(made, again, TEXTS)
-        assert kept.read_bytes() == content  # made anew
+        assert_same(result, again, TEXTS)
+        assert rest.read_bytes() == content  # made anew
         assert is_kept(bpe.load(path))
 
 
@@ -206,8 +206,8 @@ def test_another_content_is_another_tokenizer(folder: Path, tmp_path: Path) -> N
     loaded_twice(lambda: bpe.load(path))
     other = sample(vocab={**sample().vocab, 400: b"more"})
     written(tmp_path, other)
-    made, kept = loaded_twice(lambda: bpe.load(path))
-    assert made.data == kept.data == other
+    result, rest = loaded_twice(lambda: bpe.load(path))
+    assert result.data == rest.data == other
     assert len(list(folder.iterdir())) == 2
 
 
@@ -279,9 +279,9 @@ def test_the_usual_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     path = written(tmp_path)
     loaded_twice(lambda: bpe.load(path))
-    kept = tmp_path / "xdg" / "groundup-bpe"
-    assert kept.stat().st_mode & 0o777 == 0o700
-    monkeypatch.setattr(os, "geteuid", lambda: kept.stat().st_uid + 1)
+    rest = tmp_path / "xdg" / "groundup-bpe"
+    assert rest.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "geteuid", lambda: rest.stat().st_uid + 1)
     assert not is_kept(bpe.load(path))  # somebody else could have written what is there
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert table_cache.folder() is None
@@ -328,11 +328,11 @@ def test_what_is_not_used_goes(folder: Path, tmp_path: Path, monkeypatch: pytest
     def keep(number: int) -> Path:
         path = tmp_path / f"{number}.json"
         native.write(path, sample(vocab={**sample().vocab, 400 + number: b"more"}))
-        known = set(folder.glob("*")) if folder.exists() else set()
+        expected = set(folder.glob("*")) if folder.exists() else set()
         bpe.load(path).encode("a")
-        (kept,) = set(folder.iterdir()) - known
-        os.utime(kept, (number, number))
-        return kept
+        (rest,) = set(folder.iterdir()) - expected
+        os.utime(rest, (number, number))
+        return rest
 
     first = keep(1)
     monkeypatch.setattr(table_cache, "LARGEST_FOLDER", 3 * first.stat().st_size + 1000)

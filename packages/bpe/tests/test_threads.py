@@ -44,7 +44,7 @@ def _switching_often() -> Iterator[None]:
 
 
 def together(*works: Callable[[], object], times: int = 1) -> list[Any]:
-    """What each of the works returned, all of them begun at once, in threads."""
+    """The results of the works, all begun at once, in threads."""
     begin = threading.Barrier(len(works) * times)
     results: list[Any] = [None] * (len(works) * times)
     errors: list[BaseException] = []
@@ -67,18 +67,18 @@ def together(*works: Callable[[], object], times: int = 1) -> list[Any]:
 
 
 def used(tokenizer: bpe.Tokenizer, path: Path) -> list[Any]:
-    """What the methods of a tokenizer return that encode, decode, count and save."""
-    found: list[Any] = []
+    """The results of the methods of a tokenizer that encode, decode, count and save."""
+    actual: list[Any] = []
     for text in TEXTS:
         ids = tokenizer.encode(text)
-        found += [ids, tokenizer.decode(ids), tokenizer.decode_bytes(np.array(ids)), tokenizer.count_tokens(text)]
-        found += [tokenizer.encode_to_numpy(text.encode()).tolist(), tokenizer.decode_with_offsets(ids)]
-        found += [tokenizer.encode(text + SPECIAL, allowed_special={SPECIAL}), tokenizer.decode_tokens_bytes(ids)]
-    found += [tokenizer.encode_batch(TEXTS), list(tokenizer.encode_iterable(TEXTS))]
-    found += [[ids.tolist() for ids in tokenizer.encode_batch_to_numpy(TEXTS, num_threads=2)], tokenizer.fingerprint]
-    found += [tokenizer.encode_single_token("e"), tokenizer.token_byte_values(), tokenizer.merges]
+        actual += [ids, tokenizer.decode(ids), tokenizer.decode_bytes(np.array(ids)), tokenizer.count_tokens(text)]
+        actual += [tokenizer.encode_to_numpy(text.encode()).tolist(), tokenizer.decode_with_offsets(ids)]
+        actual += [tokenizer.encode(text + SPECIAL, allowed_special={SPECIAL}), tokenizer.decode_tokens_bytes(ids)]
+    actual += [tokenizer.encode_batch(TEXTS), list(tokenizer.encode_iterable(TEXTS))]
+    actual += [[ids.tolist() for ids in tokenizer.encode_batch_to_numpy(TEXTS, num_threads=2)], tokenizer.fingerprint]
+    actual += [tokenizer.encode_single_token("e"), tokenizer.token_byte_values(), tokenizer.merges]
     tokenizer.save(path)
-    return [*found, path.read_bytes()]
+    return [*actual, path.read_bytes()]
 
 
 @pytest.mark.parametrize("cache_bytes", [0, 1 << 20, 64 << 20])
@@ -87,8 +87,8 @@ def test_one_tokenizer_serves_all_from_its_first_use_on(cache_bytes: int, tmp_pa
     expected = used(trained, tmp_path / "alone.json")
     for _ in range(5):
         shared = bpe.Tokenizer.from_data(trained.data, cache_bytes=cache_bytes)
-        for found in together(lambda: used(shared, tmp_path / f"{threading.get_ident()}.json"), times=THREADS):  # noqa: B023
-            assert found == expected
+        for actual in together(lambda: used(shared, tmp_path / f"{threading.get_ident()}.json"), times=THREADS):  # noqa: B023
+            assert actual == expected
 
 
 @pytest.mark.parametrize("kind", [str.encode, str], ids=["bytes", "str"])
@@ -130,7 +130,7 @@ def test_training_in_two_threads(tmp_path: Path) -> None:
             return bpe.train(tmp_path / "corpus.txt", 290, **settings)  # type: ignore[arg-type]  # noqa: B023
 
         expected = train().data
-        assert all(found.data == expected for found in together(train, times=3))
+        assert all(actual.data == expected for actual in together(train, times=3))
 
 
 def test_reading_files_in_threads(tmp_path: Path) -> None:
@@ -141,25 +141,25 @@ def test_reading_files_in_threads(tmp_path: Path) -> None:
     def load(name: str) -> Callable[[], list[int]]:
         return lambda: bpe.load(tmp_path / name).encode(TEXTS[0])
 
-    found = together(load("tokenizer.bpe.json"), load("tokenizer.json"), times=3)
-    assert found == [tokenizer.encode(TEXTS[0])] * 6
+    actual = together(load("tokenizer.bpe.json"), load("tokenizer.json"), times=3)
+    assert actual == [tokenizer.encode(TEXTS[0])] * 6
 
 
 def test_tables_are_made_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever comes meanwhile waits for them, or each of a server's threads would take as much time and memory."""
     tokenizer = bpe.train([" ".join(TEXTS)], 300)
-    made: list[object] = []
+    result: list[object] = []
     make = TextEncoder._make_encoder
 
     def slow(self: TextEncoder, *arguments: Any) -> Any:
-        made.append(None)
+        result.append(None)
         time.sleep(0.05)
         return make(self, *arguments)
 
     monkeypatch.setattr(TextEncoder, "_make_encoder", slow)
-    found = together(lambda: tokenizer.encode("the word"), lambda: tokenizer.encode_batch(["the word"])[0], times=3)
-    assert found == [found[0]] * 6
-    assert len(made) == 1
+    actual = together(lambda: tokenizer.encode("the word"), lambda: tokenizer.encode_batch(["the word"])[0], times=3)
+    assert actual == [actual[0]] * 6
+    assert len(result) == 1
 
 
 def test_items_are_each_worked_on_once() -> None:

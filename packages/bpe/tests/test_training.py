@@ -108,18 +108,18 @@ def test_training_imports_neither_numpy_nor_regex(tmp_path: Path) -> None:
         print(*{{"numpy", "regex"}} & set(sys.modules))
         print(len(tokenizer.encode("a text")) > 0, *sorted({{"numpy", "regex"}} & set(sys.modules)))
     """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert found.splitlines() == ["", "True numpy"], "they would be most of the memory that training takes"
+    actual = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert actual.splitlines() == ["", "True numpy"], "they would be most of the memory that training takes"
 
 
 def test_progress_tells_both_phases(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text(corpus(3))
-    seen: list[tuple[str, int, int | None]] = []
-    bpe.train(path, 400, progress=lambda *args: seen.append(args))
+    calls: list[tuple[str, int, int | None]] = []
+    bpe.train(path, 400, progress=lambda *args: calls.append(args))
     size = os.path.getsize(path)
-    assert ("counting bytes", size, size) in seen
-    assert seen[-1] == ("merging", 400 - 257, 400 - 257)
+    assert ("counting bytes", size, size) in calls
+    assert calls[-1] == ("merging", 400 - 257, 400 - 257)
 
 
 @given(

@@ -66,14 +66,14 @@ def pair_of(path: Path, **options: Any) -> tuple[Any, Any]:
 
 
 def result(tokenizer: Any, method: str, *arguments: Any, **options: Any) -> Any:
-    """What a call gives, as plain values; the type of the error where it fails."""
+    """The result of a call, as plain values; the type of the error where it fails."""
     try:
-        found = getattr(tokenizer, method)(*arguments, **options)
+        actual = getattr(tokenizer, method)(*arguments, **options)
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # of Rust, in tokenizers
             raise
         return type(error).__name__, str(error)
-    return plain(found)
+    return plain(actual)
 
 
 def plain(value: Any) -> Any:
@@ -101,7 +101,7 @@ def calls(choice: random.Random) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
         )
 
     batch = [text() for _ in range(choice.choice([1, 2, 5]))]
-    given: Any = choice.choice(
+    inputs: Any = choice.choice(
         [batch, tuple(batch), batch[0], batch[0], []] if choice.random() < 0.2 else [batch, batch[0]]
     )
     options: dict[str, Any] = {}
@@ -127,13 +127,13 @@ def calls(choice: random.Random) -> tuple[str, tuple[Any, ...], dict[str, Any]]:
             options[name] = choice.choice(values)
     if choice.random() < 0.1:
         pairs = [text() for _ in batch]
-        return "__call__", (given, pairs if isinstance(given, (list, tuple)) else pairs[0]), options
+        return "__call__", (inputs, pairs if isinstance(inputs, (list, tuple)) else pairs[0]), options
     method = choice.choice(["__call__", "__call__", "__call__", "encode", "tokenize"])
     if method == "tokenize":
         return method, (text(),), {}
-    if method == "encode" and not isinstance(given, str):
+    if method == "encode" and not isinstance(inputs, str):
         method = "__call__"
-    return method, (given,), options
+    return method, (inputs,), options
 
 
 SETTINGS: list[dict[str, Any]] = [{}, {"padding_side": "left", "truncation_side": "left"}, {"pad_token": None}]
@@ -167,12 +167,12 @@ def test_random_ids_decode_to_what_they_did(path: Path) -> None:
     choice = random.Random(5)
     for _ in range(400):
         ids = [choice.randrange(510 if choice.random() < 0.05 else 501) for _ in range(choice.randrange(30))]
-        given: Any = choice.choice([ids, ids[0] if ids else 0, [ids, ids[:3]]])
+        inputs: Any = choice.choice([ids, ids[0] if ids else 0, [ids, ids[:3]]])
         options = {"skip_special_tokens": choice.random() < 0.5}
         if choice.random() < 0.2:
             options["clean_up_tokenization_spaces"] = choice.random() < 0.5
-        method = "batch_decode" if isinstance(given, list) and given and isinstance(given[0], list) else "decode"
-        assert result(fast, method, given, **options) == result(plainly, method, given, **options)
+        method = "batch_decode" if isinstance(inputs, list) and inputs and isinstance(inputs[0], list) else "decode"
+        assert result(fast, method, inputs, **options) == result(plainly, method, inputs, **options)
     assert result(fast, "decode", [-1]) == result(plainly, "decode", [-1])
 
 
@@ -185,8 +185,8 @@ def test_it_is_bpe_that_encodes(path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(transformers.PreTrainedTokenizerFast, "_encode_plus", never)
     monkeypatch.setattr(transformers.PreTrainedTokenizerFast, "_decode", never)
-    found = fast(["low lower", TEXT], padding=True, truncation=True, max_length=50, return_tensors="np")
-    assert found["input_ids"].shape == (2, 50)
+    actual = fast(["low lower", TEXT], padding=True, truncation=True, max_length=50, return_tensors="np")
+    assert actual["input_ids"].shape == (2, 50)
     assert fast.decode(fast.encode("low é"), skip_special_tokens=True) == "low é"
     assert fast("low \u00e9", return_offsets_mapping=True)["offset_mapping"][-1] == (0, 0)
     with pytest.raises(AssertionError, match="the backend was asked"):
@@ -217,24 +217,24 @@ def test_offsets_are_those_of_the_backend(kind: str, tmp_path: Path) -> None:
         }
         for tokenizer in (plainly, fast):
             tokenizer.truncation_side = ("left", "right")[number % 2]
-        for given in (batch, batch[0]):
-            assert result(fast, "__call__", given, **options) == result(plainly, "__call__", given, **options), given
+        for inputs in (batch, batch[0]):
+            assert result(fast, "__call__", inputs, **options) == result(plainly, "__call__", inputs, **options), inputs
 
 
 def test_what_the_encodings_hold_is_made_when_it_is_asked_for(path: Path) -> None:
     plainly, fast = pair_of(path)
     texts = ["low lower", "naïve é </s> text"]
-    expected, found = plainly(texts, padding=True), fast(texts, padding=True)
-    assert found.is_fast
-    assert found.n_sequences == expected.n_sequences == 1
+    expected, actual = plainly(texts, padding=True), fast(texts, padding=True)
+    assert actual.is_fast
+    assert actual.n_sequences == expected.n_sequences == 1
     for number in range(2):
-        assert found.tokens(number) == expected.tokens(number)
-        assert found.word_ids(number) == expected.word_ids(number)
-        assert found.encodings[number].offsets == expected.encodings[number].offsets
-        assert found.char_to_token(number, 2) == expected.char_to_token(number, 2)
-    again = pickle.loads(pickle.dumps(found))
+        assert actual.tokens(number) == expected.tokens(number)
+        assert actual.word_ids(number) == expected.word_ids(number)
+        assert actual.encodings[number].offsets == expected.encodings[number].offsets
+        assert actual.char_to_token(number, 2) == expected.char_to_token(number, 2)
+    again = pickle.loads(pickle.dumps(actual))
     assert again.tokens(1) == expected.tokens(1)
-    assert dict(copy.deepcopy(found)) == dict(expected)
+    assert dict(copy.deepcopy(actual)) == dict(expected)
 
 
 def test_tokens_that_are_added_are_known(path: Path) -> None:
@@ -305,9 +305,9 @@ def test_chat_templates(path: Path) -> None:
     )
     talk = [{"role": "user", "content": "low lower?"}, {"role": "assistant", "content": "naïve é."}]
     for options in ({}, {"add_generation_prompt": True}, {"return_dict": True, "padding": True}, {"tokenize": False}):
-        for given in (talk, [talk, talk[:1]]):
-            expected = result(plainly, "apply_chat_template", given, chat_template=template, **options)
-            assert result(fast, "apply_chat_template", given, chat_template=template, **options) == expected
+        for inputs in (talk, [talk, talk[:1]]):
+            expected = result(plainly, "apply_chat_template", inputs, chat_template=template, **options)
+            assert result(fast, "apply_chat_template", inputs, chat_template=template, **options) == expected
 
 
 def test_what_is_not_supported_is_refused_and_left_as_it_was(path: Path, tmp_path: Path) -> None:
@@ -370,19 +370,19 @@ print(hashlib.sha256(pickle.dumps(tokenizer)).hexdigest())
 def test_a_tokenizer_pickles_to_the_same_bytes_in_every_process(path: Path, tmp_path: Path) -> None:
     """So that what datasets caches by the pickle of a function is found again."""
     names = [f"<{number}>" for number in range(20)]
-    made = bpe.train([TEXT], 400, special_tokens=names)
-    made = bpe.Tokenizer.from_data(made.data._replace(lstrip=frozenset(names[:9]), normalized=frozenset(names[5:])))
-    made.save(tmp_path / "tokenizer.bpe")
-    found = set()
+    output = bpe.train([TEXT], 400, special_tokens=names)
+    output = bpe.Tokenizer.from_data(output.data._replace(lstrip=frozenset(names[:9]), normalized=frozenset(names[5:])))
+    output.save(tmp_path / "tokenizer.bpe")
+    actual = set()
     for seed, used in (("1", ()), ("2", ("used",)), ("3", ())):
         command = [sys.executable, "-c", SAME, str(tmp_path / "tokenizer.bpe"), *used]
         environment = {**os.environ, "PYTHONHASHSEED": seed}
-        found.add(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
-    assert len(found) == 1
-    assert pickle.dumps(pickle.loads(pickle.dumps(made))) == pickle.dumps(made)
-    again = pickle.loads(pickle.dumps(made))
-    assert again.data == made.data
-    assert again.encode("low <3> lower", allowed_special="all") == made.encode("low <3> lower", allowed_special="all")
+        actual.add(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
+    assert len(actual) == 1
+    assert pickle.dumps(pickle.loads(pickle.dumps(output))) == pickle.dumps(output)
+    again = pickle.loads(pickle.dumps(output))
+    assert again.data == output.data
+    assert again.encode("low <3> lower", allowed_special="all") == output.encode("low <3> lower", allowed_special="all")
 
 
 def saved(path: Path, folder: Path) -> str:

@@ -50,9 +50,9 @@ class Tokens(HTMLParser):
         self.open.append(tag)
         attrs = dict(attrs)
         if "title" in attrs:
-            token, said, data = attrs["title"].split(" · ")
+            token, message, data = attrs["title"].split(" · ")
             self.tokens.append([attrs["class"], int(token), bytes.fromhex(data), ""])
-            assert said in ("special token", "1 byte", f"{len(self.tokens[-1][2])} bytes")
+            assert message in ("special token", "1 byte", f"{len(self.tokens[-1][2])} bytes")
         if "data-x" in attrs:
             self.chips.append((attrs["data-x"], "bpe-bad" in attrs["class"]))
 

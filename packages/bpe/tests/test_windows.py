@@ -83,10 +83,10 @@ def test_a_pair_of_the_last_symbol_of_a_power_of_two() -> None:
     last = np.uint64(count - 1)
     golden = np.uint64(0x9E3779B97F4A7C15)
     with np.errstate(over="ignore"):
-        wanted = ((last << np.uint64(17) | last) * golden) >> np.uint64(64 - 8)
+        expected = ((last << np.uint64(17) | last) * golden) >> np.uint64(64 - 8)
         lefts = np.arange(1000, 100_000, dtype=np.uint64)
         pairs = lefts << np.uint64(17) | np.uint64(999)
-        left = int(lefts[np.flatnonzero((pairs * golden) >> np.uint64(64 - 8) == wanted)[0]])
+        left = int(lefts[np.flatnonzero((pairs * golden) >> np.uint64(64 - 8) == expected)[0]])
     tokens = [*BYTES, *(b"#" + number.to_bytes(3, "big") for number in range(256, count - 2))]
     tokens += [tokens[left] + tokens[999], b"xy"]
     tokenizer = Tokenizer(dict(enumerate(tokens)), [(b"x", b"y"), (tokens[left], tokens[999])], pattern=None)

@@ -181,7 +181,7 @@ def _decode_array(decoder: Decoder, array: Any, errors: str) -> Any:
 
 
 def _validity(array: Any) -> Any:
-    """Which rows are not null, as a buffer of bits; None where all are."""
+    """A buffer of bits, 1 for the rows that are not null; None where all are."""
     if not array.null_count:
         return None
     valid = array.is_valid().to_numpy(zero_copy_only=False)

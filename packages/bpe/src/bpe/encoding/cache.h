@@ -56,7 +56,7 @@ typedef struct {
 
 static inline uint64_t cache_place(const cache_slot *slot) { return (uint64_t)slot->ids[1] << 32 | slot->ids[0]; }
 
-/* Whether what a slot has in the ring is still there, and not so old that it may be overwritten by what comes next. */
+/* 1 if what a slot has in the ring is still there, and not so old that it may be overwritten by what comes next. */
 static inline int cache_alive(const cache_table *table, const cache_slot *slot) {
     return table->written - cache_place(slot) <= table->ring_size - COPIED_IDS * sizeof(uint32_t);
 }
@@ -152,10 +152,10 @@ static inline int cache_matches(const cache_slot *slot, packed_key key) {
     return ((slot->low ^ key.low) | (slot->high ^ key.high)) == 0;
 }
 
-/* Whether a set was full once, so that what belongs to it may be in another. */
+/* 1 if a set was full once, so that what belongs to it may be in another. */
 static inline int cache_full(const cache_slot *set) { return set[WAYS - 1].high != 0; }
 
-/* Whether a set seems to hold a pretoken: what a long one has in the ring may be another's, or gone. */
+/* 1 if a set seems to hold a pretoken: what a long one has in the ring may be another's, or gone. */
 static inline int cache_holds(const cache_slot *set, packed_key key) {
     return cache_matches(set, key) || cache_matches(set + 1, key);
 }

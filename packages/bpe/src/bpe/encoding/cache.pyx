@@ -165,11 +165,11 @@ cdef class Cache:
         entries into a larger table costs as much as inserting them.
         """
         cdef double rate = <double> (self.taken - self.taken_before) / (self.text_seen + 1)
-        cdef double wanted = 2 * (self.taken + rate * self.text_left)
+        cdef double goal = 2 * (self.taken + rate * self.text_left)
         cdef size_t factor = 2
-        if wanted <= self.slots() and self.text_left and self.evicted * EVICTED_SHARE <= self.slots():
+        if goal <= self.slots() and self.text_left and self.evicted * EVICTED_SHARE <= self.slots():
             return 1
-        while factor < MOST_GROWTH and 2 * factor * self.slots() <= wanted:     # new pretokens become fewer
+        while factor < MOST_GROWTH and 2 * factor * self.slots() <= goal:     # new pretokens become fewer
             factor *= 2
         return factor
 

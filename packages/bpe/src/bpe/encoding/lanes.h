@@ -77,18 +77,18 @@ static inline size_t join_bytes(const MergeTables *tables, Lane *lane, const Pie
     const uint8_t *text = piece->text;
     const size_t size = piece->size;
     const int in_order = tables->made == NULL;
-    uint64_t words[LANE_BYTES + 4], joined[LANE_BYTES + 1]; /* words[i]: of the bytes at i - 1 and i */
+    uint64_t words[LANE_BYTES + 4], joins_of[LANE_BYTES + 1]; /* words[i]: of the bytes at i - 1 and i */
     uint32_t second = 0, previous = 0;
     size_t symbols = 0;
     words[0] = NO_BYTE_PAIR;
     for (size_t at = 1; at < size; at++) words[at] = tables->byte_pairs[byte_pair_at(text[at - 1], text[at])];
     for (size_t at = size; at < size + 4; at++) words[at] = NO_BYTE_PAIR;
     for (size_t at = 0; at < size; at += 2) { /* two at a time: SSE2 has room for two */
-        joined[at] = joins_at_once(words[at], words[at + 1], words[at + 2]);
-        joined[at + 1] = joins_at_once(words[at + 1], words[at + 2], words[at + 3]);
+        joins_of[at] = joins_at_once(words[at], words[at + 1], words[at + 2]);
+        joins_of[at + 1] = joins_at_once(words[at + 1], words[at + 2], words[at + 3]);
     }
     for (size_t at = 0; at < size; at++) {
-        const uint32_t joins = 0 - (uint32_t)joined[at]; /* all ones, or zero */
+        const uint32_t joins = 0 - (uint32_t)joins_of[at]; /* all ones, or zero */
         const uint32_t merge = joining_merge(words[at + 1]) & joins;
         uint32_t symbol = tables->symbol_of_byte[text[at]];
         symbol ^= (symbol ^ (in_order ? tables->first_made + merge : tables->made[merge])) & joins;

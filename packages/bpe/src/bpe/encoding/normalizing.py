@@ -109,12 +109,12 @@ def normalizer_of(normalizer: str | None, continued: bool = False) -> Callable[[
 
 
 def cuts_at_spaces(normalizer: str | None) -> bool:
-    """Whether a text may be cut before an ASCII space that follows an ASCII character, and its parts normalized."""
+    """Return True if a text may be cut before an ASCII space after an ASCII character, and its parts normalized."""
     return all(step["type"] in _CHARACTER_BY_CHARACTER for step in steps_of(normalizer))
 
 
 def marks_spaces_only(normalizer: str | None) -> bool:
-    """Whether all it does is to write spaces as SentencePiece's marks and to put one in front."""
+    """Return True if all it does is to write spaces as SentencePiece's marks and to put one in front."""
     return all(
         step["type"] == "Prepend" or (step["type"] == "Replace" and step["pattern"] == {"String": " "})
         for step in steps_of(normalizer)
@@ -150,7 +150,7 @@ def _bert(text: str, step: Mapping[str, Any]) -> str:
 
 
 def bert_stages(step: Mapping[str, Any]) -> list[tuple[str, Callable[[str], str]]]:
-    """What a BertNormalizer does, one after another: a normal form, or where that is "" a change of each character."""
+    """The steps of a BertNormalizer, one after another: a normal form, or where it is "" a change of each character."""
     stages: list[tuple[str, Callable[[str], str]]] = []
     if step["clean_text"]:
         cleaned = {**_removing("BERT_REMOVED"), **_spaces("BERT_SPACES")}

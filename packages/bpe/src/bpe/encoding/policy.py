@@ -1,4 +1,4 @@
-"""Which special tokens a call recognises in a text, and which it refuses: tiktoken's rules.
+"""The special tokens that a call recognises in a text, and those it refuses: tiktoken's rules.
 
     Policy            of a tokenizer: turns the arguments of a call into Rules, and keeps those of the last calls
     Rules             of a call: the special tokens that get their ids, and those whose presence is an error

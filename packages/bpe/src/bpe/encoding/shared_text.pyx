@@ -68,15 +68,15 @@ cdef class SharedText:
     cdef size_t failed              # its number
 
     def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t threads=1, size_t block=BLOCK):
-        cdef TextBuffer held = TextBuffer(text)
+        cdef TextBuffer buffer = TextBuffer(text)
         self.encoder, self.rules = encoder, rules
         encoder.pool.share(threads)
-        self.blocks = Blocks(held, rules.all, encoder.scanner, block)
+        self.blocks = Blocks(buffer, rules.all, encoder.scanner, block)
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError
-        reserve_for_text(&self.out, most_bytes(held))
-        reserve(&self.out, most_bytes(held))        # the ids must not move while threads copy theirs
+        reserve_for_text(&self.out, most_bytes(buffer))
+        reserve(&self.out, most_bytes(buffer))        # the ids must not move while threads copy theirs
 
     def __dealloc__(self):
         free_all(self.waiting)

@@ -47,21 +47,22 @@ static inline int merge_step(const MergeTables *tables, Lane *lane, lowest_funct
     }
     lane->keys[lane->right.at] = right_key;
     lane->keys[lane->left.at] = left_key;
-    const uint32_t at = place_of_key(best), made = made_by(tables, merge_of_key(best));
+    const uint32_t at = place_of_key(best), product = made_by(tables, merge_of_key(best));
     uint64_t after = alive & (~(uint64_t)1 << at);
     const uint64_t before = alive & ~(~(uint64_t)0 << at);
-    const uint32_t joined = (uint32_t)count_trailing_zeros(after); /* the symbol that is merged into the one at `at` */
+    const uint32_t right_place =
+        (uint32_t)count_trailing_zeros(after); /* its place in the lane; `at` is the left one */
     after &= after - 1;
-    lane->symbols[at] = made;
-    lane->keys[at] = lane->keys[joined] = NONE;
-    lane->alive = alive & ~((uint64_t)1 << joined);
+    lane->symbols[at] = product;
+    lane->keys[at] = lane->keys[right_place] = NONE;
+    lane->alive = alive & ~((uint64_t)1 << right_place);
     lane->right.slot = lane->left.slot = tables->mask + 1;
     lane->right.at = lane->left.at = LANE_BYTES;
-    if (after) start_lookup(tables, &lane->right, at, made, lane->symbols[count_trailing_zeros(after)]);
+    if (after) start_lookup(tables, &lane->right, at, product, lane->symbols[count_trailing_zeros(after)]);
     if (before) {
         const uint32_t left = 63 - (uint32_t)count_leading_zeros(before);
         lane->keys[left] = NONE;
-        start_lookup(tables, &lane->left, left, lane->symbols[left], made);
+        start_lookup(tables, &lane->left, left, lane->symbols[left], product);
     }
     return 1;
 }

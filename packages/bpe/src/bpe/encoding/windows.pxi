@@ -37,7 +37,7 @@ ctypedef struct Window:
 cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_t size) except 0 nogil:
     """The symbols of `size` bytes, each of which is a symbol, in work.found; returns how many."""
     cdef size_t covered = 0, width = LANE_BYTES, overlap = OVERLAP, begin, end
-    cdef int joined = 0, patience = FEWEST_JOINED
+    cdef int rounds = 0, patience = FEWEST_JOINED
     cdef Window window
     if size > MOST_BYTES:
         with gil:
@@ -52,7 +52,7 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
             elif overlap == OVERLAP:
                 overlap = MORE_OVERLAP
             else:
-                width, joined, overlap = 4 * width, 0, OVERLAP
+                width, rounds, overlap = 4 * width, 0, OVERLAP
                 patience = min(2 * patience, MOST_JOINED)
             continue
         begin = symbol_at(work, covered - min(covered, width // 4), covered - min(covered, width // 2))
@@ -63,13 +63,13 @@ cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_
             window.pitch = sizeof(Linked) // sizeof(uint32_t)
         window.begin, window.end = begin, end
         if not join(work, &window):
-            width, joined = 4 * width, 0
+            width, rounds = 4 * width, 0
             patience = min(2 * patience, MOST_JOINED)
             continue
         covered = end
-        joined += 1
-        if joined == patience:
-            width, joined = width // 4, 0
+        rounds += 1
+        if rounds == patience:
+            width, rounds = width // 4, 0
     work.found = work.symbols
     return work.count
 

@@ -140,7 +140,7 @@ class WordDecoder(Decoder):
         return DecodeStream(decode, begin=between, end=mark)
 
     def _pieces(self, tokens: list[bytes]) -> list[bytes]:
-        """What each token adds to a text."""
+        """The text that each token adds."""
         mark, between = self.words.decoded_suffix.encode(), self.words.between.encode()
         if mark:
             tokens = [token.replace(mark, b" ") for token in tokens[:-1]] + [

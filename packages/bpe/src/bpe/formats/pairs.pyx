@@ -110,7 +110,7 @@ cdef class Symbols:
 
 
 def all_within(numbers, int64_t most):
-    """Whether all are ints, no bools, from 0 to `most`."""
+    """Return True if all are ints, no bools, from 0 to `most`."""
     cdef int overflow
     cdef int64_t value
     for number in numbers:
@@ -125,13 +125,13 @@ def all_within(numbers, int64_t most):
 def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None):
     """The merges [(left bytes, right bytes)] of halves given by their numbers in `tokens`: left, right, left…"""
     cdef size_t merges = halves.shape[0] // 2, i
-    cdef list made = [None] * merges
+    cdef list rows = [None] * merges
     cdef tuple merge
     for i in range(merges):
         merge = (tokens[halves[2 * i]], tokens[halves[2 * i + 1]])
         PyObject_GC_UnTrack(merge)      # of bytes, which the collector would find out by looking at each
-        made[i] = merge
-    return made
+        rows[i] = merge
+    return rows
 
 
 def halves_of(list merges not None, dict places not None):
@@ -209,17 +209,17 @@ cdef object join(Symbols table, uint32_t[:, ::1] rows):
     """Fill in what each merge makes; the first that has a half or a whole that is no symbol, or None."""
     cdef const Symbol *a
     cdef const Symbol *b
-    cdef uint32_t made
+    cdef uint32_t product
     cdef size_t rank, count = rows.shape[0]
     for rank in range(count):
         if rows[rank, 0] == NONE or rows[rank, 1] == NONE:
             return rank
-        a, b, made = &table.symbols[rows[rank, 0]], &table.symbols[rows[rank, 1]], NONE
+        a, b, product = &table.symbols[rows[rank, 0]], &table.symbols[rows[rank, 1]], NONE
         if a.size + b.size <= table.longest:
-            made = table.find(a.hash * table.powers[b.size] + b.hash, a.text, a.size, b.text, b.size)
-        if made == NONE:
+            product = table.find(a.hash * table.powers[b.size] + b.hash, a.text, a.size, b.text, b.size)
+        if product == NONE:
             return rank
-        rows[rank, 2] = made
+        rows[rank, 2] = product
     if count and not differ(&rows[0, 0], count):
         raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
     return None
@@ -232,7 +232,7 @@ cdef object refuse(list symbols, rank, bytes left, bytes right):
 
 
 cdef bint differ(const uint32_t *rows, size_t count) except -1:
-    """Whether no two rows begin with the same pair."""
+    """Return True if no two rows begin with the same pair."""
     cdef size_t mask = 63, i, at
     cdef uint64_t pair
     cdef uint64_t *seen
@@ -263,7 +263,7 @@ cdef inline uint64_t hash_of(const uint8_t *text, size_t size) noexcept nogil:
 
 
 cdef inline size_t slot(uint64_t hash) noexcept nogil:
-    """Where to look first. The low bits of a polynomial depend on the low bits of its bytes alone: mix the high in."""
+    """The first place. The low bits of a polynomial depend on the low bits of its bytes alone: mix high ones in."""
     hash ^= hash >> 32
     hash *= 0xD6E8FEB86659FD93ULL
     return hash ^ (hash >> 32)

@@ -99,7 +99,7 @@ cdef class StandIns:
 
     def tokens(self, texts):
         """The bytes that each of the texts means; None where one holds another character."""
-        cdef list found = []
+        cdef list results = []
         cdef str text
         cdef bytes token
         cdef uint8_t *out
@@ -117,5 +117,5 @@ cdef class StandIns:
                 if byte < 0:
                     return None
                 out[i] = byte
-            found.append(token)
-        return found
+            results.append(token)
+        return results

@@ -18,7 +18,7 @@ MANY_BYTES = 32  # of records to a merge, from which that is so
 
 
 class Rule(NamedTuple):
-    """Which pair is merged next, and which never."""
+    """The order in which pairs are merged, and the pairs that never are."""
 
     by_bytes: bool  # ties to the greatest (left bytes, right bytes), or to the smallest (left symbol, right symbol)
     min_count: int  # no pair that counts less

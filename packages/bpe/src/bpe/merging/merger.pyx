@@ -232,7 +232,7 @@ cdef class Merger:
 
     cdef int merge(self, uint32_t number) except -1 nogil:
         """Replace a pair by the last symbol in all words, and bring the table and the queue up to date."""
-        cdef uint32_t made = <uint32_t> (self.symbols.count - 1)
+        cdef uint32_t product = <uint32_t> (self.symbols.count - 1)
         cdef Pair *pair = &self.table.pairs[number]
         cdef uint32_t a = left_of(pair.key), b = right_of(pair.key)
         cdef Side *left = &self.changes.left
@@ -244,26 +244,26 @@ cdef class Merger:
         if self.words.wide:
             replace_in_words(
                 &self.words, <uint32_t *> self.words.cells, &self.changes, &self.symbols,
-                pair.postings, size, a, b, made
+                pair.postings, size, a, b, product
             )
         else:
             replace_in_words(
                 &self.words, <uint16_t *> self.words.cells, &self.changes, &self.symbols,
-                pair.postings, size, a, b, made
+                pair.postings, size, a, b, product
             )
         pair.count = 0
         drop_postings(&self.table, pair)
         lower_counts(&self.table, &self.changes, a, b)
-        self.add_pairs_of_side(left, made, True)
-        self.add_pairs_of_side(right, made, False)
-        self.add_double(made)
+        self.add_pairs_of_side(left, product, True)
+        self.add_pairs_of_side(right, product, False)
+        self.add_double(product)
         self.work += left.touched_size + right.touched_size
         clear_changes(&self.changes)
         return 0
 
-    cdef int add_pairs_of_side(self, Side *side, uint32_t made, bint is_left) except -1 nogil:
+    cdef int add_pairs_of_side(self, Side *side, uint32_t product, bint is_left) except -1 nogil:
         """The pairs of the new symbol and its neighbours on one side that reach the floor, with their postings."""
-        cdef size_t i, size, posted = 0, wanted = 0     # postings
+        cdef size_t i, size, posted = 0, posting_sum = 0     # postings
         cdef uint32_t symbol
         cdef uint64_t key
         cdef uint32_t **place
@@ -271,7 +271,7 @@ cdef class Merger:
         for i in range(side.touched_size):
             symbol = side.touched[i]
             beside = &side.beside[symbol]
-            key = key_of(symbol, made) if is_left else key_of(made, symbol)
+            key = key_of(symbol, product) if is_left else key_of(product, symbol)
             if beside.change < self.table.floor or not is_short(&self.table, &self.symbols, key):
                 beside.change, beside.places.next = 0, NULL
             else:
@@ -280,13 +280,13 @@ cdef class Merger:
             symbol = side.touched[i]
             beside = &side.beside[symbol]
             if beside.change:
-                key = key_of(symbol, made) if is_left else key_of(made, symbol)
+                key = key_of(symbol, product) if is_left else key_of(product, symbol)
                 size = beside.places.number
                 beside.places.next = new_postings(&self.table, size)
                 self.add_counted(key, beside.change, beside.places.next, size)
-                wanted += size
+                posting_sum += size
         i = 0
-        while posted < wanted:
+        while posted < posting_sum:
             place = &side.beside[side.neighbours[i].symbol].places.next
             if place[0] != NULL:
                 place[0][0] = side.neighbours[i].place
@@ -295,9 +295,9 @@ cdef class Merger:
             i += 1
         return 0
 
-    cdef int add_double(self, uint32_t made) except -1 nogil:
+    cdef int add_double(self, uint32_t product) except -1 nogil:
         """The pair of the new symbol and itself."""
-        cdef uint64_t key = key_of(made, made)
+        cdef uint64_t key = key_of(product, product)
         cdef size_t size = self.changes.doubles_size
         cdef uint32_t *postings
         if self.changes.doubles >= self.table.floor and is_short(&self.table, &self.symbols, key):

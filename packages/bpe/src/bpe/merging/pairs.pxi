@@ -140,10 +140,10 @@ cdef inline void link_pair(PairTable *table, uint32_t number) noexcept nogil:
     table.seen[hash & table.mask] |= 1 << (hash >> 29)
 
 
-cdef int make_slots(PairTable *table, size_t wanted) except -1 nogil:
-    """Slots for `wanted` pairs, and those that there are in them."""
+cdef int make_slots(PairTable *table, size_t pairs) except -1 nogil:
+    """Slots for so many pairs, and those that there are in them."""
     cdef size_t slots = 1024, i
-    while slots * 5 < wanted * 8 + 8:
+    while slots * 5 < pairs * 8 + 8:
         slots *= 2
     free(table.slots)
     free(table.seen)
@@ -175,14 +175,14 @@ cdef uint32_t *new_postings(PairTable *table, size_t size, size_t in_all=0) exce
 
 cdef int take_room(PairTable *table, size_t size, size_t in_all) except -1 nogil:
     """Let the next `size` postings go where others were, or else all of them into a new block."""
-    cdef FreeRange *found = NULL
+    cdef FreeRange *hole = NULL
     cdef Block *block
     cdef int power
     for power in range(power_of_two(size), 32):
-        found = table.left[power]
-        if found != NULL and found.size >= size:
-            table.left[power] = found.next
-            table.free, table.free_size = <uint32_t *> found, found.size
+        hole = table.left[power]
+        if hole != NULL and hole.size >= size:
+            table.left[power] = hole.next
+            table.free, table.free_size = <uint32_t *> hole, hole.size
             return 0
     if table.blocks_size == table.blocks_room:
         table.blocks = <Block *> checked_realloc(table.blocks, (table.blocks_room * 2 + 16) * sizeof(Block))
@@ -203,14 +203,14 @@ cdef inline int power_of_two(size_t size) noexcept nogil:
 
 cdef void leave_postings(PairTable *table, uint32_t *postings, size_t size) noexcept nogil:
     """Let other postings go where these are, if there are many."""
-    cdef FreeRange *found
+    cdef FreeRange *hole
     cdef size_t odd = <size_t> postings // sizeof(uint32_t) % 2     # a range begins at a multiple of eight bytes
     if size < LONG_POSTINGS:
         return
-    found = <FreeRange *> (postings + odd)
-    found.size = size - odd
-    found.next = table.left[power_of_two(found.size)]
-    table.left[power_of_two(found.size)] = found
+    hole = <FreeRange *> (postings + odd)
+    hole.size = size - odd
+    hole.next = table.left[power_of_two(hole.size)]
+    table.left[power_of_two(hole.size)] = hole
 
 
 cdef int place_postings(PairTable *table) except -1 nogil:

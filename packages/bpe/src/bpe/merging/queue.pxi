@@ -74,9 +74,9 @@ cdef int push_pair(PairQueue *queue, uint32_t number) except -1 nogil:
     return 0
 
 
-cdef int reserve_heap(PairQueue *queue, size_t wanted) except -1 nogil:
-    cdef size_t room = wanted + wanted // 2 + 64
-    if wanted > queue.heap_room:
+cdef int reserve_heap(PairQueue *queue, size_t entries) except -1 nogil:
+    cdef size_t room = entries + entries // 2 + 64
+    if entries > queue.heap_room:
         queue.heap = <Entry *> checked_realloc(queue.heap, room * sizeof(Entry))
         queue.heap_room = room
     return 0

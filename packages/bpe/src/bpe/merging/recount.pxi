@@ -142,7 +142,7 @@ cdef int post_listed(Survey *survey, const SymbolTable *symbols) except -1 nogil
     cdef PairTable *table = survey.table
     cdef const uint64_t *listed = survey.listed
     cdef Pair *pair
-    cdef size_t i, kept = 0, countdown = SIGNAL_INTERVAL
+    cdef size_t i, positive = 0, countdown = SIGNAL_INTERVAL
     for i in range(table.size):
         pair = &table.pairs[i]
         if pair.count < table.floor or not is_short(table, symbols, pair.key):
@@ -160,8 +160,8 @@ cdef int post_listed(Survey *survey, const SymbolTable *symbols) except -1 nogil
         check_signals(&countdown)
     for i in range(table.size):
         if table.pairs[i].postings != NULL:
-            table.pairs[kept] = table.pairs[i]
-            kept += 1
-    table.size = kept
-    make_slots(table, kept)
+            table.pairs[positive] = table.pairs[i]
+            positive += 1
+    table.size = positive
+    make_slots(table, positive)
     return 0

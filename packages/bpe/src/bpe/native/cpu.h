@@ -1,4 +1,4 @@
-/* What the processor can do. This is the only file that asks it, and the only one that names instruction sets.
+/* The abilities of the processor. This is the only file that asks it, and the only one that names instruction sets.
  *
  *     level      functions of the level may use                                   first processors
  *     portable   what every machine of the architecture has (x86-64: SSE2)

@@ -1,4 +1,4 @@
-"""Which SIMD level this process uses: the best that the processor has, or the one that BPE_SIMD names.
+"""The SIMD level that this process uses: the best that the processor has, or the one that BPE_SIMD names.
 
 It is decided once, when this module is first imported. native/cpu.h says what each level consists of.
 """
@@ -36,13 +36,13 @@ cdef int level_of(name) except -1:
 
 
 cdef int decide() except -1:
-    wanted = os.environ.get("BPE_SIMD")
-    if not wanted:
+    name = os.environ.get("BPE_SIMD")
+    if not name:
         return len(AVAILABLE) - 1
     try:
-        return level_of(wanted)
+        return level_of(name)
     except ValueError as error:
-        raise ValueError(f"BPE_SIMD={wanted}: {error}") from None
+        raise ValueError(f"BPE_SIMD={name}: {error}") from None
 
 
 cdef int chosen = decide()

@@ -50,7 +50,7 @@ cdef class TextBuffer:
 
 
 def buffer_of(text):
-    """What has a buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has none.
+    """A buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has no buffer.
 
     One that may be written to is copied: written to while it is encoded, a cache would remember ids of other bytes.
     """

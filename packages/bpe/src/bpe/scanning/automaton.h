@@ -48,25 +48,25 @@ static inline uint32_t automaton_class(const automaton *a, const uint8_t *text, 
 /* The end of the match that begins at `at`, or 0 where none does. */
 static inline size_t automaton_match(const automaton *a, const uint8_t *text, size_t at, size_t end) {
     const uint16_t *table = a->table;
-    size_t found = 0, length;
+    size_t match = 0, length;
     uint32_t row = a->class_count + 1, entry;
     while (at < end) {
         const uint32_t quick = a->of_byte[text[at]];
         length = 1;
         entry = table[row + (quick != WIDE ? quick : automaton_class(a, text + at, end - at, &length))];
-        if (entry & MATCH_BEFORE) found = at;
+        if (entry & MATCH_BEFORE) match = at;
         row = entry & ~(uint32_t)MATCH_BEFORE;
-        if (!row) return found;
+        if (!row) return match;
         at += length;
     }
-    return table[row + a->class_count] & MATCH_BEFORE ? end : found;
+    return table[row + a->class_count] & MATCH_BEFORE ? end : match;
 }
 
 /* The end of the next piece of a level, or 0 after the last. The first level's place begins as {0, size, 0}. */
 static size_t next_piece(const splitter *s, const uint8_t *text, level_place *places, uint32_t level) {
     const automaton *a = &s->level[level];
     level_place *place = &places[level];
-    size_t at, found, length;
+    size_t at, match, length;
     if (place->match) {
         place->at = place->match;
         place->match = 0;
@@ -81,14 +81,14 @@ static size_t next_piece(const splitter *s, const uint8_t *text, level_place *pl
         }
     }
     for (at = place->at; at < place->end; at += length) {
-        found = automaton_match(a, text, at, place->end);
-        if (found) {
+        match = automaton_match(a, text, at, place->end);
+        if (match) {
             if (at > place->at) { /* what lies before the match comes first */
-                place->match = found;
-                found = at;
+                place->match = match;
+                match = at;
             }
-            place->at = found;
-            return found;
+            place->at = match;
+            return match;
         }
         automaton_class(a, text + at, place->end - at, &length);
     }

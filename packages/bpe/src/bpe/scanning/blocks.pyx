@@ -49,18 +49,18 @@ cdef class Blocks:
 
     cdef int convert(self, Room *room, Block *block) except -1 nogil:
         """next() of a str that is not ASCII: what was left of the last conversion, and the next `self.block` units."""
-        cdef size_t size = self.rest_size, more = self.block, found, end, back
+        cdef size_t size = self.rest_size, more = self.block, length, end, back
         need_room(room, room_for(more) + size)
         if size:                            # self.rest may be NULL otherwise
             memcpy(room.bytes, self.rest, size)
         while True:
             more = min(more, self.text.size - self.at)
             need_room(room, room_for(more) + size)
-            found = self.text.convert(self.at, more, room.bytes + size)
-            if found == LONE:
+            length = self.text.convert(self.at, more, room.bytes + size)
+            if length == LONE:
                 raise_lone_surrogate()
             self.at += more
-            size += found
+            size += length
             end = size
             if self.at == self.text.size:
                 break

@@ -45,7 +45,7 @@ cdef uint64_t cl100k_begins(Scanner *s) noexcept nogil:
 
 
 cdef inline uint64_t spaces_begin(Scanner *s, uint64_t taken, uint64_t stop, uint64_t stop_ahead) noexcept nogil:
-    """Where white space begins a pretoken, by `…[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`.
+    """The places at which white space begins a pretoken, by `…[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+`.
 
     taken: the line ends that belong to what stands before them; the rest of the run of white space begins afresh.
     stop: white space, and whatever else a piece of text ends before, so that (?!\\S) holds. Of each run, or rest:

@@ -35,7 +35,7 @@ enum {
     CLASS = 7
 };
 
-/* What is known of 64 consecutive bytes, by name or by number. */
+/* The masks of 64 consecutive bytes, by name or by number. */
 typedef union {
     struct {
         /* The classes, of which a character has one, and all its bytes with it. Which of them a family of patterns
@@ -62,7 +62,7 @@ enum {
 };
 static const int family_wants[FAMILIES] = {WANTS_GPT2, WANTS_CL100K, WANTS_CL100K, WANTS_O200K, WANTS_DEEPSEEK};
 
-typedef void (*classify_function)(const uint8_t *text, word_masks *found);
+typedef void (*classify_function)(const uint8_t *text, word_masks *masks);
 
 /* Portable: a table gives the masks of a byte as the bits of one byte. Eight of them are a matrix of 8 x 8 bits,
  * which, transposed, is eight bits of each mask. No family wants more than eight masks. */
@@ -102,8 +102,8 @@ static inline uint64_t transpose_bits(uint64_t x) { /* Warren, Hacker's Delight,
 
 static inline uint64_t top_bits(uint64_t x) { return ((x & 0x8080808080808080ULL) >> 7) * 0x0102040810204080ULL >> 56; }
 
-static inline void classify_portable(const uint8_t *text, word_masks *found, int family, int wants) {
-    memset(found, 0, sizeof *found);
+static inline void classify_portable(const uint8_t *text, word_masks *masks, int family, int wants) {
+    memset(masks, 0, sizeof *masks);
     for (int group = 0; group < 64; group += 8) {
         uint64_t bytes = 0, rows = 0;
         for (int i = 0; i < 8; i++) {
@@ -112,9 +112,9 @@ static inline void classify_portable(const uint8_t *text, word_masks *found, int
         }
         rows = transpose_bits(rows);
         for (int mask = 0, place = 0; mask < MASKS; mask++)
-            if (wants >> mask & 1) found->of[mask] |= (rows >> (8 * place++) & 255) << group;
-        found->high |= top_bits(bytes) << group;
-        found->continuation |= top_bits(bytes & ~(bytes << 1)) << group;
+            if (wants >> mask & 1) masks->of[mask] |= (rows >> (8 * place++) & 255) << group;
+        masks->high |= top_bits(bytes) << group;
+        masks->continuation |= top_bits(bytes & ~(bytes << 1)) << group;
     }
 }
 
@@ -124,11 +124,11 @@ static inline void classify_portable(const uint8_t *text, word_masks *found, int
 #define BELOW(value, bound) _mm256_cmpeq_epi8(_mm256_min_epu8(value, _mm256_set1_epi8((bound) - 1)), value)
 #define FROM(value, first, count) /* first <= value < first + count */ \
     BELOW(_mm256_sub_epi8(value, _mm256_set1_epi8(first)), count)
-#define SET(mask, vector) found->mask |= (uint64_t)(uint32_t)_mm256_movemask_epi8(vector) << (32 * half)
+#define SET(mask, vector) masks->mask |= (uint64_t)(uint32_t)_mm256_movemask_epi8(vector) << (32 * half)
 
 TARGET_AVX2 static inline
-    __attribute__((always_inline)) void classify_avx2(const uint8_t *text, word_masks *found, int wants) {
-    memset(found, 0, sizeof *found);
+    __attribute__((always_inline)) void classify_avx2(const uint8_t *text, word_masks *masks, int wants) {
+    memset(masks, 0, sizeof *masks);
     for (int half = 0; half < 2; half++) {
         __m256i bytes = _mm256_loadu_si256((const __m256i *)(text + 32 * half));
         __m256i letter = FROM(_mm256_or_si256(bytes, _mm256_set1_epi8(0x20)), 'a', 26), upper = FROM(bytes, 'A', 26);
@@ -154,31 +154,31 @@ TARGET_AVX2 static inline
 #define EQUAL(byte) _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte))
 
 TARGET_AVX512 static inline
-    __attribute__((always_inline)) void classify_avx512(const uint8_t *text, word_masks *found, int wants) {
+    __attribute__((always_inline)) void classify_avx512(const uint8_t *text, word_masks *masks, int wants) {
     const __m512i bytes = _mm512_loadu_si512(text);
     const uint64_t letter = BETWEEN(_mm512_or_si512(bytes, _mm512_set1_epi8(0x20)), 'a', 26);
     const uint64_t upper = BETWEEN(bytes, 'A', 26), digit = BETWEEN(bytes, '0', 10), blank = EQUAL(' ');
     const uint64_t high = _mm512_movepi8_mask(bytes);
-    memset(found, 0, sizeof *found);
-    if (wants & BIT(LETTER)) found->letter = letter;
-    if (wants & BIT(UPPER)) found->upper = upper;
-    if (wants & BIT(LOWER)) found->lower = letter & ~upper;
-    if (wants & BIT(DIGIT)) found->digit = digit;
-    if (wants & BIT(SPACE)) found->space = BETWEEN(bytes, 9, 5) | blank;
-    if (wants & BIT(PUNCTUATION)) found->punctuation = BETWEEN(bytes, '!', 94) & ~(letter | digit);
-    if (wants & BIT(BLANK)) found->blank = blank;
-    if (wants & BIT(LINE)) found->line = EQUAL('\n') | EQUAL('\r');
-    if (wants & BIT(APOSTROPHE)) found->apostrophe = EQUAL('\'');
-    if (wants & BIT(SLASH)) found->slash = EQUAL('/');
-    found->high = high;
-    if (high) found->continuation = _mm512_cmplt_epi8_mask(bytes, _mm512_set1_epi8((char)0xc0));
+    memset(masks, 0, sizeof *masks);
+    if (wants & BIT(LETTER)) masks->letter = letter;
+    if (wants & BIT(UPPER)) masks->upper = upper;
+    if (wants & BIT(LOWER)) masks->lower = letter & ~upper;
+    if (wants & BIT(DIGIT)) masks->digit = digit;
+    if (wants & BIT(SPACE)) masks->space = BETWEEN(bytes, 9, 5) | blank;
+    if (wants & BIT(PUNCTUATION)) masks->punctuation = BETWEEN(bytes, '!', 94) & ~(letter | digit);
+    if (wants & BIT(BLANK)) masks->blank = blank;
+    if (wants & BIT(LINE)) masks->line = EQUAL('\n') | EQUAL('\r');
+    if (wants & BIT(APOSTROPHE)) masks->apostrophe = EQUAL('\'');
+    if (wants & BIT(SLASH)) masks->slash = EQUAL('/');
+    masks->high = high;
+    if (high) masks->continuation = _mm512_cmplt_epi8_mask(bytes, _mm512_set1_epi8((char)0xc0));
 }
 #define VECTOR_VERSIONS(name, wants)                                                           \
-    TARGET_AVX2 static void classify_avx2_##name(const uint8_t *text, word_masks *found) {     \
-        classify_avx2(text, found, wants);                                                     \
+    TARGET_AVX2 static void classify_avx2_##name(const uint8_t *text, word_masks *masks) {     \
+        classify_avx2(text, masks, wants);                                                     \
     }                                                                                          \
-    TARGET_AVX512 static void classify_avx512_##name(const uint8_t *text, word_masks *found) { \
-        classify_avx512(text, found, wants);                                                   \
+    TARGET_AVX512 static void classify_avx512_##name(const uint8_t *text, word_masks *masks) { \
+        classify_avx512(text, masks, wants);                                                   \
     }
 #define CHOOSE(name)                                      \
     return level >= LEVEL_AVX512 ? classify_avx512_##name \
@@ -207,7 +207,7 @@ INLINE_NEON uint64_t between_neon(uint8x16x4_t bytes, uint8_t first, uint8_t cou
     return mask_neon(bytes);
 }
 
-INLINE_NEON void classify_neon(const uint8_t *text, word_masks *found, int wants) {
+INLINE_NEON void classify_neon(const uint8_t *text, word_masks *masks, int wants) {
     const uint8x16x4_t bytes = vld4q_u8(text);
     uint8x16x4_t small = bytes, line = bytes;
     for (int i = 0; i < 4; i++) {
@@ -216,27 +216,27 @@ INLINE_NEON void classify_neon(const uint8_t *text, word_masks *found, int wants
     }
     const uint64_t letter = between_neon(small, 'a', 26), upper = between_neon(bytes, 'A', 26);
     const uint64_t digit = between_neon(bytes, '0', 10), blank = equal_neon(bytes, ' '), high = mask_neon(bytes);
-    memset(found, 0, sizeof *found);
-    if (wants & BIT(LETTER)) found->letter = letter;
-    if (wants & BIT(UPPER)) found->upper = upper;
-    if (wants & BIT(LOWER)) found->lower = letter & ~upper;
-    if (wants & BIT(DIGIT)) found->digit = digit;
-    if (wants & BIT(SPACE)) found->space = between_neon(bytes, 9, 5) | blank;
-    if (wants & BIT(PUNCTUATION)) found->punctuation = between_neon(bytes, '!', 94) & ~(letter | digit);
-    if (wants & BIT(BLANK)) found->blank = blank;
-    if (wants & BIT(LINE)) found->line = mask_neon(line);
-    if (wants & BIT(APOSTROPHE)) found->apostrophe = equal_neon(bytes, '\'');
-    if (wants & BIT(SLASH)) found->slash = equal_neon(bytes, '/');
-    found->high = high;
+    memset(masks, 0, sizeof *masks);
+    if (wants & BIT(LETTER)) masks->letter = letter;
+    if (wants & BIT(UPPER)) masks->upper = upper;
+    if (wants & BIT(LOWER)) masks->lower = letter & ~upper;
+    if (wants & BIT(DIGIT)) masks->digit = digit;
+    if (wants & BIT(SPACE)) masks->space = between_neon(bytes, 9, 5) | blank;
+    if (wants & BIT(PUNCTUATION)) masks->punctuation = between_neon(bytes, '!', 94) & ~(letter | digit);
+    if (wants & BIT(BLANK)) masks->blank = blank;
+    if (wants & BIT(LINE)) masks->line = mask_neon(line);
+    if (wants & BIT(APOSTROPHE)) masks->apostrophe = equal_neon(bytes, '\'');
+    if (wants & BIT(SLASH)) masks->slash = equal_neon(bytes, '/');
+    masks->high = high;
     if (high) {
         uint8x16x4_t second = bytes; /* their second bits from the top */
         for (int i = 0; i < 4; i++) second.val[i] = vshlq_n_u8(bytes.val[i], 1);
-        found->continuation = high & ~mask_neon(second);
+        masks->continuation = high & ~mask_neon(second);
     }
 }
 
 #define VECTOR_VERSIONS(name, wants) \
-    static void classify_neon_##name(const uint8_t *text, word_masks *found) { classify_neon(text, found, wants); }
+    static void classify_neon_##name(const uint8_t *text, word_masks *masks) { classify_neon(text, masks, wants); }
 #define CHOOSE(name) return level >= LEVEL_NEON ? classify_neon_##name : classify_portable_##name
 #else
 #define VECTOR_VERSIONS(name, wants)
@@ -244,8 +244,8 @@ INLINE_NEON void classify_neon(const uint8_t *text, word_masks *found, int wants
 #endif
 
 #define VERSIONS(name, family, wants)                                              \
-    static void classify_portable_##name(const uint8_t *text, word_masks *found) { \
-        classify_portable(text, found, family, wants);                             \
+    static void classify_portable_##name(const uint8_t *text, word_masks *masks) { \
+        classify_portable(text, masks, family, wants);                             \
     }                                                                              \
     VECTOR_VERSIONS(name, wants)
 VERSIONS(gpt2, FAMILY_GPT2, WANTS_GPT2)

@@ -34,7 +34,7 @@ static inline int is_mark(const uint8_t *text, size_t size, size_t at) {
     return text[at] == 0xe2 && size - at >= 3 && text[at + 1] == 0x96 && text[at + 2] == 0x81;
 }
 
-/* Whether a space or ▁ begins at `at`, or ends there. */
+/* 1 if a space or ▁ begins at `at`, or ends there. */
 static inline int space_from(const uint8_t *text, size_t size, size_t at) {
     return text[at] == ' ' || is_mark(text, size, at);
 }
@@ -73,7 +73,7 @@ static void add_joins(joins *j, const uint8_t *token, size_t size) {
     }
 }
 
-/* Whether a piece begins at `at`, where a character begins, and another one before it. Between letters of ASCII none
+/* 1 if a piece begins at `at`, where a character begins, and another one before it. Between letters of ASCII none
  * does, which is for the caller to see. */
 static inline int joins_begin(const joins *j, const uint8_t *text, size_t size, size_t at) {
     if (j->every_space && space_from(text, size, at)) return 1;
@@ -90,13 +90,13 @@ static inline uint64_t joins_begins(const joins *j, const uint8_t *text, size_t 
     const uint64_t after_blank = blank << 1 | before->blank, after_high = word->high << 1 | before->high;
     const uint64_t after_letter = letter << 1 | before->letter;
     uint64_t begins = j->every_space ? blank : blank & ~after_blank;
-    uint64_t asked = ~(word->continuation | blank | after_blank | (letter & after_letter));
-    if (j->every_space) asked |= after_blank & word->high & ~word->continuation; /* a mark may be there, */
-    else asked |= j->crosses ? begins : begins & after_high;                     /* or before the space */
-    if (at == 0) asked &= ~1ULL;
-    if (size - at < 64) asked &= (1ULL << (size - at)) - 1;
-    for (; asked; asked &= asked - 1) {
-        const int i = count_trailing_zeros(asked);
+    uint64_t places = ~(word->continuation | blank | after_blank | (letter & after_letter));
+    if (j->every_space) places |= after_blank & word->high & ~word->continuation; /* a mark may be there, */
+    else places |= j->crosses ? begins : begins & after_high;                     /* or before the space */
+    if (at == 0) places &= ~1ULL;
+    if (size - at < 64) places &= (1ULL << (size - at)) - 1;
+    for (; places; places &= places - 1) {
+        const int i = count_trailing_zeros(places);
         begins &= ~(1ULL << i);
         begins |= (uint64_t)joins_begin(j, text, size, at + i) << i;
     }

@@ -47,7 +47,7 @@ cdef uint64_t first_bytes_moved(const Scanner *s, uint64_t here, uint64_t there)
 
 
 cdef inline uint64_t groups_of_three(Scanner *s, uint64_t follows_digit) noexcept nogil:
-    """Where `\\p{N}{1,3}` begins: at the first character of a run of digits and at every third from there on."""
+    """The beginnings of `\\p{N}{1,3}`: at the first character of a run of digits and at every third from there on."""
     cdef uint64_t digit = s.word.digit, begins = 0, fresh, third, in_last
     if not digit:
         return 0

@@ -96,7 +96,7 @@ cdef uint64_t contraction_suffixes(Scanner *s, uint64_t letter) noexcept nogil:
 
 
 cdef inline uint64_t case_breaks(Scanner *s, uint64_t upper, uint64_t lower, uint64_t letter) noexcept nogil:
-    """Where a pretoken begins within a run of letters, by `U*L+|U+L*`.
+    """The beginnings of pretokens within a run of letters, by `U*L+|U+L*`.
 
     U* takes upper and both, up to the first lower; L+ takes lower and both, and ends before the next upper: one break.
     Where no lower follows, U* runs to the end of the run of letters and then gives back what is needed for an L: it

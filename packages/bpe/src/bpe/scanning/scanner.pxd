@@ -7,7 +7,7 @@ cdef extern from "scanning/characters.h" nogil:
         uint64_t blank, line, apostrophe, slash
         uint64_t high, continuation, inside, han
         uint64_t of[16]
-    ctypedef void (*classify_function)(const uint8_t *text, word_masks *found) noexcept nogil
+    ctypedef void (*classify_function)(const uint8_t *text, word_masks *masks) noexcept nogil
     ctypedef void (*characters_function)(
         const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
     ) noexcept nogil

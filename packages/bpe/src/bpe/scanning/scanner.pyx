@@ -126,29 +126,29 @@ def register_splitter(levels):
     bytes, and arrays of 16 bits as bytes.
     """
     global splitter_count
-    cdef splitter *made
+    cdef splitter *entry
     cdef const uint8_t[::1] of_byte, page, of_code, table, cuts
     cdef uint32_t i
     if splitter_count == MOST_SPLITTERS or not 0 < len(levels) <= MOST_LEVELS:
         return -1
-    made = <splitter *> calloc(1, sizeof(splitter))
-    if made == NULL:
+    entry = <splitter *> calloc(1, sizeof(splitter))
+    if entry == NULL:
         raise MemoryError
-    made.levels = len(levels)
-    for i in range(made.levels):
+    entry.levels = len(levels)
+    for i in range(entry.levels):
         class_count, of_bytes, of_byte, page, of_code, table, cuts = levels[i]
-        made.level[i].class_count, made.level[i].of_bytes = class_count, of_bytes
-        memcpy(made.level[i].of_byte, &of_byte[0], 256)
-        made.level[i].page = <uint16_t *> copied(&page[0], page.shape[0])
-        made.level[i].of_code = <uint8_t *> copied(&of_code[0], of_code.shape[0])
-        made.level[i].table = <uint16_t *> copied(&table[0], table.shape[0])
-        made.level[i].cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
-        if not (made.level[i].page and made.level[i].of_code and made.level[i].table and made.level[i].cuts):
+        entry.level[i].class_count, entry.level[i].of_bytes = class_count, of_bytes
+        memcpy(entry.level[i].of_byte, &of_byte[0], 256)
+        entry.level[i].page = <uint16_t *> copied(&page[0], page.shape[0])
+        entry.level[i].of_code = <uint8_t *> copied(&of_code[0], of_code.shape[0])
+        entry.level[i].table = <uint16_t *> copied(&table[0], table.shape[0])
+        entry.level[i].cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
+        if not (entry.level[i].page and entry.level[i].of_code and entry.level[i].table and entry.level[i].cuts):
             raise MemoryError       # what was copied is lost, as is all else of a process without memory
     with cython.critical_section(splitters_guard):
         if splitter_count == MOST_SPLITTERS:
             return -1                   # other threads were faster
-        splitters[splitter_count] = made
+        splitters[splitter_count] = entry
         splitter_count += 1
         return PATTERN_SPLITTER + splitter_count - 1
 
@@ -159,39 +159,39 @@ def register_joins(tokens, bint every_space):
     The same tokens have the same scanner. every_space: a piece begins at every space.
     """
     global joins_count
-    cdef joins *made
+    cdef joins *entry
     cdef size_t bits = FEWEST_BITS, size
     cdef uint32_t i
     while bits < MOST_BITS and (<size_t> 1 << bits) < BITS_OF_BYTE * sum(map(len, tokens)):
         bits += 1
     size = (<size_t> 1 << bits) // 8
-    made = <joins *> calloc(1, sizeof(joins))
-    if made == NULL:
+    entry = <joins *> calloc(1, sizeof(joins))
+    if entry == NULL:
         raise MemoryError
     try:
-        made.bits = <uint64_t *> calloc(size, 1)
-        if made.bits == NULL:
+        entry.bits = <uint64_t *> calloc(size, 1)
+        if entry.bits == NULL:
             raise MemoryError
-        made.shift, made.every_space = 64 - bits, every_space
+        entry.shift, entry.every_space = 64 - bits, every_space
         for token in tokens:
-            add_joins(made, <const uint8_t *> <const char *> (<bytes> token), len(token))
+            add_joins(entry, <const uint8_t *> <const char *> (<bytes> token), len(token))
         with cython.critical_section(splitters_guard):
             for i in range(joins_count):
                 if (
-                    joins_of[i].shift == made.shift and joins_of[i].every_space == made.every_space
-                    and joins_of[i].crosses == made.crosses
-                    and memcmp(joins_of[i].bits, made.bits, size) == 0
+                    joins_of[i].shift == entry.shift and joins_of[i].every_space == entry.every_space
+                    and joins_of[i].crosses == entry.crosses
+                    and memcmp(joins_of[i].bits, entry.bits, size) == 0
                 ):
                     return PATTERN_JOINS + i
             if joins_count == MOST_JOINS:
                 return -1
-            joins_of[joins_count], made = made, NULL
+            joins_of[joins_count], entry = entry, NULL
             joins_count += 1
             return PATTERN_JOINS + joins_count - 1
     finally:
-        if made != NULL:
-            free(made.bits)
-            free(made)
+        if entry != NULL:
+            free(entry.bits)
+            free(entry)
 
 
 cdef inline ScannedPattern number_of(pattern) except *:
@@ -291,10 +291,10 @@ cdef inline size_t write_ends(Scanner *s, uint64_t begins, size_t *ends) noexcep
 
 cdef size_t splitter_block(Scanner *s, size_t *ends) noexcept nogil:
     """scan_block() of a splitter."""
-    cdef const splitter *made = splitters[<size_t> s.pattern - PATTERN_SPLITTER]
+    cdef const splitter *entry = splitters[<size_t> s.pattern - PATTERN_SPLITTER]
     cdef size_t count = 0, stop = s.at + SCAN_BLOCK
     while s.at < s.size and s.at < stop:
-        s.at = next_piece(made, s.text, s.places_of, made.levels - 1)
+        s.at = next_piece(entry, s.text, s.places_of, entry.levels - 1)
         ends[count] = s.at
         count += 1
     return count
@@ -307,12 +307,12 @@ cdef bint splits_at_every_space(ScannedPattern pattern) noexcept nogil:
 
 cdef size_t joins_block(Scanner *s, size_t *ends) noexcept nogil:
     """scan_block() of a scanner of register_joins()."""
-    cdef const joins *made = joins_of[<size_t> s.pattern - PATTERN_JOINS]
+    cdef const joins *entry = joins_of[<size_t> s.pattern - PATTERN_JOINS]
     cdef size_t count = 0, stop = s.at + SCAN_BLOCK
     cdef uint64_t begins
     while s.at < s.size and (s.at < stop or count == 0):
         classify_word(s, s.at, &s.word)
-        begins = joins_begins(made, s.text, s.size, s.at, &s.word, &s.joins)
+        begins = joins_begins(entry, s.text, s.size, s.at, &s.word, &s.joins)
         count += write_ends(s, begins, ends + count)
     if s.at >= s.size:
         ends[count] = s.size
