@@ -169,8 +169,6 @@ def test_special_tokens_that_are_refused(tokenizer: bpe.Tokenizer) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"special_tokens": {"<s> ": 1}},  # it is found only where the space is still there
-        {"special_tokens": {"▁<s>": 1}},
         {"lstrip": frozenset(["<s>"])},
         {"normalizer": '[{"type": "Prepend", "prepend": "▁"}]', "normalized": frozenset(["<s>"])},
         {"normalizer": '[{"type": "Replace", "pattern": {"String": " "}, "content": "_"}]'},
@@ -180,3 +178,14 @@ def test_what_asks_for_more_is_prepared(changed: dict[str, Any]) -> None:
     result = bpe.train_sentencepiece(["the cat and the hat"], 275)
     assert result._texts.direct
     assert not bpe.Tokenizer.from_data(result.data._replace(**changed))._texts.direct
+
+
+@pytest.mark.parametrize("name", ["<s> ", "▁<s>"])
+def test_special_tokens_with_spaces_are_found_in_the_text_as_it_is(name: str) -> None:
+    data = bpe.train_sentencepiece(["the cat and the hat"], 275).data
+    tokenizer = bpe.Tokenizer.from_data(data._replace(special_tokens={name: 1}))
+    assert tokenizer._texts.direct
+    chance = random.Random(3)
+    for _ in range(1000):
+        text = "".join(chance.choices(["<s>", "<s> ", "▁<s>", " ", "▁", "the", "cat", "<"], k=chance.randrange(1, 8)))
+        assert tokenizer.encode(text, allowed_special="all") == prepared(tokenizer, text), text

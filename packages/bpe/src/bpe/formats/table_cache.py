@@ -144,7 +144,7 @@ class KeptVocabulary(Mapping[int, bytes]):
     """{id: token}, made when it is asked for: encoding does without."""
 
     def __init__(self, ids: bytes, tokens: KeptTokens) -> None:
-        self._ids, self._tokens = memoryview(ids).cast("I"), tokens
+        self._ids, self._tokens_on_disk = memoryview(ids).cast("I"), tokens
 
     @made_once_property
     def _made(self) -> dict[int, bytes]:
