@@ -234,7 +234,7 @@ def _keep_copies_apart() -> None:
     from transformers import PreTrainedTokenizerFast
 
     def copied(tokenizer: Any) -> Any:
-        copy = type(tokenizer).__new__(type(tokenizer))
+        copy = object.__new__(type(tokenizer))
         vars(copy).update(vars(tokenizer))
         if isinstance(encode := vars(copy).get("_encode_plus"), _Encode):
             engine = _Engine(copy)
