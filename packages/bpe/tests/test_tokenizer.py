@@ -81,7 +81,7 @@ def test_wrong_ids_are_named(tokenizer: Tokenizer) -> None:
             call(np.array([97, -1]))
         with pytest.raises(TypeError, match="'float' object cannot be interpreted as an integer"):
             call([97.0])
-        with pytest.raises(TypeError, match="ids are integers, not items of the format 'd'"):
+        with pytest.raises(TypeError, match="ids are integers, not items of float64"):
             call(np.array([97.0]))
         with pytest.raises(TypeError, match="one dimension, not of 2"):
             call(np.array([[97]]))

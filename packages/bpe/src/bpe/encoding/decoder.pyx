@@ -124,6 +124,8 @@ cdef class Decoder:
         """The ids of an array, or of anything else with a buffer, however its items lie."""
         cdef IdArray numbers = IdArray()
         cdef uint32_t[::1] copy
+        if isinstance(tokens, np.generic):  # a scalar, whose buffer may be its bytes
+            return self.read_list(list(tokens))
         try:
             array = np.asarray(memoryview(tokens))
         except (ValueError, BufferError):   # NumPy has types that no buffer can describe
