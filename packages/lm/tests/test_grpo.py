@@ -101,9 +101,9 @@ def test_problems_are_the_last_answers_of_documents():
         ([END, 12, 21, 13], [22, 23, DOT]),
         ([END, 7, 8, 9], [6]),
     ]
-    inputs, targets = padded([([END, 5], [6, DOT]), ([END], [7])])
+    inputs, answers = padded([([END, 5], [6, DOT]), ([END], [7])])
     assert inputs.tolist() == [[END, 5, 6], [END, 0, 0]]
-    assert targets.tolist() == [[IGNORE, 6, DOT], [7, IGNORE, IGNORE]]
+    assert answers.tolist() == [[IGNORE, 6, DOT], [7, IGNORE, IGNORE]]
 
 
 @pytest.mark.parametrize("variant", ["grpo", "dr_grpo"])

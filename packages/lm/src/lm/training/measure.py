@@ -18,8 +18,7 @@ from lm.data import batch
 from lm.device import choose_device, choose_precision, float32_matmul_precision, threads
 from lm.families import build
 from lm.progress import progress_bar
-from lm.training.objectives import MicroBatch
-from lm.training.trainer import Processes, Trainer
+from lm.training.trainer import MicroBatch, Processes, Trainer
 
 # Passes of a step that are run for the time of all of them, and seconds, the first step's not counted, after which what
 # was measured will do: a step of half a million tokens takes a CPU half an hour.

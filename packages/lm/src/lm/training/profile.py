@@ -16,8 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lm.config import ModelConfig, TrainConfig
 from lm.training.budget import memory_is_counted, policy, trained_shape
 from lm.training.measure import on_random_tokens
-from lm.training.objectives import MicroBatch
-from lm.training.trainer import Trainer
+from lm.training.trainer import MicroBatch, Trainer
 
 if TYPE_CHECKING:
     from accounting import TrainingMemory

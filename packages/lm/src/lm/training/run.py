@@ -43,8 +43,7 @@ from lm.tokenizer import keep_tokenizer, kept_tokenizer
 from lm.training import checkpoint, resume
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged
 from lm.training.metrics import METRICS, Line, read_lines
-from lm.training.objectives import objective_of
-from lm.training.trainer import Processes, Trainer
+from lm.training.trainer import Processes, Trainer, objective_of
 from lm.training.weights import from_weights
 
 CONFIG, REFERENCE, ENVIRONMENT = "config.toml", "reference", "environment.json"

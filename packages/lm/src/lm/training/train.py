@@ -35,10 +35,9 @@ from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.distributed import DistributedContext
 from lm.training.metrics import METRICS, Line
-from lm.training.objectives import MicroBatch, objective_of
 from lm.training.run import REFERENCE, Run
 from lm.training.sharded_saver import ShardedSaver
-from lm.training.trainer import Processes, Trainer
+from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
 from lm.training.validation import Score
 from lm.training.weights import draw, fill, from_weights, load_optimizer, on_meta
 

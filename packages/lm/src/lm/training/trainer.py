@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import itertools
 import math
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from lm.config import ModelConfig, TrainConfig
-from lm.data import Mixture
+from lm.data import Mixture, Tokens
 from lm.data.batches import mix
 from lm.device import autocast, peak_flops
 from lm.model import Transformer
@@ -30,10 +33,10 @@ from lm.optimizer import adamw, muon
 from lm.schedule import learning_rate
 from lm.sharding import full_tensor
 from lm.training.budget import trained_shape
-from lm.training.objectives import MicroBatch, objective_of
 from lm.training.validation import Score, mixed
 
 Result = TypeVar("Result")
+MicroBatch = tuple[Tensor, ...]  # inputs and targets, (rows, seq) int64 each, and what an objective adds to them
 # A gradient norm is an outlier when it is this many times the median of the last ones.
 OUTLIER = 20.0
 HISTORY = 128
@@ -92,6 +95,70 @@ class Processes:
         if own % micro:
             raise ValueError(f"micro_batch_size {micro} does not divide the {own} sequences of a process")
         return own // micro
+
+
+class Objective(nn.Module, ABC):
+    """A micro-batch → the sum of its losses. A subclass is a method of training.
+
+    Data-parallel wrappers exchange gradients when the backward pass of the module that they wrap ends, so that model
+    and loss are one module.
+
+    Args:
+        model: The model that learns.
+        config: Its training.
+        end_of_text: The id that begins a document, where documents of a row do not see each other; else None.
+        reference: The model that the run began with, if the objective compares with it and no adapters are trained.
+
+    Attributes:
+        is_uniform: True if every process has as many losses in every step.
+        needs_start: True if the run must begin with weights.
+        needs_reference: True if the first weights are compared with.
+        updates: Updates of the weights by the same micro-batches.
+        sums: Of figures beside the loss, since the trainer emptied it; each is reported as a mean over the losses.
+    """
+
+    is_uniform: ClassVar[bool] = False
+    needs_start: ClassVar[bool] = False
+    needs_reference: ClassVar[bool] = False
+
+    def __init__(
+        self, model: Transformer, config: TrainConfig, end_of_text: int | None, reference: Transformer | None = None
+    ) -> None:
+        super().__init__()
+        self.model, self.config, self.end_of_text = model, config, end_of_text
+        self.references = [] if reference is None else [reference]  # in a list: no part of what is trained and sharded
+        self.updates = 1
+        self.sums = defaultdict[str, float](float)
+
+    @classmethod
+    def check(cls, config: TrainConfig, data: Mixture) -> None:
+        """ValueError: the data or a setting does not go with the objective: here, one that learns every token."""
+        if data.masked:
+            use = "dpo" if data.pairs else "sft"
+            raise ValueError(f"the data marks what is learned, and {config.objective!r} learns all tokens: use {use!r}")
+
+    def prepare(self, micro_batches: list[MicroBatch], seed: int) -> list[MicroBatch]:
+        """Return the micro-batches to learn from. seed: a function of the run's seed, the step and the process."""
+        return micro_batches
+
+    @abstractmethod
+    def count(self, micro_batches: Sequence[MicroBatch]) -> int:
+        """Return the number of losses in micro-batches, over which the loss is a mean."""
+
+    @abstractmethod
+    def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
+        """Score about max_tokens held-out tokens; all if None. Score.tokens is the number of losses."""
+
+
+def objective_of(name: str) -> type[Objective]:
+    """Return the class of an objective: that of its file."""
+    module = importlib.import_module(f"lm.training.objectives.{name}")
+    objective: type[Objective] = next(
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__ and issubclass(value, Objective)
+    )
+    return objective
 
 
 class Throughput:

@@ -171,6 +171,24 @@ def evaluate(
     return Score(nats, scored, share)
 
 
+def spread_windows(tokens: Tokens, max_tokens: int | None, batch_size: int = 16) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield windows of a packed file, spread over it, that hold about max_tokens tokens; all if None.
+
+    Returns:
+        Inputs and targets, (rows, window - 1) each; targets that are not learned are IGNORE.
+    """
+    assert tokens.window is not None
+    assert tokens.mask is not None
+    window, count = tokens.window, len(tokens) // tokens.window
+    scored = count if max_tokens is None else min(count, max(1, max_tokens // window))
+    starts = [i * count // scored * window for i in range(scored)]
+    for first in range(0, scored, batch_size):
+        places = [slice(start, start + window) for start in starts[first : first + batch_size]]
+        ids = torch.stack([torch.as_tensor(tokens.ids[place].astype("int64")) for place in places])
+        learned = torch.stack([torch.as_tensor(tokens.mask[place].astype("bool")) for place in places])
+        yield ids[:, :-1], ids[:, 1:].masked_fill(~learned[:, 1:], IGNORE)
+
+
 def alike(windows: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple[int, int, int]]]:
     """Yield batches of at most `most` windows of the same length that score as many tokens each."""
     for _, run in itertools.groupby(windows, key=lambda window: (window[2] - window[0], window[2] - window[1])):

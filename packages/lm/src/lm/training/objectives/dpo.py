@@ -20,8 +20,8 @@ from lm.config import TrainConfig
 from lm.data import Mixture, Tokens
 from lm.documents import IGNORE, document_ids_of
 from lm.model import Transformer
-from lm.training.objectives import MicroBatch, Objective, spread_windows
-from lm.training.validation import Score
+from lm.training.trainer import MicroBatch, Objective
+from lm.training.validation import Score, spread_windows
 
 
 class DirectPreference(Objective):

@@ -25,8 +25,8 @@ from lm.data.batches import mix
 from lm.device import autocast
 from lm.documents import IGNORE
 from lm.generation.stream import generate_batch
-from lm.training.objectives import MicroBatch, Objective, spread_windows
-from lm.training.validation import Score
+from lm.training.trainer import MicroBatch, Objective
+from lm.training.validation import Score, spread_windows
 
 ROWS = 64  # answers drawn at a time
 Problem = tuple[list[int], list[int]]  # prompt, and the answer that is right

@@ -10,7 +10,7 @@ from torch import Tensor
 from lm.data import Tokens
 from lm.documents import IGNORE
 from lm.families.experts import balancing_loss
-from lm.training.objectives import MicroBatch, Objective
+from lm.training.trainer import MicroBatch, Objective
 from lm.training.validation import Score, evaluate, sum_of_losses
 
 

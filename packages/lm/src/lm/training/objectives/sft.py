@@ -8,8 +8,8 @@ from typing import ClassVar
 from lm.config import TrainConfig
 from lm.data import Mixture
 from lm.documents import IGNORE
-from lm.training.objectives import MicroBatch
 from lm.training.objectives.next_token import NextToken
+from lm.training.trainer import MicroBatch
 
 
 class SupervisedFineTuning(NextToken):
