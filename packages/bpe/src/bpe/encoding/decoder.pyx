@@ -132,14 +132,14 @@ cdef class Decoder:
             return self.read_list(list(tokens))
         if array.ndim != 1:
             raise TypeError(f"ids are an array of one dimension, not of {array.ndim}")
-        if array.dtype.kind == "O":
+        if array.dtype.kind == "O" or not array.size:
             return self.read_list(list(tokens))
         if array.dtype.kind not in "iu":
             raise TypeError(f"ids are integers, not items of {array.dtype}")
-        if array.size and (array.min() < 0 or array.max() > UNKNOWN):
+        if array.min() < 0 or array.max() > UNKNOWN:
             raise OverflowError(f"an id is a number from 0 to 4294967295, not {min(array.min(), 0) or array.max()}")
         numbers.array = copy = np.array(array, dtype=np.uint32)
-        numbers.all, numbers.size = &copy[0] if array.size else NULL, array.size
+        numbers.all, numbers.size = &copy[0], array.size
         return numbers
 
     # Their bytes
