@@ -229,7 +229,7 @@ def peak(config: ModelConfig, batch: int, length: int, loss: str, precision: str
 @pytest.fixture(autouse=True)
 def by_torchs_own_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """As accounting has it: what oneDNN holds beside that has a test of its own below."""
-    monkeypatch.setattr(products, "chosen", lambda: False)
+    monkeypatch.setattr(products, "has_fast_onednn", lambda: False)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -253,7 +253,7 @@ def test_peak_of_a_step(name: str, attention: str, loss: str, run_as: Callable[.
 @pytest.mark.parametrize("loss", ["plain", "chunked"])
 def test_peak_by_onednn(loss: str, run_as: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     """oneDNN does not add to what is there: beside the gradient of the head stands what a chunk adds to it."""
-    monkeypatch.setattr(products, "chosen", lambda: True)
+    monkeypatch.setattr(products, "has_fast_onednn", lambda: True)
     run_as(attention="fused")
     config, batch, length = PEAKS["loss"]
     policy = replace(IN_C, attention_kernel="fused", loss=loss)

@@ -117,7 +117,7 @@ def test_its_own_tokens_end_an_answer_and_all_of_it_is_kept(published, tmp_path,
     lines(tmp_path / "talks.jsonl", *[[*talk, {"role": "user", "content": str(n)}] for n in range(4)])
     tokenizer = ["--tokenizer", f"{run}/tokenizer.json", "--heldout", "0"]
     assert main(["data", "chat", str(tmp_path / "talks.jsonl"), "--out", data, *tokenizer, *end]) == 0
-    train = ["train", f"{run}/config.toml", "--out", run, "--data", data, "--quiet"]
+    train = ["train", f"{run}/config.toml", "--out", run, "--data", data, "--quiet", "--train.objective=sft"]
     small = ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
     assert main([*train, *small]) == 0
     assert main(["export", run, "--out", out]) == 0
@@ -220,7 +220,13 @@ def exported(request, tmp_path_factory):
     assert main([*talks, *arguments]) == 0
     size = {"vocab_size": 300, "context_length": 128, "num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 32}
     settings = [f"--model.{name}={value}" for name, value in size.items()]
-    settings += ["--train.steps=1", "--train.batch_size=1", "--train.warmup_steps=0", "--train.threads=1"]
+    settings += [
+        "--train.objective=sft",
+        "--train.steps=1",
+        "--train.batch_size=1",
+        "--train.warmup_steps=0",
+        "--train.threads=1",
+    ]
     assert main(["train", "cpu-demo", "--data", data, "--out", run, "--quiet", *arguments, *settings]) == 0
     assert main(["export", run, "--out", out]) == 0
     return run, out, stop
