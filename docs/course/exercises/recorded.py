@@ -30,7 +30,7 @@ class Runs:
         """table: parameters and loss of each run. Runs of `below` FLOPs and more are not for sale."""
         self._table = {key: run for key, run in table.items() if key[2] < below}
         self._bought: set[Key] = set()
-        self.left = flops
+        self.remaining = flops
         self.widths, self.learning_rates, self.budgets = map(sorted, map(set, zip(*self._table, strict=True)))
 
     def parameters(self, d_model: int) -> float:
@@ -47,10 +47,10 @@ class Runs:
         key = d_model, learning_rate, flops
         _, loss = self._table[key]
         if key not in self._bought:
-            if flops > self.left:
-                raise OverBudget(f"a run of {flops:.3g} FLOPs, and {self.left:.3g} are left")
+            if flops > self.remaining:
+                raise OverBudget(f"a run of {flops:.3g} FLOPs, and {self.remaining:.3g} are left")
             self._bought.add(key)
-            self.left -= flops
+            self.remaining -= flops
         return loss
 
 

@@ -90,9 +90,9 @@ def test_from_the_command_line(model, tokenizer, bundle, tmp_path, capsys):
     lm.to_huggingface(model, tmp_path / "model", tokenizer=tmp_path / "tok.json")
     command = ["eval", str(tmp_path / "model"), "--core", str(bundle), "--limit", "8"]
     assert main([*command, "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
     score = evaluate_core(model, tokenizer, read_core(bundle, limit=8))
-    assert said == {"accuracies": score.accuracies, "centred": score.centred, "core": score.core}
+    assert printed == {"accuracies": score.accuracies, "centred": score.centred, "core": score.core}
     assert main(command) == 0
     assert capsys.readouterr().out.splitlines()[-1].split() == ["CORE", f"{score.core:.4f}"]
     assert main(["eval", str(tmp_path / "model"), "--core", str(tmp_path)]) == 2

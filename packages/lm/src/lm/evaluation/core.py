@@ -126,12 +126,12 @@ def answers_right(model: Transformer, tokenizer: Any, task: CoreTask, numbers: S
     scores = iter(likelihoods(model, [one for each in requests for one in each if one.ids]))
     results = []
     for number, each in zip(numbers, requests, strict=True):
-        found = [next(scores) if one.ids else None for one in each]
+        scored = [next(scores) if one.ids else None for one in each]
         if task.kind == "language_modeling":
-            results.append(all(score is not None and score.greedy for score in found))
+            results.append(all(score is not None and score.greedy for score in scored))
             continue
         # A choice that another one begins with has no tokens of its own, and as mean loss a NaN.
-        losses = [score.nats / len(one.ids) if score else float("nan") for one, score in zip(each, found, strict=True)]
+        losses = [score.nats / len(one.ids) if score else float("nan") for one, score in zip(each, scored, strict=True)]
         results.append(losses.index(min(losses)) == task.items[number]["gold"])
     return results
 
@@ -167,15 +167,15 @@ def prompts_of(task: CoreTask, number: int) -> list[str]:
     """
     others = [index for index in range(len(task.items)) if index != number]
     drawn = random.Random(EXAMPLES_SEED + number).sample(others, task.examples) if task.examples else []
-    item, examples, joined = task.items[number], [task.items[index] for index in drawn], task.delimiter
+    item, examples, sep = task.items[number], [task.items[index] for index in drawn], task.delimiter
     if task.kind == "multiple_choice":
-        before = "".join(f"{one['query']}{joined}{one['choices'][one['gold']]}\n\n" for one in examples)
-        return [f"{before}{item['query']}{joined}{choice}" for choice in item["choices"]]
+        before = "".join(f"{one['query']}{sep}{one['choices'][one['gold']]}\n\n" for one in examples)
+        return [f"{before}{item['query']}{sep}{choice}" for choice in item["choices"]]
     if task.kind == "schema":
-        before = "".join(f"{one['context_options'][one['gold']]}{joined}{one['continuation']}\n\n" for one in examples)
-        return [f"{before}{context}{joined}{item['continuation']}" for context in item["context_options"]]
+        before = "".join(f"{one['context_options'][one['gold']]}{sep}{one['continuation']}\n\n" for one in examples)
+        return [f"{before}{context}{sep}{item['continuation']}" for context in item["context_options"]]
     if task.kind == "language_modeling":
-        before = "".join(f"{one['context'].strip()}{joined}{one['continuation']}\n\n" for one in examples)
-        context = f"{before}{item['context'].strip()}{joined}"
+        before = "".join(f"{one['context'].strip()}{sep}{one['continuation']}\n\n" for one in examples)
+        context = f"{before}{item['context'].strip()}{sep}"
         return [context.strip(), f"{context}{item['continuation']}"]
     raise ValueError(f"{task.label} is of the kind {task.kind!r}: use multiple_choice, schema or language_modeling")
