@@ -100,7 +100,7 @@ def predict(yours: Callable[..., Any]) -> str:
         raise Wrong(f"{call} says {size:,.0f} parameters: their loss was {losses[nearest]}, the best {losses[best]}.")
     return (
         f"  at {target:g} FLOPs you predict {loss:.3f} with {size:,.0f} parameters; of the recorded runs {best:,.0f} "
-        f"parameters were best, with {losses[best]:.3f}; {runs.left:.3g} of {TO_SPEND:.3g} FLOPs are left"
+        f"parameters were best, with {losses[best]:.3f}; {runs.remaining:.3g} of {TO_SPEND:.3g} FLOPs are left"
     )
 
 
