@@ -1,28 +1,24 @@
 """Cohere's Command R: attention and feed-forward both of one normalised input, LayerNorm without biases, neighbouring
-pairs rotated, and a factor of logits. Command R+ normalises queries and keys too. (Cohere 2024)
+pairs rotated, and a factor of logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.config import Norm
+from lm.config import FrozenTable, Norm
 from lm.families.parts import LLAMA_NAMES, QK_NORM_NAMES, SILU, UNBIASED, FamilyAttention, FamilyConfig, FamilyModel
 from lm.families.rope import rotate_neighbours
 from lm.model import SwiGLU, norm
 
-ARCHITECTURE = "CohereForCausalLM"
-NAMES = LLAMA_NAMES | QK_NORM_NAMES
-
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FamilyConfig):
+class CohereConfig(FamilyConfig):
     """The shape of a Command R."""
 
     norm: Norm = "layernorm"
@@ -31,9 +27,9 @@ class Config(FamilyConfig):
     logit_scale: float = 0.0625  # logits are multiplied by it
     use_qk_norm: bool = False
 
-    renamed: ClassVar[Mapping[str, str]] = {"layer_norm_eps": "norm_eps"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, **UNBIASED}
-    default_theta: ClassVar[float] = 500000.0
+    renamed = {"layer_norm_eps": "norm_eps"}
+    fixed = {**SILU, **UNBIASED}
+    default_theta = 500000.0
 
 
 class HeadNorm(nn.Module):
@@ -49,29 +45,29 @@ class HeadNorm(nn.Module):
         return (F.layer_norm(wide, wide.shape[-1:], eps=self.eps) * self.weight).to(x.dtype)
 
 
-class Attention(FamilyAttention):
+class CohereAttention(FamilyAttention):
     """Attention that rotates neighbouring pairs, of queries and keys that may be normalised."""
 
     rotation = staticmethod(rotate_neighbours)
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: CohereConfig, layer: int) -> None:
         super().__init__(config, layer)
         if config.use_qk_norm:
             self.q_norm = HeadNorm(self.num_heads, self.head_dim, config.norm_eps)
             self.k_norm = HeadNorm(self.num_kv_heads, self.head_dim, config.norm_eps)
 
 
-class Block(nn.Module):
+class CohereBlock(nn.Module):
     """Attention and feed-forward of one normalised input, both added to it.
 
     x (batch, seq, d_model) → the same; context: the arguments of Attention after x.
     """
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: CohereConfig, layer: int) -> None:
         super().__init__()
         self.dropout = nn.Dropout(0.0)
         self.attention_norm = norm(config)
-        self.attention = Attention(config, layer)
+        self.attention = CohereAttention(config, layer)
         self.ffn = SwiGLU(config.d_model, config.d_ff)
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
@@ -79,11 +75,17 @@ class Block(nn.Module):
         return x + self.dropout(self.attention(y, *context)) + self.dropout(self.ffn(y))  # type: ignore[no-any-return]
 
 
-class Model(FamilyModel):
-    """A Command R. The factor of its logits is part of hidden(), so that the loss has it too."""
+class Cohere(FamilyModel):
+    """Command R; Command R+ normalises queries and keys too. (Cohere 2024)
 
-    config: Config
-    block_type = Block
+    The factor of its logits is part of hidden(), so that the loss has it too.
+    """
+
+    architecture = "CohereForCausalLM"
+    names = LLAMA_NAMES | QK_NORM_NAMES
+    config_type = CohereConfig
+    config: CohereConfig
+    block_type = CohereBlock
 
     def initialise(self, parameter: Tensor, name: str) -> Tensor:
         is_norm = name.endswith("_norm.weight")
@@ -91,3 +93,38 @@ class Model(FamilyModel):
 
     def hidden(self, *ids: Any, **places: Any) -> Tensor:
         return super().hidden(*ids, **places) * self.config.logit_scale
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cohere2Config(CohereConfig):
+    """The shape of a Command R7B."""
+
+    sliding_window: int | None = 4096
+
+    renamed = {**CohereConfig.renamed, "sliding_window": "sliding_window"}
+    fixed = {  # those beginning with None of older files
+        **CohereConfig.fixed,
+        "position_embedding_type": (None, "rope_gptj"),
+        "rotary_pct": (None, 1.0),
+        "use_embedding_sharing": (None, True),
+        "use_gated_activation": (None, True),
+        "use_parallel_block": (None, True),
+        "use_qk_norm": (None, False),
+    }
+    ignored = ("layer_switch", "order_of_interleaved_layers")
+    absent = ("use_qk_norm",)
+    full_every = 4
+    default_theta = 10000.0
+
+    def rope_of(self, layer: int) -> FrozenTable | None:
+        return None if self.window(layer) is None else super().rope_of(layer)
+
+
+class Cohere2(Cohere):
+    """Command R7B and A: Command R with a window in three of four layers, of which alone queries and keys are rotated.
+
+    (Cohere 2025, arXiv:2504.00698)
+    """
+
+    architecture = "Cohere2ForCausalLM"
+    config_type = Cohere2Config

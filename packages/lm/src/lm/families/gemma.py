@@ -1,12 +1,9 @@
-"""Gemma: Llama's shape with GeGLU, a scaled embedding that is the head too, and norms that begin at zero.
-
-(Gemma Team 2024, arXiv:2403.08295)
-"""
+"""Gemma: Llama's shape with GeGLU, a scaled embedding that is the head too, and norms that begin at zero."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,21 +11,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.families.parts import LLAMA_NAMES, UNBIASED, FamilyConfig, FamilyModel, LlamaBlock, scale_embedding
-from lm.model import RMSNorm, SwiGLU
-
-ARCHITECTURE = "GemmaForCausalLM"
-NAMES = LLAMA_NAMES
+from lm.attention import attention, bent_attention
+from lm.families.parts import (
+    LLAMA_NAMES,
+    QK_NORM_NAMES,
+    UNBIASED,
+    FamilyAttention,
+    FamilyConfig,
+    FamilyModel,
+    LlamaBlock,
+    SandwichBlock,
+    scale_embedding,
+    scale_of,
+)
+from lm.model import Attend, RMSNorm, SwiGLU
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FamilyConfig):
+class GemmaConfig(FamilyConfig):
     """The shape of a Gemma."""
 
     head_dim: int = 256
     tied_embeddings: bool = True
 
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+    fixed = {
         "hidden_act": ("gelu_pytorch_tanh", "gelu"),  # of a Gemma, "gelu" is the tanh form too
         "hidden_activation": (None, "gelu_pytorch_tanh"),
         **UNBIASED,
@@ -52,20 +58,22 @@ class GeGLU(SwiGLU):
         return self.down(F.gelu(gate, approximate="tanh") * up)  # type: ignore[no-any-return]
 
 
-class Block(LlamaBlock):
+class GemmaBlock(LlamaBlock):
     """Llama's block with Gemma's norms and GeGLU."""
 
     def norm(self, config: FamilyConfig) -> nn.Module:
         return GemmaNorm(config.d_model, config.norm_eps)
 
-    def feed_forward(self, config: FamilyConfig, layer: int) -> nn.Module:
+    def feed_forward(self, config: Any, layer: int) -> nn.Module:
         return GeGLU(config.d_model, config.d_ff)
 
 
-class Model(FamilyModel):
-    """A Gemma; its embedding is multiplied by √d_model."""
+class Gemma(FamilyModel):
+    """A Gemma; its embedding is multiplied by √d_model. (Gemma Team 2024, arXiv:2403.08295)"""
 
-    block_type = Block
+    architecture = "GemmaForCausalLM"
+    config_type: ClassVar[type[FamilyConfig]] = GemmaConfig
+    block_type: ClassVar[Any] = GemmaBlock
 
     def __init__(self, config: FamilyConfig) -> None:
         super().__init__(config)
@@ -75,3 +83,100 @@ class Model(FamilyModel):
 
     def initialise(self, parameter: Tensor, name: str) -> Tensor:
         return super().initialise(parameter, name) if parameter.ndim > 1 else nn.init.zeros_(parameter)  # also of norms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma2Config(FamilyConfig):
+    """The shape of a Gemma 2."""
+
+    head_dim: int | None = 256
+    tied_embeddings: bool = True
+    sliding_window: int | None = 4096
+    logit_softcap: float | None = 30.0
+    query_pre_attn_scalar: int = 256  # scores are divided by its root
+    attn_logit_softcapping: float | None = 50.0  # scores are bent into ±this, by its tanh
+
+    renamed = {"sliding_window": "sliding_window", "final_logit_softcapping": "logit_softcap"}
+    fixed = {
+        "hidden_activation": ("gelu_pytorch_tanh",),
+        "hidden_act": (None, "gelu_pytorch_tanh"),  # of older files, and not read
+        "attention_bias": (False,),
+        "use_bidirectional_attention": (None, False),
+    }
+    full_every = 2
+
+    @property
+    def query_scale(self) -> float:
+        return scale_of(self.query_pre_attn_scalar, self.head_width)
+
+
+class Gemma2Attention(FamilyAttention):
+    """Attention whose scores are bent into a range."""
+
+    def __init__(self, config: Gemma2Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.softcap = config.attn_logit_softcapping
+
+    @property
+    def attend(self) -> Attend:
+        return attention if self.softcap is None else functools.partial(bent_attention, softcap=self.softcap)
+
+
+class Gemma2Block(GemmaBlock, SandwichBlock):
+    """Gemma's norms and GeGLU, in a block with four norms."""
+
+    attention_type = Gemma2Attention
+
+
+class Gemma2(Gemma):
+    """Gemma with a norm after each sublayer too, scores and logits bent into a range, and every other layer with a
+    window. (Gemma Team 2024, arXiv:2408.00118)
+    """
+
+    architecture = "Gemma2ForCausalLM"
+    names = LLAMA_NAMES | {
+        "blocks.*.attention_post_norm": "model.layers.*.post_attention_layernorm",
+        "blocks.*.ffn_norm": "model.layers.*.pre_feedforward_layernorm",
+        "blocks.*.ffn_post_norm": "model.layers.*.post_feedforward_layernorm",
+    }
+    config_type = Gemma2Config
+    block_type = Gemma2Block
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma3Config(Gemma2Config):
+    """The shape of a Gemma 3."""
+
+    logit_softcap: float | None = None
+    attn_logit_softcapping: float | None = None
+
+    full_every = 6
+    default_theta = 1e6  # of layers that see all
+    local_theta = ("rope_local_base_freq", 10000.0)  # of those with a window
+    fixed = {**Gemma2Config.fixed, "use_bidirectional_attention": (False, None)}
+
+
+class Gemma3Attention(Gemma2Attention):
+    """Attention with Gemma's norms of queries and keys."""
+
+    def __init__(self, config: Gemma2Config, layer: int) -> None:
+        super().__init__(config, layer)
+        self.q_norm = GemmaNorm(self.head_dim, config.norm_eps)
+        self.k_norm = GemmaNorm(self.head_dim, config.norm_eps)
+
+
+class Gemma3Block(Gemma2Block):
+    """Gemma 2's block with this attention."""
+
+    attention_type = Gemma3Attention
+
+
+class Gemma3(Gemma2):
+    """Gemma 3, of text: Gemma 2 with norms of queries and keys in place of bent scores, and five layers with a window
+    and a rotation of their own to each that sees all. (Gemma Team 2025, arXiv:2503.19786)
+    """
+
+    architecture = "Gemma3ForCausalLM"
+    names = Gemma2.names | QK_NORM_NAMES
+    config_type = Gemma3Config
+    block_type = Gemma3Block

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -15,23 +14,11 @@ from lm.config import Norm
 from lm.families.parts import FamilyConfig, FamilyModel, LlamaBlock
 from lm.model import MLP
 
-ARCHITECTURE = "GPTNeoXForCausalLM"
-NAMES: dict[str, str | tuple[str, ...]] = {
-    "embedding": "gpt_neox.embed_in",
-    "blocks.*.attention_norm": "gpt_neox.layers.*.input_layernorm",
-    "blocks.*.attention.qkv": "gpt_neox.layers.*.attention.query_key_value",
-    "blocks.*.attention.output": "gpt_neox.layers.*.attention.dense",
-    "blocks.*.ffn_norm": "gpt_neox.layers.*.post_attention_layernorm",
-    "blocks.*.ffn.up": "gpt_neox.layers.*.mlp.dense_h_to_4h",
-    "blocks.*.ffn.down": "gpt_neox.layers.*.mlp.dense_4h_to_h",
-    "final_norm": "gpt_neox.final_layer_norm",
-    "head": "embed_out",
-}
 ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FamilyConfig):
+class GPTNeoXConfig(FamilyConfig):
     """The shape of a GPT-NeoX."""
 
     norm: Norm = "layernorm"
@@ -40,18 +27,18 @@ class Config(FamilyConfig):
     hidden_act: str = "gelu"
     use_parallel_residual: bool = True  # False: the feed-forward's input has attention's output already
 
-    renamed: ClassVar[Mapping[str, str]] = {"layer_norm_eps": "norm_eps"}
-    absent: ClassVar[tuple[str, ...]] = ("num_kv_heads",)
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"attention_bias": (True,)}
-    theta_name: ClassVar[str] = "rotary_emb_base"
-    partial_name: ClassVar[str] = "rotary_pct"
-    default_partial: ClassVar[float] = 0.25
+    renamed = {"layer_norm_eps": "norm_eps"}
+    absent = ("num_kv_heads",)
+    fixed = {"attention_bias": (True,)}
+    theta_name = "rotary_emb_base"
+    partial_name = "rotary_pct"
+    default_partial = 0.25
 
 
-class Block(LlamaBlock):
+class GPTNeoXBlock(LlamaBlock):
     """Attention and feed-forward of the same input, each normalised by its own norm, both added to it."""
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: GPTNeoXConfig, layer: int) -> None:
         super().__init__(config, layer)
         self.parallel = config.use_parallel_residual
 
@@ -65,27 +52,40 @@ class Block(LlamaBlock):
         return x + y + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
-class Model(FamilyModel):
+class GPTNeoX(FamilyModel):
     """A GPT-NeoX."""
 
-    block_type = Block
-
-
-def from_theirs(tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
-    """Their tensors with all queries before all keys before all values, as ours; theirs go head by head."""
-    return {
-        name: tensor.unflatten(0, (config.num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)  # type: ignore[no-untyped-call]
-        if ".query_key_value." in name and len(tensor) == 3 * config.d_model
-        else tensor
-        for name, tensor in tensors.items()
+    architecture = "GPTNeoXForCausalLM"
+    names = {
+        "embedding": "gpt_neox.embed_in",
+        "blocks.*.attention_norm": "gpt_neox.layers.*.input_layernorm",
+        "blocks.*.attention.qkv": "gpt_neox.layers.*.attention.query_key_value",
+        "blocks.*.attention.output": "gpt_neox.layers.*.attention.dense",
+        "blocks.*.ffn_norm": "gpt_neox.layers.*.post_attention_layernorm",
+        "blocks.*.ffn.up": "gpt_neox.layers.*.mlp.dense_h_to_4h",
+        "blocks.*.ffn.down": "gpt_neox.layers.*.mlp.dense_4h_to_h",
+        "final_norm": "gpt_neox.final_layer_norm",
+        "head": "embed_out",
     }
+    config_type = GPTNeoXConfig
+    block_type = GPTNeoXBlock
 
+    @staticmethod
+    def from_theirs(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:
+        """Their tensors with all queries before all keys before all values, as ours; theirs go head by head."""
+        return {
+            name: tensor.unflatten(0, (config.num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)  # type: ignore[no-untyped-call]
+            if ".query_key_value." in name and len(tensor) == 3 * config.d_model
+            else tensor
+            for name, tensor in tensors.items()
+        }
 
-def to_theirs(tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
-    """The inverse of from_theirs."""
-    return {
-        name: tensor.unflatten(0, (3, config.num_heads, -1)).transpose(0, 1).flatten(0, 2)  # type: ignore[no-untyped-call]
-        if ".query_key_value." in name
-        else tensor
-        for name, tensor in tensors.items()
-    }
+    @staticmethod
+    def to_theirs(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:
+        """The inverse of from_theirs."""
+        return {
+            name: tensor.unflatten(0, (3, config.num_heads, -1)).transpose(0, 1).flatten(0, 2)  # type: ignore[no-untyped-call]
+            if ".query_key_value." in name
+            else tensor
+            for name, tensor in tensors.items()
+        }

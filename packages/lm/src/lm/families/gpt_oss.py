@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,17 +18,9 @@ from lm.families.experts import Experts
 from lm.families.parts import LLAMA_NAMES, SILU, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock
 from lm.model import Attend, SwiGLU
 
-ARCHITECTURE = "GptOssForCausalLM"
-NAMES = LLAMA_NAMES | {
-    "blocks.*.attention.sinks": "model.layers.*.self_attn.sinks",
-    "blocks.*.ffn.router": "model.layers.*.mlp.router",
-    "blocks.*.ffn.experts.*.gate_up": "model.layers.*.mlp.experts.*.gate_up_proj",  # see from_theirs
-    "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FamilyConfig):
+class GptOssConfig(FamilyConfig):
     """The shape of a gpt-oss; d_ff is that of an expert."""
 
     norm_eps: float = 1e-5
@@ -43,15 +34,15 @@ class Config(FamilyConfig):
     swiglu_limit: float = 7.0  # gate and up are cut at ±this, the gate only above
     router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts
 
-    renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
-    ignored: ClassVar[tuple[str, ...]] = ("initial_context_length",)
-    aliases: ClassVar[Mapping[str, str]] = {"experts_per_token": "num_experts_per_tok"}
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, "attention_bias": (True,)}
-    full_every: ClassVar[int | None] = 2
-    default_theta: ClassVar[float] = 150000.0
+    renamed = {"sliding_window": "sliding_window"}
+    ignored = ("initial_context_length",)
+    aliases = {"experts_per_token": "num_experts_per_tok"}
+    fixed = {**SILU, "attention_bias": (True,)}
+    full_every = 2
+    default_theta = 150000.0
 
 
-class Attention(FamilyAttention):
+class GptOssAttention(FamilyAttention):
     """Attention with sinks, which take a share of each softmax and give nothing."""
 
     def __init__(self, config: FamilyConfig, layer: int) -> None:
@@ -79,7 +70,7 @@ class ClampedSwiGLU(SwiGLU):
 class ClampedExperts(Experts):
     """Experts of ClampedSwiGLU."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: GptOssConfig) -> None:
         self.expert_settings = config.swiglu_alpha, config.swiglu_limit
         number, per_token = config.num_local_experts, config.num_experts_per_tok
         super().__init__(config.d_model, config.d_ff, number, per_token, True, config.router_aux_loss_coef, bias=True)
@@ -88,22 +79,63 @@ class ClampedExperts(Experts):
         return ClampedSwiGLU(d_model, d_ff, *self.expert_settings)
 
 
-class Block(LlamaBlock):
+class GptOssBlock(LlamaBlock):
     """Llama's block with sinks and experts."""
 
-    attention_type: ClassVar[type[FamilyAttention]] = Attention
+    attention_type = GptOssAttention
 
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
         return ClampedExperts(config)
 
 
-class Model(FamilyModel):
+class GptOss(FamilyModel):
     """A gpt-oss."""
 
-    block_type = Block
+    architecture = "GptOssForCausalLM"
+    names = LLAMA_NAMES | {
+        "blocks.*.attention.sinks": "model.layers.*.self_attn.sinks",
+        "blocks.*.ffn.router": "model.layers.*.mlp.router",
+        "blocks.*.ffn.experts.*.gate_up": "model.layers.*.mlp.experts.*.gate_up_proj",  # see from_theirs
+        "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
+    }
+    config_type = GptOssConfig
+    block_type = GptOssBlock
 
     def initialise(self, parameter: Tensor, name: str) -> Tensor:
         return nn.init.zeros_(parameter) if name.endswith("sinks") else super().initialise(parameter, name)
+
+    @staticmethod
+    def from_theirs(tensors: dict[str, Tensor], config: GptOssConfig) -> dict[str, Tensor]:
+        """Their tensors, of all experts together, (in, out) and with gate and up in turns, as those of each expert."""
+        split = {}
+        for name, tensor in unpacked(tensors).items():
+            match = FUSED.fullmatch(name)
+            if match is None:
+                split[name] = tensor
+                continue
+            layer, part, bias = match.groups()
+            for number, matrix in enumerate(tensor):
+                rows = matrix if bias else matrix.T
+                if part == "gate_up":
+                    rows = torch.cat((rows[0::2], rows[1::2]))
+                split[f"{layer}.{number}.{part}_proj.{'bias' if bias else 'weight'}"] = rows
+        return split
+
+    @staticmethod
+    def to_theirs(tensors: dict[str, Tensor], config: GptOssConfig) -> dict[str, Tensor]:
+        """The inverse of from_theirs."""
+        fused: dict[str, Any] = {}
+        for name, tensor in tensors.items():
+            match = SPLIT.fullmatch(name)
+            if match is None:
+                fused[name] = tensor
+                continue
+            layer, part, kind = match.groups()
+            rows = torch.stack(tensor.chunk(2), 1).flatten(0, 1) if part == "gate_up_proj" else tensor
+            fused.setdefault(f"{layer}.{part}" + ("_bias" if kind == "bias" else ""), []).append(
+                rows if kind == "bias" else rows.T
+            )
+        return {name: torch.stack(value) if isinstance(value, list) else value for name, value in fused.items()}
 
 
 FP4 = torch.tensor([sign * value for sign in (1, -1) for value in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)])
@@ -124,36 +156,3 @@ def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
             numbers = FP4[torch.stack((blocks & 15, blocks >> 4), -1).long()].flatten(-2)  # (…, in / 32, 32)
             tensors[name] = torch.ldexp(numbers, scales[..., None].int() - 127).flatten(-2).transpose(1, 2)
     return tensors
-
-
-def from_theirs(tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
-    """Their tensors, of all experts together, (in, out) and with gate and up in turns, as those of each expert."""
-    split = {}
-    for name, tensor in unpacked(tensors).items():
-        match = FUSED.fullmatch(name)
-        if match is None:
-            split[name] = tensor
-            continue
-        layer, part, bias = match.groups()
-        for number, matrix in enumerate(tensor):
-            rows = matrix if bias else matrix.T
-            if part == "gate_up":
-                rows = torch.cat((rows[0::2], rows[1::2]))
-            split[f"{layer}.{number}.{part}_proj.{'bias' if bias else 'weight'}"] = rows
-    return split
-
-
-def to_theirs(tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
-    """The inverse of from_theirs."""
-    fused: dict[str, Any] = {}
-    for name, tensor in tensors.items():
-        match = SPLIT.fullmatch(name)
-        if match is None:
-            fused[name] = tensor
-            continue
-        layer, part, kind = match.groups()
-        rows = torch.stack(tensor.chunk(2), 1).flatten(0, 1) if part == "gate_up_proj" else tensor
-        fused.setdefault(f"{layer}.{part}" + ("_bias" if kind == "bias" else ""), []).append(
-            rows if kind == "bias" else rows.T
-        )
-    return {name: torch.stack(value) if isinstance(value, list) else value for name, value in fused.items()}

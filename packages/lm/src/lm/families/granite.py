@@ -6,20 +6,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
-from lm.families.parts import LLAMA_NAMES, SILU, UNBIASED, FamilyConfig, FamilyModel, LlamaBlock, scale_embedding
-
-ARCHITECTURE = "GraniteForCausalLM"
-NAMES = LLAMA_NAMES
+from lm.families.parts import SILU, UNBIASED, FamilyConfig, FamilyModel, LlamaBlock, scale_embedding
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FamilyConfig):
+class GraniteConfig(FamilyConfig):
     """The shape of a Granite."""
 
     embedding_multiplier: float = 1.0
@@ -27,17 +23,17 @@ class Config(FamilyConfig):
     residual_multiplier: float = 1.0  # of what a sublayer adds to the residual stream
     logits_scaling: float = 1.0  # logits are divided by it
 
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {**SILU, **UNBIASED, "mlp_bias": (False,)}
+    fixed = {**SILU, **UNBIASED, "mlp_bias": (False,)}
 
     @property
     def query_scale(self) -> float:
         return self.attention_multiplier * math.sqrt(self.head_width)
 
 
-class Block(LlamaBlock):
+class GraniteBlock(LlamaBlock):
     """Llama's block, whose sublayers add a multiple of their output."""
 
-    def __init__(self, config: Config, layer: int) -> None:
+    def __init__(self, config: GraniteConfig, layer: int) -> None:
         super().__init__(config, layer)
         self.multiplier = config.residual_multiplier
 
@@ -46,13 +42,15 @@ class Block(LlamaBlock):
         return x + self.multiplier * self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
-class Model(FamilyModel):
+class Granite(FamilyModel):
     """A Granite. The factor of its logits is part of hidden(), so that the loss has it too."""
 
-    config: Config
-    block_type = Block
+    config: GraniteConfig
+    architecture = "GraniteForCausalLM"
+    config_type = GraniteConfig
+    block_type = GraniteBlock
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: GraniteConfig) -> None:
         super().__init__(config)
         scale_embedding(self, config.embedding_multiplier)
 

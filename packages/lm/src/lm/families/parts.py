@@ -1,7 +1,7 @@
 """The parts that the families share: configuration, attention, the block of Llama, and the model around the blocks.
 
-A family's file has its configuration, with the settings that are its own under the names of its config.json; its model,
-made of lm.model's parts and of those here; and NAMES, its tensors' names in a Hugging Face folder.
+A family's configuration has the settings that are its own under the names of its config.json; its model is made of
+lm.model's parts and of those here, and has its tensors' names in a Hugging Face folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ SIZES = {
     "tie_word_embeddings": "tied_embeddings",
 }
 # Tensors of the families with Llama's names: ours by the beginning of the name, and the parts of theirs that it is.
-LLAMA_NAMES: dict[str, str | tuple[str, ...]] = {
+Names = dict[str, str | tuple[str, ...]]
+LLAMA_NAMES: Names = {
     "embedding": "model.embed_tokens",
     "blocks.*.attention_norm": "model.layers.*.input_layernorm",
     "blocks.*.attention.qkv": (
@@ -53,7 +54,7 @@ LLAMA_NAMES: dict[str, str | tuple[str, ...]] = {
     "final_norm": "model.norm",
     "head": "lm_head",
 }
-QK_NORM_NAMES: dict[str, str | tuple[str, ...]] = {
+QK_NORM_NAMES: Names = {
     "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
     "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
 }
@@ -245,8 +246,11 @@ class SandwichBlock(LlamaBlock):
 class FamilyModel(Transformer):
     """A model whose blocks are of `block_type`, each with the rotation of its layer."""
 
-    config: FamilyConfig
+    architecture: ClassVar[str]  # of its config.json
+    names: ClassVar[Names] = LLAMA_NAMES  # of its tensors in a Hugging Face folder
+    config_type: ClassVar[type[FamilyConfig]]
     block_type: ClassVar[Any] = LlamaBlock  # called with the configuration and the number of the layer
+    config: FamilyConfig
 
     def block(self, layer: int) -> nn.Module:
         return self.block_type(self.config, layer)  # type: ignore[no-any-return]
@@ -261,6 +265,16 @@ class FamilyModel(Transformer):
             return ropes.rotation_at(parameters, config.head_width, config.context_length, positions, x)
 
         return [rotation(config.rope_of(layer)) for layer in range(config.num_layers)]
+
+    @staticmethod
+    def from_theirs(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+        """The tensors of a Hugging Face folder as `names` has them, if they lie there in another way."""
+        return tensors
+
+    @staticmethod
+    def to_theirs(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+        """The inverse of from_theirs."""
+        return tensors
 
 
 class ScaledEmbedding(nn.Embedding):

@@ -4,30 +4,29 @@ longrope scaling. (Abdin et al. 2024, arXiv:2404.14219; Ding et al. 2024, arXiv:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel
 
-ARCHITECTURE = "Phi3ForCausalLM"
-NAMES = LLAMA_NAMES | {
-    "blocks.*.attention.qkv": "model.layers.*.self_attn.qkv_proj",
-    "blocks.*.ffn.gate_up": "model.layers.*.mlp.gate_up_proj",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FamilyConfig):
+class Phi3Config(FamilyConfig):
     """The shape of a Phi 3 or Phi 4."""
 
     norm_eps: float = 1e-5
     original_max_position_embeddings: int = 4096  # beyond it, rotations have longrope's long_factor
 
-    renamed: ClassVar[Mapping[str, str]] = {"sliding_window": "sliding_window"}
-    ignored: ClassVar[tuple[str, ...]] = ("full_attn_mod", "interpolate_factor")
-    rope_renamed: ClassVar[Mapping[str, str]] = {"su": "longrope", "yarn": "longrope"}  # rope_type of older files
+    renamed = {"sliding_window": "sliding_window"}
+    ignored = ("full_attn_mod", "interpolate_factor")
+    rope_renamed = {"su": "longrope", "yarn": "longrope"}  # rope_type of older files
 
 
-class Model(FamilyModel):
+class Phi3(FamilyModel):
     """A Phi 3."""
+
+    architecture = "Phi3ForCausalLM"
+    names = LLAMA_NAMES | {
+        "blocks.*.attention.qkv": "model.layers.*.self_attn.qkv_proj",
+        "blocks.*.ffn.gate_up": "model.layers.*.mlp.gate_up_proj",
+    }
+    config_type = Phi3Config

@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from torch import nn
 
@@ -15,12 +13,9 @@ from lm.config import Norm
 from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, LlamaBlock
 from lm.model import MLP
 
-ARCHITECTURE = "Starcoder2ForCausalLM"
-NAMES = LLAMA_NAMES | {"blocks.*.ffn.up": "model.layers.*.mlp.c_fc", "blocks.*.ffn.down": "model.layers.*.mlp.c_proj"}
-
 
 @dataclass(frozen=True, kw_only=True)
-class Config(FamilyConfig):
+class Starcoder2Config(FamilyConfig):
     """The shape of a StarCoder 2."""
 
     norm: Norm = "layernorm"
@@ -28,22 +23,28 @@ class Config(FamilyConfig):
     bias: bool = True
     tied_embeddings: bool = True
 
-    renamed: ClassVar[Mapping[str, str]] = {
+    renamed = {
         "norm_epsilon": "norm_eps",
         "use_bias": "bias",
         "sliding_window": "sliding_window",
     }
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = {"hidden_act": ("gelu_pytorch_tanh",)}
+    fixed = {"hidden_act": ("gelu_pytorch_tanh",)}
 
 
-class Block(LlamaBlock):
+class Starcoder2Block(LlamaBlock):
     """Llama's block with an MLP."""
 
     def feed_forward(self, config: FamilyConfig, layer: int) -> nn.Module:
         return MLP(config.d_model, config.d_ff, "gelu", config.bias)
 
 
-class Model(FamilyModel):
+class Starcoder2(FamilyModel):
     """A StarCoder 2."""
 
-    block_type = Block
+    architecture = "Starcoder2ForCausalLM"
+    names = LLAMA_NAMES | {
+        "blocks.*.ffn.up": "model.layers.*.mlp.c_fc",
+        "blocks.*.ffn.down": "model.layers.*.mlp.c_proj",
+    }
+    config_type = Starcoder2Config
+    block_type = Starcoder2Block

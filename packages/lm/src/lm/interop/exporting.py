@@ -105,7 +105,7 @@ def run_and_model(
 def describe(config: ModelConfig) -> dict[str, Any]:
     """The config.json of a model. ValueError: no architecture of theirs is it."""
     if isinstance(config, FamilyConfig):
-        return {"architectures": [family(config.family).ARCHITECTURE], **config.to_huggingface()}
+        return {"architectures": [family(config.family).architecture], **config.to_huggingface()}
     return gpt2.to_config(config) if config.position == "learned" else llama.to_config(config)
 
 
@@ -114,13 +114,16 @@ def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
     state: Mapping[str, Tensor] = model.state_dict()
     config = model.config
     if isinstance(config, FamilyConfig):
-        return [(name, tensor.to("cpu", dtype)) for name, tensor in families.exported(model, config).items()]
-    if config.position == "learned":
+        names: Table = families.table(config)
+    elif config.position == "learned":
         config, state = with_biases(config, state)
-        names: Table = gpt2.table(config)
+        names = gpt2.table(config)
     else:
         names = llama.table(config)
-    return [(name, tensor.detach().to("cpu", dtype)) for name, tensor in exported(state, names, config)]
+    tensors = dict(exported(state, names, config))
+    if isinstance(config, FamilyConfig):
+        tensors = family(config.family).to_theirs(tensors, config)
+    return [(name, tensor.detach().to("cpu", dtype)) for name, tensor in tensors.items()]
 
 
 def text_of(run: Path | None, tokenizer: str | Path) -> ModelText:

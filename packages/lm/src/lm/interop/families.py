@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from lm import families
 from lm.config import FrozenTable
+from lm.families import family
 from lm.families.parts import FULL, SLIDING, FamilyConfig
 from lm.interop.hf_config import REQUIRED, Settings
-from lm.model import Transformer
+from lm.interop.tensors import Part, Table, shapes
 
 MOST_LAYERS = 1 << 14
 
@@ -30,7 +28,7 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
     layers = settings.table.get("num_hidden_layers")
     if isinstance(layers, int) and layers > MOST_LAYERS:  # refused before a list of them is made
         raise ValueError(f"{source}: num_hidden_layers is {layers:,}, and at most {MOST_LAYERS:,} are read")
-    kind: type[FamilyConfig] = families.family(model_type).Config
+    kind = family(model_type).config_type
     for name in kind.ignored:
         settings.table.pop(name, None)
     for alias, name in kind.aliases.items():
@@ -44,11 +42,8 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
     pattern = settings.take("sliding_window_pattern", int, kind.full_every)
     for theirs, ours in kind.settings().items():
         default = fields[ours].default
-        is_null = (
-            theirs in settings.table and settings.table[theirs] is None and type(None) in typing.get_args(hints[ours])
-        )
-        if is_null:
-            settings.table.pop(theirs)
+        if settings.table.get(theirs, default) is None and type(None) in typing.get_args(hints[ours]):
+            settings.table.pop(theirs, None)
             values[ours] = None
             continue
         value = settings.take(theirs, basic(hints[ours]), REQUIRED if default is dataclasses.MISSING else default)
@@ -110,97 +105,18 @@ def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, A
     }
 
 
-def places(model: Transformer, config: FamilyConfig) -> Iterator[tuple[str, list[tuple[str, int]]]]:
-    """Each of a model's tensors, and the names and rows of the tensors of theirs that it is made of."""
-    names = families.family(config.family).NAMES
-    for name, tensor in model.state_dict().items():
-        module, kind = name.rsplit(".", 1)
-        numbers = [part for part in module.split(".") if part.isdecimal()]
-        theirs = names.get(".".join("*" if part.isdecimal() else part for part in module.split(".")))
-        if theirs is None:  # a tensor that is no module's weight or bias
-            theirs, kind = names[".".join("*" if part.isdecimal() else part for part in name.split("."))], ""
+def table(config: FamilyConfig) -> Table:
+    """The tensors of theirs that make up each of ours."""
+    names, parts = family(config.family).names, Table()
+    q, kv = config.num_heads * config.head_width, config.kv_heads * config.head_width
+    for name, shape in shapes(config).items():
+        pattern = re.sub(r"\.\d+\.", ".*.", name)
+        kind = "" if pattern in names else pattern[pattern.rindex(".") :]  # ".weight" or ".bias" of a module
+        theirs = names[pattern.removesuffix(kind)]
         theirs = (theirs,) if isinstance(theirs, str) else theirs
-        rows = len(tensor)
-        if name == "embedding.weight" or name == "head.weight":
-            rows = config.vocab_size
-        sizes = [rows // len(theirs)] * len(theirs)
-        if len(theirs) == 3:  # queries, keys and values
-            q, kv = config.num_heads * config.head_width, config.kv_heads * config.head_width
-            sizes = [q, kv, kv]
-        yield (
-            name,
-            [
-                (numbered(one, numbers) + (f".{kind}" if kind else ""), size)
-                for one, size in zip(theirs, sizes, strict=True)
-            ],
-        )
-
-
-def numbered(pattern: str, numbers: list[str]) -> str:
-    """The pattern with each * replaced by the next number."""
-    for number in numbers:
-        pattern = pattern.replace("*", number, 1)
-    return pattern
-
-
-def imported(theirs: dict[str, Tensor], config: FamilyConfig, source: object) -> Transformer:
-    """A model in fp32 and eval mode with these tensors.
-
-    ValueError: one is missing, has another shape, or is no part of the model.
-    """
-    module = families.family(config.family)
-    if hasattr(module, "from_theirs"):
-        theirs = module.from_theirs(theirs, config)
-    return filled(described(config), theirs, config, source)
-
-
-def described(config: FamilyConfig) -> Transformer:
-    """A model of this configuration without values."""
-    with torch.device("meta"):
-        return families.build(config)
-
-
-def filled(model: Transformer, theirs: Mapping[str, Tensor], config: FamilyConfig, source: object) -> Transformer:
-    """A model from described() with these tensors, which are as after a family's from_theirs; as imported()."""
-    state, used = {}, set()
-    expected = model.state_dict()
-    for name, parts in places(model, config):
-        pieces = []
-        for their_name, rows in parts:
-            tensor = theirs.get(their_name)
-            if tensor is None:
-                raise ValueError(f"{source}: the tensor {their_name!r} is missing")
-            shape = (rows, *expected[name].shape[1:])
-            if tuple(tensor.shape) != shape:
-                raise ValueError(
-                    f"{source}: the tensor {their_name!r} is {tuple(tensor.shape)}, "
-                    f"and the configuration makes it {shape}"
-                )
-            if not tensor.is_floating_point():
-                raise ValueError(
-                    f"{source}: the tensor {their_name!r} holds {tensor.dtype}, which is no floating point"
-                )
-            pieces.append(tensor.float())
-            used.add(their_name)
-        state[name] = torch.cat(pieces) if len(pieces) > 1 else pieces[0].contiguous()
-    unknown = sorted(theirs.keys() - used)
-    if unknown:
-        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        raise ValueError(f"{source}: the tensor {unknown[0]!r}{more} has no place in a model of this configuration")
-    model.load_state_dict(state, assign=True)
-    return model.requires_grad_(True).eval()
-
-
-def named(model: Transformer, config: FamilyConfig) -> dict[str, Tensor]:
-    """A model's tensors under their names, before a family's to_theirs."""
-    state, tensors = model.state_dict(), dict[str, Tensor]()
-    for name, parts in places(model, config):
-        pieces = torch.split(state[name][: sum(rows for _, rows in parts)], [rows for _, rows in parts])
-        tensors |= {their_name: rows.contiguous() for (their_name, _), rows in zip(parts, pieces, strict=True)}
-    return tensors
-
-
-def exported(model: Transformer, config: FamilyConfig) -> dict[str, Tensor]:
-    """A model's tensors as a Hugging Face folder has them."""
-    module, tensors = families.family(config.family), named(model, config)
-    return module.to_theirs(tensors, config) if hasattr(module, "to_theirs") else tensors
+        rows = config.vocab_size if name in ("embedding.weight", "head.weight") else shape[0]
+        sizes = [q, kv, kv] if len(theirs) == 3 else [rows // len(theirs)] * len(theirs)
+        numbers = re.findall(r"\.(\d+)\.", name)
+        numbered = [one.replace("*", "{}").format(*numbers) + kind for one in theirs]
+        parts[name] = tuple(map(Part, numbered, sizes))
+    return parts

@@ -1,7 +1,7 @@
 """GGUF, the file of llama.cpp: weights, sizes and tokenizer in one.
 
 Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as ours), "qwen3" (the halves) and "gpt2";
-those of the families are in gguf_families.
+those of the families are in gguf_models.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from lm.config import ModelConfig
 from lm.extras import need
 from lm.families.parts import FamilyConfig
 from lm.files import atomic_path, reason
-from lm.interop import gguf_families
+from lm.interop import gguf_models
 from lm.interop.exporting import run_and_model, special_names, text_of
-from lm.interop.gguf_names import PRE_TOKENIZERS, table
+from lm.interop.gguf_models import PRE_TOKENIZERS, table
 from lm.interop.loading import ModelText, tokenizer_of
 from lm.interop.tensors import exported, with_biases
 from lm.model import Transformer
@@ -101,7 +101,7 @@ def to_gguf(
 def architecture_of(config: ModelConfig) -> str:
     """llama.cpp's name for this kind of model. ValueError: it has none, with what it lacks."""
     if isinstance(config, FamilyConfig):
-        return gguf_families.kind_of(config).architecture
+        return gguf_models.kind_of(config).architecture
     gpt2 = config.position == "learned"
     supported: dict[str, tuple[Any, ...]] = {
         "norm_placement": ("pre",),
@@ -144,7 +144,7 @@ def describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
     writer.add_key_length(c.head_width)
     writer.add_value_length(c.head_width)
     if isinstance(c, FamilyConfig):
-        gguf_families.describe(writer, c, gguf)
+        gguf_models.describe(writer, c, gguf)
     else:
         writer.add_rope_dimension_count(c.head_width)
         writer.add_rope_freq_base(c.rope_theta)
@@ -154,7 +154,7 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, d
     """The tensors: matrices in the dtype, vectors and positions in fp32."""
     kinds = gguf.GGMLQuantizationType
     if isinstance(model.config, FamilyConfig):
-        tensors: Iterable[tuple[str, Tensor]] = gguf_families.tensors(model, model.config, gguf)
+        tensors: Iterable[tuple[str, Tensor]] = gguf_models.tensors(model, model.config, gguf)
     else:
         tensors = named_tensors(model, architecture)
     for name, tensor in tensors:

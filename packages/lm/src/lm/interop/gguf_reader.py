@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +12,23 @@ import torch
 from lm.config import ModelConfig
 from lm.extras import need
 from lm.families.parts import FamilyConfig
-from lm.interop.families import described, filled
-from lm.interop.gguf_families import KINDS, folder_tensors
-from lm.interop.gguf_families_reader import ROPE_TENSORS, family_config, family_of
-from lm.interop.gguf_names import PRE_TOKENIZERS, table
+from lm.interop import families
+from lm.interop.gguf_models import (
+    KINDS,
+    PRE_TOKENIZERS,
+    ROPE_TENSORS,
+    family_config,
+    family_of,
+    folder_tensors,
+    rope_scaling,
+    table,
+)
 from lm.interop.tensors import built, check_sizes, imported
 from lm.model import Transformer
-from lm.rope import rope_frequencies
 from lm.text_config import TextConfig
 from lm.tokenizer import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, of_pieces
 
 SPECIAL = (CONTROL, USER_DEFINED, UNKNOWN)
-MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
 
 
 class Fields:
@@ -98,17 +104,16 @@ def from_gguf(path: str | Path) -> Transformer:
     if family is None:
         config, absent = config_of(fields, architecture, shapes)
     else:
-        config = family_config(family, sizes(fields), fields, rope_scaling)
+        config = family_config(family, sizes(fields), fields)
     check_sizes(config, shapes, path)
     tensors = {name: torch.from_numpy(fields.array(name)) for name in shapes if name not in ROPE_TENSORS}
     if isinstance(config, FamilyConfig):
-        model = described(config)
-        return filled(model, folder_tensors(model, config, tensors, fields.gguf), config, path)
-    names = table(config, architecture)
-    if absent:
+        names = families.table(config)
+        tensors = folder_tensors(config, tensors, fields.gguf)
+    else:
         names = {
-            name: tuple(part.missing() if part.name in absent else part for part in parts)
-            for name, parts in names.items()
+            name: tuple(replace(part, absent=part.name in absent) for part in parts)
+            for name, parts in table(config, architecture).items()
         }
     return built(config, imported(tensors, names, config, path))
 
@@ -164,32 +169,6 @@ def config_of(fields: Fields, kind: str, shapes: dict[str, tuple[int, ...]]) -> 
     )
     parts = [part.name for parts in table(config, kind).values() for part in parts]
     return config, frozenset(name for name in parts if name.endswith(".bias") and name not in shapes)
-
-
-def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
-    """The scaling that the factors in rope_freqs.weight come from: linear, or Llama 3's with its usual bounds."""
-    if "rope_freqs.weight" not in fields.tensors:
-        return {}
-    factors = fields.array("rope_freqs.weight").astype(np.float64).reshape(-1)
-    if np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
-        return {}
-    factor = float(round(float(factors.max()), 6))
-    plain = rope_frequencies(head_dim, theta)
-    usual: list[dict[str, Any]] = [{"rope_factor": factor}]
-    for context in (8192, 4096, 2048, 16384, 32768):
-        for low, high in ((1.0, 4.0), (1.0, 32.0)):
-            scaling = {
-                "rope_low_freq_factor": low,
-                "rope_high_freq_factor": high,
-                "rope_original_context_length": context,
-            }
-            usual.append({"rope_factor": factor, **scaling})
-    for settings in usual:
-        config = ModelConfig(8, 8, 1, head_dim, 1, 8, rope_theta=theta, **settings)
-        slower = (plain / rope_frequencies(head_dim, theta, config.rope_scaling)).double().numpy()
-        if slower.shape == factors.shape and np.allclose(slower, factors, rtol=1e-4):
-            return settings
-    raise ValueError(f"{fields.path}: the factors of its rotary embedding (rope_freqs.weight) are of no known scaling")
 
 
 def gguf_tokenizer(path: str | Path) -> Any:

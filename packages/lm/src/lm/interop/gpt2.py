@@ -67,7 +67,7 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, frozenset[str]]:
+def from_config(table: Mapping[str, Any], source: object) -> ModelConfig:
     """The configuration that a config.json describes.
 
     ValueError: what it asks for and this version does not do, by name.
@@ -95,7 +95,7 @@ def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, 
         bias=True,
     )
     settings.nothing_left()
-    return config, frozenset()
+    return config
 
 
 def table(config: ModelConfig) -> Table:

@@ -15,7 +15,7 @@ HARMLESS = {
     "embedding_dropout", "eos_token_id", "gradient_checkpointing", "hidden_dropout", "id2label", "initializer_range",
     "is_decoder", "is_encoder_decoder", "label2id", "mask_token_id", "model_max_length", "model_type", "n_ctx",
     "name_or_path", "output_attentions", "output_hidden_states", "output_router_logits", "pad_token_id",
-    "predict_special_tokens", "problem_type", "resid_pdrop", "residual_dropout", "return_dict",
+    "predict_special_tokens", "pretraining_tp", "problem_type", "resid_pdrop", "residual_dropout", "return_dict",
     "router_jitter_noise", "sep_token_id", "task_specific_params", "tie_encoder_decoder", "tokenizer_class",
     "torch_dtype", "transformers_version", "unk_token_id", "use_bfloat16", "use_cache",
 }  # fmt: skip

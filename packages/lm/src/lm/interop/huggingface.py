@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.families import FILES
+from lm.families import FILES, family
 from lm.families.parts import FamilyConfig
 from lm.interop import families, gpt2, llama
 from lm.interop.loading import located
@@ -40,25 +40,26 @@ def from_huggingface(folder: str | Path) -> Transformer:
     verify(folder)
     source = folder / "config.json"
     table = read_json(source)
-    family = table.get("model_type")
+    model_type = table.get("model_type")
     quantization = table.pop("quantization_config", None)
-    if quantization and (family, quantization.get("quant_method")) != ("gpt_oss", "mxfp4"):
+    if quantization and (model_type, quantization.get("quant_method")) != ("gpt_oss", "mxfp4"):
         raise ValueError(f"{source}: quantization_config is not supported: import the model before it was quantized")
-    config: ModelConfig
-    if family == "gpt2":
-        config, absent = gpt2.from_config(table, source)
-    elif family in llama.FAMILIES and not llama.is_beyond(table):
-        config, absent = llama.from_config(table, source)
-    elif family in FILES:
-        config = families.from_config(table, source)
+    if model_type not in ("gpt2", *FILES):
+        supported = ", ".join(("gpt2", *FILES))
+        raise ValueError(f"{source}: model_type {model_type!r} is not supported: it is one of {supported}")
+    absent = frozenset[str]()
+    if model_type == "gpt2":
+        config: ModelConfig = gpt2.from_config(table, source)
     else:
-        families_read = ", ".join(("gpt2", *FILES))
-        raise ValueError(f"{source}: model_type {family!r} is not supported: it is one of {families_read}")
+        config = of_family = families.from_config(table, source)
+        if model_type in llama.FAMILIES and (own := llama.plain(of_family, source)) is not None:
+            config, absent = own
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     if isinstance(config, FamilyConfig):
-        return families.imported(tensors, config, folder)
-    names = gpt2.table(config) if family == "gpt2" else llama.table(config, absent)
+        tensors, names = family(config.family).from_theirs(tensors, config), families.table(config)
+    else:
+        names = gpt2.table(config) if model_type == "gpt2" else llama.table(config, absent)
     return built(config, imported(tensors, names, config, folder))
 
 

@@ -7,14 +7,21 @@ permuted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from lm.config import ModelConfig
-from lm.interop.hf_config import Settings
+from lm.families.parts import FamilyConfig
 from lm.interop.tensors import Part, Table
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+# Their settings of a scaled rotation, and ours.
+ROPE_NAMES = {
+    "factor": "rope_factor",
+    "low_freq_factor": "rope_low_freq_factor",
+    "high_freq_factor": "rope_high_freq_factor",
+    "original_max_position_embeddings": "rope_original_context_length",
+}
 
 
 def family_of(config: ModelConfig) -> str:
@@ -50,12 +57,7 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
     if config.rope_scaling is not None:
         rope |= {"rope_type": "linear", "factor": config.rope_factor}
     if config.rope_scaling is not None and config.rope_original_context_length is not None:
-        rope |= {
-            "rope_type": "llama3",
-            "low_freq_factor": config.rope_low_freq_factor,
-            "high_freq_factor": config.rope_high_freq_factor,
-            "original_max_position_embeddings": config.rope_original_context_length,
-        }
+        rope |= {"rope_type": "llama3", **{theirs: getattr(config, ours) for theirs, ours in ROPE_NAMES.items()}}
     table: dict[str, Any] = {
         "architectures": [family.capitalize() + "ForCausalLM"],
         "model_type": family,
@@ -91,115 +93,34 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
     return table
 
 
-def is_beyond(table: Mapping[str, Any]) -> bool:
-    """True for one that ModelConfig cannot say, and lm.families can: a rotation scaled by another rule, or a window in
-    some of its layers only."""
-    rope = table.get("rope_scaling") or table.get("rope_parameters")
-    kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, dict) else None
-    kinds, below, layers = table.get("layer_types"), table.get("max_window_layers"), table.get("num_hidden_layers")
-    if isinstance(kinds, list):
-        in_some = len(set(map(str, kinds))) > 1
-    else:
-        window = table.get("use_sliding_window") is True and table.get("sliding_window") is not None
-        in_some = window and isinstance(below, int) and isinstance(layers, int) and 0 < below < layers
-    return in_some or kind in ("yarn", "dynamic", "longrope")
+def plain(config: FamilyConfig, source: object) -> tuple[ModelConfig, frozenset[str]] | None:
+    """The same model in lm.model's shapes, and which of our biases it does not have.
 
-
-def from_config(table: Mapping[str, Any], source: object) -> tuple[ModelConfig, frozenset[str]]:
-    """The configuration that a config.json describes, and which of our biases their model does not have.
-
-    ValueError: what it asks for and this version does not do, by name.
+    None: only lm.families has it, for a rotation scaled by another rule, or a window in some of its layers.
+    ValueError: heads that are rotated in part.
     """
-    settings = Settings(table, source)
-    family = settings.take("model_type", str)
-    layers, d_model = settings.take("num_hidden_layers", int), settings.take("hidden_size", int)
-    heads = settings.take("num_attention_heads", int)
-    context = settings.take("max_position_embeddings", int)
-    settings.only("hidden_act", ("silu", "swish"), "silu")
-    settings.only("partial_rotary_factor", (1.0, None), None)
-    settings.only("pretraining_tp", (1, None), None)
-    head_dim = settings.take("head_dim", int, 128 if family == "qwen3" else None)
-    attention_bias, mlp_bias = family == "qwen2", False
-    if family in ("llama", "qwen3"):
-        attention_bias = settings.take("attention_bias", bool, False)
-    if family == "llama":
-        mlp_bias = settings.take("mlp_bias", bool, False)
+    rope, windows = config.rope_parameters, {config.window(layer) for layer in range(config.num_layers)}
+    if rope["rope_type"] not in ("default", "linear", "llama3") or len(windows) > 1:
+        return None
+    if "partial_rotary_factor" in rope:
+        raise ValueError(f"{source}: partial_rotary_factor = {rope['partial_rotary_factor']!r} is not supported")
+    mlp_bias = getattr(config, "mlp_bias", False)
     biases = {
-        "attention.qkv.bias": attention_bias,
-        "attention.output.bias": attention_bias and family != "qwen2",
+        "attention.qkv.bias": config.bias,
+        "attention.output.bias": config.bias and config.family != "qwen2",
         "ffn.gate_up.bias": mlp_bias,
         "ffn.down.bias": mlp_bias,
     }
-    config = ModelConfig(
-        vocab_size=settings.take("vocab_size", int),
-        context_length=context,
-        num_layers=layers,
-        d_model=d_model,
-        num_heads=heads,
-        d_ff=settings.take("intermediate_size", int),
-        num_kv_heads=settings.take("num_key_value_heads", int, heads),
-        head_dim=None if head_dim is None or head_dim * heads == d_model else head_dim,
-        norm_eps=settings.take("rms_norm_eps", float, 1e-6),
-        **_rope(settings),
-        tied_embeddings=settings.take("tie_word_embeddings", bool, False),
-        bias=any(biases.values()),
-        sliding_window=_window(settings, family, layers),
-        qk_norm=family == "qwen3",
-    )
-    settings.nothing_left()
-    return config, frozenset(name for name, there in biases.items() if config.bias and not there)
-
-
-def _rope(settings: Settings) -> dict[str, Any]:
-    """Our settings of the rotary embedding: today's rope_parameters hold what rope_theta and rope_scaling held
-    before."""
-    theta = settings.take("rope_theta", float, None)
-    ours: dict[str, Any] = {}
-    for key in ("rope_parameters", "rope_scaling"):
-        table = settings.take(key, dict, None)
-        if not table:
-            continue
-        rope = Settings(table, f"{settings.source}, {key}")
-        kinds = ("default", "linear", "llama3")
-        older = rope.only("type", kinds, "default")
-        kind = rope.only("rope_type", kinds, older)
-        rope.only("partial_rotary_factor", (1.0, None), None)
-        theta = rope.take("rope_theta", float, theta)
-        if kind != "default":
-            ours = {"rope_factor": rope.take("factor", float)}
-        if kind == "llama3":
-            ours |= {
-                "rope_low_freq_factor": rope.take("low_freq_factor", float),
-                "rope_high_freq_factor": rope.take("high_freq_factor", float),
-                "rope_original_context_length": rope.take("original_max_position_embeddings", int),
-            }
-        rope.nothing_left()
-    return {"rope_theta": 10000.0 if theta is None else theta, **ours}
-
-
-MISTRAL_WINDOW = 4096  # what transformers takes where a Mistral's config.json does not say
-
-
-def _window(settings: Settings, family: str, layers: int) -> int | None:
-    unsaid = MISTRAL_WINDOW if family == "mistral" and "sliding_window" not in settings.table else None
-    window: int | None = settings.take("sliding_window", int, unsaid)
-    slides = settings.take("use_sliding_window", bool, False)
-    below = settings.take("max_window_layers", int, layers)
-    kinds = set(settings.take("layer_types", list, None) or ())
-    if family == "llama" or (family != "mistral" and not slides):
-        window = None
-    elif family != "mistral" and not kinds:
-        kinds = {"full_attention"} if below > 0 else set()
-        kinds |= {"sliding_attention"} if below < layers else set()
-    if len(kinds) > 1:
-        raise ValueError(
-            f"{settings.source}: its layers attend in ways of their own (layer_types), which is not supported"
-        )
-    windows = {"full_attention": None, "sliding_attention": window}
-    kind = next(iter(kinds), None)
-    if kind is not None and kind not in windows:
-        raise ValueError(f"{settings.source}: layer_types {kind!r} is not supported")
-    return window if kind is None else windows[kind]
+    settings = {field.name: getattr(config, field.name) for field in fields(ModelConfig)} | {
+        "num_kv_heads": config.kv_heads,
+        "head_dim": None if config.head_width * config.num_heads == config.d_model else config.head_width,
+        "bias": any(biases.values()),
+        "sliding_window": windows.pop(),
+        "rope_theta": rope["rope_theta"],
+        **{ours: rope[theirs] for theirs, ours in ROPE_NAMES.items() if theirs in rope},
+    }
+    own = ModelConfig(**settings)
+    return own, frozenset(name for name, there in biases.items() if own.bias and not there)
 
 
 def table(config: ModelConfig, absent: frozenset[str] = frozenset()) -> Table:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
+from lm.families import build
 from lm.model import Transformer
 
 Table = dict[str, tuple["Part", ...]]
@@ -45,10 +46,6 @@ class Part:
             rows = halves.transpose(1, 2).flatten(0, 2)
         return rows
 
-    def missing(self) -> Part:
-        """The same, of a model that has no such tensor."""
-        return dataclasses.replace(self, absent=True)
-
 
 LONGEST_CONTEXT = 1 << 24  # positions: what a table of rotations has to be made for
 
@@ -75,7 +72,7 @@ def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], sour
 def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """The shape of each of our tensors, by name."""
     with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in Transformer(config).state_dict().items()}
+        return {name: tuple(tensor.shape) for name, tensor in build(config).state_dict().items()}
 
 
 def with_biases(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[ModelConfig, dict[str, Tensor]]:
@@ -128,8 +125,6 @@ def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, so
 def built(config: ModelConfig, state: Mapping[str, Tensor]) -> Transformer:
     """A model in eval mode with these weights."""
     with torch.device("meta"):
-        model = Transformer(config)
+        model = build(config)
     model.load_state_dict(state, assign=True)
-    for parameter in model.parameters():
-        parameter.requires_grad_(True)
-    return model.eval()
+    return model.requires_grad_(True).eval()

@@ -1,20 +1,28 @@
-"""The families in GGUF: llama.cpp's architecture of each, its settings, and its tensors by the package gguf's names."""
+"""Models in GGUF, both ways: llama.cpp's architecture of each, its settings, and the names of its tensors."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from lm.config import FrozenTable, ModelConfig
+from lm.families import family as family_class
 from lm.families import rope as ropes
 from lm.families.parts import FULL, SLIDING, FamilyConfig
-from lm.interop.families import named
+from lm.interop import families
+from lm.interop.llama import ROPE_NAMES
+from lm.interop.tensors import Part, Table, exported
 from lm.model import Transformer
 from lm.rope import rope_frequencies
+
+if TYPE_CHECKING:
+    from lm.interop.gguf_reader import Fields
 
 EXPERT = re.compile(r"model\.layers\.(\d+)\..*\.experts\.(\d+)\.(\w+)\.(weight|bias)")
 ROTATED = re.compile(r"\.attn_[qk]\.(weight|bias)")
@@ -30,6 +38,18 @@ GRANITE = {
 EXPERTS = {"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"}
 LOCAL_EXPERTS = EXPERTS | {"expert_count": "num_local_experts"}
 EXPERT_WIDTH = "expert_feed_forward_length"
+# Layers of the Gemmas 2 and 3 of 27 billion parameters, whose scores have a factor that no file names.
+LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
+ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
+# llama.cpp's names of the split patterns of bpe. Without one, a pattern would give other ids.
+PRE_TOKENIZERS = {
+    "gpt2": "gpt-2",
+    "llama3": "llama-bpe",
+    "qwen2": "qwen2",
+    "o200k": "gpt-4o",
+    "deepseek-v3": "deepseek-v3",
+}
 
 
 @dataclass(frozen=True)
@@ -94,6 +114,46 @@ KINDS = {
     "smollm3": Kind("smollm3", scalings=ROPES, turns_neighbours=True),
     "starcoder2": Kind("starcoder2", only=(("bias", True),)),
 }
+
+
+def table(config: ModelConfig, architecture: str) -> Table:
+    """The tensors of llama.cpp that make up each of ours."""
+    width, d, ff = config.head_width, config.d_model, config.d_ff
+    q, kv, half = config.num_heads * width, config.kv_heads * width, architecture == "qwen3"
+    kinds = ("weight", "bias") if config.bias else ("weight",)
+    parts: Table = {"embedding.weight": (Part("token_embd.weight", config.vocab_size),)}
+    if architecture == "gpt2":
+        parts["positions.weight"] = (Part("position_embd.weight", config.context_length),)
+    normed = kinds if architecture == "gpt2" else ("weight",)
+    for i in range(config.num_layers):
+        blk, block = f"blk.{i}.", f"blocks.{i}."
+        for kind in normed:
+            parts[f"{block}attention_norm.{kind}"] = (Part(f"{blk}attn_norm.{kind}", d),)
+            parts[f"{block}ffn_norm.{kind}"] = (Part(f"{blk}ffn_norm.{kind}", d),)
+        for kind in kinds:
+            if architecture == "gpt2":
+                parts[f"{block}attention.qkv.{kind}"] = (Part(f"{blk}attn_qkv.{kind}", q + 2 * kv),)
+                parts[f"{block}ffn.up.{kind}"] = (Part(f"{blk}ffn_up.{kind}", ff),)
+            else:
+                parts[f"{block}attention.qkv.{kind}"] = (
+                    Part(f"{blk}attn_q.{kind}", q, half_split=half),
+                    Part(f"{blk}attn_k.{kind}", kv, half_split=half),
+                    Part(f"{blk}attn_v.{kind}", kv),
+                )
+                parts[f"{block}ffn.gate_up.{kind}"] = (
+                    Part(f"{blk}ffn_gate.{kind}", ff),
+                    Part(f"{blk}ffn_up.{kind}", ff),
+                )
+            parts[f"{block}attention.output.{kind}"] = (Part(f"{blk}attn_output.{kind}", d),)
+            parts[f"{block}ffn.down.{kind}"] = (Part(f"{blk}ffn_down.{kind}", d),)
+        if config.qk_norm:
+            parts[f"{block}attention.q_norm.weight"] = (Part(f"{blk}attn_q_norm.weight", width, half_split=half),)
+            parts[f"{block}attention.k_norm.weight"] = (Part(f"{blk}attn_k_norm.weight", width, half_split=half),)
+    for kind in normed:
+        parts[f"final_norm.{kind}"] = (Part(f"output_norm.{kind}", d),)
+    if not config.tied_embeddings:
+        parts["head.weight"] = (Part("output.weight", config.vocab_size),)
+    return parts
 
 
 def kind_of(config: FamilyConfig) -> Kind:
@@ -186,7 +246,7 @@ def tensors(model: Transformer, config: FamilyConfig, gguf: Any) -> Iterator[tup
         yield "rope_factors_short.weight", torch.tensor(rope["short_factor"])
         yield "rope_factors_long.weight", torch.tensor(rope["long_factor"])
     experts: dict[str, list[Tensor]] = {}
-    for name, tensor in named(model, config).items():
+    for name, tensor in exported(model.state_dict(), families.table(config), config):
         places, number = names(name)
         for place, rows in zip(places, tensor.chunk(len(places)), strict=True):
             if number is not None:
@@ -202,19 +262,10 @@ def tensors(model: Transformer, config: FamilyConfig, gguf: Any) -> Iterator[tup
         yield name, torch.stack(matrices)
 
 
-def folder_tensors(
-    model: Transformer, config: FamilyConfig, theirs: Mapping[str, Tensor], gguf: Any
-) -> dict[str, Tensor]:
-    """The inverse of tensors(): the tensors of a file by the names of a folder, before a family's from_theirs.
-
-    Args:
-        model: A model of this configuration, on any device: its tensors' names are used, and not their values.
-        config: Its configuration.
-        theirs: The file's tensors, by name.
-        gguf: The package gguf.
-    """
+def folder_tensors(config: FamilyConfig, theirs: Mapping[str, Tensor], gguf: Any) -> dict[str, Tensor]:
+    """The inverse of tensors(): the tensors of a file by the names of a folder, after a family's from_theirs."""
     kind, names, result = KINDS[config.family], tensor_names(config, gguf), {}
-    for name in named(model, config):
+    for name in (part.name for parts in families.table(config).values() for part in parts):
         places, number = names(name)
         if not theirs.keys() >= set(places):
             continue  # the caller names the tensor that is missing
@@ -247,3 +298,120 @@ def tensor_names(config: FamilyConfig, gguf: Any) -> Callable[[str], tuple[list[
         return [f"{theirs}.{suffix}"], None
 
     return places
+
+
+def family_of(architecture: str, fields: Fields) -> str | None:
+    """The family of a file of this architecture; None for a model of lm.model's shapes."""
+    if architecture == "llama" and fields.at("expert_count"):
+        return "mixtral"
+    if architecture in ("llama", "qwen3") and fields.at("rope.scaling.type", "none") in ("none", None):
+        return None
+    if architecture == "olmo2" and fields.at("attention.sliding_window"):
+        return "olmo3"
+    return next((family for family, kind in KINDS.items() if kind.architecture == architecture), None)
+
+
+def family_config(family: str, sizes: Mapping[str, Any], fields: Fields) -> FamilyConfig:
+    """The configuration in a header, the inverse of describe(); sizes: those that all models have, by our names.
+
+    ValueError: a setting is not supported, by name.
+    """
+    kind = family_class(family).config_type
+    settings = set(kind.settings().values())
+    values = {**sizes, **{name: value for name, value in KINDS[family].only if name in settings}, "family": family}
+    if sizes["num_layers"] == LAYERS_OF_27B.get(family):
+        raise ValueError(f"{fields.path}: a Gemma of 27 billion parameters is not read from GGUF: take its folder")
+    for key, name in KINDS[family].settings.items():
+        if (value := fields.at(key)) is not None:
+            values[name] = value
+    if family.startswith("gemma") and "query_pre_attn_scalar" in settings:
+        values["query_pre_attn_scalar"] = sizes["head_dim"]
+    for name, tensors in (("bias", ("attn_q", "attn_qkv")), ("mlp_bias", ("ffn_up",))):
+        if name in settings:
+            values[name] = any(f"blk.0.{tensor}.bias" in fields.tensors for tensor in tensors)
+    window = fields.at("attention.sliding_window")
+    if window and window < sizes["context_length"] and "sliding_window" not in settings:
+        raise ValueError(f"{fields.path}: attention.sliding_window = {window} is not supported of this architecture")
+    if "sliding_window" in settings:
+        values["sliding_window"] = window or None
+    pattern = fields.at("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        values["layer_types"] = tuple(SLIDING if slides else FULL for slides in pattern)
+    rope = rope_parameters(kind, values, fields)
+    if "original_max_position_embeddings" in settings:
+        values["original_max_position_embeddings"] = rope.get(
+            "original_max_position_embeddings", sizes["context_length"]
+        )
+    if kind.local_theta is not None:
+        name, default = kind.local_theta
+        local = float(fields.at("rope.freq_base_swa", rope["rope_theta"] if name == "rope_theta" else default))
+        rope = {FULL: rope, SLIDING: {"rope_theta": local, "rope_type": "default"}}
+    try:
+        return kind(
+            **{name: value for name, value in values.items() if name in (*settings, "family")},
+            rope_parameters=FrozenTable(rope),
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{fields.path}: {error}") from None
+
+
+def rope_parameters(kind: type[FamilyConfig], values: Mapping[str, Any], fields: Fields) -> dict[str, Any]:
+    """The rotation of the layers that see all, as config.json has it."""
+    head_dim, context = values["head_dim"], values["context_length"]
+    rope: dict[str, Any] = {
+        "rope_theta": float(fields.at("rope.freq_base", kind.default_theta)),
+        "rope_type": "default",
+    }
+    share = int(fields.at("rope.dimension_count", head_dim)) / head_dim
+    if share != 1.0:
+        rope["partial_rotary_factor"] = share
+    scaling = fields.at("rope.scaling.type", "none")
+    factor = float(fields.at("rope.scaling.factor", 1.0))
+    original = {"original_max_position_embeddings": fields.at("rope.scaling.original_context_length", context)}
+    attention_factor = float(fields.at("rope.scaling.attn_factor", 1.0))
+    if "rope_factors_long.weight" in fields.tensors:
+        rope |= {
+            f"{name}_factor": tuple(fields.array(f"rope_factors_{name}.weight").tolist()) for name in ("short", "long")
+        }
+        return {**rope, **original, "rope_type": "longrope", "attention_factor": attention_factor}
+    if scaling == "linear":
+        return {**rope, "rope_type": "linear", "factor": factor}
+    if scaling == "yarn":
+        rope |= {**original, "rope_type": "yarn", "factor": factor}
+        rope |= {
+            f"beta_{name}": fields.at(f"rope.scaling.yarn_beta_{name}", beta)
+            for name, beta in (("fast", 32.0), ("slow", 1.0))
+        }
+        rope["attention_factor"] = ropes.attention_factor(rope, context) * attention_factor
+        return rope | ({"truncate": False} if values["family"] == "gpt_oss" else {})
+    if scaling not in ("none", None):
+        raise ValueError(f"{fields.path}: rope scaling {scaling!r} is not supported in a GGUF file")
+    scaling = rope_scaling(fields, head_dim, rope["rope_theta"])
+    factors = {theirs: scaling[ours] for theirs, ours in ROPE_NAMES.items() if ours in scaling}
+    return {**rope, **factors, "rope_type": "llama3" if len(factors) > 1 else "linear" if factors else "default"}
+
+
+def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
+    """The scaling that the factors in rope_freqs.weight come from: linear, or Llama 3's with its usual bounds."""
+    if "rope_freqs.weight" not in fields.tensors:
+        return {}
+    factors = fields.array("rope_freqs.weight").astype(np.float64).reshape(-1)
+    if np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
+        return {}
+    factor = float(round(float(factors.max()), 6))
+    plain = rope_frequencies(head_dim, theta)
+    usual: list[dict[str, Any]] = [{"rope_factor": factor}]
+    for context in (8192, 4096, 2048, 16384, 32768):
+        for low, high in ((1.0, 4.0), (1.0, 32.0)):
+            scaling = {
+                "rope_low_freq_factor": low,
+                "rope_high_freq_factor": high,
+                "rope_original_context_length": context,
+            }
+            usual.append({"rope_factor": factor, **scaling})
+    for settings in usual:
+        config = ModelConfig(8, 8, 1, head_dim, 1, 8, rope_theta=theta, **settings)
+        slower = (plain / rope_frequencies(head_dim, theta, config.rope_scaling)).double().numpy()
+        if slower.shape == factors.shape and np.allclose(slower, factors, rtol=1e-4):
+            return settings
+    raise ValueError(f"{fields.path}: the factors of its rotary embedding (rope_freqs.weight) are of no known scaling")

@@ -1,0 +1,132 @@
+"""Qwen 2 and 3 where they are beyond lm.model.Transformer's shapes, and Qwen 3 with experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from lm.families.experts import Experts
+from lm.families.parts import (
+    FULL,
+    LLAMA_NAMES,
+    QK_NORM_NAMES,
+    SILU,
+    SLIDING,
+    UNBIASED,
+    BiaslessOutputAttention,
+    FamilyConfig,
+    FamilyModel,
+    LlamaBlock,
+)
+from lm.model import SwiGLU
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen2Config(FamilyConfig):
+    """The shape of a Qwen 2."""
+
+    bias: bool = True  # of queries, keys and values
+    num_kv_heads: int | None = 32
+    sliding_window: int | None = 4096
+    use_sliding_window: bool = False
+    max_window_layers: int = 28  # layers without a window, where layer_types is ()
+
+    renamed = {"sliding_window": "sliding_window"}
+
+    def __post_init__(self) -> None:
+        if not self.layer_types and self.use_sliding_window and self.sliding_window is not None:
+            kinds = (SLIDING if layer >= self.max_window_layers else FULL for layer in range(self.num_layers))
+            object.__setattr__(self, "layer_types", tuple(kinds))
+        super().__post_init__()
+
+    def window(self, layer: int) -> int | None:
+        return super().window(layer) if self.use_sliding_window else None
+
+
+class Qwen2Block(LlamaBlock):
+    """Llama's block, in which attention has no bias of its output."""
+
+    attention_type = BiaslessOutputAttention
+
+
+class Qwen2(FamilyModel):
+    """Qwen 2 whose upper layers alone have a window, or whose rotation is scaled; others are lm.model.Transformer.
+
+    (Qwen Team 2024, arXiv:2407.10671)
+    """
+
+    architecture = "Qwen2ForCausalLM"
+    config_type = Qwen2Config
+    block_type = Qwen2Block
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3Config(Qwen2Config):
+    """The shape of a Qwen 3."""
+
+    bias: bool = False
+    qk_norm: bool = True
+    head_dim: int | None = 128
+
+    renamed = {"sliding_window": "sliding_window", "attention_bias": "bias"}
+
+
+class Qwen3(FamilyModel):
+    """Qwen 3 of the same kind, with norms of query and key heads. (Qwen Team 2025, arXiv:2505.09388)"""
+
+    architecture = "Qwen3ForCausalLM"
+    names = LLAMA_NAMES | QK_NORM_NAMES
+    config_type = Qwen3Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qwen3MoeConfig(FamilyConfig):
+    """The shape of a Qwen 3 with experts; d_ff is that of layers without."""
+
+    num_kv_heads: int | None = 4
+    qk_norm: bool = True
+    use_sliding_window: bool = False
+    moe_intermediate_size: int = 768  # width inside an expert
+    num_experts: int = 128
+    num_experts_per_tok: int = 8  # experts that a token passes
+    norm_topk_prob: bool = False  # their weights add up to 1
+    decoder_sparse_step: int = 1  # every layer of this number has experts
+    mlp_only_layers: tuple[int, ...] = ()  # layers without, counted from 0
+    router_aux_loss_coef: float = 0.001  # of the loss that spreads the tokens over the experts
+
+    renamed = {"sliding_window": "sliding_window"}
+    ignored = ("max_window_layers",)
+    aliases = {"num_local_experts": "num_experts"}
+    fixed = {**SILU, **UNBIASED}
+
+    def window(self, layer: int) -> int | None:
+        return self.sliding_window if self.use_sliding_window else None
+
+
+class Qwen3MoeBlock(LlamaBlock):
+    """Llama's block, with experts in the layers that have them."""
+
+    def feed_forward(self, config: Any, layer: int) -> nn.Module:
+        if layer in config.mlp_only_layers or (layer + 1) % config.decoder_sparse_step:
+            return SwiGLU(config.d_model, config.d_ff)
+        number, per_token, normalised = config.num_experts, config.num_experts_per_tok, config.norm_topk_prob
+        width, balance = config.moe_intermediate_size, config.router_aux_loss_coef
+        return Experts(config.d_model, width, number, per_token, normalised, balance)
+
+
+class Qwen3Moe(FamilyModel):
+    """Qwen 3 with many small experts in all or some layers. (Qwen Team 2025, arXiv:2505.09388)"""
+
+    architecture = "Qwen3MoeForCausalLM"
+    names = Qwen3.names | {
+        "blocks.*.ffn.router": "model.layers.*.mlp.gate",
+        "blocks.*.ffn.experts.*.gate_up": (
+            "model.layers.*.mlp.experts.*.gate_proj",
+            "model.layers.*.mlp.experts.*.up_proj",
+        ),
+        "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
+    }
+    config_type = Qwen3MoeConfig
+    block_type = Qwen3MoeBlock
