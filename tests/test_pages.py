@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import live_pages
@@ -133,3 +135,20 @@ def test_the_home_page_is_the_readme_with_links_from_docs() -> None:
     assert "reference/bpe/index.md" in links
     assert "model.png" in links
     assert [link for link in links if "://" not in link and not (live_pages.DOCS / link).exists()] == []
+
+
+def test_chapter_2_is_graded_by_the_reference_where_nothing_is_compiled(tmp_path: Path) -> None:
+    """As the page of exercises does it: the packages of its zip file come before those installed."""
+    live_pages.pack_for_browsers(tmp_path / "packages.zip")
+    grade = """
+import sys
+sys.path[:0] = sys.argv[1:]
+import bpe, grade, pathlib, regex
+assert grade.grade(2, pathlib.Path(sys.argv[3]))
+assert "packages.zip" in bpe.__file__ + bpe.reference.__file__ and "packages.zip" in regex.__file__
+"""
+    solution = Path(__file__).with_name("course_solutions") / "ex2_bpe.py"
+    paths = (tmp_path / "packages.zip", live_pages.DOCS / "course/exercises", solution)
+    process = subprocess.run([sys.executable, "-c", grade, *paths], capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "4 of 4 right" in process.stdout

@@ -143,14 +143,21 @@ def fetch(package: str, folder: Path, files: tuple[str, ...]) -> None:
 
 
 def fetch_python() -> None:
-    """Put Python for browsers into docs/pyodide/, with accounting: the page of exercises runs them."""
+    """Put Python for browsers into docs/pyodide/, with the packages that the page of exercises runs there."""
     fetch(PYODIDE_VERSION, PYODIDE, ("pyodide.mjs", "pyodide.asm.*", "pyodide-lock.json", "python_stdlib.zip"))
     if PYODIDE.exists():
-        source = DOCS.parent / "packages/accounting/src"
-        with zipfile.ZipFile(PYODIDE / "accounting.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-            for path in sorted(source.glob("accounting/**/*.*")):
-                if path.suffix != ".pyc":
-                    archive.write(path, path.relative_to(source))
+        pack_for_browsers(PYODIDE / "packages.zip")
+
+
+def pack_for_browsers(path: Path) -> None:
+    """Write accounting, bpe's reference, and stand-ins for what is compiled (docs/course/browser) into a zip file."""
+    packages = DOCS.parent / "packages"
+    files = [(packages / "bpe/src", f"bpe/{name}.py") for name in ("reference", "native/__init__", "native/printable")]
+    for root, pattern in ((packages / "accounting/src", "accounting/**/*.*"), (DOCS / "course/browser", "**/*.py")):
+        files += [(root, str(file.relative_to(root))) for file in sorted(root.glob(pattern)) if file.suffix != ".pyc"]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for root, name in files:
+            archive.write(root / name, name)
 
 
 def main() -> None:

@@ -1,5 +1,9 @@
 // Grade exercises in the browser: a worker runs the grader in Pyodide, so that an endless loop can be stopped.
-const FILES = { 1: ["ex1_utf8.py", "checks_text.py"], 5: ["ex5_budget.py", "checks_budget.py"] };
+const FILES = {
+  1: ["ex1_utf8.py", "checks_text.py"],
+  2: ["ex2_bpe.py", "checks_tokenizer.py"],
+  5: ["ex5_budget.py", "checks_budget.py"],
+};
 const COMMON = ["grade.py", "grading.py"];
 const GRADE = `
 import contextlib, importlib, io, sys
@@ -25,8 +29,8 @@ async function work() {
   const python = await loadPyodide({ indexURL: new URL("../pyodide/", import.meta.url).href });
   for (const name of [...COMMON, ...Object.values(FILES).map((files) => files[1])])
     python.FS.writeFile(name, await text(new URL(`exercises/${name}`, import.meta.url)));
-  const accounting = await fetch(new URL("../pyodide/accounting.zip", import.meta.url));
-  python.unpackArchive(await accounting.arrayBuffer(), "zip");
+  const packages = await fetch(new URL("../pyodide/packages.zip", import.meta.url));
+  python.unpackArchive(await packages.arrayBuffer(), "zip");
   self.onmessage = ({ data }) => {
     python.FS.writeFile("mine.py", data.code);
     python.globals.set("chapter", data.chapter);
