@@ -18,6 +18,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import time
@@ -150,9 +151,13 @@ def fetch_python() -> None:
 
 
 def pack_for_browsers(path: Path) -> None:
-    """Write accounting, bpe's reference, and stand-ins for what is compiled (docs/course/browser) into a zip file."""
+    """Write accounting, bpe's reference, and stand-ins for what is compiled (docs/course/browser) into a zip file.
+
+    With them go Python's help texts, which the graders take for some English and Pyodide leaves out.
+    """
     packages = DOCS.parent / "packages"
     files = [(packages / "bpe/src", f"bpe/{name}.py") for name in ("reference", "native/__init__", "native/printable")]
+    files += [(Path(sysconfig.get_path("stdlib")), f"pydoc_data/{name}.py") for name in ("__init__", "topics")]
     for root, pattern in ((packages / "accounting/src", "accounting/**/*.*"), (DOCS / "course/browser", "**/*.py")):
         files += [(root, str(file.relative_to(root))) for file in sorted(root.glob(pattern)) if file.suffix != ".pyc"]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
