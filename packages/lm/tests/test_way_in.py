@@ -12,7 +12,8 @@ import torch
 from runs import CONFIG, MODEL, run, some_tokens
 
 import lm
-from lm.config import ModelConfig, TrainConfig, from_table, read_toml
+from lm.commands.configuration import configuration, presets
+from lm.config import TrainConfig
 from lm.data import write_tokens
 from lm.training import resume
 from lm.training.budget import policy
@@ -97,10 +98,7 @@ def test_the_quick_bound_on_memory_is_above_what_accounting_counts(monkeypatch):
     """If the bound lets a step pass uncounted, accounting counts less than the memory available."""
     accounting = pytest.importorskip("accounting")
     cpu = torch.device("cpu")
-    presets = [read_toml(path) for path in sorted((SOURCES / "presets").glob("*.toml"))]
-    shapes = [
-        (from_table(ModelConfig, t["model"], "model"), from_table(TrainConfig, t["train"], "train")) for t in presets
-    ]
+    shapes = [configuration(name, []) for name in presets()]
     shapes += [(MODEL, CONFIG), (dataclasses.replace(MODEL, vocab_size=50_000), CONFIG)]
     for model, config in shapes:
         if model.value_embeddings:

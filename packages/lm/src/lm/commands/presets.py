@@ -14,7 +14,7 @@ def register(commands: Commands) -> None:
 
 
 def show(options: argparse.Namespace) -> None:
-    from accounting import parameters
+    from accounting import parameters, training_flops
     from lm.commands.settings_help import SECTIONS, describe
     from lm.config import to_table
 
@@ -24,8 +24,11 @@ def show(options: argparse.Namespace) -> None:
         return
     for name in presets():
         model, train = configuration(name, [])
-        sizes = f"vocabulary {model.vocab_size:,}, context {model.context_length:,}"
-        shape = f"{model.num_layers} layers of {model.d_model}, {sizes}"
-        count = int(parameters(model.shape()).total)
-        print(f"{name:18}{count:>14,} parameters  {shape}; {train.steps:,} steps of {train.batch_size} sequences")
+        shape = f"{model.num_layers} layers of {model.d_model}, context {model.context_length:,}"
+        sequences = train.steps * train.batch_size
+        budget = (
+            f"{sequences * model.context_length:9.2e} tokens, "
+            f"{sequences * int(training_flops(model.shape(), pairs='causal').total):8.2e} FLOPs"
+        )
+        print(f"{name:26}{int(parameters(model.shape()).total):>14,} parameters {budget}  {shape}")
     print("`lm presets NAME` shows every setting of one.")
