@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
 import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from published_templates import FAMILIES, GEMMA
+from published_templates import FAMILIES, GEMMA, MARKED, TWO_TURNS
 from talks import MARKS, TALK, lines
 
 import lm
@@ -186,6 +187,22 @@ def test_generation_marks_say_what_is_learned(tmp_path):
     assert ids == want["input_ids"]
     assert list(map(int, learned)) == want["assistant_masks"]
     assert template.render(messages_of(talk)) == theirs.apply_chat_template(talk, chat_template=source, tokenize=False)
+
+
+def test_the_masks_of_ten_templates_are_those_of_trl():
+    special = sorted(set(re.findall(r"<[^ <>]+>|\[gMASK\]", "".join(expected for _, expected in MARKED.values()))))
+    tokenizer = bpe.train([TEXT], 256 + len(special) + 40, pattern="llama3", special_tokens=special)
+    for name, (source, expected) in MARKED.items():
+        template = ChatTemplate(tokenizer, source, (0,))
+        parts = re.split("[\u27e6\u27e7]", expected)  # in turn not learned and learned
+        want = [
+            (id, number % 2 == 1)
+            for number, part in enumerate(parts)
+            for id in tokenizer.encode(part, allowed_special="all")
+        ]
+        ids, learned = template.encode(messages_of(TWO_TURNS))
+        assert tokenizer.decode(ids) == "".join(parts), name
+        assert list(zip(ids, learned, strict=True)) == want, name
 
 
 KINDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 
 import pytest
 import torch
@@ -83,6 +84,15 @@ def test_scores_are_those_of_nanochat(model, tokenizer, bundle):
     score = evaluate_core(model, tokenizer, read_core(bundle))
     assert score.accuracies == ACCURACIES
     assert score.core == pytest.approx(CORE, abs=1e-6)
+
+
+def test_separators_of_unicode_within_an_item_do_not_end_its_line(bundle, tmp_path):
+    shutil.copytree(bundle, tmp_path / "bundle")
+    file = tmp_path / "bundle/eval_data/words.jsonl"
+    item = {"context": "a\u2028b\x85c", "continuation": "d"}
+    file.write_text(json.dumps(item, ensure_ascii=False) + "\n", encoding="utf-8")
+    (words,) = (task for task in read_core(tmp_path / "bundle") if task.label == "words")
+    assert words.items == (item,)
 
 
 def test_from_the_command_line(model, tokenizer, bundle, tmp_path, capsys):

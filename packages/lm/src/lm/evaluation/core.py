@@ -88,7 +88,7 @@ def read_core(folder: str | Path, *, limit: int | None = None) -> list[CoreTask]
         if label not in baselines:
             raise ValueError(f"{folder / 'eval_meta_data.csv'} has no baseline of {label!r}")
         try:
-            items = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+            items = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} has a line that is not JSON: {error}") from None
         random.Random(ORDER_SEED).shuffle(items)
