@@ -10,6 +10,7 @@ import torch
 
 import lm
 from lm.commands.cli import main
+from lm.device import use_huge_pages
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import model_text
 
@@ -33,6 +34,19 @@ def new_model(**more):
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return lm.Transformer(lm.ModelConfig(40, 32, 2, 32, 4, 48, **more)).eval()
+
+
+def test_huge_pages_hold_the_same_weights_side_by_side():
+    model, ids = new_model(tied_embeddings=True), torch.arange(8)[None]
+    before, state = model(ids), {name: weight.clone() for name, weight in model.state_dict().items()}
+    model.another = model.embedding
+    use_huge_pages(model)
+    assert torch.equal(model(ids), before)
+    assert model.another.weight is model.embedding.weight
+    assert all(torch.equal(model.state_dict()[name], weight) for name, weight in state.items())
+    places = [(weight.data_ptr(), weight.nbytes) for weight in model.parameters()]
+    size = sum(-(-count // 64) * 64 for _, count in places)
+    assert max(place + count for place, count in places) - min(place for place, _ in places) <= size
 
 
 @pytest.mark.parametrize("kind", SHAPES)

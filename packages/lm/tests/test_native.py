@@ -86,7 +86,7 @@ def test_a_prompt_in_parts_is_what_the_model_reads_and_the_same_bits_in_any_part
 
 @needs_compiler
 def test_a_row_has_the_same_bits_alone_and_beside_others_and_on_any_number_of_threads():
-    whole, ids = make(dtype=torch.float32, num_kv_heads=1), some_ids(6)
+    whole, ids = make(dtype=torch.float32, num_kv_heads=1), some_ids(13)
     for model in (whole, quantized(whole)):
         alone = torch.cat([steps(model, row[None], native=True) for row in ids])
         for count in (1, 2, 3):

@@ -13,7 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from torch import nn
 
 from lm.config import Precision
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 # Files with the memory limit of a control group, of version 2 and of version 1.
 GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 CPUINFO = Path("/proc/cpuinfo")
+CACHE_LINE = 64  # bytes
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 # Words by which the names of two different cards differ.
 OTHERS = frozenset({"ti", "super", "laptop", "max", "mobile", "d", "nvl", "ultra", "mig", "sxm3"})
@@ -172,3 +175,17 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(ctypes.c_int(-3), ctypes.c_int((1 << 31) - 1))  # M_MMAP_THRESHOLD
         libc.mallopt(ctypes.c_int(-1), ctypes.c_int(-1))  # M_TRIM_THRESHOLD: never
+
+
+def use_huge_pages(model: nn.Module) -> None:
+    """Move the weights of a model on the CPU into one block of memory, which NumPy asks Linux to hold in huge pages.
+
+    Decoding reads all of them for each token, and finding 4 kB pages takes a fifth of its time.
+    """
+    tensors = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}.values()
+    sizes = [-(-tensor.nbytes // CACHE_LINE) * CACHE_LINE for tensor in tensors]
+    block, begin = np.empty(sum(sizes), dtype=np.uint8), 0
+    for tensor, size in zip(tensors, sizes, strict=True):
+        place = torch.from_numpy(block[begin : begin + tensor.nbytes]).view(tensor.dtype).view(tensor.shape)
+        tensor.data = place.copy_(tensor.data)
+        begin += size

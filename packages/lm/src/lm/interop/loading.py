@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from lm.device import choose_device
+from lm.device import choose_device, use_huge_pages
 from lm.extras import MissingExtra
 from lm.interop.model_folder import of_folder
 from lm.special_tokens import stop_ids
@@ -61,7 +61,10 @@ def load(
     target = choose_device(device) if isinstance(device, str) else device
     model = read_model(located(path), step)
     refuse_what_is_no_number(model, path)
-    return model.to(device=target, dtype=dtype if isinstance(dtype, torch.dtype) else DTYPES[dtype]).eval()
+    model = model.to(device=target, dtype=dtype if isinstance(dtype, torch.dtype) else DTYPES[dtype]).eval()
+    if torch.device(target).type == "cpu":
+        use_huge_pages(model)
+    return model
 
 
 def refuse_what_is_no_number(model: Transformer, path: str | Path) -> None:
