@@ -92,6 +92,17 @@ def lose_one(rank, data, folder, config):
     run(data, folder, config)
 
 
+def fail_to_evaluate(rank, data, folder, config):
+    """Rank 1 cannot evaluate."""
+
+    def evaluate(*_):
+        raise ValueError("the evaluation fails")
+
+    if rank == 1:
+        trainer.Trainer.evaluate = evaluate
+    run(data, folder, config)
+
+
 def with_another_version(rank, data, folder, config, of):
     """Rank 1 has another version of a package."""
     if rank == 1 and of == "torch":

@@ -16,6 +16,7 @@ import torch
 import torch.multiprocessing
 from processes import (
     each,
+    fail_to_evaluate,
     free_port,
     join_and_leave,
     lose_one,
@@ -106,6 +107,15 @@ def test_a_process_that_ends_stops_the_others_in_one_sentence(with_ends, tmp_pat
     assert checkpoint.load(tmp_path / "checkpoints").step == 4
 
 
+def test_what_was_learned_outlives_an_evaluation_that_fails_in_one_process(with_ends, tmp_path):
+    config = dataclasses.replace(BATCH, eval_every=3, checkpoint_every=99)
+    (first, words), (second, _) = processes(2, fail_to_evaluate, with_ends, tmp_path, config)
+    assert (first, second) == ("ProcessesDiffer", "ValueError")
+    assert "process 1 on" in words
+    assert "failed: ValueError: the evaluation fails" in words
+    assert checkpoint.load(tmp_path / "checkpoints").step == 3
+
+
 def test_what_rank_0_refuses_ends_all(with_ends, alone, tmp_path):
     other = dataclasses.replace(BATCH, learning_rate=0.5)
     for how, words in processes(2, train, with_ends, alone, other):
@@ -128,7 +138,7 @@ def test_processes_that_were_not_given_the_same_are_refused_by_name_before_the_f
         assert "has data.heldout_sha256 None, and process 0" in words, "the first of what differs, by name"
     (first, words), (second, own) = processes(2, each, [with_ends, tmp_path / "nowhere"], both, BATCH)
     assert (first, second) == ("ProcessesDiffer", "FileNotFoundError")
-    assert "cannot begin: FileNotFoundError: there is no folder" in words
+    assert "failed: FileNotFoundError: there is no folder" in words
     assert "there is no folder" in own
     assert not (tmp_path / "run").exists()
 

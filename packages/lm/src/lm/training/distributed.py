@@ -42,7 +42,7 @@ class Lost(RuntimeError):
 
 
 class ProcessesDiffer(ValueError):
-    """The processes of a run were not given the same."""
+    """The processes of a run were not given the same, or one of them failed where it alone can."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class DistributedContext(Processes):
             raise failed
         for rank, (host, message) in enumerate(messages):
             if message is not None:
-                raise ProcessesDiffer(f"process {rank} on {host} cannot begin: {message}")
+                raise ProcessesDiffer(f"process {rank} on {host} failed: {message}")
         return cast(Result, result)
 
     def gather(self, value: Any) -> list[tuple[str, Any]]:

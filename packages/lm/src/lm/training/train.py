@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import shutil
@@ -205,12 +206,13 @@ def run_steps(
                 bar.update()
             if due(step, config.eval_every, config.steps) and data.heldout:
                 data.refuse_shortened()
+                evaluate = functools.partial(trainer.evaluate, data)
                 try:
-                    log(trainer.evaluate(data))
+                    # Sharded weights are gathered on the way: a process may not leave the others there.
+                    log(evaluate() if trainer.is_sharded else processes.on_all(evaluate))
                 except Exception:
-                    if processes.size == 1:  # with more, the others do not know of it
+                    if not trainer.is_sharded:
                         saver.save(trainer)
-                        saver.finish()
                     raise
             # With one process, a signal that came after the step counts too.
             stopping = stop.is_set() if processes.size == 1 else trainer.stop_requested
