@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import importlib.util
 import json
@@ -285,6 +286,20 @@ def test_a_run_whose_configuration_is_lost_is_named(work, capsys):
         stderr = capsys.readouterr().err
         assert stderr.startswith(f"lm: {work / 'run' / 'config.toml'}")
         assert says in stderr
+
+
+def test_a_depth_in_place_of_a_configuration(work, capsys):
+    command = ["train", "--depth", "1", "--model.d_ff", "32", "--train.steps", "2", "--data", str(work), "--quiet"]
+    assert main([*command, "--out", str(work / "run")]) == 0
+    model, training = lm.depth.configuration_of(1, 256)  # the ids of the data end at 255
+    config, trained = read_config(work / "run")[:2]
+    assert config == dataclasses.replace(model, d_ff=32)
+    assert trained.steps == 2
+    assert trained.learning_rate == training.learning_rate
+    assert main([*command, "--out", str(work / "other"), str(work / "small.toml")]) == 2
+    assert main(["train", "--depth", "1", "--out", str(work / "other")]) == 2
+    assert main(["train", "--depth", "0", "--data", str(work), "--out", str(work / "other")]) == 2
+    assert "expected a depth of at least 1, got 0" in capsys.readouterr().err
 
 
 def test_report_writes_a_page(work, capsys):

@@ -61,6 +61,7 @@ _MODULES = {
             "chat_template",
             "config",
             "data",
+            "depth",
             "device",
             "evaluation",
             "experiments",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import itertools
 import os
 import sys
 import warnings
@@ -29,7 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
-    options, rest = parser.parse_known_args(arguments)
+    settings, others = separate_settings(arguments)
+    options, rest = parser.parse_known_args(others)
+    rest = [*settings, *rest]
     if rest and not options.takes_settings:
         options.parser.error(f"unknown argument {rest[0]!r}")
     options.settings = rest
@@ -56,6 +59,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"lm: {message}", file=sys.stderr)
         return 2
     return 0
+
+
+def separate_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return each `--section.key value` or `--section.key=value`, and the other arguments, for argparse.
+
+    Argparse would take the value for the argument without a name, CONFIG, where that is not before it.
+    """
+    settings, others, rest = list[str](), list[str](), iter(arguments)
+    for argument in rest:
+        name, equals, _ = argument.partition("=")
+        if not (name.startswith("--") and "." in name):
+            others.append(argument)
+        else:
+            settings += [argument] if equals else [argument, *itertools.islice(rest, 1)]
+    return settings, others
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -8,7 +8,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lm.config import ModelConfig, TrainConfig, did_you_mean, from_table, override, read_toml
+import lm.depth
+from lm.config import ModelConfig, TrainConfig, did_you_mean, from_table, override, read_toml, to_table
 from lm.families import config_class
 
 SET = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)=(?P<path>.+?)(?:@(?P<weight>[0-9.eE+-]+))?$")
@@ -33,6 +34,15 @@ def configuration_to_train(name: str, settings: list[str]) -> tuple[ModelConfig 
     return model_of(tables), train
 
 
+def configuration_of_depth(depth: int, vocab_size: int, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
+    """The configuration that lm.depth gives, with the command line's settings put over it."""
+    sections = zip(SECTIONS, lm.depth.configuration_of(depth, vocab_size), strict=True)
+    tables = {section: to_table(config) for section, config in sections}
+    del tables["train"]["warmup_steps"]  # it follows from `steps`, which a setting may change
+    tables = with_settings(tables, settings)
+    return model_of(tables), from_table(TrainConfig, tables["train"], "train")
+
+
 def model_of(tables: Mapping[str, Mapping[str, Any]]) -> ModelConfig:
     """The model of [model], which may be one of a family."""
     table = tables.get("model", {})
@@ -48,6 +58,11 @@ def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:
             raise KeyError(f"{name} has a section [{section}]{did_you_mean(section, SECTIONS)}")
         if not isinstance(tables[section], dict):
             raise TypeError(f"{name}: {section} must be a table, got {tables[section]!r}: write [{section}]")
+    return with_settings(tables, settings)
+
+
+def with_settings(tables: dict[str, dict[str, Any]], settings: list[str]) -> dict[str, dict[str, Any]]:
+    """The tables, with the command line's settings put over them."""
     pairs = iter(settings)
     for setting in pairs:
         if not setting.startswith("--"):

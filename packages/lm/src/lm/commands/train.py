@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from lm.commands.configuration import configuration_to_train, data_of, is_of_a_run, names_model, presets
+from lm.commands.configuration import (
+    configuration_of_depth,
+    configuration_to_train,
+    data_of,
+    is_of_a_run,
+    names_model,
+    presets,
+)
 from lm.commands.options import STOPPED, Commands, Ended, add
-from lm.config import read_toml
+from lm.config import ModelConfig, TrainConfig, read_toml
 
 FAILED = 1
 
@@ -22,7 +31,9 @@ def register(commands: Commands) -> None:
         f"a TOML file; a preset: {', '.join(presets())}; or a model to begin with: the folder of another run, whose "
         f"settings hold too, or another program's model, or hf://OWNER/NAME"
     )
-    parser.add_argument("config", metavar="CONFIG", help=help)
+    config = parser.add_argument("config", metavar="CONFIG", help=help)
+    help = "in place of CONFIG, this many blocks: width, heads, learning rate, batch and tokens follow (see lm.depth)"
+    parser.add_argument("--depth", metavar="N", type=depth_instead_of(config), help=help)
     help = "a folder of token files; or several sets, each as --data NAME=FOLDER@WEIGHT"
     parser.add_argument("--data", action="append", help=help)
     parser.add_argument("--out", required=True, help="the folder of the run")
@@ -38,8 +49,8 @@ def register(commands: Commands) -> None:
 
 
 def train(options: argparse.Namespace) -> None:
-    model, config = configuration_to_train(options.config, begin_with_weights(options))
-    data, out = data_of(options.config, options.data), Path(options.out)
+    model, config, data = configuration_and_data(options)
+    out = Path(options.out)
 
     from lm.device import keep_freed_memory, local_rank
     from lm.training import train as training
@@ -69,6 +80,35 @@ def train(options: argparse.Namespace) -> None:
         return
     heldout = "" if result.heldout is None else f", held-out {result.heldout}"
     print(f"trained {result.steps} steps in {result.seconds:.0f} s: loss {result.loss:.4f}{heldout}")
+
+
+def depth_instead_of(config: argparse.Action) -> Callable[[str], int]:
+    """Return the type of --depth: a whole number, beside which CONFIG is not required."""
+
+    def whole_number(text: str) -> int:
+        config.required = False
+        return int(text)
+
+    return whole_number
+
+
+def configuration_and_data(options: argparse.Namespace) -> tuple[ModelConfig | None, TrainConfig, Any]:
+    """Return the configuration of CONFIG, or of --depth and the vocabulary of --tokenizer or of the data; and the data.
+
+    Raises:
+        ValueError: CONFIG stands beside --depth, or --depth has no --data.
+    """
+    if options.depth is None:
+        model, config = configuration_to_train(options.config, begin_with_weights(options))
+        return model, config, data_of(options.config, options.data)
+    if options.config is not None or not options.data:
+        raise ValueError("--depth stands in place of CONFIG and goes with --data: write --depth N --data FOLDER")
+    from lm.data import open_data
+    from lm.tokenizer import load_tokenizer
+
+    data = data_of("", options.data)
+    vocab_size = load_tokenizer(options.tokenizer).n_vocab if options.tokenizer else open_data(data).highest + 1
+    return *configuration_of_depth(options.depth, vocab_size, options.settings), data
 
 
 def begin_with_weights(options: argparse.Namespace) -> list[str]:

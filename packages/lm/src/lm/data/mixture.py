@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lm.data.batches import inputs_and_targets, not_enough, write_window
-from lm.data.token_file import Tokens, check_range, open_tokens, token_files
+from lm.data.token_file import Tokens, check_range, highest_of, open_tokens, token_files
 from lm.data.token_formats import ENDINGS
 from lm.documents import IGNORE
 
@@ -80,6 +80,11 @@ class Mixture:
     def pairs(self) -> bool:
         """True if all sets are pairs of a preferred and another conversation."""
         return all(part.tokens.pairs and (part.heldout is None or part.heldout.pairs) for part in self.parts)
+
+    @property
+    def highest(self) -> int:
+        """The greatest id, of the held-out tokens too."""
+        return max(highest_of(tokens) for tokens in (*(part.tokens for part in self.parts), *self.heldout.values()))
 
     @property
     def bytes_per_token(self) -> float | None:

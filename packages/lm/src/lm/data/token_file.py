@@ -388,11 +388,15 @@ def examine(ids: NDArray[Any]) -> tuple[str, int]:
 
 def check_range(tokens: Tokens, vocab_size: int) -> None:
     """ValueError if an id is not below vocab_size: found here rather than as an index error in the middle of a run."""
-    highest = tokens.highest
-    if highest is None:
-        highest = max(int(tokens.ids[start : start + BLOCK].max()) for start in range(0, len(tokens), BLOCK))
-    if highest >= vocab_size:
+    if (highest := highest_of(tokens)) >= vocab_size:
         raise ValueError(f"{tokens.path} holds token id {highest}, and vocab_size is {vocab_size}: raise it")
+
+
+def highest_of(tokens: Tokens) -> int:
+    """Return the greatest id: of the description, else by reading the ids."""
+    if tokens.highest is not None:
+        return tokens.highest
+    return max(int(tokens.ids[start : start + BLOCK].max()) for start in range(0, len(tokens), BLOCK))
 
 
 def combined(combine: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
