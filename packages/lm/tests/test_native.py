@@ -87,7 +87,7 @@ def test_a_prompt_in_parts_is_what_the_model_reads_and_the_same_bits_in_any_part
 @needs_compiler
 def test_a_row_has_the_same_bits_alone_and_beside_others_and_on_any_number_of_threads():
     whole, ids = make(dtype=torch.float32, num_kv_heads=1), some_ids(13)
-    for model in (whole, quantized(whole)):
+    for model in (whole, quantized(whole), quantized(whole, 4)):
         alone = torch.cat([steps(model, row[None], native=True) for row in ids])
         for count in (1, 2, 3):
             with threads(count):
@@ -126,11 +126,11 @@ def test_the_likeliest_is_the_first_of_the_largest_logits_of_the_vocabulary(seed
 
 
 @needs_compiler
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_int8_weights_are_those_numbers_and_write_the_same_tokens(dtype):
+@pytest.mark.parametrize(("bits", "dtype"), [(8, torch.float32), (8, torch.float64), (4, torch.float32)])
+def test_small_weights_are_those_numbers_and_write_the_same_tokens(bits, dtype):
     model = make(dtype=torch.float32, d_model=152, d_ff=131, tied_embeddings=True)
-    small, ids = quantized(model), some_ids(2)
-    whole = rounded_to_int8(model)
+    small, ids = quantized(model, bits), some_ids(2)
+    whole = rounded_to_int8(model, bits)
     with torch.no_grad():
         want = whole.to(dtype)(ids)
     small.embedding.to(dtype)

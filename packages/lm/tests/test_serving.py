@@ -390,7 +390,9 @@ def test_a_server_keeps_what_is_loaded_out_of_garbage_collections(model, tokeniz
         assert seen[0] < before / 2
     finally:
         gc.unfreeze()
-    assert "answers at" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "answers at" in output
+    assert "\ndecoding in " in output
 
 
 class Held:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lm.commands.options import Commands, Ended, add, add_device, add_step, model_of
+from lm.commands.options import Commands, Ended, add, add_bits, add_device, add_step, model_of
 
 
 def register(commands: Commands) -> None:
@@ -24,7 +24,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     add_step(parser)
     add_device(parser)
-    parser.add_argument("--int8", action="store_true", help="weights as int8, as by `lm generate --int8`")
+    add_bits(parser)
     parser.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
     parser.add_argument("--limit", type=int, help="score N items of each task (default: all)")
     parser.add_argument("--tokenizer", help="for --tasks and --core, a tokenizer file (default: the model's own)")

@@ -114,6 +114,7 @@ def serve(options: argparse.Namespace) -> None:
     if context < model.config.context_length:
         print(f"texts have {context:,} of the model's {model.config.context_length:,} tokens", flush=True)
     print(f"{name} answers at http://{host}:{bound.getsockname()[1]} (the page) and /v1; Ctrl-C ends it", flush=True)
+    print(f"decoding {engine.batch.decoder.how}", flush=True)
     # Or a garbage collection looks through all that is loaded, for tenths of a second in which every stream waits.
     gc.collect()
     gc.freeze()

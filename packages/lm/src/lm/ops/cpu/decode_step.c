@@ -1,9 +1,9 @@
 /* One more token for each of several texts: what decode_step.py asks for, all of a Transformer in one call.
 
-   REAL is float or double, and the weights of matrices are of that type or int8 with a scale for each row; what int8
-   is multiplied by is rounded to 16 bits. All threads go through the layers together and wait for each other where one
-   needs what another made. A number is computed by the same operations in the same order whatever the batch and
-   however many threads there are. */
+   REAL is float or double, and the weights of matrices are of that type, int8 with a scale for each row, or 4 bits with
+   one for each group of GROUP; what int8 is multiplied by is rounded to 16 bits. All threads go through the layers
+   together and wait for each other where one needs what another made. A number is computed by the same operations in
+   the same order whatever the batch and however many threads there are. */
 
 #include <omp.h>
 #include <stdint.h>
@@ -15,9 +15,9 @@ enum { RMSNORM, LAYERNORM, NO_NORM };             /* NORMS of decode_step.py */
 
 typedef struct {
     const void *weight;   /* (rows, columns), a row every `stride` */
-    const REAL *scale;    /* (rows,) if the weight is int8 */
+    const REAL *scale;    /* (rows,) if the weight is int8; (rows, groups) if it is of 4 bits */
     const REAL *bias;     /* (rows,) or none */
-    int64_t rows, columns, stride;
+    int64_t rows, columns, stride, groups;   /* groups: 0, or of a row's weights of 4 bits, GROUP / 2 bytes each */
 } Matrix;
 
 typedef struct {
@@ -50,12 +50,15 @@ typedef struct {
 #define TEXTS 8   /* the most that a row is multiplied by at once */
 #define AHEAD 32768   /* bytes: so long before they are used weights are fetched, into the second cache, since the first
                          waits for too few at once: twice as fast as without on a Zen 4 */
+#define GROUP 32      /* weights of 4 bits with one scale, as int8.py has them */
 #define LARGEST (127 * 256)   /* as int8.py has it */
 #define EXACT 512    /* products of int8 and int16 whose sum an int32 holds */
 #define WORDS(count) (((count) * sizeof(int16_t) + sizeof(REAL) - 1) / sizeof(REAL))   /* REALs as long as int16 */
 
 typedef REAL Lanes __attribute__((vector_size(BYTES)));
 typedef REAL Half __attribute__((vector_size(BYTES / 2)));
+typedef uint8_t Bytes __attribute__((vector_size(BYTES / sizeof(REAL))));
+typedef int32_t Wholes __attribute__((vector_size(4 * BYTES / sizeof(REAL))));
 typedef REAL Quarter __attribute__((vector_size(BYTES / 4)));
 
 static inline Lanes load(const REAL *from)
@@ -168,6 +171,47 @@ int8_products(const Matrix *m, const int texts, int64_t row, const int16_t *rest
     }
 }
 
+/* Weight j of a group: a byte has weight j in its low bits and weight j + GROUP / 2 in its high ones, from -8 to 7. */
+static inline int of_4_bits(const uint8_t *group, int64_t j)
+{
+    return (j < GROUP / 2 ? group[j] & 15 : group[j - GROUP / 2] >> 4) - 8;
+}
+
+/* The same of weights of 4 bits, each made a REAL. */
+static inline __attribute__((always_inline)) void
+int4_products(const Matrix *m, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride,
+              REAL (*restrict y)[ROWS])
+{
+    const int64_t whole = m->columns / GROUP;
+    for (int i = 0; i < ROWS; i++) {
+        const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
+        const uint8_t *at = (const uint8_t *)m->weight + r * m->stride;
+        const REAL *scale = m->scale + r * m->groups;
+        Lanes sums[TEXTS] = {{0}};
+        for (int64_t g = 0; g < whole; g++, at += GROUP / 2) {
+            __builtin_prefetch(at + AHEAD, 0, 2);
+            for (int64_t j = 0; j < GROUP / 2; j += LANES) {
+                Bytes bytes;
+                memcpy(&bytes, at + j, sizeof bytes);
+                const Wholes low = __builtin_convertvector(bytes & 15, Wholes) - 8;
+                const Wholes high = __builtin_convertvector(bytes >> 4, Wholes) - 8;
+                const Lanes a = __builtin_convertvector(low, Lanes) * scale[g];
+                const Lanes b = __builtin_convertvector(high, Lanes) * scale[g];
+                for (int n = 0; n < texts; n++) {
+                    const REAL *from = x + n * x_stride + g * GROUP + j;
+                    sums[n] += a * load(from) + b * load(from + GROUP / 2);
+                }
+            }
+        }
+        for (int n = 0; n < texts; n++) {
+            REAL total = sum(sums[n]);
+            for (int64_t j = whole * GROUP; j < m->columns; j++)
+                total += of_4_bits(at, j % GROUP) * scale[whole] * x[n * x_stride + j];
+            y[n][i] = m->bias ? total + m->bias[r] : total;
+        }
+    }
+}
+
 /* x in 16 bits, to, and the step that they are times: NaN where x holds something that is no finite number. */
 static REAL to_16_bits(const REAL *x, int64_t count, int16_t *restrict to)
 {
@@ -259,7 +303,7 @@ static void attend(const REAL *q, const REAL *keys, const REAL *values, Table ta
     Lanes totals = {0};
     for (int64_t j = begin, last; j < end; j = last) {
         last = run_end(table, j, end);
-        Matrix seen = {keys + slot(table, j) * width, 0, 0, last - j, width, width};
+        Matrix seen = {keys + slot(table, j) * width, 0, 0, last - j, width, width, 0};
         for (int64_t k = 0; k < seen.rows; k += ROWS) {
             products(&seen, 1, k, q, 0, &y);
             for (int64_t i = 0; i < ROWS && k + i < seen.rows; i++) {
@@ -342,7 +386,7 @@ static void multiply(const Matrix *m, int64_t first, Span rows, int64_t batch, c
 {
     REAL y[TEXTS][ROWS], *const steps = rounded;
     int16_t *const words = (int16_t *)(rounded + batch);
-    if (m->scale)
+    if (m->scale && !m->groups)
         for (int64_t b = 0; b < batch; b++)
             steps[b] = to_16_bits(x + b * x_stride, m->columns, words + b * m->columns);
     for (int64_t r = rows.begin; r < rows.end; r += ROWS)
@@ -350,7 +394,12 @@ static void multiply(const Matrix *m, int64_t first, Span rows, int64_t batch, c
             const REAL *const from = x + b * x_stride;
             const int16_t *const integers = words + b * m->columns;
             n = batch - b >= TEXTS ? TEXTS : batch - b >= TEXTS / 2 ? TEXTS / 2 : 1;
-            switch (m->scale ? -n : n) {
+            if (m->groups) switch (n) {
+            case 1: int4_products(m, 1, first + r, from, x_stride, y); break;
+            case TEXTS / 2: int4_products(m, TEXTS / 2, first + r, from, x_stride, y); break;
+            default: int4_products(m, TEXTS, first + r, from, x_stride, y);
+            }
+            else switch (m->scale ? -n : n) {
             case 1: products(m, 1, first + r, from, x_stride, y); break;
             case TEXTS / 2: products(m, TEXTS / 2, first + r, from, x_stride, y); break;
             case TEXTS: products(m, TEXTS, first + r, from, x_stride, y); break;

@@ -15,7 +15,7 @@ from lm.config import ModelConfig
 from lm.model import MLP, Attention, Block, RMSNorm, SwiGLU, Transformer
 from lm.ops.cpu.build import Unavailable, built
 from lm.ops.cpu.fused import FusedAttention, FusedRMSNorm, FusedSwiGLU, hooked
-from lm.ops.cpu.int8 import Int8Linear
+from lm.ops.cpu.int8 import Int4Linear, Int8Linear
 from lm.ops.cpu.products import is_linear
 from lm.rope import rope_cache
 
@@ -28,7 +28,7 @@ FFNS: dict[choices.FFN, int] = {"swiglu": 0, "gelu": 1, "gelu_exact": 2, "silu":
 class Matrix(ctypes.Structure):
     _fields_ = [
         *((name, Pointer) for name in ("weight", "scale", "bias")),
-        *((name, Count) for name in ("rows", "columns", "stride")),
+        *((name, Count) for name in ("rows", "columns", "stride", "groups")),
     ]
 
 
@@ -210,10 +210,11 @@ class NativeStep:
     def matrix(self, layer: nn.Module) -> Matrix:
         bias = getattr(layer, "bias", None)
         place = None if bias is None else self.at(bias)
-        if isinstance(layer, Int8Linear):
-            address, scales = self.at(layer.whole, torch.int8), self.at(layer.scale.to(self.dtype))
-            rows, columns, stride = layer.outputs, layer.inputs, layer.inputs
-            return Matrix(weight=address, scale=scales, bias=place, rows=rows, columns=columns, stride=stride)
+        if isinstance(layer, Int8Linear | Int4Linear):
+            address, scales = self.at(layer.whole, layer.whole.dtype), self.at(layer.scale.to(self.dtype))
+            rows, columns, stride = layer.outputs, layer.inputs, layer.whole.shape[1]
+            groups = layer.scale.shape[1] if isinstance(layer, Int4Linear) else 0
+            return Matrix(address, scales, place, rows, columns, stride, groups)
         if not is_linear(layer) and type(layer) is not nn.Embedding:
             raise Unavailable(f"there is a {type(layer).__name__} in the model")
         weight = layer.weight

@@ -123,7 +123,8 @@ static void round_panel(const REAL *x, int64_t features, REAL *out, REAL *steps)
     }
 }
 
-/* TALL rows of int8 from row r on: in 16 bits, with a zero after an odd count, or as REAL with their scale. */
+/* TALL rows of int8 or 4 bits from row r on: int8 in 16 bits, with a zero after an odd count; or as REAL with their
+   scale. */
 static void widen(const Matrix *m, int64_t r, REAL *rows)
 {
     const int64_t columns = m->columns, pairs = (columns + 1) / 2;
@@ -131,7 +132,15 @@ static void widen(const Matrix *m, int64_t r, REAL *rows)
     for (int64_t i = 0; i < TALL; i++) {
         const int64_t row = r + i < m->rows ? r + i : m->rows - 1;
         const int8_t *from = (const int8_t *)m->weight + row * m->stride;
-        if (INT16_PRODUCTS) {
+        if (m->groups) {
+            const uint8_t *group = (const uint8_t *)from;
+            for (int64_t g = 0; g < m->groups; g++, group += GROUP / 2) {
+                const int64_t left = columns - g * GROUP, scaled = row * m->groups + g;
+                REAL weights[GROUP];
+                for (int64_t j = 0; j < GROUP; j++) weights[j] = of_4_bits(group, j) * m->scale[scaled];
+                memcpy(rows + i * columns + g * GROUP, weights, (left < GROUP ? left : GROUP) * sizeof *weights);
+            }
+        } else if (INT16_PRODUCTS) {
             for (int64_t j = 0; j < columns; j++) words[2 * i * pairs + j] = from[j];
             if (columns % 2) words[2 * i * pairs + columns] = 0;
         } else {
@@ -145,7 +154,7 @@ static void multiply_panels(const Prompt *w, const Matrix *m, int64_t first, Spa
                             const REAL *added, REAL *out, int64_t features)
 {
     const int64_t columns = m->columns, pairs = (columns + 1) / 2;
-    const int integers = m->scale && INT16_PRODUCTS;
+    const int integers = m->scale && !m->groups && INT16_PRODUCTS;
     if (integers) {
         for (int64_t p = w->me; p < w->panels; p += w->threads)
             round_panel(x + p * columns * PANEL, columns, w->words + p * pairs * PANEL, w->steps + p * PANEL);
