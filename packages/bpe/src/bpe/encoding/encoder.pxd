@@ -8,6 +8,7 @@ from bpe.encoding.ranks cimport Piece, Ranks
 from bpe.encoding.supermerges cimport Supermerges
 from bpe.native.bytes cimport packed_key
 from bpe.native.text cimport TextBuffer
+from bpe.scanning.scanner cimport cut_table
 from bpe.scanning.special_tokens cimport Rules, SpecialTokens
 
 cdef enum:
@@ -30,6 +31,7 @@ cdef class Encoder:
     cdef uint8_t *added         # by id, as far as there are any: whether it is an added token
     cdef size_t added_end
     cdef int scanner
+    cdef cut_table *cuts        # where pretokens are cut, or NULL
     cdef fetch_function fetch
     cdef CachePool pool
     cdef PyObject **ints        # by id: the Python int, once a list wanted it

@@ -20,6 +20,7 @@ class Encoder:
         ids: NDArray[np.uint32] | memoryview,
         scanner: int,
         cache_bytes: int,
+        cuts: bool = True,
         space: str = "never",
         stands_for: dict[int, tuple[int, ...]] | None = None,
         added_ids: Sequence[int] = (),

@@ -2,7 +2,8 @@
 
     text                       " The quick brown fox"
       |
-      |  scan_block            64 bytes at a time to bit masks: a bit is set where a pretoken begins   scanner.pyx
+      |  scan_block            64 bytes at a time to bit masks: a bit is set where a pretoken begins,  scanner.pyx
+      |                        or where one without spaces can be cut into pieces                    cuts.h
       v
     ends of pretokens          4 10 16 20                                 up to 4,160 of them at a time
       |
@@ -48,14 +49,14 @@ from bpe.encoding.cache cimport (
     cache_holds, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, choose_fetch
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
-from bpe.encoding.ranks cimport LANE_BYTES, LANES, NONE, Lane, Piece, Ranks, need_lanes
+from bpe.encoding.ranks cimport LANE_BYTES, LANES, NONE, Lane, Piece, Ranks, make_cuts, need_lanes
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.memory cimport checked_malloc
 from bpe.native.text cimport LONE, SLACK, TextBuffer, raise_lone_surrogate
 from bpe.scanning.blocks cimport Block, Blocks, Room
 from bpe.scanning.scanner cimport (
-    SCAN_ENDS, ScannedPattern, Scanner, scan_block, scan_start, splits_at_every_space
+    PATTERN_SPLITTER, PATTERN_WHOLE, SCAN_ENDS, ScannedPattern, Scanner, scan_block, scan_start, splits_at_every_space
 )
 from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
 
@@ -91,6 +92,8 @@ cdef class Encoder:
             such a text and what follows a special token, "always" both, even where they begin with a space, "text" as
             "always", but nothing that follows one of added_ids, and also a text that begins with one.
         supermerges: What joins the words of a pretoken, which is a run of words; None: a pretoken is one word.
+        cuts: Whether pretokens may be cut where no token joins two characters, as cuts.h has it: not where merges make
+            other bytes than those they join.
         stands_for: {id: ids}, from two to three, of the last ids, side by side: what they stand for is given instead.
         level: The SIMD level, by default that of the process.
 
@@ -99,8 +102,8 @@ cdef class Encoder:
     """
 
     def __cinit__(
-        self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, str space="never", dict stands_for=None,
-        added_ids=(), Supermerges supermerges=None, level=None,
+        self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, bint cuts=True, str space="never",
+        dict stands_for=None, added_ids=(), Supermerges supermerges=None, level=None,
     ):
         cdef const uint32_t[::1] id_array = ids
         cdef size_t i, k
@@ -128,11 +131,14 @@ cdef class Encoder:
         self.id_of = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
         if ranks.symbols:
             memcpy(self.id_of, &id_array[0], ranks.symbols * sizeof(uint32_t))
+        if cuts and ranks.all_bytes and supermerges is None and PATTERN_WHOLE < scanner < PATTERN_SPLITTER:
+            self.cuts = make_cuts(ranks)
 
     def __dealloc__(self):
         cdef size_t i
         free(self.id_of)
         free(self.byte_ids)
+        free(self.cuts)
         free(self.added)
         if self.ints != NULL:
             for i in range(<size_t> SHARED_INTS):
@@ -319,6 +325,7 @@ cdef class Encoder:
                 at += encode_with_space(self, cache, text + at, hit.begin - at, out)
             may_take_space = self.space > FIRST_SPACE and not is_added
             scan_start(&scanner, <ScannedPattern> self.scanner, text + at, hit.begin - at)
+            scanner.cuts = self.cuts
             begin = 0
             while True:
                 count = scan_block(&scanner, ends)

@@ -1,6 +1,8 @@
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from bpe.scanning.scanner cimport cut_table
+
 cdef extern from "encoding/merge_tables.h" nogil:
     const uint32_t NONE
 
@@ -52,6 +54,7 @@ ctypedef struct Work:           # room for merging, kept from one pretoken to th
 
 cdef void free_work(Work *work) noexcept nogil
 cdef int need_lanes(Work *work) except -1 nogil
+cdef cut_table *make_cuts(Ranks ranks) except NULL
 
 cdef class Ranks:
     cdef bytes joined                   # the symbols, one after another

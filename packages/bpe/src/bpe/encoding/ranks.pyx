@@ -23,6 +23,7 @@ from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.heap cimport pop, push
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block
+from bpe.scanning.scanner cimport add_token, add_whole_token
 
 cdef extern from "encoding/merge_tables.h" nogil:
     enum:

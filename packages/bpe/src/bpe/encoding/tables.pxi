@@ -290,3 +290,16 @@ cdef int add_whole(Ranks ranks, const uint32_t *lost, size_t count) except -1:
         ranks.whole[at] = symbol
         ranks.longest_whole = max(ranks.longest_whole, <size_t> ranks.size[symbol])
     return 0
+
+
+cdef cut_table *make_cuts(Ranks ranks) except NULL:
+    """The places where no symbol joins two characters, for a Scanner; see cuts.h. The caller frees it."""
+    cdef cut_table *table = <cut_table *> checked_malloc(sizeof(cut_table))
+    cdef size_t i
+    memset(table, 0, sizeof(cut_table))
+    for i in range(ranks.symbols):
+        add_token(table, ranks.text[i], ranks.size[i])
+    for i in range(ranks.whole_mask + 1 if ranks.whole != NULL else 0):
+        if ranks.whole[i] != NONE:
+            add_whole_token(table, ranks.text[ranks.whole[i]], ranks.size[ranks.whole[i]])
+    return table

@@ -122,6 +122,7 @@ class TextEncoder:
             ids=tables.ids,
             scanner=self._scanner,
             cache_bytes=cache_bytes,
+            cuts=self.data.characters is None,
             space="never" if self._preparation is None else self._preparation.space,
             stands_for=tables.stands_for,
             added_ids=tuple(self.data.added_tokens.values()),

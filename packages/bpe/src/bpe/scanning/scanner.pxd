@@ -23,6 +23,18 @@ cdef extern from "scanning/scanner_state.h" nogil:
     ctypedef struct joins_before:
         uint64_t blank, letter, high
 
+cdef extern from "scanning/cuts.h" nogil:
+    ctypedef struct cut_table:
+        pass
+    ctypedef struct cut_before:
+        pass
+    void add_token(cut_table *table, const uint8_t *token, size_t size)
+    void add_whole_token(cut_table *table, const uint8_t *token, size_t size)
+    uint64_t cuts_in_word(
+        const cut_table *table, const uint8_t *at, uint64_t begins, uint64_t high, uint64_t inside, uint64_t ahead,
+        cut_before *before
+    )
+
 cdef enum:
     SCAN_BLOCK = 4096           # bytes scanned by one call of scan_block()
     SCAN_ENDS = SCAN_BLOCK + 64  # room for the ends one call can write, and for what is written beyond them
@@ -67,6 +79,8 @@ ctypedef struct Scanner:
     size_t group                # digits, at the end of what is scanned, since the last boundary: at most 3
     level_place places_of[MOST_LEVELS]  # where each level of a splitter is
     joins_before joins          # what the words so far leave to a scanner of register_joins()
+    const cut_table *cuts       # where pretokens are cut too, or NULL; see cuts.h
+    cut_before cut
 
 cdef void scan_start(Scanner *scanner, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil
 cdef size_t scan_block(Scanner *scanner, size_t *ends) noexcept nogil

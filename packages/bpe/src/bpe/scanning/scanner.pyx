@@ -13,6 +13,7 @@ an example.) Characters beyond ASCII are decoded, but only to set their bits in 
     places.h        bits to places in the text
     automaton.h     all other patterns: automata that are made while the program runs
     joins.h         SentencePiece-style tokenizers: between characters that no token joins
+    cuts.h          the same within the pretokens of scripts without spaces, where they are encoded
 
 cl100k.pxi serves llama3 and the qwens too. All share these terms:
 
@@ -271,6 +272,10 @@ cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
             begins = deepseek_begins(s)
         else:
             begins = cl100k_begins(s)
+        if s.cuts != NULL:
+            begins |= cuts_in_word(
+                s.cuts, s.text + s.at, begins, s.word.high, s.word.inside, s.ahead.inside, &s.cut
+            )
         count += write_ends(s, begins, ends + count)
     if s.at >= s.size:
         ends[count] = s.size
