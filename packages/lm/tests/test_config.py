@@ -225,7 +225,7 @@ def test_a_setting_without_its_section_is_found(setting, says):
 def test_the_modules_of_the_package_are_reached_without_importing_each():
     code = (
         "import sys; sys.path[:0] = sys.argv[1:]; import lm;"
-        "print(all(getattr(lm, name).__name__ for name in lm._MODULES), lm.checkpoint.save.__module__)"
+        "print(all(getattr(lm, name).__name__ for name in dir(lm)), lm.checkpoint.save.__module__)"
     )
     out = subprocess.run(
         [sys.executable, "-c", code, *filter(None, sys.path)], capture_output=True, text=True, check=True

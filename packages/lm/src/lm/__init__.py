@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import pkgutil
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -51,48 +52,16 @@ _HOME = {
     "train": "lm.training.train",
 }
 
-# `import lm` is enough to write lm.model.Block: a module is imported when its name is first used.
-_MODULES = {
-    **{
-        name: f"lm.{name}"
-        for name in (
-            "activation_checkpointing",
-            "attention",
-            "chat_template",
-            "config",
-            "data",
-            "depth",
-            "device",
-            "evaluation",
-            "experiments",
-            "files",
-            "generation",
-            "interop",
-            "lora",
-            "loss",
-            "model",
-            "ops",
-            "optimizer",
-            "reference",
-            "reporting",
-            "schedule",
-            "serving",
-            "special_tokens",
-            "tokenizer",
-            "training",
-            "vocabulary",
-        )
-    },
-    "checkpoint": "lm.training.checkpoint",
-}
-
 
 def __getattr__(name: str) -> object:
+    """A name of __all__, or a module, so that `import lm` is enough to write lm.model.Block."""
     value: object
     if name in _HOME:
         value = getattr(importlib.import_module(_HOME[name]), name)
-    elif name in _MODULES:
-        value = importlib.import_module(_MODULES[name])
+    elif name == "checkpoint":
+        value = importlib.import_module("lm.training.checkpoint")
+    elif not name.startswith("_") and importlib.util.find_spec(f"lm.{name}") is not None:
+        value = importlib.import_module(f"lm.{name}")
     else:
         raise AttributeError(f"module 'lm' has no attribute {name!r}")
     globals()[name] = value
@@ -100,4 +69,8 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_MODULES]
+    return [
+        *__all__,
+        "checkpoint",
+        *(name for _, name, _ in pkgutil.iter_modules(__path__) if not name.startswith("_")),
+    ]

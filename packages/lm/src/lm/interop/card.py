@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lm.config import ModelConfig, to_table
-from lm.reporting.charts import PAPER, Line, draw, number, smooth
+from lm.reporting.charts import Line, number, picture, smooth
 from lm.reporting.report import Run, read
 
 
@@ -79,9 +79,7 @@ def curves(run: Run) -> str:
     """Loss by step as an SVG of its own: each step, their average, and the held-out text."""
     train, heldout = run.points("loss"), run.points("val_loss")
     lines = [Line("each step", train, style="thin"), Line("train", smooth(train), label="train")]
-    svg, *_ = draw([*lines, Line("held-out", heldout, 1, "marks", "held-out")])
-    paper = f'<rect width="100%" height="100%" fill="{PAPER}"/>'
-    return svg.replace("<defs>", paper + "<defs>", 1)
+    return picture([*lines, Line("held-out", heldout, 1, "marks", "held-out")])
 
 
 def table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -20,11 +20,11 @@ from lm.config import ModelConfig
 from lm.extras import need
 from lm.families.parts import FamilyConfig
 from lm.files import atomic_path, reason
-from lm.interop import gguf_models
+from lm.interop import gguf_models, gpt2
 from lm.interop.exporting import run_and_model, special_names, text_of
 from lm.interop.gguf_models import PRE_TOKENIZERS, table
 from lm.interop.loading import ModelText, tokenizer_of
-from lm.interop.tensors import exported, with_biases
+from lm.interop.tensors import exported, refuse_unsupported, with_biases
 from lm.model import Transformer
 from lm.rope import rope_frequencies
 from lm.special_tokens import BEGINS, TURN_ENDS
@@ -102,31 +102,21 @@ def architecture_of(config: ModelConfig) -> str:
     """llama.cpp's name for this kind of model. ValueError: it has none, with what it lacks."""
     if isinstance(config, FamilyConfig):
         return gguf_models.kind_of(config).architecture
-    gpt2 = config.position == "learned"
-    supported: dict[str, tuple[Any, ...]] = {
-        "norm_placement": ("pre",),
-        "value_embeddings": (False,),
-        "logit_softcap": (None,),
-        "sliding_window": (None,),
-        "position": ("rope", "learned"),
-        "norm": ("layernorm",) if gpt2 else ("rmsnorm",),
-        "ffn": ("gelu",) if gpt2 else ("swiglu",),
-    }
-    if gpt2:
-        supported |= {"qk_norm": (False,), "num_kv_heads": (None, config.num_heads)}
-    if config.qk_norm:
-        supported |= {"bias": (False,), "rope_scaling": (None,)}
-    for name, values in supported.items():
-        if getattr(config, name) not in values:
-            raise ValueError(
-                f"llama.cpp has no architecture with position {config.position!r} and {name} "
-                f"{getattr(config, name)!r}: such a model is not exported to GGUF"
-            )
-    if gpt2 and config.head_width * config.num_heads != config.d_model:
-        raise ValueError(
-            f"llama.cpp's gpt2 has no head_dim {config.head_width} of its own: such a model is not exported"
-        )
-    return "gpt2" if gpt2 else "qwen3" if config.qk_norm else "llama"
+    if config.position == "learned":
+        architecture, supported = "gpt2", gpt2.SUPPORTED | gpt2.as_many_heads(config) | {"ffn": ("gelu",)}
+    else:
+        architecture = "qwen3" if config.qk_norm else "llama"
+        supported = {
+            "norm_placement": ("pre",),
+            "value_embeddings": (False,),
+            "logit_softcap": (None,),
+            "sliding_window": (None,),
+            "position": ("rope",),
+            "norm": ("rmsnorm",),
+            "ffn": ("swiglu",),
+        } | ({"bias": (False,), "rope_scaling": (None,)} if config.qk_norm else {})
+    refuse_unsupported(config, f"llama.cpp's {architecture}", supported)
+    return architecture
 
 
 def describe(writer: Any, c: ModelConfig, gguf: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lm.config import FFN, ModelConfig
 from lm.interop.hf_config import Settings
-from lm.interop.tensors import Part, Table
+from lm.interop.tensors import Part, Table, refuse_unsupported
 
 # Their names of activations, and ours.
 ACTIVATIONS: dict[str, FFN] = {
@@ -19,33 +19,26 @@ ACTIVATIONS: dict[str, FFN] = {
     "swish": "silu",
     "relu2": "relu2",
 }
+# Values of our settings that it has.
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "norm": ("layernorm",),
+    "norm_placement": ("pre",),
+    "sliding_window": (None,),
+    "qk_norm": (False,),
+    "value_embeddings": (False,),
+    "logit_softcap": (None,),
+    "ffn": tuple(ACTIVATIONS.values()),
+}
 
 
-def check(config: ModelConfig) -> None:
-    """ValueError: Hugging Face's GPT-2 cannot be this model, with what it lacks."""
-    supported = {
-        "norm": (config.norm, "layernorm"),
-        "norm_placement": (config.norm_placement, "pre"),
-        "sliding_window": (config.sliding_window, None),
-        "qk_norm": (config.qk_norm, False),
-        "value_embeddings": (config.value_embeddings, False),
-        "logit_softcap": (config.logit_softcap, None),
-        "num_kv_heads": (config.kv_heads, config.num_heads),
-        "head_dim": (config.head_width * config.num_heads, config.d_model),
-    }
-    for name, (value, theirs) in supported.items():
-        if value != theirs:
-            raise ValueError(
-                f"Hugging Face's GPT-2, which has learned positions, has none of {name} {value!r}: "
-                f"such a model is not exported"
-            )
-    if config.ffn == "swiglu":
-        raise ValueError("Hugging Face's GPT-2 has no ffn 'swiglu': such a model is not exported")
+def as_many_heads(config: ModelConfig) -> dict[str, tuple[Any, ...]]:
+    """The values of a model whose heads of keys are those of queries, and together as wide as the model."""
+    return {"num_kv_heads": (None, config.num_heads), "head_dim": (None, config.d_model / config.num_heads)}
 
 
 def to_config(config: ModelConfig) -> dict[str, Any]:
-    """The contents of a config.json."""
-    check(config)
+    """The contents of a config.json. ValueError: Hugging Face's GPT-2 cannot be this model, with what it lacks."""
+    refuse_unsupported(config, "Hugging Face's GPT-2", SUPPORTED | as_many_heads(config))
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",

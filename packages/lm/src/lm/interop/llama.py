@@ -12,7 +12,7 @@ from typing import Any
 
 from lm.config import ModelConfig
 from lm.families.parts import FamilyConfig
-from lm.interop.tensors import Part, Table
+from lm.interop.tensors import Part, Table, refuse_unsupported
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 # Their settings of a scaled rotation, and ours.
@@ -26,28 +26,18 @@ ROPE_NAMES = {
 
 def family_of(config: ModelConfig) -> str:
     """The architecture that is this model. ValueError: there is none, with what it lacks."""
-
-    def only(what: str) -> ValueError:
-        return ValueError(f"Hugging Face has no architecture of this family with {what}: such a model is not exported")
-
-    for name in ("value_embeddings", "logit_softcap"):
-        if getattr(config, name):
-            raise only(f"{name} {getattr(config, name)!r}")
-    if config.norm != "rmsnorm":
-        raise only(f"norm {config.norm!r} and position {config.position!r}")
-    if config.norm_placement != "pre":
-        raise only(f"norm_placement {config.norm_placement!r}")
-    if config.position != "rope":
-        raise only(f"norm 'rmsnorm' and position {config.position!r}")
-    if config.ffn != "swiglu":
-        raise only(f"ffn {config.ffn!r} and position 'rope'")
-    if config.qk_norm and config.bias:
-        raise only("qk_norm and biases in the feed-forward")
-    if config.sliding_window is not None and config.bias:
-        raise only("a window and biases in the feed-forward")
-    if config.qk_norm:
-        return "qwen3"
-    return "llama" if config.sliding_window is None else "mistral"
+    family = "qwen3" if config.qk_norm else "llama" if config.sliding_window is None else "mistral"
+    supported: dict[str, tuple[Any, ...]] = {
+        "value_embeddings": (False,),
+        "logit_softcap": (None,),
+        "norm": ("rmsnorm",),
+        "norm_placement": ("pre",),
+        "position": ("rope",),
+        "ffn": ("swiglu",),
+        "bias": (False, True) if family == "llama" else (False,),
+    }
+    refuse_unsupported(config, f"Hugging Face's {family}", supported)
+    return family
 
 
 def to_config(config: ModelConfig) -> dict[str, Any]:

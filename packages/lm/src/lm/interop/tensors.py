@@ -6,6 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -45,6 +46,14 @@ class Part:
             halves = rows.unflatten(0, (-1, 2, head_dim // 2))  # type: ignore[no-untyped-call]
             rows = halves.transpose(1, 2).flatten(0, 2)
         return rows
+
+
+def refuse_unsupported(config: ModelConfig, program: str, supported: Mapping[str, tuple[Any, ...]]) -> None:
+    """ValueError: a setting of a model to export is not one of those that a program has, by name."""
+    for name, values in supported.items():
+        if (value := getattr(config, name)) not in values:
+            shape = f"{name} {value!r} and position {config.position!r}"
+            raise ValueError(f"{program} has no model with {shape}: such a model is not exported")
 
 
 LONGEST_CONTEXT = 1 << 24  # positions: what a table of rotations has to be made for
