@@ -73,11 +73,11 @@ def compile_for(
 ) -> tuple[problem.Tiles, CompiledKernel]:
     """One kernel compiled as a call with such tensors would have it, and the tiles it was compiled with."""
     triton.runtime.driver.set_active(Absent(arch))
-    kernel, made = KERNELS[kind], []
+    kernel, compiled = KERNELS[kind], []
     run = type(kernel).run
 
     def compile_only(*arguments: Any, grid: Any, warmup: bool, **named: Any) -> None:
-        made.append(run(kernel, *arguments, grid=grid, warmup=True, **named))
+        compiled.append(run(kernel, *arguments, grid=grid, warmup=True, **named))
 
     keys = 4096
     # Sixteen heads side by side for each position, as a model's projection leaves them; no memory is touched.
@@ -85,7 +85,7 @@ def compile_for(
     k, v, grad = (torch.empty(2, keys, 16, head_dim, dtype=dtype).transpose(1, 2) for _ in range(3))
     lse = torch.empty(q.shape[:3])
     packs = torch.zeros(2, keys, dtype=torch.int32) if documents else None
-    call = problem.Problem(q, k, v, packs, causal, 0.125, 1024 if window else None)
+    call = problem.Problem(q, k, v, packs, causal, 1024 if window else None)
     tiles = tiles or tile_sizes.tiles_on((arch // 10, arch % 10), kind, call.width, dtype)
     launches = {
         "forward": lambda: forward.gather_values(call, torch.empty_like(q), lse, tiles),
@@ -100,7 +100,7 @@ def compile_for(
     finally:
         problem.Problem._document_runs = runs
         del kernel.run
-    return tiles, made[0]
+    return tiles, compiled[0]
 
 
 def report(kernel: CompiledKernel) -> dict[str, int]:
@@ -157,15 +157,15 @@ def main() -> int:
         for name in options.dtype:
             for head_dim in options.head_dim:
                 for kind in options.kernel:
-                    for wanted in options.tiles:
+                    for override in options.tiles:
                         tiles, kernel = compile_for(
-                            arch, kind, head_dim, getattr(torch, name), wanted, causal=not options.full,
+                            arch, kind, head_dim, getattr(torch, name), override, causal=not options.full,
                             window=options.window, documents=options.documents, queries=1 if kind == "decode" else 4096,
                         )  # fmt: skip
-                        taken = report(kernel)
+                        used = report(kernel)
                         wrong = [
-                            *(["spills"] if taken["spilled"] else []),
-                            *(["does not fit"] if taken["shared"] > SHARED[arch] or taken["tmem"] > TMEM else []),
+                            *(["spills"] if used["spilled"] else []),
+                            *(["does not fit"] if used["shared"] > SHARED[arch] or used["tmem"] > TMEM else []),
                         ]
                         bad += bool(wrong)
                         shape = f"{tiles.queries} × {tiles.keys}, {tiles.warps} warps, {tiles.stages} stages"
@@ -176,7 +176,7 @@ def main() -> int:
                             str(head_dim),
                             name,
                             shape,
-                            *(str(taken[c]) for c in columns),
+                            *(str(used[c]) for c in columns),
                             ", ".join(wrong),
                         ]
                         print("| " + " | ".join(cells) + " |", flush=True)

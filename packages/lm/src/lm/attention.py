@@ -70,24 +70,9 @@ def attention(
         documents = document_ids if document_ids is None else document_ids.reshape(1, -1)
         masks = {"mask": mask, "causal": causal, "sliding_window": sliding_window, "document_ids": documents}
         return attention(q[None], k[None], v[None], **masks, backend=backend)[0]  # type: ignore[arg-type]
-    heads, queries, keys = q.shape[1], q.shape[2], k.shape[2]
-    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(
-            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit: "
-            f"they are (batch, heads, positions, head_dim) and differ only in heads and positions, k and v not at all"
-        )
-    if heads % k.shape[1]:
-        raise ValueError(
-            f"{k.shape[1]} key heads do not divide {heads} query heads: each serves the same number of them"
-        )
-    if sliding_window is not None and (sliding_window < 1 or not causal):
-        raise ValueError(f"sliding_window {sliding_window} must be at least 1, and goes with causal=True")
-    if document_ids is not None and document_ids.shape != (q.shape[0], keys):
-        raise ValueError(
-            f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: {(q.shape[0], keys)}"
-        )
-
-    size = (q.shape[0], heads, queries, keys)
+    kernels.check_shapes(q, k, v, causal, sliding_window, document_ids)
+    queries, keys = q.shape[2], k.shape[2]
+    size = (*q.shape[:3], keys)
     if mask is not None:
         fits = torch.broadcast_shapes(mask.shape, size) == size  # type: ignore[no-untyped-call]
         if mask.dtype != torch.bool or not fits:
@@ -262,11 +247,10 @@ def _flash(
     learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     few = queries <= DECODING_QUERIES and keys >= DECODING_KEYS and rows <= 128
     if few and document_ids is None and not learning:
-        return decode_attention(q, k, v, causal=causal, sliding_window=sliding_window)  # type: ignore[return-value]
+        return decode_attention(q, k, v, causal=causal, sliding_window=sliding_window)
     if document_ids is not None and document_ids.dtype not in (torch.int32, torch.int64):
         document_ids = document_ids.long()
-    out = flash_attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids)
-    return out  # type: ignore[return-value]
+    return flash_attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids)
 
 
 class Choice(NamedTuple):

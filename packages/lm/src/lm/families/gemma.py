@@ -22,7 +22,6 @@ from lm.families.parts import (
     LlamaBlock,
     SandwichBlock,
     scale_embedding,
-    scale_of,
 )
 from lm.model import Attend, RMSNorm, SwiGLU
 
@@ -107,7 +106,7 @@ class Gemma2Config(FamilyConfig):
 
     @property
     def query_scale(self) -> float:
-        return scale_of(self.query_pre_attn_scalar, self.head_width)
+        return math.sqrt(self.head_width / self.query_pre_attn_scalar)
 
 
 class Gemma2Attention(FamilyAttention):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -290,8 +289,3 @@ def scale_embedding(model: Transformer, scale: float) -> None:
     """Multiply a model's embedding by a factor, in place."""
     model.embedding.__class__ = ScaledEmbedding
     model.embedding.scale = scale  # type: ignore[assignment]
-
-
-def scale_of(query_pre_attn_scalar: float, head_dim: int) -> float:
-    """query_scale by which scores are divided by √query_pre_attn_scalar in place of √head_dim."""
-    return math.sqrt(head_dim / query_pre_attn_scalar)

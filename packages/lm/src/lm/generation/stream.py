@@ -63,19 +63,7 @@ def generate(
     >>> len(lm.generate(model, [1, 2, 3], max_new_tokens=5, seed=0))
     5
     """
-    settings = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    return list(
-        stream(
-            model,
-            ids,
-            max_new_tokens=max_new_tokens,
-            **settings,  # type: ignore[arg-type]
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-            stop_tokens=stop_tokens,
-            when_full=when_full,
-        )
-    )
+    return list(stream(**locals()))  # whose parameters are the same
 
 
 def stream(
@@ -220,7 +208,7 @@ class StreamDecoder:
             raise ValueError(f"expected stop to be a list of strings that are not empty, got {stop!r}")
         self.tokenizer, self.stop = tokenizer, tuple(stop)
         self.characters = codecs.getincrementaldecoder("utf-8")("replace")
-        self.held, self.stopped = "", False
+        self.pending, self.stopped = "", False
 
     def feed(self, token: int) -> str:
         """The text that is certain after this token; a space that begins it stays, since it goes on from a prompt.
@@ -240,13 +228,13 @@ class StreamDecoder:
     def _give(self, text: str, last: bool) -> str:
         if self.stopped:
             return ""
-        text = self.held + text
+        text = self.pending + text
         places = [place for place in (text.find(stop) for stop in self.stop) if place >= 0]
         if places:
-            self.stopped, self.held = True, ""
+            self.stopped, self.pending = True, ""
             return text[: min(places)]
         keep = 0 if last else max((overlap(text, stop) for stop in self.stop), default=0)
-        self.held = text[len(text) - keep :]
+        self.pending = text[len(text) - keep :]
         return text[: len(text) - keep]
 
 

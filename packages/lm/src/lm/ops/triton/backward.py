@@ -2,7 +2,7 @@
 
 With scores s = scale q·k, weights p = exp(s - lse), output o = p v and the gradient do of the output:
 
-    delta = Σ o do - dlse               for each query                                    (delta_kernel)
+    delta = Σ o do                      for each query                                    (delta_kernel)
     dv = pᵀ do,  dk = scale dsᵀ q       for each block of keys, over the queries of its group that see it
     dq = scale ds k                     for each block of queries, over the keys it sees
 
@@ -27,10 +27,10 @@ LOG2E = tl.constexpr(LOG2_OF_E)
 
 @triton.jit
 def delta_kernel(
-    out, grad, grad_lse, delta, out_strides, grad_strides, lse_strides, heads, queries,
-    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, WIDE: tl.constexpr, LSE: tl.constexpr
+    out, grad, delta, out_strides, grad_strides, heads, queries,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, WIDE: tl.constexpr
 ):  # fmt: skip
-    """delta = Σ out grad - grad_lse for each row: (batch, heads, queries)."""
+    """delta = Σ out grad for each row: (batch, heads, queries)."""
     blocks = tl.cdiv(queries, QUERIES)
     program = tl.program_id(0)
     block, head, batch = program % blocks, program // blocks % heads, program // blocks // heads
@@ -39,9 +39,6 @@ def delta_kernel(
     do = load_tile(grad, grad_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, "far")
     query = first + tl.arange(0, QUERIES)
     row = tl.sum(o.to(WIDE) * do.to(WIDE), 1)
-    if LSE:
-        at = grad_lse + tl.cast(batch, tl.int64) * lse_strides[0] + tl.cast(head, tl.int64) * lse_strides[1]
-        row -= tl.load(at + query.to(tl.int64) * lse_strides[2], mask=query < queries, other=0.0)
     tl.store(delta + (tl.cast(batch, tl.int64) * heads + head) * queries + query, row, mask=query < queries)
 
 
@@ -198,39 +195,34 @@ def queries_kernel(
     store_tile(dq, dq_strides, batch, head, first, queries, total * scale, HEAD, QUERIES, WIDTH)
 
 
-def backward(
-    problem: Problem, out: Tensor, lse: Tensor, grad: Tensor, grad_lse: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk, dv, laid out as q, k and v, from the gradients of the output and, if there is one, of the log-sum-exp."""
+def backward(problem: Problem, out: Tensor, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk, dv, laid out as q, k and v, from the gradient of the output."""
     q, k, v = problem.q, problem.k, problem.v
     if problem.empty:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
     with problem.device():
-        delta = row_deltas(problem, out, grad, grad_lse)
+        delta = row_deltas(problem, out, grad)
         dk, dv = key_gradients(problem, grad, lse, delta, tiles_for("keys", problem))
         dq = query_gradients(problem, grad, lse, delta, tiles_for("queries", problem))
     return dq, dk, dv
 
 
-def row_deltas(problem: Problem, out: Tensor, grad: Tensor, grad_lse: Tensor | None) -> Tensor:
+def row_deltas(problem: Problem, out: Tensor, grad: Tensor) -> Tensor:
     """delta of delta_kernel: (batch, heads, queries)."""
     delta = torch.empty(problem.q.shape[:3], dtype=problem.wide, device=out.device)
     rows = 64 if problem.width <= 128 else 32
     delta_kernel[(triton.cdiv(problem.queries, rows) * problem.heads * problem.batch,)](
         out=out,
         grad=grad,
-        grad_lse=grad_lse,
         delta=delta,
         out_strides=out.stride(),
         grad_strides=grad.stride(),
-        lse_strides=(0, 0, 0) if grad_lse is None else grad_lse.stride(),
         heads=problem.heads,
         queries=problem.queries,
         HEAD=problem.head_dim,
         WIDTH=problem.width,
         QUERIES=rows,
         WIDE=problem.wide_name,
-        LSE=grad_lse is not None,
     )
     return delta
 

@@ -94,10 +94,10 @@ def decode_kernel(
 
 @triton.jit
 def merge_kernel(
-    partial, partial_lse, out, lse, out_strides, heads, queries, splits,
+    partial, partial_lse, out, out_strides, heads, queries, splits,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr
 ):  # fmt: skip
-    """out = Σ exp(lse_s - lse) partial_s over the splits of one row, and lse = ln Σ exp(lse_s)."""
+    """out = Σ exp(lse_s) partial_s / Σ exp(lse_s) over the splits of one row."""
     row = tl.program_id(0).to(tl.int64)
     query, head, batch = row % queries, row // queries % heads, row // queries // heads
     split, column = tl.arange(0, SPLITS), tl.arange(0, WIDTH)
@@ -107,12 +107,10 @@ def merge_kernel(
     total = tl.sum(shares, 0)
     there = (split < splits)[:, None] & (column < HEAD)[None, :]
     parts = tl.load(partial + (row * splits + split)[:, None] * HEAD + column[None, :], mask=there, other=0.0)
-    nothing = total == 0.0
-    total = tl.where(nothing, 1.0, total)
+    total = tl.where(total == 0.0, 1.0, total)
     gathered = tl.sum(parts * shares[:, None], 0) / total
     at = out + batch * out_strides[0] + head * out_strides[1] + query * out_strides[2]
     tl.store(at + column.to(tl.int64) * out_strides[3], gathered.to(out.dtype.element_ty), mask=column < HEAD)
-    tl.store(lse + row, tl.where(nothing, float("-inf"), peak + tl.log(total)))
 
 
 class Pages(NamedTuple):
@@ -131,13 +129,11 @@ class Pages(NamedTuple):
         return self.table.shape[1] * self.size
 
 
-def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None) -> tuple[Tensor, Tensor]:
-    """The output, laid out as q, and the natural log-sum-exp (batch, heads, queries)."""
-    q = problem.q
-    out = torch.empty_like(q)
-    lse = torch.empty(q.shape[:3], dtype=problem.wide, device=q.device)
+def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None) -> Tensor:
+    """The output, laid out as q."""
+    out = torch.empty_like(problem.q)
     if problem.empty:
-        return out.zero_(), lse.fill_(float("-inf"))
+        return out.zero_()
     with problem.device():
         splits = splits_for(problem, problem.keys if pages is None else pages.most)
         tiles = tiles_for("decode", problem)
@@ -146,7 +142,6 @@ def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None)
             partial=partial,
             partial_lse=partial_lse,
             out=out,
-            lse=lse,
             out_strides=out.stride(),
             heads=problem.heads,
             queries=problem.queries,
@@ -155,7 +150,7 @@ def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None)
             WIDTH=problem.width,
             SPLITS=triton.next_power_of_2(splits),
         )
-    return out, lse
+    return out
 
 
 def decode_splits(

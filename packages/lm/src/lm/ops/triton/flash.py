@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -24,12 +23,10 @@ def flash_attention(
     v: Tensor,
     *,
     causal: bool = True,
-    scale: float | None = None,
     sliding_window: int | None = None,
     document_ids: Tensor | None = None,
-    return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
-    """softmax(scale q kᵀ) v over what each query may see, with no score matrix in memory: (batch, heads, queries,
+) -> Tensor:
+    """softmax(q kᵀ / √head_dim) v over what each query may see, with no score matrix in memory: (batch, heads, queries,
     head_dim).
 
     q (batch, heads, queries, head_dim); k, v (batch, kv_heads, keys, head_dim), where kv_heads divides heads and query
@@ -39,20 +36,16 @@ def flash_attention(
 
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
     `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its
-    own document.
-    A query that sees nothing gives zeros, and a log-sum-exp of -inf. scale: 1 / √head_dim if not given. With
-    return_lse also the natural logarithm of each row's sum of exponentials, (batch, heads, queries) in float32, which
-    has a gradient too.
+    own document. A query that sees nothing gives zeros.
 
     The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own
     attention. The gradient has no gradient, and torch.vmap is refused: batch is a dimension of its own.
     """
     check_device(q)
     q, k, v = autocast(q, k, v)
-    check(q, k, v, document_ids, causal, scale, sliding_window)
-    scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
-    out, lse = torch.ops.groundup.flash_attention(q, k, v, document_ids, causal, scale, sliding_window)
-    return (out, lse) if return_lse else out
+    check(q, k, v, document_ids, causal, sliding_window)
+    out: Tensor = torch.ops.groundup.flash_attention(q, k, v, document_ids, causal, sliding_window)[0]
+    return out
 
 
 def decode_attention(
@@ -61,11 +54,9 @@ def decode_attention(
     v: Tensor,
     *,
     causal: bool = True,
-    scale: float | None = None,
     sliding_window: int | None = None,
     lengths: Tensor | None = None,
-    return_lse: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Tensor:
     """flash_attention for few queries and many keys, which are shared out among the programs. It has no gradient.
 
     As flash_attention. lengths (batch,), integers: how many of the keys each sequence has, so that a cache of one size
@@ -73,7 +64,7 @@ def decode_attention(
     """
     check_device(q)
     q, k, v = autocast(q, k, v)
-    check(q, k, v, None, causal, scale, sliding_window)
+    check(q, k, v, None, causal, sliding_window)
     rows = q.shape[1] // k.shape[1] * q.shape[2]
     if rows > decode.MOST_ROWS:
         raise ValueError(
@@ -86,9 +77,8 @@ def decode_attention(
             f"lengths is {lengths.dtype} {tuple(lengths.shape)} on {lengths.device}: "
             f"it is int32 or int64 {(q.shape[0],)} on {q.device}"
         )
-    scale = 1.0 / math.sqrt(q.shape[3]) if scale is None else float(scale)
-    out, lse = torch.ops.groundup.decode_attention(q, k, v, lengths, causal, scale, sliding_window)
-    return (out, lse) if return_lse else out
+    out: Tensor = torch.ops.groundup.decode_attention(q, k, v, lengths, causal, sliding_window)
+    return out
 
 
 def paged_attention(
@@ -120,9 +110,8 @@ def paged_attention(
     """
     batch = q.shape[0]
     k, v = (x.expand(batch, *x.shape) for x in (keys, values))
-    check(q, k, v, None, True, None, sliding_window)
-    problem = Problem(q, k, v, None, True, 1.0 / math.sqrt(q.shape[3]), sliding_window)
-    return decode.decode(problem, lengths, decode.Pages(table, page))[0]
+    check(q, k, v, None, True, sliding_window)
+    return decode.decode(Problem(q, k, v, None, True, sliding_window), lengths, decode.Pages(table, page))
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -147,14 +136,15 @@ def check_device(q: Tensor) -> None:
 
 @torch.library.custom_op("groundup::flash_attention", mutates_args=())
 def _flash(
-    q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, scale: float, sliding_window: int | None
+    q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, sliding_window: int | None
 ) -> tuple[Tensor, Tensor]:
-    return forward.forward(Problem(q, k, v, document_ids, causal, scale, sliding_window))
+    return forward.forward(Problem(q, k, v, document_ids, causal, sliding_window))
 
 
 @_flash.register_fake
 def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(q), _rows(q)
+    wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=wide)
 
 
 @torch.library.custom_op("groundup::flash_attention_backward", mutates_args=())
@@ -166,13 +156,10 @@ def _flash_backward(
     out: Tensor,
     lse: Tensor,
     grad: Tensor,
-    grad_lse: Tensor | None,
     causal: bool,
-    scale: float,
     sliding_window: int | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    problem = Problem(q, k, v, document_ids, causal, scale, sliding_window)
-    return backward.backward(problem, out, lse, grad, grad_lse)
+    return backward.backward(Problem(q, k, v, document_ids, causal, sliding_window), out, lse, grad)
 
 
 @_flash_backward.register_fake
@@ -182,34 +169,27 @@ def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]
 
 @torch.library.custom_op("groundup::decode_attention", mutates_args=())
 def _decode(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, scale: float, sliding_window: int | None
-) -> tuple[Tensor, Tensor]:
-    return decode.decode(Problem(q, k, v, None, causal, scale, sliding_window), lengths)
+    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, sliding_window: int | None
+) -> Tensor:
+    return decode.decode(Problem(q, k, v, None, causal, sliding_window), lengths)
 
 
 @_decode.register_fake
-def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(q), _rows(q)
-
-
-def _rows(q: Tensor) -> Tensor:
-    return q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+def _(q: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(q)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, document_ids, ctx.causal, ctx.scale, ctx.sliding_window = inputs
+    q, k, v, document_ids, ctx.causal, ctx.sliding_window = inputs
     ctx.save_for_backward(q, k, v, document_ids, *output)
-    ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, grad: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     q, k, v, document_ids, out, lse = ctx.saved_tensors
-    if grad is None:  # only the log-sum-exp was used
-        grad = torch.zeros_like(out)
     gradients = torch.ops.groundup.flash_attention_backward(
-        q, k, v, document_ids, out, lse, grad, grad_lse, ctx.causal, ctx.scale, ctx.sliding_window
+        q, k, v, document_ids, out, lse, grad, ctx.causal, ctx.sliding_window
     )
-    return *gradients, None, None, None, None
+    return *gradients, None, None, None
 
 
 def _no_second(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
@@ -248,8 +228,8 @@ def pairs(queries: int, keys: int, causal: bool, sliding_window: int | None) -> 
     return up_to(keys) - up_to(below)
 
 
-@register_flop_formula(torch.ops.groundup.flash_attention)
-def _forward_flops(q: Any, k: Any, v: Any, ids: Any, causal: bool, scale: float, window: int | None, **_: Any) -> int:
+@register_flop_formula([torch.ops.groundup.flash_attention, torch.ops.groundup.decode_attention])
+def _forward_flops(q: Any, k: Any, v: Any, ids: Any, causal: bool, window: int | None, **_: Any) -> int:
     batch, heads, queries, head_dim = map(int, q)
     return 4 * batch * heads * head_dim * pairs(queries, int(k[2]), causal, window)
 
@@ -257,12 +237,4 @@ def _forward_flops(q: Any, k: Any, v: Any, ids: Any, causal: bool, scale: float,
 @register_flop_formula(torch.ops.groundup.flash_attention_backward)
 def _backward_flops(q: Any, k: Any, v: Any, ids: Any, *others: Any, **_: Any) -> int:
     """Five matmuls, as torch counts its own: the four of the gradient, and the scores once more."""
-    causal, scale, window = others[-3:]
-    return _forward_flops(q, k, v, ids, causal, scale, window) * 5 // 2
-
-
-@register_flop_formula(torch.ops.groundup.decode_attention)
-def _decode_flops(
-    q: Any, k: Any, v: Any, lengths: Any, causal: bool, scale: float, window: int | None, **_: Any
-) -> int:
-    return _forward_flops(q, k, v, None, causal, scale, window)
+    return _forward_flops(q, k, v, ids, *others[-2:]) * 5 // 2

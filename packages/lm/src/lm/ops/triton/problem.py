@@ -16,6 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lm.ops.triton import check_shapes
 from lm.ops.triton.tiles import document_runs_kernel
 
 LOG2E = 1.4426950408889634
@@ -37,56 +38,30 @@ class Tiles:
     described: bool = False
 
 
-@dataclass(frozen=True)
 class Problem:
     """q (batch, heads, queries, head_dim); k, v (batch, heads / group, keys, head_dim); document_ids (batch, keys) or
-    None."""
+    None.
 
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    document_ids: Tensor | None
-    causal: bool
-    scale: float
-    sliding_window: int | None
+    Attributes:
+        scale: Factor of the scores.
+        width: The power of two that head_dim is padded to, at least the 16 that matrix units work on.
+        wide: Dtype of sums.
+    """
 
-    @property
-    def batch(self) -> int:
-        return self.q.shape[0]
-
-    @property
-    def heads(self) -> int:
-        return self.q.shape[1]
-
-    @property
-    def kv_heads(self) -> int:
-        return self.k.shape[1]
-
-    @property
-    def queries(self) -> int:
-        return self.q.shape[2]
-
-    @property
-    def keys(self) -> int:
-        return self.k.shape[2]
-
-    @property
-    def head_dim(self) -> int:
-        return self.q.shape[3]
-
-    @property
-    def width(self) -> int:
-        """The power of two that head_dim is padded to, at least the 16 that matrix units work on."""
-        return max(16, int(triton.next_power_of_2(self.head_dim)))
-
-    @property
-    def wide(self) -> torch.dtype:
-        """Dtype of sums."""
-        return torch.float64 if self.q.dtype == torch.float64 else torch.float32
+    def __init__(
+        self, q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, sliding_window: int | None
+    ) -> None:
+        self.q, self.k, self.v, self.document_ids = q, k, v, document_ids
+        self.causal, self.sliding_window = causal, sliding_window
+        self.batch, self.heads, self.queries, self.head_dim = q.shape
+        self.kv_heads, self.keys = k.shape[1:3]
+        self.scale = 1.0 / math.sqrt(self.head_dim)
+        self.width = max(16, int(triton.next_power_of_2(self.head_dim)))
+        self.wide = torch.float64 if q.dtype == torch.float64 else torch.float32
 
     @property
     def wide_name(self) -> Any:
-        """The same, as Triton names it."""
+        """Dtype of sums, as Triton names it."""
         return tl.float64 if self.wide == torch.float64 else tl.float32
 
     @property
@@ -194,45 +169,21 @@ def has_descriptors(device: torch.device) -> bool:
 
 
 def check(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    document_ids: Tensor | None,
-    causal: bool,
-    scale: float | None,
-    sliding_window: int | None,
+    q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, sliding_window: int | None
 ) -> None:
     """ValueError or TypeError for what the kernels cannot take, saying what they can."""
+    check_shapes(q, k, v, causal, sliding_window, document_ids)
     for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.ndim != 4:
-            raise ValueError(f"{name} has {x.ndim} dimensions, and 4 are needed: (batch, heads, positions, head_dim)")
         if x.dtype not in DTYPES or x.dtype != q.dtype:
             raise TypeError(f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}: give them one dtype, float16 to float64")
         if x.device != q.device:
             raise ValueError(f"q is on {q.device} and {name} on {x.device}: put them on one device")
-    if k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(
-            f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)} do not fit: "
-            "they differ only in heads and positions, k and v not at all"
-        )
-    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
-        raise ValueError(f"{k.shape[1]} key heads do not divide {q.shape[1]} query heads: each serves as many of them")
     if not 1 <= q.shape[3] <= 256:
         raise ValueError(f"head_dim {q.shape[3]} is outside 1 to 256, which is what tiles hold: use backend='sdpa'")
-    if scale is not None and not (scale > 0 and math.isfinite(scale)):
-        raise ValueError(f"scale {scale} must be a positive number: negate q instead")
-    if sliding_window is not None and (sliding_window < 1 or not causal):
-        raise ValueError(f"sliding_window {sliding_window} must be at least 1, and goes with causal=True")
-    if document_ids is not None:
-        if document_ids.shape != (q.shape[0], k.shape[2]):
-            raise ValueError(
-                f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: "
-                f"{(q.shape[0], k.shape[2])}"
-            )
-        if document_ids.dtype not in (torch.int32, torch.int64) or document_ids.device != q.device:
-            raise ValueError(
-                f"document_ids is {document_ids.dtype} on {document_ids.device}: int32 or int64 on {q.device}"
-            )
+    if document_ids is not None and (
+        document_ids.dtype not in (torch.int32, torch.int64) or document_ids.device != q.device
+    ):
+        raise ValueError(f"document_ids is {document_ids.dtype} on {document_ids.device}: int32 or int64 on {q.device}")
 
 
 def interpreted() -> bool:
