@@ -56,15 +56,9 @@ def to_huggingface(
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
     if shard_bytes < 1:
         raise ValueError(f"shard_bytes must be at least 1, got {shard_bytes}")
-    run, model = run_and_model(model_or_run_dir, step)
+    run, model, text = source_of(model_or_run_dir, tokenizer, step)
     config = model.config
     described = describe(config)
-    if tokenizer is None and run is not None:
-        tokenizer = tokenizer_of(run)
-    text = None if tokenizer is None else text_of(run, tokenizer)
-    if text is not None and text.tokenizer.n_vocab > config.vocab_size:
-        sizes = f"{text.tokenizer.n_vocab} tokens, and the model's vocab_size is {config.vocab_size}"
-        raise ValueError(f"{tokenizer} has {sizes}: it is another model's tokenizer")
     special, generation = special_ids(text), generation_config(text)
     described |= {"dtype": str(DTYPES[dtype]).removeprefix("torch."), "use_cache": True, **special}
     with replacing(folder) as target:
@@ -91,15 +85,27 @@ def to_huggingface(
     return Path(folder)
 
 
-def run_and_model(
-    source: Transformer | str | Path, step: int | Literal["best"] | None
-) -> tuple[Path | None, Transformer]:
-    """Return the run or folder that an export is of, None for a model in memory, and the model at `step`."""
-    if not isinstance(source, Transformer):
-        return located(source), load(source, step)
-    if step is not None:
-        raise ValueError(f"a model in memory has no checkpoints: leave out step {step!r}, or name its run")
-    return None, source
+def source_of(
+    source: Transformer | str | Path, tokenizer: str | Path | None, step: int | Literal["best"] | None
+) -> tuple[Path | None, Transformer, ModelText | None]:
+    """Return what an export is of: the run or folder, None for a model in memory; the model; its text, if it has any.
+
+    ValueError: the tokenizer has more tokens than the model.
+    """
+    if isinstance(source, Transformer):
+        if step is not None:
+            raise ValueError(f"a model in memory has no checkpoints: leave out step {step!r}, or name its run")
+        run, model = None, source
+    else:
+        run, model = located(source), load(source, step)
+        tokenizer = tokenizer_of(run) if tokenizer is None else tokenizer
+    if tokenizer is None:
+        return run, model, None
+    text = ModelText(read_tokenizer(Path(tokenizer)), TextConfig()) if run is None else model_text(run, tokenizer)
+    if text.tokenizer.n_vocab > model.config.vocab_size:
+        sizes = f"{text.tokenizer.n_vocab} tokens, and the model's vocab_size is {model.config.vocab_size}"
+        raise ValueError(f"{tokenizer} has {sizes}: it is another model's tokenizer")
+    return run, model, text
 
 
 def describe(config: ModelConfig) -> dict[str, Any]:
@@ -124,11 +130,6 @@ def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
     if isinstance(config, FamilyConfig):
         tensors = family(config.family).to_theirs(tensors, config)
     return [(name, tensor.detach().to("cpu", dtype)) for name, tensor in tensors.items()]
-
-
-def text_of(run: Path | None, tokenizer: str | Path) -> ModelText:
-    """The export's tokenizer, chat template and stop tokens; of a model in memory the tokenizer alone."""
-    return ModelText(read_tokenizer(Path(tokenizer)), TextConfig()) if run is None else model_text(run, tokenizer)
 
 
 def special_names(text: ModelText) -> dict[str, str]:

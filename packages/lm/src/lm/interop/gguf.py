@@ -9,24 +9,21 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.extras import need
 from lm.families.parts import FamilyConfig
 from lm.files import atomic_path, reason
 from lm.interop import gguf_models, gpt2
-from lm.interop.exporting import run_and_model, special_names, text_of
-from lm.interop.gguf_models import PRE_TOKENIZERS, table
-from lm.interop.loading import ModelText, tokenizer_of
-from lm.interop.tensors import exported, refuse_unsupported, with_biases
+from lm.interop.exporting import source_of, special_names
+from lm.interop.gguf_models import PRE_TOKENIZERS
+from lm.interop.loading import ModelText
+from lm.interop.tensors import refuse_unsupported
 from lm.model import Transformer
-from lm.rope import rope_frequencies
 from lm.special_tokens import BEGINS, TURN_ENDS
 from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, UNUSED
 
@@ -68,9 +65,7 @@ def to_gguf(
         raise ValueError(f"{path} does not end in .gguf: rename it")
     if path.exists() and (not path.is_file() or path.read_bytes()[:4] != b"GGUF"):
         raise FileExistsError(f"{path} is there already, and is not a GGUF file: choose another name")
-    run, model = run_and_model(model_or_run_dir, step)
-    if tokenizer is None and run is not None:
-        tokenizer = tokenizer_of(run)
+    run, model, text = source_of(model_or_run_dir, tokenizer, step)
     architecture = architecture_of(model.config)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,14 +76,13 @@ def to_gguf(
             writer.add_file_type(
                 getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}")
             )
-            if tokenizer is None:
+            if text is None:
                 writer.add_tokenizer_model("none")
             else:
-                text = text_of(run, tokenizer)
-                add_tokenizer(writer, text, model.config.vocab_size, tokenizer)
+                add_tokenizer(writer, text, model.config.vocab_size, tokenizer or run)
                 if text.kept_template is not None:
                     writer.add_chat_template(text.kept_template.source)
-            add_weights(writer, gguf, model, architecture, dtype)
+            add_weights(writer, gguf, model, dtype)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
             writer.write_tensors_to_file()
@@ -140,14 +134,10 @@ def describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
         writer.add_rope_freq_base(c.rope_theta)
 
 
-def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, dtype: str) -> None:
+def add_weights(writer: Any, gguf: Any, model: Transformer, dtype: str) -> None:
     """The tensors: matrices in the dtype, vectors and positions in fp32."""
     kinds = gguf.GGMLQuantizationType
-    if isinstance(model.config, FamilyConfig):
-        tensors: Iterable[tuple[str, Tensor]] = gguf_models.tensors(model, model.config, gguf)
-    else:
-        tensors = named_tensors(model, architecture)
-    for name, tensor in tensors:
+    for name, tensor in gguf_models.tensors(model, gguf):
         array = tensor.detach().cpu().float().numpy()
         kind = DTYPES[dtype]
         if array.ndim < 2 or name == "position_embd.weight" or name.endswith(IN_FP32):
@@ -162,24 +152,9 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, architecture: str, d
             writer.add_tensor(name, gguf.quants.quantize(array, kinds[kind]), raw_dtype=kinds[kind])
 
 
-def named_tensors(model: Transformer, architecture: str) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a model of lm.model's shapes by llama.cpp's names."""
-    config: ModelConfig = model.config
-    state: Mapping[str, Tensor] = model.state_dict()
-    if config.position == "rope" and config.rope_scaling is not None:
-        plain = rope_frequencies(config.head_width, config.rope_theta)
-        slower = plain / rope_frequencies(config.head_width, config.rope_theta, config.rope_scaling)
-        yield "rope_freqs.weight", slower
-    if architecture == "gpt2":
-        config, state = with_biases(config, state)
-    yield from exported(state, table(config, architecture), config)
-
-
 def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object) -> None:
     """Tokens, kinds, and merges or scores. ValueError: a tokenizer that llama.cpp would encode otherwise with."""
     tokenizer = text.tokenizer
-    if tokenizer.n_vocab > vocab_size:
-        raise ValueError(f"{source} has {tokenizer.n_vocab} tokens, and the model's vocab_size is {vocab_size}")
     special = tokenizer.special_tokens
     pieces = spelled_pieces(tokenizer)
     texts, kinds, scores = spelled_bytes(tokenizer) if pieces is None else pieces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from lm.config import FrozenTable, ModelConfig
 from lm.families import family as family_class
 from lm.families import rope as ropes
 from lm.families.parts import FULL, SLIDING, FamilyConfig
-from lm.interop import families
+from lm.interop import families, gpt2, llama
 from lm.interop.llama import ROPE_NAMES
-from lm.interop.tensors import Part, Table, exported
+from lm.interop.tensors import Table, exported, with_biases
 from lm.model import Transformer
 from lm.rope import rope_frequencies
 
@@ -89,6 +89,7 @@ KINDS = {
         only=(("query_scale", 1.0), ("attn_logit_softcapping", None)),
     ),
     "glm4": Kind("glm4", only=(("bias", True),)),
+    "gpt2": Kind("gpt2"),
     "gpt_neox": Kind("gptneox", {"use_parallel_residual": "use_parallel_residual"}, only=(("hidden_act", "gelu"),)),
     "gpt_oss": Kind(
         "gpt-oss",
@@ -114,46 +115,6 @@ KINDS = {
     "smollm3": Kind("smollm3", scalings=ROPES, turns_neighbours=True),
     "starcoder2": Kind("starcoder2", only=(("bias", True),)),
 }
-
-
-def table(config: ModelConfig, architecture: str) -> Table:
-    """The tensors of llama.cpp that make up each of ours."""
-    width, d, ff = config.head_width, config.d_model, config.d_ff
-    q, kv, half = config.num_heads * width, config.kv_heads * width, architecture == "qwen3"
-    kinds = ("weight", "bias") if config.bias else ("weight",)
-    parts: Table = {"embedding.weight": (Part("token_embd.weight", config.vocab_size),)}
-    if architecture == "gpt2":
-        parts["positions.weight"] = (Part("position_embd.weight", config.context_length),)
-    normed = kinds if architecture == "gpt2" else ("weight",)
-    for i in range(config.num_layers):
-        blk, block = f"blk.{i}.", f"blocks.{i}."
-        for kind in normed:
-            parts[f"{block}attention_norm.{kind}"] = (Part(f"{blk}attn_norm.{kind}", d),)
-            parts[f"{block}ffn_norm.{kind}"] = (Part(f"{blk}ffn_norm.{kind}", d),)
-        for kind in kinds:
-            if architecture == "gpt2":
-                parts[f"{block}attention.qkv.{kind}"] = (Part(f"{blk}attn_qkv.{kind}", q + 2 * kv),)
-                parts[f"{block}ffn.up.{kind}"] = (Part(f"{blk}ffn_up.{kind}", ff),)
-            else:
-                parts[f"{block}attention.qkv.{kind}"] = (
-                    Part(f"{blk}attn_q.{kind}", q, half_split=half),
-                    Part(f"{blk}attn_k.{kind}", kv, half_split=half),
-                    Part(f"{blk}attn_v.{kind}", kv),
-                )
-                parts[f"{block}ffn.gate_up.{kind}"] = (
-                    Part(f"{blk}ffn_gate.{kind}", ff),
-                    Part(f"{blk}ffn_up.{kind}", ff),
-                )
-            parts[f"{block}attention.output.{kind}"] = (Part(f"{blk}attn_output.{kind}", d),)
-            parts[f"{block}ffn.down.{kind}"] = (Part(f"{blk}ffn_down.{kind}", d),)
-        if config.qk_norm:
-            parts[f"{block}attention.q_norm.weight"] = (Part(f"{blk}attn_q_norm.weight", width, half_split=half),)
-            parts[f"{block}attention.k_norm.weight"] = (Part(f"{blk}attn_k_norm.weight", width, half_split=half),)
-    for kind in normed:
-        parts[f"final_norm.{kind}"] = (Part(f"output_norm.{kind}", d),)
-    if not config.tied_embeddings:
-        parts["head.weight"] = (Part("output.weight", config.vocab_size),)
-    return parts
 
 
 def kind_of(config: FamilyConfig) -> Kind:
@@ -233,20 +194,39 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
             add(f"{kind.architecture}.{key}", value)
 
 
-def tensors(model: Transformer, config: FamilyConfig, gguf: Any) -> Iterator[tuple[str, Tensor]]:
+def folder_table(config: ModelConfig) -> tuple[str, Table]:
+    """The family of a model, and the tensors of its folder that make up ours, with matrices (out, in)."""
+    if isinstance(config, FamilyConfig):
+        return config.family, families.table(config)
+    if config.position != "learned":
+        return "qwen3" if config.qk_norm else "llama", llama.table(config)
+    turned = {
+        name: tuple(replace(part, transposed=False) for part in parts) for name, parts in gpt2.table(config).items()
+    }
+    return "gpt2", turned
+
+
+def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
     """The model's tensors by llama.cpp's names."""
-    kind = kind_of(config)
-    names = tensor_names(config, gguf)
-    rope = tables(config)[FULL]
-    width = ropes.rotated_width(rope, config.head_width)
-    if rope.get("rope_type") == "llama3":
-        plain, zero = rope_frequencies(width, rope["rope_theta"]), torch.zeros((), dtype=torch.float64)
-        yield "rope_freqs.weight", plain / ropes.frequencies(rope, config.head_width, config.context_length, zero)
-    if rope.get("rope_type") == "longrope":
-        yield "rope_factors_short.weight", torch.tensor(rope["short_factor"])
-        yield "rope_factors_long.weight", torch.tensor(rope["long_factor"])
+    config, state = model.config, model.state_dict()
+    if isinstance(config, FamilyConfig):
+        rope = tables(config)[FULL]
+        width = ropes.rotated_width(rope, config.head_width)
+        if rope.get("rope_type") == "llama3":
+            plain, zero = rope_frequencies(width, rope["rope_theta"]), torch.zeros((), dtype=torch.float64)
+            yield "rope_freqs.weight", plain / ropes.frequencies(rope, config.head_width, config.context_length, zero)
+        if rope.get("rope_type") == "longrope":
+            yield "rope_factors_short.weight", torch.tensor(rope["short_factor"])
+            yield "rope_factors_long.weight", torch.tensor(rope["long_factor"])
+    elif config.position == "learned":
+        config, state = with_biases(config, state)
+    elif config.rope_scaling is not None:
+        plain = rope_frequencies(config.head_width, config.rope_theta)
+        yield "rope_freqs.weight", plain / rope_frequencies(config.head_width, config.rope_theta, config.rope_scaling)
+    family, parts = folder_table(config)
+    kind, names = KINDS[family], tensor_names(family, config.num_layers, gguf)
     experts: dict[str, list[Tensor]] = {}
-    for name, tensor in exported(model.state_dict(), families.table(config), config):
+    for name, tensor in exported(state, parts, config):
         places, number = names(name)
         for place, rows in zip(places, tensor.chunk(len(places)), strict=True):
             if number is not None:
@@ -262,13 +242,19 @@ def tensors(model: Transformer, config: FamilyConfig, gguf: Any) -> Iterator[tup
         yield name, torch.stack(matrices)
 
 
-def folder_tensors(config: FamilyConfig, theirs: Mapping[str, Tensor], gguf: Any) -> dict[str, Tensor]:
-    """The inverse of tensors(): the tensors of a file by the names of a folder, after a family's from_theirs."""
-    kind, names, result = KINDS[config.family], tensor_names(config, gguf), {}
-    for name in (part.name for parts in families.table(config).values() for part in parts):
+def folder_tensors(config: ModelConfig, theirs: Mapping[str, Tensor], gguf: Any) -> dict[str, Tensor]:
+    """The inverse of tensors(): the tensors of a file by the names of a folder, after a family's from_theirs.
+
+    Those that are of no such model keep their names.
+    """
+    family, table = folder_table(config)
+    kind, names, result = KINDS[family], tensor_names(family, config.num_layers, gguf), dict[str, Tensor]()
+    used = set[str]()
+    for name in (part.name for parts in table.values() for part in parts):
         places, number = names(name)
         if not theirs.keys() >= set(places):
             continue  # the caller names the tensor that is missing
+        used |= set(places)
         rows = torch.cat([theirs[place] if number is None else theirs[place][number] for place in places])
         if kind.norms_above_one and places[0].endswith("norm.weight"):
             rows = rows - 1
@@ -276,14 +262,14 @@ def folder_tensors(config: FamilyConfig, theirs: Mapping[str, Tensor], gguf: Any
             heads = rows.unflatten(0, (-1, config.head_width // 2, 2))  # type: ignore[no-untyped-call]
             rows = heads.transpose(1, 2).flatten(0, 2)
         result[name] = rows
-    return result
+    return result | {name: theirs[name] for name in theirs.keys() - used}
 
 
-def tensor_names(config: FamilyConfig, gguf: Any) -> Callable[[str], tuple[list[str], int | None]]:
+def tensor_names(family: str, layers: int, gguf: Any) -> Callable[[str], tuple[list[str], int | None]]:
     """A function from a tensor's name in a folder to the tensors of a file that it is in, and its expert's number."""
-    kind = KINDS[config.family]
+    kind = KINDS[family]
     architecture = next(key for key, name in gguf.MODEL_ARCH_NAMES.items() if name == kind.architecture)
-    names = gguf.get_tensor_name_map(architecture, config.num_layers)
+    names = gguf.get_tensor_name_map(architecture, layers)
 
     def places(name: str) -> tuple[list[str], int | None]:
         expert = EXPERT.fullmatch(name)
@@ -300,15 +286,15 @@ def tensor_names(config: FamilyConfig, gguf: Any) -> Callable[[str], tuple[list[
     return places
 
 
-def family_of(architecture: str, fields: Fields) -> str | None:
-    """The family of a file of this architecture; None for a model of lm.model's shapes."""
-    if architecture == "llama" and fields.at("expert_count"):
-        return "mixtral"
-    if architecture in ("llama", "qwen3") and fields.at("rope.scaling.type", "none") in ("none", None):
-        return None
-    if architecture == "olmo2" and fields.at("attention.sliding_window"):
+def family_of(architecture: str, fields: Fields) -> str:
+    """The family of a file of this architecture, one of those of KINDS."""
+    window = fields.at("attention.sliding_window")
+    if architecture == "llama":
+        slides = window and window < fields.at("context_length", 0)
+        return "mixtral" if fields.at("expert_count") else "mistral" if slides else "llama"
+    if architecture == "olmo2" and window:
         return "olmo3"
-    return next((family for family, kind in KINDS.items() if kind.architecture == architecture), None)
+    return next(family for family, kind in KINDS.items() if kind.architecture == architecture)
 
 
 def family_config(family: str, sizes: Mapping[str, Any], fields: Fields) -> FamilyConfig:
@@ -334,6 +320,8 @@ def family_config(family: str, sizes: Mapping[str, Any], fields: Fields) -> Fami
         raise ValueError(f"{fields.path}: attention.sliding_window = {window} is not supported of this architecture")
     if "sliding_window" in settings:
         values["sliding_window"] = window or None
+    if family == "qwen3" and window and window < sizes["context_length"]:
+        values |= {"use_sliding_window": True, "max_window_layers": 0}
     pattern = fields.at("attention.sliding_window_pattern")
     if isinstance(pattern, list):
         values["layer_types"] = tuple(SLIDING if slides else FULL for slides in pattern)

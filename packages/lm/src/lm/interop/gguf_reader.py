@@ -11,17 +11,15 @@ import torch
 
 from lm.config import ModelConfig
 from lm.extras import need
-from lm.families.parts import FamilyConfig
-from lm.interop import families
+from lm.interop import llama
 from lm.interop.gguf_models import (
     KINDS,
     PRE_TOKENIZERS,
     ROPE_TENSORS,
     family_config,
     family_of,
+    folder_table,
     folder_tensors,
-    rope_scaling,
-    table,
 )
 from lm.interop.tensors import built, check_sizes, imported
 from lm.model import Transformer
@@ -100,20 +98,21 @@ def from_gguf(path: str | Path) -> Transformer:
         raise ValueError(
             f"{path}: the architecture {architecture!r} is not supported: it is one of {', '.join(supported)}"
         )
-    family, absent = family_of(architecture, fields), frozenset[str]()
-    if family is None:
-        config, absent = config_of(fields, architecture, shapes)
+    family, common = family_of(architecture, fields), sizes(fields)
+    if family == "gpt2":
+        common["head_dim"] = None
+        config = ModelConfig(**common, ffn="gelu", norm="layernorm", position="learned", bias=True)
     else:
-        config = family_config(family, sizes(fields), fields)
+        config = of_family = family_config(family, common, fields)
+        if family in ("llama", "mistral", "qwen3") and (own := llama.plain(of_family, path)) is not None:
+            config = own[0]
     check_sizes(config, shapes, path)
     tensors = {name: torch.from_numpy(fields.array(name)) for name in shapes if name not in ROPE_TENSORS}
-    if isinstance(config, FamilyConfig):
-        names = families.table(config)
-        tensors = folder_tensors(config, tensors, fields.gguf)
-    else:
+    tensors, (_, names) = folder_tensors(config, tensors, fields.gguf), folder_table(config)
+    if type(config) is ModelConfig and family != "gpt2":  # any of its biases may not be there
         names = {
-            name: tuple(replace(part, absent=part.name in absent) for part in parts)
-            for name, parts in table(config, architecture).items()
+            ours: tuple(replace(one, absent=one.name.endswith(".bias") and one.name not in tensors) for one in parts)
+            for ours, parts in names.items()
         }
     return built(config, imported(tensors, names, config, path))
 
@@ -145,30 +144,6 @@ def sizes(fields: Fields) -> dict[str, Any]:
             fields.at("attention.layer_norm_rms_epsilon", fields.at("attention.layer_norm_epsilon", 1e-5))
         ),
     }
-
-
-def config_of(fields: Fields, kind: str, shapes: dict[str, tuple[int, ...]]) -> tuple[ModelConfig, frozenset[str]]:
-    """The configuration of lm.model's shapes in a header, and the tensors with biases that the file does not have."""
-    common = sizes(fields)
-    d_model, heads, head_dim = common["d_model"], common["num_heads"], common["head_dim"]
-    if head_dim * heads == d_model:
-        common["head_dim"] = None
-    if kind == "gpt2":
-        return ModelConfig(**common, ffn="gelu", norm="layernorm", position="learned", bias=True), frozenset()
-    rotated = int(fields.at("rope.dimension_count", head_dim))
-    if rotated != head_dim:
-        raise ValueError(f"{fields.path}: heads of {head_dim} of which {rotated} are rotated are not supported")
-    theta, window = float(fields.at("rope.freq_base", 10000.0)), fields.at("attention.sliding_window")
-    config = ModelConfig(
-        **common,
-        rope_theta=theta,
-        **rope_scaling(fields, head_dim, theta),
-        bias=any(name.startswith("blk.") and name.endswith(".bias") for name in shapes),
-        qk_norm=kind == "qwen3",
-        sliding_window=window if window and window < common["context_length"] else None,
-    )
-    parts = [part.name for parts in table(config, kind).values() for part in parts]
-    return config, frozenset(name for name in parts if name.endswith(".bias") and name not in shapes)
 
 
 def gguf_tokenizer(path: str | Path) -> Any:

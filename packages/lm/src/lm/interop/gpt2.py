@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -98,21 +99,18 @@ def table(config: ModelConfig) -> Table:
         "embedding.weight": (Part("transformer.wte.weight", config.vocab_size),),
         "positions.weight": (Part("transformer.wpe.weight", config.context_length),),
     }
-    places = {
-        "attention_norm": ("ln_1", d),
+    norms = {"attention_norm": ("ln_1", d), "ffn_norm": ("ln_2", d)}
+    matrices = {
         "attention.qkv": ("attn.c_attn", 3 * d),
-        "attention.output": ("attn.c_proj", d),
-        "ffn_norm": ("ln_2", d),
         "ffn.up": ("mlp.c_fc", ff),
+        "attention.output": ("attn.c_proj", d),
         "ffn.down": ("mlp.c_proj", d),
     }
     kinds = ("weight", "bias") if config.bias else ("weight",)
-    for i in range(config.num_layers):
+    for i, places, kind in itertools.product(range(config.num_layers), (norms, matrices), kinds):
         for ours, (theirs, rows) in places.items():
-            for kind in kinds:
-                turned = kind == "weight" and not ours.endswith("norm")
-                part = Part(f"transformer.h.{i}.{theirs}.{kind}", rows, transposed=turned)
-                parts[f"blocks.{i}.{ours}.{kind}"] = (part,)
+            part = Part(f"transformer.h.{i}.{theirs}.{kind}", rows, transposed=places is matrices and kind == "weight")
+            parts[f"blocks.{i}.{ours}.{kind}"] = (part,)
     for kind in kinds:
         parts[f"final_norm.{kind}"] = (Part(f"transformer.ln_f.{kind}", d),)
     if not config.tied_embeddings:

@@ -136,12 +136,12 @@ def table(config: ModelConfig, absent: frozenset[str] = frozenset()) -> Table:
                     Part(f"{theirs}self_attn.k_proj.{kind}", kv, half_split=True, absent=qkv),
                     Part(f"{theirs}self_attn.v_proj.{kind}", kv, absent=qkv),
                 ),
-                f"attention.output.{kind}": (
-                    Part(f"{theirs}self_attn.o_proj.{kind}", config.d_model, absent=gone("attention.output")),
-                ),
                 f"ffn.gate_up.{kind}": (
                     Part(f"{theirs}mlp.gate_proj.{kind}", ff, absent=ffn),
                     Part(f"{theirs}mlp.up_proj.{kind}", ff, absent=ffn),
+                ),
+                f"attention.output.{kind}": (
+                    Part(f"{theirs}self_attn.o_proj.{kind}", config.d_model, absent=gone("attention.output")),
                 ),
                 f"ffn.down.{kind}": (Part(f"{theirs}mlp.down_proj.{kind}", config.d_model, absent=gone("ffn.down")),),
             }

@@ -19,8 +19,8 @@ from torch import Tensor
 from lm.config import ModelConfig
 from lm.extras import need
 from lm.files import atomic_write
-from lm.interop.exporting import run_and_model, text_of
-from lm.interop.loading import ModelText, model_text
+from lm.interop.exporting import source_of
+from lm.interop.loading import ModelText
 from lm.model import Transformer
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
@@ -84,12 +84,10 @@ def read(
     step: int | Literal["best"] | None = None,
 ) -> tuple[Transformer, ModelText, str | None]:
     """The model, its text and the name of its folder or file, None for a model in memory; as for to_page()."""
-    folder, model = run_and_model(model_or_run_dir, step)
-    if folder is not None:
-        return model, model_text(folder, tokenizer), folder.name
-    if tokenizer is None:
-        raise FileNotFoundError("a model in memory has no tokenizer: name a file")
-    return model, text_of(None, tokenizer), None
+    folder, model, text = source_of(model_or_run_dir, tokenizer, step)
+    if text is None:
+        raise FileNotFoundError(f"{folder or 'a model in memory'} keeps no tokenizer: name one with --tokenizer")
+    return model, text, None if folder is None else folder.name
 
 
 def page_of(model: Transformer, text: ModelText, *, dtype: str, title: str, course: str | None = None) -> str:
