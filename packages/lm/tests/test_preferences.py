@@ -275,8 +275,7 @@ def test_a_line_that_is_no_pair_is_named(line, says, tmp_path, capsys):
 @bpe_only
 def test_windows_shares_and_folders_that_cannot_be_are_refused(tmp_path):
     from lm.chat_template import default_template
-    from lm.data.conversations import prepare_conversations
-    from lm.data.preferences import prepare_preferences
+    from lm.data.conversations import prepare_conversations, prepare_preferences
 
     template = default_template(tokenizer())
     for prepare in (prepare_conversations, prepare_preferences):

@@ -180,8 +180,7 @@ def chat(options: argparse.Namespace) -> None:
 
 
 def preferences(options: argparse.Namespace) -> None:
-    from lm.data.conversations import TOO_LONG
-    from lm.data.preferences import prepare_preferences
+    from lm.data.conversations import TOO_LONG, prepare_preferences
 
     _, splits = packed(options, prepare_preferences)
     for split, count in splits.counts.items():

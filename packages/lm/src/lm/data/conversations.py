@@ -1,4 +1,5 @@
-"""Token files of conversations: chat_template says how messages become tokens, and which are learned."""
+"""Token files of conversations, and of pairs of two answers: chat_template says how messages become tokens, and which
+are learned."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from lm.chat_template import LEARNED, ChatTemplate, Message, messages_of
 from lm.data.packing import PackedSplits, json_lines
 
 SILENT, TOO_LONG, CUT = "silent", "too long", "cut"
+Pair = tuple[list[Message], list[Message]]  # the conversation with the better answer, and with the other
 
 
 def prepare_conversations(
@@ -61,3 +63,79 @@ def conversation_of(value: Any) -> list[Message]:
     if not isinstance(value, dict) or "messages" not in value:
         raise ValueError('it is no object with "messages" in it')
     return messages_of(value["messages"])
+
+
+def prepare_preferences(
+    paths: Sequence[str | Path],
+    template: ChatTemplate,
+    out: str | Path,
+    *,
+    context_length: int,
+    end_of_text: str | None = None,
+    heldout: float = 0.05,
+) -> PackedSplits:
+    """Write pairs as OUT/train.npy and heldout.npy, with masks of the answers (see PackedSplits).
+
+    A pair is two conversations, the preferred one first. Left out, as TOO_LONG, are pairs that do not fit a window.
+
+    Args:
+        paths: Files of JSON lines, {"prompt": …, "chosen": …, "rejected": …}. Each is a list of messages, or a
+            text: the user's as a prompt, the assistant's as an answer. Without a prompt, both answers are whole
+            conversations.
+        template: The chat template of the model that is to learn them.
+        out, context_length, end_of_text, heldout: See PackedSplits.
+
+    Raises:
+        ValueError: A line that is not a pair, with its number; or nothing to learn.
+        FileExistsError: There are token files in `out`.
+    """
+    options: dict[str, Any] = {"context_length": context_length, "end_of_text": end_of_text, "heldout": heldout}
+    splits = PackedSplits(template.tokenizer, out, **options)
+    for path in paths:
+        for line, pair in json_lines(path, pair_of, "pair"):
+            both = [encode(template, messages, splits) for messages in pair]
+            ids, learned = ([one for part in parts for one in part] for parts in zip(*both, strict=True))
+            if len(ids) > context_length:
+                splits.left_out[TOO_LONG] += 1
+            else:
+                splits.add(line, ids, learned)
+    splits.write(paths, "no pair fits a window", pairs=True)
+    return splits
+
+
+def pair_of(value: Any) -> Pair:
+    """Return the two conversations of a line. ValueError: what it lacks."""
+    if not isinstance(value, dict):
+        raise ValueError("it is no object")
+    for key in ("chosen", "rejected"):
+        if key not in value:
+            raise ValueError(f'there is no "{key}" in it')
+    prompt = as_messages(value.get("prompt", []), "user")
+    better, worse = (messages_of([*prompt, *as_messages(value[key], LEARNED)]) for key in ("chosen", "rejected"))
+    for key, messages in (("chosen", better), ("rejected", worse)):
+        if not messages or messages[-1].role != LEARNED:
+            raise ValueError(f'"{key}" does not end with what the assistant says')
+    if better == worse:
+        raise ValueError("both answers are the same")
+    return better, worse
+
+
+def as_messages(value: Any, role: str) -> list[Any]:
+    """A text as one message of this role; a list of messages as it is."""
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r} is neither a text nor a list of messages")
+    return value
+
+
+def encode(template: ChatTemplate, messages: Sequence[Message], splits: PackedSplits) -> tuple[list[int], list[bool]]:
+    """The ids of a conversation after one separator, and which of them the assistant says.
+
+    Raises:
+        ValueError: The template writes the separator inside it, so that its parts would not see each other.
+    """
+    ids, learned = splits.separated(*template.encode(messages))
+    if splits.separator in ids[1:]:
+        raise ValueError(f"the chat template writes {splits.separator}, which separates conversations, inside of one")
+    return ids, learned

@@ -47,7 +47,7 @@ class Tokens:
     mask: Ids | None = None  # uint8, 1 for each id that is learned as a target; None: all are
     mask_sha256: str | None = None
     window: int | None = None  # context_length of packed conversations; None: windows may be cut anywhere
-    pairs: bool = False  # True for pairs of a preferred and another conversation (see preferences.py)
+    pairs: bool = False  # True for pairs of a preferred and another conversation (see conversations.py)
     files: tuple[tuple[Path, int], ...] = ()  # each file with its size when it was opened
 
     def __len__(self) -> int:
