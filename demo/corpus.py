@@ -46,8 +46,8 @@ def standard_library() -> list[Document]:
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in ("site-packages", "dist-packages", "__pycache__"))
         paths += [path for name in sorted(names) if (path := Path(folder, name)).suffix == ".py" and path.is_file()]
-    found = (Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in paths)
-    return [document for document in found if document.text]
+    documents = (Document(path.relative_to(root).as_posix(), path.read_bytes()) for path in paths)
+    return [document for document in documents if document.text]
 
 
 def files(paths: Iterable[Path]) -> list[Document]:
@@ -116,7 +116,7 @@ def joined(documents: Iterable[Document]) -> bytes:
 
 
 def compressed_bits_per_byte(documents: list[Document]) -> dict[str, float]:
-    """What `gzip -9` and `xz -9e` make of the documents one by one, and `xz -9e` of all of them together."""
+    """Bits per byte of `gzip -9` and `xz -9e` on the documents one by one, and of `xz -9e` on all of them together."""
 
     def sizes(document: Document) -> tuple[int, int, int]:
         text = document.text

@@ -132,7 +132,7 @@ class Demo:
         print(f"{corpus.TOGETHER}: {self.figures['compressed'][corpus.TOGETHER]:.3f}. No weights are counted.")
 
     def results(self) -> demo_page.Results:
-        """What the page shows."""
+        """The contents of the page."""
         return demo_page.Results(
             folder=self.folder,
             corpus=str(self.request["corpus"]),
@@ -235,7 +235,7 @@ class Demo:
         return tokens
 
     def compress(self) -> None:
-        """What the compressors that people know make of the held-out documents."""
+        """Measure well-known compressors on the held-out documents."""
         bits = self.read_figures("compressed.json")
         if bits is None or corpus.TOGETHER not in bits:
             bits = corpus.compressed_bits_per_byte(self.documents.heldout)
@@ -245,7 +245,7 @@ class Demo:
     # The budget
 
     def plan(self) -> None:
-        """How many steps fit into the time that is left, measured; and what they cost."""
+        """Measure the number of steps that fit into the remaining time, and count their cost."""
         model, train = preset()
         self.model_config = dataclasses.replace(model, vocab_size=self.tokenizer.n_vocab)
         plan = self.read_figures("plan.json")
@@ -288,13 +288,13 @@ class Demo:
             lm.Transformer(self.model_config), self.heldout_tokens, stride=self.stride, max_tokens=20_000
         )
         scoring = (time.perf_counter() - begun) / score.tokens
-        left = 60 * self.options.minutes - (time.monotonic() - BEGAN)
-        left -= min(RESERVE, 0.1 * left) + scoring * (len(self.heldout_tokens) + EVALUATIONS * EVAL_TOKENS)
+        remaining = 60 * self.options.minutes - (time.monotonic() - BEGAN)
+        remaining -= min(RESERVE, 0.1 * remaining) + scoring * (len(self.heldout_tokens) + EVALUATIONS * EVAL_TOKENS)
         return {
             "seconds_per_step": pace,
             "seconds_per_scored_token": scoring,
-            "steps": max(FEWEST_STEPS, int((1 - MARGIN) * left / pace)),
-            "seconds": left + EVALUATIONS * EVAL_TOKENS * scoring,
+            "steps": max(FEWEST_STEPS, int((1 - MARGIN) * remaining / pace)),
+            "seconds": remaining + EVALUATIONS * EVAL_TOKENS * scoring,
             "threads": torch.get_num_threads(),
         }
 
@@ -314,7 +314,7 @@ class Demo:
 
     @property
     def stride(self) -> int:
-        """How far the window moves in scoring the held-out text."""
+        """Tokens by which the window moves in scoring the held-out text."""
         return max(1, self.model_config.context_length // SCORE_STRIDE)
 
     # Learning
@@ -358,15 +358,15 @@ class Demo:
         self.samples: list[tuple[str, str]] = []
         for seed, prompt in enumerate(PROMPTS):
             print(f"\n\033[1m{prompt}\033[0m" if sys.stdout.isatty() else f"\n{prompt}", end="", flush=True)
-            written = ""
+            continuation = ""
             for text in self.complete(prompt, seed):
                 print(text, end="", flush=True)
-                written += text
+                continuation += text
             print()
-            self.samples.append((prompt, written))
+            self.samples.append((prompt, continuation))
 
     def complete(self, prompt: str, seed: int) -> Iterator[str]:
-        """What the model writes after a prompt, whole characters as they come.
+        """Yield the continuation of a prompt, whole characters as they come.
 
         A blank that ends the prompt belongs to the token after it, so the first token is chosen among those that begin
         with one.

@@ -1,4 +1,4 @@
-"""What the demo's model will cost: counted by `accounting`, with the time of a step measured on this machine."""
+"""The cost of the demo's model: counted by `accounting`, with the time of a step measured on this machine."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class Budget:
 
     def memory_by_category(self) -> dict[str, int]:
         """Bytes at the peak of a step; the categories add up to peak_bytes."""
-        found = self.memory.peak.by_group()
-        return {name: sum(int(found[group]) for group in groups) for name, groups in CATEGORIES.items()}
+        groups_bytes = self.memory.peak.by_group()
+        return {name: sum(int(groups_bytes[group]) for group in groups) for name, groups in CATEGORIES.items()}
 
     def lines(self) -> list[str]:
         """The budget as lines for a terminal."""

@@ -33,7 +33,7 @@ PASSAGE = 1800  # characters of held-out text drawn with its tokens
 
 
 class Results(NamedTuple):
-    """What the stages of the demo have made."""
+    """The results of the demo's stages."""
 
     folder: Path
     corpus: str

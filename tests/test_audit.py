@@ -22,17 +22,17 @@ def rows(title: str) -> list[list[str]]:
 
 
 def test_parameters() -> None:
-    found = {row[0]: row[1] for row in rows("Parameters")}
-    known = set(found) & set(accounting.SHAPES)
-    assert len(known) >= 12
-    for name in known:
-        assert found[name] == f"{accounting.parameters(accounting.SHAPES[name]).total:,}"
+    counts = {row[0]: row[1] for row in rows("Parameters")}
+    shared = set(counts) & set(accounting.SHAPES)
+    assert len(shared) >= 12
+    for name in shared:
+        assert counts[name] == f"{accounting.parameters(accounting.SHAPES[name]).total:,}"
 
 
 def test_flops() -> None:
-    known = [row for row in rows("FLOPs of a forward") if row[0] in accounting.SHAPES]
-    assert len(known) >= 40
-    for name, counter, theirs, ours, difference in known:
+    shared = [row for row in rows("FLOPs of a forward") if row[0] in accounting.SHAPES]
+    assert len(shared) >= 40
+    for name, counter, theirs, ours, difference in shared:
         step = "backward" in counter
         count = accounting.training_flops if step else accounting.forward_flops
         assert ours == f"{count(accounting.SHAPES[name], 1024).total:,}"

@@ -127,9 +127,9 @@ def test_long_calls_have_fewer_rounds():
 def test_peers_agree_on_masks(small, mask):
     case = MaskCase(16, mask)
     q, k, v, _ = case.tensors("cpu", torch.float32)
-    found = {name: make(case, q, k, v)() for name, make in cases.MASK_PEERS.items() if name != "SDPA cuDNN"}
+    outputs = {name: make(case, q, k, v)() for name, make in cases.MASK_PEERS.items() if name != "SDPA cuDNN"}
     for other in ("FlexAttention", "SDPA with a mask"):
-        torch.testing.assert_close(found["ours"], found[other], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(outputs["ours"], outputs[other], rtol=1e-4, atol=1e-5)
 
 
 def test_documents_are_of_unequal_lengths():
@@ -148,8 +148,8 @@ def test_bytes_of_a_cache():
 
 @needs_kernels
 def test_table_of_lengths(small):
-    chosen = options("--lengths", "8", "16", "--dtypes", "bf16", "fp16", "--peers", "ours", "SDPA flash", "--readme")
-    parts = list(TABLES["lengths"](chosen, "cpu"))
+    selection = options("--lengths", "8", "16", "--dtypes", "bf16", "fp16", "--peers", "ours", "SDPA flash", "--readme")
+    parts = list(TABLES["lengths"](selection, "cpu"))
     assert [part.done for part in parts] == list(range(1, parts[-1].rows + 1))
     rows = body(parts[-1].lines)
     assert len(rows) == 2 * len(WAYS) * 2 * 2  # dtypes, masks, lengths
@@ -171,7 +171,7 @@ def test_table_of_masks(small):
     assert len(rows) == 8
     assert all(float(row[i]) > 0 for row in rows for i in (1, 3))
     assert all(row[2] == row[4] == "–" for row in rows)  # FlexAttention has no gradient on the CPU
-    assert any(said.startswith("- FlexAttention (16, causal; ") for said in part.lines)
+    assert any(text.startswith("- FlexAttention (16, causal; ") for text in part.lines)
     assert "- SDPA cuDNN (16, a window of 20; 16, 3 documents): SDPA has no such mask but as a tensor" in part.lines
 
 
@@ -211,7 +211,7 @@ def test_a_case_that_fails_whole_does_not_end_a_table(small, monkeypatch):
         *_, part = rows_of(options("--lengths", "16"), "cpu")
         assert part.done == part.rows, name
         assert all(set(row[1:]) == {"–"} for row in body(part.lines))
-        assert any("no memory" in said for said in part.lines)
+        assert any("no memory" in text for text in part.lines)
 
 
 def test_the_page_has_a_place_for_the_tables(monkeypatch, tmp_path, capsys):
@@ -235,17 +235,17 @@ def test_the_page_has_a_place_for_the_tables(monkeypatch, tmp_path, capsys):
         bench_attention.produce(names, options("--readme"), "cpu", "python packages/lm/benchmarks/bench_attention.py")
     assert "the device is gone" in capsys.readouterr().err
     before, after = text.split(bench_attention.BEGIN)[0], text.split(bench_attention.END)[1]
-    written = copy.read_text()
-    assert written.startswith(before + bench_attention.BEGIN)
-    assert written.endswith(bench_attention.END + after)
-    held = written[len(before) : -len(after)].splitlines()
-    assert held[1] == "<!-- table lengths -->"
-    assert held[2].startswith("**Attention over length**: a device, 20")
-    assert held[2].endswith("`python packages/lm/benchmarks/bench_attention.py`.")
-    assert held[3:7] == ["", "| fast |", "", "![TFLOP/s over length](lm-attention.svg)"]
-    assert held[7:9] == ["", "<!-- table decode -->"]
-    assert held[9].endswith("(1 of 2 rows: it was stopped).")
-    assert held[10:] == ["", "| one |", bench_attention.END]
+    page = copy.read_text()
+    assert page.startswith(before + bench_attention.BEGIN)
+    assert page.endswith(bench_attention.END + after)
+    lines = page[len(before) : -len(after)].splitlines()
+    assert lines[1] == "<!-- table lengths -->"
+    assert lines[2].startswith("**Attention over length**: a device, 20")
+    assert lines[2].endswith("`python packages/lm/benchmarks/bench_attention.py`.")
+    assert lines[3:7] == ["", "| fast |", "", "![TFLOP/s over length](lm-attention.svg)"]
+    assert lines[7:9] == ["", "<!-- table decode -->"]
+    assert lines[9].endswith("(1 of 2 rows: it was stopped).")
+    assert lines[10:] == ["", "| one |", bench_attention.END]
     assert (tmp_path / "lm-attention.svg").read_text() == "<svg/>"
 
 

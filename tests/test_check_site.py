@@ -15,7 +15,7 @@ PAGE = '<meta name="viewport" content="width=device-width"><main><p>Words.</p>{}
 
 @pytest.mark.skipif(chromium.PATH is None, reason="there is no Chromium here")
 @pytest.mark.parametrize(
-    ("part", "said"),
+    ("part", "message"),
     [
         ('<div style="width: 100px">narrow</div>', "0 faults"),
         ('<div style="width: 900px">wide</div>', "page: wider than 390 pixels: DIV wide"),
@@ -24,9 +24,9 @@ PAGE = '<meta name="viewport" content="width=device-width"><main><p>Words.</p>{}
         ("<style>p { font-size: 9px }</style>", "page: text of 9 pixels"),
     ],
 )
-def test_what_is_wrong_is_found(tmp_path: Path, part: str, said: str) -> None:
+def test_what_is_wrong_is_found(tmp_path: Path, part: str, message: str) -> None:
     (tmp_path / "page").mkdir()
     (tmp_path / "page" / "index.html").write_text(PAGE.format(part))
     done = subprocess.run([sys.executable, TOOL, tmp_path], capture_output=True, text=True, timeout=120)
-    assert said in done.stdout, done.stderr
-    assert done.returncode == ("0 faults" not in said)
+    assert message in done.stdout, done.stderr
+    assert done.returncode == ("0 faults" not in message)

@@ -25,10 +25,10 @@ def test_hoppers_matrix_and_copy_units_are_used(tmp_path):
     names = [cell.strip() for cell in header.split("|")]
     assert len(rows) == 2
     for row in rows:
-        taken = dict(zip(names, (cell.strip() for cell in row.split("|")), strict=True))
-        assert int(taken["wgmma"]) > 0
-        assert int(taken["tma"]) > 0
-        assert taken["mma"] == taken["spilled"] == "0"
+        used = dict(zip(names, (cell.strip() for cell in row.split("|")), strict=True))
+        assert int(used["wgmma"]) > 0
+        assert int(used["tma"]) > 0
+        assert used["mma"] == used["spilled"] == "0"
 
 
 def test_what_spills_is_said(tmp_path):

@@ -121,7 +121,7 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "only", "right", "wrong", "said"),
+    ("name", "only", "right", "wrong", "message"),
     [
         ("ex1_utf8.py", "encode_utf8", "point < 0x800:", "point < 0x801:", "just below and just above a bound"),
         ("ex1_utf8.py", "decode_utf8", "0x1F if byte", "0x0F if byte", "✗ decode_utf8: decode_utf8("),
@@ -309,7 +309,7 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
     ],
 )
 def test_a_mistake_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, only: str, right: str, wrong: str, said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, only: str, right: str, wrong: str, message: str
 ) -> None:
     solution = (SOLUTIONS / name).read_text(encoding="utf-8")
     assert right in solution
@@ -317,4 +317,4 @@ def test_a_mistake_is_named(
     path.write_text(solution.replace(right, wrong), encoding="utf-8")
     passed, lines = grade(path, capsys, only)
     assert not passed
-    assert said in "\n".join(lines)
+    assert message in "\n".join(lines)

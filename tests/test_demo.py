@@ -48,7 +48,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 def half_written(folder: Path) -> list[Path]:
-    """What is not what it is to become; the lock of a run stays, and says nothing once its process has ended."""
+    """Files that are not whole yet; the lock of a run stays, and says nothing once its process has ended."""
     return [path for path in folder.rglob(".*") if path.name != ".lock"]
 
 
@@ -89,9 +89,9 @@ def test_stopped_in_the_middle_it_goes_on_to_the_end(text: Path, tmp_path: Path)
         "bits per byte",
     ):
         assert word in out
-    found = re.search(r"this model (\d\.\d+); gzip -9 (\d\.\d+), xz -9e (\d\.\d+)", out)
-    assert found
-    assert all(0 < float(value) < 8 for value in found.groups())
+    match = re.search(r"this model (\d\.\d+); gzip -9 (\d\.\d+), xz -9e (\d\.\d+)", out)
+    assert match
+    assert all(0 < float(value) < 8 for value in match.groups())
     assert re.search(r"xz -9e, all at once: \d\.\d+\. No weights are counted", out)
     for prompt in ("def ", "class ", "import "):
         assert f"\n{prompt}" in out
@@ -121,7 +121,7 @@ def test_stopped_in_the_middle_it_goes_on_to_the_end(text: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("content", "arguments", "said"),
+    ("content", "arguments", "error"),
     [
         (b"", (), "is empty"),
         (b"text\0more" * 100_000, (), "is a binary file"),
@@ -135,7 +135,7 @@ def test_stopped_in_the_middle_it_goes_on_to_the_end(text: Path, tmp_path: Path)
     ],
 )
 def test_what_cannot_be_is_one_clear_sentence(
-    content: bytes | None, arguments: tuple[object, ...], said: str, tmp_path: Path
+    content: bytes | None, arguments: tuple[object, ...], error: str, tmp_path: Path
 ) -> None:
     name = "nowhere.txt" if content is None else "text.txt"
     if content is not None:
@@ -145,7 +145,7 @@ def test_what_cannot_be_is_one_clear_sentence(
     assert status == 2
     last = err.strip().splitlines()[-1]
     assert last.startswith("demo: ")
-    assert said in last
+    assert error in last
     assert "Traceback" not in err
     assert not (tmp_path / "run").exists()
 

@@ -25,13 +25,13 @@ def imported(path: Path) -> set[str]:
     """The modules that a file imports, as far as can be read off its lines (a .pyx is no Python)."""
     text = path.read_text()
     if path.suffix == ".py":
-        found = set()
+        names = set()
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Import):
-                found |= {name.name for name in node.names}
+                names |= {name.name for name in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found |= {f"{node.module}.{name.name}" for name in node.names}
-        return found
+                names |= {f"{node.module}.{name.name}" for name in node.names}
+        return names
     lines = re.findall(r"^\s*from ([\w.]+) c?import (.*)$", text, re.MULTILINE)
     return {f"{module}.{name.strip()}" for module, names in lines for name in names.strip("()").split(",")}
 

@@ -73,7 +73,7 @@ def test_a_right_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "fault"),
     [
         (("a + 1", "a + 2"), "page.md:10"),
         (("a = 1", "a = b"), "'b' is not defined"),
@@ -89,11 +89,11 @@ def test_a_right_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_is_wrong_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], found: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, str], fault: str
 ) -> None:
     assert change[0] in RIGHT
     wrong = page(tmp_path, RIGHT.replace(*change), monkeypatch)
-    with pytest.raises((pages.Fault, NameError, ValueError), match=found):
+    with pytest.raises((pages.Fault, NameError, ValueError), match=fault):
         pages.run_page(wrong)
 
 

@@ -1,4 +1,4 @@
-"""What the repository says about itself agrees with itself: versions, pins, pages that name files."""
+"""The repository's statements about itself agree with each other: versions, pins, pages that name files."""
 
 from __future__ import annotations
 

@@ -131,15 +131,15 @@ def main() -> None:
     options = parser.parse_args()
 
     names = options.only or list(MEASUREMENTS)
-    found: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder, "corpus.txt")
         text.write_bytes(corpus.joined(corpus.split(corpus.standard_library()).train)[: 4 << 20])
         text.write_text(text.read_bytes().decode("utf-8", errors="ignore"), encoding="utf-8")
         for _ in range(options.rounds):
             for name in names:
-                found[name].append(measure(name, text))
-    line = {**about(), "rounds": options.rounds, "seconds": {name: round(min(some), 6) for name, some in found.items()}}
+                times[name].append(measure(name, text))
+    line = {**about(), "rounds": options.rounds, "seconds": {name: round(min(some), 6) for name, some in times.items()}}
     history = read(options.history)
     with options.history.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")

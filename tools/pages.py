@@ -76,14 +76,14 @@ def blocks(page: Path) -> Iterator[Block]:
     not_run = before = source = ""
     lines = iter(enumerate(page.read_text(encoding="utf-8").splitlines(), 1))
     for number, line in lines:
-        if found := re.fullmatch(r"\s*<!-- not run: (.+) -->", line):
-            not_run = found[1]
-        elif found := re.fullmatch(r"\s*<!-- before: (.+) -->", line):
-            before += found[1] + "\n"
-        elif found := re.fullmatch(r"\s*<!-- from: (.+) -->", line):
-            source = found[1]
-        elif found := re.match(r"(\s*)(```+)([\w+-]*)", line):
-            indent, fence, language = found.groups()
+        if match := re.fullmatch(r"\s*<!-- not run: (.+) -->", line):
+            not_run = match[1]
+        elif match := re.fullmatch(r"\s*<!-- before: (.+) -->", line):
+            before += match[1] + "\n"
+        elif match := re.fullmatch(r"\s*<!-- from: (.+) -->", line):
+            source = match[1]
+        elif match := re.match(r"(\s*)(```+)([\w+-]*)", line):
+            indent, fence, language = match.groups()
             text = []
             for _, inner in lines:
                 if inner.strip() == fence:
@@ -126,8 +126,8 @@ def console(block: Block, where: str) -> None:
         pattern = "".join(
             r"(?:.*\n)*" if line == "..." else re.escape(line) + "\n" for line in expected.strip("\n").splitlines()
         )
-        kept = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines()) + "\n"
-        if not re.fullmatch(pattern, kept if pattern else ""):
+        lines = "\n".join(line.rstrip() for line in printed.strip("\n").splitlines()) + "\n"
+        if not re.fullmatch(pattern, lines if pattern else ""):
             raise Fault(f"{where}: $ {command}\nprints\n{printed}\nand the page says\n{expected}")
 
 
@@ -193,8 +193,8 @@ def prose(page: Path) -> Iterator[tuple[int, str]]:
     """The numbered lines of a page outside its blocks."""
     fence = ""
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
-        if found := re.match(r"\s*(```+)", line):
-            fence = "" if fence == found[1] else fence or found[1]
+        if match := re.match(r"\s*(```+)", line):
+            fence = "" if fence == match[1] else fence or match[1]
         elif not fence:
             yield number, line
 
@@ -204,14 +204,14 @@ def exists(name: str) -> bool:
     parts = name.split(".")
     for cut in range(len(parts), 0, -1):
         try:
-            found: object = importlib.import_module(".".join(parts[:cut]))
+            value: object = importlib.import_module(".".join(parts[:cut]))
         except ImportError:
             continue
         for attribute in parts[cut:]:
-            fields = getattr(found, "__dataclass_fields__", {})
-            if attribute not in fields and not hasattr(found, attribute):
+            fields = getattr(value, "__dataclass_fields__", {})
+            if attribute not in fields and not hasattr(value, attribute):
                 return False
-            found = getattr(found, attribute, None)
+            value = getattr(value, attribute, None)
         return True
     return False
 
@@ -243,15 +243,15 @@ def wrong_links(page: Path) -> Iterator[str]:
                 yield f"{place}: there is no such file"
 
 
-def pages(chosen: list[str]) -> list[Path]:
+def pages(names: list[str]) -> list[Path]:
     """The pages to check: all, or the files and folders that are named."""
     every = [ROOT / name for name in READMES] + sorted((ROOT / "docs").rglob("*.md"))
     every = [page for page in every if page != ROOT / "docs/index.md"]  # the README again
-    wanted = [Path(name).resolve() for name in chosen]
-    for path in wanted:
+    paths = [Path(name).resolve() for name in names]
+    for path in paths:
         if not path.exists():
             raise SystemExit(f"{path}: there is no such file or folder")
-    return [page for page in every if not wanted or any(page == path or path in page.parents for path in wanted)]
+    return [page for page in every if not paths or any(page == path or path in page.parents for path in paths)]
 
 
 def main() -> None:

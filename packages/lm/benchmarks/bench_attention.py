@@ -74,7 +74,7 @@ COMPILING = 60  # seconds that are waited for the processes that compile
 
 
 class Part(NamedTuple):
-    """What there is of a table after some of its rows."""
+    """A table after some of its rows."""
 
     lines: list[str]
     row: str
@@ -94,12 +94,12 @@ class Refusals:
             self.cases.setdefault((name, why), []).append(label)
 
     def lines(self) -> list[str]:
-        said = [f"- {name} ({'; '.join(labels)}): {why}" for (name, why), labels in self.cases.items()]
-        return ["", *said] if said else []
+        refusals = [f"- {name} ({'; '.join(labels)}): {why}" for (name, why), labels in self.cases.items()]
+        return ["", *refusals] if refusals else []
 
 
 def attempt(call: Callable[[], Measured]) -> Measured:
-    """What the call gives; a case that raises as a whole is one without figures."""
+    """The result of the call; a case that raises as a whole is one without figures."""
     try:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
@@ -179,10 +179,10 @@ def length_cases(options: argparse.Namespace) -> list[Case]:
 
 def lengths_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
     peers = {name: PEERS[name] for name in options.peers}
-    wanted = list(itertools.product(options.dtypes, length_cases(options)))
+    combinations = list(itertools.product(options.dtypes, length_cases(options)))
     results: dict[str, Results] = {name: {} for name in options.dtypes}
     refusals = Refusals()
-    for done, (name, case) in enumerate(wanted, 1):
+    for done, (name, case) in enumerate(combinations, 1):
         seconds, refused = attempt(
             functools.partial(measure, case, peers, device, DTYPES[name], options.rounds),
         )
@@ -199,7 +199,7 @@ def lengths_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
             shown = options.dtypes[0]
             drawing = plot(results[shown], options.peers, f"TFLOP/s in {shown} on {device_line(device)}")
         row = table({case: seconds}, options.peers, "both")[2]
-        yield Part(lines[1:] + refusals.lines(), f"{name} {row}", done, len(wanted), drawing)
+        yield Part(lines[1:] + refusals.lines(), f"{name} {row}", done, len(combinations), drawing)
 
 
 # Masks
@@ -217,12 +217,12 @@ def mask_label(case: MaskCase) -> str:
 
 def masks_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
     names = list(MASK_PEERS)
-    wanted = [MaskCase(head_dim, mask) for head_dim in options.head_dims for mask in MASKS]
+    combinations = [MaskCase(head_dim, mask) for head_dim in options.head_dims for mask in MASKS]
     shape = f"{cases.MASK_BATCH} texts of {cases.MASK_LENGTH:,} positions, {cases.MASK_HEADS} heads"
     ways = {"forward": "forward", "both": "forward and backward"}
     rows: dict[str, list[str]] = {way: [] for way in ways}
     refusals = Refusals()
-    for done, case in enumerate(wanted, 1):
+    for done, case in enumerate(combinations, 1):
         seconds, refused = attempt(
             functools.partial(cases.measure_mask, case, names, device, DTYPES["bf16"], options.rounds)
         )
@@ -232,15 +232,15 @@ def masks_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
             cells = [f"{seconds[name, way] * 1e3:.2f}" if (name, way) in seconds else "–" for name in names]
             rows[way].append(line(mask_label(case), cells))
             lines += ["", *header(f"{title}: head dim, mask", names), *rows[way]]
-        yield Part(lines + refusals.lines(), rows["both"][-1], done, len(wanted))
+        yield Part(lines + refusals.lines(), rows["both"][-1], done, len(combinations))
 
 
 # Decoding
 
 
 def decode_cases() -> list[DecodeCase]:
-    made = [DecodeCase(*shape, *cache) for shape in cases.DECODE_SHAPES for cache in cases.DECODE_CACHES]
-    return [*made, DecodeCase(*cases.DECODE_SHAPES[0], cases.DRAWN_BATCH, cases.DRAWN_KEYS, own_lengths=True)]
+    listed = [DecodeCase(*shape, *cache) for shape in cases.DECODE_SHAPES for cache in cases.DECODE_CACHES]
+    return [*listed, DecodeCase(*cases.DECODE_SHAPES[0], cases.DRAWN_BATCH, cases.DRAWN_KEYS, own_lengths=True)]
 
 
 def decode_label(case: DecodeCase) -> str:
@@ -251,10 +251,10 @@ def decode_label(case: DecodeCase) -> str:
 def decode_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
     names, dtype = ("ours", "SDPA"), DTYPES["bf16"]
     columns = [f"{name}, {what}" for name in names for what in ("µs", "GB/s", "eager, µs")]
-    wanted = decode_cases()
+    combinations = decode_cases()
     rows: list[str] = []
     refusals = Refusals()
-    for done, case in enumerate(wanted, 1):
+    for done, case in enumerate(combinations, 1):
         seconds, refused = attempt(functools.partial(cases.measure_decode, case, device, dtype, options.rounds))
         refusals.add(decode_label(case), refused)
         cells = []
@@ -271,7 +271,7 @@ def decode_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
             *header("heads, key heads, head dim; texts × keys", columns),
             *rows,
         ]
-        yield Part(lines + refusals.lines(), rows[-1], done, len(wanted))
+        yield Part(lines + refusals.lines(), rows[-1], done, len(combinations))
 
 
 # Errors
@@ -279,7 +279,7 @@ def decode_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
 
 def errors_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
     peers = {name: PEERS[name] for name in options.peers}
-    wanted = list(itertools.product(DTYPES, options.head_dims))
+    combinations = list(itertools.product(DTYPES, options.head_dims))
     batch, heads, length = cases.ERROR_SHAPE
     lines = [
         f"‖x − exact‖ / ‖exact‖, causal, {batch} × {heads} heads × {length:,} positions; exact is computed in float64 "
@@ -288,7 +288,7 @@ def errors_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
         *header("dtype, head dim, of", options.peers),
     ]
     refusals = Refusals()
-    for done, (name, head_dim) in enumerate(wanted, 1):
+    for done, (name, head_dim) in enumerate(combinations, 1):
         errors, refused = attempt(
             functools.partial(cases.relative_errors, peers, head_dim, device, DTYPES[name]),
         )
@@ -296,7 +296,7 @@ def errors_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
         for what in ERRORS_OF:
             cells = [f"{errors[peer, what]:.2e}" if (peer, what) in errors else "–" for peer in peers]
             lines.append(line(f"{name}, {head_dim}, {what}", cells))
-        yield Part(lines + refusals.lines(), lines[-4], done, len(wanted) + 1)
+        yield Part(lines + refusals.lines(), lines[-4], done, len(combinations) + 1)
     seconds, refused = attempt(functools.partial(cases.measure_aim, peers, device, DTYPES["bf16"]))
     refusals.add("the case that has an aim", refused)
     _, heads, length, head_dim = cases.AIM_SHAPE
@@ -305,7 +305,7 @@ def errors_table(options: argparse.Namespace, device: str) -> Iterator[Part]:
         f"{heads} heads × dim {head_dim} × {length:,}, causal, batch 1, bf16, forward and backward, median of "
         f"{cases.AIM_ROUNDS}: {', '.join(times) or '–'}; the aim is {AIM_MS} ms."
     )
-    yield Part([*lines, *refusals.lines(), "", aim], aim, len(wanted) + 1, len(wanted) + 1)
+    yield Part([*lines, *refusals.lines(), "", aim], aim, len(combinations) + 1, len(combinations) + 1)
 
 
 TABLES: dict[str, Callable[[argparse.Namespace, str], Iterator[Part]]] = {
@@ -329,10 +329,10 @@ def write(name: str, lines: Sequence[str], drawing: str | None) -> None:
     if name == "lengths" and image.exists():
         body += f"\n\n![TFLOP/s over length]({image.name})"
     before, rest = PAGE.read_text().split(BEGIN)
-    held, after = rest.split(END)
-    tables = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)\n*(?=<!-- table|\Z)", held, re.DOTALL)) | {name: body}
-    written = "\n\n".join(f"<!-- table {known} -->\n{tables[known]}" for known in TABLES if known in tables)
-    PAGE.write_text(f"{before}{BEGIN}\n{written}\n{END}{after}")
+    inside, after = rest.split(END)
+    tables = dict(re.findall(r"<!-- table (\w+) -->\n(.*?)\n*(?=<!-- table|\Z)", inside, re.DOTALL)) | {name: body}
+    text = "\n\n".join(f"<!-- table {one} -->\n{tables[one]}" for one in TABLES if one in tables)
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}")
 
 
 def device_line(device: str) -> str:
@@ -426,8 +426,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception:
         traceback.print_exc()
     print(f"compiled: {time.perf_counter() - start:.0f} s", flush=True)
-    given = sys.argv[1:] if arguments is None else arguments
-    command = shlex.join(["python", "packages/lm/benchmarks/bench_attention.py", *given])
+    words = sys.argv[1:] if arguments is None else arguments
+    command = shlex.join(["python", "packages/lm/benchmarks/bench_attention.py", *words])
     produce(options.tables, options, "cuda", command)
     return 0
 

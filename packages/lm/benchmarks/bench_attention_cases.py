@@ -60,8 +60,8 @@ class Case(NamedTuple):
 
 
 def drawn(shapes: Iterable[tuple[int, ...]], device: str, dtype: torch.dtype) -> list[Tensor]:
-    made = torch.Generator(device=device).manual_seed(0)
-    return [torch.randn(shape, device=device, dtype=dtype, generator=made) for shape in shapes]
+    generator = torch.Generator(device=device).manual_seed(0)
+    return [torch.randn(shape, device=device, dtype=dtype, generator=generator) for shape in shapes]
 
 
 # Attention and its peers
@@ -173,9 +173,9 @@ def take_turns(calls: dict[tuple[str, str], Call], device: str, rounds: int) -> 
                 del times[which]
 
     turn()
-    for _ in range(rounds_for(max((taken[0] for taken in times.values()), default=0.0), rounds)):
+    for _ in range(rounds_for(max((each[0] for each in times.values()), default=0.0), rounds)):
         turn()
-    return {which: statistics.median(taken[1:] or taken) for which, taken in times.items()}, refused
+    return {which: statistics.median(each[1:] or each) for which, each in times.items()}, refused
 
 
 def gradient_calls(
@@ -208,9 +208,9 @@ def compare(
         leaf.requires_grad_()
     for name, forward in forwards.items():
         try:
-            made = gradient_calls(forward, leaves, upstream, training)
-            calls |= {(name, way): made[way] for way in ways}
-            del made  # the graph that "backward" holds
+            of_name = gradient_calls(forward, leaves, upstream, training)
+            calls |= {(name, way): of_name[way] for way in ways}
+            del of_name  # the graph that "backward" holds
         except Exception as refusal:  # no memory, no such kernel: each peer has names of its own for these
             refused[name] = reason(refusal)
     seconds, failed = take_turns(calls, device, rounds)
@@ -243,14 +243,14 @@ class MaskCase(NamedTuple):
         """(batch, keys): each text is several documents, each of which begins where chance puts it."""
         if self.mask != "documents":
             return None
-        made = torch.Generator().manual_seed(0)
+        generator = torch.Generator().manual_seed(0)
         begins = torch.zeros(MASK_BATCH, MASK_LENGTH, dtype=torch.int64)
         for text in begins:
-            text[torch.randperm(MASK_LENGTH - 1, generator=made)[: DOCUMENTS - 1] + 1] = 1
+            text[torch.randperm(MASK_LENGTH - 1, generator=generator)[: DOCUMENTS - 1] + 1] = 1
         return begins.cumsum(1).to(device)
 
     def visible(self, ids: Tensor | None) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """Whether a query sees a key, as FlexAttention asks it."""
+        """True if a query sees a key, as FlexAttention asks it."""
 
         def near(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             return (query >= key) & (query - key < WINDOW)
@@ -267,8 +267,8 @@ def ours_masked(case: MaskCase, q: Tensor, k: Tensor, v: Tensor) -> Callable[[],
 
     window = WINDOW if case.mask == "window" else None
     ids = case.document_ids(q.device.type)
-    made: Any = functools.partial(flash_attention, q, k, v, causal=True, sliding_window=window, document_ids=ids)
-    return made  # type: ignore[no-any-return]
+    ours: Any = functools.partial(flash_attention, q, k, v, causal=True, sliding_window=window, document_ids=ids)
+    return ours  # type: ignore[no-any-return]
 
 
 def flex_masked(case: MaskCase, q: Tensor, k: Tensor, v: Tensor) -> Callable[[], Tensor]:
@@ -333,8 +333,8 @@ class DecodeCase(NamedTuple):
     own_lengths: bool = False
 
     def lengths(self) -> Tensor:
-        made = torch.Generator().manual_seed(0)
-        return torch.randint(DRAWN_LEAST, self.keys + 1, (self.batch,), generator=made)
+        generator = torch.Generator().manual_seed(0)
+        return torch.randint(DRAWN_LEAST, self.keys + 1, (self.batch,), generator=generator)
 
     def bytes_read(self, dtype: torch.dtype) -> int:
         """Of keys and values."""
@@ -392,11 +392,11 @@ def measure_decode(case: DecodeCase, device: str, dtype: torch.dtype, rounds: in
             refused[name] = reason(refusal)
     seconds, failed = take_turns(calls, device, rounds)
     per_call = {"graph": GRAPHED_CALLS, "eager": EAGER_CALLS}
-    return {(name, way): taken / per_call[way] for (name, way), taken in seconds.items()}, refused | failed
+    return {(name, way): total / per_call[way] for (name, way), total in seconds.items()}, refused | failed
 
 
-def compile_decode(wanted: Sequence[DecodeCase], device: str, dtype: torch.dtype) -> None:
-    for case in wanted:
+def compile_decode(decodes: Sequence[DecodeCase], device: str, dtype: torch.dtype) -> None:
+    for case in decodes:
         measure_decode(case, device, dtype, 0)
 
 
@@ -404,7 +404,7 @@ def compile_decode(wanted: Sequence[DecodeCase], device: str, dtype: torch.dtype
 
 
 def gradients(attend: Attend, inputs: Sequence[Tensor], upstream: Tensor) -> tuple[Tensor, ...]:
-    """What ERRORS_OF names, of causal attention."""
+    """The tensors that ERRORS_OF names, of causal attention."""
     q, k, v = (x.detach().requires_grad_() for x in inputs)
     out = attend(q, k, v, True)
     return out.detach(), *torch.autograd.grad(out, (q, k, v), upstream)
@@ -419,8 +419,8 @@ def relative_errors(
     errors, refused = {}, {}
     for name, attend in peers.items():
         try:
-            found = gradients(attend, inputs, upstream)
-            for what, x, y in zip(ERRORS_OF, found, exact, strict=True):
+            outputs = gradients(attend, inputs, upstream)
+            for what, x, y in zip(ERRORS_OF, outputs, exact, strict=True):
                 errors[name, what] = float((x.double() - y).norm() / y.norm())
         except Exception as refusal:
             refused[name] = reason(refusal)

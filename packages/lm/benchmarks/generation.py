@@ -67,7 +67,7 @@ def theirs(folder: Path) -> Callable[[list[int], int], Measured]:
 
     def generate(ids: Tensor, count: int) -> tuple[list[int], float]:
         began = time.perf_counter()
-        made = model.generate(
+        tokens = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=count,
@@ -75,7 +75,7 @@ def theirs(folder: Path) -> Callable[[list[int], int], Measured]:
             do_sample=False,
             pad_token_id=0,
         )
-        return made[0, ids.shape[1] :].tolist(), time.perf_counter() - began
+        return tokens[0, ids.shape[1] :].tolist(), time.perf_counter() - began
 
     def measure(prompt: list[int], count: int) -> Measured:
         ids = torch.tensor([prompt])
@@ -157,12 +157,12 @@ def main() -> None:
 
 
 def processor() -> str:
-    """What the machine calls its processor."""
+    """The machine's name for its processor."""
     try:
-        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
     except OSError:
-        found = None
-    return found[1] if found else platform.processor() or platform.machine()
+        match = None
+    return match[1] if match else platform.processor() or platform.machine()
 
 
 if __name__ == "__main__":

@@ -68,15 +68,15 @@ def llama_cpp(path: str, threads: int, length: int, context: int, vocab_size: in
     api.llama_log_set(QUIET, ctypes.c_void_p(0))
     api.llama_backend_init()
     model = api.llama_model_load_from_file(path.encode(), api.llama_model_default_params())
-    wanted = api.llama_context_default_params()
-    wanted.n_ctx, wanted.n_threads, wanted.n_threads_batch = context, threads, threads
-    running = api.llama_init_from_model(model, wanted)
+    settings = api.llama_context_default_params()
+    settings.n_ctx, settings.n_threads, settings.n_threads_batch = context, threads, threads
+    running = api.llama_init_from_model(model, settings)
     prompt, count = sizes(context, length)
     ids, clock = prompt_of(vocab_size, prompt), clock_of(threads)
 
     def read(tokens: list[int]) -> int:
-        given = (ctypes.c_int32 * len(tokens))(*tokens)  # the batch only points to it
-        if api.llama_decode(running, api.llama_batch_get_one(given, len(tokens))):
+        buffer = (ctypes.c_int32 * len(tokens))(*tokens)  # the batch only points to it
+        if api.llama_decode(running, api.llama_batch_get_one(buffer, len(tokens))):
             raise SystemExit("llama.cpp did not read the tokens")
         return int(np.ctypeslib.as_array(api.llama_get_logits_ith(running, -1), (vocab_size,)).argmax())
 
@@ -123,9 +123,9 @@ def llama2c(program: str, model: str, threads: int) -> float:
     tokenizer = Path(model).with_name("tok512.bin")
     command = [program, model, "-z", str(tokenizer), "-t", "0", "-n", "200", "-i", "Once upon a time"]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stderr
-    found = re.search(r"achieved tok/s: ([\d.]+)", said)
-    return float(found[1]) if found else float("nan")
+    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stderr
+    match = re.search(r"achieved tok/s: ([\d.]+)", output)
+    return float(match[1]) if match else float("nan")
 
 
 def main() -> None:

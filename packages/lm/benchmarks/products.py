@@ -36,13 +36,13 @@ def main() -> None:
     print("| rows, in, out | " + " | ".join(f"{way}: MKL | oneDNN" for way in WAYS) + " |")
     print("|---|" + "---:|" * 2 * len(WAYS))
     for rows, inputs, outputs in SHAPES:
-        made = torch.randn(rows, inputs), torch.randn(outputs, inputs), torch.randn(rows, outputs)
+        tensors = torch.randn(rows, inputs), torch.randn(outputs, inputs), torch.randn(rows, outputs)
         calls = [call for both in WAYS.values() for call in both]
         least = [float("inf")] * len(calls)
         for turn in range(options.rounds + 1):
             for at, call in enumerate(calls):
                 began = time.process_time()
-                call(*made)
+                call(*tensors)
                 if turn:
                     least[at] = min(least[at], time.process_time() - began)
         rates = (2 * rows * inputs * outputs / seconds / 1e9 for seconds in least)

@@ -1,4 +1,4 @@
-"""What the scheduler's two mechanisms save: shared prefixes and pre-emption, each on and off.
+"""The savings of the scheduler's two mechanisms: shared prefixes and pre-emption, each on and off.
 
     python benchmarks/scheduler.py [--rounds 3]
 

@@ -62,9 +62,9 @@ class Running:
 
     @property
     def most_memory(self) -> float:
-        said = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmHWM:\s+(\d+) kB", said)
-        return int(found[1]) / 1e3 if found else float("nan")
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        match = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return int(match[1]) / 1e3 if match else float("nan")
 
 
 def free_port() -> int:
@@ -73,7 +73,7 @@ def free_port() -> int:
         return int(bound.getsockname()[1])
 
 
-def written(folder: Path) -> tuple[Path, Path, str]:
+def write_model(folder: Path) -> tuple[Path, Path, str]:
     """The model as a run and as a .gguf, and a text to take prompts from."""
     text = "".join(path.read_text(errors="replace") for path in sorted(Path(os.__file__).parent.glob("*.py"))[:40])
     tokenizer = bpe.train([text], CONFIG.vocab_size, pattern="gpt2")
@@ -193,19 +193,19 @@ def main() -> None:
     rows = list[str]()
     busy = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        run, gguf, text = written(Path(folder))
+        run, gguf, text = write_model(Path(folder))
         for clients in options.clients:
-            found: dict[str, list[Measured]] = {name: [] for name in names}
+            measured: dict[str, list[Measured]] = {name: [] for name in names}
             for number in range(options.rounds):
                 for name in names:
                     with served(name, run, gguf, clients, options.threads) as running:
                         measure(running, text, 1, 1, 8, 1000 + number)  # what is made once, by a prompt of its own
                         settings = (clients, options.requests, options.tokens, number)
-                        found[name].append(measure(running, text, *settings))
-                    print(clients, name, found[name][-1], file=sys.stderr, flush=True)
+                        measured[name].append(measure(running, text, *settings))
+                    print(clients, name, measured[name][-1], file=sys.stderr, flush=True)
             for name in names:
                 middle = [
-                    statistics.median(getattr(one, field) for one in found[name])
+                    statistics.median(getattr(one, field) for one in measured[name])
                     for field in ("first", "speed", "wait", "memory")
                 ]
                 rows.append(

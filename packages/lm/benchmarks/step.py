@@ -156,7 +156,7 @@ def start(runs: int = 3) -> float:
 
     from lm.data import write_tokens
 
-    taken = []
+    seconds = []
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "data")
         data.mkdir()
@@ -165,21 +165,21 @@ def start(runs: int = 3) -> float:
             write_tokens(data / f"{name}.npy", ids, text_bytes=4 * count, tokenizer="random")
         for run in range(runs):
             out, began = Path(folder, str(run)), time.perf_counter()
-            given = ["--data", str(data), "--out", str(out), "--train.log_every", "1"]
+            options = ["--data", str(data), "--out", str(out), "--train.log_every", "1"]
             training = subprocess.Popen(
-                [sys.executable, "-m", "lm", "train", "cpu-demo", *given],
+                [sys.executable, "-m", "lm", "train", "cpu-demo", *options],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
             metrics = out / "metrics.jsonl"
             while training.poll() is None and not (metrics.exists() and metrics.stat().st_size):
                 time.sleep(0.005)
-            taken.append(time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
             if training.poll() is not None:
                 raise SystemExit(f"lm train cpu-demo ended with status {training.returncode} before its first step")
             training.kill()
             training.wait()
-    return statistics.median(taken)
+    return statistics.median(seconds)
 
 
 def flops_a_token() -> float:

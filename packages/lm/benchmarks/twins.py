@@ -1,4 +1,4 @@
-"""What each of the fused twins gains: training steps with all of them, without each, and with none, taking turns.
+"""The gain of each of the fused twins: training steps with all of them, without each, and with none, taking turns.
 
 python benchmarks/twins.py [--shape step|demo] [--rounds 20] [--threads 1]
 
@@ -39,9 +39,9 @@ WITHOUT: dict[str, set[type[torch.nn.Module]]] = {
 @contextlib.contextmanager
 def variant(name: str) -> Iterator[None]:
     """Within it, models are fused without what the name says."""
-    kept = {plain: twin for plain, twin in fused.TWINS.items() if plain not in WITHOUT.get(name, set())}
+    remaining = {plain: twin for plain, twin in fused.TWINS.items() if plain not in WITHOUT.get(name, set())}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(fused, "TWINS", kept))
+        stack.enter_context(mock.patch.object(fused, "TWINS", remaining))
         if name == "MKL's products":
             stack.enter_context(mock.patch.object(products, "chosen", return_value=False))
         if name == "oneDNN's products":
@@ -64,15 +64,15 @@ def main() -> None:
     for name in (*WITHOUT, "MKL's products", "oneDNN's products"):
         with variant(name):
             trainers[name] = Trainer(Transformer(shape), config)
-    taken: dict[str, list[float]] = {name: [] for name in trainers}
+    times: dict[str, list[float]] = {name: [] for name in trainers}
     for turn in range(options.rounds + 1):
         for name, trainer in trainers.items():
             with variant(name):
                 began = time.process_time()
                 trainer.train_step(iter([batch]))
                 if turn:
-                    taken[name].append(time.process_time() - began)
-    lowest = {name: min(seconds) for name, seconds in taken.items()}
+                    times[name].append(time.process_time() - began)
+    lowest = {name: min(seconds) for name, seconds in times.items()}
     print("| twins | CPU ms a step | against all |\n|---|---:|---:|")
     for name, seconds in lowest.items():
         print(f"| {name} | {seconds * 1e3:.1f} | {seconds / lowest['all']:.3f} |")

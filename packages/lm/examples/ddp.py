@@ -94,13 +94,13 @@ class DDP(nn.Module):
 
 def parts(parameters: Iterable[nn.Parameter], most: float) -> list[list[nn.Parameter]]:
     """Parameters in runs of at most so many bytes, and at least one; a run has one dtype."""
-    found: list[list[nn.Parameter]] = []
+    buckets: list[list[nn.Parameter]] = []
     size = 0
     for parameter in parameters:
         own = parameter.numel() * parameter.element_size()
-        if not found or size + own > most or found[-1][0].dtype != parameter.dtype:
-            found.append([])
+        if not buckets or size + own > most or buckets[-1][0].dtype != parameter.dtype:
+            buckets.append([])
             size = 0
-        found[-1].append(parameter)
+        buckets[-1].append(parameter)
         size += own
-    return found
+    return buckets

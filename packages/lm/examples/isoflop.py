@@ -42,7 +42,7 @@ PREDICTED = "predicted"  # what the name of the larger run begins with
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the laws say of a budget, before anything was trained with it.
+    """A forecast of the laws for a budget, before anything was trained with it.
 
     Attributes:
         sizes: The best number of parameters, by each law.
@@ -152,29 +152,29 @@ class IsoFlop(Experiment):
             for trial in self.trials_of(width, budget, f"{budget:.3g}-width-{width}")
         ]
 
-    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+    def trials_for(self, outcomes: Outcomes) -> list[Trial]:
         grid = self.grid()
         if any(trial.name not in outcomes for trial in grid):
             return grid
         try:
-            found = self.prediction(outcomes)
+            prediction = self.prediction(outcomes)
         except ValueError:
             return grid  # no law can be fitted, as the finding says
-        return [*grid, *self.predicted_trial(found)]
+        return [*grid, *self.predicted_trial(prediction)]
 
-    def predicted_trial(self, found: Prediction) -> list[Trial]:
+    def predicted_trial(self, prediction: Prediction) -> list[Trial]:
         """The run at the larger budget: the width whose parameters are nearest to what the parabolas say is best."""
-        wanted, step = found.sizes["parabola"].value, narrow_head(self.model)
+        best, step = prediction.sizes["parabola"].value, narrow_head(self.model)
         widths = [width for width in range(step, 4 * max(self.widths) + 1, step) if self.is_possible(width)]
-        nearest = min(widths, key=lambda width: abs(math.log(self.costs(width)[0] / wanted)))
+        nearest = min(widths, key=lambda width: abs(math.log(self.costs(width)[0] / best)))
         return self.trials_of(nearest, self.at, f"{PREDICTED}-{self.at:.3g}-width-{nearest}")
 
     def is_possible(self, width: int) -> bool:
-        """Whether the larger budget is enough for a width."""
+        """True if the larger budget is enough for a width."""
         return self.at / self.costs(width)[1] >= 10
 
     def runs(self, outcomes: Outcomes) -> list[TrainedModel]:
-        """What came of the grid; those that diverged are left out."""
+        """The trained models of the grid; those that diverged are left out."""
         return [
             self.run_of(trial, outcomes[trial.name].loss)
             for trial in self.grid()
@@ -188,35 +188,35 @@ class IsoFlop(Experiment):
         return TrainedModel(parameters, tokens, float(flops) * trial.train.steps, loss)
 
     def prediction(self, outcomes: Outcomes) -> Prediction:
-        """What the laws that were fitted to the grid say of the larger budget. ValueError: they cannot be fitted."""
+        """The forecast for the larger budget of laws fitted to the grid. ValueError: they cannot be fitted."""
         return predicted(tuple(self.runs(outcomes)), self.at)
 
     def finding(self, outcomes: Outcomes) -> str:
         if any(trial.name not in outcomes for trial in self.grid()):
             return "The grid has not been trained yet."
         try:
-            found = self.prediction(outcomes)
+            prediction = self.prediction(outcomes)
         except ValueError as error:
             return f"No law could be fitted: {error}."
-        said = [
-            f"by {law} {found.sizes[law].text()} parameters are best and reach a loss of "
-            f"{found.losses[law].text('.4f')}"
-            for law in found.sizes
+        sentences = [
+            f"by {law} {prediction.sizes[law].text()} parameters are best and reach a loss of "
+            f"{prediction.losses[law].text('.4f')}"
+            for law in prediction.sizes
         ]
-        text = f"At {self.at:.2g} FLOPs, with 95% intervals: {'; '.join(said)}"
-        for trial in self.predicted_trial(found):
+        text = f"At {self.at:.2g} FLOPs, with 95% intervals: {'; '.join(sentences)}"
+        for trial in self.predicted_trial(prediction):
             if (outcome := outcomes.get(trial.name)) is not None:
                 size = self.costs(trial.model.d_model)[0]
                 text += f". The run of {size:,} parameters ended at a loss of {outcome.loss:.4f}"
-        return f"{text}.{self.outside(found)}"
+        return f"{text}.{self.outside(prediction)}"
 
     def sections(self, outcomes: Outcomes) -> list[report.Section]:
         return laws(self, outcomes)
 
-    def outside(self, found: Prediction) -> str:
+    def outside(self, prediction: Prediction) -> str:
         """Says which budgets are best spent on a size that is not among those that were trained."""
         sizes = [self.costs(width)[0] for width in self.widths]
-        best = zip(found.parabola.budgets, found.parabola.best_sizes, strict=True)
+        best = zip(prediction.parabola.budgets, prediction.parabola.best_sizes, strict=True)
         budgets = [f"{budget:.2g}" for budget, size in best if not min(sizes) <= size <= max(sizes)]
         if not budgets:
             return ""
@@ -238,7 +238,7 @@ def usual_widths(model: ModelConfig) -> tuple[int, ...]:
 
 @functools.lru_cache(maxsize=8)
 def predicted(runs: Sequence[TrainedModel], flops: float) -> Prediction:
-    """What the laws say of a budget, with intervals."""
+    """The forecast for a budget, with intervals."""
     parabola, surface = fit_parabola(runs), fit_surface(runs)
 
     def by_parabola(some: Sequence[TrainedModel]) -> tuple[float, float]:
@@ -252,15 +252,15 @@ def predicted(runs: Sequence[TrainedModel], flops: float) -> Prediction:
 
     intervals = {"parabola": bootstrapped(runs, by_parabola), "surface": bootstrapped(runs, by_surface)}
     return Prediction(
-        sizes={law: found[0] for law, found in intervals.items()},
-        losses={law: found[1] for law, found in intervals.items()},
+        sizes={law: interval[0] for law, interval in intervals.items()},
+        losses={law: interval[1] for law, interval in intervals.items()},
         parabola=parabola,
         surface=surface,
     )
 
 
 def seconds_predicted(experiment: IsoFlop, outcomes: Outcomes, width: int) -> float:
-    """How long the larger run takes: FLOPs a second grow with width as a power law, fitted to the grid."""
+    """Seconds of the larger run: FLOPs a second grow with width as a power law, fitted to the grid."""
     speeds: dict[int, list[float]] = {}
     for trial in experiment.grid():
         outcome = outcomes[trial.name]
@@ -285,10 +285,14 @@ def laws(experiment: IsoFlop, outcomes: Outcomes) -> list[report.Section]:
     if any(trial.name not in outcomes for trial in experiment.grid()):
         return sections
     try:
-        found = experiment.prediction(outcomes)
+        prediction = experiment.prediction(outcomes)
     except ValueError:
         return sections
-    return [outcome(experiment, outcomes, found), report.Section("Laws", law_table(found), LAW_NOTE), *sections]
+    return [
+        outcome(experiment, outcomes, prediction),
+        report.Section("Laws", law_table(prediction), LAW_NOTE),
+        *sections,
+    ]
 
 
 SIZE_NOTE = "Each line is one budget of FLOPs: the size at which it is lowest is the best for that budget."
@@ -326,28 +330,34 @@ def by_wall_clock(experiment: IsoFlop, outcomes: Outcomes) -> str:
     return chart("Loss by wall-clock", lines, note=note, x_name="seconds", wide=True, log_x=True)
 
 
-def law_table(found: Prediction) -> str:
-    """What each law says, in its own constants."""
-    surface, (_, size), (_, loss) = found.surface, found.parabola.size_law, found.parabola.loss_law
-    said = {
+def law_table(prediction: Prediction) -> str:
+    """Each law in its own constants."""
+    surface, (_, size), (_, loss) = prediction.surface, prediction.parabola.size_law, prediction.parabola.loss_law
+    constants = {
         "parabola": f"N* ∝ C^{size:.3f}, loss ∝ C^{loss:.3f}",
         "surface": f"{surface.floor:.3f} + {surface.a:.4g} / N^{surface.alpha:.3f} "
         f"+ {surface.b:.4g} / D^{surface.beta:.3f}",
     }
-    rows = [[law, said[law], found.sizes[law].text(), found.losses[law].text(".4f")] for law in said]
+    rows = [
+        [law, constants[law], prediction.sizes[law].text(), prediction.losses[law].text(".4f")] for law in constants
+    ]
     return table(["law", "constants", "best parameters", "loss there"], rows)
 
 
-def outcome(experiment: IsoFlop, outcomes: Outcomes, found: Prediction) -> report.Section:
-    """What was predicted of the larger run beside what came of it."""
+def outcome(experiment: IsoFlop, outcomes: Outcomes, prediction: Prediction) -> report.Section:
+    """The larger run as it was predicted beside its outcome."""
     title = f"At {experiment.at:.2g} FLOPs"
-    trial = experiment.predicted_trial(found)[0]
+    trial = experiment.predicted_trial(prediction)[0]
     ended = outcomes.get(trial.name)
     run = experiment.run_of(trial, math.nan if ended is None else ended.loss)
     took = seconds_predicted(experiment, outcomes, trial.model.d_model)
     rows = [
-        ("loss, by the parabolas", found.losses["parabola"].value, None if ended is None else ended.loss),
-        ("loss, by the surface at this size", found.surface.loss(run.parameters, run.tokens), ended and ended.loss),
+        ("loss, by the parabolas", prediction.losses["parabola"].value, None if ended is None else ended.loss),
+        (
+            "loss, by the surface at this size",
+            prediction.surface.loss(run.parameters, run.tokens),
+            ended and ended.loss,
+        ),
         ("seconds", None if math.isnan(took) else took, None if ended is None else ended.seconds, "s"),
     ]
     return report.Section(title, comparison(rows), f"{run.parameters:,.0f} parameters, {run.tokens:,.0f} tokens.")

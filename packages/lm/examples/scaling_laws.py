@@ -135,7 +135,7 @@ def fit_surface(runs: Sequence[TrainedModel], start: Surface | None = None) -> S
     """
     if len(runs) < 5:
         raise ValueError(f"{len(runs)} runs are not enough for a law of five constants: train more sizes or budgets")
-    n, d, wanted = (
+    n, d, losses = (
         torch.tensor([math.log(value) for value in values], dtype=torch.float64)
         for values in zip(*((run.parameters, run.tokens, run.loss) for run in runs), strict=True)
     )
@@ -154,8 +154,8 @@ def fit_surface(runs: Sequence[TrainedModel], start: Surface | None = None) -> S
 
         def error(x: torch.Tensor = x) -> torch.Tensor:
             e, a, b, alpha, beta = x.unbind()
-            found = torch.stack((a - alpha * n, b - beta * d, e.expand_as(n))).logsumexp(0)
-            return torch.nn.functional.huber_loss(found, wanted, reduction="sum", delta=HUBER) / HUBER
+            fitted = torch.stack((a - alpha * n, b - beta * d, e.expand_as(n))).logsumexp(0)
+            return torch.nn.functional.huber_loss(fitted, losses, reduction="sum", delta=HUBER) / HUBER
 
         def closure(optimizer: torch.optim.Optimizer = optimizer) -> float:
             optimizer.zero_grad()
@@ -175,18 +175,18 @@ def fit_surface(runs: Sequence[TrainedModel], start: Surface | None = None) -> S
 def bootstrapped(
     runs: Sequence[TrainedModel], measure: Callable[[Sequence[TrainedModel]], tuple[float, ...]], seed: int = 0
 ) -> tuple[Interval, ...]:
-    """What `measure` makes of the runs, each number with its 95% interval: over runs drawn again within each budget.
+    """The numbers of `measure` for the runs, each with its 95% interval: over runs drawn again within each budget.
 
     Draws that it refuses do not count.
     """
     drawn, generator, groups = [], random.Random(seed), list(by_budget(runs).values())
     for _ in range(BOOTSTRAPS):
         try:
-            found = measure([run for some in groups for run in generator.choices(some, k=len(some))])
+            numbers = measure([run for some in groups for run in generator.choices(some, k=len(some))])
         except (ValueError, OverflowError):
             continue
-        if all(map(math.isfinite, found)):
-            drawn.append(found)
+        if all(map(math.isfinite, numbers)):
+            drawn.append(numbers)
     values = measure(runs)
     if len(drawn) < BOOTSTRAPS // 4:
         return tuple(Interval(value) for value in values)

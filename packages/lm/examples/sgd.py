@@ -59,20 +59,20 @@ def exercise(rate: float, steps: int = 10, *, shape: tuple[int, int] = (10, 10),
 
 
 def finding(losses: dict[float, list[float]]) -> str:
-    """What the losses show, one sentence a rate and one that compares them."""
-    said = []
+    """The result in words, one sentence a rate and one that compares them."""
+    sentences = []
     for rate, values in losses.items():
         first, last = values[0], values[-1]
         if not last <= first:
             grown = f"by {last / first:.1e} times" if math.isfinite(last) else "beyond every number"
-            said.append(f"rate {rate:g} diverges: the loss grows {grown} in {len(values)} steps")
+            sentences.append(f"rate {rate:g} diverges: the loss grows {grown} in {len(values)} steps")
         elif last < 1e-9 * first:
             arrived = next(i for i, value in enumerate(values) if value < 1e-9 * first)
-            said.append(f"rate {rate:g} arrives: the loss is 0, to rounding, after {arrived} steps")
+            sentences.append(f"rate {rate:g} arrives: the loss is 0, to rounding, after {arrived} steps")
         else:
-            said.append(f"rate {rate:g} falls slowly: to {last / first:.2f} of the loss in {len(values)} steps")
+            sentences.append(f"rate {rate:g} falls slowly: to {last / first:.2f} of the loss in {len(values)} steps")
     best = min(losses, key=lambda rate: losses[rate][-1] if math.isfinite(losses[rate][-1]) else math.inf)
-    return f"{'; '.join(said)}. Of these, {best:g} is the best."
+    return f"{'; '.join(sentences)}. Of these, {best:g} is the best."
 
 
 def in_columns(losses: dict[float, list[float]]) -> str:

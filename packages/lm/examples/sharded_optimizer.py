@@ -52,11 +52,11 @@ class ShardedOptimizer(torch.optim.Optimizer):
         mine = [p for p in group["params"] if self.owner[p] == dist.get_rank()]
         if not mine:
             return
-        given = {**{name: value for name, value in group.items() if name != "params"}, "params": mine}
+        own = {**{name: value for name, value in group.items() if name != "params"}, "params": mine}
         if self.inner is None:
-            self.inner = self.optimizer_cls([given], **self.kwargs)
+            self.inner = self.optimizer_cls([own], **self.kwargs)
         else:
-            self.inner.add_param_group(given)
+            self.inner.add_param_group(own)
         self.own.append(len(self.param_groups) - 1)
 
     @torch.no_grad()

@@ -15,7 +15,7 @@ def ended(trial, loss, speed=100.0):
 def simulate(experiment, loss):
     """Outcomes of an experiment's trials, when the loss of each is that of a function."""
     outcomes = {}
-    while missing := [trial for trial in experiment.wanted(outcomes) if trial.name not in outcomes]:
+    while missing := [trial for trial in experiment.trials_for(outcomes) if trial.name not in outcomes]:
         for trial in missing:
             outcomes[trial.name] = ended(trial, loss(trial))
         assert len(outcomes) < 80

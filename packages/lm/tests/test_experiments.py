@@ -92,7 +92,7 @@ def test_what_a_rate_too_low_to_learn_is_no_edge():
 def test_batch_sizes_see_as_many_tokens():
     experiment = BatchSizes(MODEL, dataclasses.replace(TRAIN, steps=64, batch_size=8, warmup_steps=6), UNIGRAM)
     outcomes = simulate(experiment, lambda trial: 1 + abs(math.log2(trial.train.batch_size / 16)) + 0.01 * trial.seed)
-    trials = {trial.variant: trial.train for trial in experiment.wanted({})}
+    trials = {trial.variant: trial.train for trial in experiment.trials_for({})}
     assert list(trials) == ["1", "2", "4", "8", "16", "32", "64"]
     for size, config in trials.items():
         assert config.steps * config.batch_size == 512
@@ -102,12 +102,12 @@ def test_batch_sizes_see_as_many_tokens():
     finding = experiment.finding(outcomes)
     assert "batches of 16 end lowest, at a loss of 1.0100 ± 0.0248" in finding
     same = BatchSizes(MODEL, TRAIN, UNIGRAM, scale_rate=False, sizes=(3, 100))
-    assert [trial.train.learning_rate for trial in same.wanted({})] == [1e-2, 1e-2]
+    assert [trial.train.learning_rate for trial in same.trials_for({})] == [1e-2, 1e-2]
 
 
 def test_the_fastest_batch_is_said():
     experiment = BatchSizes(MODEL, TRAIN, UNIGRAM, seeds=1, sizes=(4, 8))
-    outcomes = {trial.name: ended(trial, 1 + trial.x / 100, speed=100 * trial.x) for trial in experiment.wanted({})}
+    outcomes = {trial.name: ended(trial, 1 + trial.x / 100, speed=100 * trial.x) for trial in experiment.trials_for({})}
     assert "Batches of 8 are 2.00 times as fast and end +0.0400 above" in experiment.finding(outcomes)
 
 
@@ -115,7 +115,7 @@ def test_the_fastest_batch_is_said():
 def test_every_preset_can_be_swept_and_ablated(preset):
     model, train = configuration(preset, [])
     for experiment in (LearningRates(model, train, 5.0), BatchSizes(model, train, 5.0), Ablations(model, train, 5.0)):
-        assert len({trial.name for trial in experiment.wanted({})}) > 6
+        assert len({trial.name for trial in experiment.trials_for({})}) > 6
 
 
 def test_ablations_change_one_thing_and_keep_the_parameters():
@@ -163,7 +163,7 @@ def test_no_norm_leaves_no_norm_in_the_model():
 
 def test_ablations_of_the_training_follow_its_rate_and_its_steps():
     train = dataclasses.replace(TRAIN, steps=40, warmup_steps=4, learning_rate=0.5)
-    configs = {trial.variant: trial.train for trial in Ablations(MODEL, train, UNIGRAM, seeds=1).wanted({})}
+    configs = {trial.variant: trial.train for trial in Ablations(MODEL, train, UNIGRAM, seeds=1).trials_for({})}
     assert (configs["wsd"].schedule, configs["wsd"].decay_steps) == ("linear", 20)
     assert configs["embedding-rate-x4"].embedding_learning_rate == 2.0
     assert configs["head-rate-quarter"].head_learning_rate == 0.125
@@ -188,7 +188,7 @@ def test_an_ablation_that_diverges_is_tried_at_lower_rates():
     )
     assert len(outcomes) == 10
     assert outcomes["no-norm-rate-over-16-seed-0"].loss == 1.5
-    assert experiment.wanted({})[0].variant == BASE
+    assert experiment.trials_for({})[0].variant == BASE
     finding = experiment.finding(outcomes)
     assert "no-norm-rate-over-16 +0.5000 ± 0.0000" in finding
     assert ". no-norm diverges. no-norm-rate-over-4 learns no more than how often each token occurs" in finding

@@ -104,7 +104,7 @@ def by_law(trial):
 
 def test_the_grid_spends_each_budget_and_then_the_prediction_is_made():
     grid_search = experiment()
-    grid = grid_search.wanted({})
+    grid = grid_search.trials_for({})
     assert len({trial.name for trial in grid}) == 9
     for trial in grid:
         flops, budget = (
@@ -130,7 +130,7 @@ def test_the_demos_widths_and_budgets_are_a_grid():
     grid_search = IsoFlop(model, train, 8.0)
     assert grid_search.widths == (16, 32, 64, 96, 128)
     assert [grid_search.model_of(width).head_width for width in grid_search.widths] == [16, 32, 32, 32, 32]
-    assert len(grid_search.wanted({})) == 15
+    assert len(grid_search.trials_for({})) == 15
 
 
 def test_a_best_size_that_was_not_trained_is_called_a_guess():
@@ -152,9 +152,9 @@ def test_a_best_size_that_was_not_trained_is_called_a_guess():
 
 def test_a_grid_that_gives_no_law_says_so():
     grid_search = experiment()
-    outcomes = {trial.name: ended(trial, 3.0) for trial in grid_search.wanted({})}
+    outcomes = {trial.name: ended(trial, 3.0) for trial in grid_search.trials_for({})}
     flat = {name: dataclasses.replace(one, loss=5 - math.log(one.x) ** 2 / 40) for name, one in outcomes.items()}
-    assert len(grid_search.wanted(flat)) == 9
+    assert len(grid_search.trials_for(flat)) == 9
     assert "No law could be fitted" in grid_search.finding(flat)
 
 

@@ -51,7 +51,7 @@ def evaluate_tasks(
     about: dict[str, str | int] = {"model": model_fingerprint(model), "tokenizer": tokenizer.fingerprint}
     results = []
     for task in tasks:
-        numbers = chosen(len(task.items), limit)
+        numbers = item_numbers(len(task.items), limit)
         of_task = {**about, "data": task.fingerprint} | ({"stride": stride} if task.kind == TEXT else {})
         with contextlib.ExitStack() as stack:
             done: dict[int, Scored] = {}
@@ -71,7 +71,7 @@ def evaluate_tasks(
     return results
 
 
-def chosen(count: int, limit: int | None) -> list[int]:
+def item_numbers(count: int, limit: int | None) -> list[int]:
     """The numbers of the items to evaluate."""
     return list(range(count)) if limit is None or limit >= count else [i * count // limit for i in range(limit)]
 

@@ -50,7 +50,7 @@ def run(
     """
     fingerprints = open_data(data).fingerprints()
     outcomes: dict[str, Outcome] = {}
-    while missing := [trial for trial in experiment.wanted(outcomes) if trial.name not in outcomes]:
+    while missing := [trial for trial in experiment.trials_for(outcomes) if trial.name not in outcomes]:
         to_run = []
         for trial in missing:
             if (outcome := read_outcome(out / trial.name, settings_of(trial, fingerprints))) is None:

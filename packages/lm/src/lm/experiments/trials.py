@@ -90,7 +90,7 @@ class Experiment(ABC):
     x_name = ""
 
     @abstractmethod
-    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+    def trials_for(self, outcomes: Outcomes) -> list[Trial]:
         """Return the trials that these outcomes call for; when all have an outcome, the experiment is over."""
 
     @abstractmethod
@@ -190,7 +190,7 @@ class LearningRates(Experiment):
     def grid(self) -> list[float]:
         return list(self.rates) or [self.train.learning_rate * 2.0**k for k in range(-3, 4)]
 
-    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+    def trials_for(self, outcomes: Outcomes) -> list[Trial]:
         rates = self.grid()
         trials = [trial for rate in rates for trial in self.at(rate, 1)]
         done = of_first_seed(outcomes)
@@ -250,7 +250,7 @@ class BatchSizes(Experiment):
     title = "Batch sizes"
     x_name = "batch size"
 
-    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+    def trials_for(self, outcomes: Outcomes) -> list[Trial]:
         base = self.train.batch_size
         sizes = self.sizes or tuple(sorted({max(1, round(base * 2.0**k)) for k in range(-3, 4)}))
         trials = [trial for size in sizes for trial in self.at(size, 1)]
@@ -349,7 +349,7 @@ class Ablations(Experiment):
             models[name] = dataclasses.replace(self.model, **change)
         return models
 
-    def wanted(self, outcomes: Outcomes) -> list[Trial]:
+    def trials_for(self, outcomes: Outcomes) -> list[Trial]:
         trials = self.trials(BASE, self.seeds)
         variants = {name: (model, dict[str, Any]()) for name, model in self.models().items()}
         variants |= {name: (self.model, changes(name, self.train)) for name in TRAINING if self.is_run(name)}

@@ -44,7 +44,7 @@ def wandb(run_dir: Path, step: int) -> Iterator[Callable[[Line], None]]:
     already stay."""
     library = need("wandb", "--track wandb", "groundup-lm[wandb]")
     folder = run_dir / "wandb"
-    number = kept(folder / "id", lambda: uuid.uuid4().hex)
+    number = stored(folder / "id", lambda: uuid.uuid4().hex)
     table = read_toml(run_dir / "config.toml")
     run = library.init(id=number, resume="allow", name=run_dir.name, dir=str(run_dir), config=table)
 
@@ -65,7 +65,7 @@ def mlflow(run_dir: Path, step: int) -> Iterator[Callable[[Line], None]]:
     library = need("mlflow", "--track mlflow", "groundup-lm[mlflow]")
     file = run_dir / "mlflow" / "id"
     with library.start_run(run_id=file.read_text() if file.exists() else None, run_name=run_dir.name) as run:
-        number = kept(file, lambda: str(run.info.run_id))
+        number = stored(file, lambda: str(run.info.run_id))
         library.log_artifact(str(run_dir / "config.toml"), run_id=number)
         history = library.MlflowClient().get_metric_history(number, "loss")
         last = max((metric.step for metric in history), default=-1)
@@ -77,7 +77,7 @@ def mlflow(run_dir: Path, step: int) -> Iterator[Callable[[Line], None]]:
         yield write
 
 
-def kept(file: Path, make: Callable[[], str]) -> str:
+def stored(file: Path, make: Callable[[], str]) -> str:
     """The text of a file, which is made if it is not there."""
     if not file.exists():
         file.parent.mkdir(exist_ok=True)

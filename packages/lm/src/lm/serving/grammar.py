@@ -62,14 +62,14 @@ class Minimum:
     """A Constraint by which no token of `stops` comes before `tokens` others."""
 
     def __init__(self, tokens: int, stops: Sequence[int]) -> None:
-        self.left, self.stops = tokens, list(stops)
+        self.remaining, self.stops = tokens, list(stops)
 
     def allow(self, logits: Tensor) -> Tensor:
         stops = torch.tensor(self.stops, dtype=torch.int64, device=logits.device)
-        return logits.index_fill(0, stops, -torch.inf) if self.left > 0 else logits
+        return logits.index_fill(0, stops, -torch.inf) if self.remaining > 0 else logits
 
     def take(self, token: int) -> bool:
-        self.left -= 1
+        self.remaining -= 1
         return False
 
 

@@ -128,21 +128,21 @@ def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *
     """
     form, special = format_of(template.source) or "hermes", template.tokenizer.special_tokens
 
-    def written(*parts: str) -> str:
+    def literal(*parts: str) -> str:
         """Special tokens by their ids, and other text as it is."""
         return " ".join(f"<[{special[part]}]>" if part in special else json.dumps(part) for part in parts)
 
     if form == "hermes":
-        begin, between, end = written("<tool_call>", "\n"), written("\n"), written("\n", "</tool_call>")
+        begin, between, end = literal("<tool_call>", "\n"), literal("\n"), literal("\n", "</tool_call>")
         start = f"{begin} call {end}" + (f" ({between} {begin} call {end})*" if several else "")
     elif form == "mistral":
-        more = f" ({written(', ')} call)*" if several else ""
-        start = f"{written(MISTRAL, '[')} call{more} {written(']')}"
+        more = f" ({literal(', ')} call)*" if several else ""
+        start = f"{literal(MISTRAL, '[')} call{more} {literal(']')}"
     else:
         start = "call"
     head, middle = PARTS[form]
     calls = [
-        f"call_{number}: {json.dumps(head + json.dumps(function['name']) + middle)} arguments_{number} {written('}')}\n"
+        f"call_{number}: {json.dumps(head + json.dumps(function['name']) + middle)} arguments_{number} {literal('}')}\n"
         f"arguments_{number}: %json {json.dumps({**(function.get('parameters') or {'type': 'object'}), **SPACES})}"
         for number, function in enumerate(functions)
     ]
