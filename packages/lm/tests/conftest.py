@@ -10,7 +10,7 @@ from pathlib import Path
 import interpreter  # noqa: F401 (before whatever imports triton)
 import pytest
 import torch
-from runs import some_tokens
+from runs import run, some_tokens
 
 from lm.data import write_tokens
 
@@ -41,3 +41,11 @@ def data(tmp_path_factory):
 def with_ends(tmp_path_factory):
     """The same, where token 3 ends a text."""
     return write_data(tmp_path_factory.mktemp("with_ends"), end_of_text=3)
+
+
+@pytest.fixture(scope="session")
+def base(data, tmp_path_factory):
+    """A run whose weights others begin with."""
+    folder = tmp_path_factory.mktemp("base")
+    run(data, folder)
+    return folder

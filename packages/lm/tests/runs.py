@@ -7,12 +7,14 @@ import json
 import signal
 
 import numpy as np
+import pytest
 import torch
 
 from lm.config import ModelConfig, TrainConfig
+from lm.data import write_tokens
 from lm.model import Transformer
 from lm.training import checkpoint
-from lm.training.train import train
+from lm.training.train import Stopped, train
 
 MODEL = ModelConfig(50, 16, 2, 16, 2, 24)
 VARIANTS = {
@@ -45,6 +47,19 @@ def some_tokens(count, seed=0):
     return np.cumsum(np.random.default_rng(seed).integers(1, 3, count)) % 50
 
 
+def write_windows(folder, window, end, examples, **more):
+    """A folder of windows, each of what examples(random) returns, ids and which of them are learned, then of ends."""
+    for name, count, seed in (("train", 40, 0), ("heldout", 10, 1)):
+        random, rows, masks = np.random.default_rng(seed), [], []
+        for _ in range(count):
+            row, mask = examples(random)
+            rows.append(row + [end] * (window - len(row)))
+            masks.append(mask + [0] * (window - len(mask)))
+        ids, mask = (np.array(part).reshape(-1) for part in (rows, masks))
+        write_tokens(folder / f"{name}.npy", ids, tokenizer="t", end_of_text=end, mask=mask, window=window, **more)
+    return folder
+
+
 def run(data, folder, config=CONFIG, model=MODEL, **more):
     return train(model, config, data, folder, progress=False, **more)
 
@@ -72,6 +87,16 @@ def assert_same_run(folder, whole, but=("seconds",)):
             assert torch.equal(one.optimizer["state"][index][key], value), key
     states = [{key: value for key, value in saved.state.items() if key not in but} for saved in (one, other)]
     assert states[0] == states[1]
+
+
+def assert_continues(data, folder, config=CONFIG, model=MODEL, step=7):
+    """A run that is stopped goes on as folder/whole, which is not stopped, to the bit. Returns its result."""
+    run(data, folder / "whole", config, model)
+    with pytest.raises(Stopped):
+        run(data, folder / "stopped", config, model, on_step=stop_at(step))
+    result = run(data, folder / "stopped", config, model)
+    assert_same_run(folder / "stopped", folder / "whole")
+    return result
 
 
 def stop_at(step):

@@ -10,14 +10,13 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from runs import CONFIG, assert_same_run, metrics, stop_at
+from runs import CONFIG, assert_continues, metrics, run
 from talks import MARKS, TALK, lines, tokenizer
 
 import lm
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
 from lm.documents import IGNORE, document_ids_of
-from lm.training.train import Stopped
 from lm.training.validation import evaluate
 
 bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
@@ -178,15 +177,7 @@ def test_a_run_on_conversations_resumes_to_the_bit(tmp_path):
     masked(tmp_path, mask[:200], "heldout", 1)
     config = dataclasses.replace(CONFIG, document_masking=True, steps=10, objective="sft")
     shape = lm.ModelConfig(50, 16, 1, 16, 2, 24)
-
-    def go(folder, **more):
-        return lm.train(shape, config, tmp_path, tmp_path / folder, progress=False, **more)
-
-    go("whole")
-    with pytest.raises(Stopped):
-        go("parts", on_step=stop_at(5))
-    go("parts")
-    assert_same_run(tmp_path / "parts", tmp_path / "whole")
+    assert_continues(tmp_path, tmp_path, config, shape, step=5)
     marks = 1 - np.asarray(open_tokens(tmp_path / "train.npy").mask)
     write_tokens(
         tmp_path / "train.npy",
@@ -196,7 +187,7 @@ def test_a_run_on_conversations_resumes_to_the_bit(tmp_path):
         mask=marks,
     )
     with pytest.raises(ValueError, match="mask"):
-        go("whole")
+        run(tmp_path, tmp_path / "whole", config, shape)
 
 
 @pytest.mark.parametrize("documents", [False, True])

@@ -9,13 +9,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 from processes import processes, train
-from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
+from runs import CONFIG, MODEL, assert_continues, metrics, run, write_windows
 
-from lm.data import open_data, open_tokens, write_tokens
+from lm.data import open_data, open_tokens
 from lm.documents import IGNORE
 from lm.model import Transformer
 from lm.training.objectives.grpo import GroupRelativePolicy, clipped_losses, group_advantages, padded, problems_of
-from lm.training.train import Stopped
 
 WINDOW, END, DOT = 16, 3, 4
 GRPO = dataclasses.replace(
@@ -30,26 +29,18 @@ GRPO = dataclasses.replace(
 )
 
 
-def write_problems(path, count, seed):
-    """Windows of three problems [end, a, b | larger of both, dot], the rest filled with ends."""
-    random, rows, masks = np.random.default_rng(seed), [], []
-    for _ in range(count):
-        row, mask = [], []
-        for pair in random.integers(10, 14, (3, 2)):
-            row += [END, *pair, max(pair), DOT]
-            mask += [0, 0, 0, 1, 1]
-        rows.append([*row, END])
-        masks.append([*mask, 0])
-    ids, mask = (np.array(part).reshape(-1) for part in (rows, masks))
-    write_tokens(path, ids, tokenizer="t", end_of_text=END, mask=mask, window=WINDOW)
+def three_problems(random):
+    """[end, a, b | larger of both, dot] three times."""
+    row, mask = [], []
+    for pair in random.integers(10, 14, (3, 2)):
+        row += [END, *pair, max(pair), DOT]
+        mask += [0, 0, 0, 1, 1]
+    return row, mask
 
 
 @pytest.fixture(scope="module")
 def problems(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("problems")
-    write_problems(folder / "train.npy", 40, 0)
-    write_problems(folder / "heldout.npy", 10, 1)
-    return folder
+    return write_windows(tmp_path_factory.mktemp("problems"), WINDOW, END, three_problems)
 
 
 @pytest.fixture(scope="module")
@@ -146,11 +137,7 @@ def test_answers_end_with_their_token_or_at_their_length(problems):
 @pytest.mark.parametrize("variant", ["grpo", "dr_grpo"])
 def test_a_run_earns_more_and_continues_to_the_bit(problems, base, tmp_path, variant):
     config = dataclasses.replace(GRPO, init_from=str(base), grpo_variant=variant, micro_batch_size=2, grpo_updates=2)
-    run(problems, tmp_path / "whole", config)
-    with pytest.raises(Stopped):
-        run(problems, tmp_path / "stopped", config, on_step=stop_at(5))
-    run(problems, tmp_path / "stopped", config)
-    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    assert_continues(problems, tmp_path, config, step=5)
     lines = [line for line in metrics(tmp_path / "whole") if "reward" in line]
     rewards = [line["reward"] for line in lines]
     assert np.mean(rewards[-4:]) > 3 * np.mean(rewards[:4])

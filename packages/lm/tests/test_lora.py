@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 from processes import processes, train
-from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
+from runs import CONFIG, MODEL, assert_continues, assert_same_run, metrics, run, stop_at
 
 import lm
 from lm import lora
@@ -20,14 +20,6 @@ from lm.optimizer import adamw
 from lm.training import checkpoint
 from lm.training.train import Stopped
 from lm.training.trainer import Trainer
-
-
-@pytest.fixture(scope="module")
-def base(data, tmp_path_factory):
-    """A run whose weights others begin with."""
-    folder = tmp_path_factory.mktemp("base")
-    run(data, folder)
-    return folder
 
 
 def adapting(base, **more):
@@ -103,11 +95,7 @@ def test_fused_blocks_compute_the_same():
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_a_run_trains_adapters_alone_and_ends_as_a_plain_model(data, base, tmp_path, optimizer):
     config = adapting(base, optimizer=optimizer)
-    run(data, tmp_path / "whole", config)
-    with pytest.raises(Stopped):
-        run(data, tmp_path / "stopped", config, on_step=stop_at(7))
-    result = run(data, tmp_path / "stopped", config)
-    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    result = assert_continues(data, tmp_path, config)
     before, after = (checkpoint.load(f / "checkpoints").model for f in (base, tmp_path / "whole"))
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
     assert any(name.endswith("lora_b") and weight.any() for name, weight in after.items())

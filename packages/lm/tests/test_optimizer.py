@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from processes import processes, train
-from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
+from runs import CONFIG, MODEL, assert_continues, metrics, run, stop_at
 from torch import nn
 
 from lm.config import ModelConfig
@@ -134,11 +134,7 @@ def ours_lr(optimizer, parameter):
 @pytest.mark.parametrize("optimizer", ["muon", "normuon"])
 def test_a_stopped_run_continues_to_the_bit(data, tmp_path, optimizer):
     config = dataclasses.replace(MUON, optimizer=optimizer)
-    run(data, tmp_path / "whole", config)
-    with pytest.raises(Stopped):
-        run(data, tmp_path / "stopped", config, on_step=stop_at(7))
-    run(data, tmp_path / "stopped", config)
-    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    assert_continues(data, tmp_path, config)
     states = checkpoint.load(tmp_path / "whole" / "checkpoints").optimizer["state"].values()
     assert {frozenset(state) for state in states} == {
         frozenset({"step", "exp_avg", "exp_avg_sq"}),

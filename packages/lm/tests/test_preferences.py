@@ -11,52 +11,36 @@ import pytest
 import torch
 import torch.nn.functional as F
 from processes import processes, train
-from runs import CONFIG, MODEL, assert_same_run, metrics, run, stop_at
+from runs import CONFIG, MODEL, assert_continues, metrics, run, write_windows
 from talks import tokenizer
 
 import lm
 from lm import lora
 from lm.commands.cli import main
-from lm.data import open_data, open_tokens, write_tokens
+from lm.data import open_data, open_tokens
 from lm.documents import IGNORE
 from lm.model import Transformer
 from lm.training.objectives.dpo import DirectPreference
-from lm.training.train import Stopped
 
 bpe_only = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 WINDOW, END = 16, 3
 
 
-def write_pairs(path, windows, seed):
-    """Two pairs a window, [end prompt | answer] twice each: a better answer rises by one, another falls."""
-    random, rows, masks = np.random.default_rng(seed), [], []
-    for _ in range(windows):
-        row, mask = [], []
-        for size in (2, 1):
-            start = int(random.integers(10, 40))
-            better, worse = ([start + sign * (n + 1) for n in range(size)] for sign in (1, -1))
-            for answer in (better, worse):
-                row += [END, start, *answer]
-                mask += [0, 0, *[1] * size]
-        rows.append(row + [END] * (WINDOW - len(row)))
-        masks.append(mask + [0] * (WINDOW - len(mask)))
-    ids, mask = (np.array(part).reshape(-1) for part in (rows, masks))
-    write_tokens(path, ids, tokenizer="t", end_of_text=END, mask=mask, window=WINDOW, pairs=True)
+def two_pairs(random):
+    """[end prompt | answer] twice for each: a better answer rises by one, another falls."""
+    row, mask = [], []
+    for size in (2, 1):
+        start = int(random.integers(10, 40))
+        better, worse = ([start + sign * (n + 1) for n in range(size)] for sign in (1, -1))
+        for answer in (better, worse):
+            row += [END, start, *answer]
+            mask += [0, 0, *[1] * size]
+    return row, mask
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pairs")
-    write_pairs(folder / "train.npy", 40, 0)
-    write_pairs(folder / "heldout.npy", 10, 1)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def base(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("base")
-    run(data, folder)
-    return folder
+    return write_windows(tmp_path_factory.mktemp("pairs"), WINDOW, END, two_pairs, pairs=True)
 
 
 def preferring(base, **more):
@@ -170,11 +154,7 @@ def test_an_odd_number_of_answers_is_no_pairs(pairs):
 @pytest.mark.parametrize("rank", [0, 2], ids=["all weights", "adapters"])
 def test_a_run_learns_to_prefer_and_continues_to_the_bit(pairs, base, tmp_path, rank):
     config = preferring(base, lora_rank=rank, micro_batch_size=2)
-    run(pairs, tmp_path / "whole", config)
-    with pytest.raises(Stopped):
-        run(pairs, tmp_path / "stopped", config, on_step=stop_at(7))
-    run(pairs, tmp_path / "stopped", config)
-    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    assert_continues(pairs, tmp_path, config)
     lines = metrics(tmp_path / "whole")
     assert lines[0]["loss"] == pytest.approx(np.log(2))
     scores = [line for line in lines if "val_loss" in line]

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 import torch
-from runs import CONFIG, assert_same_run, run, stop_at
+from runs import CONFIG, assert_continues
 
 import lm
 from lm.commands.configuration import configuration
@@ -18,7 +18,6 @@ from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import Transformer, softcapped
 from lm.ops.cpu.int8 import quantized
 from lm.training import budget
-from lm.training.train import Stopped
 
 BOTH = ModelConfig(50, 16, 3, 16, 4, 24, num_kv_heads=2, qk_norm=True, value_embeddings=True, logit_softcap=4.0)
 
@@ -111,12 +110,7 @@ def test_decoding_gives_the_models_logits(rows):
 
 def test_a_run_of_both_learns_stops_and_generates(data, tmp_path):
     config = dataclasses.replace(CONFIG, optimizer="normuon")
-    result = run(data, tmp_path / "whole", config, BOTH)
-    assert result.loss < 3.6
-    with pytest.raises(Stopped):
-        run(data, tmp_path / "stopped", config, BOTH, on_step=stop_at(7))
-    run(data, tmp_path / "stopped", config, BOTH)
-    assert_same_run(tmp_path / "stopped", tmp_path / "whole")
+    assert assert_continues(data, tmp_path, config, BOTH).loss < 3.6
     model = lm.load(tmp_path / "whole")
     assert len(lm.generate(model, [1, 2], max_new_tokens=5)) >= 5
 
