@@ -1,14 +1,15 @@
 /* Cutting pretokens of Chinese, Japanese, Thai and Lao where no token joins two characters.
  *
- * These scripts, of three bytes a character, have few spaces, so that a pretoken is a phrase, and most phrases are new. But merges stay within
- * tokens: where no token holds two neighbouring characters side by side, nor ends or begins inside one of them beside
- * the other, no merge crosses their border, and a pretoken can be cut there without changing an id. What is left are
- * words and single characters, of which nearly all are in a small cache.
+ * These scripts, of three bytes a character, have few spaces, so that a pretoken is a phrase, and most phrases are
+ * new. But merges stay within tokens: where no token holds two neighbouring characters side by side, nor ends or
+ * begins inside one of them beside the other, no merge crosses their border, and a pretoken can be cut there without
+ * changing an id. What is left are words and single characters, of which nearly all are in a small cache.
  *
- * `pairs` has a bit for each hash of two characters, of each three bytes: of the left one the last, of the right one the
- * first (a left one may have four). Where two pairs share a bit, a pretoken is cut less often than it could be. Rare tokens that hold less of a
- * character than that forbid cuts between many pairs at once, `halves`; so do, around them, tokens that a pretoken is as
- * a whole only and that merges do not lead to, `edges`: a piece must not be taken for such a pretoken. */
+ * `pairs` has a bit for each hash of two characters, of each three bytes: of the left one the last, of the right one
+ * the first (a left one may have four). Where two pairs share a bit, a pretoken is cut less often than it could be.
+ * Rare tokens that hold less of a character than that forbid cuts between many pairs at once, `halves`; so do, around
+ * them, tokens that a pretoken is as a whole only and that merges do not lead to, `edges`: a piece must not be taken
+ * for such a pretoken. */
 #ifndef BPE_CUTS_H
 #define BPE_CUTS_H
 #include <stddef.h>
