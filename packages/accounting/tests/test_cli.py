@@ -429,6 +429,7 @@ def test_a_mistake_is_one_sentence(capsys: pytest.CaptureFixture[str], arguments
         "time gpt2 --tokens 1e300 --device h100 --mfu 0.4",
         "time gpt2 --tokens 1 --device h100",
         "nonsense",
+        "fit gpt2 --devise h100",
     ],
 )
 def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
@@ -439,6 +440,16 @@ def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: st
     assert said.startswith("accounting")
     assert said.endswith("--help\n")
     assert said.count("\n") == 1
+    assert ("--devise: did you mean --device?" in said) == ("--devise" in arguments)
+
+
+def test_ctrl_c_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(command: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("accounting.commands.parser.parser", interrupt)
+    assert main(["devices"]) == 130
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

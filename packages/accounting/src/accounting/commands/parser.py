@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import itertools
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -32,15 +35,17 @@ HELP = {  # of settings of Policy
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0, or 2 after a mistake, which is then explained on stderr."""
+    """Run the command; 0, 2 after a mistake, which is then explained on stderr, or 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
-    options = parser(arguments[0] if arguments else "").parse_args(arguments)
     try:
+        options = parser(arguments[0] if arguments else "").parse_args(arguments)
         check(options)
         print(formatted(options.run(options), options))
         sys.stdout.flush()
     except BrokenPipeError:  # leave nothing that fails again when Python closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except KeyboardInterrupt:
+        return 130  # what a shell reports of a process that Ctrl-C ended
     except (KeyError, OSError, ValueError) as error:
         message = error.args[0] if isinstance(error, KeyError) else error
         if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
@@ -69,7 +74,20 @@ def formatted(answer: Answer, options: argparse.Namespace) -> str:
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence and where to read on, not the whole usage."""
+    """A parser whose errors are one sentence and where to read on, not the whole usage.
+
+    It names a misspelled option, and not only the required one that is missing for it.
+    """
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        names = self._option_string_actions
+        if self._subparsers is None:
+            for word in itertools.takewhile(lambda word: word != "--", args or ()):
+                name = word.partition("=")[0]
+                if re.fullmatch(r"--[a-z][a-z0-9_-]*", name) and not any(option.startswith(name) for option in names):
+                    near = difflib.get_close_matches(name, names, 1, cutoff=0.7)
+                    self.error(f"there is no option {name}" + (f": did you mean {near[0]}?" if near else ""))
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}: see {self.prog} --help\n")
