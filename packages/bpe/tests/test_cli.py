@@ -30,6 +30,12 @@ def test_encode_and_decode_are_filters(
     assert capfdbinary.readouterr().out == TEXT.encode()
 
 
+def test_a_misspelled_option_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "corpus.txt", "--vocabsize", "300", "--out", "tok.json"])
+    assert "there is no option --vocabsize: did you mean --vocab-size?" in capsys.readouterr().err
+
+
 def test_files(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     out = trained / "ids.npy"
     assert main(["encode", str(trained / "tok.json"), str(trained / "corpus.txt"), "--out", str(out)]) == 0
@@ -174,6 +180,7 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
         (["encode", str(trained / "tok.json"), corpus, "--out", corpus], "would be written over"),
         (["decode", str(trained / "tok.json"), corpus, "--out", corpus], "would be written over"),
         (["encode", corpus], "not a tokenizer"),
+        (["encode", str(trained / "tok.json"), corpus, "--out", "train.bin"], "name its --format"),
         (["decode", "nowhere.json"], "nowhere.json: no such file"),
         (["report", str(trained / "tok.json"), "--on", "nowhere.txt"], "nowhere.txt: No such file"),
     ]:

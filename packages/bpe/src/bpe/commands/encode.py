@@ -25,6 +25,7 @@ from bpe.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # bytes read, or ids decoded, at a time
 BATCH = 4096  # documents encoded at a time
+BINARY = (".bin", ".npz", ".parquet", ".arrow")  # endings that are not those of text
 
 
 def add(commands: Any) -> None:
@@ -107,6 +108,10 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         )
         print(f"{options.out}: {count:,} ids")
         return
+    if options.out is not None and suffix_of(options.out) in BINARY:
+        raise ValueError(
+            f"{options.out} would hold numbers as text: write --out X.npy, or name its --format, such as bin"
+        )
     if options.num_threads is not None and not options.jsonl:
         raise ValueError("--num-threads is for --jsonl and for --out X.npy; ids are printed by one thread")
     keep_apart(options.out, options.text)

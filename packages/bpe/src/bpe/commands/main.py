@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import io
+import itertools
 import os
 import re
 import signal
@@ -92,8 +94,22 @@ def _sentence(error: BaseException) -> str:
     return str(error.args[0]) if error.args else type(error).__name__
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that names a misspelled option, and not only the required one that is missing for it."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        names = self._option_string_actions
+        if self._subparsers is None:
+            for word in itertools.takewhile(lambda word: word != "--", args or ()):
+                name = word.partition("=")[0]
+                if re.fullmatch(r"--[a-z][a-z0-9_-]*", name) and not any(option.startswith(name) for option in names):
+                    near = difflib.get_close_matches(name, names, 1, cutoff=0.7)
+                    self.error(f"there is no option {name}" + (f": did you mean {near[0]}?" if near else ""))
+        return super().parse_known_args(args, namespace)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="bpe", description=__doc__)
+    parser = _Parser(prog="bpe", description=__doc__)
     parser.add_argument("--version", action="version", version=f"bpe {bpe.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
 
