@@ -218,6 +218,23 @@ def test_an_unknown_argument_of_other_commands(capsys):
     assert stderr.startswith("usage: lm eval")  # the usage of the sub-command, not of lm
 
 
+def test_a_mistyped_option_names_the_nearest(capsys):
+    """Also where the required option that it was meant to be is missing for it."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["generate", "run", "--promt", "a"])
+    assert stopped.value.code == 2
+    assert "there is no option --promt: did you mean --prompt?" in capsys.readouterr().err
+
+
+def test_ctrl_c_while_the_commands_are_imported_is_no_traceback(monkeypatch, capsys):
+    def interrupt():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lm.commands.cli.make_parser", interrupt)
+    assert main(["presets"]) == 130
+    assert capsys.readouterr().err == ""
+
+
 def test_a_mistyped_command_names_the_nearest(capsys):
     with pytest.raises(SystemExit) as stopped:
         main(["trian"])
@@ -432,7 +449,7 @@ def test_generate_continues_a_text(work, capsys):
     tokenizer.save(work / "tokenizer.json")
     arguments = ["--quiet", "--tokenizer", str(work / "tokenizer.json")]
     assert train(work, *arguments) == 2
-    assert "has 257 tokens, and vocab_size is 300: make them equal" in capsys.readouterr().err
+    assert "has 257 tokens, and vocab_size is 300: set model.vocab_size to 257" in capsys.readouterr().err
     assert not (work / "run").exists()
     assert train(work, *arguments, "--model.vocab_size", "257") == 0
     capsys.readouterr()

@@ -181,9 +181,9 @@ def test_configurations_are_frozen():
 
 
 def test_the_face_of_the_package_is_light():
-    """Importing lm loads no torch, so that `lm --help` and a mistyped setting answer at once."""
+    """Neither lm nor its commands' parser loads torch, so that `lm --help` and a mistyped setting answer at once."""
     code = (
-        "import sys; sys.path[:0] = sys.argv[1:]; import lm, lm.commands.cli;"
+        "import sys; sys.path[:0] = sys.argv[1:]; import lm, lm.commands.cli as cli; cli.make_parser();"
         "print('torch' in sys.modules, 'ModelConfig' in dir(lm))"
     )
     out = subprocess.run(

@@ -311,7 +311,7 @@ def test_no_network_is_one_sentence(tmp_path, tok, monkeypatch, capsys):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
         assert get(tmp_path) == 2
         stderr = capsys.readouterr().err
-        assert f"cannot be had from {endpoint}: look at the network" in stderr
+        assert f"could not be downloaded from {endpoint}: check the network" in stderr
         assert stderr.count("\n") == 1
 
 

@@ -125,6 +125,8 @@ def test_initialisation_follows_its_recipe():
     ("ids", "error", "words"),
     [
         (torch.rand(1, 3), TypeError, "float32"),
+        ([1, 2], TypeError, "got list"),
+        (torch.zeros(1, 0, dtype=torch.long), ValueError, "got none"),
         (torch.tensor([1, 2, 3]), ValueError, r"\(3,\)"),
         (torch.tensor([[1, -2, 3]]), ValueError, "-2"),
         (torch.tensor([[1, 64, 3]]), ValueError, "64"),

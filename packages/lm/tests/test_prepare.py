@@ -252,7 +252,7 @@ def test_what_is_asked_for_must_be_the_same(tmp_path, tok, capsys):
     assert "is damaged: remove" in capsys.readouterr().err
     (tmp_path / "out" / "prepared.json").unlink()
     assert main(command(tmp_path, tmp_path / "t.txt")) == 2
-    assert "were not made so: choose another folder" in capsys.readouterr().err
+    assert "token files of other commands: choose another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -278,6 +278,13 @@ def test_a_mistake_is_one_sentence(tmp_path, tok, capsys, text, more, says):
     assert says in output.err
     assert output.err.count("\n") == 1
     assert not list((tmp_path / "out").glob("*.np*"))
+
+
+def test_a_text_that_failed_does_not_bind_the_folder(tmp_path, tok):
+    (tmp_path / "empty.txt").write_bytes(b"")
+    assert main(command(tmp_path, tmp_path / "empty.txt")) == 2
+    (tmp_path / "t.txt").write_bytes(as_text(stories(50)))
+    assert main(command(tmp_path, tmp_path / "t.txt")) == 0
 
 
 def test_a_library_that_is_missing_is_one_sentence(tmp_path, tok, capsys, monkeypatch):

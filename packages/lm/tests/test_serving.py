@@ -354,7 +354,7 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
             first, used = idle.sock, time.monotonic()
             second = subprocess.run([*command, port], capture_output=True, text=True)
             assert second.returncode == 1
-            assert "cannot be had: name another with --port" in second.stderr
+            assert "is not free or not of this machine: name another with --port" in second.stderr
             time.sleep(max(0.0, used + 5.5 - time.monotonic()))  # the OpenAI client keeps a connection for 5 s
             assert health(idle) == 200
             assert idle.sock is first

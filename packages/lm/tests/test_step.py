@@ -174,6 +174,8 @@ def test_what_is_not_on_this_machine_is_refused():
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="device 'cuda' is not on this machine"):
             machine.choose_device("cuda")
+    with pytest.raises(ValueError, match="device 'gpu' is unknown: use 'auto'"):
+        machine.choose_device("gpu")
     with pytest.raises(ValueError, match=r"precision 'tf32' is CUDA's, and the device is cpu"):
         machine.choose_precision("tf32", torch.device("cpu"))
 

@@ -38,7 +38,10 @@ def choose_device(name: str, index: int = 0) -> torch.device:
         name = next((kind for kind, there in here.items() if there()), "cpu")
     elif name in here and not here[name]():
         raise ValueError(f"device {name!r} is not on this machine, or this torch is not built for it: use 'auto'")
-    return torch.device(name, index) if name == "cuda" else torch.device(name)
+    try:
+        return torch.device(name, index) if name == "cuda" else torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"device {name!r} is unknown: use 'auto', 'cpu', 'cuda' or 'mps'") from None
 
 
 def choose_precision(name: Precision, device: torch.device) -> Precision:

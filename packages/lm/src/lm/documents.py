@@ -22,10 +22,14 @@ def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, 
 
     start: one for all rows, or of the one token of each row (batch,), not checked against the context.
     """
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"expected a tensor of token ids, got {type(ids).__name__}: write torch.tensor(ids)[None]")
     if ids.is_floating_point() or ids.dtype == torch.bool:
         raise TypeError(f"expected token ids of an integer dtype, got {ids.dtype}")
     if ids.ndim != 2:
         raise ValueError(f"expected token ids (batch, seq), got {tuple(ids.shape)}: for one sequence pass ids[None]")
+    if not ids.shape[1]:
+        raise ValueError("expected at least one token, got none: begin with the end-of-text token")
     if isinstance(start, int) and start + ids.shape[1] > context_length:
         raise ValueError(f"a sequence of {start + ids.shape[1]} tokens is longer than the context of {context_length}")
     if document_ids is not None:

@@ -105,7 +105,8 @@ def check_tokenizer(path: str | Path, data: Mixture, vocab_size: int) -> None:
     """ValueError, before anything is written, for a tokenizer that is not the model's or did not make the data."""
     tokenizer = load_tokenizer(path)
     if tokenizer.n_vocab != vocab_size:
-        raise ValueError(f"{path} has {tokenizer.n_vocab} tokens, and vocab_size is {vocab_size}: make them equal")
+        size = f"{path} has {tokenizer.n_vocab} tokens, and vocab_size is {vocab_size}"
+        raise ValueError(f"{size}: set model.vocab_size to {tokenizer.n_vocab}, or name another tokenizer")
     if data.tokenizer not in (None, tokenizer.fingerprint):
         data_path = data.parts[0].tokens.path
         raise ValueError(f"{data_path} was made by another tokenizer than {path}: encode the text with this one")

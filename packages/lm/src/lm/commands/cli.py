@@ -14,7 +14,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from lm.commands.options import STOPPED, Ended
+from lm.commands.options import STOPPED, Ended, Parser
 from lm.config import did_you_mean
 from lm.extras import MissingExtra
 
@@ -26,21 +26,12 @@ COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = make_parser()
-    arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
-    settings, others = separate_settings(arguments)
-    options, rest = parser.parse_known_args(others)
-    rest = [*settings, *rest]
-    if rest and not options.takes_settings:
-        options.parser.error(f"unknown argument {rest[0]!r}")
-    options.settings = rest
     warnings.formatwarning = lambda message, *_, **__: f"lm: {message}\n"  # without the line of code that it came from
     # Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that
     # runs on the machine makes a step ten times slower. It is read when torch is loaded, which no command has done yet.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
+        options = parsed(sys.argv[1:] if arguments is None else arguments)
         options.command(options)
     except KeyboardInterrupt:
         return STOPPED
@@ -76,9 +67,23 @@ def separate_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return settings, others
 
 
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line, with what is not among them in options.settings."""
+    parser = make_parser()
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
+    settings, others = separate_settings(arguments)
+    options, rest = parser.parse_known_args(others)
+    rest = [*settings, *rest]
+    if rest and not options.takes_settings:
+        options.parser.error(f"unknown argument {rest[0]!r}")
+    options.settings = rest
+    return options
+
+
 def make_parser() -> argparse.ArgumentParser:
     text = "Transformers from the ground up: train, evaluate, generate."
-    parser = argparse.ArgumentParser(prog="lm", description=text)
+    parser = Parser(prog="lm", description=text)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in COMMANDS:
         importlib.import_module(f"lm.commands.{name}").register(subparsers)

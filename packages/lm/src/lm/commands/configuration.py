@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import lm.depth
-from lm.config import ModelConfig, TrainConfig, did_you_mean, from_table, override, read_toml, to_table
+from lm.config import ModelConfig, TrainConfig, did_you_mean, from_table, nearest, override, read_toml, to_table
 from lm.families import config_class
 
 SET = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)=(?P<path>.+?)(?:@(?P<weight>[0-9.eE+-]+))?$")
@@ -83,14 +83,19 @@ def read_configuration(name: str) -> dict[str, Any]:
     """The tables of a TOML file, of the one in the folder of a run, or of a preset."""
     if name in presets():
         return read_toml(str(importlib.resources.files("lm") / "presets" / f"{name}.toml"))
+    if os.path.isdir(name) and not os.path.isfile(os.path.join(name, CONFIG)):
+        raise FileNotFoundError(
+            f"{name} holds no model: it has neither {CONFIG} (a run) nor config.json (Hugging Face)"
+        )
     if os.path.exists(name):
         return read_toml(os.path.join(name, CONFIG) if os.path.isdir(name) else name)
-    raise FileNotFoundError(f"{name!r} is neither a file nor a preset{did_you_mean(name, presets())}")
+    near = did_you_mean(name, presets()) if nearest(name, presets()) else f": the presets are {', '.join(presets())}"
+    raise FileNotFoundError(f"{name!r} is neither a file nor a preset{near}")
 
 
 def names_model(name: str) -> bool:
     """True if a name is another program's model: on the Hub, a file, or a folder that is not a run."""
-    is_folder = os.path.isdir(name) and not os.path.isfile(os.path.join(name, CONFIG))
+    is_folder = os.path.isfile(os.path.join(name, "config.json")) and not os.path.isfile(os.path.join(name, CONFIG))
     return name not in presets() and (is_folder or name.startswith("hf://") or name.endswith(MODEL_FILES))
 
 

@@ -7,6 +7,9 @@ What is heavy (torch, the model) it imports in that function, so that every othe
 from __future__ import annotations
 
 import argparse
+import difflib
+import itertools
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -25,6 +28,20 @@ class Ended(Exception):
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that names a misspelled option, and not only the required one that is missing for it."""
+
+    def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
+        names = self._option_string_actions
+        if self._subparsers is None and not self.get_default("takes_settings"):
+            for word in itertools.takewhile(lambda word: word != "--", args or ()):
+                name = word.partition("=")[0]
+                if re.fullmatch(r"--[a-z][a-z0-9_-]*", name) and not any(option.startswith(name) for option in names):
+                    near = difflib.get_close_matches(name, names, 1, cutoff=0.7)
+                    self.error(f"there is no option {name}" + (f": did you mean {near[0]}?" if near else ""))
+        return super().parse_known_args(args, namespace)
 
 
 def add(

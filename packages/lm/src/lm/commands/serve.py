@@ -108,7 +108,8 @@ def serve(options: argparse.Namespace) -> None:
     try:
         bound = config.bind_socket()
     except SystemExit:  # uvicorn has said why
-        raise Ended(f"{options.host} port {options.port} cannot be had: name another with --port", FAILED) from None
+        message = f"{options.host} port {options.port} is not free or not of this machine: name another with --port"
+        raise Ended(f"{message} or --host", FAILED) from None
     bound.listen(config.backlog)  # who connects from now on waits until the server runs, and is not refused
     host = f"[{options.host}]" if ":" in options.host else options.host
     if context < model.config.context_length:

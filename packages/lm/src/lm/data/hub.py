@@ -190,7 +190,7 @@ def from_address(url: str, folder: Path, most: int | None) -> Path:
             why = str(error)
             if isinstance(error, urllib.error.HTTPError):
                 error.close()  # it is an open response too
-    raise ConnectionError(f"{url} cannot be had ({why}): look at the network, or try again later")
+    raise ConnectionError(f"{url} could not be downloaded ({why}): check the network, or try again later")
 
 
 def library() -> Any:
@@ -243,4 +243,4 @@ def not_the_hub() -> str:
 
 def no_way(what: str) -> str:
     mirror = "" if os.environ.get("HF_ENDPOINT") else ", or name a mirror in HF_ENDPOINT"
-    return f"{what} cannot be had from {endpoint()}: look at the network{mirror}"
+    return f"{what} could not be downloaded from {endpoint()}: check the network{mirror}"

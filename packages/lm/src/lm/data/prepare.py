@@ -368,14 +368,19 @@ def read_progress(out: Path, request: dict[str, Any]) -> tuple[Progress, bool]:
         progress = Progress(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
     except FileNotFoundError:
         if any(path.suffix in ENDINGS for path in out.iterdir()):
-            raise ValueError(f"{out} holds token files that were not made so: choose another folder") from None
+            raise ValueError(f"{out} holds token files of other commands: choose another folder") from None
         return Progress(), False
     except (ValueError, KeyError, TypeError, AttributeError):
         raise ValueError(f"{out / PREPARED} is damaged: remove {out}, and begin again") from None
     request = json.loads(json.dumps(request))
-    for key in sorted(request.keys() | before.keys()):
+    if progress == Progress() and request != before and not any(path.suffix in ENDINGS for path in out.iterdir()):
+        return Progress(), False  # a command that failed before its first token does not bind this one
+    for key in sorted(request.keys() | before.keys(), key=lambda key: (key != "texts", key)):
         if request.get(key) != before.get(key):
-            change = f"{key} = {before.get(key)!r}, and this call asks for {request.get(key)!r}"
+            values: list[Any] = [value.get(key) for value in (before, request)]
+            if key == "texts" and all(values) and list(values[0]) != list(values[1]):
+                values = [", ".join(value) for value in values]  # the names of the files, without sizes and times
+            change = f"{key} = {values[0]}, and this call asks for {values[1]}"
             raise ValueError(f"{out} was begun with {change}: ask for the same, or choose another folder")
     return progress, finished
 

@@ -366,8 +366,10 @@ def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any
             ids, ends = np.load(path, mmap_mode="r", allow_pickle=False), None
         except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is not a .npy file that can be read: {error}") from None
-    if ids.ndim != 1 or ids.dtype.name not in DTYPES or not len(ids):
-        raise ValueError(f"{path}: expected flat ids, not empty, {' or '.join(DTYPES)}, got {ids.dtype} {ids.shape}")
+    if ids.ndim != 1 or ids.dtype.name not in DTYPES:
+        raise ValueError(f"{path}: expected flat ids, {' or '.join(DTYPES)}, got {ids.dtype} {ids.shape}")
+    if not len(ids):
+        raise ValueError(f"{path} holds no tokens: encode a text that is not empty into it")
     return np.asarray(ids), ends  # the same memory without np.memmap's class, whose slices cost more
 
 
@@ -414,6 +416,8 @@ def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[P
     """
     folder = Path(folder)
     if not folder.is_dir():
+        if folder.exists():
+            raise NotADirectoryError(f"expected a folder of token files, got the file {folder}: see `lm data prepare`")
         raise FileNotFoundError(f"there is no folder {folder}: make it with `lm data prepare` or `lm data get`")
     if not unfinished and not finished(folder):
         raise ValueError(f"{folder} is not finished: the `lm data` command that began it goes on with it")
@@ -424,7 +428,8 @@ def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[P
     others = [path for path in names if path not in heldout and not NEITHER.match(path.name)]
     named = [path for path in others if TRAINING.match(path.name)]
     if not others:
-        raise FileNotFoundError(f"there is no token file to train on in {folder}, such as train.npy or train-00000.npy")
+        message = f"there is no token file to train on in {folder}, such as train.npy or train-00000.npy"
+        raise FileNotFoundError(f"{message}: `lm data prepare` writes them")
     return named or others, heldout
 
 

@@ -44,7 +44,7 @@ def verify(path: str | Path, *, vocab_size: int | None = None, tokenizer: str | 
         if vocab_size is not None and (highest := tokens.highest or 0) >= vocab_size:
             verdict.damage.append(f"{file} holds token id {highest}, and the vocabulary ends at {vocab_size - 1}")
         if tokenizer is not None and tokens.tokenizer is not None and tokens.tokenizer != tokenizer:
-            verdict.damage.append(f"{file} was made by another tokenizer: {tokens.tokenizer}, not {tokenizer}")
+            verdict.damage.append(f"{file} was made by another tokenizer: encode the text with this one")
     tokenizers = {tokens.tokenizer for tokens in verdict.tokens}
     if tokenizer is None and len(tokenizers) > 1:
         verdict.damage.append(f"{path} holds files of {len(tokenizers)} tokenizers: encode all with one")

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from lm.config import ModelConfig
-from lm.model import Transformer
 
 if TYPE_CHECKING:
     from lm.families.parts import FamilyModel
+    from lm.model import Transformer
 
 # model_type of config.json, and the file and the class of its model.
 FILES = {
@@ -53,4 +53,8 @@ def config_class(table: Mapping[str, object]) -> type[ModelConfig]:
 
 def build(config: ModelConfig) -> Transformer:
     """A new model of this configuration, of a family or of lm.model's own shapes, with random weights."""
-    return Transformer(config) if type(config) is ModelConfig else family(vars(config)["family"])(config)
+    if type(config) is not ModelConfig:
+        return family(vars(config)["family"])(config)
+    from lm.model import Transformer  # here: a configuration alone needs no torch
+
+    return Transformer(config)

@@ -40,7 +40,7 @@ class Fields:
         try:
             self.reader = gguf.GGUFReader(path)
         except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError) as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
+            raise ValueError(f"{path} is damaged or cut short: export or download it again ({error})") from None
         self.path, self.gguf = path, gguf
         self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
 

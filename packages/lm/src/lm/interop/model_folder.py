@@ -98,7 +98,7 @@ def verify(folder: Path) -> None:
         if os.path.basename(name) != name or not path.is_file():
             raise ValueError(f"{folder} is not whole: {name} is missing, export it again")
         if sha256(path) != digest:
-            raise ValueError(f"{path} is not what was exported: its checksum in {CHECKSUMS} is another")
+            raise ValueError(f"{path} does not match its checksum in {CHECKSUMS}: export or copy it again")
 
 
 def read_json(path: Path) -> dict[str, Any]:
