@@ -39,9 +39,6 @@ cdef class Encoder:
         self, Cache cache, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size, Ids *out
     ) except -1 nogil
     cdef int settle(self, Cache cache, const uint8_t *text, cache_batch *batch, size_t i, size_t count) except -1 nogil
-    cdef void merge_together(
-        self, Cache cache, cache_batch *batch, const Piece *pieces, const size_t *numbers, size_t count
-    ) noexcept nogil
     cdef int encode_one(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
     cdef int encode_run(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
     cdef int encode_text(

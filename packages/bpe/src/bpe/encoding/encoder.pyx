@@ -49,7 +49,9 @@ from bpe.encoding.cache cimport (
     cache_holds, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, choose_fetch
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
-from bpe.encoding.ranks cimport LANE_BYTES, LANES, NONE, Lane, Piece, Ranks, make_cuts, need_lanes
+from bpe.encoding.ranks cimport (
+    LANE_BYTES, LANES, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Piece, Ranks, join_windows, make_cuts, need_lanes
+)
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.memory cimport checked_malloc
@@ -65,6 +67,7 @@ cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
 
 cdef enum:
+    MOST_WINDOWS = 8            # of a pretoken that is merged together with others
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     SIGNAL_BYTES = 1 << 24      # of a text that are encoded between two looks for a signal
     SHARED_INTS = 1 << 20       # ids below this have one Python int each, which all lists share (see to_list())
@@ -201,7 +204,7 @@ cdef class Encoder:
         cdef Piece pieces[LANES]
         cdef size_t numbers[LANES]
         cdef size_t missing[BATCH]
-        cdef size_t waiting = 0, missed = 0, size, n
+        cdef size_t waiting = 0, missed = 0, size, windows, n, k
         cdef cache_slot *second
         for i in range(i, count):
             missing[missed] = i
@@ -222,34 +225,19 @@ cdef class Encoder:
                 continue
             if size <= self.ranks.longest_whole and self.ranks.find_whole(text + batch.begins[i], size) != NONE:
                 continue
-            if size <= LANE_BYTES and self.ranks.spelled(text + batch.begins[i], size):
-                pieces[waiting].text, pieces[waiting].size = text + batch.begins[i], size
+            windows = 1 if size <= LANE_BYTES else 1 + (size - WIDE_OVERLAP - 1) // WINDOW_STEP
+            if windows > MOST_WINDOWS or not self.ranks.spelled(text + batch.begins[i], size):
+                continue
+            if waiting + windows > LANES:
+                merge_together(self, cache, batch, pieces, numbers, waiting)
+                waiting = 0
+            for k in range(windows):
+                pieces[waiting].text = text + batch.begins[i] + k * WINDOW_STEP
+                pieces[waiting].size = min(<size_t> LANE_BYTES, size - k * WINDOW_STEP)
                 numbers[waiting] = i
                 waiting += 1
-                if waiting == LANES:
-                    self.merge_together(cache, batch, pieces, numbers, waiting)
-                    waiting = 0
-        self.merge_together(cache, batch, pieces, numbers, waiting)
+        merge_together(self, cache, batch, pieces, numbers, waiting)
         return 0
-
-    cdef void merge_together(
-        self, Cache cache, cache_batch *batch, const Piece *pieces, const size_t *numbers, size_t count
-    ) noexcept nogil:
-        """Merge pretokens of a batch side by side, and put them into the cache."""
-        cdef uint32_t ids[LANE_BYTES + COPIED_IDS]
-        cdef Lane *lane
-        cdef size_t k, i, n, size
-        self.ranks.merge_pieces(cache.work.lanes, pieces, count)
-        for k in range(count):
-            lane = &cache.work.lanes[k]
-            for n in range(0, lane.count, 4):       # by fours: most have no more, and the count is unpredictable
-                for i in range(n, n + 4):
-                    ids[i] = self.id_of[lane.symbols[i]]
-            size = lane.count
-            if self.first_beginning != NONE:
-                size = spell_beginnings(self, ids, size)
-            i = numbers[k]
-            batch.sets[i] = cache.keep(batch.keys[i], batch.sets[i], pieces[k].text, ids, size)
 
     cdef int encode_one(
         self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out
@@ -494,3 +482,4 @@ cdef size_t most_bytes(TextBuffer text) noexcept nogil:
 
 
 include "characters.pxi"
+include "side_by_side.pxi"

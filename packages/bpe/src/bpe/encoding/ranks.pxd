@@ -53,7 +53,12 @@ ctypedef struct Work:           # room for merging, kept from one pretoken to th
     const uint32_t *found       # the symbols of the pretoken merged last
 
 cdef void free_work(Work *work) noexcept nogil
+cdef enum:
+    WIDE_OVERLAP = 28           # bytes that neighbours of join_windows() have in common, nearly always with a symbol
+    WINDOW_STEP = LANE_BYTES - WIDE_OVERLAP     # from where one of them begins to the next
+
 cdef int need_lanes(Work *work) except -1 nogil
+cdef size_t join_windows(Work *work, size_t first, size_t count, size_t size) except? 0 nogil
 cdef cut_table *make_cuts(Ranks ranks) except NULL
 
 cdef class Ranks:

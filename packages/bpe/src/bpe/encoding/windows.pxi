@@ -19,7 +19,9 @@
 # they have none in common, a window of four times the width is merged instead. It overlaps what is done by a quarter
 # and leaves the rest to be gained, so that all widenings together cost no more than a few times what is gained.
 #
-# Windows of 64 bytes fill lanes, 32 at a time; wider ones are merged with a heap.
+# Windows of 64 bytes fill lanes, 32 at a time; wider ones are merged with a heap. Those of pretokens of up to 316 bytes
+# share lanes with other pretokens (side_by_side.pxi); as these would be merged again if two windows could not be
+# joined, they overlap by more.
 
 cdef enum:
     OVERLAP = 12                # bytes that neighbouring windows have in common, mostly with a symbol in them,
@@ -99,7 +101,6 @@ cdef int join_lanes(
     cdef Piece pieces[LANES]
     cdef Lane *lane
     cdef size_t begin = covered[0] - min(covered[0], overlap), count = 0, found = 0, i
-    cdef uint64_t bits
     while count < LANES and (count == 0 or windows[count - 1].end < size):
         windows[count].begin, windows[count].end = begin, min(size, begin + LANE_BYTES)
         for i in range(count):
@@ -115,18 +116,44 @@ cdef int join_lanes(
         count += 1
     merge_lanes(&ranks.tables, ranks.lowest, work.lanes, pieces, found)
     for lane in work.lanes[:found]:
-        bits = lane.alive
-        for i in range(lane.count):
-            lane.keys[i] = lane.begins[count_trailing_zeros(bits)]      # a merged lane has no more need of keys
-            bits &= bits - 1
+        list_places(lane)
     for i in range(count):
-        lane = &work.lanes[lane_of[i]]
-        windows[i].symbols, windows[i].places, windows[i].pitch = lane.symbols, lane.keys, 1
-        windows[i].count = lane.count
-        if not join(work, &windows[i]):
+        if not join_lane(work, &work.lanes[lane_of[i]], &windows[i]):
             return False
         covered[0] = windows[i].end
     return True
+
+
+cdef size_t join_windows(Work *work, size_t first, size_t count, size_t size) except? 0 nogil:
+    """Join the lanes from number `first` on, which are the merged windows of a pretoken of `size` bytes.
+
+    Returns how many symbols it has, in work.found; 0 where two windows have none in common.
+    """
+    cdef size_t i
+    cdef Window window
+    for i in range(count):
+        window.begin = i * WINDOW_STEP
+        window.end = min(size, window.begin + LANE_BYTES)
+        list_places(&work.lanes[first + i])
+        if not join_lane(work, &work.lanes[first + i], &window):
+            return 0
+    work.found = work.symbols
+    return work.count
+
+
+cdef void list_places(Lane *lane) noexcept nogil:
+    """Put the place of each symbol of a merged lane into its keys, of which it has no more need."""
+    cdef uint64_t bits = lane.alive
+    cdef size_t i
+    for i in range(lane.count):
+        lane.keys[i] = lane.begins[count_trailing_zeros(bits)]
+        bits &= bits - 1
+
+
+cdef int join_lane(Work *work, const Lane *lane, Window *window) except -1 nogil:
+    """join() for a window whose result is in a lane, with its places."""
+    window.symbols, window.places, window.pitch, window.count = lane.symbols, lane.keys, 1, lane.count
+    return join(work, window)
 
 
 cdef int join(Work *work, const Window *window) except -1 nogil:

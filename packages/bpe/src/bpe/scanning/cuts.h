@@ -1,15 +1,15 @@
 /* Cutting pretokens of Chinese, Japanese, Thai and Lao where no token joins two characters.
  *
- * These scripts, of three bytes a character, have few spaces, so that a pretoken is a phrase, and most phrases are
- * new. But merges stay within tokens: where no token holds two neighbouring characters side by side, nor ends or
- * begins inside one of them beside the other, no merge crosses their border, and a pretoken can be cut there without
- * changing an id. What is left are words and single characters, of which nearly all are in a small cache.
+ * These scripts, of three bytes a character, have few spaces, so that a pretoken is a phrase, and most phrases are new.
+ * But merges stay within tokens: where no token holds two neighbouring characters side by side, nor ends or begins
+ * inside one of them beside the other, no merge crosses their border, and a pretoken can be cut there without changing
+ * an id. What is left are words and single characters, of which nearly all are in a small cache.
  *
- * `pairs` has a bit for each hash of two characters, of each three bytes: of the left one the last, of the right one
- * the first (a left one may have four). Where two pairs share a bit, a pretoken is cut less often than it could be.
- * Rare tokens that hold less of a character than that forbid cuts between many pairs at once, `halves`; so do, around
- * them, tokens that a pretoken is as a whole only and that merges do not lead to, `edges`: a piece must not be taken
- * for such a pretoken. */
+ * `pairs` has a bit for each hash of two characters, of each three bytes: of the left one, which may have four, the
+ * last, of the right one the first. Where two pairs share a bit, a pretoken is cut less often than it could be. Rare
+ * tokens that hold less of a character than that forbid cuts between many pairs at once, `halves`; so do, around them,
+ * tokens that a pretoken is as a whole only and that merges do not lead to, `before` and `after`: a piece must not be
+ * taken for such a pretoken. */
 #ifndef BPE_CUTS_H
 #define BPE_CUTS_H
 #include <stddef.h>
@@ -22,7 +22,7 @@ enum { PAIR_BITS = 20 }; /* of a hash: 128 KB, for some 60,000 pairs of characte
 typedef struct {
     uint64_t pairs[(1 << PAIR_BITS) / 64];
     uint64_t halves[1 << 10]; /* by the last byte of the left character and the first of the right one */
-    uint64_t before[1 << 10]; /* edges, by the second and third bytes of the right character, */
+    uint64_t before[1 << 10]; /* by the second and third bytes of the right character, */
     uint64_t after[1 << 10];  /* and by the last two bytes of the left one */
 } cut_table;
 
