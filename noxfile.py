@@ -275,7 +275,7 @@ def soak(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure by a program of packages/*/benchmarks: `-- train FILE …`, `-- encode FILE …`, `step`, `serving` …"""
-    files = [*ROOT.glob("packages/*/benchmarks/*.py"), ROOT / "tools/history.py"]
+    files = [*ROOT.glob("packages/*/benchmarks/*.py"), ROOT / "tools/history.py", ROOT / "demo/speedrun.py"]
     programs = {path.stem: path for path in files if "__main__" in path.read_text(encoding="utf-8")}
     which, *arguments = session.posargs or [""]
     if which not in programs:

@@ -1,6 +1,6 @@
 """The main job, end to end: text → tokenizer → tokens → budget → model → text → a page to look at.
 
-    python demo/demo.py [--corpus FILE …] [--minutes 6] [--vocab-size 4096] [--out runs/demo]
+    python demo/demo.py [--corpus FILE …] [--minutes 6] [--vocab-size 4096] [--seed 0] [--out runs/demo]
 
 Every stage leaves a whole file or none, and a stage whose file is there is not done again: stopped at any point, the
 same command goes on from there. The folder is a run folder of `lm` with the tokenizer and the tokens beside it.
@@ -63,6 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--minutes", type=float, default=MINUTES, help="time for all of it (%(default)g)")
     parser.add_argument("--vocab-size", type=int, default=preset()[0].vocab_size, help="tokens (%(default)d)")
+    parser.add_argument("--seed", type=int, default=0, help="of the weights and the order of the data (%(default)d)")
     parser.add_argument("--out", type=Path, default=Path("runs/demo"), help="the run's folder (%(default)s)")
     options = parser.parse_args(arguments)
     again = "The same command goes on from there."
@@ -164,6 +165,7 @@ class Demo:
             "sha256": {name: hashlib.sha256(text).hexdigest() for name, text in named.items()},
             "minutes": options.minutes,
             "vocab_size": options.vocab_size,
+            "seed": options.seed,
         }
         earlier = self.read_figures("demo.json")
         if earlier is not None and earlier != request:
@@ -274,6 +276,7 @@ class Demo:
             eval_tokens=EVAL_TOKENS,
             checkpoint_every=max(1, round(SAVE_EVERY / plan["seconds_per_step"])),
             threads=plan["threads"],
+            seed=self.options.seed,
         )
         scoring = EVALUATIONS * EVAL_TOKENS * plan["seconds_per_scored_token"]
         self.budget = Budget(self.model_config, self.train_config, plan["seconds_per_step"], scoring)
