@@ -96,9 +96,13 @@ def test_opening_refuses_what_does_not_fit(tmp_path):
     np.save(path, np.arange(8, dtype=np.uint16))
     with pytest.raises(ValueError, match=r"8 ids of uint16, and a\.json says 9"):
         open_tokens(path)
-    for bad in (np.zeros((2, 2), np.uint16), np.zeros(3), np.zeros(0, np.uint16)):
+    for bad, message in (
+        (np.zeros((2, 2), np.uint16), "expected flat"),
+        (np.zeros(3), "expected flat"),
+        (np.zeros(0, np.uint16), "holds no tokens"),
+    ):
         np.save(path, bad)
-        with pytest.raises(ValueError, match="expected flat"):
+        with pytest.raises(ValueError, match=message):
             open_tokens(path)
     path.write_bytes(b"nothing")
     with pytest.raises(ValueError, match=r"not a \.npy file"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
 import itertools
 import os
@@ -85,6 +84,8 @@ class Parser(argparse.ArgumentParser):
             for word in itertools.takewhile(lambda word: word != "--", args or ()):
                 name = word.partition("=")[0]
                 if re.fullmatch(r"--[a-z][a-z0-9_-]*", name) and not any(option.startswith(name) for option in names):
+                    import difflib  # only a mistake needs it
+
                     near = difflib.get_close_matches(name, names, 1, cutoff=0.7)
                     self.error(f"there is no option {name}" + (f": did you mean {near[0]}?" if near else ""))
         return super().parse_known_args(args, namespace)

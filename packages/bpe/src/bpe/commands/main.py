@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import io
 import itertools
 import os
@@ -103,6 +102,8 @@ class _Parser(argparse.ArgumentParser):
             for word in itertools.takewhile(lambda word: word != "--", args or ()):
                 name = word.partition("=")[0]
                 if re.fullmatch(r"--[a-z][a-z0-9_-]*", name) and not any(option.startswith(name) for option in names):
+                    import difflib  # only a mistake needs it
+
                     near = difflib.get_close_matches(name, names, 1, cutoff=0.7)
                     self.error(f"there is no option {name}" + (f": did you mean {near[0]}?" if near else ""))
         return super().parse_known_args(args, namespace)
