@@ -21,9 +21,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from corpus import SEPARATOR, Document, Split, joined, split
+if TYPE_CHECKING:  # --check needs the standard library alone
+    from corpus import Document, Split
 
 ARCHIVE = "django-5.2.8.tar.gz"  # of PyPI: documentation in English and the Python that it describes, under BSD
 SHA256 = "23254866a5bb9a2cfa6004e8b809ec6246eba4b58a7589bc2772f1bcc8456c7f"
@@ -66,6 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def text() -> Split:
     """Fetch the archive from PyPI by pip, unless it is there, and split its documents as the demo does."""
+    from corpus import Document, split
+
     archive = FOLDER / ARCHIVE
     if not archive.exists():
         name, _, version = ARCHIVE.removesuffix(".tar.gz").partition("-")
@@ -89,6 +92,8 @@ def text() -> Split:
 
 def run(names: list[str]) -> None:
     """Run the entries in turns, seed by seed, and write their rows and the board."""
+    from corpus import joined
+
     from lm.device import cpuinfo
 
     rows = read_rows()
@@ -151,6 +156,7 @@ def bits_per_byte(folder: Path, documents: list[Document]) -> float:
         ValueError: The tokenizer does not give the text back.
     """
     import numpy as np
+    from corpus import SEPARATOR, joined
 
     import bpe
     import lm
