@@ -2,13 +2,15 @@
 
 import gzip
 import json
+import sys
 from pathlib import Path
 from pydoc_data.topics import topics
 
 import pytest
 
 from lm.commands.cli import main
-from lm.data.clean import Recipe, broken_rule
+from lm.data.clean import Recipe, broken_rule, clean
+from lm.extras import MissingExtra
 
 pytest.importorskip("bpe", reason="documents are read by bpe")
 for module in ("resiliparse", "fastwarc", "py3langid", "rensa", "sklearn"):
@@ -98,3 +100,9 @@ def test_rules(text: str, rule: str) -> None:
 def test_a_recipe_that_makes_no_sense(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Recipe(**wrong)  # type: ignore[arg-type]
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    with pytest.raises(MissingExtra, match=r"groundup-lm\[clean\]"):
+        clean([json_lines(tmp_path / "a.jsonl", PROSE)], tmp_path / "out.jsonl", Recipe(), jobs=2)

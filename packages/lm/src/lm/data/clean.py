@@ -96,6 +96,8 @@ def clean(
     Raises:
         MissingExtra: A library of the extra `clean` is missing.
     """
+    if recipe.language:
+        need("py3langid.langid", "the language", EXTRA)  # in a process of the pool it would be a broken pool
     cleaned, copies = Cleaned(), Counter[bytes]()
     start = recipe, classifier(recipe, key)
     with contextlib.ExitStack() as stack:
