@@ -17,7 +17,8 @@ LLAMA3 = """{{- bos_token }}
 {{- "<|start_header_id|>system<|end_header_id|>\\n\\n" }}
 {{- "Knowledge: " + (date_string | default("none")) + "\\n" + system_message + "<|eot_id|>" }}
 {%- for message in messages %}
-    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + '<|eot_id|>' }}
+    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim
+        + '<|eot_id|>' }}
 {%- endfor %}
 {%- if add_generation_prompt %}
     {{- '<|start_header_id|>assistant<|end_header_id|>\\n\\n' }}
@@ -41,7 +42,8 @@ QWEN3 = """{%- if tools %}{{- tools | tojson }}{%- endif %}
             {%- set content = content.split('</think>')[-1].lstrip('\\n') %}
         {%- endif %}
         {%- if loop.index0 > ns.last and (loop.last or thought) %}
-            {{- '<|im_start|>assistant\\n<think>\\n' + thought.strip('\\n') + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
+            {{- '<|im_start|>assistant\\n<think>\\n' + thought.strip('\\n')
+                + '\\n</think>\\n\\n' + content.lstrip('\\n') }}
         {%- else %}
             {{- '<|im_start|>assistant\\n' + content }}
         {%- endif %}
@@ -76,7 +78,8 @@ MISTRAL = """{%- if messages[0]["role"] == "system" %}
         {{- " " + message["content"] | trim + eos_token }}
     {%- endif %}
 {%- endfor %}"""
-GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}
+GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception(
+'System role not supported') }}{% endif %}
 {%- macro turn(role, content) -%}<start_of_turn>{{ role }}
 {{ content | trim }}<end_of_turn>
 {% endmacro -%}
@@ -84,7 +87,8 @@ GEMMA = """{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_excep
 {%- if (message['role'] == 'user') != (loop.index0 % 2 == 0) -%}
 {{ raise_exception('Conversation roles must alternate user/assistant/user/assistant/...') }}
 {%- endif -%}
-{%- if message['role'] == 'assistant' -%}{% set role = 'model' %}{%- else -%}{% set role = message['role'] %}{%- endif -%}
+{%- if message['role'] == 'assistant' -%}{% set role = 'model' %}{%- else
+-%}{% set role = message['role'] %}{%- endif -%}
 {{ turn(role, message['content']) }}
 {%- endfor -%}
 {%- if add_generation_prompt -%}{{ '<start_of_turn>model\\n' }}{%- endif -%}"""

@@ -1,4 +1,4 @@
-"""What the graders of chapters 2 and 3 use of bpe, done by bpe's reference: in a browser there is nothing compiled."""
+"""The names of bpe that chapter 2's grader uses, by bpe's reference: in a browser there is nothing compiled."""
 
 from collections.abc import Callable, Iterable
 from functools import cache

@@ -37,8 +37,9 @@ def prepare_conversations(
         ValueError: A line that is not a conversation, with its number; or nothing to learn.
         FileExistsError: There are token files in `out`.
     """
-    options: dict[str, Any] = {"context_length": context_length, "end_of_text": end_of_text, "heldout": heldout}
-    splits = PackedSplits(template.tokenizer, out, **options)
+    splits = PackedSplits(
+        template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout
+    )
     for path in paths:
         for line, messages in json_lines(path, conversation_of, "conversation"):
             if not any(message.role == LEARNED for message in messages):
@@ -89,8 +90,9 @@ def prepare_preferences(
         ValueError: A line that is not a pair, with its number; or nothing to learn.
         FileExistsError: There are token files in `out`.
     """
-    options: dict[str, Any] = {"context_length": context_length, "end_of_text": end_of_text, "heldout": heldout}
-    splits = PackedSplits(template.tokenizer, out, **options)
+    splits = PackedSplits(
+        template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout
+    )
     for path in paths:
         for line, pair in json_lines(path, pair_of, "pair"):
             both = [encode(template, messages, splits) for messages in pair]

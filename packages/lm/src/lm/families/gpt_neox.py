@@ -74,7 +74,7 @@ class GPTNeoX(FamilyModel):
     def from_theirs(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:
         """Their tensors with all queries before all keys before all values, as ours; theirs go head by head."""
         return {
-            name: tensor.unflatten(0, (config.num_heads, 3, -1)).transpose(0, 1).flatten(0, 2)  # type: ignore[no-untyped-call]
+            name: swapped(tensor, config.num_heads, 3)
             if ".query_key_value." in name and len(tensor) == 3 * config.d_model
             else tensor
             for name, tensor in tensors.items()
@@ -84,8 +84,12 @@ class GPTNeoX(FamilyModel):
     def to_theirs(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:
         """The inverse of from_theirs."""
         return {
-            name: tensor.unflatten(0, (3, config.num_heads, -1)).transpose(0, 1).flatten(0, 2)  # type: ignore[no-untyped-call]
-            if ".query_key_value." in name
-            else tensor
+            name: swapped(tensor, 3, config.num_heads) if ".query_key_value." in name else tensor
             for name, tensor in tensors.items()
         }
+
+
+def swapped(tensor: Tensor, outer: int, inner: int) -> Tensor:
+    """Reorder rows (outer, inner, n) to (inner, outer, n)."""
+    rows = tensor.unflatten(0, (outer, inner, -1))  # type: ignore[no-untyped-call]
+    return rows.transpose(0, 1).flatten(0, 2)
