@@ -91,5 +91,5 @@ class GPTNeoX(FamilyModel):
 
 def swapped(tensor: Tensor, outer: int, inner: int) -> Tensor:
     """Reorder rows (outer, inner, n) to (inner, outer, n)."""
-    rows = tensor.unflatten(0, (outer, inner, -1))  # type: ignore[no-untyped-call]
+    rows: Tensor = tensor.unflatten(0, (outer, inner, -1))  # type: ignore[no-untyped-call]
     return rows.transpose(0, 1).flatten(0, 2)
