@@ -368,7 +368,9 @@ def test_the_command_serves_until_ctrl_c_and_says_when_a_port_is_taken(model, to
             process.kill()
 
 
-def test_a_server_keeps_what_is_loaded_out_of_garbage_collections(model, tokenizer, tmp_path, monkeypatch, capsys):
+def test_a_server_sends_tokens_at_once_and_keeps_what_is_loaded_out_of_garbage_collections(
+    model, tokenizer, tmp_path, monkeypatch, capsys
+):
     import uvicorn
 
     from lm.interop import to_huggingface
@@ -380,6 +382,7 @@ def test_a_server_keeps_what_is_loaded_out_of_garbage_collections(model, tokeniz
     def run(self, sockets):
         seen.append(len(gc.get_objects()))
         for bound in sockets:
+            assert bound.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             bound.close()
 
     monkeypatch.setattr(uvicorn.Server, "run", run)
