@@ -450,8 +450,7 @@ def test_what_is_mostly_new_is_noted_before_it_is_kept() -> None:
 
 
 def test_a_cache_grows_as_the_text_needs_it() -> None:
-    # new words first, none at all, and new ones only at the end: what came so far tells how far it grows, and may
-    # mislead
+    # new words first, none at all, and new ones only at the end
     expected, new = "ab ba " * 60_000, " ".join(f"{word:x}" for word in range(60_000))
     plain = trained(["abab", "ba"], 3, cache_bytes=0)
     for text in (new, expected + new, new + expected, (expected + new) * 2):

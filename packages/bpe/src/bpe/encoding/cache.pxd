@@ -58,8 +58,6 @@ cdef class Cache:
     cdef size_t taken           # slots in use
     cdef size_t evicted         # pretokens forgotten since it last grew
     cdef bint bounded           # its pool lets it grow no more
-    cdef size_t text_left       # bytes of the text that are to come, as far as known
-    cdef size_t text_seen, taken_before     # bytes since the text began or the cache grew, and slots in use then
     cdef Work work
     cdef Ids ids                # of the text that is being encoded
     cdef size_t slots(self) noexcept nogil
@@ -69,11 +67,10 @@ cdef class Cache:
     cdef cache_slot *put(self, cache_slot *first, const cache_slot *slot) noexcept nogil
     cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil
     cdef uint64_t take_ring(self, size_t size) noexcept nogil
-    cdef void expect(self, size_t size) noexcept nogil
-    cdef void advance(self, size_t size) noexcept nogil
     cdef bint is_full(self) noexcept nogil
-    cdef size_t growth(self) noexcept nogil
     cdef bint grow(self, size_t factor) noexcept nogil
+    cdef void grow_ring(self, uint64_t size) noexcept nogil
+    cdef void split_sets(self, const cache_table *old) noexcept nogil
 
 cdef class CachePool:
     cdef readonly size_t bytes

@@ -13,13 +13,14 @@ text stays in the processor's nearest caches, and a long text gets all the memor
 
 cimport cython
 
-from libc.string cimport memcmp, memcpy
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy, memset
 
 from bpe.encoding.ids cimport free_ids
 from bpe.encoding.ranks cimport free_work
 from bpe.native.bytes cimport LONG_KEY
 from bpe.native.hash_seed cimport hash_seed
-from bpe.native.memory cimport checked_block, free_block, zeroed_block
+from bpe.native.memory cimport checked_block, free_block, grown_block
 
 cdef enum:
     LONGEST = 4096              # bytes of the longest pretoken worth keeping
@@ -28,7 +29,7 @@ cdef enum:
     # A cache grows when more than 1 slot in TAKEN_SHARE is in use, or more than 1 in EVICTED_SHARE was overwritten.
     TAKEN_SHARE = 3
     EVICTED_SHARE = 32
-    MOST_GROWTH = 16            # times its slots that a cache grows at once
+    MOVED_SHARE = 8             # 1 slot in so many, at most, is moved from a second set when a cache grows
 
     # The pool
     NEW_SLOTS = 1 << 12         # of a new cache
@@ -142,68 +143,74 @@ cdef class Cache:
 
     # Growing
 
-    cdef void expect(self, size_t size) noexcept nogil:
-        """Note that a text of `size` bytes begins."""
-        self.text_left, self.text_seen, self.taken_before = size, 0, self.taken
-
-    cdef void advance(self, size_t size) noexcept nogil:
-        """Note that `size` more bytes of it are encoded."""
-        self.text_seen += size
-        self.text_left -= min(self.text_left, size)
-
     cdef bint is_full(self) noexcept nogil:
         """True if the cache should grow and may."""
         return not self.bounded and (
             self.taken * TAKEN_SHARE > self.slots() or self.evicted * EVICTED_SHARE > self.slots()
         )
 
-    cdef size_t growth(self) noexcept nogil:
-        """The factor, a power of two, by which the number of slots should grow.
-
-        It is chosen for what the rest of the text will need if it holds as many new pretokens a byte as the text did
-        since the cache last grew; 1 if the slots that there are will do. It may be more than 2, because moving the
-        entries into a larger table costs as much as inserting them.
-        """
-        cdef double rate = <double> (self.taken - self.taken_before) / (self.text_seen + 1)
-        cdef double goal = 2 * (self.taken + rate * self.text_left)
-        cdef size_t factor = 2
-        if goal <= self.slots() and self.text_left and self.evicted * EVICTED_SHARE <= self.slots():
-            return 1
-        while factor < MOST_GROWTH and 2 * factor * self.slots() <= goal:     # new pretokens become fewer
-            factor *= 2
-        return factor
-
     cdef bint grow(self, size_t factor) noexcept nogil:
-        """Grow slots and ring by a factor, a power of two; returns whether there was memory for it."""
-        cdef cache_table old = self.table, new = self.table
-        cdef size_t slots = self.slots(), i
-        cdef uint64_t begin, end
-        cdef const cache_slot *slot
-        cdef packed_key key
-        self.evicted = 0
-        new.mask = factor * slots - WAYS
-        new.ring_size = factor * old.ring_size
-        new.slots = <cache_slot *> zeroed_block(factor * slots * sizeof(cache_slot))
-        new.ring = <uint8_t *> zeroed_block(ring_bytes(new.ring_size))
-        if new.slots == NULL or new.ring == NULL:
-            free_table(&new)
+        """Grow slots and ring by a factor, a power of two; returns whether there was memory for it.
+
+        They stay where they are, or their pages are moved: only what is new of them is new memory. A set becomes
+        `factor` sets, as its place is the low bits of the hash: itself, and those one old size, two old sizes … after.
+        """
+        cdef cache_table old = self.table
+        cdef size_t slots = self.slots()
+        cdef void *block = grown_block(old.slots, slots * sizeof(cache_slot), factor * slots * sizeof(cache_slot))
+        if block == NULL:
             return False
-        self.table = new
-        self.taken = 0
-        begin = old.written - old.ring_size if old.written > old.ring_size else 0
-        while begin < old.written:                          # no entry stands across a multiple of the old size
-            end = min(old.written, (begin | (old.ring_size - 1)) + 1)
-            memcpy(new.ring + (begin & (new.ring_size - 1)), old.ring + (begin & (old.ring_size - 1)), end - begin)
-            begin = end
-        for i in range(slots):
-            slot = &old.slots[i]
-            if in_use(&old, slot):
-                key.low, key.high = slot.low, slot.high
-                self.put(cache_set(&self.table, key), slot)
-        self.evicted = self.text_seen = 0
-        self.taken_before = self.taken
-        free_table(&old)
+        self.table.slots = <cache_slot *> block
+        self.table.mask = factor * slots - WAYS
+        self.taken = self.evicted = 0
+        self.grow_ring(factor * slots * (SLOT_BYTES - sizeof(cache_slot)))
+        self.split_sets(&old)
         return True
+
+    cdef void grow_ring(self, uint64_t size) noexcept nogil:
+        """Grow the ring to a size, a power of two, if it is half full."""
+        cdef uint64_t old_size = self.table.ring_size, begin, end
+        cdef uint8_t *ring
+        if 2 * self.table.written < old_size:
+            return
+        ring = <uint8_t *> grown_block(self.table.ring, ring_bytes(old_size), ring_bytes(size))
+        if ring == NULL:
+            return
+        self.table.ring, self.table.ring_size = ring, size
+        begin = self.table.written - old_size if self.table.written > old_size else 0
+        while begin < self.table.written:                   # no entry stands across a multiple of the old size
+            end = min(self.table.written, (begin | (old_size - 1)) + 1)
+            if (begin & (size - 1)) >= old_size:
+                memcpy(ring + (begin & (size - 1)), ring + (begin & (old_size - 1)), end - begin)
+            begin = end
+
+    cdef void split_sets(self, const cache_table *old) noexcept nogil:
+        """Move what is in the sets of the old table, the first part of the new one, to where it belongs now."""
+        cdef size_t slots = old.mask + WAYS, most_moved = slots // MOVED_SHARE, moved = 0, at, n
+        cdef cache_slot *second_sets = <cache_slot *> malloc(most_moved * sizeof(cache_slot))
+        cdef cache_slot both[WAYS]
+        cdef cache_slot *first
+        cdef packed_key key
+        cdef int i
+        for n in range(slots // WAYS):
+            at = WAYS * n
+            memcpy(both, &self.table.slots[at], sizeof(both))
+            memset(&self.table.slots[at], 0, sizeof(both))
+            for i in range(WAYS):
+                if not in_use(old, &both[i]):
+                    continue
+                key.low, key.high = both[i].low, both[i].high
+                first = cache_set(&self.table, key)
+                if (<size_t> (first - self.table.slots) & old.mask) == at:
+                    first[first.high != 0] = both[i]
+                    self.taken += 1
+                elif moved < most_moved and second_sets != NULL:    # otherwise it is forgotten
+                    second_sets[moved] = both[i]
+                    moved += 1
+        for n in range(moved):
+            key.low, key.high = second_sets[n].low, second_sets[n].high
+            self.put(cache_set(&self.table, key), &second_sets[n])
+        free(second_sets)
 
 
 cdef class CachePool:
@@ -265,7 +272,6 @@ cdef class CachePool:
     cdef int prepare(self, Cache cache, size_t size) except -1 nogil:
         """Grow a cache, before a text of `size` bytes, to the slots that such a text needs at least."""
         cdef size_t factor = 1
-        cache.expect(size)
         while factor * cache.slots() < min(size // TEXT_A_SLOT, <size_t> MOST_BEFORE):
             factor *= 2
         return 0 if cache.bounded else self.let_grow(cache, factor)

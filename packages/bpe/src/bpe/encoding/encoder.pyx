@@ -189,9 +189,8 @@ cdef class Encoder:
                         cache, batch.keys[i], text + batch.begins[i], batch.begins[i + 1] - batch.begins[i], out
                     )
                 i += 1
-            cache.advance(begin - batch.begins[0])
             if cache.is_full():
-                self.pool.let_grow(cache, cache.growth())
+                self.pool.let_grow(cache, 2)
         return 0
 
     cdef int settle(

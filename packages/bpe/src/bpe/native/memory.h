@@ -20,7 +20,7 @@ static void trim_heap(void) {}
 #endif
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define LARGE (2 * HUGE_PAGE)
+#define LARGE HUGE_PAGE
 
 #if defined(__linux__)
 #include <sys/mman.h>
@@ -45,6 +45,23 @@ static void *zeroed_block(size_t size) {
 static void free_block(void *block, size_t size) {
     if (block == NULL || size < LARGE || size > SIZE_MAX - 2 * HUGE_PAGE) free(block);
     else munmap(block, whole_pages(size));
+}
+
+/* A block of `size` bytes, those of a smaller block first and zeroes after them; NULL if there is no memory for it, and
+ * the smaller one then stays. The pages of a large block are moved, not copied. */
+static void *grown_block(void *block, size_t old_size, size_t size) {
+    uint8_t *grown = zeroed_block(size);
+    if (grown == NULL) return NULL;
+    if (old_size >= LARGE) {
+        const size_t pages = whole_pages(old_size);
+        if (mremap(block, pages, pages, MREMAP_MAYMOVE | MREMAP_FIXED, grown) != MAP_FAILED) return grown;
+        free_block(grown, size); /* it may have a hole now */
+        grown = zeroed_block(size);
+        if (grown == NULL) return NULL;
+    }
+    memcpy(grown, block, old_size);
+    free_block(block, old_size);
+    return grown;
 }
 
 /* 1 if a large block takes memory only where it is written: asking for more than is needed then costs nothing. */
@@ -83,6 +100,13 @@ static void *zeroed_block(size_t size) { return calloc(size ? size : 1, 1); }
 static void free_block(void *block, size_t size) {
     (void)size;
     free(block);
+}
+static void *grown_block(void *block, size_t old_size, size_t size) {
+    void *grown = zeroed_block(size);
+    if (grown == NULL) return NULL;
+    memcpy(grown, block, old_size);
+    free(block);
+    return grown;
 }
 #endif
 #endif
