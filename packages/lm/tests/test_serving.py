@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import http.client
@@ -537,3 +538,23 @@ def test_a_reader_who_left_is_noticed_before_the_next_pieces(model, tokenizer, m
         gone.set()
     assert len(events) < 20
     assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+
+
+def test_pieces_are_told_on_the_thread_of_the_loop_in_order():
+    from lm.serving.app import delivery
+    from lm.serving.engine import Job, Piece
+
+    told = []
+    job = Job([1], {}, lambda pieces: told.append((threading.get_ident(), [piece.tokens for piece in pieces])))
+
+    async def serve():
+        with delivery() as deliver:
+            thread = threading.Thread(target=lambda: [deliver({job: [Piece("", i, None)]}) for i in range(10_000)])
+            thread.start()
+            while not told:
+                await asyncio.sleep(0)
+            await asyncio.to_thread(thread.join)
+        return threading.get_ident()
+
+    loop = asyncio.run(serve())
+    assert told == [(loop, [i]) for i in range(10_000)]

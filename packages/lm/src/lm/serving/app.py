@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from importlib import resources
 from typing import Any
 
@@ -23,7 +26,7 @@ from starlette.types import Receive, Scope, Send
 from lm.chat_template import ChatTemplate
 from lm.page.export import asset, chat_shell
 from lm.serving.answers import Answer, ChatAnswer
-from lm.serving.engine import Busy, Engine, Piece
+from lm.serving.engine import Busy, Engine, Piece, PiecesOfStep, tell_all
 from lm.serving.grammar import Grammars
 from lm.serving.guards import AccessLog, Guard, SendTimeout
 from lm.serving.requests import BadRequest, ChatBody, CompletionBody, Limits, chat, completion, parse
@@ -32,7 +35,8 @@ from lm.special_tokens import stop_ids
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 ESCAPED_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}  # JSON escapes those below 32
-Pieces = asyncio.Queue[tuple[int, Piece]]  # the number of its choice, and the piece
+Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
+SHORT = 1 << 12  # bytes of a request that is encoded at once: of a longer one on another thread, or all would wait
 
 
 class Server:
@@ -74,8 +78,9 @@ class Server:
 
         @contextlib.asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
-            yield
-            await asyncio.to_thread(self.engine.close)
+            with delivery() as self.engine.deliver:
+                yield
+                await asyncio.to_thread(self.engine.close)
 
         routes = [
             Route("/", self.page),
@@ -123,14 +128,17 @@ class Server:
         return {"id": self.limits.model, "object": "model", "created": self.started, "owned_by": "groundup"}
 
     async def completions(self, request: Request) -> Response:
-        body = parse(CompletionBody, await self.body(request))
-        # Texts are encoded on another thread, or all requests would wait for it.
-        task = await asyncio.to_thread(completion, body, self.engine.tokenizer, self.stop_tokens, self.limits)
+        text = await self.body(request)
+        body = parse(CompletionBody, text)
+        about = body, self.engine.tokenizer, self.stop_tokens, self.limits
+        task = completion(*about) if len(text) <= SHORT else await asyncio.to_thread(completion, *about)
         return await self.answer(request, Answer(task, self.limits.model, self.template))
 
     async def chats(self, request: Request) -> Response:
-        body = parse(ChatBody, await self.body(request))
-        task = await asyncio.to_thread(chat, body, self.template, self.limits, self.grammars)
+        text = await self.body(request)
+        body = parse(ChatBody, text)
+        about, free = (body, self.template, self.limits, self.grammars), not (body.response_format or body.tools)
+        task = chat(*about) if free and len(text) <= SHORT else await asyncio.to_thread(chat, *about)
         return await self.answer(request, ChatAnswer(task, self.limits.model, self.template))
 
     async def responses(self, request: Request) -> Response:
@@ -154,13 +162,8 @@ class Server:
         return bytes(body)
 
     async def answer(self, request: Request, answer: Answer) -> Response:
-        loop, pieces, task = asyncio.get_running_loop(), Pieces(), answer.task
-
-        def tell(index: int, piece: Piece) -> None:
-            with contextlib.suppress(RuntimeError):  # the server has stopped, and nothing reads it
-                loop.call_soon_threadsafe(pieces.put_nowait, (index, piece))
-
-        jobs = task.jobs(tell)
+        pieces, task = Pieces(), answer.task
+        jobs = task.jobs(lambda index, of_step: pieces.put_nowait((index, of_step)))
         try:
             self.engine.submit(jobs)
         except Busy as busy:
@@ -188,22 +191,54 @@ class Server:
         return JSONResponse(answer.whole())
 
 
+@contextlib.contextmanager
+def delivery() -> Iterator[Callable[[PiecesOfStep], None]]:
+    """A function that tells pieces on the thread of the running event loop.
+
+    Unlike loop.call_soon_threadsafe it does not release the GIL, which the loop would take to send the pieces while the
+    decoding thread waits: the loop gets it when that thread is in C again.
+    """
+    waiting = deque[PiecesOfStep]()
+
+    def tell_waiting() -> None:
+        with contextlib.suppress(BlockingIOError):
+            receiver.recv(1 << 12)
+        while waiting:
+            tell_all(waiting.popleft())
+
+    def deliver(pieces: PiecesOfStep) -> None:
+        waiting.append(pieces)
+        write(sender.fileno(), b"\0", 1)
+
+    write, loop = ctypes.PyDLL(None).write, asyncio.get_running_loop()
+    receiver, sender = socket.socketpair()
+    with receiver, sender:
+        receiver.setblocking(False)
+        sender.setblocking(False)
+        loop.add_reader(receiver, tell_waiting)
+        try:
+            yield deliver
+            tell_waiting()
+        finally:
+            loop.remove_reader(receiver)
+
+
 async def events(pieces: Pieces, answer: Answer) -> AsyncIterator[str]:
     """Server-sent events, one or more for each piece; an answer that may call tools is one piece."""
-    for body in answer.begin():
-        yield event(body)
+    text = "".join(map(event, answer.begin()))
     while not answer.ended:
-        index, piece = await pieces.get()
-        if piece.ended == "error":
-            yield event(broken().body())
-            return
-        part = answer.add(index, piece)
-        if part is not None:
-            for body in answer.parts(index, part):
-                yield event(body)
-    for body in answer.end():
-        yield event(body)
-    yield answer.last
+        if text:
+            yield text
+        index, of_step = await pieces.get()
+        text = ""
+        for piece in of_step:
+            if piece.ended == "error":
+                yield text + event(broken().body())
+                return
+            part = answer.add(index, piece)
+            if part is not None:
+                text += "".join(map(event, answer.parts(index, part)))
+    yield text + "".join(map(event, answer.end())) + answer.last
 
 
 class Events(StreamingResponse):
@@ -223,10 +258,11 @@ class Events(StreamingResponse):
 async def gather(pieces: Pieces, answer: Answer) -> None:
     """Add pieces to the answer until all its sequences have ended, or one failed."""
     while not answer.ended:
-        index, piece = await pieces.get()
-        answer.add(index, piece)
-        if piece.ended == "error":
-            break
+        index, of_step = await pieces.get()
+        for piece in of_step:
+            answer.add(index, piece)
+            if piece.ended == "error":
+                return
 
 
 async def disconnect(request: Request) -> None:

@@ -6,13 +6,13 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from lm.generation.sampling import TokenLogprob
-from lm.generation.scheduler import ScheduledSequence, Scheduler
+from lm.generation.scheduler import Results, ScheduledSequence, Scheduler
 from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
 from lm.serving.metrics import Metrics
@@ -39,7 +39,7 @@ class Job:
 
     ids: Sequence[int]  # of the prompt
     settings: Mapping[str, Any]  # the other arguments of Scheduler.add
-    tell: Callable[[Piece], None]  # called on the decoding thread with each piece
+    tell: Callable[[Sequence[Piece]], None]  # called with the pieces of each step, by tell_all
     stop: Sequence[str] = ()  # strings that end it
     min_tokens: int = 0  # tokens before which they do not
     hidden: Collection[int] = ()  # tokens that are not part of its text
@@ -48,7 +48,17 @@ class Job:
     sequence: ScheduledSequence | None = None
     writer: StreamDecoder | None = field(default=None, repr=False)
     since: float = field(default_factory=time.perf_counter)  # its arrival, or its last token
+    tokens: int = 0  # so far
     logprobs_sent: int = 0
+
+
+PiecesOfStep = dict[Job, list[Piece]]
+
+
+def tell_all(pieces: PiecesOfStep) -> None:
+    """Tell each job its pieces."""
+    for job, of_job in pieces.items():
+        job.tell(of_job)
 
 
 class Engine:
@@ -56,6 +66,9 @@ class Engine:
 
     Each gets the tokens it would get alone. The methods may be called from any thread. context: the most tokens of a
     sequence, the model's if not given; memory: bytes of keys and values, as for generation.kv_cache.Cache.
+
+    Attributes:
+        deliver: Called on the decoding thread with the pieces of each step; tell_all, on whatever thread it chooses.
     """
 
     def __init__(
@@ -74,6 +87,8 @@ class Engine:
         self.batch = Scheduler(model, rows=rows, capacity=context, memory=memory)
         self.queue: deque[Job] = deque()
         self.running: dict[ScheduledSequence, Job] = {}
+        self.deliver: Callable[[PiecesOfStep], None] = tell_all
+        self.pieces: PiecesOfStep = {}  # of this step
         self.changed, self.closed = threading.Condition(), False
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
@@ -117,15 +132,15 @@ class Engine:
     def _work(self) -> None:
         while self._admit():
             try:
-                results = self.batch.step() if self.batch.sequences else []
-                for sequence, token in results:
-                    self._tell(self.running[sequence], token)
+                self._continue(self.batch.step() if self.batch.sequences else [])
             except Exception:
                 # One sequence's failure must not leave the others waiting for ever, nor end the thread.
                 self._fail()
                 if not self.closed:
                     traceback.print_exc()
+            self._deliver()
         self._fail()
+        self._deliver()
 
     def _admit(self) -> bool:
         """Wait for work, and take from the queue what there is room for. False: the engine was closed."""
@@ -145,25 +160,37 @@ class Engine:
                 job.sequence = self.batch.add(job.ids, **job.settings, when_full="end")
             except Exception:  # of this sequence: the others go on
                 traceback.print_exc()
-                job.tell(Piece("", 0, "error"))
+                self._tell(job, Piece("", 0, "error"))
                 continue
             if job.sequence.ended is None:
                 self.running[job.sequence] = job
             else:
-                job.tell(Piece(job.echo, 0, job.sequence.ended))
+                self._tell(job, Piece(job.echo, 0, job.sequence.ended))
         return True
 
-    def _tell(self, job: Job, token: int | None) -> None:
-        sequence, writer, now = job.sequence, job.writer, time.perf_counter()
+    def _continue(self, results: Results) -> None:
+        """Add the tokens of a step to their jobs' texts."""
+        now, left = time.perf_counter(), Counter(sequence for sequence, _ in results)
+        seconds = {sequence: (now - self.running[sequence].since) / count for sequence, count in left.items()}
+        for sequence, token in results:
+            left[sequence] -= 1
+            job = self.running.get(sequence)
+            if job is not None:  # its text has not ended before this token
+                job.since = now
+                self._add(job, token, seconds[sequence], last=not left[sequence])
+
+    def _add(self, job: Job, token: int | None, seconds: float, *, last: bool) -> None:
+        """Add a token, the last of this step, to a job's text; None: a stop token ended it."""
+        sequence, writer = job.sequence, job.writer
         assert sequence is not None
         assert writer is not None
         piece = "" if token is None or token in job.hidden else writer.feed(token)
         if token is not None:
-            self.metrics.token(now - job.since, first=len(sequence.tokens) == 1)
-            job.since = now
-            if len(sequence.tokens) == job.min_tokens:
+            job.tokens += 1
+            self.metrics.token(seconds, first=job.tokens == 1)
+            if job.tokens == job.min_tokens:
                 writer.stop = tuple(job.stop)
-        ended = sequence.ended
+        ended = sequence.ended if last else None
         if writer.stopped:
             self.batch.cancel(sequence)
             ended = "stop"
@@ -176,14 +203,22 @@ class Engine:
         if piece or ended is not None:
             new = tuple(sequence.logprobs[job.logprobs_sent :])
             job.logprobs_sent += len(new)
-            job.tell(Piece(piece, len(sequence.tokens), ended, new, sequence.cached))
+            self._tell(job, Piece(piece, job.tokens, ended, new, sequence.cached))
+
+    def _tell(self, job: Job, piece: Piece) -> None:
+        self.pieces.setdefault(job, []).append(piece)
+
+    def _deliver(self) -> None:
+        pieces, self.pieces = self.pieces, {}
+        if pieces:
+            self.deliver(pieces)
 
     def _ended(self, job: Job, why: str) -> None:
         sequence = job.sequence
         assert sequence is not None
         self.running.pop(sequence, None)
         prompt = len(sequence.prompt)
-        self.metrics.text_ended(why, prompt, min(sequence.cached, prompt), len(sequence.tokens))
+        self.metrics.text_ended(why, prompt, min(sequence.cached, prompt), job.tokens)
 
     def _fail(self) -> None:
         with self.changed:
@@ -194,4 +229,4 @@ class Engine:
             if self.closed:
                 self.queue.clear()
         for job in lost:
-            job.tell(Piece("", 0, "error"))
+            self._tell(job, Piece("", 0, "error"))

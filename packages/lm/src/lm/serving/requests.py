@@ -6,6 +6,7 @@ Every setting is used or refused by its name; only those that do not change the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -278,8 +279,8 @@ class GenerationRequest:
     has_tools: bool = False  # True if the answer may call them
     most_calls: int | None = None
 
-    def jobs(self, tell: Callable[[int, Piece], None]) -> list[Job]:
-        """A job for each text; tell(index, piece) is called with its pieces."""
+    def jobs(self, tell: Callable[[int, Sequence[Piece]], None]) -> list[Job]:
+        """A job for each text; tell(index, pieces) is called with its pieces."""
         return [
             Job(
                 ids,
@@ -289,7 +290,7 @@ class GenerationRequest:
                     "seed": None if self.seed is None else self.seed + sample,
                     "constraint": None if self.constraint is None else self.constraint(),
                 },
-                lambda piece, index=number * self.n + sample: tell(index, piece),  # type: ignore[misc]
+                functools.partial(tell, number * self.n + sample),
                 self.stop,
                 min_tokens=self.min_tokens,
                 hidden=self.hidden,
