@@ -65,6 +65,32 @@ def test_ranks_merge_as_the_reference_even_inverted_or_unreachable(tokens: set[b
     assert tokenizer.encode(text) == reference.encode(text.encode(), encode, pattern="gpt2")
 
 
+@given(
+    tokens=st.sets(st.text(alphabet="abc", min_size=2, max_size=6).map(str.encode), max_size=20),
+    order=st.sampled_from(["by token", "by pair", "any"]),
+    random=st.randoms(use_true_random=False),
+    text=st.text(alphabet="abc ", max_size=150),
+)
+def test_several_merges_may_make_one_token(tokens: set[bytes], order: str, random, text: str) -> None:
+    # as files list every pair that makes a token: only one of them is ever done, which need not be the first
+    listed = sorted(tokens)
+    random.shuffle(listed)
+    vocab = BYTES | {256 + i: token for i, token in enumerate(listed)}
+    parts = set(vocab.values())
+    merges = [
+        (token[:at], token[at:])
+        for token in listed
+        for at in random.sample(range(1, len(token)), len(token) - 1)
+        if {token[:at], token[at:]} <= parts and (order == "by token" or random.random() < 0.8)
+    ]
+    if order == "any":
+        random.shuffle(merges)
+    elif order == "by pair":
+        merges.sort()
+    tokenizer = Tokenizer(vocab, merges, pattern="gpt2")
+    assert tokenizer.encode(text) == expected_by_merges(tokenizer, text.encode())
+
+
 @given(words=WORDS, extra=st.integers(0, 30), text=st.text(alphabet="ab", min_size=40, max_size=300))
 def test_long_pretokens_as_the_reference(words: list[str], extra: int, text: str) -> None:
     tokenizer = trained(words, extra, pattern=None)

@@ -187,7 +187,7 @@ def test_damage_costs_only_time(folder: Path, tmp_path: Path, change: str) -> No
             b"{}\n",
             b"[]\n" + content[begin:],
             b"\xff" * 1000 + b"\n",
-            content.replace(b"ersion 1", b"ersion 0", 1),
+            content.replace(b"version", b"variant", 1),
         ],
         "no line": [b"x" * 1000],
         "no sections": [summed(json.dumps({"format": table_cache.FORMAT, "sections": {}}).encode() + b"\n")],

@@ -153,7 +153,7 @@ cdef class Cache:
         """Grow slots and ring by a factor, a power of two; returns whether there was memory for it.
 
         They stay where they are, or their pages are moved: only what is new of them is new memory. A set becomes
-        `factor` sets, as its place is the low bits of the hash: itself, and those one old size, two old sizes … after.
+        `factor` sets, as its place is the low bits of the hash: itself, and those one old size after it, two, and on.
         """
         cdef cache_table old = self.table
         cdef size_t slots = self.slots()

@@ -7,10 +7,10 @@
     heap.pxi          windows too wide for a lane, with a heap: n log n, whatever the text
     tables.pxi        the tables made from a vocabulary
 
-Where only ranks are given (tiktoken), any two neighbours that join to a token merge. But while the bytes of a token are
-merged, nothing outside takes part until the token is whole; so they merge as they would alone, and the pair that makes
-the token in the end is always the same. One pair for each token is therefore all that the table needs, and a token that
-its own bytes alone do not lead to is never made.
+While the bytes of a token are merged, nothing outside takes part until the token is whole; so they merge as they would
+alone, and the pair that makes the token in the end is always the same. One pair for each token is therefore all that
+the table needs, of the merges that a file lists or, where only ranks are given (tiktoken) and any two neighbours that
+join to a token merge, of those. A token that its own bytes alone do not lead to is never made.
 """
 
 from bpe.native.lazy_imports import numpy as np

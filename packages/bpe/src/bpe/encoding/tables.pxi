@@ -6,44 +6,50 @@ cdef int fill_tables(
 ) except -1:
     """Fill ranks.tables and ranks.whole. by_rank: there are no merges, but any two that join to a symbol merge."""
     cdef MergeTables *tables = &ranks.tables
-    cdef size_t i, slots = 64, count = ranks.symbols if by_rank else merges.shape[0], lost_count = 0
+    cdef size_t i, listed = ranks.symbols if by_rank else merges.shape[0], count, lost_count = 0
+    cdef bint several = not by_rank and not aliases and len(np.unique(merges[:, 2])) < merges.shape[0]
+    # Whether the number of a merge is that of the symbol it makes, as this gives the same order.
+    cdef bint by_symbol = by_rank or (several and not (np.diff(np.asarray(merges[:, 2], dtype=np.int64)) < 0).any())
     cdef bint in_order = True
     cdef uint32_t *lost
-    while slots < count * 2:
-        slots *= 2
-    take_room(ranks, slots)
-    memset(tables.pairs, 0xFF, (slots + 1) * sizeof(uint64_t))
+    take_room(ranks, listed)
+    count = ranks.merges = ranks.symbols if by_symbol else listed
     tables.made = <uint32_t *> checked_malloc(count * sizeof(uint32_t))
-    ranks.merges = count
+    for i in range(count):
+        tables.made[i] = <uint32_t> i if by_symbol else merges[i, 2]
     lost = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
     try:
         if by_rank:
-            add_merges_by_rank(ranks, lost, &lost_count)
+            add_last_merges(ranks, NULL, lost, &lost_count)
         else:
-            for i in range(count):
-                tables.made[i] = merges[i, 2]
-                in_order = in_order and tables.made[i] == tables.made[0] + i
-                add_merge(tables, merges[i, 0], merges[i, 1], i)
+            for i in range(listed):
+                add_merge(tables, merges[i, 0], merges[i, 1], merges[i, 2] if by_symbol else i)
+            if several:
+                keep_last_merges(ranks, lost, &lost_count)
+            elif ignore_merges:
+                find_lost(ranks, lost, &lost_count)
         for i in range(count if aliases else 0):
             tables.made[i] = aliases.get(tables.made[i], tables.made[i])
-            in_order = False
+        for i in range(count):
+            in_order = in_order and tables.made[i] == tables.made[0] + i
         tables.first_made = tables.made[0] if count else 0
         add_byte_pairs(ranks, aliases)
         if in_order:
             free(tables.made)
             tables.made = NULL
         if ignore_merges:
-            if not by_rank:
-                find_lost(ranks, lost, &lost_count)
             add_whole(ranks, lost, lost_count)
     finally:
         free(lost)
     return 0
 
 
-cdef int take_room(Ranks ranks, size_t slots) except -1:
-    """Room for the tables of a number of slots, a power of two; all zeros, so no bytes join at once."""
+cdef int take_room(Ranks ranks, size_t merges) except -1:
+    """Room for the tables of a number of merges; no bytes join at once yet."""
     cdef MergeTables *tables = &ranks.tables
+    cdef size_t slots = 64
+    while slots < 2 * merges:
+        slots *= 2
     tables.symbol_bits = max(1, ranks.symbols.bit_length())         # so that no pair is all ones, as FREE is
     tables.merge_bits = 64 - 2 * tables.symbol_bits
     tables.mask = slots - 1
@@ -51,6 +57,7 @@ cdef int take_room(Ranks ranks, size_t slots) except -1:
     tables.filter_shift = tables.shift - 2                          # four bits for each slot
     tables.filter = <uint64_t *> checked_block(slots // 2)
     tables.pairs = <uint64_t *> checked_block((slots + 1) * sizeof(uint64_t))
+    memset(tables.pairs, 0xFF, (slots + 1) * sizeof(uint64_t))
     tables.byte_pairs = <uint64_t *> checked_block(BYTE_PAIRS * sizeof(uint64_t))
     return 0
 
@@ -81,7 +88,7 @@ cdef int take_parts(Ranks ranks, parts) except -1:
     cdef const uint32_t[::1] lost = memoryview(parts["lost"]).cast("I")
     if slots < 64 or slots & (slots - 1) or max(lost, default=0) >= max(1, ranks.symbols):
         raise ValueError("these are no parts of ranks")
-    take_room(ranks, slots)
+    take_room(ranks, slots // 2)
     paste(tables.pairs, (slots + 1) * sizeof(uint64_t), parts["pairs"])
     paste(tables.filter, slots // 2, parts["filter"])
     paste(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t), parts["byte_pairs"])
@@ -117,19 +124,36 @@ cdef enum:
     TEXTS_AHEAD = 32            # symbols between the one that is merged and the one whose text is fetched
 
 
-cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) except -1:
+cdef int keep_last_merges(Ranks ranks, uint32_t *lost, size_t *lost_count) except -1:
+    """Of several merges that make one symbol, keep the one that does so when its bytes are merged.
+
+    It is the only one that is ever done (see ranks.pyx); of files that list all pairs, a quarter to a half is left.
+    """
+    cdef MergeTables *tables = &ranks.tables
+    cdef MergeTables listed = tables[0]
+    listed.made = NULL                                      # that of ranks.tables stays
+    tables.pairs = tables.filter = tables.byte_pairs = NULL
+    try:
+        take_room(ranks, ranks.symbols)
+        add_last_merges(ranks, &listed, lost, lost_count)
+    finally:
+        free_tables(&listed)
+    return 0
+
+
+cdef int add_last_merges(Ranks ranks, const MergeTables *listed, uint32_t *lost, size_t *lost_count) except -1:
     """Find, for each symbol that its own bytes lead to, the pair that makes it, and note the others as lost.
 
-    Shorter ones first, as they make it; those of one length have no part in each other, and are merged side by side. A
-    merge has the number of the symbol that it makes.
+    Shorter ones first, as they make it; those of one length have no part in each other, and are merged side by side.
+    listed: the merges that there are; NULL: any two that join to a symbol merge, and a merge has the number of it.
     """
     cdef const uint32_t[::1] order
-    cdef uint32_t symbol
+    cdef uint32_t symbol, merge
     cdef size_t ahead
     cdef uint32_t in_lane[LANES]
     cdef Piece pieces[LANES]
     cdef Lane *lane
-    cdef size_t i, k, found, size
+    cdef size_t i = 0, k, found, size
     cdef Work work
     memset(&work, 0, sizeof(Work))
     sizes = np.asarray(<uint32_t[:ranks.symbols]> ranks.size) if ranks.symbols else np.empty(0, dtype=np.uint32)
@@ -139,9 +163,6 @@ cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) exc
     try:
         with nogil:
             need_lanes(&work)
-            for i in range(ranks.symbols):
-                ranks.tables.made[i] = <uint32_t> i
-            i = 0
             while i < ranks.symbols:
                 found, size = 0, ranks.size[order[i]]
                 while i < ranks.symbols and found < LANES and ranks.size[order[i]] == size:
@@ -161,21 +182,36 @@ cdef int add_merges_by_rank(Ranks ranks, uint32_t *lost, size_t *lost_count) exc
                             found += 1
                             continue
                         if ranks.merge_bytes(&work, ranks.text[symbol], size) == 2:
-                            add_merge(&ranks.tables, work.found[0], work.found[1], symbol)
-                            continue
+                            merge = merge_among(listed, work.found[0], work.found[1], symbol)
+                            if merge != NONE:
+                                add_merge(&ranks.tables, work.found[0], work.found[1], merge)
+                                continue
                     lost[lost_count[0]] = symbol
                     lost_count[0] += 1
                 ranks.merge_pieces(work.lanes, pieces, found)
                 for k in range(found):
                     lane = &work.lanes[k]
+                    merge = NONE
                     if lane.count == 2:
-                        add_merge(&ranks.tables, lane.symbols[0], lane.symbols[1], in_lane[k])
+                        merge = merge_among(listed, lane.symbols[0], lane.symbols[1], in_lane[k])
+                    if merge != NONE:
+                        add_merge(&ranks.tables, lane.symbols[0], lane.symbols[1], merge)
                     else:
                         lost[lost_count[0]] = in_lane[k]
                         lost_count[0] += 1
     finally:
         free_work(&work)
     return 0
+
+
+cdef uint32_t merge_among(const MergeTables *listed, uint32_t left, uint32_t right, uint32_t symbol) noexcept nogil:
+    """The number of the listed merge of a pair, or NONE; that of the symbol it makes if there is no list."""
+    cdef uint64_t pair
+    cdef size_t slot
+    if listed == NULL:
+        return symbol
+    pair = pair_of(listed, left, right)
+    return find_merge(listed, pair, slot) if may_merge(listed, pair, &slot) else NONE
 
 
 cdef int add_byte_pairs(Ranks ranks, dict aliases) except -1:

@@ -38,7 +38,7 @@ from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 
-FORMAT = "tables of groundup-bpe, version 1"
+FORMAT = "tables of groundup-bpe, version 2"
 ALIGNMENT = 8
 SMALLEST = 1 << 18  # bytes of the files of a tokenizer that is kept; others load in a few milliseconds anyway
 LARGEST_FOLDER = 1 << 29  # bytes of all files; the ones not used for the longest time go
