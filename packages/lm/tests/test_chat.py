@@ -91,7 +91,7 @@ def test_a_message_too_long_is_said_and_the_next_is_answered(talk):
 def test_ctrl_c_stops_an_answer_and_not_the_conversation(talk, monkeypatch):
     step, count = Scheduler.step, []
 
-    def interrupted(batch):
+    def interrupted(batch, seconds):
         count.append(1)
         if len(count) == 4:
             raise KeyboardInterrupt

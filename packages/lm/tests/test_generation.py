@@ -69,7 +69,7 @@ def test_steps_in_narrower_numbers_are_as_near_as_those_numbers_are(dtype):
 def test_a_row_without_room_is_refused():
     decoder = Decoder(make(), rows=1, capacity=2)
     decoder.read(0, [1, 2])
-    with pytest.raises(ValueError, match="no room for another"):
+    with pytest.raises(ValueError, match="no room for 1 more"):
         decoder.step([3])
     with pytest.raises(ValueError, match="capacity 11 is more than the context of 10"):
         Decoder(make(), capacity=11)

@@ -15,6 +15,7 @@ from torch import nn
 from lm.device import threads
 from lm.generation.decoder import Decoder
 from lm.generation.sampling import Sampling
+from lm.generation.scheduler import Scheduler
 from lm.generation.sequence import Sequence
 from lm.generation.stream import continued
 from lm.model import Transformer
@@ -246,15 +247,26 @@ def test_a_library_that_computes_something_else_is_not_used(afresh, change):
 
 
 @needs_compiler
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"temperature": 0.0},
+        {"temperature": 0.8},
+        {"top_k": 5},
+        {"top_k": 1},
+        {"top_p": 0.7, "temperature": 1.5},
+        {"min_p": 0.2},
+        {"top_k": 20, "top_p": 0.9, "min_p": 0.1},
+    ],
+)
 @pytest.mark.parametrize("when_full", ["slide", "end"])
 @pytest.mark.parametrize("stop", [(), (3, 17)])
-def test_a_loop_in_c_writes_what_single_steps_write(temperature, when_full, stop):
+def test_a_loop_in_c_writes_what_single_steps_write(settings, when_full, stop):
     model = make(context_length=40)
     texts = []
     for native in (True, False):
         request = {"max_new_tokens": 90, "seed": 5, "stop_tokens": stop, "when_full": when_full}
-        sequence = Sequence(model.config, [1, 2, 3], sampling=Sampling(temperature), **request)
+        sequence = Sequence(model.config, [1, 2, 3], sampling=Sampling(**settings), **request)
         decoder = Decoder(model, native=native)
         assert decoder.has_loop == native
         texts.append((list(continued(decoder, sequence)), sequence.ended))
@@ -263,12 +275,54 @@ def test_a_loop_in_c_writes_what_single_steps_write(temperature, when_full, stop
 
 
 @needs_compiler
+@pytest.mark.parametrize("spread", [0.1, 4.0])
+@pytest.mark.parametrize("vocab_size", [3000, 7])
+def test_tokens_chosen_in_c_are_those_of_the_plain_model(spread, vocab_size):
+    model = make(vocab_size=vocab_size)
+    decoder = Decoder(model)
+    cuts = [{"top_k": 1000}, {"top_k": 3}, {"top_p": 0.3}, {"top_p": 0.97}, {"min_p": 0.5}]
+    cuts += [{}, {"top_k": 50, "top_p": 0.9, "min_p": 0.05}, {"top_k": 5000, "min_p": 0.3}]
+    for number, cut in enumerate(cuts):
+        generator = torch.Generator().manual_seed(number)
+        sampling = Sampling(0.7, **cut)
+        text = Sequence(model.config, [1], max_new_tokens=1, sampling=sampling, seed=number)
+        plain = torch.Generator().manual_seed(number)
+        for _ in range(20):
+            logits = (spread * torch.randn(vocab_size, generator=generator)).to(decoder.dtype)
+            logits[::4] = -torch.inf
+            assert decoder.choose(logits, text) == sampling.choose(logits, generator=plain), cut
+
+
+@needs_compiler
+@pytest.mark.parametrize("rows", [6, 40])
+def test_steps_of_several_texts_in_one_call_write_what_single_steps_write(rows):
+    model = make(context_length=40)
+    written = []
+    for seconds in (0.0, 60.0):
+        scheduler, texts = Scheduler(model, rows=rows), []
+        for row in range(rows):
+            sampling = Sampling([0.0, 1.0, 0.9, 1.2][row % 4], top_p=[None, 0.9][row % 2], top_k=[None, 9, 4][row % 3])
+            request = {"sampling": sampling, "seed": row, "when_full": ["slide", "end"][row // 2 % 2]}
+            texts.append(
+                scheduler.add([1, 2, row % 19], max_new_tokens=50 + row, stop_tokens=[[], [17]][row % 2], **request)
+            )
+        calls = 0
+        while scheduler.sequences:
+            scheduler.step(seconds)
+            calls += 1
+        written.append([(text.tokens, text.ended) for text in texts])
+    assert written[0] == written[1]
+    assert {ended for _, ended in written[0]} == {"stop", "length"}
+    assert calls < 40 + rows or rows > 32
+
+
+@needs_compiler
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_loop_in_c_refuses_logits_that_are_not_numbers(temperature):
     model = make()
     with torch.no_grad():
         model.head.weight[5] = torch.nan
-    tokens = Decoder(model).continue_text(1, 3, temperature, torch.Generator(), ())
-    assert len(tokens) == 1
+    sequence = Sequence(model.config, [1], max_new_tokens=3, sampling=Sampling(temperature))
+    ((token,),) = Decoder(model).continue_texts([1], [0], [sequence], 3)
     with pytest.raises(ValueError, match="not numbers"):
-        Sequence(model.config, [1], max_new_tokens=3).append(None, tokens[0])
+        sequence.append(None, token)

@@ -406,7 +406,7 @@ class Held:
         self.engine, self.step, self.let = engine, engine.batch.step, queue.Queue()
         engine.batch.step = self
 
-    def __call__(self):
+    def __call__(self, seconds):
         while not self.engine.closed:
             with contextlib.suppress(queue.Empty):
                 self.let.get(timeout=0.05)
@@ -503,7 +503,7 @@ def test_a_failure_in_decoding_is_500_and_the_next_request_is_answered(model, to
     with served(model, tokenizer) as (address, engine):
         step = engine.batch.step
 
-        def fail():
+        def fail(seconds):
             engine.batch.step = step
             raise RuntimeError("out of luck")
 

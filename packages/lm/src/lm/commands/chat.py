@@ -125,7 +125,7 @@ def answered(
     scheduler: Scheduler, template: ChatTemplate, ids: list[int], most: int, sampling: Sampling, seed: int | None
 ) -> str:
     """An answer, written as it comes, until it ends or Ctrl-C ends it; what was written of it."""
-    from lm.generation.stream import StreamDecoder
+    from lm.generation.stream import PAUSE, StreamDecoder
 
     decoder = StreamDecoder(template.tokenizer, template.stop)
     text = ""
@@ -139,7 +139,7 @@ def answered(
     )
     try:
         while sequence.ended is None and not decoder.stopped:
-            for _, token in scheduler.step():
+            for _, token in scheduler.step(PAUSE):
                 if token is not None:
                     text = show(decoder.feed(token))
         text = show(decoder.finish())

@@ -28,7 +28,7 @@ def register(commands: Commands) -> None:
 def generate(options: argparse.Namespace) -> None:
     from lm.generation.scheduler import Scheduler
     from lm.generation.sequence import Sequence
-    from lm.generation.stream import StreamDecoder
+    from lm.generation.stream import PAUSE, StreamDecoder
     from lm.interop.loading import model_text
     from lm.special_tokens import prompt_ids
 
@@ -57,7 +57,7 @@ def generate(options: argparse.Namespace) -> None:
         print(options.prompt, end="", flush=True)
     with contextlib.suppress(KeyboardInterrupt):  # the reader has read enough
         while batch.sequences:
-            for one, token in batch.step():
+            for one, token in batch.step(PAUSE):
                 piece = "" if token is None else writers[one].feed(token)
                 texts[one] += piece
                 if streaming:

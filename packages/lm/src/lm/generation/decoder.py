@@ -8,7 +8,9 @@ package's attention kernel runs, a step is replayed as a graph, since calling to
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -17,10 +19,11 @@ from torch import Tensor, nn
 from lm.attention import decodes
 from lm.families.experts import Experts
 from lm.families.parts import FamilyConfig
+from lm.generation import sequence
 from lm.generation.graph_step import GraphSteps
 from lm.generation.kv_cache import PAGE, Cache, PagedLayer, Step, StepLayer
 from lm.model import LayerCache, Transformer, softcapped
-from lm.ops.cpu.decode_step import NativeStep, is_plain, native_step
+from lm.ops.cpu.decode_step import Choice, NativeStep, is_plain, native_step
 
 # Rows that a step in C takes at once: more than so many need more scratch memory and gain nothing.
 MOST_NATIVE_ROWS = 32
@@ -127,12 +130,7 @@ class Decoder:
         ValueError: a row is as long as it may be. NoPages: the memory is full.
         """
         rows = range(len(tokens)) if rows is None else rows
-        lengths = self.cache.lengths
-        positions = [lengths[row] for row in rows]
-        if (most := max(positions)) >= self.cache.capacity:
-            raise ValueError(f"a row holds {most} tokens, and has no room for another: make a larger Decoder")
-        for row, position in zip(rows, positions, strict=True):
-            self._grow(row, position + 1)
+        lengths, positions = self.cache.lengths, self._positions(rows, 1)
         self.likeliest = None
         if self.graphs is not None:
             logits, self.likeliest = self.graphs(tokens, rows, positions)
@@ -160,21 +158,44 @@ class Decoder:
         """True if several tokens of a text are one call of C."""
         return self.native is not None and self.config.logit_softcap is None and self.reread_at is None
 
-    def continue_text(
-        self, token: int, count: int, temperature: float, generator: torch.Generator, stop_tokens: Collection[int]
-    ) -> list[int]:
-        """As `count` steps of the first row, of which each reads the token that the one before chose; see has_loop.
+    def continue_texts(
+        self, tokens: Sequence[int], rows: Sequence[int], texts: Sequence[sequence.Sequence], count: int
+    ) -> list[list[int]]:
+        """As steps that append tokens[i] to rows[i] and then what texts[i] chooses; see has_loop. The tokens that each
+        step chose: of `count` steps, or fewer, if a text may end.
 
-        The last may be one of stop_tokens, or below 0: the logits are not numbers. NoPages: the memory is full.
+        A token is below 0 if the logits are not numbers. NoPages: the memory is full.
         """
         assert self.native is not None
-        length = self.cache.lengths[0]
-        self._grow(0, length + count)
-        shape = {"dtype": torch.float64, "generator": generator}
-        uniform = torch.rand(count, **shape) if temperature else torch.empty(count, dtype=torch.float64)  # type: ignore[call-overload]
-        tokens = self.native.continue_text(token, 0, length, uniform, temperature, stop_tokens)
-        self.cache.lengths[0] += len(tokens)
-        return tokens
+        lengths = self.cache.lengths
+        if len(tokens) > MOST_NATIVE_ROWS:
+            parts = [slice(at, at + MOST_NATIVE_ROWS) for at in range(0, len(tokens), MOST_NATIVE_ROWS)]
+            steps = [self.continue_texts(tokens[part], rows[part], texts[part], 1)[0] for part in parts]
+            return [list(itertools.chain(*steps))]
+        positions = self._positions(rows, count)
+        uniform = torch.stack([text.draw(count) for text in texts], 1)  # (count, batch)
+        stop_tokens = frozenset[int]().union(*(text.stop_tokens for text in texts))
+        choices = [cast(Choice, text.choice) for text in texts]
+        chosen = self.native.continue_texts(tokens, rows, positions, choices, uniform, stop_tokens)
+        for row, text in zip(rows, texts, strict=True):
+            lengths[row] += len(chosen)
+            if len(chosen) < count:
+                text.return_unused(len(chosen))
+        return chosen
+
+    def choose(self, logits: Tensor, text: sequence.Sequence) -> int:
+        """A text's next token from logits (vocab_size,) of a step, as continue_texts chooses it; see has_loop."""
+        assert self.native is not None
+        return self.native.choose(logits, cast(Choice, text.choice), float(text.draw(1)))
+
+    def _positions(self, rows: Sequence[int], count: int) -> list[int]:
+        """The lengths of rows, which get room for `count` tokens more. ValueError, NoPages: there is none."""
+        positions = [self.cache.lengths[row] for row in rows]
+        if (most := max(positions)) + count > self.cache.capacity:
+            raise ValueError(f"a row holds {most} tokens, and has no room for {count} more: make a larger Decoder")
+        for row, position in zip(rows, positions, strict=True):
+            self._grow(row, position + count)
+        return positions
 
     def _grow(self, row: int, tokens: int) -> None:
         if not self.cache.grow(row, tokens):

@@ -69,12 +69,6 @@ class Sampling:
         """True if the likeliest token is chosen, by unchanged logits."""
         return (self.temperature == 0 or self.top_k == 1) and not self.changes_logits
 
-    @functools.cached_property
-    def draws_from_all(self) -> bool:
-        """True if a token is drawn by the probabilities of unchanged logits at a temperature."""
-        cut = self.top_k is not None or (self.top_p or 1.0) < 1.0 or self.min_p
-        return self.temperature > 0 and not cut and not self.changes_logits
-
     def choose(
         self,
         logits: Tensor,

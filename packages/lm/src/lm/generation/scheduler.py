@@ -3,13 +3,14 @@ read in parts between them."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import abc
 from typing import Any
 
 from torch import Tensor
 
-from lm.generation.decoder import Decoder, NoPages
+from lm.generation.decoder import MOST_NATIVE_ROWS, Decoder, NoPages
 from lm.generation.kv_cache import PAGE
 from lm.generation.prefixes import Prefixes
 from lm.generation.sequence import Sequence
@@ -62,7 +63,7 @@ class Scheduler:
         self.prefixes = Prefixes(self.cache, self.chunk_size)
         self.sequences: list[ScheduledSequence] = []
         self.free_rows = list(range(rows))[::-1]
-        self.turns = 0
+        self.turns, self.seconds_of_step = 0, math.inf
         self.prefill, self.decode = Throughput(), Throughput()
 
     @property
@@ -86,11 +87,14 @@ class Scheduler:
             sequence.ended = "cancelled"
             self._remove_ended()
 
-    def step(self) -> Results:
+    def step(self, seconds: float = 0.0) -> Results:
         """Decode a token of every sequence that has been read, then read a chunk of one that has not been.
 
         Return each sequence that was continued, and its token; None if a stop token ended it instead. Those that have
         ended leave. NoPages: the oldest sequence alone does not fit the memory.
+
+        seconds: decode as many tokens of each sequence as take no longer than this, where several are one call of C and
+        no sequence is left to read.
         """
         for sequence in self.sequences:
             length = self.cache.lengths[sequence.row]
@@ -99,7 +103,7 @@ class Scheduler:
                 sequence.slide() if length == self.cache.capacity else sequence.reread()
         ready = [one for one in list(self.sequences) if self._is_read(one) and self._has_room(one, 1)]
         ready = [one for one in ready if self._is_read(one)]  # one may have given its pages to an older one
-        results = self._decode(ready) if ready else []
+        results = self._decode(ready, self._at_once(ready, seconds)) if ready else []
         unread = self._next_to_read()
         if unread is not None:
             results += self._read_chunk(unread)
@@ -109,18 +113,41 @@ class Scheduler:
     def _is_read(self, sequence: ScheduledSequence) -> bool:
         return self.cache.lengths[sequence.row] >= len(sequence.window)
 
-    def _decode(self, ready: list[ScheduledSequence]) -> Results:
-        began, results, lengths = time.perf_counter(), Results(), self.cache.lengths
-        tokens = [one.not_in_cache(lengths[one.row])[0] for one in ready]
-        logits, likeliest = self.decoder.step(tokens, [one.row for one in ready]), self.decoder.likeliest
-        for i, one in enumerate(ready):
-            if one.not_in_cache(lengths[one.row]):
-                continue  # its tokens from before its preemption are decoded again
-            if likeliest is not None and one.takes_likeliest:
-                results.append((one, one.append(None, likeliest[i])))
-            else:
-                results.append((one, one.append(logits[i])))
-        self.decode.add(len(results), time.perf_counter() - began)
+    def _at_once(self, ready: list[ScheduledSequence], seconds: float) -> int:
+        """Number of steps that are one call."""
+        if self.seconds_of_step * 2 > seconds or len(ready) < len(self.sequences) or len(ready) > MOST_NATIVE_ROWS:
+            return 1
+        lengths = [self.cache.lengths[one.row] for one in ready]
+        left = min(one.max_new_tokens - len(one.tokens) for one in ready)
+        count = max(1, min(int(seconds / self.seconds_of_step), left, self.cache.capacity - max(lengths)))
+        has_room = all(self.cache.grow(one.row, length + count) for one, length in zip(ready, lengths, strict=True))
+        return count if has_room else 1
+
+    def _decode(self, ready: list[ScheduledSequence], count: int) -> Results:
+        began, results, lengths, decoder = time.perf_counter(), Results(), self.cache.lengths, self.decoder
+        tokens, rows = [one.not_in_cache(lengths[one.row]) for one in ready], [one.row for one in ready]
+        first = [new[0] for new in tokens]
+        if decoder.has_loop and all(len(new) == 1 and one.choice for new, one in zip(tokens, ready, strict=True)):
+            steps = decoder.continue_texts(first, rows, ready, count)
+            for chosen in steps:
+                for one, token in zip(ready, chosen, strict=True):
+                    if one.ended is None:
+                        results.append((one, one.append(None, token)))
+        else:
+            steps = [first]
+            logits, likeliest = decoder.step(first, rows), decoder.likeliest
+            for i, one in enumerate(ready):
+                if len(tokens[i]) > 1:
+                    continue  # its tokens from before its preemption are decoded again
+                if likeliest is not None and one.takes_likeliest:
+                    results.append((one, one.append(None, likeliest[i])))
+                elif decoder.has_loop and one.choice:
+                    results.append((one, one.append(None, decoder.choose(logits[i], one))))
+                else:
+                    results.append((one, one.append(logits[i])))
+        seconds = time.perf_counter() - began
+        self.seconds_of_step = seconds / len(steps)
+        self.decode.add(len(results), seconds)
         return results
 
     def _next_to_read(self) -> ScheduledSequence | None:

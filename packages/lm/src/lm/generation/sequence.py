@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import abc
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.generation.sampling import NO_NUMBERS, Constraint, Sampling, TokenLogprob, check_whole_number, logprob_of
+from lm.ops.cpu.decode_step import Choice
 
 WHEN_FULL = ("slide", "refuse", "end")
 
@@ -68,6 +70,7 @@ class Sequence:
             self.logprobs.append(TokenLogprob(self.prompt[0], None))
         self.ended: str | None = None if max_new_tokens or score_prompt else "length"
         self.window, self.tokens_before_window = self.prompt[-self.capacity :], 0
+        self.before_draw: Tensor | None = None  # the generator's state
         self.cached = 0
 
     @property
@@ -75,11 +78,26 @@ class Sequence:
         """True if the next token is the likeliest, and nothing else is read from the logits."""
         return self.sampling.is_greedy and self.constraint is None and self.top_logprobs is None
 
-    @property
-    def is_chosen_in_steps(self) -> bool:
-        """True if the step of a decoder with a loop chooses its tokens."""
-        unseen = self.constraint is None and self.top_logprobs is None
-        return unseen and (self.sampling.is_greedy or self.sampling.draws_from_all)
+    @functools.cached_property
+    def choice(self) -> Choice | None:
+        """How the steps of a decoder with a loop choose its tokens; None if they do not."""
+        by = self.sampling
+        if self.constraint is not None or self.top_logprobs is not None or by.changes_logits:
+            return None
+        return Choice(0.0 if by.is_greedy else by.temperature, by.top_p or 1.0, by.min_p or 0.0, by.top_k or 0)
+
+    def draw(self, count: int) -> Tensor:
+        """Random numbers that draw the next tokens, float64 (count,), of which return_unused gives some back."""
+        if self.choice is None or not self.choice.temperature:
+            return torch.zeros(count, dtype=torch.float64)
+        self.before_draw = self.generator.get_state() if count > 1 else None
+        return torch.rand(count, dtype=torch.float64, generator=self.generator)
+
+    def return_unused(self, used: int) -> None:
+        """Let the generator be as if the last draw had been of `used` numbers."""
+        if self.before_draw is not None:
+            self.generator.set_state(self.before_draw)
+            self.draw(used)
 
     def slide(self) -> None:
         """Forget the older half: the younger one is read again as a prompt."""

@@ -100,19 +100,18 @@ def stream(
 
 def continued(decoder: Decoder, sequence: Sequence) -> Iterator[int]:
     """Yield the tokens of one sequence, in the decoder's first row, which is empty."""
-    cache, sampling = decoder.cache, sequence.sampling
+    cache = decoder.cache
     logits: Tensor | None = None  # of the last position
     at_once = 1  # tokens of a call
     while sequence.ended is None:
         tokens: list[int | None] = [None]  # of this step; None: to be chosen from the logits
         if not cache.lengths[0]:
             logits = decoder.read_prompt(0, sequence.window)
-        elif decoder.has_loop and sequence.is_chosen_in_steps:
+        elif decoder.has_loop and sequence.choice is not None:
             began, room = time.perf_counter(), sequence.capacity - cache.lengths[0]
             count = min(at_once, room, sequence.max_new_tokens - len(sequence.tokens))
-            temperature = 0.0 if sampling.is_greedy else sampling.temperature
-            about = count, temperature, sequence.generator, sequence.stop_tokens
-            tokens[:] = decoder.continue_text(sequence.tokens[-1], *about)
+            steps = decoder.continue_texts(sequence.tokens[-1:], [0], [sequence], count)
+            tokens[:] = [token for (token,) in steps]
             if time.perf_counter() - began < PAUSE / 2:
                 at_once *= 2
         else:
@@ -184,11 +183,11 @@ def generate_batch(
         results.append([])
         for j in range(samples):
             while not scheduler.room:
-                scheduler.step()
+                scheduler.step(PAUSE)
             sequence = scheduler.add(prompt, seed=None if seed is None else seed + j, **request)
             results[-1].append(sequence.tokens)
     while scheduler.sequences:
-        scheduler.step()
+        scheduler.step(PAUSE)
     return results
 
 

@@ -17,6 +17,8 @@ from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
 from lm.serving.metrics import Metrics
 
+PAUSE = 0.004  # seconds of the tokens that are decoded before they are sent and others are admitted
+
 
 class Busy(RuntimeError):
     """There is no room left in the queue."""
@@ -132,7 +134,7 @@ class Engine:
     def _work(self) -> None:
         while self._admit():
             try:
-                self._continue(self.batch.step() if self.batch.sequences else [])
+                self._continue(self.batch.step(0.0 if self.queue else PAUSE) if self.batch.sequences else [])
             except Exception:
                 # One sequence's failure must not leave the others waiting for ever, nor end the thread.
                 self._fail()

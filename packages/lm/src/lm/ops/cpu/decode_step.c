@@ -619,36 +619,3 @@ static void run_step(const Task *task)
 }
 
 void step(const Task *task) { run_step(task); }   /* the C library has a `step` of its own */
-
-/* A token by its probability, e^(logit / temperature) of all: the first whose running sum is over `uniform` of the
-   whole; NOT_NUMBERS if there is no such sum. sums: room. */
-static int64_t draw(const REAL *logits, int64_t count, double temperature, double uniform, double *sums)
-{
-    REAL most = -INFINITY, by = (REAL)temperature;
-    double total = 0;
-    for (int64_t i = 0; i < count; i++) most = logits[i] > most ? logits[i] : most;
-    for (int64_t i = 0; i < count; i++) sums[i] = total += exp((double)(logits[i] / by) - (double)(most / by));
-    if (!(total > 0)) return NOT_NUMBERS;
-    double part = total * uniform, last = total * (1 - 0x1p-52);
-    int64_t token = 0;
-    for (part = part < last ? part : last; sums[token] <= part; token++)
-        ;
-    return token;
-}
-
-/* Continues the one text of a task, each token read by the next step: the likeliest at temperature 0, or drawn by
-   uniform[i]. Ends at `count` tokens, at one of `stop`, or where none can be chosen. Returns how many there are. */
-int64_t continue_text(const Task *task, int64_t *token, int64_t *length, int64_t count, double temperature,
-                      const double *uniform, double *room, const int64_t *stop, int64_t stops, int64_t *chosen)
-{
-    for (int64_t i = 0; i < count; i++) {
-        run_step(task);
-        *length += 1;
-        *token = chosen[i] = temperature == 0 ? task->likeliest[0]
-                                              : draw(task->logits, task->vocab_size, temperature, uniform[i], room);
-        for (int64_t j = 0; j < stops; j++)
-            if (*token == stop[j]) return i + 1;
-        if (*token < 0) return i + 1;
-    }
-    return count;
-}

@@ -1,4 +1,5 @@
-"""Prompts and steps of decoding in C: what decode_step.c and prompt.c are given of a model and of its cache."""
+"""Prompts, steps of decoding and the choice of tokens in C: what decode_step.c and what goes on from it (prompt.c,
+choice.c) are given of a model and of its cache."""
 
 from __future__ import annotations
 
@@ -63,6 +64,12 @@ class Task(ctypes.Structure):
     ]
 
 
+class Choice(ctypes.Structure):
+    """How a token is chosen; temperature 0: the likeliest; top_p 1, min_p 0, top_k 0: of all tokens."""
+
+    _fields_ = [*((name, ctypes.c_double) for name in ("temperature", "top_p", "min_p")), ("top_k", Count)]
+
+
 class Cache(Protocol):
     """The part of a key/value cache that a step uses (see generation.kv_cache)."""
 
@@ -87,6 +94,7 @@ class NativeStep:
         self.library, self.cache, self.dtype = library, cache, store.dtype
         self.rooms = dict[tuple[int, int], Tensor]()  # scratch memory, by the numbers of tokens and of threads
         self.prompt_room = torch.empty(0, dtype=self.dtype)
+        self.choosing: Tensor | None = None
         self.referenced = list[Tensor]()  # what the pointers point to
         self.calls = dict[tuple[int, int], Call]()
         layers = [self.layer(cast(Block, block)) for block in model.blocks]
@@ -127,22 +135,41 @@ class NativeStep:
         call.run()
         return call
 
-    def continue_text(
-        self, token: int, row: int, position: int, uniform: Tensor, temperature: float, stop_tokens: Collection[int]
-    ) -> list[int]:
-        """The tokens after `token`, which comes to a position of a row: each is read by the next step.
+    def continue_texts(
+        self,
+        tokens: Sequence[int],
+        rows: Sequence[int],
+        positions: Sequence[int],
+        choices: Sequence[Choice],
+        uniform: Tensor,
+        stop_tokens: Collection[int],
+    ) -> list[list[int]]:
+        """The tokens that follow tokens[i], which come to positions[i] of rows[i], in each step.
 
-        uniform: float64, of each token the random number that draws it; at temperature 0 only as many as there are.
-        The last may be one of stop_tokens, or below 0: the logits are not numbers.
+        uniform: float64 (steps, texts), the random numbers that draw them. The last step may have one of stop_tokens,
+        or one below 0, where the logits are not numbers.
         """
-        call, count = self.call([token], [row], [position]), len(uniform)
-        tokens, stop = (Count * count)(), (Count * len(stop_tokens))(*stop_tokens)
-        room = torch.empty(self.vocab_size if temperature else 0, dtype=torch.float64)
-        run = self.library.continue_text
+        call, (count, batch) = self.call(tokens, rows, positions), uniform.shape
+        chosen, stop = (Count * (count * batch))(), (Count * len(stop_tokens))(*stop_tokens)
+        run = self.library.continue_texts
         run.restype = Count
-        numbers = Pointer(uniform.data_ptr()), Pointer(room.data_ptr())
-        about = Count(count), ctypes.c_double(temperature), *numbers, stop, Count(len(stop)), tokens
-        return tokens[: run(ctypes.byref(call.task), call.tokens, call.lengths, *about)]
+        numbers, choice = Pointer(uniform.data_ptr()), (Choice * batch)(*choices)
+        about = Count(count), choice, numbers, *self.choice_room(), stop, Count(len(stop)), chosen
+        steps = run(ctypes.byref(call.task), call.tokens, call.lengths, *about)
+        return [chosen[at : at + batch] for at in range(0, steps * batch, batch)]
+
+    def choose(self, logits: Tensor, choice: Choice, uniform: float) -> int:
+        """A token of logits (vocab_size,), below 0 if they are not numbers."""
+        run = self.library.choose_token
+        run.restype = Count
+        about = Count(self.vocab_size), ctypes.byref(choice), ctypes.c_double(uniform)
+        return int(run(Pointer(logits.data_ptr()), *about, *self.choice_room()))
+
+    def choice_room(self) -> tuple[ctypes.c_void_p, ctypes.c_void_p]:
+        """Scratch memory to choose a token, of weights and of candidates."""
+        if self.choosing is None:
+            self.choosing = torch.empty(3, self.vocab_size, dtype=torch.float64)
+        return Pointer(self.choosing.data_ptr()), Pointer(self.choosing[1:].data_ptr())
 
     def read(self, ids: Sequence[int], row: int, position: int, outputs: int) -> tuple[Tensor, Call]:
         """ids come to a row from a position on: what the head reads of the last `outputs` of them, (outputs, d_model),
