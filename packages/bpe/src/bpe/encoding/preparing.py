@@ -95,6 +95,10 @@ class Preparation:
             return False
         return self._normalizer is None or (self._by_character and self._normalize(text) == text)
 
+    def tokens_meet(self, text: bytes | memoryview, tokens: SpecialTokens) -> bool:
+        """True if the tokens in this text may be others than the leftmost and longest: with flags, or of both kinds."""
+        return self._flagged or all(kind.search(text) is not None for kind in self._early_and_late(tokens))
+
     def cut_safely(self, cut: Callable[[int], int], text: bytes, at: int) -> int:
         """The first safe cut from `at` on where both sides are prepared as the whole is; the text's length for none.
 

@@ -163,7 +163,8 @@ class TextEncoder:
         if self._preparation is None:
             return self.unprepared_to_ids(data, special)
         if self.form is not None:
-            text_in_form = in_form(data, self.form, special, self.alone)
+            alone = self.alone and self._preparation.tokens_meet(data, special)
+            text_in_form = in_form(data, self.form, special, alone)
             if text_in_form is not None:
                 return self.unprepared_to_ids(text_in_form, special)
         text = bytes(data).decode("utf-8", "surrogateescape")
