@@ -1,15 +1,15 @@
-"""Generation on a CPU beside llama.cpp, and llama2.c, on the same weights: reading a prompt, and the tokens after it.
+"""Generation on a CPU beside llama.cpp and llama2.c, on the same weights: reading a prompt, and the tokens after it.
 
 python benchmarks/llamas.py [--model FOLDER | --shape 15m|110m] [--prompt 128] [--threads 1] [--rounds 5]
-    [--llama2c PATH_OF_RUN --bin stories260K.bin]
+    [--llama2c RUN [--llama2c-int8 RUNQ]]
 
 Without --model the weights are random, in the shape of llama2.c's stories15M or stories110M. Each program is a process
 of its own, and they take turns; greedy, one text; the best of the rounds, since other programs only add to them, and of
 one thread its CPU time.
 llama.cpp comes by `pip install llama-cpp-python`, and reads the model as GGUF, in float32 and in its Q8_0; llama2.c's
-`run`, in float32, says its own tokens a second, prompt included, and wants the same model as a llama2.c file (--bin)
-and tok512.bin beside it. The bound of decoding is the speed at which one thread reads memory, over the bytes of the
-weights.
+`run` and `runq`, compiled, read files written here: what they print is timed token by token. Its vocabulary is one
+character a token, so that a prompt is the same ids for all. The bound of decoding is the speed at which as many threads
+read memory, over the bytes of the weights, and of the keys and values in float32.
 """
 
 from __future__ import annotations
@@ -18,15 +18,22 @@ import argparse
 import ctypes
 import multiprocessing
 import os
-import re
+import struct
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lm.model import Transformer
 
 COUNT = 100
+FIRST_CHARACTER = 0x4E00  # of token 0 in llama2.c's vocabulary
+GROUP = 32  # int8 weights of llama2.c with one scale, as Q8_0 has them
 QUIET = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(lambda *_: None)
 Measured = tuple[float, float, list[int]]  # seconds of the prompt and the first token, seconds a token after it; tokens
 
@@ -39,8 +46,7 @@ def clock_of(threads: int) -> Callable[[], float]:
 def ours(path: str, threads: int, length: int, int8: bool) -> Iterator[Measured]:
     import torch
 
-    from lm.generation.sampling import Sampling
-    from lm.generation.scheduler import Scheduler
+    from lm.generation.stream import stream
     from lm.interop.loading import load
     from lm.ops.cpu.int8 import quantized
 
@@ -51,14 +57,11 @@ def ours(path: str, threads: int, length: int, int8: bool) -> Iterator[Measured]
     ids = prompt_of(model.config.vocab_size, prompt)
     while True:
         began = clock()
-        scheduler = Scheduler(model, rows=1)
-        text = scheduler.add(ids, max_new_tokens=count, sampling=Sampling(temperature=0))
-        while not text.tokens:
-            scheduler.step()
+        text = stream(model, ids, max_new_tokens=count, temperature=0)
+        tokens = [next(text)]
         first = clock() - began
-        while scheduler.sequences:
-            scheduler.step()
-        yield first, (clock() - began - first) / (count - 1), text.tokens
+        tokens += text
+        yield first, (clock() - began - first) / (count - 1), tokens
 
 
 def llama_cpp(path: str, threads: int, length: int, context: int, vocab_size: int) -> Iterator[Measured]:
@@ -96,15 +99,16 @@ def sizes(context: int, length: int) -> tuple[int, int]:
     return prompt, min(COUNT, context - prompt)
 
 
-def bandwidth() -> float:
-    """Bytes a second that one thread reads from memory."""
+def bandwidth(threads: int) -> float:
+    """Bytes a second that as many threads read from memory."""
     import numpy as np
 
-    numbers, seconds = np.ones(64 << 20, dtype=np.float32), list[float]()
-    for _ in range(9):
-        began = time.process_time()
-        numbers.max()
-        seconds.append(time.process_time() - began)
+    numbers, seconds, clock = np.ones((threads, 64 << 20), dtype=np.float32), list[float](), clock_of(threads)
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(9):
+            began = clock()
+            list(pool.map(np.max, numbers))
+            seconds.append(clock() - began)
     return numbers.nbytes / min(seconds)
 
 
@@ -118,14 +122,83 @@ def serve(make: Callable[..., Iterator[Measured]], arguments: tuple[object, ...]
         turns.send(next(measured))
 
 
-def llama2c(program: str, model: str, threads: int) -> float:
-    """Tokens a second, as it says."""
-    tokenizer = Path(model).with_name("tok512.bin")
-    command = [program, model, "-z", str(tokenizer), "-t", "0", "-n", "200", "-i", "Once upon a time"]
+def llama2c(
+    program: str, folder: str, file: str, threads: int, length: int, context: int, vocab_size: int
+) -> Iterator[Measured]:
+    prompt, count = sizes(context, length)
+    ids = prompt_of(vocab_size, prompt)
+    pieces = pieces_of(vocab_size, ids)
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    text = "".join(pieces[number] for number in ids[2:])  # it puts <s> and a space before it
+    command = [
+        program,
+        f"{folder}/{file}",
+        "-z",
+        f"{folder}/tokenizer.bin",
+        "-t",
+        "0",
+        "-n",
+        str(prompt + count - 1),
+        "-i",
+        text,
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    output = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stderr
-    match = re.search(r"achieved tok/s: ([\d.]+)", output)
-    return float(match[1]) if match else float("nan")
+    while True:
+        times, printed = list[float](), ""
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8", env=environment
+        ) as process:
+            assert process.stdout is not None
+            while (character := process.stdout.read(1)) not in ("", "\n"):
+                times.append(time.clock_gettime(~process.pid << 3 | 2) if threads == 1 else time.perf_counter())
+                printed += character
+        begin = prompt - 2  # the space after <s> is not printed
+        first = (times[begin] - times[0]) / begin * prompt
+        tokens = [numbers[piece] for piece in printed[begin:]]
+        yield first, (times[-1] - times[begin]) / (len(tokens) - 1), tokens
+
+
+def pieces_of(vocab_size: int, ids: list[int]) -> list[str]:
+    """The text of each token: one character each, a space for the second of the prompt."""
+    return [" " if number == ids[1] else chr(FIRST_CHARACTER + number) for number in range(vocab_size)]
+
+
+def write_llama2c(model: Transformer, folder: Path, ids: list[int]) -> None:
+    """The model and its vocabulary as llama2.c reads them: model.bin in float32, small.bin in int8."""
+    import torch
+
+    c, kv = model.config, model.config.kv_heads * model.config.head_width
+    parts = [
+        (
+            *block.attention.qkv.weight.split((c.d_model, kv, kv)),
+            block.attention.output.weight,
+            *block.ffn.gate_up.weight.chunk(2),
+            block.ffn.down.weight,
+        )
+        for block in model.blocks
+    ]
+    wq, wk, wv, wo, w1, w3, w2 = zip(*parts, strict=True)
+    norms = [[getattr(block, name).weight for block in model.blocks] for name in ("attention_norm", "ffn_norm")]
+    head = [] if model.head is None else [model.head.weight]
+    sizes = [c.d_model, c.d_ff, c.num_layers, c.num_heads, c.kv_heads, c.vocab_size, c.context_length]
+    unused = torch.zeros(c.context_length * c.head_width)  # cosines and sines, which it computes itself
+    with (folder / "model.bin").open("wb") as file:
+        file.write(struct.pack("<7i", *sizes[:5], -c.vocab_size if head else c.vocab_size, c.context_length))
+        whole = [model.embedding.weight, *norms[0], *wq, *wk, *wv, *wo, *norms[1], *w1, *w2, *w3]
+        for tensor in (*whole, model.final_norm.weight, unused, *head):
+            file.write(tensor.detach().numpy().tobytes())
+    with (folder / "small.bin").open("wb") as file:
+        file.write(struct.pack("<Ii7iBi", 0x616B3432, 2, *sizes, not head, GROUP).ljust(256, b"\0"))
+        for tensor in (*norms[0], *norms[1], model.final_norm.weight):
+            file.write(tensor.detach().numpy().tobytes())
+        for tensor in (model.embedding.weight, *wq, *wk, *wv, *wo, *w1, *w2, *w3, *head):
+            groups = tensor.detach().reshape(-1, GROUP)
+            scale = groups.abs().amax(1, keepdim=True) / 127
+            file.write((groups / scale).round().to(torch.int8).numpy().tobytes() + scale.numpy().tobytes())
+    with (folder / "tokenizer.bin").open("wb") as file:
+        file.write(struct.pack("<i", 4))
+        for piece in map(str.encode, pieces_of(c.vocab_size, ids)):
+            file.write(struct.pack("<fi", 0, len(piece)) + piece)
 
 
 def main() -> None:
@@ -136,7 +209,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--llama2c", metavar="RUN", help="llama2.c's program, compiled")
-    parser.add_argument("--bin", metavar="FILE", help="the model as llama2.c reads it")
+    parser.add_argument("--llama2c-int8", metavar="RUNQ", help="its program for int8, compiled")
     options = parser.parse_args()
     import torch
 
@@ -150,29 +223,36 @@ def main() -> None:
         "110m": ModelConfig(32000, 2048, 12, 768, 12, 2048, tied_embeddings=True),
     }
     torch.manual_seed(0)
-    random = shapes[options.shape]
-    model = load(options.model) if options.model else Transformer(random).eval()
+    model = load(options.model) if options.model else Transformer(shapes[options.shape]).eval()
     config, several = model.config, multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory() as folder:
-        source = options.model or str(to_huggingface(model, Path(folder, "model")))
-        whole, small = Path(folder, "model.gguf"), Path(folder, "small.gguf")
-        to_gguf(model, whole, dtype="fp32")
-        small_enough = config.d_model % 32 == 0 and config.d_ff % 32 == 0
-        if small_enough:
-            to_gguf(model, small, dtype="q8_0")
+    grouped = config.d_model % GROUP == 0 and config.d_ff % GROUP == 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        source = options.model or str(to_huggingface(model, folder / "model"))
         shape = (options.threads, options.prompt, config.context_length, config.vocab_size)
-        programs = {
+        to_gguf(model, folder / "model.gguf", dtype="fp32")
+        if grouped:
+            to_gguf(model, folder / "small.gguf", dtype="q8_0")
+        write_llama2c(model, folder, prompt_of(config.vocab_size, sizes(config.context_length, options.prompt)[0]))
+        programs: dict[str, tuple[Callable[..., Iterator[Measured]], tuple[object, ...]]] = {
             "lm": (ours, (source, options.threads, options.prompt, False)),
-            "llama.cpp": (llama_cpp, (str(whole), *shape)),
-            "lm, int8": (ours, (source, options.threads, options.prompt, True)),
-            **({"llama.cpp, Q8_0": (llama_cpp, (str(small), *shape))} if small_enough else {}),
+            "llama.cpp": (llama_cpp, (str(folder / "model.gguf"), *shape)),
         }
+        if options.llama2c:
+            programs["llama2.c"] = llama2c, (options.llama2c, str(folder), "model.bin", *shape)
+        programs["lm, int8"] = ours, (source, options.threads, options.prompt, True)
+        if grouped:
+            programs["llama.cpp, int8"] = llama_cpp, (str(folder / "small.gguf"), *shape)
+        if grouped and options.llama2c_int8:
+            programs["llama2.c, int8"] = llama2c, (options.llama2c_int8, str(folder), "small.bin", *shape)
         pipes, seen = {}, {name: list[Measured]() for name in programs}
         for name, (make, arguments) in programs.items():
             pipes[name], there = several.Pipe()
             several.Process(target=serve, args=(make, arguments, there), daemon=True).start()
         for turn in range(options.rounds + 1):
             for name, pipe in pipes.items():
+                if not turn and name.startswith("llama2.c"):  # it starts anew each time
+                    continue
                 pipe.send(True)
                 measured = pipe.recv()
                 if turn:
@@ -185,23 +265,30 @@ def main() -> None:
         f"{parameters / 1e6:.2f} million parameters, {options.threads} thread(s), "
         f"{prompt} tokens and {count} after them\n"
     )
-    print("| | prompt, tokens/s | tokens/s after it | times llama.cpp: prompt | after it |\n|---|---:|---:|---:|---:|")
-    for name, runs in seen.items():
-        other = seen.get("llama.cpp, Q8_0", seen["llama.cpp"]) if name.endswith("int8") else seen["llama.cpp"]
-        reading, pace = (min(run[part] for run in runs) for part in (0, 1))
-        ratios = [min(run[part] for run in other) / (reading, pace)[part] for part in (0, 1)]
-        times = " | ".join(f"{ratio:.2f}" for ratio in ratios) if name.startswith("lm") else " | "
-        print(f"| {name} | {prompt / reading:,.0f} | {1 / pace:,.0f} | {times} |")
-    if options.llama2c:
-        rates = [llama2c(options.llama2c, options.bin, options.threads) for _ in range(options.rounds)]
-        print(f"| llama2.c | | {max(rates):,.0f} | | |")
     matrices = parameters - config.vocab_size * config.d_model * (not config.tied_embeddings)
-    rates = [bandwidth() / matrices / width for width in (4, 1)]
-    print(f"\nBound of decoding, one thread: {rates[0]:,.0f} in float32, {rates[1]:,.0f} in int8.")
-    same = seen["lm"][0][2] == seen["llama.cpp"][0][2]
-    print(f"\nlm and llama.cpp wrote {'the same tokens' if same else 'different tokens'} in float32.")
-    if not small_enough:
-        print("Q8_0 wants rows of a multiple of 32 numbers: int8 stands beside llama.cpp's float32 here.")
+    cached = 8 * config.num_layers * config.kv_heads * config.head_width * (prompt + count // 2)
+    rate = bandwidth(options.threads)
+    print("| | prompt, tokens/s | tokens/s after it | memory's bound | times the faster: prompt | after it |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name, runs in seen.items():
+        reading, pace = (min(run[part] for run in runs) for part in (0, 1))
+        bound, times = "", " | "
+        if name.startswith("lm"):
+            int8 = name.endswith("int8")
+            others = [other for key, other in seen.items() if key[:2] != "lm" and key.endswith("int8") == int8]
+            others = others or [seen["llama.cpp"]]
+            best = [min(run[part] for other in others for run in other) for part in (0, 1)]
+            bound = f"{rate / (matrices * (1 if int8 else 4) + cached):,.0f}"
+            times = f"{best[0] / reading:.2f} | {best[1] / pace:.2f}"
+        print(f"| {name} | {prompt / reading:,.0f} | {1 / pace:,.0f} | {bound} | {times} |")
+    print(f"\n{options.threads} thread(s) read {rate / 1e9:.1f} GB/s from memory.")
+    for name in ("llama.cpp", "llama2.c"):
+        if name in seen:
+            pairs = zip(seen["lm"][0][2], seen[name][0][2], strict=False)
+            place = next((place for place, (one, other) in enumerate(pairs) if one != other), None)
+            print(f"lm and {name} wrote " + ("the same tokens." if place is None else f"the same {place} tokens."))
+    if not grouped:
+        print(f"Q8_0 wants rows of a multiple of {GROUP} numbers: int8 stands beside llama.cpp's float32 here.")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lm.attention import as_bias, attention
-from lm.device import memory_of
+from lm.device import lines, memory_of
 from lm.model import Attend, Transformer
 
 PAGE = 64  # tokens
@@ -254,4 +254,4 @@ def reserved(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) ->
     if device.type != "cpu":
         return torch.zeros(size, dtype=dtype, device=device)
     count = int(np.prod(size, dtype=np.int64)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(count, dtype=np.uint8)).view(dtype).view(size)
+    return torch.from_numpy(lines(np.zeros, count)).view(dtype).view(size)

@@ -5,6 +5,9 @@
    together and wait for each other where one needs what another made. A number is computed by the same operations in
    the same order whatever the batch and however many threads there are. */
 
+#ifdef __AVX512VNNI__
+#include <immintrin.h>
+#endif
 #include <omp.h>
 #include <stdint.h>
 #include <string.h>
@@ -46,20 +49,32 @@ typedef struct {
 #endif
 
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
-#define ROWS 2    /* of a matrix at once: more leave no registers for adding up each, half as fast on a Zen 4 */
-#define TEXTS 8   /* the most that a row is multiplied by at once */
-#define AHEAD 32768   /* bytes: so long before they are used weights are fetched, into the second cache, since the first
-                         waits for too few at once: twice as fast as without on a Zen 4 */
+#define ROWS LANES   /* of a matrix at once, one after the other: their sums fill a vector */
+#define TEXTS 8      /* the most that a row is multiplied by at once */
 #define GROUP 32      /* weights of 4 bits with one scale, as int8.py has them */
 #define LARGEST (127 * 256)   /* as int8.py has it */
 #define EXACT 512    /* products of int8 and int16 whose sum an int32 holds */
-#define WORDS(count) (((count) * sizeof(int16_t) + sizeof(REAL) - 1) / sizeof(REAL))   /* REALs as long as int16 */
+#define PAIRS ((int64_t)(BYTES / sizeof(int16_t)))   /* int16 of a vector */
+#define IN_LANES(count) (((count) + LANES - 1) / LANES * LANES)   /* parts of scratch memory: loads of lines */
+#define PADDED(count) (((count) + PAIRS - 1) / PAIRS * PAIRS)
 
 typedef REAL Lanes __attribute__((vector_size(BYTES)));
 typedef REAL Half __attribute__((vector_size(BYTES / 2)));
 typedef uint8_t Bytes __attribute__((vector_size(BYTES / sizeof(REAL))));
 typedef int32_t Wholes __attribute__((vector_size(4 * BYTES / sizeof(REAL))));
-typedef REAL Quarter __attribute__((vector_size(BYTES / 4)));
+typedef int32_t Ints __attribute__((vector_size(BYTES)));
+typedef float Floats __attribute__((vector_size(BYTES)));
+
+/* sums + products of 16 bits, two in each lane; and int16 of int8, a vector of them. */
+#ifdef __AVX512VNNI__
+#define INT16_PRODUCTS (sizeof(REAL) == 4)
+#define add_products(sums, x, by) (Ints)_mm512_dpwssd_epi32((__m512i)(sums), (__m512i)(x), (__m512i)(by))
+#define widened(from) (Ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(from)))
+#else   /* one by one: floats are faster */
+#define INT16_PRODUCTS 0
+#define add_products(sums, x, by) ((sums) + ((x) << 16 >> 16) * ((by) << 16 >> 16) + ((x) >> 16) * ((by) >> 16))
+#define widened(from) (Ints){(from)[0]}
+#endif
 
 static inline Lanes load(const REAL *from)
 {
@@ -68,11 +83,18 @@ static inline Lanes load(const REAL *from)
     return v;
 }
 
+static inline Ints load_ints(const int16_t *from)
+{
+    Ints v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
 static inline void store(REAL *to, Lanes v) { memcpy(to, &v, sizeof v); }
 
 typedef __typeof__((Lanes){0} > (Lanes){0}) Mask;   /* integers as wide as REAL */
 
-static inline Lanes select(Mask where, Lanes yes, Lanes no)
+static inline Lanes choose(Mask where, Lanes yes, Lanes no)
 {
     return (Lanes)((where & (Mask)yes) | (~where & (Mask)no));
 }
@@ -83,11 +105,11 @@ static inline Lanes exponential(Lanes x)
     const int single = sizeof(REAL) == 4, bits = single ? 23 : 52, terms = single ? 7 : 13;
     const REAL least = single ? -87 : -708, most = single ? 88 : 709, to_whole = single ? 0x1.8p23 : 0x1.8p52;
     const REAL ln2 = single ? 0x1.62e4p-1 : 0x1.62e42fefa38p-1, rest = single ? 0x1.7f7d1cp-20 : 0x1.ef35793c7673p-45;
-    Lanes at = select(x < least, least - (Lanes){0}, select(x > most, most - (Lanes){0}, x));
+    Lanes at = choose(x < least, least - (Lanes){0}, choose(x > most, most - (Lanes){0}, x));
     Lanes shifted = at * (REAL)1.4426950408889634 + to_whole, n = shifted - to_whole;
     Lanes r = at - n * ln2 - n * rest, series = 1 - (Lanes){0};
     for (int i = terms; i > 0; i--) series = 1 + series * r * ((REAL)1 / i);
-    return select(x == x, (Lanes)((Mask)series + ((Mask)shifted << bits)), x);
+    return choose(x == x, (Lanes)((Mask)series + ((Mask)shifted << bits)), x);
 }
 
 static inline Half load_half(const REAL *from)
@@ -97,78 +119,127 @@ static inline Half load_half(const REAL *from)
     return v;
 }
 
-/* The sum of all, `more` among them. */
-static inline REAL sum_with(Lanes v, Half more)
+/* Lane i: lane i ^ by of v. */
+static inline __attribute__((always_inline)) Lanes swapped(Lanes v, const int64_t by)
 {
-    Half a, b;
-    Quarter c, d;
-    memcpy(&a, &v, sizeof a);
-    memcpy(&b, (const char *)&v + sizeof a, sizeof b);
-    a += b + more;
-    memcpy(&c, &a, sizeof c);
-    memcpy(&d, (const char *)&a + sizeof c, sizeof d);
-    c += d;
-    REAL total = 0;
-    for (int64_t i = 0; i < LANES / 4; i++) total += c[i];
-    return total;
+#ifdef __clang__
+    Lanes other;
+    for (int64_t i = 0; i < LANES; i++) other[i] = v[i ^ by];
+    return other;
+#else   /* gcc would gather them from memory */
+    Mask places;
+    for (int64_t i = 0; i < LANES; i++) places[i] = i ^ by;
+    return __builtin_shuffle(v, places);
+#endif
 }
 
-static inline REAL sum(Lanes v) { return sum_with(v, (Half){0}); }
-
-/* y[n][i] = row (row + i) of m times x[n], and its bias, for ROWS rows; beyond the last row it is that one again. */
-static inline __attribute__((always_inline)) void
-products(const Matrix *m, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride,
-         REAL (*restrict y)[ROWS])
+static inline REAL sum(Lanes v)
 {
-    const int64_t columns = m->columns;
-    int64_t which[ROWS], at = 0;
-    Lanes sums[ROWS][TEXTS] = {{{0}}};
-    for (int i = 0; i < ROWS; i++) which[i] = (row + i < m->rows ? row + i : m->rows - 1) * m->stride;
-    for (; at + LANES <= columns; at += LANES)
-        for (int i = 0; i < ROWS; i++) {
-            const REAL *from = (const REAL *)m->weight + which[i] + at;
-            Lanes w = load(from);
-            __builtin_prefetch((const char *)from + AHEAD, 0, 2);
-            for (int n = 0; n < texts; n++) sums[i][n] += w * load(x + n * x_stride + at);
-        }
-    for (int i = 0; i < ROWS; i++)
+    for (int64_t by = LANES / 2; by; by /= 2) v += swapped(v, by);
+    return v[0];
+}
+
+/* rows[i] = the sums, in turn, of two lanes that are `by` apart of rows[i] and of rows[i + by]. */
+static inline __attribute__((always_inline)) void fold(Lanes *rows, const int64_t by)
+{
+    Mask second;   /* the lanes of the second row */
+    for (int64_t i = 0; i < LANES; i++) second[i] = i & by ? -1 : 0;
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < LANES; i += 2 * by) {
+        const Lanes a = rows[i], b = rows[i + by];
+        rows[i] = choose(second, b, a) + swapped(choose(second, a, b), by);
+    }
+}
+
+/* Lane i: the sum of the lanes of rows[i], which this overwrites. */
+static inline __attribute__((always_inline)) Lanes sums_of(Lanes *rows)
+{
+    fold(rows, 1);   /* each with a constant, or gcc computes masks lane by lane */
+    fold(rows, 2);
+    if (LANES > 4) fold(rows, 4);
+    if (LANES > 8) fold(rows, 8);
+    return rows[0];
+}
+
+/* y[n] = rows row … row + ROWS of m times x[n], and their bias; beyond the last row it is that one again. A row is read
+   from its begin to its end before the next, as processors fetch memory ahead by themselves. */
+static inline __attribute__((always_inline)) void
+products(const Matrix *m, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride, Lanes *restrict y)
+{
+    const int64_t columns = m->columns, whole = columns / LANES * LANES;
+    Lanes parts[TEXTS][ROWS], rest[TEXTS];
+    for (int64_t i = 0; i < ROWS; i++) {
+        const REAL *const w = (const REAL *)m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->stride;
+        Lanes even[TEXTS] = {{0}}, odd[TEXTS] = {{0}};
+        int64_t at = 0;
+        for (; at + 2 * LANES <= whole; at += 2 * LANES)
+            for (int n = 0; n < texts; n++) {
+                even[n] += load(w + at) * load(x + n * x_stride + at);
+                odd[n] += load(w + at + LANES) * load(x + n * x_stride + at + LANES);
+            }
         for (int n = 0; n < texts; n++) {
-            const REAL *numbers = (const REAL *)m->weight + which[i], *with = x + n * x_stride;
-            int64_t j = at;
-            Half more = {0};
+            const REAL *const with = x + n * x_stride;
+            if (at < whole) even[n] += load(w + at) * load(with + at);
+            parts[n][i] = even[n] + odd[n];
+            if (whole == columns) continue;
+            int64_t j = whole;
             if (j + LANES / 2 <= columns) {
-                more = load_half(numbers + j) * load_half(with + j);
+                const Half more = load_half(w + j) * load_half(with + j);
+                Lanes wide = {0};
+                memcpy(&wide, &more, sizeof more);
+                parts[n][i] += wide;
                 j += LANES / 2;
             }
-            REAL total = sum_with(sums[i][n], more);
-            for (; j < columns; j++) total += with[j] * numbers[j];
-            y[n][i] = m->bias ? total + m->bias[which[i] / m->stride] : total;
-        }
-}
-
-/* The same of int8 rows and vectors of 16 bits, which `steps` times x is: sums of EXACT products are exact. */
-static inline __attribute__((always_inline)) void
-int8_products(const Matrix *m, const int texts, int64_t row, const int16_t *restrict x, int64_t x_stride,
-              const REAL *steps, REAL (*restrict y)[ROWS])
-{
-    for (int i = 0; i < ROWS; i++) {
-        const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
-        const int8_t *weight = (const int8_t *)m->weight + r * m->stride;
-        REAL totals[TEXTS] = {0};
-        for (int64_t j = 0; j < m->columns; j += 64) __builtin_prefetch(weight + j + AHEAD, 0, 2);
-        for (int64_t at = 0; at < m->columns; at += EXACT) {
-            const int64_t count = m->columns - at < EXACT ? m->columns - at : EXACT;
-            for (int n = 0; n < texts; n++) {
-                int32_t exact = 0;
-                for (int64_t j = 0; j < count; j++) exact += (int32_t)weight[at + j] * x[n * x_stride + at + j];
-                totals[n] += (REAL)exact;
-            }
-        }
-        for (int n = 0; n < texts; n++) {
-            REAL total = totals[n] * steps[n] * m->scale[r];
-            y[n][i] = m->bias ? total + m->bias[r] : total;
+            for (rest[n][i] = 0; j < columns; j++) rest[n][i] += with[j] * w[j];
         }
     }
+    for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]);
+    if (whole < columns)
+        for (int n = 0; n < texts; n++) y[n] += rest[n];
+}
+
+/* The same of int8 rows and vectors of 16 bits, which `steps` times x is, with zeros up to a multiple of PAIRS. */
+static inline __attribute__((always_inline)) void
+int8_products(const Matrix *m, const int texts, int64_t row, const int16_t *restrict x, int64_t x_stride,
+              const REAL *steps, Lanes *restrict y)
+{
+    const int64_t columns = m->columns;
+    Lanes parts[TEXTS][ROWS], scales;
+    for (int64_t i = 0; i < ROWS; i++) {
+        const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
+        const int8_t *const w = (const int8_t *)m->weight + r * m->stride;
+        Lanes sums[TEXTS] = {{0}};
+        scales[i] = m->scale[r];
+        for (int64_t at = 0, end; !INT16_PRODUCTS && at < columns; at = end) {
+            end = columns - at < EXACT ? columns : at + EXACT;
+            for (int n = 0; n < texts; n++) {
+                int32_t exact = 0;
+                for (int64_t j = at; j < end; j++) exact += (int32_t)w[j] * x[n * x_stride + j];
+                sums[n][0] += (REAL)exact;
+            }
+        }
+        for (int64_t at = 0, end; INT16_PRODUCTS && at < columns; at = end) {
+            Ints even[TEXTS] = {{0}}, odd[TEXTS] = {{0}};
+            end = columns - at < EXACT * LANES ? columns : at + EXACT * LANES;   /* EXACT of a lane */
+            for (; at + 2 * PAIRS <= end; at += 2 * PAIRS)
+                for (int n = 0; n < texts; n++) {
+                    const int16_t *const with = x + n * x_stride + at;
+                    even[n] = add_products(even[n], widened(w + at), load_ints(with));
+                    odd[n] = add_products(odd[n], widened(w + at + PAIRS), load_ints(with + PAIRS));
+                }
+            for (; at < end; at += PAIRS) {
+                int8_t last[PAIRS] = {0};
+                if (at + PAIRS > end) memcpy(last, w + at, (size_t)(end - at));
+                for (int n = 0; n < texts; n++)
+                    even[n] = add_products(even[n], widened(at + PAIRS > end ? last : w + at),
+                                           load_ints(x + n * x_stride + at));
+            }
+            for (int n = 0; n < texts; n++)
+                sums[n] += (Lanes)(__builtin_convertvector(even[n], Floats) + __builtin_convertvector(odd[n], Floats));
+        }
+        for (int n = 0; n < texts; n++) parts[n][i] = sums[n];
+    }
+    for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]) * steps[n] * scales;
 }
 
 /* Weight j of a group: a byte has weight j in its low bits and weight j + GROUP / 2 in its high ones, from -8 to 7. */
@@ -180,16 +251,16 @@ static inline int of_4_bits(const uint8_t *group, int64_t j)
 /* The same of weights of 4 bits, each made a REAL. */
 static inline __attribute__((always_inline)) void
 int4_products(const Matrix *m, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride,
-              REAL (*restrict y)[ROWS])
+              Lanes *restrict y)
 {
     const int64_t whole = m->columns / GROUP;
-    for (int i = 0; i < ROWS; i++) {
+    Lanes parts[TEXTS][ROWS];
+    for (int64_t i = 0; i < ROWS; i++) {
         const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
         const uint8_t *at = (const uint8_t *)m->weight + r * m->stride;
         const REAL *scale = m->scale + r * m->groups;
         Lanes sums[TEXTS] = {{0}};
-        for (int64_t g = 0; g < whole; g++, at += GROUP / 2) {
-            __builtin_prefetch(at + AHEAD, 0, 2);
+        for (int64_t g = 0; g < whole; g++, at += GROUP / 2)
             for (int64_t j = 0; j < GROUP / 2; j += LANES) {
                 Bytes bytes;
                 memcpy(&bytes, at + j, sizeof bytes);
@@ -202,17 +273,17 @@ int4_products(const Matrix *m, const int texts, int64_t row, const REAL *restric
                     sums[n] += a * load(from) + b * load(from + GROUP / 2);
                 }
             }
-        }
         for (int n = 0; n < texts; n++) {
-            REAL total = sum(sums[n]);
             for (int64_t j = whole * GROUP; j < m->columns; j++)
-                total += of_4_bits(at, j % GROUP) * scale[whole] * x[n * x_stride + j];
-            y[n][i] = m->bias ? total + m->bias[r] : total;
+                sums[n][0] += of_4_bits(at, j % GROUP) * scale[whole] * x[n * x_stride + j];
+            parts[n][i] = sums[n];
         }
     }
+    for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]);
 }
 
-/* x in 16 bits, to, and the step that they are times: NaN where x holds something that is no finite number. */
+/* x in 16 bits, to, with zeros behind it up to PADDED(count), and the step that they are times: NaN where x holds
+   something that is no finite number. */
 static REAL to_16_bits(const REAL *x, int64_t count, int16_t *restrict to)
 {
     REAL most = 0, odd = 0;
@@ -224,6 +295,7 @@ static REAL to_16_bits(const REAL *x, int64_t count, int16_t *restrict to)
     const REAL by = odd == 0 && most > 0 ? LARGEST / most : 0, to_whole = sizeof(REAL) == 4 ? 0x1.8p23 : 0x1.8p52;
     if (by == 0) memset(to, 0, (size_t)count * sizeof *to);
     for (int64_t i = 0; by > 0 && i < count; i++) to[i] = (int16_t)(x[i] * by + to_whole - to_whole);
+    for (int64_t i = count; i < PADDED(count); i++) to[i] = 0;
     return odd == 0 ? most / LARGEST : odd;
 }
 
@@ -280,12 +352,14 @@ static inline int64_t run_end(Table table, int64_t j, int64_t end)
 
 static inline int64_t slot(Table table, int64_t j) { return table.pages[j / table.page] * table.page + j % table.page; }
 
+#define MOST 4   /* vectors of a position at once */
+
 /* out = Σ weights[j - begin] values[slot(j)] / total, for `vectors` of LANES numbers. */
 static inline __attribute__((always_inline)) void
 gather(const REAL *weights, Table table, int64_t begin, int64_t end, const REAL *values, int64_t stride,
        const int vectors, REAL total, REAL *out)
 {
-    Lanes sums[4] = {{0}};
+    Lanes sums[MOST] = {{0}};
     for (int64_t j = begin; j < end;) {
         const REAL *at = values + slot(table, j) * stride;
         for (int64_t last = run_end(table, j, end); j < last; j++, at += stride)
@@ -294,24 +368,53 @@ gather(const REAL *weights, Table table, int64_t begin, int64_t end, const REAL 
     for (int i = 0; i < vectors; i++) store(out + i * LANES, sums[i] / total);
 }
 
+/* to[k] = scale q · keys[k] for `count` keys of `vectors` of LANES numbers; what follows them may be overwritten. */
+static inline __attribute__((always_inline)) void
+dot_products(const REAL *q, const REAL *keys, int64_t count, const int vectors, REAL scale, REAL *restrict to)
+{
+    for (int64_t k = 0; k < count; k += LANES) {
+        Lanes parts[LANES];
+        for (int64_t i = 0; i < LANES; i++) {
+            const REAL *const key = keys + (k + i < count ? k + i : count - 1) * vectors * LANES;
+            parts[i] = load(key) * load(q);
+            for (int v = 1; v < vectors; v++) parts[i] += load(key + v * LANES) * load(q + v * LANES);
+        }
+        store(to + k, sums_of(parts) * scale);
+    }
+}
+
+static void scores(const REAL *q, const REAL *keys, int64_t count, int64_t width, REAL scale, REAL *restrict to)
+{
+    const Matrix matrix = {keys, 0, 0, count, width, width, 0};
+    Lanes y;
+    switch (width % LANES ? 0 : width / LANES) {
+    case 1: dot_products(q, keys, count, 1, scale, to); break;
+    case 2: dot_products(q, keys, count, 2, scale, to); break;
+    case 3: dot_products(q, keys, count, 3, scale, to); break;
+    case 4: dot_products(q, keys, count, 4, scale, to); break;
+    case 6: dot_products(q, keys, count, 6, scale, to); break;
+    case 8: dot_products(q, keys, count, 8, scale, to); break;
+    default:
+        for (int64_t k = 0; k < count; k += ROWS) {
+            products(&matrix, 1, k, q, 0, &y);
+            store(to + k, y * scale);
+        }
+    }
+}
+
 /* out = softmax(q · keys / √width) · values, over the positions from begin to end; weights: room for LANES more. */
 static void attend(const REAL *q, const REAL *keys, const REAL *values, Table table, int64_t begin, int64_t end,
                    int64_t width, REAL *restrict weights, REAL *restrict out)
 {
     const int64_t count = end - begin;
-    REAL largest = -INFINITY, total, scale = 1 / sqrt((REAL)width), y[ROWS];
+    const REAL scale = 1 / sqrt((REAL)width);
+    REAL largest = -INFINITY, total;
     Lanes totals = {0};
     for (int64_t j = begin, last; j < end; j = last) {
         last = run_end(table, j, end);
-        Matrix seen = {keys + slot(table, j) * width, 0, 0, last - j, width, width, 0};
-        for (int64_t k = 0; k < seen.rows; k += ROWS) {
-            products(&seen, 1, k, q, 0, &y);
-            for (int64_t i = 0; i < ROWS && k + i < seen.rows; i++) {
-                weights[j - begin + k + i] = y[i] * scale;
-                largest = y[i] * scale > largest ? y[i] * scale : largest;
-            }
-        }
+        scores(q, keys + slot(table, j) * width, last - j, width, scale, weights + j - begin);
     }
+    for (int64_t j = 0; j < count; j++) largest = weights[j] > largest ? weights[j] : largest;
     for (int64_t j = 0; j < LANES; j++) weights[count + j] = -INFINITY;
     for (int64_t j = 0; j < count; j += LANES) {
         Lanes e = exponential(load(weights + j) - largest);
@@ -320,22 +423,28 @@ static void attend(const REAL *q, const REAL *keys, const REAL *values, Table ta
     }
     total = sum(totals);
     int64_t at = 0;
-    for (; at + 4 * LANES <= width; at += 4 * LANES)
-        gather(weights, table, begin, end, values + at, width, 4, total, out + at);
-    for (; at + LANES <= width; at += LANES)
-        gather(weights, table, begin, end, values + at, width, 1, total, out + at);
+    while (at + LANES <= width) {
+        const int64_t vectors = (width - at) / LANES < MOST ? (width - at) / LANES : MOST;
+        switch (vectors) {
+        case 1: gather(weights, table, begin, end, values + at, width, 1, total, out + at); break;
+        case 2: gather(weights, table, begin, end, values + at, width, 2, total, out + at); break;
+        case 3: gather(weights, table, begin, end, values + at, width, 3, total, out + at); break;
+        default: gather(weights, table, begin, end, values + at, width, MOST, total, out + at);
+        }
+        at += vectors * LANES;
+    }
     if (at == width) return;
-    Half most = {0};   /* of what is left; then one by one */
+    Half first = {0};   /* of what is left; then one by one */
     REAL rest[BYTES / sizeof(REAL)] = {0};
     const int64_t half = at + LANES / 2 <= width ? LANES / 2 : 0;
     for (int64_t j = begin; j < end;) {
         const REAL *from = values + slot(table, j) * width + at;
         for (int64_t last = run_end(table, j, end); j < last; j++, from += width) {
-            if (half) most += weights[j - begin] * load_half(from);
+            if (half) first += weights[j - begin] * load_half(from);
             for (int64_t i = half; i < width - at; i++) rest[i] += weights[j - begin] * from[i];
         }
     }
-    if (half) memcpy(rest, &most, sizeof most);
+    if (half) memcpy(rest, &first, sizeof first);
     for (int64_t i = 0; i < width - at; i++) out[at + i] = rest[i] / total;
 }
 
@@ -345,7 +454,7 @@ static inline Lanes active(int64_t kind, Lanes x)
         for (int64_t i = 0; i < LANES; i++) x[i] *= (REAL)0.5 * (1 + erf(x[i] * (REAL)0.7071067811865476));
         return x;
     }
-    if (kind == RELU2) return select(x < 0, (Lanes){0}, x * x);
+    if (kind == RELU2) return choose(x < 0, (Lanes){0}, x * x);
     /* GELU's (1 + tanh u) / 2 is 1 / (1 + e^-2u), as SiLU's is 1 / (1 + e^-x). */
     Lanes by = kind == GELU ? (REAL)-1.5957691216057308 * (x + (REAL)0.044715 * x * x * x) : -x;
     return x / (1 + exponential(by));
@@ -384,15 +493,16 @@ static Span part(int64_t count, int64_t me, int64_t threads)
 static void multiply(const Matrix *m, int64_t first, Span rows, int64_t batch, const REAL *x, int64_t x_stride,
                      const REAL *added, REAL *out, int64_t out_stride, REAL *rounded)
 {
-    REAL y[TEXTS][ROWS], *const steps = rounded;
-    int16_t *const words = (int16_t *)(rounded + batch);
+    const int64_t padded = PADDED(m->columns);
+    Lanes y[TEXTS];
+    int16_t *const words = (int16_t *)rounded;
+    REAL *const steps = rounded + batch * padded * (int64_t)sizeof *words / (int64_t)sizeof(REAL);
     if (m->scale && !m->groups)
-        for (int64_t b = 0; b < batch; b++)
-            steps[b] = to_16_bits(x + b * x_stride, m->columns, words + b * m->columns);
+        for (int64_t b = 0; b < batch; b++) steps[b] = to_16_bits(x + b * x_stride, m->columns, words + b * padded);
     for (int64_t r = rows.begin; r < rows.end; r += ROWS)
         for (int64_t b = 0, n; b < batch; b += n) {
             const REAL *const from = x + b * x_stride;
-            const int16_t *const integers = words + b * m->columns;
+            const int16_t *const integers = words + b * padded;
             n = batch - b >= TEXTS ? TEXTS : batch - b >= TEXTS / 2 ? TEXTS / 2 : 1;
             if (m->groups) switch (n) {
             case 1: int4_products(m, 1, first + r, from, x_stride, y); break;
@@ -403,15 +513,24 @@ static void multiply(const Matrix *m, int64_t first, Span rows, int64_t batch, c
             case 1: products(m, 1, first + r, from, x_stride, y); break;
             case TEXTS / 2: products(m, TEXTS / 2, first + r, from, x_stride, y); break;
             case TEXTS: products(m, TEXTS, first + r, from, x_stride, y); break;
-            case -1: int8_products(m, 1, first + r, integers, m->columns, steps + b, y); break;
-            case -TEXTS / 2: int8_products(m, TEXTS / 2, first + r, integers, m->columns, steps + b, y); break;
-            default: int8_products(m, TEXTS, first + r, integers, m->columns, steps + b, y);
+            case -1: int8_products(m, 1, first + r, integers, padded, steps + b, y); break;
+            case -TEXTS / 2: int8_products(m, TEXTS / 2, first + r, integers, padded, steps + b, y); break;
+            default: int8_products(m, TEXTS, first + r, integers, padded, steps + b, y);
             }
-            for (int64_t t = 0; t < n; t++)
-                for (int64_t i = 0; i < ROWS && r + i < rows.end; i++) {
-                    int64_t at = (b + t) * out_stride + r + i;
-                    out[at] = added ? added[at] + y[t][i] : y[t][i];
+            const int64_t count = rows.end - r < ROWS ? rows.end - r : ROWS;
+            for (int64_t t = 0; t < n; t++) {
+                const int64_t at = (b + t) * out_stride + r;
+                Lanes plus = {0};
+                if (m->bias) {
+                    memcpy(&plus, m->bias + first + r, (size_t)count * sizeof *x);
+                    y[t] += plus;
                 }
+                if (added) {
+                    memcpy(&plus, added + at, (size_t)count * sizeof *x);
+                    y[t] += plus;
+                }
+                memcpy(out + at, &y[t], (size_t)count * sizeof *x);
+            }
         }
 }
 
@@ -425,15 +544,15 @@ static int64_t widest(const Model *m)
 /* Numbers of scratch memory that a thread of a step needs for itself. */
 static int64_t own_scratch(const Model *m, int64_t batch, int64_t capacity)
 {
-    int64_t rounded = batch * (1 + (int64_t)WORDS(widest(m)) + 1);
-    return batch * m->d_model + m->head_dim + capacity + 4 * LANES + rounded;
+    const int64_t words = batch * PADDED(widest(m)) * (int64_t)sizeof(int16_t) / (int64_t)sizeof(REAL);
+    return IN_LANES(batch * m->d_model) + words + IN_LANES(batch) + IN_LANES(m->head_dim) + IN_LANES(capacity + LANES);
 }
 
 /* Numbers of scratch memory that a step needs. */
 int64_t scratch(const Model *m, int64_t batch, int64_t capacity, int64_t threads)
 {
     int64_t shared = batch * (m->d_model + (2 * m->heads + 2 * m->kv_heads) * m->head_dim + 2 * m->d_ff);
-    return shared + threads * own_scratch(m, batch, capacity);
+    return IN_LANES(shared) + threads * own_scratch(m, batch, capacity);
 }
 
 typedef struct {
@@ -597,17 +716,18 @@ static void run_step(const Task *task)
     const int64_t batch = task->batch, d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads;
     const int64_t own = own_scratch(m, batch, task->capacity);
     REAL *const qkv = task->room + batch * d, *const attended = qkv + batch * (heads + 2 * kv) * width;
-    REAL *const inner = attended + batch * heads * width, *const rest = inner + 2 * batch * m->d_ff;
+    REAL *const inner = attended + batch * heads * width;
+    REAL *const rest = task->room + IN_LANES(inner + 2 * batch * m->d_ff - task->room);
     for (int64_t i = 0; i < task->threads * batch; i++) task->likeliest[i] = NONE;
 
 #pragma omp parallel num_threads((int)task->threads)
     {
         const int64_t me = omp_get_thread_num();
-        REAL *const inside = rest + me * own;
+        REAL *const inside = rest + me * own, *const rounded = inside + IN_LANES(batch * d);
+        REAL *const weights = inside + own - IN_LANES(task->capacity + LANES), *const query = weights - IN_LANES(width);
         const Thread w = {task, m, batch, d, width, heads, kv, me, omp_get_num_threads(),
                           task->room, qkv, attended, inner, m->ffn == SWIGLU ? inner + batch * m->d_ff : 0,
-                          inside, inside + batch * d + width + task->capacity + 4 * LANES,
-                          inside + batch * d, inside + batch * d + width};
+                          inside, rounded, query, weights};
         embed(&w);
 #pragma omp barrier
         if (m->post) memcpy(inside, w.x, (size_t)(batch * d) * sizeof *inside);

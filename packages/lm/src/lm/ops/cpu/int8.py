@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.device import cpuinfo
+from lm.device import cpuinfo, use_huge_pages
 from lm.model import Transformer
 from lm.ops.cpu.products import is_linear
 
@@ -120,4 +120,5 @@ def quantized(model: Transformer, bits: Literal[4, 8] = 8) -> Transformer:
             if is_linear(child):
                 setattr(module, name, (Int8Linear if bits == 8 else Int4Linear)(child.weight, child.bias))
     result.head = Int8Linear(head)  # type: ignore[assignment]
+    use_huge_pages(result)
     return result

@@ -14,19 +14,6 @@
 #endif
 #define TALL 6
 #define PANEL (WIDE * LANES)   /* tokens */
-typedef int32_t Ints __attribute__((vector_size(BYTES)));
-typedef float Floats __attribute__((vector_size(BYTES)));
-#ifndef __AVX512VNNI__   /* sums + products of the low and of the high 16 bits: floats are faster */
-#define INT16_PRODUCTS 0
-#define add_products(sums, x, by) ((sums) + ((x) << 16 >> 16) * ((by) << 16 >> 16) + ((x) >> 16) * ((by) >> 16))
-#else
-#define INT16_PRODUCTS (sizeof(REAL) == 4)
-#ifdef __clang__
-#define add_products __builtin_ia32_vpdpwssd512
-#else
-#define add_products __builtin_ia32_vpdpwssd_v16si
-#endif
-#endif
 
 typedef struct {
     const Task *task;
@@ -108,16 +95,16 @@ static void round_panel(const REAL *x, int64_t features, REAL *out, REAL *steps)
         Lanes most = {0}, odd = {0};
         for (int64_t i = 0; i < features; i++) {
             Lanes a = load(x + i * PANEL + v);
-            a = select(a < 0, -a, a);
-            most = select(a > most, a, most);
+            a = choose(a < 0, -a, a);
+            most = choose(a > most, a, most);
             odd += a * 0;
         }
         const Lanes none = {0}, whole = none + (REAL)0x1.8p23;   /* added, its lowest bits are those of the integer */
-        const Lanes by = select((odd == 0) & (most > 0), LARGEST / select(most > 0, most, whole), none);
-        store(steps + v, select(odd == 0, most / LARGEST, odd));
+        const Lanes by = choose((odd == 0) & (most > 0), LARGEST / choose(most > 0, most, whole), none);
+        store(steps + v, choose(odd == 0, most / LARGEST, odd));
         for (int64_t i = 0; i < features; i += 2) {
-            Lanes a = select(by > 0, load(x + i * PANEL + v), none) * by + whole, b = whole;
-            if (i + 1 < features) b += select(by > 0, load(x + (i + 1) * PANEL + v), none) * by;
+            Lanes a = choose(by > 0, load(x + i * PANEL + v), none) * by + whole, b = whole;
+            if (i + 1 < features) b += choose(by > 0, load(x + (i + 1) * PANEL + v), none) * by;
             store(out + i / 2 * PANEL + v, (Lanes)(((Mask)a & 0xffff) | (Mask)b << 16));
         }
     }
@@ -292,13 +279,13 @@ static void attend_panel(const Prompt *w, int64_t p, const REAL *q, const REAL *
         largest -= INFINITY;
         for (int64_t j = 0; j < last - begin; j++) {
             Lanes s = load(scores + j * PANEL);
-            if (begin + j > first + v * LANES) s = select(position < (int)j, (Lanes){0} - INFINITY, s);
-            if (window) s = select(position >= (int)(j + window), (Lanes){0} - INFINITY, s);
+            if (begin + j > first + v * LANES) s = choose(position < (int)j, (Lanes){0} - INFINITY, s);
+            if (window) s = choose(position >= (int)(j + window), (Lanes){0} - INFINITY, s);
             store(scores + j * PANEL, s);
-            largest = select(s > largest, s, largest);
+            largest = choose(s > largest, s, largest);
         }
         for (int64_t j = 0; j < last - begin; j++) {
-            const Lanes s = load(scores + j * PANEL), e = select(s == -INFINITY, (Lanes){0}, exponential(s - largest));
+            const Lanes s = load(scores + j * PANEL), e = choose(s == -INFINITY, (Lanes){0}, exponential(s - largest));
             store(scores + j * PANEL, e);
             totals[v] += e;
         }
@@ -359,8 +346,7 @@ static void run_layer_of_prompt(const Prompt *w, int64_t l)
 /* Numbers of scratch memory that a part of so many tokens needs, of a thread and of all. */
 static int64_t own_prompt_scratch(const Model *m, int64_t capacity)
 {
-    int64_t rows = TALL * (widest(m) + 1) + own_scratch(m, 1, 0) + LANES;
-    return capacity * PANEL + rows / LANES * LANES;
+    return capacity * PANEL + IN_LANES(TALL * (widest(m) + 1)) + own_scratch(m, 1, 0);
 }
 
 int64_t prompt_scratch(const Model *m, int64_t count, int64_t capacity, int64_t threads)
@@ -388,7 +374,7 @@ void read_prompt(const Task *task, int64_t count, int64_t outputs, REAL *hidden)
     {
         const int64_t me = omp_get_thread_num(), threads = omp_get_num_threads();
         REAL *const own = rest + me * own_prompt_scratch(m, task->capacity);
-        REAL *const rows = own + task->capacity * PANEL, *const last = rows + TALL * (widest(m) + 1);
+        REAL *const rows = own + task->capacity * PANEL, *const last = rows + IN_LANES(TALL * (widest(m) + 1));
         const Prompt w = {task, m, count, task->lengths[0], panels, me, threads, task->room, inside, qkv, attended,
                           inner, m->ffn == SWIGLU ? gated : 0, rope, words, steps, rows, own};
         embed_panels(&w);
@@ -405,7 +391,7 @@ void read_prompt(const Task *task, int64_t count, int64_t outputs, REAL *hidden)
 #pragma omp barrier
             memcpy(last, hidden + (outputs - 1) * d, (size_t)d * sizeof *last);
             const Thread of_last = {.task = task, .m = m, .batch = 1, .d = d, .me = me, .threads = threads,
-                                    .inside = last, .rounded = last + d};
+                                    .inside = last, .rounded = last + IN_LANES(d)};
             head(&of_last);
         }
     }
