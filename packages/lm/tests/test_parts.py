@@ -14,7 +14,8 @@ from lm.config import ModelConfig
 from lm.documents import positions_in
 from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, norm
-from lm.ops.cpu import block_attention
+from lm.ops.cpu import block_attention, passes
+from lm.ops.cpu.build import Unavailable
 from lm.optimizer import adamw
 from lm.rope import rope_cache
 from lm.schedule import constant, cosine, linear
@@ -450,8 +451,17 @@ def test_scores_in_blocks_are_attention(heads, kv_heads, length, sliding_window,
         actual = block_attention.attend(qkv, heads, turns, bias, sliding_window)
         torch.testing.assert_close(actual, want, rtol=1e-12, atol=1e-12)
         upstream = torch.randn_like(want)
-        gradients = (torch.autograd.grad(y, qkv, upstream)[0] for y in (actual, want))
-        torch.testing.assert_close(*gradients, rtol=1e-11, atol=1e-11)
+        gradient, expected = (torch.autograd.grad(y, qkv, upstream)[0] for y in (actual, want))
+        torch.testing.assert_close(gradient, expected, rtol=1e-11, atol=1e-11)
+        library = passes.checked(torch.float64)
+        if not isinstance(library, Unavailable):  # what trains in bfloat16
+            turns = None if turns is None else rope.mT.contiguous()
+            first = block_attention.first_keys(length, sliding_window, document_ids)
+            inputs = passes.Heads(qkv.detach(), heads, turns, first)
+            out, *rest = passes.attend(library, inputs)
+            torch.testing.assert_close(out, want, rtol=1e-12, atol=1e-12)
+            gradient = passes.attend_back(library, upstream, inputs, *rest)
+            torch.testing.assert_close(gradient, expected, rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("sliding_window", [None, 70])

@@ -155,6 +155,9 @@ def test_the_bits_are_the_same_on_any_number_of_threads():
             gated = [passes.swiglu(by, x), passes.swiglu_back(by, grad[:, :43], x)]
             tall = [z.repeat(6, 1) for z in (grad, x)]  # several groups of rows
             slopes = passes.scaled_norm_back(by, *tall, x[0], inverse.repeat(6, 1))
+            heads = passes.Heads(x[:36, :80].reshape(3, 12, 8, 10), 4, None, torch.zeros(12, dtype=torch.int64))
+            attended, *rest = passes.attend(by, heads)
+            slopes += (attended, passes.attend_back(by, attended, heads, *rest))
             return [normal, inverse, logits, nats, passes.normalise_back(by, grad, normal, inverse), *gated, *slopes]
 
     for count in (2, 3):
@@ -225,7 +228,13 @@ def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing
 @needs_compiler
 @pytest.mark.parametrize(
     "change",
-    [(b"- n[i] * mean", b"- mean"), (b"(p[target]) - 1", b"(p[target]) - 0"), (b"* by;", b";"), (b"(1 - s)", b"s")],
+    [
+        (b"- n[i] * mean", b"- mean"),
+        (b"(p[target]) - 1", b"(p[target]) - 0"),
+        (b"* by;", b";"),
+        (b"(1 - s)", b"s"),
+        (b"sum *= share", b"sum *= 2"),
+    ],
 )
 def test_a_library_that_computes_something_else_is_not_used(monkeypatch, tmp_path, change):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

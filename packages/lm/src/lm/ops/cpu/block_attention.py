@@ -4,7 +4,8 @@ left out.
 For a few hundred positions a batched product is faster than a tiled kernel, and half of what it would compute is
 masked. In blocks of 64 of 256 positions five eighths of the scores are left, to compute, to take the softmax of and to
 keep. Queries and keys are rotated (rotary positions) on their way into the order in which the products read them, and
-their gradients on the way back, so that neither takes a pass over memory of its own.
+their gradients on the way back, so that neither takes a pass over memory of its own. In bfloat16 C does this for one
+head after another, in the processor's cache (attention.c), by blocks of 32.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from lm.documents import positions_in
 from lm.ops.cpu import passes
 
 BLOCK = 64
@@ -39,19 +41,47 @@ def query_blocks(length: int, sliding_window: int | None = None) -> list[QueryBl
     ]
 
 
-def attend(qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_window: int | None = None) -> Tensor:
-    """softmax(q kᵀ / √head_dim + bias) v of rotated q and k: (batch, length, heads, head_dim).
+def attend(qkv: Tensor, heads: int, rope: Tensor | None, seen: Tensor, sliding_window: int | None = None) -> Tensor:
+    """Causal attention, softmax(q kᵀ / √head_dim) v of rotated q and k: (batch, length, heads, head_dim).
 
     qkv (batch, length, heads + 2 · kv_heads, head_dim): the heads of queries, of keys, of values; float32 or float64,
         or bfloat16 where passes has a library for it.
     rope: complex (length, 1, head_dim / 2), or with the batch before it, what pairs are multiplied by.
-    bias (length, length), or (batch, 1, length, length): 0, or the least finite number where a query does not see a
-        key.
+    seen: what is added to scores, (length, length) or (batch, 1, length, length): 0, or the least finite number where a
+        query does not see a key. In bfloat16: first_keys().
     sliding_window: query i sees at most the keys i - sliding_window + 1 … i.
     """
+    if qkv.dtype == torch.bfloat16:
+        turns = None if rope is None else torch.view_as_real(rope).float().mT.contiguous()
+        return _NarrowAttend.apply(qkv.contiguous(), heads, turns, seen)  # type: ignore[no-untyped-call, no-any-return]
     if torch.compiler.is_compiling():
-        return _attend(qkv, heads, rope, bias, sliding_window)[0]  # type: ignore[no-any-return]
-    return _Attend.apply(qkv, heads, rope, bias, sliding_window)  # type: ignore[no-untyped-call, no-any-return]
+        return _attend(qkv, heads, rope, seen, sliding_window)[0]  # type: ignore[no-any-return]
+    return _Attend.apply(qkv, heads, rope, seen, sliding_window)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def first_keys(length: int, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
+    """The first key that each query sees: (length,), or (batch, length) with documents; int64."""
+    index = torch.arange(length)
+    first = torch.zeros_like(index) if document_ids is None else index - positions_in(document_ids)
+    return first if sliding_window is None else first.maximum(index + 1 - sliding_window)
+
+
+class _NarrowAttend(torch.autograd.Function):
+    """In bfloat16, a head at a time in C."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, heads: int, rope: Tensor | None, first: Tensor) -> Tensor:
+        out, *rest = passes.attend(passes.library(qkv.dtype), passes.Heads(qkv, heads, rope, first))
+        ctx.heads = heads
+        ctx.save_for_backward(qkv, rope, first, *rest)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        qkv, rope, first, powers, inverse = ctx.saved_tensors
+        inputs = passes.Heads(qkv, ctx.heads, rope, first)
+        return passes.attend_back(passes.library(qkv.dtype), grad, inputs, powers, inverse), None, None, None
 
 
 # With s = q kᵀ / √d, p = softmax s and o = p v:
@@ -65,15 +95,11 @@ def forward(qkv: Tensor, heads: int, rope: Tensor | None, bias: Tensor, sliding_
     kv_heads = (all_heads - heads) // 2
     group, both = heads // kv_heads, batch * kv_heads
     q, k, v = (qkv.new_empty(batch, count, length, width) for count in (heads, kv_heads, kv_heads))
-    if qkv.dtype == torch.bfloat16:  # which has no complex numbers
-        library = passes.library(qkv.dtype)
-        passes.split_heads(library, qkv.contiguous(), (q, k, v), rope, 1 / math.sqrt(width), back=False)
-    else:
-        sources = qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
-        rope = None if rope is None else rope.transpose(-3, -2)  # (…, 1, length, head_dim / 2)
-        rotate_into(q, sources[0], rope, 1 / math.sqrt(width))
-        rotate_into(k, sources[1], rope)
-        v.copy_(sources[2])
+    sources = qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
+    rope = None if rope is None else rope.transpose(-3, -2)  # (…, 1, length, head_dim / 2)
+    rotate_into(q, sources[0], rope, 1 / math.sqrt(width))
+    rotate_into(k, sources[1], rope)
+    v.copy_(sources[2])
     rows, k, v = q.view(both, group, length, width), k.view(both, length, width), v.view(both, length, width)
     out, saved = qkv.new_empty(batch, length, heads, width), []
     by_head = out.view(batch, length, kv_heads, group, width).permute(0, 2, 3, 1, 4)
@@ -97,8 +123,6 @@ def backward(grad: Tensor, saved: list[Tensor], heads: int, rope: Tensor | None,
     for_qkv = grad.new_empty(batch, length, heads + 2 * kv_heads, width)
     to_q, to_k, to_v = for_qkv.transpose(1, 2).split_with_sizes((heads, kv_heads, kv_heads), dim=1)
     for_k, for_v = torch.empty_like(k), torch.empty_like(v)
-    narrow = grad.dtype == torch.bfloat16
-    for_q = torch.empty_like(rows) if narrow else None
     blocks = list(zip(query_blocks(length, sliding_window), scores, strict=True))
     for (first, last, start), p in reversed(blocks):  # the last sees the most keys
         block = rows[:, :, first:last].reshape(both, -1, width)
@@ -108,16 +132,9 @@ def backward(grad: Tensor, saved: list[Tensor], heads: int, rope: Tensor | None,
         torch.ops.aten._softmax_backward_data.out(s, p, -1, p.dtype, grad_input=s)
         add_product(for_k, s, block, start, last)
         rotated = torch.bmm(s, k[:, start:last]).view(batch, heads, -1, width)
-        if for_q is not None:
-            for_q.view(batch, heads, length, width)[:, :, first:last] = rotated
-            continue
         to = to_q[:, :, first:last]
         rotate_into(to, rotated, None if back is None else back[..., first:last, :], 1 / math.sqrt(width))
     apart = [part.view(batch, kv_heads, length, width) for part in (for_k, for_v)]
-    if for_q is not None:
-        parts = for_q.view(batch, heads, length, width), *apart
-        passes.split_heads(passes.library(grad.dtype), for_qkv, parts, rope, 1 / math.sqrt(width), back=True)
-        return for_qkv
     rotate_into(to_k, apart[0], back)
     to_v.copy_(apart[1])
     return for_qkv

@@ -2,7 +2,8 @@
 
 Every twin has the parameters, the state dict and, to rounding, the results and the gradients of its plain module:
 
-    Attention   scores by blocks of queries, whose rotation is part of the copy that the products read (block_attention)
+    Attention   scores by blocks of queries, whose rotation is part of the copy that the products read; in bfloat16 a
+                head at a time in C (block_attention, attention.c)
     RMSNorm     one pass over memory in C, both ways
     SwiGLU      what stands between its products in one pass over memory in C, both ways
     Linear      by oneDNN, on the machines on which that is the faster library (products)
@@ -28,7 +29,7 @@ from lm.activation_checkpointing import recomputed
 from lm.attention import MATMUL_KEYS, causal_self_bias
 from lm.model import Attention, Block, LayerCache, RMSNorm, SwiGLU, Transformer
 from lm.ops.cpu import passes
-from lm.ops.cpu.block_attention import attend
+from lm.ops.cpu.block_attention import attend, first_keys
 from lm.ops.cpu.products import FusedLinear
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -95,23 +96,27 @@ class FusedAttention(Attention):
             heads = torch.cat(self.project(x, ids), dim=2)
             heads = heads.bfloat16() if narrow else heads
         rotation = None if rope is None else torch.view_as_complex(rope)  # (…, seq, 1, head_dim / 2)
-        bias = causal_self_bias(heads, self.sliding_window, document_ids)
+        if heads.dtype == torch.bfloat16:
+            seen = first_keys(x.shape[1], self.sliding_window, document_ids)
+        else:
+            seen = causal_self_bias(heads, self.sliding_window, document_ids)
         run = recomputed(attend) if self.recompute else attend
-        y = run(heads, self.num_heads, rotation, bias, self.sliding_window)
+        y = run(heads, self.num_heads, rotation, seen, self.sliding_window)
         return self.output(y.flatten(2))  # type: ignore[no-any-return]
 
 
 class FusedRMSNorm(RMSNorm):
     """RMSNorm in fewer passes over memory than F.rms_norm makes, both ways.
 
-    In bfloat16 where only matmuls read it, which then need not convert it.
+    In bfloat16 where its input is, or where only matmuls read it, which then need not convert it.
     """
 
     only_matmuls_read = False
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.only_matmuls_read and x.dtype == torch.float32 and torch.is_grad_enabled() and in_bfloat16(x.device):
-            return _NarrowNorm.apply(x, self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
+        narrow = x.dtype == torch.bfloat16 or (x.dtype == torch.float32 and self.only_matmuls_read)
+        if narrow and torch.is_grad_enabled() and in_bfloat16(x.device):
+            return _NarrowNorm.apply(x.float(), self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
         wide = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
         if not wide or torch.compiler.is_compiling() or not torch.is_grad_enabled():
             return super().forward(x)

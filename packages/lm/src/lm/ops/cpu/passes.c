@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 #include <tgmath.h>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
 
 #ifdef BF16
 typedef uint16_t Stored;   /* the upper half of a float */
@@ -36,10 +39,11 @@ static inline Stored put(REAL value) { return value; }
 
 typedef __typeof__(_Generic((REAL)0, float: (uint32_t)0, double: (uint64_t)0)) Whole;   /* an integer as wide as REAL */
 
-/* e^x to the last bit or two: e^x = 2^n e^r with |r| at most ln 2 / 2, and e^r by its series. */
+/* e^x to the last bit or two, or to 3e-6 where it is stored in bfloat16: e^x = 2^n e^r with |r| at most ln 2 / 2, and
+   e^r by its series. */
 static inline REAL exponential(REAL x)
 {
-    const int single = sizeof(REAL) == 4, bits = single ? 23 : 52, terms = single ? 7 : 13;
+    const int single = sizeof(REAL) == 4, bits = single ? 23 : 52, terms = single ? sizeof(Stored) == 2 ? 5 : 7 : 13;
     const REAL least = single ? -87 : -708, most = single ? 88 : 709, to_whole = single ? 0x1.8p23 : 0x1.8p52;
     const REAL ln2 = single ? 0x1.62e4p-1 : 0x1.62e42fefa38p-1, rest = single ? 0x1.7f7d1cp-20 : 0x1.ef35793c7673p-45;
     REAL at = x < least ? least : x > most ? most : x;
@@ -152,38 +156,6 @@ void swiglu_back(int threads, int64_t rows, int64_t width, const Stored *grad, c
             const REAL x = get(gate[i]), slope = get(g[i]), s = 1 / (1 + exponential(-x)), silu = x * s;
             to_gate[i] = put(slope * get(up[i]) * (s + silu * (1 - s)));
             to_up[i] = put(slope * silu);
-        }
-    }
-}
-
-/* Between qkv (batch, length, heads + 2 kv_heads, width) and q, k, v (batch, heads or kv_heads, length, width) each: q
-   and k times the pairs of rope, (length, width) or of each text, and q times scale; back, by their conjugates. */
-void split_heads(int threads, int64_t rows, int64_t width, int64_t length, int64_t heads, int64_t kv_heads, int back,
-                 Stored *qkv, Stored *q, Stored *k, Stored *v, const REAL *rope, int64_t rope_rows, double scale)
-{
-    const int64_t all = heads + 2 * kv_heads;
-    EACH_ROW
-    {
-        const int64_t text = row / length, place = row % length;
-        const REAL *by = rope ? rope + row % rope_rows * width : 0;
-        for (int64_t h = 0; h < all; h++) {
-            const int64_t part = h < heads ? 0 : h < heads + kv_heads ? 1 : 2, count = part ? kv_heads : heads;
-            const int64_t head = part ? (h - heads) % kv_heads : h;
-            Stored *apart = (part == 0 ? q : part == 1 ? k : v) + ((text * count + head) * length + place) * width;
-            Stored *together = qkv + (row * all + h) * width, *const to = back ? together : apart;
-            const Stored *const from = back ? apart : together;
-            if (part == 2) {
-                memcpy(to, from, (size_t)width * sizeof *to);
-                continue;
-            }
-            const REAL times = part ? 1 : (REAL)scale, turn = back ? -times : times;
-            if (!by) EACH to[i] = put(get(from[i]) * times);
-            if (by) _Pragma("omp simd") for (int64_t i = 0; i < width; i += 2)
-            {
-                const REAL a = get(from[i]), b = get(from[i + 1]), c = by[i] * times, s = by[i + 1] * turn;
-                to[i] = put(a * c - b * s);
-                to[i + 1] = put(a * s + b * c);
-            }
         }
     }
 }

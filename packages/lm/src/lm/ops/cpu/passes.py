@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
+import math
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,10 +24,10 @@ ARGUMENTS = {  # after the number of threads, of rows, and of columns
     "normalise_back": (Pointer, Pointer, Pointer, Pointer),
     "scaled_norm": (Pointer, Pointer, Pointer, Pointer, ctypes.c_double),
     "scaled_norm_back": (Count, Count, *(Pointer,) * 6),
-    "split_heads": (Count, Count, Count, ctypes.c_int, *(Pointer,) * 5, Count, ctypes.c_double),
     "swiglu": (Pointer, Pointer),
     "swiglu_back": (Pointer, Pointer, Pointer),
     "cross_entropy": (Pointer, Count, Pointer, Pointer),
+    "attend": (Count, Count, Count, Pointer, Count, Pointer, Count, ctypes.c_double, *(Pointer,) * 6),
 }
 
 
@@ -100,20 +101,47 @@ def scaled_norm_back(
     return out, groups.sum(0)
 
 
-def split_heads(
-    by: ctypes.CDLL, qkv: Tensor, parts: Sequence[Tensor], rope: Tensor | None, scale: float, back: bool
-) -> None:
-    """Write qkv (batch, length, heads + 2 kv_heads, width) as q, k, v (batch, heads, length, width), q and k rotated, q
-    scaled; or back, qkv from those. All are in order of memory.
+class Heads(NamedTuple):
+    """What attend() reads: qkv (batch, length, heads + 2 kv_heads, width); cosines and sines (…, length, 2, width / 2),
+    by which queries and keys are rotated; and the first key of each query, (length,) or (batch, length) int64, the last
+    being its own."""
 
-    rope: complex (…, length, 1, width / 2), what pairs of q and k are multiplied by, or back by its conjugates.
-    """
-    batch, length, _, width = qkv.shape
-    heads, kv_heads = parts[0].shape[1], parts[1].shape[1]
-    pairs = None if rope is None else torch.view_as_real(rope.resolve_conj()).to(real(qkv.dtype)).contiguous()
-    shape = torch.get_num_threads(), batch * length, width, length, heads, kv_heads, int(back)
-    rotation = (None, 1) if pairs is None else (pairs.data_ptr(), pairs.numel() // width)
-    by.split_heads(*shape, qkv.data_ptr(), *(part.data_ptr() for part in parts), *rotation, scale)
+    qkv: Tensor
+    heads: int
+    rope: Tensor | None
+    first: Tensor
+
+
+def attend(by: ctypes.CDLL, inputs: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    """Causal attention, (batch, length, heads, width); and e^(score - the largest) and 1 / their sums, kept."""
+    batch, length, _, width = inputs.qkv.shape
+    out = inputs.qkv.new_empty(batch, length, inputs.heads, width)
+    powers = inputs.qkv.new_empty(batch, inputs.heads, by.weights_of(length))
+    inverse = out.new_empty(batch, inputs.heads, length, dtype=real(out.dtype))
+    call_attend(by, inputs, out, powers, inverse)
+    return out, powers, inverse
+
+
+def attend_back(by: ctypes.CDLL, grad: Tensor, inputs: Heads, powers: Tensor, inverse: Tensor) -> Tensor:
+    """The gradient of attend's qkv, from that of its first result, and what it gave."""
+    out = torch.empty_like(inputs.qkv)
+    call_attend(by, inputs, out, powers, inverse, grad.contiguous())
+    return out
+
+
+def call_attend(
+    by: ctypes.CDLL, inputs: Heads, out: Tensor, powers: Tensor, inverse: Tensor, grad: Tensor | None = None
+) -> None:
+    """attend() or, with a gradient, attend_back(), into `out`."""
+    (qkv, heads, rope, first), threads = inputs, torch.get_num_threads()
+    batch, length, all_heads, width = qkv.shape
+    space = inverse.new_empty(threads * by.workspace(width, length))
+    rotation = (None, 0) if rope is None else (rope.data_ptr(), length * width if rope.numel() > length * width else 0)
+    masks = first.data_ptr(), length if first.ndim == 2 else 0
+    addresses = (x.data_ptr() for x in (qkv, out, powers, inverse))
+    shape = batch, width, length, heads, (all_heads - heads) // 2
+    upstream = None if grad is None else grad.data_ptr()
+    by.attend(threads, *shape, *rotation, *masks, 1 / math.sqrt(width), *addresses, upstream, space.data_ptr())
 
 
 def swiglu(by: ctypes.CDLL | None, gate_up: Tensor) -> Tensor:
@@ -184,6 +212,8 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
     for name, arguments in ARGUMENTS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = None, (ctypes.c_int, Count, Count, *arguments)
+    library.weights_of.restype, library.weights_of.argtypes = Count, (Count,)
+    library.workspace.restype, library.workspace.argtypes = Count, (Count, Count)
     both = zip(sample(library, dtype), sample(None, real(dtype)), strict=True)
     near = 1e-5 if dtype == real(dtype) else 0.02
     if not all(torch.allclose(actual.to(real(dtype)), expected, rtol=near, atol=near) for actual, expected in both):
@@ -206,4 +236,18 @@ def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
             scaled, inverse = scaled_norm(by, wide, weight, 1e-5, dtype)
             slopes = scaled_norm_back(by, grad, wide, weight, inverse)
         norms = [normal, inverse, through_norm, scaled, *slopes]
-        return [*norms, nats, logits, swiglu(by, x), swiglu_back(by, grad[:, :37], x)]
+        return [*norms, nats, logits, swiglu(by, x), swiglu_back(by, grad[:, :37], x), *sample_attention(by, dtype)]
+
+
+def sample_attention(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
+    """Attention of a few random heads and the gradient of its input."""
+    generator = torch.Generator().manual_seed(1)
+    qkv, grad = (torch.randn(1, 40, n, 6, generator=generator, dtype=torch.float64).to(dtype) for n in (4, 2))
+    if by is not None:
+        inputs = Heads(qkv, 2, None, torch.zeros(40, dtype=torch.int64))
+        out, *rest = attend(by, inputs)
+        return [out, attend_back(by, grad, inputs, *rest)]
+    with torch.enable_grad(), torch.autocast("cpu", enabled=False):
+        q, k, v = qkv.requires_grad_().transpose(1, 2).split_with_sizes((2, 1, 1), dim=1)
+        out = F.scaled_dot_product_attention(q, k.expand_as(q), v.expand_as(q), is_causal=True).transpose(1, 2)
+        return [out.detach(), *torch.autograd.grad(out, qkv, grad)]
