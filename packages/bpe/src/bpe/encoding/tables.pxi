@@ -7,11 +7,13 @@ cdef int fill_tables(
     """Fill ranks.tables and ranks.whole. by_rank: there are no merges, but any two that join to a symbol merge."""
     cdef MergeTables *tables = &ranks.tables
     cdef size_t i, listed = ranks.symbols if by_rank else merges.shape[0], count, lost_count = 0
-    cdef bint several = not by_rank and not aliases and len(np.unique(merges[:, 2])) < merges.shape[0]
-    # Whether the number of a merge is that of the symbol it makes, as this gives the same order.
-    cdef bint by_symbol = by_rank or (several and not (np.diff(np.asarray(merges[:, 2], dtype=np.int64)) < 0).any())
-    cdef bint in_order = True
+    cdef bint several = False, by_symbol = by_rank, in_order = True
     cdef uint32_t *lost
+    if not by_rank and not aliases:
+        steps = np.diff(np.asarray(merges[:, 2], dtype=np.int64))
+        ordered = (steps >= 0).all()
+        several = (steps == 0).any() if ordered else len(np.unique(merges[:, 2])) < listed
+        by_symbol = several and ordered     # a merge then has the number of the symbol it makes: the order is the same
     take_room(ranks, listed)
     count = ranks.merges = ranks.symbols if by_symbol else listed
     tables.made = <uint32_t *> checked_malloc(count * sizeof(uint32_t))
