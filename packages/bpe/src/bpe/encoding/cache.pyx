@@ -168,12 +168,9 @@ cdef class Cache:
         return True
 
     cdef void grow_ring(self, uint64_t size) noexcept nogil:
-        """Grow the ring to a size, a power of two, if it is half full."""
+        """Grow the ring to a size, a power of two, if there is memory for it."""
         cdef uint64_t old_size = self.table.ring_size, begin, end
-        cdef uint8_t *ring
-        if 2 * self.table.written < old_size:
-            return
-        ring = <uint8_t *> grown_block(self.table.ring, ring_bytes(old_size), ring_bytes(size))
+        cdef uint8_t *ring = <uint8_t *> grown_block(self.table.ring, ring_bytes(old_size), ring_bytes(size))
         if ring == NULL:
             return
         self.table.ring, self.table.ring_size = ring, size

@@ -62,16 +62,33 @@ static inline uint64_t hash_pair(uint64_t a, uint64_t b, uint64_t seed) {
     return multiply_fold(a ^ seed, b ^ other_seed(seed));
 }
 
+static inline uint64_t eight_bytes(const uint8_t *at) {
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+static inline uint64_t four_bytes(const uint8_t *at) {
+    uint32_t word;
+    memcpy(&word, at, sizeof word);
+    return word;
+}
+
+/* The last 16 bytes, or all of a shorter text, are two words; of under 16 bytes these have bytes in common. */
 static inline uint64_t hash_bytes(const uint8_t *at, size_t size, uint64_t seed) {
     uint64_t hash = size ^ other_seed(seed), a = 0, b = 0;
-    for (; size > 16; at += 16, size -= 16) {
-        memcpy(&a, at, 8);
-        memcpy(&b, at + 8, 8);
-        hash = multiply_fold(a ^ seed, b ^ hash);
+    const uint8_t *end = at + size;
+    for (; end - at > 16; at += 16) hash = multiply_fold(eight_bytes(at) ^ seed, eight_bytes(at + 8) ^ hash);
+    if (size >= 8) {
+        at = size < 16 ? at : end - 16;
+        a = eight_bytes(at);
+        b = eight_bytes(end - 8);
+    } else if (size >= 4) {
+        a = four_bytes(at);
+        b = four_bytes(end - 4);
+    } else if (size) {
+        a = (uint64_t)at[0] << 16 | (uint64_t)at[size / 2] << 8 | end[-1];
     }
-    a = b = 0;
-    memcpy(&a, at, size < 8 ? size : 8);
-    if (size > 8) memcpy(&b, at + 8, size - 8);
     return multiply_fold(a ^ seed, b ^ hash);
 }
 
