@@ -88,7 +88,7 @@ class Scheduler:
             self._remove_ended()
 
     def step(self, seconds: float = 0.0) -> Results:
-        """Decode a token of every sequence that has been read, then read a chunk of one that has not been.
+        """Decode a token of every sequence that has been read, then read of others up to chunk_size tokens together.
 
         Return each sequence that was continued, and its token; None if a stop token ended it instead. Those that have
         ended leave. NoPages: the oldest sequence alone does not fit the memory.
@@ -104,8 +104,11 @@ class Scheduler:
         ready = [one for one in list(self.sequences) if self._is_read(one) and self._has_room(one, 1)]
         ready = [one for one in ready if self._is_read(one)]  # one may have given its pages to an older one
         results = self._decode(ready, self._at_once(ready, seconds)) if ready else []
-        unread = self._next_to_read()
-        if unread is not None:
+        before = self.prefill.tokens
+        while (unread := self._next_to_read()) is not None:
+            to_read = min(len(unread.window) - self.cache.lengths[unread.row], self.chunk_size)
+            if self.prefill.tokens > before and self.prefill.tokens + to_read > before + self.chunk_size:
+                break
             results += self._read_chunk(unread)
         self._remove_ended()
         return results
@@ -159,8 +162,6 @@ class Scheduler:
                 available = len(self.cache.free) + self.prefixes.evictable
                 one.preempted = one is not self.sequences[0] and self.cache.lacks(one.row, tokens) > available
             if not one.preempted:
-                self.turns += 1
-                one.read_turn = self.turns
                 return one
         return None
 
@@ -168,6 +169,8 @@ class Scheduler:
         """Read the next chunk of a sequence; after its last chunk, it and every other with the same window gets its
         first token."""
         began, cache, row = time.perf_counter(), self.cache, sequence.row
+        self.turns += 1
+        sequence.read_turn = self.turns
         length = cache.lengths[row]
         if not sequence.score_prompt:  # which needs the logits of every position
             sequence.last_chunk = self.prefixes.take(row, sequence.window, sequence.last_chunk)
