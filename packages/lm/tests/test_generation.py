@@ -134,6 +134,20 @@ def test_texts_come_and_go_between_steps():
     assert batch.decode.tokens == 2 + 3 * 14 - 3 - 3 - 1
 
 
+def test_a_step_reads_short_prompts_together_and_no_more_than_a_chunk():
+    scheduler = Scheduler(make(context_length=400), rows=8)
+    short = [scheduler.add([number] * 40, max_new_tokens=9) for number in range(4)]
+    scheduler.step()
+    assert [len(one.tokens) for one in short] == [1, 1, 1, 0]
+    scheduler.add([5] * 300, max_new_tokens=9)
+    read = [scheduler.prefill.tokens]
+    while len(read) < 5:
+        scheduler.step()
+        read.append(scheduler.prefill.tokens)
+    assert scheduler.chunk_size == 128
+    assert read == [120, 160, 288, 416, 460]
+
+
 def test_samples_of_one_prompt_read_it_once():
     model = make()
     batch = Scheduler(model, rows=4)
