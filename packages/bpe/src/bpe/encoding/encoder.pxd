@@ -24,7 +24,7 @@ cdef enum Space:                # what is given a space in front
 cdef class Encoder:
     cdef Ranks ranks
     cdef Supermerges supermerges
-    cdef uint32_t *id_of        # by symbol
+    cdef uint32_t *ids          # by symbol; NULL where its number is its id
     cdef uint32_t first_beginning   # ids from it on stand for the beginnings of characters; NONE: there are none
     cdef uint32_t *byte_ids     # how many ids each of these stands for, and which, in four numbers
     cdef Space space

@@ -110,6 +110,7 @@ cdef class Encoder:
     ):
         cdef const uint32_t[::1] id_array = ids
         cdef size_t i, k
+        cdef bint others = False
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
         self.space = <Space> ("never", "first", "each", "always", "text").index(space)
@@ -131,15 +132,17 @@ cdef class Encoder:
         self.ranks, self.scanner, self.supermerges = ranks, scanner, supermerges
         self.fetch = choose_fetch(level_of(level))
         self.pool = CachePool(cache_bytes)
-        self.id_of = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
-        if ranks.symbols:
-            memcpy(self.id_of, &id_array[0], ranks.symbols * sizeof(uint32_t))
+        for i in range(ranks.symbols):
+            others = others or id_array[i] != i
+        if others:
+            self.ids = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
+            memcpy(self.ids, &id_array[0], ranks.symbols * sizeof(uint32_t))
         if cuts and ranks.all_bytes and supermerges is None and PATTERN_WHOLE < scanner < PATTERN_SPLITTER:
             self.cuts = make_cuts(ranks)
 
     def __dealloc__(self):
         cdef size_t i
-        free(self.id_of)
+        free(self.ids)
         free(self.byte_ids)
         free(self.cuts)
         free(self.added)
@@ -250,7 +253,7 @@ cdef class Encoder:
         reserve(out, (count if self.first_beginning == NONE else size) + COPIED_IDS)
         to = out.ids + out.size
         for i in range(count):
-            to[i] = self.id_of[cache.work.found[i]]
+            to[i] = id_of(self, cache.work.found[i])
         if self.first_beginning != NONE:
             count = spell_beginnings(self, to, count)
         out.size += count
@@ -276,7 +279,7 @@ cdef class Encoder:
                     count = self.ranks.merge(&cache.work, text + at, ends[i] - at)
                     reserve(out, count + COPIED_IDS)
                     for k in range(count):
-                        out.ids[out.size + k] = self.id_of[cache.work.found[k]]
+                        out.ids[out.size + k] = id_of(self, cache.work.found[k])
                         is_word[out.size - first + k] = count == 1
                     out.size += count
                     at = ends[i]
@@ -455,6 +458,10 @@ cdef class Encoder:
             Py_INCREF(item)                 # PyList_SET_ITEM steals a reference
             PyList_SET_ITEM(numbers, i, item)
         return numbers
+
+
+cdef inline uint32_t id_of(Encoder encoder, uint32_t symbol) noexcept nogil:
+    return symbol if encoder.ids == NULL else encoder.ids[symbol]
 
 
 cdef int append_slot(Cache cache, const cache_slot *slot, Ids *out) except -1 nogil:

@@ -22,11 +22,11 @@ cdef int merge_together(
             size = lane.count
             for n in range(0, size, 4):         # by fours: most have no more, and the count is unpredictable
                 for m in range(n, n + 4):
-                    ids[m] = encoder.id_of[lane.symbols[m]]
+                    ids[m] = id_of(encoder, lane.symbols[m])
         else:
             size = join_windows(&cache.work, k, windows, batch.begins[i + 1] - batch.begins[i])
             for n in range(size):
-                ids[n] = encoder.id_of[cache.work.found[n]]
+                ids[n] = id_of(encoder, cache.work.found[n])
         if encoder.first_beginning != NONE:
             size = spell_beginnings(encoder, ids, size)
         if size:
