@@ -34,7 +34,7 @@ cdef enum:
     # The pool
     NEW_SLOTS = 1 << 12         # of a new cache
     SPARE_SLOTS = 1 << 10       # of a cache that is thrown away after use, where the bound leaves no more
-    TEXT_A_SLOT = 32            # bytes of a text for which a cache has a slot before the text begins,
+    TEXT_A_SLOT = 16            # bytes of a text for which a cache has a slot before the text begins,
     MOST_BEFORE = 1 << 19       # up to so many: a cache that comes to need more grows
     MOST_IDS = 1 << 14          # ids for which a cache keeps memory from one text to the next
 
