@@ -4,7 +4,8 @@
         [--newest FOLDER] [--rounds 3] [--threads 1]
 
 A row is a tokenizer, a text and an encoder. Each measurement is a process of its own; those of one row's encoders take
-turns. What is encoded, in MB/s of CPU time (by the clock with several threads):
+turns. What is encoded, in MB/s of CPU time with one thread, and by the clock with several, which get all texts of a
+column in one call:
 
     first, next     the first 2 MB of the text in one call, and the 2 MB after it
     documents       up to 2 MB after these (of a short text the first ones), in calls of 5,000 characters
@@ -20,13 +21,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -35,31 +37,46 @@ COLUMNS = ("first", "next", "documents", "messages", "10 kB", "again")
 PEERS = ("gigatoken", "fastokens", "snaptokens", "tokenizers", "tokenizers 1.0")
 
 
-def encoder(name: str, path: str) -> Callable[[str], Any]:
-    """Return what encodes a text, with its special tokens as text where the library can."""
+def encoder(name: str, path: str, threads: int) -> Callable[[list[str]], Iterable[Any]]:
+    """Return what encodes texts, with their special tokens as text where the library can.
+
+    Of one thread a call for each text, of several one call for all.
+    """
     if name == "bpe":
         import bpe
 
-        tokenizer = bpe.load(path)
-        return lambda text: tokenizer.encode_to_numpy(text, disallowed_special=())
+        ours = bpe.load(path)
+        if threads > 1:
+            return lambda texts: ours.encode_batch_to_numpy(texts, num_threads=threads, disallowed_special=())
+        return lambda texts: [ours.encode_to_numpy(text, disallowed_special=()) for text in texts]
     if name == "gigatoken":
         import gigatoken
 
-        return gigatoken.Tokenizer(path).encode  # type: ignore[no-any-return]
-    if name == "fastokens":
-        import fastokens
-
-        return fastokens.Tokenizer.from_file(path).encode_ordinary  # type: ignore[no-any-return]
-    if name == "snaptokens":
-        import snaptokens
-
-        made = snaptokens.Tokenizer.from_file(path)
-        return lambda text: made.encode(text, add_special_tokens=False)
+        theirs = gigatoken.Tokenizer(path)
+        if threads > 1:
+            return lambda texts: theirs.encode_batch(texts, parallel=True)
+        return lambda texts: list(map(theirs.encode, texts))
+    if name in ("fastokens", "snaptokens"):
+        theirs = importlib.import_module(name).Tokenizer.from_file(path)
+        if threads > 1:
+            options = {"split_special_tokens": True} if name == "fastokens" else {}
+            return lambda texts: rows(*theirs.encode_batch_flat(texts, **options))
+        one = getattr(theirs, "encode_ordinary", theirs.encode)
+        return lambda texts: list(map(one, texts))
     import tokenizers
 
-    made = tokenizers.Tokenizer.from_file(path)
-    compiled = made.compile() if hasattr(made, "compile") else made
-    return lambda text: compiled.encode(text, add_special_tokens=False).ids
+    theirs = tokenizers.Tokenizer.from_file(path)
+    compiled = theirs.compile() if hasattr(theirs, "compile") else theirs
+    if threads > 1:
+        return lambda texts: compiled.encode_batch(texts, add_special_tokens=False)
+    return lambda texts: [compiled.encode(text, add_special_tokens=False).ids for text in texts]
+
+
+def rows(ids: bytes, offsets: bytes) -> list[Any]:
+    """The ids of each text, of fastokens' and snaptokens' flat buffers."""
+    import numpy as np
+
+    return np.split(np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64)[1:-1].astype(np.int64))
 
 
 def ids_of(result: Any) -> Any:
@@ -68,16 +85,17 @@ def ids_of(result: Any) -> Any:
     return np.asarray(getattr(result, "ids", result), dtype=np.uint32)
 
 
-def measure(name: str, path: str, text_path: str, clock: str) -> None:
+def measure(name: str, path: str, text_path: str, threads: int) -> None:
     """Print the speeds of one encoder, and the digests of its ids: the whole work of a child process."""
     text = Path(text_path).read_text("utf-8", "replace").replace("<|endoftext|>", "")
     part = len(text) * MB // len(text.encode())
     rest = text[2 * part :]
     rest = rest if len(rest) > part // 5 else text
     small = rest[-part // 10 :]
-    encode = encoder(name, path)
-    encode("a")
-    now = time.process_time if clock == "cpu" else time.perf_counter
+    encode = encoder(name, path, threads)
+    for result in encode(["a"]):
+        ids_of(result)
+    now = time.process_time if threads == 1 else time.perf_counter
     runs = {
         "first": [text[:part]],
         "next": [text[part : 2 * part]],
@@ -89,7 +107,7 @@ def measure(name: str, path: str, text_path: str, clock: str) -> None:
     speeds, digest = {}, hashlib.sha256()
     for column, texts in runs.items():
         begin = now()
-        results = list(map(encode, texts))
+        results = encode(texts)
         seconds = now() - begin
         speeds[column] = sum(len(one.encode()) for one in texts) / 1e6 / max(seconds, 1e-9)
         for result in results:
@@ -97,14 +115,14 @@ def measure(name: str, path: str, text_path: str, clock: str) -> None:
     print(json.dumps([speeds, digest.hexdigest()]))
 
 
-def run(name: str, path: str, text: str, clock: str, newest: str | None, threads: int) -> Any:
+def run(name: str, path: str, text: str, newest: str | None, threads: int) -> Any:
     """The result of measure() in a process of its own; None where the encoder refuses the file or is not there."""
     environment = {**os.environ, "RAYON_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
     if name == "tokenizers 1.0":
         if newest is None:
             return None
         environment["PYTHONPATH"] = os.pathsep.join([newest, environment.get("PYTHONPATH", "")])
-    command = [sys.executable, __file__, "--child", name, path, text, clock]
+    command = [sys.executable, __file__, "--child", name, path, text, str(threads)]
     result = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     return json.loads(result.stdout.splitlines()[-1]) if result.returncode == 0 else None
 
@@ -123,14 +141,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    clock = "cpu" if arguments.threads == 1 else "wall"
     names = ["bpe", *arguments.peers]
     for path in arguments.tokenizers:
         for text in arguments.texts:
             results: dict[str, list[Any]] = {name: [] for name in names}
             for _ in range(arguments.rounds):
                 for name in names:
-                    result = run(name, path, text, clock, arguments.newest, arguments.threads)
+                    result = run(name, path, text, arguments.newest, arguments.threads)
                     if result is not None:
                         results[name].append(result)
             print(f"\n{path}, {Path(text).name}\n\n| MB/s | {' | '.join(COLUMNS)} |\n|{'---|' * (len(COLUMNS) + 1)}")
@@ -149,6 +166,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        measure(*sys.argv[2:6])
+        measure(*sys.argv[2:5], int(sys.argv[5]))
     else:
         main()
