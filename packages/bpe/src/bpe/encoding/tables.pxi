@@ -9,7 +9,7 @@ cdef int fill_tables(
     cdef size_t i, listed = ranks.symbols if by_rank else merges.shape[0], count, lost_count = 0
     cdef bint several = False, by_symbol = by_rank, in_order = True
     cdef uint32_t *lost
-    if not by_rank and not aliases:
+    if not by_rank:
         steps = np.diff(np.asarray(merges[:, 2], dtype=np.int64))
         ordered = (steps >= 0).all()
         several = (steps == 0).any() if ordered else len(np.unique(merges[:, 2])) < listed
