@@ -5,8 +5,9 @@ python benchmarks/serving.py [--clients 1 8 64] [--rounds 3] [--tokens 64] [--th
 A random Llama of 14 million parameters is written as a run and as GGUF in fp32, and each server computes with as many
 threads. A client streams completions one after the other. Measured are the time to the first token, the tokens that all
 clients received in a second, the longest wait between two tokens of a stream, and the most memory that the server's
-process ever had. The servers take turns; what is shown is the median of the rounds. llama.cpp's threads wait for each
-other in busy loops: on a machine that others use, compare with --threads 1.
+process ever had. The servers take turns; what is shown is the median of the rounds. For one client lm.stream writes the
+same, in this process, and the first tokens of prompts of 40 characters are measured too. llama.cpp's threads wait for
+each other in busy loops: on a machine that others use, compare with --threads 1.
 
 The model writes ASCII alone, so that every token is a piece of text of its own: neither server sends a part of a
 character, and llama-cpp-python sends nothing more after a byte that is none.
@@ -33,6 +34,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tomli_w
 import torch
@@ -40,11 +42,13 @@ import torch
 import bpe
 import lm
 from lm.config import to_table
+from lm.tokenizer import load_tokenizer
 from lm.training import checkpoint
 
 BEGIN, END = "<!-- serving -->", "<!-- end of serving -->"
 CONFIG = lm.ModelConfig(4096, 512, 6, 384, 6, 1024)
 PATIENCE = 600.0
+ALONE = "lm.stream, no server"
 
 
 @dataclass(frozen=True)
@@ -174,6 +178,25 @@ def measure(running: Running, text: str, clients: int, requests: int, tokens: in
     return Measured(statistics.median(firsts), received / seconds, max(waits), running.most_memory)
 
 
+def measure_short(running: Running, text: str, draw: random.Random) -> float:
+    """Seconds to the first token of a prompt of 40 characters, which nobody asked before; the median of nine."""
+    return statistics.median(ask(running.port, at(text, draw)[:40], 8)[0] for _ in range(9))
+
+
+def generate(model: lm.Transformer, tokenizer: Any, text: str, requests: int, tokens: int, seed: int) -> Measured:
+    """The same as one client asks for, by lm.stream."""
+    draw, firsts, waits = random.Random(seed), list[float](), list[float]()
+    began = time.perf_counter()
+    for prompt in [at(text, draw) for _ in range(requests)]:
+        times = [time.perf_counter()]
+        written = lm.stream(model, tokenizer.encode(prompt), max_new_tokens=tokens, temperature=0)
+        times.extend(time.perf_counter() for _ in written)
+        firsts.append(times[1] - times[0])
+        waits += [after - before for before, after in itertools.pairwise(times[1:])]
+    speed = (len(firsts) + len(waits)) / (time.perf_counter() - began)
+    return Measured(statistics.median(firsts), speed, max(waits), float("nan"))
+
+
 def at(text: str, draw: random.Random) -> str:
     """A prompt of some hundred characters."""
     begin = draw.randrange(len(text) - 400)
@@ -192,25 +215,35 @@ def main() -> None:
     names = ["lm", "llama-cpp-python"]
     rows = list[str]()
     busy = os.getloadavg()[0]
+    torch.set_num_threads(options.threads)
+    short = dict[str, list[float]]()
     with tempfile.TemporaryDirectory() as folder:
         run, gguf, text = write_model(Path(folder))
+        model, tokenizer = lm.load(run), load_tokenizer(run / "tokenizer.json")
         for clients in options.clients:
-            measured: dict[str, list[Measured]] = {name: [] for name in names}
+            measured: dict[str, list[Measured]] = {name: [] for name in names + [ALONE] * (clients == 1)}
             for number in range(options.rounds):
                 for name in names:
                     with served(name, run, gguf, clients, options.threads) as running:
                         measure(running, text, 1, 1, 8, 1000 + number)  # what is made once, by a prompt of its own
                         settings = (clients, options.requests, options.tokens, number)
                         measured[name].append(measure(running, text, *settings))
+                        if clients == 1:
+                            of_short = measure_short(running, text, random.Random(2000 + number))
+                            short.setdefault(name, []).append(of_short)
                     print(clients, name, measured[name][-1], file=sys.stderr, flush=True)
-            for name in names:
+                if clients == 1:
+                    generate(model, tokenizer, text, 1, 8, 1000 + number)
+                    measured[ALONE].append(generate(model, tokenizer, text, *settings[1:]))
+                    print(clients, ALONE, measured[ALONE][-1], file=sys.stderr, flush=True)
+            for name in measured:
                 middle = [
                     statistics.median(getattr(one, field) for one in measured[name])
                     for field in ("first", "speed", "wait", "memory")
                 ]
                 rows.append(
                     f"| {clients} | {name} | {middle[0] * 1e3:,.0f} | {middle[1]:,.0f} | {middle[2] * 1e3:,.0f} | "
-                    f"{middle[3]:,.0f} |"
+                    + ("|" if name == ALONE else f"{middle[3]:,.0f} |")
                 )
     lines = [
         "| clients | server | first token, ms | tokens/s | longest wait, ms | memory, MB |",
@@ -223,6 +256,9 @@ def main() -> None:
         f"of {sum(p.numel() for p in lm.Transformer(CONFIG).parameters()) / 1e6:.0f} million parameters in fp32, "
         f"medians of {options.rounds} rounds in turns.",
     ]
+    if short:
+        by = [f"{statistics.median(seconds) * 1e3:.1f} ms by {name}" for name, seconds in short.items()]
+        lines += ["", f"First token of a prompt of 40 characters, one client: {', '.join(by)}."]
     print("\n".join(lines))
     if options.write:
         page = Path(options.write)
