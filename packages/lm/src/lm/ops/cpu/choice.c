@@ -58,8 +58,8 @@ static inline double weight(const Choice *by, REAL logit, REAL most)
     return exp((double)(logit / temperature) - (double)(most / temperature));
 }
 
-/* Leaves candidates of the likeliest tokens of a logits' top_p: at least as many as reach it, the likeliest first, and
-   how many these are; *total: the weight of all tokens. */
+/* At least as many of the likeliest tokens as reach top_p, the likeliest first. Returns how many; *total: the weight of
+   all tokens. */
 static int64_t nucleus(const REAL *logits, int64_t vocab_size, const Choice *by, REAL most, Candidate *candidates,
                        double *total)
 {
@@ -108,8 +108,8 @@ int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, d
     return ordered ? candidates[token].token : token;
 }
 
-/* Continues the texts of a task by `count` steps, each of which reads the tokens that the one before chose: those of step
-   i and text t go to chosen[i batch + t], by choices[t] and uniform[i batch + t]. Ends after a step that chose one of
+/* `count` steps of the texts of a task, each of which reads the tokens that the one before chose. The token of step i
+   and text t goes to chosen[i batch + t], by choices[t] and uniform[i batch + t]. Ends after a step that chose one of
    `stop`, or where none can be chosen. Returns the number of steps. */
 int64_t continue_texts(const Task *task, int64_t *tokens, int64_t *lengths, int64_t count, const Choice *choices,
                        const double *uniform, double *sums, Candidate *candidates, const int64_t *stop, int64_t stops,
