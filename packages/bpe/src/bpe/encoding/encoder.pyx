@@ -50,7 +50,8 @@ from bpe.encoding.cache cimport (
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
 from bpe.encoding.ranks cimport (
-    LANE_BYTES, LANES, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Piece, Ranks, join_windows, make_cuts, need_lanes
+    LANE_BYTES, LANES, MATCHED_BYTES, MATCHES, MOST_MATCHED, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Match, Piece, Ranks,
+    Work, is_matched, join_windows, make_cuts, match_all, need_lanes
 )
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.native.cpu cimport level_of
@@ -215,6 +216,7 @@ cdef class Encoder:
             if cache_full(batch.sets[missing[n]]):
                 prefetch(cache_second_set(&cache.table, batch.keys[missing[n]]))
         need_lanes(&cache.work)
+        self.ranks.need_matches(&cache.work, batch.begins[count] - batch.begins[0])
         for n in range(missed):
             i = missing[n]
             if cache_full(batch.sets[i]):
@@ -227,6 +229,8 @@ cdef class Encoder:
                 continue
             if size <= self.ranks.longest_whole and self.ranks.find_whole(text + batch.begins[i], size) != NONE:
                 continue
+            if is_matched(text + batch.begins[i], size) and match_later(self, cache, batch, i, text + batch.begins[i]):
+                continue
             windows = 1 if size <= LANE_BYTES else 1 + (size - WIDE_OVERLAP - 1) // WINDOW_STEP
             if windows > MOST_WINDOWS or not self.ranks.spelled(text + batch.begins[i], size):
                 continue
@@ -238,6 +242,7 @@ cdef class Encoder:
                 pieces[waiting].size = min(<size_t> LANE_BYTES, size - k * WINDOW_STEP)
                 numbers[waiting] = i
                 waiting += 1
+        match_together(self, cache, batch)
         merge_together(self, cache, batch, pieces, numbers, waiting)
         return 0
 

@@ -32,6 +32,34 @@ cdef extern from "encoding/lanes.h" nogil:
         uint64_t alive
         size_t count
 
+cdef extern from "encoding/matches.h" nogil:
+    enum:
+        MATCHED_BYTES
+        MATCHES
+
+    ctypedef struct Split:
+        uint32_t left, right, size, shorter
+
+    ctypedef struct Matches:
+        MergeTables pairs
+        uint64_t *edges
+        uint32_t *first
+        uint32_t *token_of
+        Split *splits
+        uint32_t *symbol_of
+        uint32_t *least
+        size_t edge_mask
+        int edge_shift
+        uint32_t numbers, nodes
+
+    ctypedef struct Match:
+        const uint8_t *text
+        uint32_t *symbols
+        uint32_t size, count
+
+    bint is_matched(const uint8_t *text, size_t size)
+    void match_all(const Matches *matches, Match *all, size_t count)
+
 cdef extern from "encoding/steps.h" nogil:
     ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
     lowest_function choose_lowest(int level)
@@ -45,15 +73,21 @@ ctypedef struct Linked:         # a symbol of a window that is merged with a hea
 
 ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
     Lane *lanes
+    Match *matches
+    uint32_t *matched           # room for the symbols of all matches, and sixteen more
     uint32_t *symbols           # of a long pretoken, as far as it is merged
     uint32_t *begins            # of each in the text, and after them where the last one ends
     Linked *linked
     uint64_t *heap              # see heap.pxi
     size_t room, count, linked_room, heap_room, heap_size
+    size_t in_matches[MATCHES]  # the number in its batch of each, and how many there are, of how many bytes
+    size_t matches_count, matches_bytes
+    size_t seen_bytes, long_bytes   # of batches with new pretokens, and of those of these that would be matched
     const uint32_t *found       # the symbols of the pretoken merged last
 
 cdef void free_work(Work *work) noexcept nogil
 cdef enum:
+    MOST_MATCHED = 1 << 12      # bytes of all that is matched side by side
     WIDE_OVERLAP = 28           # bytes that neighbours of join_windows() have in common, nearly always with a symbol
     WINDOW_STEP = LANE_BYTES - WIDE_OVERLAP     # from where one of them begins to the next
 
@@ -68,8 +102,10 @@ cdef class Ranks:
     cdef const uint8_t **text           # by symbol, in `joined`
     cdef uint32_t *size
     cdef bint all_bytes                 # each byte is a symbol
+    cdef bint matched                   # made, or there are none
     cdef bint drops_bytes               # those that are none are left out
     cdef MergeTables tables
+    cdef Matches *matches               # NULL: not made yet, or there are none
     cdef lowest_function lowest
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
@@ -80,4 +116,5 @@ cdef class Ranks:
     cdef size_t merge_without_others(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil
+    cdef int need_matches(self, Work *work, size_t size) except -1 nogil
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil

@@ -33,3 +33,42 @@ cdef int merge_together(
             batch.sets[i] = cache.keep(batch.keys[i], batch.sets[i], pieces[k].text, ids, size)
         k += windows
     return 0
+
+
+cdef bint match_later(Encoder encoder, Cache cache, cache_batch *batch, size_t i, const uint8_t *text) except -1 nogil:
+    """Put pretoken number `i` of a batch among those to be matched; returns False where the tables are not made."""
+    cdef Work *work = &cache.work
+    cdef size_t size = batch.begins[i + 1] - batch.begins[i]
+    work.long_bytes += size
+    if encoder.ranks.matches == NULL:
+        return False
+    if work.matches_count == MATCHES or work.matches_bytes + size > MOST_MATCHED:
+        match_together(encoder, cache, batch)
+    work.in_matches[work.matches_count] = i
+    work.matches[work.matches_count].text, work.matches[work.matches_count].size = text, <uint32_t> size
+    work.matches[work.matches_count].symbols = work.matched + work.matches_bytes
+    work.matches_bytes += size
+    work.matches_count += 1
+    return True
+
+
+cdef int match_together(Encoder encoder, Cache cache, cache_batch *batch) except -1 nogil:
+    """Match pretokens of a batch side by side, and put them into the cache; what cannot be is left to encode_one()."""
+    cdef uint32_t ids[MATCHED_BYTES + COPIED_IDS]
+    cdef Work *work = &cache.work
+    cdef const Match *match
+    cdef size_t i, k, m, n, size
+    match_all(encoder.ranks.matches, work.matches, work.matches_count)
+    for k in range(work.matches_count):
+        match = &work.matches[k]
+        size = match.count
+        i = work.in_matches[k]
+        for n in range(0, size, 4):             # by fours, as above
+            for m in range(n, n + 4):
+                ids[m] = id_of(encoder, encoder.ranks.matches.symbol_of[match.symbols[m]])
+        if encoder.first_beginning != NONE:
+            size = spell_beginnings(encoder, ids, size)
+        if size:
+            batch.sets[i] = cache.keep(batch.keys[i], batch.sets[i], match.text, ids, size)
+    work.matches_count = work.matches_bytes = 0
+    return 0

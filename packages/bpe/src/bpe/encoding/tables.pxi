@@ -48,11 +48,17 @@ cdef int fill_tables(
 
 cdef int take_room(Ranks ranks, size_t merges) except -1:
     """Room for the tables of a number of merges; no bytes join at once yet."""
-    cdef MergeTables *tables = &ranks.tables
+    take_pairs(&ranks.tables, ranks.symbols, merges)
+    ranks.tables.byte_pairs = <uint64_t *> checked_block(BYTE_PAIRS * sizeof(uint64_t))
+    return 0
+
+
+cdef int take_pairs(MergeTables *tables, size_t symbols, size_t merges) except -1:
+    """Room for the pairs of symbols that a number of merges join."""
     cdef size_t slots = 64
     while slots < 2 * merges:
         slots *= 2
-    tables.symbol_bits = max(1, ranks.symbols.bit_length())         # so that no pair is all ones, as FREE is
+    tables.symbol_bits = max(1, symbols.bit_length())               # so that no pair is all ones, as FREE is
     tables.merge_bits = 64 - 2 * tables.symbol_bits
     tables.mask = slots - 1
     tables.shift = 64 - count_trailing_zeros(slots)
@@ -60,7 +66,6 @@ cdef int take_room(Ranks ranks, size_t merges) except -1:
     tables.filter = <uint64_t *> checked_block(slots // 2)
     tables.pairs = <uint64_t *> checked_block((slots + 1) * sizeof(uint64_t))
     memset(tables.pairs, 0xFF, (slots + 1) * sizeof(uint64_t))
-    tables.byte_pairs = <uint64_t *> checked_block(BYTE_PAIRS * sizeof(uint64_t))
     return 0
 
 
@@ -115,9 +120,13 @@ cdef int paste(void *part, size_t size, const uint8_t[::1] data) except -1:
     return 0
 
 
-cdef void free_tables(MergeTables *tables) noexcept nogil:
+cdef void free_pairs(MergeTables *tables) noexcept nogil:
     free_block(tables.pairs, (tables.mask + 2) * sizeof(uint64_t))
     free_block(tables.filter, (tables.mask + 1) // 2)
+
+
+cdef void free_tables(MergeTables *tables) noexcept nogil:
+    free_pairs(tables)
     free(tables.made)
     free_block(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t))
 
