@@ -540,20 +540,23 @@ def test_a_reader_who_left_is_noticed_before_the_next_pieces(model, tokenizer, m
     assert not [record.getMessage() for record in caplog.records if record.name == "asyncio"]
 
 
-def test_pieces_are_told_on_the_thread_of_the_loop_in_order():
-    from lm.serving.app import delivery
+@pytest.mark.parametrize("watches", [True, False])
+def test_pieces_are_told_on_the_thread_of_the_loop_in_order(watches, monkeypatch):
+    from lm.serving import app
     from lm.serving.engine import Job, Piece
 
+    monkeypatch.setattr(app, "WATCHES_SOCKETS", watches)
     told = []
     job = Job([1], {}, lambda pieces: told.append((threading.get_ident(), [piece.tokens for piece in pieces])))
 
     async def serve():
-        with delivery() as deliver:
+        with app.delivery() as deliver:
             thread = threading.Thread(target=lambda: [deliver({job: [Piece("", i, None)]}) for i in range(10_000)])
             thread.start()
             while not told:
                 await asyncio.sleep(0)
             await asyncio.to_thread(thread.join)
+            await asyncio.sleep(0)
         return threading.get_ident()
 
     loop = asyncio.run(serve())

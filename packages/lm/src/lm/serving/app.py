@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import json
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
@@ -37,6 +38,8 @@ POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inli
 ESCAPED_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}  # JSON escapes those below 32
 Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
 SHORT = 1 << 12  # bytes of a request that is encoded at once: of a longer one on another thread, or all would wait
+
+WATCHES_SOCKETS = sys.platform != "win32"  # the event loop does
 
 
 class Server:
@@ -192,13 +195,16 @@ class Server:
 
 
 @contextlib.contextmanager
-def delivery() -> Iterator[Callable[[PiecesOfStep], None]]:
+def delivery() -> Iterator[Callable[[PiecesOfStep], object]]:
     """A function that tells pieces on the thread of the running event loop.
 
     Unlike loop.call_soon_threadsafe it does not release the GIL, which the loop would take to send the pieces while the
     decoding thread waits: the loop gets it when that thread is in C again.
     """
-    waiting = deque[PiecesOfStep]()
+    loop, waiting = asyncio.get_running_loop(), deque[PiecesOfStep]()
+    if not WATCHES_SOCKETS:
+        yield lambda pieces: loop.call_soon_threadsafe(tell_all, pieces)
+        return
 
     def tell_waiting() -> None:
         with contextlib.suppress(BlockingIOError):
@@ -210,7 +216,7 @@ def delivery() -> Iterator[Callable[[PiecesOfStep], None]]:
         waiting.append(pieces)
         write(sender.fileno(), b"\0", 1)
 
-    write, loop = ctypes.PyDLL(None).write, asyncio.get_running_loop()
+    write = ctypes.PyDLL(None).write
     receiver, sender = socket.socketpair()
     with receiver, sender:
         receiver.setblocking(False)

@@ -89,7 +89,7 @@ class Engine:
         self.batch = Scheduler(model, rows=rows, capacity=context, memory=memory)
         self.queue: deque[Job] = deque()
         self.running: dict[ScheduledSequence, Job] = {}
-        self.deliver: Callable[[PiecesOfStep], None] = tell_all
+        self.deliver: Callable[[PiecesOfStep], object] = tell_all
         self.pieces: PiecesOfStep = {}  # of this step
         self.changed, self.closed = threading.Condition(), False
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
