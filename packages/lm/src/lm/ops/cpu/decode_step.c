@@ -75,7 +75,14 @@ typedef float Floats __attribute__((vector_size(BYTES)));
 #else   /* one by one: floats are faster */
 #define INT16_PRODUCTS 0
 #define add_products(sums, x, by) ((sums) + ((x) << 16 >> 16) * ((by) << 16 >> 16) + ((x) >> 16) * ((by) >> 16))
-#define widened(from) (Ints){(from)[0]}
+typedef int16_t Words __attribute__((vector_size(BYTES)));
+typedef int8_t Narrow __attribute__((vector_size(BYTES / 2)));
+static inline Ints widened(const int8_t *from)
+{
+    Narrow v;
+    memcpy(&v, from, sizeof v);
+    return (Ints)__builtin_convertvector(v, Words);
+}
 #endif
 
 static inline Lanes load(const REAL *from)
