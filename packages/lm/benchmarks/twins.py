@@ -1,6 +1,6 @@
 """The gain of each of the fused twins: training steps with all of them, without each, and with none, taking turns.
 
-python benchmarks/twins.py [--shape step|demo] [--rounds 20] [--threads 1]
+python benchmarks/twins.py [--shape step|demo] [--precision fp32|bf16] [--rounds 20] [--threads 1]
 
 CPU time of a step, the lowest of the rounds: other work on the machine only adds to it. A twin that gains no more than
 a few per cent is not worth its lines. Shapes: that of benchmarks/step.py, and that of the repository's demo.
@@ -43,15 +43,16 @@ def variant(name: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(mock.patch.object(fused, "TWINS", remaining))
         if name == "MKL's products":
-            stack.enter_context(mock.patch.object(products, "chosen", return_value=False))
+            stack.enter_context(mock.patch.object(products, "has_fast_onednn", return_value=False))
         if name == "oneDNN's products":
-            stack.enter_context(mock.patch.object(products, "chosen", return_value=True))
+            stack.enter_context(mock.patch.object(products, "has_fast_onednn", return_value=True))
         yield
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=SHAPES, default="step")
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -59,9 +60,10 @@ def main() -> None:
     keep_freed_memory()
     shape, batch_size = SHAPES[options.shape]
     batch: Any = tuple(torch.randint(shape.vocab_size, (2, batch_size, shape.context_length)))
-    config = TrainConfig(1000, batch_size=batch_size, device="cpu", precision="fp32", compile="off")
+    config = TrainConfig(1000, batch_size=batch_size, device="cpu", precision=options.precision, compile="off")
+    libraries = ("MKL's products", "oneDNN's products") if options.precision == "fp32" else ()  # bf16 is oneDNN's
     trainers = {}
-    for name in (*WITHOUT, "MKL's products", "oneDNN's products"):
+    for name in (*WITHOUT, *libraries):
         with variant(name):
             trainers[name] = Trainer(Transformer(shape), config)
     times: dict[str, list[float]] = {name: [] for name in trainers}
@@ -76,7 +78,8 @@ def main() -> None:
     print("| twins | CPU ms a step | against all |\n|---|---:|---:|")
     for name, seconds in lowest.items():
         print(f"| {name} | {seconds * 1e3:.1f} | {seconds / lowest['all']:.3f} |")
-    print(f"\ntorch {torch.__version__}, {options.threads} threads, shape `{options.shape}`, {options.rounds} rounds")
+    print(f"\ntorch {torch.__version__}, {options.threads} threads, {options.precision}, ", end="")
+    print(f"shape `{options.shape}`, {options.rounds} rounds")
 
 
 if __name__ == "__main__":

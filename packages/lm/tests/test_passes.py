@@ -125,6 +125,20 @@ def test_cross_entropy(native, rows, width, count, seed):
 
 
 @needs_compiler
+@pytest.mark.parametrize(("rows", "out", "width"), [(300, 72, 64), (2, 8, 32), (7, 5, 3)])
+def test_gradients_of_weights_are_added_in_float32(rows, out, width):
+    grad, x, total = numbers(rows, out).bfloat16(), numbers(rows, width, seed=1).bfloat16(), numbers(out, width).float()
+    expected, results = total.double() + grad.double().T @ x.double(), []
+    for count in (1, 2, 3):
+        results.append(total.clone())
+        with threads(count):
+            passes.add_weight_gradient(using(True, torch.bfloat16), results[-1], grad, x)
+        assert torch.equal(results[-1], results[0])
+    near = 0.01 if width % 32 else 1e-6  # a width that torch computes, in bfloat16
+    assert float((results[0] - expected).norm()) <= near * float(expected.norm())
+
+
+@needs_compiler
 def test_float32_is_as_exact_as_torchs_own():
     x, grad, logits = numbers(64, 300), numbers(64, 300, seed=1), numbers(64, 500, scale=10.0)
     targets = torch.arange(64)

@@ -1,80 +1,7 @@
 /* Causal self-attention of a training step, a head at a time, so that scores never leave the cache: goes on from
-   passes.c. Heads are rotated as they are read, and their gradients as they are written.
+   multiply.c. Heads are rotated as they are read, and their gradients as they are written. */
 
-   A matmul reads Words: one REAL, or two bfloat16 that are neighbours in the sum (AVX512-BF16 adds both products). */
-
-#ifdef __AVX512F__
-enum { BYTES = 64, ROWS = 8 };
-#else
-enum { BYTES = 32, ROWS = 4 };
-#endif
-enum { LANES = BYTES / sizeof(REAL), COLUMNS = 2 * LANES, BLOCK = 32, AHEAD = 16 };
-typedef REAL Vector __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
-typedef Stored Element __attribute__((may_alias));
-
-#ifdef BF16
-typedef uint32_t Word;
-typedef Word Words __attribute__((vector_size(BYTES), aligned(sizeof(Word)), may_alias));
-typedef Word __attribute__((may_alias)) Pair;   /* two elements, one after another */
-#define FIRST(pair) get((Stored)(pair))
-#define SECOND(pair) get((Stored)((pair) >> 16))
-#define PAIR_OF(a, b) (put(a) | (Word)put(b) << 16)
-#else
-typedef REAL Word;
-typedef Vector Words;
-typedef struct { REAL a, b; } Pair;
-#define FIRST(pair) (pair).a
-#define SECOND(pair) (pair).b
-#define PAIR_OF(first, second) (Pair){first, second}
-#endif
-enum { PAIR = sizeof(Word) / sizeof(Stored) };
-
-static inline Vector add_product(Vector sum, Word a, Words b)
-{
-    const Words left = a - (Words){0};
-#if defined BF16 && defined __AVX512BF16__
-    return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)left, (__m512bh)b);
-#elif defined BF16
-    sum += (Vector)(left << 16) * (Vector)(b << 16);
-    return sum + (Vector)(left & 0xffff0000) * (Vector)(b & 0xffff0000);
-#else
-    return sum + left * b;
-#endif
-}
-
-/* out (rows, columns) = a b, or that added to it: the words of a (rows, depth) lie row_step and step apart, b is
-   (depth, b_step), out (rows, out_step). rows is a multiple of ROWS, columns of COLUMNS. */
-static void multiply(int64_t rows, int64_t columns, int64_t depth, const Word *a, int64_t row_step, int64_t step,
-                     const Word *b, int64_t b_step, REAL *out, int64_t out_step, int add)
-{
-    for (int64_t column = 0; column < columns; column += COLUMNS)
-        for (int64_t row = 0; row < rows; row += ROWS) {
-            REAL *to = out + row * out_step + column;
-            Vector sums[ROWS][2] = {0};
-            if (add)
-                for (int i = 0; i < ROWS; i++)
-                    for (int j = 0; j < 2; j++) sums[i][j] = *(const Vector *)(to + i * out_step + j * LANES);
-            for (int64_t k = 0; k < depth; k++) {
-                const Word *from = a + row * row_step + k * step, *by = b + k * b_step + column;
-                const Words left = *(const Words *)by, right = *(const Words *)(by + LANES);
-                for (int i = 0; i < ROWS; i++) {
-                    sums[i][0] = add_product(sums[i][0], from[i * row_step], left);
-                    sums[i][1] = add_product(sums[i][1], from[i * row_step], right);
-                }
-            }
-            for (int i = 0; i < ROWS; i++)
-                for (int j = 0; j < 2; j++) *(Vector *)(to + i * out_step + j * LANES) = sums[i][j];
-        }
-}
-
-/* Rows of x (rows, width) as pairs of neighbours in a column: (rows / PAIR, width) words. */
-static void pair_rows(int64_t rows, int64_t width, const Stored *x, Word *out)
-{
-    for (int64_t row = 0; row < rows; row += PAIR, x += PAIR * width) {
-        Element *to = (Element *)(out + row / PAIR * width);
-        EACH to[PAIR * i] = x[i], to[PAIR * i + PAIR - 1] = x[i + (PAIR - 1) * width];
-    }
-}
+enum { BLOCK = 32, AHEAD = 16 };   /* queries whose scores are computed at once; rows that are fetched ahead */
 
 /* The words of x (rows, columns), as (columns, step). */
 static void transpose(int64_t rows, int64_t columns, const Stored *x, Word *out, int64_t step)
@@ -131,10 +58,6 @@ static void write_rows(int64_t count, int64_t width, int64_t room, const REAL *f
     }
 }
 
-static inline int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
-
-static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
 /* The first key that a block of queries reads. */
 static int64_t start_of(const int64_t *first, int64_t block, int64_t count)
 {
@@ -172,7 +95,7 @@ static void attend_head(const Shape *s, int64_t text, int64_t kv_head, const Sto
     read_rows(length, all, w, room, k, step, rope, 0, 1, rows);
     transpose(all, words, rows, keys, step_k);
     read_rows(length, all, w, room, v, step, 0, 0, 1, rows);
-    pair_rows(all, room, rows, values);
+    pair_rows(all, room, rows, room, values, room);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
         const Stored *q = qkv + text * length * step + head * w;
         REAL *by = inverse + (text * s->heads + head) * length;
@@ -232,7 +155,7 @@ static void attend_head_back(const Shape *s, int64_t text, int64_t kv_head, cons
     read_rows(length, all, w, room, qkv + to_v, step, 0, 0, 1, rows);
     transpose(all, words, rows, values, step_k);
     read_rows(length, all, w, room, qkv + to_k, step, rope, 0, 1, rows);
-    pair_rows(all, room, rows, keys);
+    pair_rows(all, room, rows, room, keys, room);
     memset(for_k, 0, (size_t)(all * room) * sizeof *for_k);
     memset(for_v, 0, (size_t)(all * room) * sizeof *for_v);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
@@ -243,9 +166,9 @@ static void attend_head_back(const Shape *s, int64_t text, int64_t kv_head, cons
             const REAL *by = inverse + (text * s->heads + head) * length + block, *turn = rope ? rope + block * w : 0;
             const Stored *from = grad + ((text * length + block) * s->heads + head) * w;
             read_rows(count, BLOCK, w, room, qkv + at_q, step, turn, 0, s->scale, rows);
-            pair_rows(BLOCK, room, rows, queries);
+            pair_rows(BLOCK, room, rows, room, queries, room);
             read_rows(count, BLOCK, w, room, from, s->heads * w, 0, by, 1, rows);
-            pair_rows(BLOCK, room, rows, above);
+            pair_rows(BLOCK, room, rows, room, above, room);
             read_rows(count, BLOCK, w, room, from, s->heads * w, 0, 0, 1, rows);
             multiply(BLOCK, width, words, (Word *)rows, words, 1, values + start, step_k, slopes, width, 0);
             memset(narrow + count * width, 0, (size_t)((BLOCK - count) * width) * sizeof *narrow);
@@ -258,9 +181,9 @@ static void attend_head_back(const Shape *s, int64_t text, int64_t kv_head, cons
                 sum *= share;
                 EACH to[i] = put(get(e[i]) * share * (slope[i] - sum));
             }
-            pair_rows(BLOCK, width, powers, pairs);
+            pair_rows(BLOCK, width, powers, width, pairs, width);
             multiply(width, room, BLOCK / PAIR, pairs, 1, width, above, room, for_v + start * room, room, 1);
-            pair_rows(BLOCK, width, narrow, pairs);
+            pair_rows(BLOCK, width, narrow, width, pairs, width);
             multiply(width, room, BLOCK / PAIR, pairs, 1, width, queries, room, for_k + start * room, room, 1);
             multiply(BLOCK, room, width / PAIR, (Word *)narrow, width / PAIR, 1, keys + start / PAIR * room, room,
                      for_q, room, 0);

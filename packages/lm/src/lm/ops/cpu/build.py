@@ -83,8 +83,8 @@ def compiler() -> str:
 
 
 def source(name: str) -> bytes:
-    """The C of a library: decode_step's goes on with prompts and the choice of tokens, passes' with attention."""
-    files = {"decode_step": ("decode_step", "prompt", "choice"), "passes": ("passes", "attention")}[name]
+    """The C of a library, whose files go on from one another."""
+    files = {"decode_step": ("decode_step", "prompt", "choice"), "passes": ("passes", "multiply", "attention")}[name]
     return b"".join(resources.files("lm.ops.cpu").joinpath(f"{file}.c").read_bytes() for file in files)
 
 

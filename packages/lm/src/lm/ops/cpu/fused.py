@@ -30,6 +30,7 @@ from lm.attention import MATMUL_KEYS, causal_self_bias
 from lm.model import Attention, Block, LayerCache, RMSNorm, SwiGLU, Transformer
 from lm.ops.cpu import passes
 from lm.ops.cpu.block_attention import attend, first_keys
+from lm.ops.cpu.passes import in_bfloat16
 from lm.ops.cpu.products import FusedLinear
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -67,13 +68,6 @@ def in_full_precision(x: Tensor) -> bool:
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return False
     return not torch.is_autocast_enabled("cpu")
-
-
-def in_bfloat16(device: torch.device) -> bool:
-    """True where autocast multiplies in bfloat16 on a CPU, and the passes between matmuls are compiled for it."""
-    if device.type != "cpu" or not torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
-        return False
-    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and passes.has_bfloat16()
 
 
 class FusedAttention(Attention):

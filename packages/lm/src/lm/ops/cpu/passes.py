@@ -27,6 +27,7 @@ ARGUMENTS = {  # after the number of threads, of rows, and of columns
     "swiglu": (Pointer, Pointer),
     "swiglu_back": (Pointer, Pointer, Pointer),
     "cross_entropy": (Pointer, Count, Pointer, Pointer),
+    "add_weight_gradient": (Count, *(Pointer,) * 4),
     "attend": (Count, Count, Count, Pointer, Count, Pointer, Count, ctypes.c_double, *(Pointer,) * 6),
 }
 
@@ -46,6 +47,13 @@ def compiled(x: Tensor) -> ctypes.CDLL | None:
 def has_bfloat16() -> bool:
     """True if there is a library for bfloat16."""
     return not isinstance(checked(torch.bfloat16), Unavailable)
+
+
+def in_bfloat16(device: torch.device) -> bool:
+    """True where autocast multiplies in bfloat16 on a CPU, and the passes between matmuls are compiled for it."""
+    if device.type != "cpu" or not torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
+        return False
+    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and has_bfloat16()
 
 
 def library(dtype: torch.dtype) -> ctypes.CDLL:
@@ -99,6 +107,17 @@ def scaled_norm_back(
     addresses = (z.data_ptr() for z in (grad, x, weight, inverse, out, groups))
     by.scaled_norm_back(threads, len(groups), width, rows, GROUP, *addresses)
     return out, groups.sum(0)
+
+
+def add_weight_gradient(by: ctypes.CDLL | None, total: Tensor, grad: Tensor, x: Tensor) -> None:
+    """total (out, in) += gradᵀ x, of grad (rows, out) and x (rows, in); from bfloat16, sums in C are float32."""
+    (rows, out), width = grad.shape, x.shape[1]
+    if by is None or rows % 2 or out % 8 or width % 32 or not total.is_contiguous():
+        total += grad.T @ x
+        return
+    grad, x, threads = grad.contiguous(), x.contiguous(), torch.get_num_threads()
+    space = total.new_empty(threads * by.gradient_space(width))
+    by.add_weight_gradient(threads, rows, width, out, *(z.data_ptr() for z in (grad, x, total, space)))
 
 
 class Heads(NamedTuple):
@@ -213,6 +232,7 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
         function = getattr(library, name)
         function.restype, function.argtypes = None, (ctypes.c_int, Count, Count, *arguments)
     library.weights_of.restype, library.weights_of.argtypes = Count, (Count,)
+    library.gradient_space.restype, library.gradient_space.argtypes = Count, (Count,)
     library.workspace.restype, library.workspace.argtypes = Count, (Count, Count)
     both = zip(sample(library, dtype), sample(None, real(dtype)), strict=True)
     near = 1e-5 if dtype == real(dtype) else 0.02
@@ -225,7 +245,7 @@ def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
     """Results of each function on the same small numbers."""
     generator = torch.Generator().manual_seed(0)
     x, grad = (torch.randn(5, 74, generator=generator, dtype=torch.float64).to(dtype) for _ in range(2))
-    with torch.inference_mode(False), torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
         logits, targets = 3 * x, torch.tensor([0, 69, 1, 2, 3])
         nats = cross_entropy(by, logits, 70, targets, targets != 2)
         wide, weight = x.to(real(dtype)), torch.linspace(0.5, 2, 74, dtype=real(dtype))
@@ -236,7 +256,10 @@ def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
             scaled, inverse = scaled_norm(by, wide, weight, 1e-5, dtype)
             slopes = scaled_norm_back(by, grad, wide, weight, inverse)
         norms = [normal, inverse, through_norm, scaled, *slopes]
-        return [*norms, nats, logits, swiglu(by, x), swiglu_back(by, grad[:, :37], x), *sample_attention(by, dtype)]
+        total, whole = torch.ones(64, 32, dtype=real(dtype)), (torch.arange(12 * 96) % 7 - 3).view(12, 96).to(dtype)
+        add_weight_gradient(by, total, whole[:, :64], whole[:, 64:])
+        gates = swiglu(by, x), swiglu_back(by, grad[:, :37], x)
+        return [*norms, nats, logits, *gates, total, *sample_attention(by, dtype)]
 
 
 def sample_attention(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
@@ -247,11 +270,10 @@ def sample_attention(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]
         inputs = Heads(qkv, 2, None, torch.zeros(40, dtype=torch.int64))
         out, *rest = attend(by, inputs)
         return [out, attend_back(by, grad, inputs, *rest)]
-    with torch.autocast("cpu", enabled=False):
-        q, k, v = qkv.transpose(1, 2).chunk(3, dim=1)
-        hidden, upstream = torch.ones(40, 40, dtype=torch.bool).triu(1), grad.transpose(1, 2)
-        p = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -torch.inf).softmax(-1)
-        s = p * (upstream @ v.mT)
-        s = (s - p * s.sum(-1, keepdim=True)) / math.sqrt(6)
-        gradients = torch.cat((s @ k, s.mT @ q, p.mT @ upstream), dim=1)
-        return [(p @ v).transpose(1, 2), gradients.transpose(1, 2)]
+    q, k, v = qkv.transpose(1, 2).chunk(3, dim=1)
+    hidden, upstream = torch.ones(40, 40, dtype=torch.bool).triu(1), grad.transpose(1, 2)
+    p = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -torch.inf).softmax(-1)
+    s = p * (upstream @ v.mT)
+    s = (s - p * s.sum(-1, keepdim=True)) / math.sqrt(6)
+    gradients = torch.cat((s @ k, s.mT @ q, p.mT @ upstream), dim=1)
+    return [(p @ v).transpose(1, 2), gradients.transpose(1, 2)]
