@@ -87,7 +87,7 @@ int64_t gradient_space(int64_t in) { return CHUNK * (in + COLUMNS + TILE); }
 void add_weight_gradient(int threads, int64_t rows, int64_t in, int64_t out, const Stored *grad, const Stored *x,
                          REAL *total, REAL *space)
 {
-    const int64_t tiles = up(out, TILE) / TILE, step = in + COLUMNS;   /* a power of two would fall on few cache lines */
+    const int64_t tiles = up(out, TILE) / TILE, step = in + COLUMNS;   /* powers of two share cache sets */
     _Pragma("omp parallel for num_threads(threads) schedule(static)")
     for (int64_t thread = 0; thread < threads; thread++) {
         Word *inputs = (Word *)(space + thread * gradient_space(in)), *slopes = inputs + CHUNK / PAIR * step;
