@@ -109,6 +109,7 @@ class FusedRMSNorm(RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         narrow = x.dtype == torch.bfloat16 or (x.dtype == torch.float32 and self.only_matmuls_read)
+        narrow = narrow and self.weight.dtype == torch.float32  # not as FSDP gathers it, in bfloat16
         if narrow and torch.is_grad_enabled() and in_bfloat16(x.device):
             return _NarrowNorm.apply(x.float(), self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
         wide = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
