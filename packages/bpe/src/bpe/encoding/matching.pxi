@@ -93,7 +93,7 @@ cdef int number_tokens(
     cdef const MergeTables *tables = &ranks.tables
     cdef MergeTables *pairs = &matches.pairs
     cdef uint32_t left, right, merge, made, number
-    cdef size_t i, at
+    cdef size_t i, at, slots = 64
     for i in range(256):
         number_of[tables.symbol_of_byte[i]] = <uint32_t> i
     number = BYTES
@@ -106,9 +106,9 @@ cdef int number_tokens(
         return False
     take_pairs(pairs, number, number)
     matches.numbers = number
-    matches.splits = <Split *> checked_block(number * sizeof(Split))
-    matches.symbol_of = <uint32_t *> checked_block(number * sizeof(uint32_t))
-    matches.least = <uint32_t *> checked_block(BYTE_PAIRS * sizeof(uint32_t))
+    while slots < 5 * <size_t> number // 2:
+        slots *= 2
+    take_tokens(matches, slots)
     memset(matches.least, 0xFF, BYTE_PAIRS * sizeof(uint32_t))
     for i in range(256):
         matches.splits[i].size, matches.symbol_of[i] = 1, tables.symbol_of_byte[i]
@@ -133,20 +133,14 @@ cdef bint make_tree(Ranks ranks, Matches *matches) except -1:
     cdef size_t begins[MATCHED_BYTES + 2]
     cdef uint32_t *order = NULL
     cdef uint32_t symbol, number
-    cdef size_t i, slots = 64
+    cdef size_t i
     memset(begins, 0, sizeof(begins))
     for i in range(matches.numbers):
         begins[matches.splits[i].size + 1] += 1
     for i in range(MATCHED_BYTES + 1):
         begins[i + 1] += begins[i]
-    while slots < 5 * matches.numbers // 2:
-        slots *= 2
     matches.nodes = matches.numbers
-    matches.edge_mask, matches.edge_shift = slots - 1, 64 - count_trailing_zeros(slots)
-    matches.first = <uint32_t *> checked_block(FIRST_CHARACTERS * sizeof(uint32_t))
-    matches.edges = <uint64_t *> checked_block(slots * sizeof(uint64_t))
-    matches.token_of = <uint32_t *> checked_block(matches.numbers * sizeof(uint32_t))
-    memset(matches.edges, 0xFF, slots * sizeof(uint64_t))
+    memset(matches.edges, 0xFF, (matches.edge_mask + 1) * sizeof(uint64_t))
     memset(matches.first, 0xFF, FIRST_CHARACTERS * sizeof(uint32_t))
     order = <uint32_t *> checked_malloc(matches.numbers * sizeof(uint32_t))
     try:
@@ -162,16 +156,82 @@ cdef bint make_tree(Ranks ranks, Matches *matches) except -1:
     return True
 
 
+# Kept on disk
+
+cdef int write_matches(Ranks ranks) except -1:
+    """Keep the tables in ranks.matches_file, if there is one, for the next process."""
+    cdef Matches *matches = ranks.matches
+    if matches == NULL or ranks.matches_file is None:
+        return 0
+    ranks.matches_file.write({
+        "pairs": copy(matches.pairs.pairs, (matches.pairs.mask + 2) * sizeof(uint64_t)),
+        "filter": copy(matches.pairs.filter, (matches.pairs.mask + 1) // 2),
+        "edges": copy(matches.edges, (matches.edge_mask + 1) * sizeof(uint64_t)),
+        "first": copy(matches.first, FIRST_CHARACTERS * sizeof(uint32_t)),
+        "token_of": copy(matches.token_of, matches.numbers * sizeof(uint32_t)),
+        "splits": copy(matches.splits, matches.numbers * sizeof(Split)),
+        "symbol_of": copy(matches.symbol_of, matches.numbers * sizeof(uint32_t)),
+        "least": copy(matches.least, BYTE_PAIRS * sizeof(uint32_t)),
+        "nodes": copy(&matches.nodes, sizeof(uint32_t)),
+    })
+    return 0
+
+
+cdef bint read_matches(Ranks ranks) except -1:
+    """Fill ranks.matches with what write_matches() kept; returns False where there is nothing of use."""
+    cdef Matches *matches
+    parts = None if ranks.matches_file is None else ranks.matches_file.read()
+    if parts is None:
+        return False
+    matches = <Matches *> checked_block(sizeof(Matches))
+    try:
+        take_matches(matches, parts)
+        ranks.matches = matches
+        matches = NULL
+    except (KeyError, ValueError):
+        return False
+    finally:
+        free_matches(matches)
+    return True
+
+
+cdef int take_matches(Matches *matches, dict parts) except -1:
+    cdef size_t slots = len(parts["edges"]) // sizeof(uint64_t)
+    matches.numbers = <uint32_t> (len(parts["symbol_of"]) // sizeof(uint32_t))
+    take_pairs(&matches.pairs, matches.numbers, matches.numbers)
+    take_tokens(matches, slots)
+    paste(matches.pairs.pairs, (matches.pairs.mask + 2) * sizeof(uint64_t), parts["pairs"])
+    paste(matches.pairs.filter, (matches.pairs.mask + 1) // 2, parts["filter"])
+    paste(matches.edges, slots * sizeof(uint64_t), parts["edges"])
+    paste(matches.first, FIRST_CHARACTERS * sizeof(uint32_t), parts["first"])
+    paste(matches.token_of, matches.numbers * sizeof(uint32_t), parts["token_of"])
+    paste(matches.splits, matches.numbers * sizeof(Split), parts["splits"])
+    paste(matches.symbol_of, matches.numbers * sizeof(uint32_t), parts["symbol_of"])
+    paste(matches.least, BYTE_PAIRS * sizeof(uint32_t), parts["least"])
+    paste(&matches.nodes, sizeof(uint32_t), parts["nodes"])
+    return 0
+
+
+cdef int take_tokens(Matches *matches, size_t slots) except -1:
+    """Room for the tokens of matches.numbers, and for as many edges as slots."""
+    matches.edge_mask, matches.edge_shift = slots - 1, 64 - count_trailing_zeros(slots)
+    matches.splits = <Split *> checked_block(matches.numbers * sizeof(Split))
+    matches.symbol_of = <uint32_t *> checked_block(matches.numbers * sizeof(uint32_t))
+    matches.least = <uint32_t *> checked_block(BYTE_PAIRS * sizeof(uint32_t))
+    matches.first = <uint32_t *> checked_block(FIRST_CHARACTERS * sizeof(uint32_t))
+    matches.edges = <uint64_t *> checked_block(slots * sizeof(uint64_t))
+    matches.token_of = <uint32_t *> checked_block(matches.numbers * sizeof(uint32_t))
+    return 0
+
+
 cdef void free_matches(Matches *matches) noexcept nogil:
     if matches == NULL:
         return
-    if matches.edges != NULL:
-        free_block(matches.edges, (matches.edge_mask + 1) * sizeof(uint64_t))
-        free_block(matches.token_of, matches.numbers * sizeof(uint32_t))
-        free_block(matches.first, FIRST_CHARACTERS * sizeof(uint32_t))
-    if matches.splits != NULL:
-        free_block(matches.splits, matches.numbers * sizeof(Split))
-        free_block(matches.symbol_of, matches.numbers * sizeof(uint32_t))
-        free_block(matches.least, BYTE_PAIRS * sizeof(uint32_t))
+    free_block(matches.edges, (matches.edge_mask + 1) * sizeof(uint64_t))
+    free_block(matches.token_of, matches.numbers * sizeof(uint32_t))
+    free_block(matches.first, FIRST_CHARACTERS * sizeof(uint32_t))
+    free_block(matches.splits, matches.numbers * sizeof(Split))
+    free_block(matches.symbol_of, matches.numbers * sizeof(uint32_t))
+    free_block(matches.least, BYTE_PAIRS * sizeof(uint32_t))
     free_pairs(&matches.pairs)
     free_block(matches, sizeof(Matches))

@@ -106,6 +106,7 @@ cdef class Ranks:
     cdef bint drops_bytes               # those that are none are left out
     cdef MergeTables tables
     cdef Matches *matches               # NULL: not made yet, or there are none
+    cdef public object matches_file     # a bpe.formats.table_cache.MatchesFile that keeps them, or None
     cdef lowest_function lowest
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask

@@ -198,8 +198,9 @@ cdef class Ranks:
             return 0
         with gil, cython.critical_section(self):
             if not self.matched:
-                if self.all_bytes:
+                if self.all_bytes and not read_matches(self):
                     make_matches(self)
+                    write_matches(self)
                 self.matched = True
         return 0
 

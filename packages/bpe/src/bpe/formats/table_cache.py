@@ -6,7 +6,7 @@ loaded from there. A tokenizer is the same in either case, and nothing depends o
 time, and where it cannot be read or written nothing is kept.
 
 The folder is the one that BPE_CACHE_DIR names; if that is empty, nothing is kept. Otherwise it is groundup-bpe in the
-user's folder for caches. It has a file for each tokenizer:
+user's folder for caches. It has a file or two for each tokenizer:
 
     a checksum          in eight hexadecimal digits, and a space
     a line of JSON      the format and the sizes of the sections
@@ -71,6 +71,7 @@ def load(parse: Callable[[], TokenizerData], contents: Sequence[bytes], *beside:
         if path is not None and ignore_merges == data.ignore_merges:
             with suppress(OSError):  # a full disk, a folder that is read-only: the next process makes them again
                 _write(path, data, built)
+            built.ranks.matches_file = MatchesFile(path)
         return built
 
     return Loaded(data, tables)
@@ -121,6 +122,21 @@ def _code() -> list[Any]:
 
 
 # Reading
+
+
+class MatchesFile:
+    """Where the tables for long pretokens are kept, which are made when a text needs them (encoding/matches.h)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_suffix(".matches.tables")
+
+    def read(self) -> dict[str, memoryview] | None:
+        """The sections of the file; None where there is none, or one that is damaged."""
+        return _sections_at(self._path)
+
+    def write(self, sections: Mapping[str, bytes]) -> None:
+        with suppress(OSError):
+            _write_sections(self._path, sections)
 
 
 class KeptTokens:
@@ -188,13 +204,21 @@ class KeptMerges(Merges):
 
 def _read(path: Path) -> Loaded | None:
     """The tokenizer of a file; None where there is none, or one that is damaged."""
+    sections = _sections_at(path)
+    try:
+        return None if sections is None else _loaded(sections, path)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _sections_at(path: Path) -> dict[str, memoryview] | None:
     try:
         if not os.environ.get("BPE_CACHE_DIR") and not _is_ours(path.parent):
             return None
         sections = _sections_of(path.read_bytes())
         with suppress(OSError):
             os.utime(path)  # so that it is not the next to go
-        return _loaded(sections)
+        return sections
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -219,7 +243,7 @@ def _sections_of(content: bytes) -> dict[str, memoryview]:
     return sections
 
 
-def _loaded(sections: dict[str, memoryview]) -> Loaded:
+def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
     with import_lock:
         from bpe.formats.packed import unpack
 
@@ -240,6 +264,8 @@ def _loaded(sections: dict[str, memoryview]) -> Loaded:
         stands_for,
         supermerges_of(data),
     )
+
+    tables_on_disk.ranks.matches_file = MatchesFile(path)
 
     def tables(ignore_merges: bool) -> Tables:
         return tables_on_disk if ignore_merges == data.ignore_merges else make_tables(data, ignore_merges)
@@ -267,6 +293,10 @@ def _write(path: Path, data: TokenizerData, tables: Tables) -> None:
     if data.merges is not None and tables.merges is not None:
         first = len(tables.merges) - len(data.merges)  # before them are those that join the bytes of characters
         sections["merges"] = np.ascontiguousarray(tables.merges[first:, :2], dtype=np.uint32).tobytes()
+    _write_sections(path, sections)
+
+
+def _write_sections(path: Path, sections: Mapping[str, bytes]) -> None:
     head = json.dumps({"format": FORMAT, "sections": {name: len(part) for name, part in sections.items()}})
     filled = [head.encode() + b" " * (-(len(head) + 10) % ALIGNMENT) + b"\n"]  # 10: the checksum and this line's end
     filled += [part + bytes(-len(part) % ALIGNMENT) for part in sections.values()]
