@@ -191,6 +191,8 @@ cdef class Cache:
         cdef int i
         for n in range(slots // WAYS):
             at = WAYS * n
+            if not (self.table.slots[at].high or self.table.slots[at + 1].high):
+                continue
             memcpy(both, &self.table.slots[at], sizeof(both))
             memset(&self.table.slots[at], 0, sizeof(both))
             for i in range(WAYS):
