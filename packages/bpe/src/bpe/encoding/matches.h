@@ -378,9 +378,9 @@ static int add_match(Matches *matches, uint32_t token, const uint8_t *text, size
             best = token_of_node(matches, node);
         }
         if (next == NONE) {
-            const uint32_t made = at + length == size ? token : matches->nodes++;
+            const uint32_t number = at + length == size ? token : matches->nodes++;
             if (matches->nodes == 2 * matches->numbers) return 0;
-            next = made << 2 | LEAF;
+            next = number << 2 | LEAF;
             put_edge(matches, node, character, next);
             if (length > 1 && (node == ROOT || link & PARTIAL)) { /* tokens may end inside this character */
                 uint32_t inside = node == ROOT ? matches->first[text[at]] : link;
@@ -388,8 +388,8 @@ static int add_match(Matches *matches, uint32_t token, const uint8_t *text, size
                 else if (inside != NONE) inside = walk_bytes(matches, inside, text + at, length);
                 if (inside != NONE && inside >> 2 != node) best = token_of_node(matches, inside >> 2);
             }
-            if (made < matches->numbers) matches->splits[made].shorter = best;
-            else matches->token_of[made - matches->numbers] = best;
+            if (number < matches->numbers) matches->splits[number].shorter = best;
+            else matches->token_of[number - matches->numbers] = best;
         }
         parent = node;
         parent_character = character;

@@ -74,6 +74,8 @@ ctypedef struct Linked:         # a symbol of a window that is merged with a hea
 ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
     Lane *lanes
     Match *matches
+    const Matches *tables       # Ranks.matches, once they are made,
+    bint has_tables             # and whether they are
     uint32_t *matched           # room for the symbols of all matches, and sixteen more
     uint32_t *symbols           # of a long pretoken, as far as it is merged
     uint32_t *begins            # of each in the text, and after them where the last one ends

@@ -194,14 +194,17 @@ cdef class Ranks:
         cdef bint mostly = 3 * work.long_bytes > 2 * work.seen_bytes
         work.seen_bytes += size
         work.matches_count = work.matches_bytes = 0
-        if self.matched or 2 * work.long_bytes < (1 if mostly else 20) * self.symbols:
+        if work.has_tables:
             return 0
-        with gil, cython.critical_section(self):
+        if not self.matched and 2 * work.long_bytes < (1 if mostly else 20) * self.symbols:
+            return 0
+        with gil, cython.critical_section(self):        # another thread may have made them
             if not self.matched:
                 if self.all_bytes and not read_matches(self):
                     make_matches(self)
                     write_matches(self)
                 self.matched = True
+            work.tables, work.has_tables = self.matches, True
         return 0
 
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil:

@@ -40,7 +40,7 @@ cdef bint match_later(Encoder encoder, Cache cache, cache_batch *batch, size_t i
     cdef Work *work = &cache.work
     cdef size_t size = batch.begins[i + 1] - batch.begins[i]
     work.long_bytes += size
-    if encoder.ranks.matches == NULL:
+    if work.tables == NULL:
         return False
     if work.matches_count == MATCHES or work.matches_bytes + size > MOST_MATCHED:
         match_together(encoder, cache, batch)
@@ -58,14 +58,14 @@ cdef int match_together(Encoder encoder, Cache cache, cache_batch *batch) except
     cdef Work *work = &cache.work
     cdef const Match *match
     cdef size_t i, k, m, n, size
-    match_all(encoder.ranks.matches, work.matches, work.matches_count)
+    match_all(work.tables, work.matches, work.matches_count)
     for k in range(work.matches_count):
         match = &work.matches[k]
         size = match.count
         i = work.in_matches[k]
         for n in range(0, size, 4):             # by fours, as above
             for m in range(n, n + 4):
-                ids[m] = id_of(encoder, encoder.ranks.matches.symbol_of[match.symbols[m]])
+                ids[m] = id_of(encoder, work.tables.symbol_of[match.symbols[m]])
         if encoder.first_beginning != NONE:
             size = spell_beginnings(encoder, ids, size)
         if size:

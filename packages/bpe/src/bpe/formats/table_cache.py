@@ -125,7 +125,7 @@ def _code() -> list[Any]:
 
 
 class MatchesFile:
-    """Where the tables for long pretokens are kept, which are made when a text needs them (encoding/matches.h)."""
+    """A file with the tables for long pretokens, which are made when a text needs them (encoding/matches.h)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_suffix(".matches.tables")

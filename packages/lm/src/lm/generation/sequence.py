@@ -80,7 +80,7 @@ class Sequence:
 
     @functools.cached_property
     def choice(self) -> Choice | None:
-        """How the steps of a decoder with a loop choose its tokens; None if they do not."""
+        """The rule by which a decoder with a loop chooses the tokens of this text; None if it cannot."""
         by = self.sampling
         if self.constraint is not None or self.top_logprobs is not None or by.changes_logits:
             return None

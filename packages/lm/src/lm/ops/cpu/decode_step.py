@@ -65,7 +65,7 @@ class Task(ctypes.Structure):
 
 
 class Choice(ctypes.Structure):
-    """How a token is chosen; temperature 0: the likeliest; top_p 1, min_p 0, top_k 0: of all tokens."""
+    """The rule by which a token is chosen; temperature 0: the likeliest; top_p 1, min_p 0, top_k 0: of all tokens."""
 
     _fields_ = [*((name, ctypes.c_double) for name in ("temperature", "top_p", "min_p")), ("top_k", Count)]
 

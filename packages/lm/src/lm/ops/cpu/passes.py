@@ -121,9 +121,11 @@ def add_weight_gradient(by: ctypes.CDLL | None, total: Tensor, grad: Tensor, x: 
 
 
 class Heads(NamedTuple):
-    """What attend() reads: qkv (batch, length, heads + 2 kv_heads, width); cosines and sines (…, length, 2, width / 2),
-    by which queries and keys are rotated; and the first key of each query, (length,) or (batch, length) int64, the last
-    being its own."""
+    """The tensors that attend() reads.
+
+    qkv (batch, length, heads + 2 kv_heads, width); cosines and sines (…, length, 2, width / 2), by which queries and
+    keys are rotated; and the first key of each query, (length,) or (batch, length) int64, the last being its own.
+    """
 
     qkv: Tensor
     heads: int
