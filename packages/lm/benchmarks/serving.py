@@ -189,8 +189,8 @@ def generate(model: lm.Transformer, tokenizer: Any, text: str, requests: int, to
     began = time.perf_counter()
     for prompt in [at(text, draw) for _ in range(requests)]:
         times = [time.perf_counter()]
-        written = lm.stream(model, tokenizer.encode(prompt), max_new_tokens=tokens, temperature=0)
-        times.extend(time.perf_counter() for _ in written)
+        stream = lm.stream(model, tokenizer.encode(prompt), max_new_tokens=tokens, temperature=0)
+        times.extend(time.perf_counter() for _ in stream)
         firsts.append(times[1] - times[0])
         waits += [after - before for before, after in itertools.pairwise(times[1:])]
     speed = (len(firsts) + len(waits)) / (time.perf_counter() - began)

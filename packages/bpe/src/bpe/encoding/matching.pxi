@@ -64,22 +64,22 @@ cdef void find_trees(
 ) noexcept:
     """Find the trees of symbols with a character of three bytes, of which each merge comes after those of its parts."""
     cdef const MergeTables *tables = &ranks.tables
-    cdef uint32_t left, right, merge, made
+    cdef uint32_t left, right, merge, product
     cdef size_t i
     for i in range(256):
         set_bit(parts, tables.symbol_of_byte[i])
     for i in range(count):
         left, right = left_of_entry(tables, entries[i]), right_of_entry(tables, entries[i])
         merge = merge_of_entry(tables, entries[i])
-        made = made_by(tables, merge)
+        product = made_by(tables, merge)
         if (
-            get_bit(parts, left) and get_bit(parts, right) and get_bit(wide, made)
-            and not get_bit(parts, made)
-            and ranks.size[made] == ranks.size[left] + ranks.size[right] and ranks.size[made] <= MATCHED_BYTES
+            get_bit(parts, left) and get_bit(parts, right) and get_bit(wide, product)
+            and not get_bit(parts, product)
+            and ranks.size[product] == ranks.size[left] + ranks.size[right] and ranks.size[product] <= MATCHED_BYTES
             and lead_to(tables, trees, left, right)
         ):
-            trees[made].left, trees[made].right, trees[made].rank = left, right, merge + 1
-            set_bit(parts, made)
+            trees[product].left, trees[product].right, trees[product].rank = left, right, merge + 1
+            set_bit(parts, product)
 
 
 cdef int number_tokens(
@@ -92,15 +92,15 @@ cdef int number_tokens(
     """
     cdef const MergeTables *tables = &ranks.tables
     cdef MergeTables *pairs = &matches.pairs
-    cdef uint32_t left, right, merge, made, number
+    cdef uint32_t left, right, merge, product, number
     cdef size_t i, at, slots = 64
     for i in range(256):
         number_of[tables.symbol_of_byte[i]] = <uint32_t> i
     number = BYTES
     for i in range(count):
-        made = made_by(tables, merge_of_entry(tables, entries[i]))
-        if trees[made].rank == merge_of_entry(tables, entries[i]) + 1:
-            number_of[made] = number
+        product = made_by(tables, merge_of_entry(tables, entries[i]))
+        if trees[product].rank == merge_of_entry(tables, entries[i]) + 1:
+            number_of[product] = number
         number += 1
     if number > MOST_NODES // 2:
         return False
@@ -116,14 +116,14 @@ cdef int number_tokens(
     for i in range(count):
         left, right = left_of_entry(tables, entries[i]), right_of_entry(tables, entries[i])
         merge = merge_of_entry(tables, entries[i])
-        made = made_by(tables, merge)
-        if get_bit(parts, left) and get_bit(parts, right) and (trees[made].rank == 0 or trees[made].rank == merge + 1):
+        product = made_by(tables, merge)
+        if get_bit(parts, left) and get_bit(parts, right) and trees[product].rank in (0, merge + 1):
             add_merge(pairs, number_of[left], number_of[right], number)
             at = byte_pair_at(ranks.text[left][ranks.size[left] - 1], ranks.text[right][0])
             matches.least[at] = min(matches.least[at], number)
-            if trees[made].rank:
+            if trees[product].rank:
                 matches.splits[number].left, matches.splits[number].right = number_of[left], number_of[right]
-                matches.splits[number].size, matches.symbol_of[number] = ranks.size[made], made
+                matches.splits[number].size, matches.symbol_of[number] = ranks.size[product], product
         number += 1
     return True
 

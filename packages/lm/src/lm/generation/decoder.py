@@ -176,12 +176,12 @@ class Decoder:
         uniform = torch.stack([text.draw(count) for text in texts], 1)  # (count, batch)
         stop_tokens = frozenset[int]().union(*(text.stop_tokens for text in texts))
         choices = [cast(Choice, text.choice) for text in texts]
-        chosen = self.native.continue_texts(tokens, rows, positions, choices, uniform, stop_tokens)
+        steps = self.native.continue_texts(tokens, rows, positions, choices, uniform, stop_tokens)
         for row, text in zip(rows, texts, strict=True):
-            lengths[row] += len(chosen)
-            if len(chosen) < count:
-                text.return_unused(len(chosen))
-        return chosen
+            lengths[row] += len(steps)
+            if len(steps) < count:
+                text.return_unused(len(steps))
+        return steps
 
     def choose(self, logits: Tensor, text: sequence.Sequence) -> int:
         """A text's next token from logits (vocab_size,) of a step, as continue_texts chooses it; see has_loop."""

@@ -132,8 +132,8 @@ class Scheduler:
         first = [new[0] for new in tokens]
         if decoder.has_loop and all(len(new) == 1 and one.choice for new, one in zip(tokens, ready, strict=True)):
             steps = decoder.continue_texts(first, rows, ready, count)
-            for chosen in steps:
-                for one, token in zip(ready, chosen, strict=True):
+            for step in steps:
+                for one, token in zip(ready, step, strict=True):
                     if one.ended is None:
                         results.append((one, one.append(None, token)))
         else:

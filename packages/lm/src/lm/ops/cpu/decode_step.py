@@ -150,13 +150,13 @@ class NativeStep:
         or one below 0, where the logits are not numbers.
         """
         call, (count, batch) = self.call(tokens, rows, positions), uniform.shape
-        chosen, stop = (Count * (count * batch))(), (Count * len(stop_tokens))(*stop_tokens)
+        tokens_out, stop = (Count * (count * batch))(), (Count * len(stop_tokens))(*stop_tokens)
         run = self.library.continue_texts
         run.restype = Count
         numbers, choice = Pointer(uniform.data_ptr()), (Choice * batch)(*choices)
-        about = Count(count), choice, numbers, *self.choice_room(), stop, Count(len(stop)), chosen
+        about = Count(count), choice, numbers, *self.choice_room(), stop, Count(len(stop)), tokens_out
         steps = run(ctypes.byref(call.task), call.tokens, call.lengths, *about)
-        return [chosen[at : at + batch] for at in range(0, steps * batch, batch)]
+        return [tokens_out[at : at + batch] for at in range(0, steps * batch, batch)]
 
     def choose(self, logits: Tensor, choice: Choice, uniform: float) -> int:
         """A token of logits (vocab_size,), below 0 if they are not numbers."""
