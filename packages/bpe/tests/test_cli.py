@@ -142,6 +142,7 @@ def test_sizes() -> None:
 def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     corpus, out = str(trained / "corpus.txt"), str(trained / "new.json")
     (trained / "empty").mkdir()
+    (trained / "utf16.txt").write_text(TEXT, encoding="utf-16")
     (trained / "short.gz").write_bytes(gzip.compress(TEXT.encode())[:-9])
     for arguments, expected in [
         (["train", corpus, "--vocab-size", "100", "--out", out], "256 bytes"),
@@ -155,7 +156,10 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
         ),
         (["train", corpus, "--vocab-size", "300", "--out", str(trained / "nowhere" / "tok.json")], "no such folder"),
         (["train", corpus, "--vocab-size", "300", "--out", str(trained / "empty")], "empty: a folder"),
-        (["train", corpus, "--vocab-size", "9" * 20, "--out", out], "ids go up to 2,147,483,647"),
+        (["view", str(trained / "tok.json"), "--out", str(trained / "nowhere" / "page.html")], "no such folder"),
+        (["convert", str(trained / "tok.json"), "--to", "tiktoken", "--out", str(trained / "no" / "t")], "such folder"),
+        (["encode", str(trained / "tok.json"), str(trained / "utf16.txt")], "utf16.txt: UTF-16 by its first two bytes"),
+        (["train", corpus, "--vocab-size", "9" * 12, "--out", out], "ids go up to 2,147,483,647"),
         (["train", corpus, "--vocab-size", "300", "--min-count", "9" * 20, "--out", out], "min_count is 999"),
         (["train", corpus, "--vocab-size", "300", "--max-token-bytes", "-1", "--out", out], "max_token_bytes is -1"),
         (["train", corpus, "--vocab-size", "300", "--out", out, "--pattern", "[a-z]*"], "can match the empty string"),

@@ -164,6 +164,8 @@ def test_utf16_is_refused(tmp_path: Path, encoding: str) -> None:
     for name in ("plain.txt", "packed.txt.gz"):
         with pytest.raises(ValueError, match=f"{name}: UTF-16.*convert it to UTF-8"):
             read(tmp_path / name)
+    with open(tmp_path / "plain.txt", "rb") as file, pytest.raises(ValueError, match=r"plain\.txt: UTF-16"):
+        read(file)
 
 
 def test_parquet(tmp_path: Path) -> None:

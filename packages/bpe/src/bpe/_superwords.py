@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from bpe.native.checks import whole
 from bpe.patterns import Pattern, SplitPattern, resolve
 
 # The second split pattern that the authors of SuperBPE recommend: digits, runs of punctuation and trailing spaces stay
@@ -32,8 +33,8 @@ class SuperBPE(NamedTuple):
 
     def tokens_before(self, vocab_size: int, smallest: int) -> int:
         """Size of the vocabulary at the transition. ValueError for none; smallest: tokens before the first merge."""
-        if self.max_words is not None and self.max_words < 1:
-            raise ValueError(f"max_words is {self.max_words}; it takes at least 1, or None for no bound")
+        if self.max_words is not None:
+            whole("max_words", self.max_words)
         if isinstance(self.transition, int):
             if not smallest <= self.transition <= vocab_size:
                 raise ValueError(

@@ -11,6 +11,7 @@ from bpe.counting.count import count_source
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import add_sorted, items, number_of_records, pack_table, sorted_blocks, total_size
 from bpe.native.atomic_file import StrPath
+from bpe.native.checks import whole
 from bpe.native.parallel import available_cpus
 from bpe.native.progress import Progress, reporter
 from bpe.scanning.special_tokens import SpecialTokens
@@ -237,8 +238,5 @@ def named(special_tokens: Iterable[str]) -> tuple[str, ...]:
 
 def checked_resources(num_threads: int | None, memory_limit: int | None) -> tuple[int, int | None]:
     """The threads and the memory that a call allows. ValueError for none."""
-    if num_threads is not None and num_threads < 1:
-        raise ValueError(f"num_threads is {num_threads}; it takes at least 1")
-    if memory_limit is not None and memory_limit < 1:
-        raise ValueError(f"memory_limit is {memory_limit}; it is a number of bytes, or None for no limit")
-    return num_threads or available_cpus(), memory_limit
+    threads = available_cpus() if num_threads is None else whole("num_threads", num_threads)
+    return threads, None if memory_limit is None else whole("memory_limit", memory_limit)

@@ -18,6 +18,7 @@ from bpe.formats import Characters, Merges, TokenizerData
 from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath
+from bpe.native.checks import whole
 from bpe.native.progress import Progress, reporter
 from bpe.native.warn import warn_caller
 from bpe.scanning.special_tokens import SpecialTokens
@@ -185,15 +186,13 @@ def train_sentencepiece(
         [b' the', b' ', b'r', b'at', b' ', b'\xc3', b'\xbc']
     """
     special, threads_and_memory = SpecialTokens(named(special_tokens)), checked_resources(num_threads, memory_limit)
-    if limit_alphabet is not None and index(limit_alphabet) < 1:
-        raise ValueError(f"limit_alphabet is {limit_alphabet}; it takes at least 1, for the space, or None for all")
     _, rule = _rule("ids", min_count, max_token_bytes)
     first = [*special.names, *(bytes([byte]) for byte in range(256))]
     _wanted(vocab_size, len(first))
     settings: dict[str, Any] = {
         "add_prefix_space": bool(add_prefix_space),
         "split_at_spaces": bool(split_at_spaces),
-        "limit": None if limit_alphabet is None else index(limit_alphabet),
+        "limit": None if limit_alphabet is None else whole("limit_alphabet", limit_alphabet),
     }
     counted = patterns.resolve(formats.sentencepiece.counted_by(split_at_spaces, split_lines), "fancy-regex")
     with reporter(progress) as report:
@@ -319,18 +318,14 @@ def extend(
 def _rule(tie_break: str, min_count: int, max_token_bytes: int | None) -> tuple[Convention, Rule]:
     if tie_break not in CONVENTIONS:
         raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {tie_break!r}")
-    if not 1 <= min_count < 1 << 63:
-        raise ValueError(f"min_count is {min_count}; it takes a number from 1 to 2**63 - 1")
-    if max_token_bytes is not None and not 1 <= max_token_bytes < 1 << 63:
-        raise ValueError(f"max_token_bytes is {max_token_bytes}; it takes a number from 1 to 2**63 - 1, or None")
     convention = CONVENTIONS[tie_break]
-    longest = convention.longest_merge(None if max_token_bytes is None else index(max_token_bytes))
-    return convention, Rule(convention.by_bytes, index(min_count), longest)
+    longest = None if max_token_bytes is None else whole("max_token_bytes", max_token_bytes)
+    return convention, Rule(convention.by_bytes, whole("min_count", min_count), convention.longest_merge(longest))
 
 
 def _wanted(vocab_size: int, there: int, what: str = "256 bytes and the special tokens are {} already") -> int:
     """Number of tokens that a vocabulary lacks when it has these."""
-    if index(vocab_size) < there:
+    if whole("vocab_size", vocab_size) < there:
         raise ValueError(f"vocab_size is {vocab_size}, but {what.format(there)}; ask for at least that")
     if vocab_size >= 1 << 31:
         raise ValueError(f"vocab_size is {vocab_size:,}, and ids go up to {(1 << 31) - 1:,}")

@@ -24,6 +24,7 @@ from bpe.cluster.session import Summary, connected, remote, run_tasks
 from bpe.corpus import remote as urls
 from bpe.corpus import sources
 from bpe.native.atomic_file import TEMPORARY, StrPath, write_atomically
+from bpe.native.checks import whole
 from bpe.native.parallel import threads_for
 from bpe.native.progress import Progress, reporter
 from bpe.outputs import Format
@@ -92,8 +93,8 @@ def encode(
     """
     threads_for(num_threads)  # ValueError for none
     for name, size in (("part_size", part_size), ("shard_tokens", shard_tokens)):
-        if size is not None and size < 1:
-            raise ValueError(f"{name} is {size}; it takes at least 1")
+        if size is not None:
+            whole(name, size)
     special = allowed_special if allowed_special == "all" else sorted(allowed_special)
     settings = {"dtype": dtype, "format": format, "end_of_text": end_of_text, "allowed_special": special}
     ending, recipe = writer_of(format).ending, recipe_for(tokenizer, settings)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import bpe
 from bpe.commands import count, encode, report, train
-from bpe.commands.corpus import place
+from bpe.commands.corpus import check_place, place
 from bpe.corpus import compressed
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
@@ -144,6 +144,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _convert(options: argparse.Namespace) -> None:
+    if options.to != "gpt2":  # which is a folder of its own
+        check_place(options.out, "the tokenizer")
     tokenizer = load(options.tokenizer, pattern=options.pattern, special_tokens=_special(options.special))
     write = {
         "native": tokenizer.save,
@@ -171,6 +173,7 @@ def _special(texts: list[str] | None) -> dict[str, int] | list[str] | None:
 
 
 def _view(options: argparse.Namespace) -> None:
+    check_place(options.out, "the page")
     tokenizers = {name: load(path) for name, path in report.named(options.tokenizer).items()}
     if options.text is None:
         html = page.page(tokenizers)

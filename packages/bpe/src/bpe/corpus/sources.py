@@ -13,7 +13,6 @@ import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
-from itertools import chain
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from bpe.corpus import compressed, remote
@@ -183,7 +182,7 @@ def texts(source: Source) -> Iterator[Document | Stream]:
         if isinstance(item, (os.PathLike, PlainText, JsonLines, Parquet)):
             yield from _texts_of(file_of(item) if isinstance(item, os.PathLike) else item)
         elif hasattr(item, "read"):
-            yield _stream_of(item)
+            yield _checked(_stream_of(item), str(getattr(item, "name", "the stream")))
         else:
             data = _bytes_of(item)
             yield Document(data, len(data))
@@ -255,22 +254,26 @@ def _texts_of(file: File) -> Iterator[Document | Stream]:
     elif isinstance(file, JsonLines):
         yield from _lines(file)
     elif _is_mapped(file.path) and (mapped := _map(file.path)) is not None:
-        _refuse_utf16(file, bytes(mapped.data[:2]))
+        refuse_utf16(mapped.data, os.fspath(file.path))
         yield mapped
     else:
         with closing(_blocks(file.path)) as stream:
-            for block, size in stream:
-                _refuse_utf16(file, block[:2])
-                yield chain([(block, size)], stream)
-                return
-            yield iter(())
+            yield _checked(stream, os.fspath(file.path))
 
 
-def _refuse_utf16(file: PlainText, start: bytes) -> None:
-    if start in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(
-            f"{os.fspath(file.path)}: UTF-16 by its first two bytes: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)"
-        )
+def _checked(stream: Stream, name: str) -> Stream:
+    """The stream. ValueError with its name: it is UTF-16."""
+    for block, size in stream:
+        refuse_utf16(block, name)
+        yield block, size
+        break
+    yield from stream
+
+
+def refuse_utf16(text: Buffer, name: str) -> None:
+    """ValueError: a text begins as UTF-16 does."""
+    if bytes(text[:2]) in (b"\xff\xfe", b"\xfe\xff"):
+        raise ValueError(f"{name}: UTF-16 by its first two bytes: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)")
 
 
 def _is_mapped(path: StrPath) -> bool:

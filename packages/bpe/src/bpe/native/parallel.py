@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
+from bpe.native.checks import whole
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -71,11 +73,9 @@ def _read(path: str) -> str | None:
 def threads_for(num_threads: int | None) -> int:
     """Return the threads of a call: num_threads, at most one for each processor; all processors for None.
 
-    ValueError below 1.
+    TypeError, ValueError: As whole().
     """
-    if num_threads is not None and num_threads <= 0:
-        raise ValueError(f"num_threads is {num_threads}; it takes at least 1")
-    return available_cpus() if num_threads is None else min(num_threads, available_cpus())
+    return available_cpus() if num_threads is None else min(whole("num_threads", num_threads), available_cpus())
 
 
 def start(thread: threading.Thread) -> None:

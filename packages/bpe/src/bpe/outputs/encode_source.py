@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.corpus import remote, sources
 from bpe.native.atomic_file import StrPath, is_temporary
+from bpe.native.checks import whole
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
 from bpe.native.progress import Progress, reporter
@@ -161,8 +162,8 @@ def write_encoded(
     """
     make = writer_of(format)
     numbers = checked_dtype(dtype, recipe.largest, format)
-    if shard_tokens is not None and shard_tokens < 1:
-        raise ValueError(f"shard_tokens is {shard_tokens}; it takes at least 1")
+    if shard_tokens is not None:
+        whole("shard_tokens", shard_tokens)
     with ExitStack() as stack:
         place = _place(out, make, stack)
         url = os.fspath(out) if remote.is_url(out) else None
