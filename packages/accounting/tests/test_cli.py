@@ -189,7 +189,7 @@ def test_tables_by_name(capsys: pytest.CaptureFixture[str]) -> None:
         "optimizer FLOPs",
     ]
     assert main([*XL, "--only", "colours"]) == 2
-    assert "table 'colours' is not known: use one of parameters, load," in capsys.readouterr().err
+    assert "no table is called 'colours': use one of parameters, load," in capsys.readouterr().err
 
 
 def test_a_shape_by_its_sizes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import accounting
 from accounting.breakdown import Breakdown
-from accounting.checks import choose
+from accounting.checks import named
 from accounting.commands.answer import Answer
 from accounting.commands.options import layout_of, name_of, policy_of, shape_of
 from accounting.commands.sections import Row, Section, as_json, percentages, records, section, text, whole_row
@@ -91,7 +91,7 @@ def sections(question: Question, only: tuple[str, ...] = ()) -> tuple[Section, .
     Of a whole report those that are not counted of the shape are left out, and the first table's note gives the reason.
     """
     for name in only:
-        choose("table", name, TABLES)
+        named("table", name, TABLES)
     tables: list[Section] = []
     reasons: dict[str, list[str]] = {}
     for name in only or TABLES:

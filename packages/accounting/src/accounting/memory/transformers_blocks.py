@@ -43,7 +43,7 @@ def only_counted(run: ForwardPass) -> None:
         if not _verified(kind, run.shape.position):
             raise NotCounted(
                 "the memory of training is counted of models that lm can build and of layers like transformers' of "
-                f"Llama, DeepSeek V3, gpt-oss and Llama 4, not of {kind}"
+                "Llama, DeepSeek V3, gpt-oss and Llama 4 alone: of others parameters, FLOPs and caches are counted"
             )
 
 

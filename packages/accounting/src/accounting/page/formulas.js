@@ -2725,7 +2725,7 @@ throw mistake(("" + "the memory of training layers as transformers computes them
 }
 for (kind of run.shape.matrix_kinds) {
 if (!$true(_verified(kind, getattr(run.shape, "position")))) {
-throw NotCounted(("" + "the memory of training is counted of models that lm can build and of layers like transformers' of Llama, DeepSeek V3, gpt-oss and Llama 4, not of " + $format(kind, "")));
+throw NotCounted("the memory of training is counted of models that lm can build and of layers like transformers' of Llama, DeepSeek V3, gpt-oss and Llama 4 alone: of others parameters, FLOPs and caches are counted");
 }
 }
 });

@@ -130,9 +130,11 @@ def plan(
             )
             timed.append((float(step.total), layout, micro_batch, chosen, step))
     if not timed:
+        shared = (part for part in divisors(devices) if any(candidates(shape, devices, part, length, joined.node_size)))
+        nearest = min((max(round(sequences / part), 1) * part for part in shared), key=lambda n: abs(n - sequences))
         raise ValueError(
-            f"expected sequences of a batch that some number of replicas of {devices:,} devices divides, got "
-            f"{sequences:,}: give batch_tokens that are a multiple of {length:,} times a divisor of the devices"
+            f"expected batch_tokens that {devices:,} devices can share as sequences of {length:,}, got "
+            f"{batch_tokens:,}: the nearest is {nearest * length:,}"
         )
     timed.sort(key=lambda one: (one[0], int(one[4].network_bytes), int(one[4].link_bytes)))
     peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
