@@ -148,6 +148,7 @@ def test_the_live_line_shows_what_matters(work, capsys, monkeypatch):
     [
         (["train", "small.toml", "--data", ".", "--out", "run", "--model.layers", "3"], "did you mean 'num_layers'"),
         (["train", "small.tml", "--data", ".", "--out", "run"], "neither a file nor a preset"),
+        (["train", "--steps", "3", "--data", ".", "--out", "run"], "did you mean --train.steps?"),
         (["train", "small.toml", "--data", "nowhere", "--out", "run"], "there is no folder nowhere"),
         (["train", "small.toml", "--data", ".", "--out", "run", "--model.vocab_size", "100"], "token id 255"),
         (["train", "small.toml", "--out", "run"], "says nothing of the data"),
@@ -218,12 +219,20 @@ def test_an_unknown_argument_of_other_commands(capsys):
     assert stderr.startswith("usage: lm eval")  # the usage of the sub-command, not of lm
 
 
-def test_a_mistyped_option_names_the_nearest(capsys):
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["generate", "run", "--promt", "a"], "there is no option --promt: did you mean --prompt?"),
+        (["train", "--dept", "1", "--data", ".", "--out", "run"], "there is no option --dept: did you mean --depth?"),
+        (["train", "small.toml", "--dat=.", "--out", "run"], "there is no option --dat: did you mean --data?"),
+    ],
+)
+def test_a_mistyped_option_names_the_nearest(capsys, arguments, says):
     """Also where the required option that it was meant to be is missing for it."""
     with pytest.raises(SystemExit) as stopped:
-        main(["generate", "run", "--promt", "a"])
+        main(arguments)
     assert stopped.value.code == 2
-    assert "there is no option --promt: did you mean --prompt?" in capsys.readouterr().err
+    assert says in capsys.readouterr().err
 
 
 def test_ctrl_c_while_the_commands_are_imported_is_no_traceback(monkeypatch, capsys):
@@ -231,7 +240,13 @@ def test_ctrl_c_while_the_commands_are_imported_is_no_traceback(monkeypatch, cap
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lm.commands.cli.make_parser", interrupt)
-    assert main(["presets"]) == 130
+    monkeypatch.setattr("sys.argv", ["lm", "presets"])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main() == 130
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "the second Ctrl-C meets the interpreter's end"
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert capsys.readouterr().err == ""
 
 

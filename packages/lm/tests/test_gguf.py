@@ -182,17 +182,19 @@ def test_what_is_in_the_way_or_does_not_fit_is_refused(tmp_path, tokenizer, caps
         to_gguf(model, tmp_path / "model.gguf")
     with pytest.raises(ValueError, match="288 tokens, and the model's vocab_size is 19"):
         to_gguf(make(vocab_size=19), tmp_path / "small.gguf", tokenizer=tokenizer)
+    with pytest.warns(UserWarning, match="288 tokens, and the model's vocab_size is 330"):
+        assert to_gguf(make(vocab_size=330), tmp_path / "large.gguf", tokenizer=tokenizer).unlink() is None
     bpe = pytest.importorskip("bpe")
     odd = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], pattern=r"\S+|\s+")
     odd.save(tmp_path / "odd.json")
     with pytest.raises(ValueError, match="no split pattern"):
-        to_gguf(model, tmp_path / "odd.gguf", tokenizer=tmp_path / "odd.json")
+        to_gguf(make(vocab_size=256), tmp_path / "odd.gguf", tokenizer=tmp_path / "odd.json")
     assert sorted(os.listdir(tmp_path)) == ["model.gguf", "odd.json"]
     assert main(["export", str(tmp_path), "--out", str(tmp_path / "x.gguf"), "--shard-bytes", "5"]) == 2
     assert "a .gguf is one file" in capsys.readouterr().err
     bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], pattern="gpt2").save(tmp_path / "bytes.json")
     with pytest.raises(ValueError, match="has no merges"):
-        to_gguf(make(), tmp_path / "x.gguf", tokenizer=tmp_path / "bytes.json")
+        to_gguf(make(vocab_size=256), tmp_path / "x.gguf", tokenizer=tmp_path / "bytes.json")
 
 
 @pytest.mark.skipif(not DATA, reason="GROUNDUP_DATA names no folder of real weights")

@@ -162,8 +162,12 @@ def test_a_model_on_cuda_writes_what_it_writes_on_the_cpu(tmp_path):
 
 
 def test_what_cannot_be_loaded_is_one_sentence(tmp_path):
+    (tmp_path / "run/checkpoints/00000020").mkdir(parents=True)
+    (tmp_path / "run/config.toml").write_text("")
     for path, more, error, says in [
         ("nowhere", {}, FileNotFoundError, "there is no .*nowhere"),
+        ("run/checkpoints", {}, FileNotFoundError, "name its folder, .*run$"),
+        ("run/checkpoints/00000020", {}, FileNotFoundError, "name its folder, .*run, with step 20 "),
         (".", {}, FileNotFoundError, "holds no model"),
         ("nowhere", {"dtype": "int4"}, ValueError, "dtype 'int4' is unknown: use one of fp32"),
         ("nowhere", {"device": "tpu"}, (ValueError, RuntimeError), "tpu"),

@@ -187,7 +187,9 @@ def test_import_then_fine_tune_then_fine_tune_again_as_one_would_type_it(data, w
     for _ in range(2):  # the same command reads what is done
         assert main(first) == 0, capsys.readouterr().err
     assert metrics(tmp_path / "runs" / "ft1")[0]["loss"] < 3.2, "the imported weights, and none at random"
-    assert "runs/ft1 has all of its 3 steps: nothing is left to train" in capsys.readouterr().err
+    stderr = capsys.readouterr().err
+    assert "runs/ft1 has all of its 3 steps: nothing is left to train" in stderr
+    assert stderr.count("training on ") == 1, "by the first of the two calls"
     again = ["train", "runs/ft1/config.toml", "--out", "runs/ft2", *arguments]
     assert main(again) == 0, capsys.readouterr().err
     assert "beginning with the weights of runs/ft1 at its step 3, and a new optimizer" in capsys.readouterr().err

@@ -275,6 +275,9 @@ class TrainConfig:
                 raise ValueError(f"{sizes}: choose a divisor")
 
 
+SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}  # of a TOML file and of --section.key
+
+
 def from_table(kind: type[Config], table: Mapping[str, object], section: str) -> Config:
     """A configuration from a TOML table. KeyError: an unknown key, with the nearest known one, or a missing one."""
     fields = settable(kind)

@@ -25,6 +25,17 @@ class Locked(ValueError):
         self.holder = holder
 
 
+def no_model(path: str | Path) -> FileNotFoundError:
+    """The error of a path without a model, which names the run if the path is of one of its checkpoints."""
+    for folder in (here := Path(path), *here.parents):
+        if folder.name == "checkpoints" and (folder.parent / "config.toml").is_file():
+            step = "".join(here.relative_to(folder).parts[:1]).lstrip("0")
+            of_step = f", with step {step} for this checkpoint" if step.isdecimal() else ""
+            return FileNotFoundError(f"{path} lies in a run: name its folder, {folder.parent}{of_step}")
+    kinds = "neither config.toml (a run) nor config.json (Hugging Face)"
+    return FileNotFoundError(f"{path} holds no model: it has {kinds}")
+
+
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
     """A path for programs that open files themselves, which replaces `path` when the block ends.

@@ -10,6 +10,7 @@ import errno
 import importlib
 import itertools
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message = "the disk is full: free some space and run the same command again"
         print(f"lm: {message}", file=sys.stderr)
         return 2
+    finally:
+        if arguments is None:  # the program ends: a Ctrl-C more would print tracebacks of torch's own clearing up
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
     return 0
 
 

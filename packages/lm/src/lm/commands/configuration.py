@@ -9,13 +9,23 @@ from collections.abc import Mapping
 from typing import Any
 
 import lm.depth
-from lm.config import ModelConfig, TrainConfig, did_you_mean, from_table, nearest, override, read_toml, to_table
+from lm.config import (
+    SECTIONS,
+    ModelConfig,
+    TrainConfig,
+    did_you_mean,
+    from_table,
+    nearest,
+    override,
+    read_toml,
+    to_table,
+)
 from lm.families import config_class
+from lm.files import no_model
 
 SET = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)=(?P<path>.+?)(?:@(?P<weight>[0-9.eE+-]+))?$")
 CONFIG = "config.toml"  # of a run, in its folder
 MODEL_FILES = (".gguf", ".pt", ".bin")  # of other programs
-SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 
 
 def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
@@ -71,8 +81,6 @@ def with_settings(tables: dict[str, dict[str, Any]], settings: list[str]) -> dic
         if not equals:
             following = next(pairs, None)
             if following is None:
-                if "." not in setting:
-                    override(tables, setting, "", SECTIONS)  # raises: it is not a setting
                 raise ValueError(f"{setting} lacks its value: write {setting} VALUE")
             value = following
         override(tables, setting, value, SECTIONS)
@@ -84,9 +92,7 @@ def read_configuration(name: str) -> dict[str, Any]:
     if name in presets():
         return read_toml(str(importlib.resources.files("lm") / "presets" / f"{name}.toml"))
     if os.path.isdir(name) and not os.path.isfile(os.path.join(name, CONFIG)):
-        raise FileNotFoundError(
-            f"{name} holds no model: it has neither {CONFIG} (a run) nor config.json (Hugging Face)"
-        )
+        raise no_model(name)
     if os.path.exists(name):
         return read_toml(os.path.join(name, CONFIG) if os.path.isdir(name) else name)
     near = did_you_mean(name, presets()) if nearest(name, presets()) else f": the presets are {', '.join(presets())}"

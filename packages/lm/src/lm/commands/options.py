@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from lm.config import SECTIONS, override, settable
+
 if TYPE_CHECKING:
     from lm.generation.sampling import Sampling
     from lm.model import Transformer
@@ -35,12 +37,15 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         names = self._option_string_actions
-        if self._subparsers is None and not self.get_default("takes_settings"):
-            for word in itertools.takewhile(lambda word: word != "--", args or ()):
-                name = word.partition("=")[0]
-                if re.fullmatch(r"--[a-z][a-z0-9_-]*", name) and not any(option.startswith(name) for option in names):
-                    near = difflib.get_close_matches(name, names, 1, cutoff=0.7)
-                    self.error(f"there is no option {name}" + (f": did you mean {near[0]}?" if near else ""))
+        takes_settings = self.get_default("takes_settings")
+        settings = [f"--{key}" for kind in SECTIONS.values() for key in settable(kind)] if takes_settings else []
+        for word in itertools.takewhile(lambda word: self._subparsers is None and word != "--", args or ()):
+            name = word.partition("=")[0]
+            if re.fullmatch(r"--[a-z][a-z0-9_-]*", name) and name not in names:
+                near = difflib.get_close_matches(name, [*settings, *names], 1, cutoff=0.7)
+                if takes_settings and not (near and near[0] in names):
+                    override({}, name, "", SECTIONS)  # raises: a setting without its section, or none
+                self.error(f"there is no option {name}" + (f": did you mean {near[0]}?" if near else ""))
         return super().parse_known_args(args, namespace)
 
 

@@ -11,9 +11,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from lm.config import ModelConfig, TrainConfig, settable
+from lm.config import SECTIONS, settable
 
-SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 WIDTH = 100
 FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")
 

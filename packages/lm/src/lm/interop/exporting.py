@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -90,7 +91,7 @@ def source_of(
 ) -> tuple[Path | None, Transformer, ModelText | None]:
     """Return what an export is of: the run or folder, None for a model in memory; the model; its text, if it has any.
 
-    ValueError: the tokenizer has more tokens than the model.
+    ValueError: the tokenizer has more tokens than the model. UserWarning: it lacks a tenth of them.
     """
     if isinstance(source, Transformer):
         if step is not None:
@@ -102,9 +103,11 @@ def source_of(
     if tokenizer is None:
         return run, model, None
     text = ModelText(read_tokenizer(Path(tokenizer)), TextConfig()) if run is None else model_text(run, tokenizer)
+    sizes = f"{tokenizer} has {text.tokenizer.n_vocab} tokens, and the model's vocab_size is {model.config.vocab_size}"
     if text.tokenizer.n_vocab > model.config.vocab_size:
-        sizes = f"{text.tokenizer.n_vocab} tokens, and the model's vocab_size is {model.config.vocab_size}"
-        raise ValueError(f"{tokenizer} has {sizes}: it is another model's tokenizer")
+        raise ValueError(f"{sizes}: it is another model's tokenizer")
+    if 10 * text.tokenizer.n_vocab < 9 * model.config.vocab_size:
+        warnings.warn(f"{sizes}: is it another model's tokenizer? ids beyond it become unused tokens", stacklevel=3)
     return run, model, text
 
 

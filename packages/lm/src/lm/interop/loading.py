@@ -12,6 +12,7 @@ import torch
 
 from lm.device import choose_device, use_huge_pages
 from lm.extras import MissingExtra
+from lm.files import no_model
 from lm.interop.model_folder import of_folder
 from lm.special_tokens import stop_ids
 from lm.text_config import TextConfig, read_text_config
@@ -88,7 +89,7 @@ def read_model(path: Path, step: int | Literal["best"] | None) -> Transformer:
     if path.suffix == ".gguf":
         return interop.from_gguf(path)
     must_exist(path)
-    raise FileNotFoundError(f"{path} holds no model: it has neither config.toml (a run) nor config.json (Hugging Face)")
+    raise no_model(path)
 
 
 def read_tokenizer(path: Path) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from lm.config import GRPO_SETTINGS, ModelConfig, TrainConfig, settable, to_table
+from lm.config import GRPO_SETTINGS, SECTIONS, TrainConfig, settable, to_table
 from lm.files import atomic_write
 from lm.schedule import learning_rate
 from lm.training import checkpoint
@@ -46,7 +46,6 @@ POLICY: dict[str, Policy] = {
     **dict.fromkeys(GRPO_SETTINGS, "exact"),
     **dict.fromkeys(("lora_rank", "lora_alpha", "init_from"), "exact"),
 }
-SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}
 
 
 def tables_of(config: RunConfig) -> dict[str, dict[str, Any]]:

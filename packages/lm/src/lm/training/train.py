@@ -164,7 +164,8 @@ def train(
             if isinstance(processes, DistributedContext):
                 opened = distributed.seen_by_all(opened, run_dir, processes)
             shared = f", {processes.size} processes ({config.parallel})" if processes.size > 1 else ""
-            say(f"training on {in_words(device)} in {config.precision}{shared}")
+            if opened.saved is None or opened.saved.step < config.steps:
+                say(f"training on {in_words(device)} in {config.precision}{shared}")
             trainer = build_trainer(opened, mixture, processes)
             if opened.saved is not None:
                 note = resume.rounding_note(opened.saved, run.computed_by(config, processes))
