@@ -25,10 +25,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 import lm.attention  # noqa: E402
 import lm.model  # noqa: E402
-import lm.ops.cpu.block_attention  # noqa: E402
 import lm.rope  # noqa: E402
 from accounting import Policy  # noqa: E402
-from accounting.memory import activations  # noqa: E402
 from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
@@ -57,6 +55,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
 
     def forget() -> None:
         lm.attention.causal_bias.cache_clear()
+        fused.windows.cache_clear()
         lm.rope.rope_cache.cache_clear()
 
     def choose(
@@ -65,7 +64,6 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         norm_kernel: str = "normalised",
         gate_kernel: str = "fused",
         checkpointing: str = "none",
-        block: int = 64,
         bfloat16_in_c: bool = False,
     ) -> None:
         if not bfloat16_in_c:
@@ -74,9 +72,6 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
             )
         monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if attention == "eager" else 0)
         monkeypatch.setattr(fused, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
-        if attention == "blocks":  # several, of positions as few as these
-            monkeypatch.setattr(lm.ops.cpu.block_attention, "BLOCK", block)
-            monkeypatch.setattr(activations, "QUERY_BLOCK", block)
         if norm_kernel == "composite":
             monkeypatch.delitem(fused.TWINS, lm.model.RMSNorm)
         if gate_kernel == "composite":
@@ -136,7 +131,7 @@ def test_saved_activations(seed: int, precision: str, run_as: Callable[..., None
     if precision == "fp32":
         norm_kernel = rng.choice(["normalised", "composite"])
     gate_kernel = rng.choice(["fused", "composite"]) if precision == "fp32" else "composite"
-    run_as(attention=attention, norm_kernel=norm_kernel, gate_kernel=gate_kernel, block=7)
+    run_as(attention=attention, norm_kernel=norm_kernel, gate_kernel=gate_kernel)
     model = fused.fuse(Transformer(config))
     if precision == "bf16":
         model = model.bfloat16()
@@ -172,7 +167,7 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
     config = random_config(rng)
     attention = rng.choice(["eager", "fused", "blocks"])
     loss = rng.choice(["plain", "chunked"])
-    run_as(attention=attention, checkpointing=checkpointing, block=7)
+    run_as(attention=attention, checkpointing=checkpointing)
     model, batch, length = fused.fuse(Transformer(config)), rng.randint(1, 3), rng.randint(2, config.context_length)
     ids, targets = data(config, batch, length)
     live = Live(known=[*model.parameters(), ids, targets])
@@ -188,7 +183,7 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
     )
     predicted = accounting.saved_activations(config.shape(), batch, length, policy=policy)
     # the loss itself; the mask that every layer adds, which autograd has no use for; targets, which chunks do not keep
-    beside = result.nbytes + (4 * length**2 if attention != "fused" else 0)
+    beside = result.nbytes + (4 * length**2 if attention == "eager" else 0)
     beside += 8 * batch * length if loss == "chunked" else 0
     assert live.now - weights == predicted.total + beside
 

@@ -16,7 +16,7 @@ from lm.documents import document_ids_of
 from lm.generation.decoder import Decoder
 from lm.loss import chunked_cross_entropy
 from lm.model import MLP, Attention, Block, RMSNorm, Transformer
-from lm.ops.cpu import block_attention, fused
+from lm.ops.cpu import fused
 from lm.ops.cpu.fused import FusedAttention, FusedLinear, FusedRMSNorm, FusedSwiGLU, fuse
 from lm.rope import rope_at
 
@@ -49,7 +49,6 @@ def results(model, ids, document_ids):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_fused_model_is_the_plain_model_forward_and_backward(shape, dtype, keys, monkeypatch):
     monkeypatch.setattr(fused, "MATMUL_KEYS", keys)
-    monkeypatch.setattr(block_attention, "BLOCK", 16)
     model = new_model(shape, dtype)
     twin = fuse(copy.deepcopy(model))
     assert all(type(block.attention) is FusedAttention for block in twin.blocks)
@@ -65,8 +64,7 @@ def test_a_fused_model_is_the_plain_model_forward_and_backward(shape, dtype, key
 
 @needs_compiler
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_fused_model_in_bfloat16_is_as_exact_as_the_plain_one(shape, monkeypatch):
-    monkeypatch.setattr(block_attention, "BLOCK", 16)
+def test_a_fused_model_in_bfloat16_is_as_exact_as_the_plain_one(shape):
     model, ids = new_model(shape, torch.float32), torch.randint(50, (3, 40))
     twin = fuse(copy.deepcopy(model))
 

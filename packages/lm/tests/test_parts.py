@@ -8,14 +8,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from models import needs_compiler
 
-from lm.attention import attention, causal_self_bias
+from lm.attention import attention
 from lm.config import ModelConfig
 from lm.documents import positions_in
 from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, norm
-from lm.ops.cpu import block_attention, passes
-from lm.ops.cpu.build import Unavailable
+from lm.ops.cpu import fused
 from lm.optimizer import adamw
 from lm.rope import rope_cache
 from lm.schedule import constant, cosine, linear
@@ -432,42 +432,23 @@ def test_positions_restart_with_each_document():
     assert positions_in(document_ids).tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 4, 5]]
 
 
+@needs_compiler
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("sliding_window", [None, 5, 90])
 @pytest.mark.parametrize(("heads", "kv_heads", "length"), [(4, 4, 150), (6, 2, 129), (3, 1, 64), (2, 2, 1)])
-def test_scores_in_blocks_are_attention(heads, kv_heads, length, sliding_window, packed):
+def test_attention_in_c_is_attention(heads, kv_heads, length, sliding_window, packed):
     torch.manual_seed(0)
     qkv = torch.randn(2, length, heads + 2 * kv_heads, 8, dtype=torch.float64, requires_grad=True)
-    rope = rope_cache(length, 8, 100.0, dtype=torch.float64).unsqueeze(1)
+    table = rope_cache(length, 8, 100.0, dtype=torch.float64).unsqueeze(1)
     document_ids = torch.randint(0, 4, (2, length)).sort(dim=1).values if packed else None
-    for turns in (torch.view_as_complex(rope), None):
-        qk = qkv[:, :, : heads + kv_heads] if turns is None else apply_rotary_emb(qkv[:, :, : heads + kv_heads], rope)
+    for rope in (table, table.expand(2, -1, -1, -1, -1) + 0, None):
+        qk = qkv[:, :, : heads + kv_heads]
+        qk = qk if rope is None else apply_rotary_emb(qk, rope)
         q, k = qk.transpose(1, 2).split((heads, kv_heads), dim=1)
         v = qkv[:, :, heads + kv_heads :].transpose(1, 2)
-        want = attention(q, k, v, sliding_window=sliding_window, document_ids=document_ids, backend="matmul").transpose(
-            1, 2
-        )
-        bias = causal_self_bias(qkv, sliding_window, document_ids)
-        actual = block_attention.attend(qkv, heads, turns, bias, sliding_window)
-        torch.testing.assert_close(actual, want, rtol=1e-12, atol=1e-12)
-        upstream = torch.randn_like(want)
-        gradient, expected = (torch.autograd.grad(y, qkv, upstream)[0] for y in (actual, want))
-        torch.testing.assert_close(gradient, expected, rtol=1e-11, atol=1e-11)
-        library = passes.checked(torch.float64)
-        if not isinstance(library, Unavailable):  # what trains in bfloat16
-            turns = None if turns is None else rope.mT.contiguous()
-            first = block_attention.first_keys(length, sliding_window, document_ids)
-            inputs = passes.Heads(qkv.detach(), heads, turns, first)
-            out, *rest = passes.attend(library, inputs)
-            torch.testing.assert_close(out, want, rtol=1e-12, atol=1e-12)
-            gradient = passes.attend_back(library, upstream, inputs, *rest)
-            torch.testing.assert_close(gradient, expected, rtol=1e-11, atol=1e-11)
-
-
-@pytest.mark.parametrize("sliding_window", [None, 70])
-def test_scores_in_blocks_are_an_operator_that_compilers_can_trust(sliding_window):
-    qkv = torch.randn(2, 130, 8, 6, requires_grad=True)
-    by = torch.polar(torch.ones(130, 1, 3), torch.randn(130, 1, 3))
-    arguments = (qkv, 4, by, causal_self_bias(qkv, sliding_window, None), sliding_window)
-    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
-    assert set(torch.library.opcheck(block_attention._attend, arguments, test_utils=checks).values()) == {"SUCCESS"}
+        expected = attention(q, k, v, sliding_window=sliding_window, document_ids=document_ids, backend="matmul")
+        actual = fused.attend(qkv, heads, rope, fused.first_keys(length, sliding_window, document_ids))
+        torch.testing.assert_close(actual, expected.transpose(1, 2), rtol=1e-12, atol=1e-12)
+        upstream = torch.randn_like(actual)
+        pair = (torch.autograd.grad(y, qkv, upstream)[0] for y in (actual, expected.transpose(1, 2)))
+        torch.testing.assert_close(*pair, rtol=1e-11, atol=1e-11)

@@ -110,9 +110,11 @@ def processor(monkeypatch, tmp_path):
             (tmp_path / "cpuinfo").write_text(about)
 
     monkeypatch.setattr(device, "CPUINFO", tmp_path / "cpuinfo")
-    products.is_amd_with_avx512.cache_clear()
+    for cached in (device.cpuinfo, products.is_amd_with_avx512):
+        cached.cache_clear()
     yield put
-    products.is_amd_with_avx512.cache_clear()
+    for cached in (device.cpuinfo, products.is_amd_with_avx512):
+        cached.cache_clear()
 
 
 def test_a_compiled_layer_is_the_plain_layer(processor):

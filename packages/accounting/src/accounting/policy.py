@@ -60,10 +60,10 @@ class Policy:
         optimizer_step: "fused", "foreach" or "loop": how PyTorch goes over the parameters, which decides the
             temporaries.
         attention_kernel: what attention saves. "fused" saves queries, keys, values, output and one log-sum-exp a row
-            (FlashAttention); "eager" saves the seq × seq weights; "blocks" those that a block of 64 queries may see
-            (lm on a CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
-        norm_kernel: what an RMSNorm saves. "fused" its input; "normalised" its input divided by its root mean square
-            (lm on a CPU); "composite" both (PyTorch's own on a CPU).
+            (FlashAttention); "eager" saves the seq × seq weights; "blocks" of each block of 32 queries those up to its
+            last (lm on a CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
+        norm_kernel: what an RMSNorm saves. "fused" its input; "composite" that divided by its root mean square too
+            (PyTorch's own on a CPU); "normalised" its input, but of queries and keys in 16 bits both (lm on a CPU).
         gate_kernel: what a gated feed-forward layer saves between its matrices. "composite" gate and up, the activated
             gate and the product (PyTorch's operators); "fused" all but the activated gate (lm on a CPU in fp32).
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.

@@ -163,17 +163,6 @@ def bent_attention(
     return torch.cat((scores, sink), dim=-1).softmax(-1)[..., :-1] @ v
 
 
-def causal_self_bias(q: Tensor, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
-    """as_bias of causal self-attention for q (batch, seq, …): (seq, seq), or (batch, 1, seq, seq) with documents."""
-    seq = q.shape[1]
-    if document_ids is None:
-        return kept_bias(seq, seq, sliding_window, q.dtype, q.device)
-    return as_bias(
-        visible(seq, seq, causal=True, sliding_window=sliding_window, document_ids=document_ids, device=q.device),
-        q.dtype,
-    )
-
-
 def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     """The bias that hides unseen keys from softmax: 0, or the least finite number.
 

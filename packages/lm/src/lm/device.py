@@ -111,6 +111,7 @@ def describe_machine(device: torch.device | str = "cpu") -> dict[str, str | int]
     return machine
 
 
+@functools.cache
 def cpuinfo() -> dict[str, str]:
     """Return what Linux says of the first processor, by the names of /proc/cpuinfo; empty on other systems."""
     try:

@@ -189,7 +189,7 @@ class _Chunked(torch.autograd.Function):
                         weight_grad.addmm_(p.T, h)
                         torch.mm(p, matrix, out=place)
                     else:
-                        passes.add_weight_gradient(passes.compiled(p) if narrow else None, weight_grad, p, h)
+                        weight_grad += p.T @ h
                         torch.mm(p, matrix, out=place) if place.dtype == dtype else place.copy_(p @ matrix)
                     if some_ignored:
                         place *= counts

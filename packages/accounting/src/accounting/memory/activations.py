@@ -22,8 +22,7 @@ from accounting.policy import DEFAULT, Policy
 from accounting.shape import TransformerShape, no_value_embeddings
 from accounting.units import Bytes
 
-QUERY_BLOCK = 64  # queries that attention_kernel "blocks" takes at a time, lm.ops.cpu.block_attention.BLOCK
-MOST_IN_BLOCKS = 1 << 20  # positions
+QUERY_BLOCK = 32  # queries that attention_kernel "blocks" takes at a time, of lm/ops/cpu/attention.c
 
 
 class ForwardPass:
@@ -95,7 +94,7 @@ class ForwardPass:
     def head_norm_kernel(self) -> str:
         """The kernel that norms queries and keys: of narrow elements PyTorch's own, where the residual's is lm's."""
         kernel = self.policy.norm_kernel
-        return "composite" if kernel == "normalised" and self.narrow else kernel
+        return kernel if kernel != "normalised" else "composite" if self.narrow else "fused"
 
 
 def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
@@ -151,6 +150,8 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
         return {Component.TOKEN_IDS: [(1, 8 * run.tokens)], Component.TABLES: transformers_blocks.tables(run)}
     if run.shape.position == "rope":
         tables.append((1, 4 * (run.n.max_seq * run.n.head_dim)))
+    if run.policy.attention_kernel == "blocks":  # the first key of each query
+        tables.append((1, 8 * run.queries))
     if run.policy.attention_kernel == "fused" and window is not None and window < int(run.seq):
         tables.append((1, run.queries * run.seq * run.act))
     # a frozen embedding has no use for the ids
@@ -256,7 +257,7 @@ def _qk_norms(run: ForwardPass) -> Tensors:
     What came in is saved with queries, keys and values, or as a copy in fp32.
     """
     n, tokens = run.n, run.tokens
-    copies = {"fused": 0, "normalised": 1, "composite": 2 if run.narrow else 1}[run.head_norm_kernel]
+    copies = {"fused": 0, "composite": 2 if run.narrow else 1}[run.head_norm_kernel]
     if copies and frozen_norms(run):
         copies -= 1
     saved: Tensors = [(1, 4 * (tokens * n.n_heads)), (1, 4 * (tokens * n.n_kv_heads))]
@@ -266,11 +267,12 @@ def _qk_norms(run: ForwardPass) -> Tensors:
 
 
 def _attention_weights(run: ForwardPass) -> Tensors:
-    """The seq × seq weights of every head, those of each block of queries, or a log-sum-exp of each row."""
+    """The seq × seq weights of every head, those up to each block of queries and their sums, or a log-sum-exp of each
+    row."""
     n, kernel = run.n, run.policy.attention_kernel
     if kernel == "blocks":
-        seen = scores_in_blocks(int(run.seq), run.window)
-        return [(1, run.batch * n.n_heads * Symbol("block_scores", scores) * run.act) for scores in seen]
+        scores = scores_in_blocks(int(run.seq))
+        return [(1, run.batch * n.n_heads * scores * run.act), (1, 4 * (run.tokens * n.n_heads))]
     if kernel == "eager":
         return [(1, run.batch * n.n_heads * run.queries * run.seq * run.act)]
     return [(1, 4 * (run.tokens * n.n_heads))]
@@ -281,11 +283,7 @@ def _entering_attention(run: ForwardPass, kind: Kind) -> Tensors:
     more."""
     if run.transformers:
         return transformers_blocks.entering(run, kind)
-    if run.policy.attention_kernel != "blocks":
-        return _qkv_of_fused(run)
-    n = run.n
-    copies = 2 if run.shape.qk_norm and run.policy.norm_kernel in ("fused", "composite") else 1
-    return [(copies, run.tokens * ((n.n_heads + 2 * n.n_kv_heads) * n.head_dim) * run.act)]
+    return _qkv_of_blocks(run) if run.policy.attention_kernel == "blocks" else _qkv_of_fused(run)
 
 
 def _projected(run: ForwardPass) -> tuple[int, Term]:
@@ -305,41 +303,39 @@ def _qkv_of_fused(run: ForwardPass) -> Tensors:
     return [_projected(run), _rotated(run)] if changed else [_projected(run)]
 
 
+def _qkv_of_blocks(run: ForwardPass) -> Tensors:
+    """The projection, and behind norms of queries and keys, which save it as it was, what they are joined to."""
+    return [(2 if run.shape.qk_norm else 1, _projected(run)[1])]
+
+
 def _qkv(run: ForwardPass, kind: Kind) -> Tensors:
     """Queries, keys and values as attention saves them: views keep the whole of the storage they look into."""
-    shape, n, act, kernel = run.shape, run.n, run.act, run.policy.norm_kernel
+    shape, n, act = run.shape, run.n, run.act
     if run.policy.attention_kernel == "fused":
         return _qkv_of_fused(run)
     if run.policy.attention_kernel == "blocks":
-        # the projection as the input of the norm, unless that made a copy
-        raw = shape.qk_norm and kernel in ("fused", "composite")
-        return [
-            (1, run.tokens * n.n_heads * n.head_dim * act),
-            (2, run.tokens * n.n_kv_heads * n.head_dim * act),
-            *([_projected(run)] if raw else []),
-        ]
+        return _qkv_of_blocks(run)
     copies = copies_of_heads(run, kind)
     if int(run.batch) == 1 or shape.kv_heads == 1:
         projected, *rotated = _qkv_of_fused(run)
         if copies and rotated:  # the copy stands for the queries
             rotated = [(1, run.tokens * (n.n_kv_heads * n.head_dim) * act)]
         return [*copies, *rotated, projected]
-    of_norm = run.head_norm_kernel == "fused" or (not run.narrow and kernel != "normalised")
+    of_norm = run.head_norm_kernel == "fused" or not run.narrow
     return [*copies, _projected(run)] if shape.qk_norm and of_norm else copies
 
 
-def scores_in_blocks(length: int, window: int | None) -> list[int]:
-    """Scores of each block of queries of one head: each query's row is as long as what the block sees of the keys."""
-    if length > MOST_IN_BLOCKS:
-        raise ValueError(
-            f"attention_kernel 'blocks' is counted block by block to {MOST_IN_BLOCKS:,} positions, and {length:,} are "
-            "more: use 'fused' (lm takes blocks to 256)"
-        )
-    return [
-        (last - first) * (last - (0 if window is None else max(0, first + 1 - window)))
-        for first in range(0, length, QUERY_BLOCK)
-        for last in (min(first + QUERY_BLOCK, length),)
-    ]
+def scores_in_blocks(length: int) -> Term:
+    """Scores of one head: each query's row is as long as the keys up to the end of its block, whatever it sees."""
+    whole = -(-length // QUERY_BLOCK) * QUERY_BLOCK
+    return Symbol("block_scores", whole * (whole + QUERY_BLOCK) // 2)
+
+
+def scratch_of_blocks(run: ForwardPass) -> Term:
+    """What a thread works in: queries, keys, values, scores and their gradients of one head, with room for vectors."""
+    width = -(-int(run.n.head_dim) // QUERY_BLOCK) * QUERY_BLOCK
+    rows = -(-int(run.seq) // QUERY_BLOCK) * QUERY_BLOCK + 3 * QUERY_BLOCK
+    return Symbol("block_scratch", (5 * width + 3 * QUERY_BLOCK) * rows) * run.act
 
 
 def copies_of_heads(run: ForwardPass, kind: Kind) -> Tensors:
@@ -349,8 +345,6 @@ def copies_of_heads(run: ForwardPass, kind: Kind) -> Tensors:
         return transformers_blocks.repeated(run, kind)
     queries = (1, run.tokens * (n.n_heads * n.head_dim) * run.act)
     keys_and_values = (2, run.tokens * (n.n_kv_heads * n.head_dim) * run.act)
-    if kernel == "blocks":
-        return [queries, keys_and_values]
     if kernel != "eager":
         return []
     if int(run.batch) == 1 or run.shape.kv_heads == 1:

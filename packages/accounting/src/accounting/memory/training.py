@@ -28,7 +28,7 @@ from accounting.memory.activations import (
     head_tensors,
     saved_by_block,
     saved_by_layers,
-    scores_in_blocks,
+    scratch_of_blocks,
     shared_tensors,
 )
 from accounting.memory.allocator import BLOCK, waste
@@ -207,7 +207,7 @@ class Step:
         self.head = head_tensors(run)
         self.shared = shared_tensors(run)
         self.materialises_scores = self.policy.attention_kernel != "fused"
-        if self.materialises_scores and not self.run.transformers:
+        if self.policy.attention_kernel == "eager" and not self.run.transformers:
             self.shared[Component.MASK] = [(1, run.queries * run.seq * run.act)]
 
     def parameters(self) -> list[Item]:
@@ -395,10 +395,9 @@ class Step:
             m = LatentDimensions(self.shape.latent)
             of_query, of_value = n.n_heads * (m.nope_dim + m.rope_dim), n.n_heads * m.value_dim
             return [(2, run.tokens * of_query * run.act), (2, run.tokens * of_value * run.act)]
-        if self.policy.attention_kernel == "blocks":  # of the block that sees most, and twice those of keys and values
-            most = Symbol("block_scores", max(scores_in_blocks(int(run.seq), run.window)))
-            keys = run.tokens * n.n_kv_heads * n.head_dim * run.act
-            return [(1, run.batch * n.n_heads * most * run.act), (1, queries), (4, keys)]
+        if self.policy.attention_kernel == "blocks":
+            keys_and_values = run.tokens * (2 * n.n_kv_heads * n.head_dim) * run.act
+            return [(1, queries + keys_and_values), (1, scratch_of_blocks(run))]
         return [(3, queries), (1, run.tokens * n.d_model * run.act)]
 
     def embedding_backward(self, *, tied: bool) -> Moment:
@@ -457,7 +456,7 @@ class Step:
         if self.shape.norm == "none":
             there = int(run.act) == int(run.residual)
         else:
-            there = kernel == "fused" or (kernel == "composite" and int(run.residual) == 4)
+            there = kernel in ("fused", "normalised") or (kernel == "composite" and int(run.residual) == 4)
             there = there or self.shape.norm == "layernorm"
         if there:
             return []

@@ -2355,9 +2355,7 @@ const rank_of = $load("accounting.counting.adapters").rank_of;
 const stack = $load("accounting.counting.layers").stack;
 const transformers_blocks = $load("accounting.memory.transformers_blocks");
 let QUERY_BLOCK;
-QUERY_BLOCK = 64n;
-let MOST_IN_BLOCKS;
-MOST_IN_BLOCKS = $shl(1n, 20n);
+QUERY_BLOCK = 32n;
 let ForwardPass;
 ForwardPass = $class("ForwardPass", [], false, [], ($c) => {
 $c.__init__ = $def("__init__", "self shape batch_size seq_len policy shards= context_shards=", [1n, 1n], function (self, shape, batch_size, seq_len, policy, shards, context_shards) {
@@ -2413,7 +2411,7 @@ $c.head_norm_kernel = property($def("head_norm_kernel", "self", [], function (se
 let kernel;
 
 kernel = self.policy.norm_kernel;
-return (($eq(kernel, "normalised") && $true(self.narrow)) ? "composite" : kernel);
+return ($ne(kernel, "normalised") ? kernel : ($true(self.narrow) ? "composite" : "fused"));
 }));
 });
 let _only_counted_adapters;
@@ -2436,6 +2434,9 @@ return dict([[Component.TOKEN_IDS, [$tuple([1n, $mul(8n, run.tokens)])]], [Compo
 }
 if ($eq(run.shape.position, "rope")) {
 tables.append($tuple([1n, $mul(4n, $mul(run.n.max_seq, run.n.head_dim))]));
+}
+if ($eq(run.policy.attention_kernel, "blocks")) {
+tables.append($tuple([1n, $mul(8n, run.queries)]));
 }
 if (($eq(run.policy.attention_kernel, "fused") && $isnot(window, null) && $lt(window, int(getattr(run, "seq"))))) {
 tables.append($tuple([1n, $mul($mul(run.queries, run.seq), run.act)]));
@@ -2549,7 +2550,7 @@ _qk_norms = $def("_qk_norms", "run", [], function (run) {
 let copies, n, saved, tokens;
 
 [n, tokens] = $tuple([run.n, run.tokens]);
-copies = $item(dict([["fused", 0n], ["normalised", 1n], ["composite", ($true(run.narrow) ? 2n : 1n)]]), run.head_norm_kernel);
+copies = $item(dict([["fused", 0n], ["composite", ($true(run.narrow) ? 2n : 1n)]]), run.head_norm_kernel);
 if (($true(copies) && $true(frozen_norms(run)))) {
 copies = $sub(copies, 1n);
 }
@@ -2561,12 +2562,12 @@ return saved;
 });
 let _attention_weights;
 _attention_weights = $def("_attention_weights", "run", [], function (run) {
-let kernel, n, seen;
+let kernel, n, scores;
 
 [n, kernel] = $tuple([run.n, run.policy.attention_kernel]);
 if ($eq(kernel, "blocks")) {
-seen = scores_in_blocks(int(getattr(run, "seq")), getattr(run, "window"));
-return [...(function* ($first) { for (const scores of $first) yield $tuple([1n, $mul($mul($mul(run.batch, n.n_heads), Symbol("block_scores", scores)), run.act)]); })(seen)];
+scores = scores_in_blocks(int(getattr(run, "seq")));
+return [$tuple([1n, $mul($mul($mul(run.batch, n.n_heads), scores), run.act)]), $tuple([1n, $mul(4n, $mul(run.tokens, n.n_heads))])];
 }
 if ($eq(kernel, "eager")) {
 return [$tuple([1n, $mul($mul($mul($mul(run.batch, n.n_heads), run.queries), run.seq), run.act)])];
@@ -2575,17 +2576,11 @@ return [$tuple([1n, $mul(4n, $mul(run.tokens, n.n_heads))])];
 });
 let _entering_attention;
 _entering_attention = $def("_entering_attention", "run kind", [], function (run, kind) {
-let copies, n;
 
 if ($true(run.transformers)) {
 return transformers_blocks.entering(run, kind);
 }
-if ($ne(run.policy.attention_kernel, "blocks")) {
-return _qkv_of_fused(run);
-}
-n = run.n;
-copies = (($true(run.shape.qk_norm) && $in(run.policy.norm_kernel, $tuple(["fused", "composite"]))) ? 2n : 1n);
-return [$tuple([copies, $mul($mul(run.tokens, $mul($add(n.n_heads, $mul(2n, n.n_kv_heads)), n.head_dim)), run.act)])];
+return ($eq(run.policy.attention_kernel, "blocks") ? _qkv_of_blocks(run) : _qkv_of_fused(run));
 });
 let _projected;
 _projected = $def("_projected", "run", [], function (run) {
@@ -2607,17 +2602,21 @@ let changed;
 changed = $or($eq(run.shape.position, "rope"), () => run.shape.qk_norm);
 return ($true(changed) ? [_projected(run), _rotated(run)] : [_projected(run)]);
 });
+let _qkv_of_blocks;
+_qkv_of_blocks = $def("_qkv_of_blocks", "run", [], function (run) {
+
+return [$tuple([($true(run.shape.qk_norm) ? 2n : 1n), $item(_projected(run), 1n)])];
+});
 let _qkv;
 _qkv = $def("_qkv", "run kind", [], function (run, kind) {
-let act, copies, kernel, n, of_norm, projected, raw, rotated, shape;
+let act, copies, n, of_norm, projected, rotated, shape;
 
-[shape, n, act, kernel] = $tuple([run.shape, run.n, run.act, run.policy.norm_kernel]);
+[shape, n, act] = $tuple([run.shape, run.n, run.act]);
 if ($eq(run.policy.attention_kernel, "fused")) {
 return _qkv_of_fused(run);
 }
 if ($eq(run.policy.attention_kernel, "blocks")) {
-raw = $and(shape.qk_norm, () => $in(kernel, $tuple(["fused", "composite"])));
-return [$tuple([1n, $mul($mul($mul(run.tokens, n.n_heads), n.head_dim), act)]), $tuple([2n, $mul($mul($mul(run.tokens, n.n_kv_heads), n.head_dim), act)]), ...($true(raw) ? [_projected(run)] : [])];
+return _qkv_of_blocks(run);
 }
 copies = copies_of_heads(run, kind);
 if (($eq(int(getattr(run, "batch")), 1n) || $eq(shape.kv_heads, 1n))) {
@@ -2627,16 +2626,23 @@ rotated = [$tuple([1n, $mul($mul(run.tokens, $mul(n.n_kv_heads, n.head_dim)), ac
 }
 return [...copies, ...rotated, projected];
 }
-of_norm = $or($eq(run.head_norm_kernel, "fused"), () => $and(!$true(run.narrow), () => $ne(kernel, "normalised")));
+of_norm = $or($eq(run.head_norm_kernel, "fused"), () => !$true(run.narrow));
 return (($true(shape.qk_norm) && $true(of_norm)) ? [...copies, _projected(run)] : copies);
 });
 let scores_in_blocks;
-scores_in_blocks = $def("scores_in_blocks", "length window", [], function (length, window) {
+scores_in_blocks = $def("scores_in_blocks", "length", [], function (length) {
+let whole;
 
-if ($gt(length, MOST_IN_BLOCKS)) {
-throw ValueError(("" + "attention_kernel 'blocks' is counted block by block to " + $format(MOST_IN_BLOCKS, ("" + ",")) + " positions, and " + $format(length, ("" + ",")) + " are more: use 'fused' (lm takes blocks to 256)"));
-}
-return [...(function* ($first) { for (const first of $first) for (const last of $tuple([min($add(first, QUERY_BLOCK), length)])) yield $mul($sub(last, first), $sub(last, ($is(window, null) ? 0n : max(0n, $sub($add(first, 1n), window))))); })(range(0n, length, QUERY_BLOCK))];
+whole = $mul($neg($floordiv($neg(length), QUERY_BLOCK)), QUERY_BLOCK);
+return Symbol("block_scores", $floordiv($mul(whole, $add(whole, QUERY_BLOCK)), 2n));
+});
+let scratch_of_blocks;
+scratch_of_blocks = $def("scratch_of_blocks", "run", [], function (run) {
+let rows, width;
+
+width = $mul($neg($floordiv($neg(int(getattr(run.n, "head_dim"))), QUERY_BLOCK)), QUERY_BLOCK);
+rows = $add($mul($neg($floordiv($neg(int(getattr(run, "seq"))), QUERY_BLOCK)), QUERY_BLOCK), $mul(3n, QUERY_BLOCK));
+return $mul(Symbol("block_scratch", $mul($add($mul(5n, width), $mul(3n, QUERY_BLOCK)), rows)), run.act);
 });
 let copies_of_heads;
 copies_of_heads = $def("copies_of_heads", "run kind", [], function (run, kind) {
@@ -2648,9 +2654,6 @@ return transformers_blocks.repeated(run, kind);
 }
 queries = $tuple([1n, $mul($mul(run.tokens, $mul(n.n_heads, n.head_dim)), run.act)]);
 keys_and_values = $tuple([2n, $mul($mul(run.tokens, $mul(n.n_kv_heads, n.head_dim)), run.act)]);
-if ($eq(kernel, "blocks")) {
-return [queries, keys_and_values];
-}
 if ($ne(kernel, "eager")) {
 return [];
 }
@@ -2699,7 +2702,7 @@ $set(saved, Component.HEAD_IN_BF16, [$tuple([1n, $mul(2n, $mul(n.vocab, n.d_mode
 $set(saved, Component.LOSS, [$tuple([1n, $mul(4n, $mul(run.tokens, run.loss_vocab))]), $tuple([1n, $mul(8n, run.tokens)]), $tuple([1n, Term(4n)])]);
 return saved;
 });
-return {QUERY_BLOCK, MOST_IN_BLOCKS, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _router, _qk_norms, _attention_weights, _entering_attention, _projected, _rotated, _qkv_of_fused, _qkv, scores_in_blocks, copies_of_heads, norm_tensors, frozen_norms, head_tensors};
+return {QUERY_BLOCK, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _router, _qk_norms, _attention_weights, _entering_attention, _projected, _rotated, _qkv_of_fused, _qkv_of_blocks, _qkv, scores_in_blocks, scratch_of_blocks, copies_of_heads, norm_tensors, frozen_norms, head_tensors};
 };
 $modules["accounting.memory.transformers_blocks"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -2975,7 +2978,7 @@ const rank_of = $load("accounting.counting.adapters").rank_of;
 const replace = $load("dataclasses").replace;
 const saved_by_block = $load("accounting.memory.activations").saved_by_block;
 const saved_by_layers = $load("accounting.memory.activations").saved_by_layers;
-const scores_in_blocks = $load("accounting.memory.activations").scores_in_blocks;
+const scratch_of_blocks = $load("accounting.memory.activations").scratch_of_blocks;
 const shared_tensors = $load("accounting.memory.activations").shared_tensors;
 const state_tensors = $load("accounting.memory.optimizer_state").state_tensors;
 const step_temporaries = $load("accounting.memory.optimizer_state").step_temporaries;
@@ -3101,7 +3104,7 @@ self.whole_block = dict((function* ($first) { for (const kind of $first) yield [
 self.head = head_tensors(run);
 self.shared = shared_tensors(run);
 self.materialises_scores = $ne(self.policy.attention_kernel, "fused");
-if (($true(self.materialises_scores) && !$true(self.run.transformers))) {
+if (($eq(self.policy.attention_kernel, "eager") && !$true(self.run.transformers))) {
 $set(self.shared, Component.MASK, [$tuple([1n, $mul($mul(run.queries, run.seq), run.act)])]);
 }
 });
@@ -3257,7 +3260,7 @@ halves = [...(function* ($first) { for (const [name, [into, ]] of $first) if ($e
 return ($true(halves) ? $item(halves, $neg(1n)) : Term(0n));
 });
 $c._attention_gradients = $def("_attention_gradients", "self", [], function (self) {
-let keys, m, most, n, of_query, of_value, queries, run;
+let keys_and_values, m, n, of_query, of_value, queries, run;
 
 [run, n] = $tuple([self.run, self.n]);
 queries = $mul($mul(run.tokens, $mul(n.n_heads, n.head_dim)), run.act);
@@ -3270,9 +3273,8 @@ m = LatentDimensions(getattr(self.shape, "latent"));
 return [$tuple([2n, $mul($mul(run.tokens, of_query), run.act)]), $tuple([2n, $mul($mul(run.tokens, of_value), run.act)])];
 }
 if ($eq(self.policy.attention_kernel, "blocks")) {
-most = Symbol("block_scores", max(scores_in_blocks(int(getattr(run, "seq")), getattr(run, "window"))));
-keys = $mul($mul($mul(run.tokens, n.n_kv_heads), n.head_dim), run.act);
-return [$tuple([1n, $mul($mul($mul(run.batch, n.n_heads), most), run.act)]), $tuple([1n, queries]), $tuple([4n, keys])];
+keys_and_values = $mul($mul(run.tokens, $mul($mul(2n, n.n_kv_heads), n.head_dim)), run.act);
+return [$tuple([1n, $add(queries, keys_and_values)]), $tuple([1n, scratch_of_blocks(run)])];
 }
 return [$tuple([3n, queries]), $tuple([1n, $mul($mul(run.tokens, n.d_model), run.act)])];
 });
@@ -3341,7 +3343,7 @@ return [];
 if ($eq(self.shape.norm, "none")) {
 there = $eq(int(getattr(run, "act")), int(getattr(run, "residual")));
 } else {
-there = $or($eq(kernel, "fused"), () => $and($eq(kernel, "composite"), () => $eq(int(getattr(run, "residual")), 4n)));
+there = $or($in(kernel, $tuple(["fused", "normalised"])), () => $and($eq(kernel, "composite"), () => $eq(int(getattr(run, "residual")), 4n)));
 there = $or(there, () => $eq(self.shape.norm, "layernorm"));
 }
 if ($true(there)) {

@@ -11,6 +11,7 @@ from lm.attention import MATMUL_KEYS
 from lm.config import ModelConfig, TrainConfig
 from lm.device import in_words, memory_of
 from lm.loss import chunk_bytes_on, kernel_on
+from lm.ops.cpu.passes import means
 
 if TYPE_CHECKING:
     from accounting import Policy, TransformerShape
@@ -42,14 +43,15 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
     from accounting import Policy  # here, because nothing but a budget needs it
 
     cpu, wide = device.type == "cpu", config.precision not in ("bf16", "fp16")
-    whole = "blocks" if wide else "eager"
+    in_c = means(device) == "C"
+    whole = "blocks" if wide and in_c else "eager"
     products = torch.float32 if wide else torch.float16 if config.precision == "fp16" else torch.bfloat16
     return Policy(
         precision="fp32" if wide else "autocast",
         optimizer="adamw" if config.optimizer == "adamw" else "muon",  # NorMuon keeps one number a row more
         attention_kernel=whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
-        norm_kernel="normalised" if cpu else "fused",
-        gate_kernel="fused" if cpu and wide else "composite",
+        norm_kernel="normalised" if in_c else "composite" if cpu else "fused",
+        gate_kernel="fused" if in_c and wide else "composite",
         activation_checkpointing=config.activation_checkpointing,
         loss="chunked",
         loss_kernel=kernel_on(device, products, model.logit_softcap),

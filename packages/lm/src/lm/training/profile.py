@@ -135,20 +135,25 @@ def profile(
     tensors = [*trainer.model.parameters(), *(value for value in states if isinstance(value, Tensor))]
     shape = trained_shape(model_config, config)
     counted = policy(model_config, config, device, accumulate=run > 1)
+    flops = training_flops(shape, batch_size=config.batch_size, pairs="causal")
+    in_c = {"_Attend": int(flops["forward scores"]), "_AttendBackward": int(flops["backward scores"])}
     return Profile(
         seconds=timed,
-        operators=operators(profiler, counter, device),
+        operators=operators(profiler, counter, device, in_c),
         highest=highest(profiler, {t.data_ptr(): t.numel() * t.element_size() for t in tensors}, device),
         predicted=training_memory(shape, micro, policy=counted) if memory_is_counted(model_config, config) else None,
-        flops=int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total),
+        flops=int(flops.total),
         tokens=config.batch_size * model_config.context_length,
         micro_batches=(run, whole),
     )
 
 
-def operators(profiler: Any, counter: FlopCounterMode, device: torch.device) -> list[Operator]:
-    """The operators of the profiled step, the slowest first; on CUDA the seconds are those of their kernels."""
-    flops = {str(name).replace(".", "::"): count for name, count in counter.get_flop_counts()["Global"].items()}
+def operators(profiler: Any, counter: FlopCounterMode, device: torch.device, in_c: dict[str, int]) -> list[Operator]:
+    """The operators of the profiled step, the slowest first; on CUDA the seconds are those of their kernels.
+
+    in_c: FLOPs of those that the counter does not see.
+    """
+    flops = {str(name).replace(".", "::"): count for name, count in counter.get_flop_counts()["Global"].items()} | in_c
     rows = [
         Operator(
             row.key,

@@ -1,4 +1,4 @@
-"""Faster on a CPU: C compiled at first use, attention by blocks, int8 weights.
+"""Faster on a CPU: C compiled at first use, attention a head at a time, int8 weights.
 
 PyTorch does the same where there is no compiler.
 """

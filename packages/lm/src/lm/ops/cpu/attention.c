@@ -13,7 +13,7 @@ static void transpose(int64_t rows, int64_t columns, const Stored *x, Word *out,
 
 typedef struct {
     int64_t width, length, heads, kv_heads;   /* of a head, of a text */
-    const REAL *rope;                         /* cosines, sines: (length, 2, width / 2) of each text or of all; NULL */
+    const REAL *rope;                         /* cosine, sine: (length, width / 2, 2) of each text or of all; NULL */
     int64_t rope_step;                        /* between texts */
     const int64_t *first;                     /* the first key that each query sees */
     int64_t first_step;
@@ -35,7 +35,7 @@ static void read_rows(int64_t count, int64_t rows, int64_t width, int64_t room, 
         if (rope) _Pragma("omp simd") for (int64_t i = 0; i < half; i++)
         {
             const Pair x = ((const Pair *)from)[i];
-            const REAL c = rope[row * width + i] * by, d = rope[row * width + half + i] * by;
+            const REAL c = rope[row * width + 2 * i] * by, d = rope[row * width + 2 * i + 1] * by;
             const REAL a = FIRST(x), b = SECOND(x);
             ((Pair *)to)[i] = PAIR_OF(a * c - b * d, a * d + b * c);
         }
@@ -52,7 +52,7 @@ static void write_rows(int64_t count, int64_t width, int64_t room, const REAL *f
         if (rope) _Pragma("omp simd") for (int64_t i = 0; i < half; i++)
         {
             const REAL a = from[2 * i], b = from[2 * i + 1];
-            const REAL c = rope[row * width + i] * scale, d = rope[row * width + half + i] * scale;
+            const REAL c = rope[row * width + 2 * i] * scale, d = rope[row * width + 2 * i + 1] * scale;
             ((Pair *)to)[i] = PAIR_OF(a * c + b * d, b * c - a * d);
         }
     }

@@ -2,8 +2,7 @@
 
 Every twin has the parameters, the state dict and, to rounding, the results and the gradients of its plain module:
 
-    Attention   scores by blocks of queries, whose rotation is part of the copy that the products read; in bfloat16 a
-                head at a time in C (block_attention, attention.c)
+    Attention   a head at a time in the processor's cache, in C, rotation and softmax included (attention.c)
     RMSNorm     one pass over memory in C, both ways
     SwiGLU      what stands between its products in one pass over memory in C, both ways
     Linear      by oneDNN, on the machines on which that is the faster library (products)
@@ -14,11 +13,12 @@ products gained 2% at most: they were here, and went.
 
 Under autocast to bfloat16, what a matmul reads or wrote goes through the same passes in bfloat16; sums are float32.
 A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,
-under another autocast, when a module in it was given a hook.
+under another autocast, when a module in it was given a hook; and where nothing can be compiled.
 """
 
 from __future__ import annotations
 
+import functools
 from typing import Any, TypeVar
 
 import torch
@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from lm.activation_checkpointing import recomputed
-from lm.attention import MATMUL_KEYS, causal_self_bias
+from lm.attention import MATMUL_KEYS
+from lm.documents import positions_in
 from lm.model import Attention, Block, LayerCache, RMSNorm, SwiGLU, Transformer
 from lm.ops.cpu import passes
-from lm.ops.cpu.block_attention import attend, first_keys
 from lm.ops.cpu.passes import in_bfloat16
 from lm.ops.cpu.products import FusedLinear
 
@@ -63,15 +63,8 @@ def hooked(module: nn.Module) -> bool:
     )
 
 
-def in_full_precision(x: Tensor) -> bool:
-    """True for float32 or float64 on a CPU without autocast, for which the twins are."""
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return False
-    return not torch.is_autocast_enabled("cpu")
-
-
 class FusedAttention(Attention):
-    """Attention by blocks of queries, up to as many positions as that is faster for than torch's tiled kernel."""
+    """Attention in C, up to as many positions as that is faster for than torch's tiled kernel."""
 
     def forward(
         self,
@@ -81,22 +74,42 @@ class FusedAttention(Attention):
         cache: LayerCache | None = None,
         ids: Tensor | None = None,
     ) -> Tensor:
-        narrow = torch.is_grad_enabled() and in_bfloat16(x.device)
-        if cache is not None or x.shape[1] > MATMUL_KEYS or not (narrow or in_full_precision(x)):
+        narrow = in_bfloat16(x.device)
+        suits = passes.suits(x) and (torch.is_grad_enabled() or not narrow)
+        if cache is not None or x.shape[1] > MATMUL_KEYS or not suits:
             return super().forward(x, rope, document_ids, cache, ids)
         if self.value_embedding is None and isinstance(self.q_norm, nn.Identity):
             heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # without a copy
         else:
             heads = torch.cat(self.project(x, ids), dim=2)
             heads = heads.bfloat16() if narrow else heads
-        rotation = None if rope is None else torch.view_as_complex(rope)  # (…, seq, 1, head_dim / 2)
-        if heads.dtype == torch.bfloat16:
-            seen = first_keys(x.shape[1], self.sliding_window, document_ids)
-        else:
-            seen = causal_self_bias(heads, self.sliding_window, document_ids)
         run = recomputed(attend) if self.recompute else attend
-        y = run(heads, self.num_heads, rotation, seen, self.sliding_window)
+        y = run(heads, self.num_heads, rope, first_keys(x.shape[1], self.sliding_window, document_ids))
         return self.output(y.flatten(2))  # type: ignore[no-any-return]
+
+
+def attend(qkv: Tensor, heads: int, rope: Tensor | None, first: Tensor) -> Tensor:
+    """Causal attention, softmax(q kᵀ / √head_dim) v of rotated q and k: (batch, length, heads, head_dim).
+
+    qkv: (batch, length, heads + 2 · kv_heads, head_dim), the heads of queries, of keys, of values.
+    rope: cosines and sines, (length, 1, head_dim / 2, 2), or with the batch before it.
+    first: first_keys().
+    """
+    rope = None if rope is None else rope.to(passes.real(qkv.dtype)).contiguous()
+    return _Attend.apply(qkv.contiguous(), heads, rope, first)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def first_keys(length: int, sliding_window: int | None, document_ids: Tensor | None) -> Tensor:
+    """The first key that each query sees: (length,), or (batch, length) with documents; int64."""
+    first = windows(length, sliding_window)
+    return first if document_ids is None else first.maximum(torch.arange(length) - positions_in(document_ids))
+
+
+@functools.lru_cache(maxsize=8)
+def windows(length: int, sliding_window: int | None) -> Tensor:
+    """The first key that each query's window has: (length,) int64, cached for all layers and steps."""
+    with torch.inference_mode(False):  # it outlives the call, and a later one may want gradients beside it
+        return (torch.arange(1, length + 1) - (sliding_window or length)).clamp(min=0)
 
 
 class FusedRMSNorm(RMSNorm):
@@ -109,21 +122,19 @@ class FusedRMSNorm(RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         narrow = x.dtype == torch.bfloat16 or (x.dtype == torch.float32 and self.only_matmuls_read)
-        narrow = narrow and self.weight.dtype == torch.float32  # not as FSDP gathers it, in bfloat16
-        if narrow and torch.is_grad_enabled() and in_bfloat16(x.device):
-            return _NarrowNorm.apply(x.float(), self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
-        wide = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-        if not wide or torch.compiler.is_compiling() or not torch.is_grad_enabled():
+        narrow = narrow and in_bfloat16(x.device)
+        dtype, wide = (torch.bfloat16, x.float()) if narrow else (x.dtype, x)
+        suits = wide.dtype != torch.bfloat16 and passes.compiled(wide) is not None
+        if not torch.is_grad_enabled() or not suits or self.weight.dtype != wide.dtype:  # FSDP gathers it in bfloat16
             return super().forward(x)
-        return _ScaledNorm.apply(x, self.weight, self.eps)  # type: ignore[no-any-return, no-untyped-call]
+        return _Norm.apply(wide, self.weight, self.eps, dtype)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class FusedSwiGLU(SwiGLU):
     """SwiGLU with what stands between its products in one pass over memory, both ways."""
 
     def forward(self, x: Tensor) -> Tensor:
-        suits = (in_full_precision(x) and not torch.compiler.is_compiling()) or in_bfloat16(x.device)
-        if not suits or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or not passes.suits(x):
             return super().forward(x)
         return self.down(_Gate.apply(self.gate_up(x)))  # type: ignore[no-any-return, no-untyped-call]
 
@@ -136,37 +147,35 @@ TWINS: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-class _ScaledNorm(torch.autograd.Function):
-    """x / rms(x) · weight. With n = x / rms(x): dweight = Σ g n and dx = (g weight - n mean(g weight n)) / rms(x)."""
-
+class _Attend(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        normal, inverse = passes.normalise(passes.compiled(x), x, eps)
-        ctx.save_for_backward(normal, weight, inverse)
-        scaled: Tensor = normal * weight
-        return scaled
+    def forward(ctx: Any, qkv: Tensor, heads: int, rope: Tensor | None, first: Tensor) -> Tensor:
+        out, *rest = passes.attend(passes.library(qkv.dtype), passes.Heads(qkv, heads, rope, first))
+        ctx.heads = heads
+        ctx.save_for_backward(qkv, rope, first, *rest)
+        return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        normal, weight, inverse = ctx.saved_tensors
-        for_x = passes.normalise_back(passes.compiled(grad), grad * weight, normal, inverse)
-        return for_x, (grad * normal).flatten(0, -2).sum(0), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        qkv, rope, first, powers, inverse = ctx.saved_tensors
+        inputs = passes.Heads(qkv, ctx.heads, rope, first)
+        return passes.attend_back(passes.library(qkv.dtype), grad, inputs, powers, inverse), None, None, None
 
 
-class _NarrowNorm(torch.autograd.Function):
-    """_ScaledNorm of float32, in bfloat16."""
+class _Norm(torch.autograd.Function):
+    """x / rms(x) · weight in a dtype."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        out, inverse = passes.scaled_norm(passes.library(torch.bfloat16), x, weight, eps, torch.bfloat16)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
+        out, inverse = passes.scaled_norm(passes.library(dtype), x, weight, eps, dtype)
         ctx.save_for_backward(x, weight, inverse)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        return *passes.scaled_norm_back(passes.library(torch.bfloat16), grad, *ctx.saved_tensors), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return *passes.scaled_norm_back(passes.library(grad.dtype), grad, *ctx.saved_tensors), None, None
 
 
 class _Gate(torch.autograd.Function):
@@ -175,10 +184,10 @@ class _Gate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor) -> Tensor:
         ctx.save_for_backward(gate_up)
-        return passes.swiglu(passes.compiled(gate_up), gate_up)
+        return passes.swiglu(passes.library(gate_up.dtype), gate_up)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (gate_up,) = ctx.saved_tensors
-        return passes.swiglu_back(passes.compiled(grad), grad, gate_up)
+        return passes.swiglu_back(passes.library(grad.dtype), grad, gate_up)

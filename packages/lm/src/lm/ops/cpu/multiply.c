@@ -1,4 +1,4 @@
-/* Matmuls of what is in the cache, for the gradients of weights and for attention: goes on from passes.c.
+/* Matmuls of what is in the cache, for attention: goes on from passes.c.
 
    They read Words: one REAL, or two bfloat16 that are neighbours in the sum (AVX512-BF16 adds both products). */
 
@@ -7,7 +7,7 @@ enum { BYTES = 64, ROWS = 8 };
 #else
 enum { BYTES = 32, ROWS = 4 };
 #endif
-enum { LANES = BYTES / sizeof(REAL), COLUMNS = 2 * LANES, CHUNK = 256, TILE = 64 };
+enum { LANES = BYTES / sizeof(REAL), COLUMNS = 2 * LANES };
 typedef REAL Vector __attribute__((vector_size(BYTES), aligned(sizeof(REAL)), may_alias));
 typedef Stored Element __attribute__((may_alias));
 
@@ -78,27 +78,3 @@ static void pair_rows(int64_t rows, int64_t width, const Stored *x, int64_t x_st
 static inline int64_t up(int64_t count, int64_t multiple) { return (count + multiple - 1) / multiple * multiple; }
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* REALs that each thread of add_weight_gradient works in. */
-int64_t gradient_space(int64_t in) { return CHUNK * (in + COLUMNS + TILE); }
-
-/* total (out, in) += gradᵀ x, of grad (rows, out) and x (rows, in): a multiple of PAIR rows, of COLUMNS in and of ROWS
-   out. */
-void add_weight_gradient(int threads, int64_t rows, int64_t in, int64_t out, const Stored *grad, const Stored *x,
-                         REAL *total, REAL *space)
-{
-    const int64_t tiles = up(out, TILE) / TILE, step = in + COLUMNS;   /* powers of two share cache sets */
-    _Pragma("omp parallel for num_threads(threads) schedule(static)")
-    for (int64_t thread = 0; thread < threads; thread++) {
-        Word *inputs = (Word *)(space + thread * gradient_space(in)), *slopes = inputs + CHUNK / PAIR * step;
-        for (int64_t row = 0; row < rows; row += CHUNK) {
-            const int64_t count = least(CHUNK, rows - row);
-            pair_rows(count, in, x + row * in, in, inputs, step);
-            for (int64_t tile = tiles * thread / threads; tile < tiles * (thread + 1) / threads; tile++) {
-                const int64_t begin = tile * TILE, wide = least(TILE, out - begin);
-                pair_rows(count, wide, grad + row * out + begin, out, slopes, TILE);
-                multiply(wide, in, count / PAIR, slopes, 1, TILE, inputs, step, total + begin * in, in, 1);
-            }
-        }
-    }
-}

@@ -63,33 +63,6 @@ static inline REAL exponential(REAL x)
 #define EACH _Pragma("omp simd") for (int64_t i = 0; i < width; i++)
 #define EACH_ADDED _Pragma("omp simd reduction(+ : sum)") for (int64_t i = 0; i < width; i++)
 
-/* inverse (rows,) = 1 / rms(x) and normal = x · inverse. */
-void normalise(int threads, int64_t rows, int64_t width, const REAL *x, REAL *normal, REAL *inverse, double eps)
-{
-    EACH_ROW
-    {
-        const REAL *from = x + row * width;
-        REAL *to = normal + row * width, sum = 0;
-        EACH_ADDED sum += from[i] * from[i];
-        const REAL by = inverse[row] = 1 / sqrt(sum / width + (REAL)eps);
-        EACH to[i] = from[i] * by;
-    }
-}
-
-/* The gradient of x, from that of normal: (g - n mean(g n)) / rms(x). */
-void normalise_back(int threads, int64_t rows, int64_t width, const REAL *grad, const REAL *normal,
-                    const REAL *inverse, REAL *out)
-{
-    EACH_ROW
-    {
-        const REAL *g = grad + row * width, *n = normal + row * width;
-        REAL *to = out + row * width, sum = 0;
-        EACH_ADDED sum += g[i] * n[i];
-        const REAL mean = sum / width, by = inverse[row];
-        EACH to[i] = (g[i] - n[i] * mean) * by;
-    }
-}
-
 /* out = x / rms(x) · weight, and inverse (rows,) = 1 / rms(x). */
 void scaled_norm(int threads, int64_t rows, int64_t width, const REAL *x, const REAL *weight, Stored *out,
                  REAL *inverse, double eps)

@@ -14,13 +14,11 @@ import functools
 from typing import Any, TypeGuard, cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.flop_counter import register_flop_formula
 
 from lm.device import cpuinfo
-from lm.ops.cpu import passes
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -61,15 +59,13 @@ def weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
 
 
 class FusedLinear(nn.Linear):
-    """nn.Linear, both ways by oneDNN where that is chosen; in bfloat16 with a float32 gradient of the weight."""
+    """nn.Linear, both ways by oneDNN where that is chosen."""
 
     def forward(self, x: Tensor) -> Tensor:
         if takes(x, self.weight):
             if torch.compiler.is_compiling():
                 return cast(Tensor, _product(x, self.weight, self.bias))
             return _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-any-return, no-untyped-call]
-        if torch.is_grad_enabled() and type(self.weight) is nn.Parameter and passes.in_bfloat16(x.device):
-            return _NarrowLinear.apply(x, self.weight, self.bias)  # type: ignore[no-any-return, no-untyped-call]
         return super().forward(x)
 
 
@@ -97,27 +93,6 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
         return gradients(ctx, grad)
-
-
-class _NarrowLinear(torch.autograd.Function):
-    """In bfloat16, as autocast does it, but the gradient of the weight is float32 from its first sum on."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        x, narrow = x.bfloat16(), weight.bfloat16()
-        ctx.save_for_backward(x, narrow)
-        ctx.has_bias = bias is not None
-        return F.linear(x, narrow, None if bias is None else bias.bfloat16())
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        x, weight = ctx.saved_tensors
-        rows, for_weight = grad.flatten(0, -2), None
-        if ctx.needs_input_grad[1]:
-            for_weight = torch.zeros(weight.shape)
-            passes.add_weight_gradient(passes.compiled(rows), for_weight, rows, x.flatten(0, -2))
-        return grad @ weight, for_weight, rows.sum(0, dtype=torch.float32) if ctx.has_bias else None
 
 
 # For torch.compile an operator of our own, which it leaves as it is: its own rules for oneDNN's are for inference.
