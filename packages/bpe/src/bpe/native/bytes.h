@@ -68,6 +68,15 @@ static inline uint64_t eight_bytes(const uint8_t *at) {
     return word;
 }
 
+/* A word whose lowest byte is the first one in memory. */
+static inline uint64_t little_endian(uint64_t word) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    return __builtin_bswap64(word);
+#else
+    return word;
+#endif
+}
+
 static inline uint64_t four_bytes(const uint8_t *at) {
     uint32_t word;
     memcpy(&word, at, sizeof word);
@@ -144,14 +153,8 @@ static const uint64_t keep_high[16] = {0,
 static inline packed_key pack_key(const uint8_t *at, size_t size, size_t room) {
     packed_key key;
     if (room >= 16) {
-        memcpy(&key.low, at, 8);
-        memcpy(&key.high, at + 8, 8);
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-        key.low = __builtin_bswap64(key.low);
-        key.high = __builtin_bswap64(key.high);
-#endif
-        key.low &= keep_low[size];
-        key.high &= keep_high[size];
+        key.low = little_endian(eight_bytes(at)) & keep_low[size];
+        key.high = little_endian(eight_bytes(at + 8)) & keep_high[size];
     } else {
         key.low = key.high = 0;
         for (size_t i = 0; i < size; i++) {
@@ -165,10 +168,8 @@ static inline packed_key pack_key(const uint8_t *at, size_t size, size_t room) {
 
 /* Write the bytes of a packed pretoken to `to`, which has room for 16. */
 static inline void unpack_key(packed_key key, uint8_t *to) {
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    key.low = __builtin_bswap64(key.low);
-    key.high = __builtin_bswap64(key.high);
-#endif
+    key.low = little_endian(key.low);
+    key.high = little_endian(key.high);
     memcpy(to, &key.low, 8);
     memcpy(to + 8, &key.high, 8);
 }

@@ -20,8 +20,8 @@
 typedef struct {
     uint64_t *bits;
     int shift;       /* of a hash, which leaves the number of a bit */
-    int every_space; /* whether a piece begins at every space, */
-    int crosses;     /* or else whether a token goes on across a space */
+    int every_space; /* 1 if a piece begins at every space, */
+    int crosses;     /* or else 1 if a token goes on across a space */
 } joins;
 
 /* Made while the GIL is held, and never unmade. */
@@ -43,33 +43,32 @@ static inline int space_before(const uint8_t *text, size_t at) {
     return text[at - 1] == ' ' || (at >= 3 && is_mark(text, at, at - 3));
 }
 
-/* The bit of the characters on both sides of `at`, which is inside the text: of each at most three bytes, the last ones
- * and the first ones. */
-static inline uint64_t pair_bit(const joins *j, const uint8_t *text, size_t size, size_t at) {
-    uint64_t pair = (uint64_t)text[at - 1] << 16 | (uint64_t)text[at] << 24;
-    if (is_continuation(text[at - 1]) && at >= 2) {
-        pair |= (uint64_t)text[at - 2] << 8;
-        if (is_continuation(text[at - 2]) && at >= 3) pair |= text[at - 3];
-    }
-    if (text[at] >= 0xc0 && size - at >= 2) {
-        pair |= (uint64_t)text[at + 1] << 32;
-        if (text[at] >= 0xe0 && size - at >= 3) pair |= (uint64_t)text[at + 2] << 40;
-    }
-    return pair * 0x9e3779b97f4a7c15ULL >> j->shift;
+/* The bit of two characters, of each of which at most three bytes count. around: three bytes, the lowest first, that end
+ * with the one, and three from where the other begins; inside: how many of the last two of the one are no first bytes. */
+static inline uint64_t pair_bit(const joins *j, uint64_t around, uint64_t inside) {
+    static const uint64_t of_left[3] = {0xff0000, 0xffff00, 0xffffff};
+    static const uint8_t of_right[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 3};
+    const uint64_t right = ((1ULL << 8 * of_right[around >> 28 & 15]) - 1) << 24;
+    return (around & (of_left[inside] | right)) * 0x9e3779b97f4a7c15ULL >> j->shift;
 }
 
-static inline int may_join(const joins *j, const uint8_t *text, size_t size, size_t at) {
-    const uint64_t bit = pair_bit(j, text, size, at);
-    return (int)(j->bits[bit / 64] >> bit % 64 & 1);
+static inline uint64_t get_pair(const joins *j, uint64_t bit) { return j->bits[bit / 64] >> bit % 64 & 1; }
+
+/* pair_bit() of the characters on both sides of `at`, which is inside the text. */
+static inline uint64_t pair_at(const joins *j, const uint8_t *text, size_t size, size_t at) {
+    uint64_t around = 0;
+    for (size_t i = at < 3 ? 3 - at : 0; i < 6 && at + i - 3 < size; i++) around |= (uint64_t)text[at + i - 3] << 8 * i;
+    const int inside = is_continuation(around >> 16 & 0xff);
+    return pair_bit(j, around, inside + (inside & is_continuation(around >> 8 & 0xff)));
 }
 
 /* Note all pairs of a token. */
 static void add_joins(joins *j, const uint8_t *token, size_t size) {
     for (size_t at = 1; at < size; at++) {
         if (is_continuation(token[at])) continue;
-        const uint64_t bit = pair_bit(j, token, size, at);
+        const uint64_t bit = pair_at(j, token, size, at);
         j->bits[bit / 64] |= 1ULL << bit % 64;
-        j->crosses |= token[at] == ' ' && token[at - 1] != ' ';
+        j->crosses |= !j->every_space && token[at] == ' ' && token[at - 1] != ' ';
     }
 }
 
@@ -78,31 +77,55 @@ static void add_joins(joins *j, const uint8_t *token, size_t size) {
 static inline int joins_begin(const joins *j, const uint8_t *text, size_t size, size_t at) {
     if (j->every_space && space_from(text, size, at)) return 1;
     if (space_before(text, at)) return 0;
-    if (!space_from(text, size, at)) return !may_join(j, text, size, at);
-    return !j->crosses || (text[at] == ' ' && !may_join(j, text, size, at));
+    if (space_from(text, size, at) && !(j->crosses && text[at] == ' ')) return !j->crosses;
+    return !get_pair(j, pair_at(j, text, size, at));
+}
+
+/* 1 if a ▁ may be in the 64 bytes at `at` or end just before them. */
+static inline int has_mark(const uint8_t *at) {
+    uint8_t found = 0;
+    for (int i = -16; i < 64; i++) found |= (uint8_t)((at[i] == 0xe2) & (at[i + 1] == 0x96));
+    return found;
 }
 
 /* The beginnings of pieces in the 64 bytes at `at`, which are classified. Spaces are told from the masks; the filter is
- * asked unless both characters are letters of ASCII, hardly any two of which no token joins. */
+ * asked unless both characters are letters of ASCII, hardly any two of which no token joins. No branch depends on the
+ * characters, which cannot be predicted, but where there is a ▁. */
 static inline uint64_t joins_begins(const joins *j, const uint8_t *text, size_t size, size_t at, const word_masks *word,
                                     joins_before *before) {
-    const uint64_t blank = word->blank, letter = word->letter;
-    const uint64_t after_blank = blank << 1 | before->blank, after_high = word->high << 1 | before->high;
-    const uint64_t after_letter = letter << 1 | before->letter;
-    uint64_t begins = j->every_space ? blank : blank & ~after_blank;
-    uint64_t places = ~(word->continuation | blank | after_blank | (letter & after_letter));
-    if (j->every_space) places |= after_blank & word->high & ~word->continuation; /* a mark may be there, */
-    else places |= j->crosses ? begins : begins & after_high;                     /* or before the space */
-    if (at == 0) places &= ~1ULL;
-    if (size - at < 64) places &= (1ULL << (size - at)) - 1;
-    for (; places; places &= places - 1) {
-        const int i = count_trailing_zeros(places);
-        begins &= ~(1ULL << i);
-        begins |= (uint64_t)joins_begin(j, text, size, at + i) << i;
+    const uint64_t blank = word->blank, after_blank = blank << 1 | before->blank;
+    const uint64_t inside = word->continuation << 1 | before->inside >> 1;
+    const uint64_t two_inside = inside & (word->continuation << 2 | before->inside);
+    uint64_t places = ~(word->continuation | (word->letter & (word->letter << 1 | before->letter)));
+    uint64_t begins = 0, joined = 0;
+    uint8_t copy[16 + 64 + 8];
+    const uint8_t *from = text + at;
+    if (at < 16 || size - at < 64 + 8) {
+        const size_t back = at < 16 ? at : 16, rest = size - at < 64 + 8 ? size - at : 64 + 8;
+        memset(copy, 0, sizeof copy);
+        memcpy(copy + 16 - back, from - back, back + rest);
+        from = copy + 16;
+        if (at == 0) places &= ~1ULL;
+        if (rest < 64) places &= (1ULL << rest) - 1;
+    }
+    if ((word->high | before->inside) && has_mark(from)) {
+        for (; places; places &= places - 1) {
+            const int i = count_trailing_zeros(places);
+            begins |= (uint64_t)joins_begin(j, text, size, at + i) << i;
+        }
+    } else {
+        if (!j->crosses) begins = j->every_space ? blank : blank & ~after_blank;
+        places &= ~(after_blank | (j->crosses ? 0 : blank));
+        for (uint64_t rest = places; rest; rest &= rest - 1) {
+            const int i = count_trailing_zeros(rest);
+            const uint64_t around = little_endian(eight_bytes(from + i - 3));
+            joined |= get_pair(j, pair_bit(j, around, (inside >> i & 1) + (two_inside >> i & 1))) << i;
+        }
+        begins |= places & ~joined;
     }
     before->blank = blank >> 63;
-    before->letter = letter >> 63;
-    before->high = word->high >> 63;
+    before->letter = word->letter >> 63;
+    before->inside = word->continuation >> 62;
     return begins;
 }
 
