@@ -330,6 +330,19 @@ def test_a_thread_that_fails_stops_the_others() -> None:
     assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], num_threads=2)[0].size == 1_200_000
 
 
+def test_memory_of_ids_that_is_given_back_serves_one_text_at_a_time() -> None:
+    """Of texts so long that their ids have pages of their own, some longer than others."""
+    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [])
+    arrays = {}
+    for turn, size in enumerate([600_000, 1_400_000, 550_000, 3_000_000, 550_000, 700_000]):
+        text = bytes([ord("a") + turn, ord(" ")]) * size
+        arrays[text] = tokenizer.encode_batch_to_numpy([text], num_threads=1 + turn % 2)[0]
+        for earlier, array in arrays.items():
+            assert np.array_equal(array, np.frombuffer(earlier, dtype=np.uint8))
+        if turn % 3:
+            del arrays[next(iter(arrays))]  # gives its memory back
+
+
 @needs_alarms
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:

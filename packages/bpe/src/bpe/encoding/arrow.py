@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bpe.encoding.text_encoder import JOINED_TEXT, SHARED_TEXT, TextEncoder
+from bpe.encoding.text_encoder import JOINED_TEXT, SHARED_TEXT, THREAD_TEXT, TextEncoder
 from bpe.native.arrow import as_text, pyarrow
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bpe.encoding.decoder import Decoder
     from bpe.scanning.special_tokens import Rules
 
-THREAD_TEXT = 1 << 17  # bytes of a column that are worth a thread
+
 MOST_TEXT = 1 << 30  # bytes of a chunk that are encoded at a time: their ids have offsets of 31 bits, and more
 MOST_IDS = (1 << 31) - 1  # that a list<uint32> can hold in all
 

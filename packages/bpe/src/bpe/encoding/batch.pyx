@@ -36,7 +36,7 @@ cdef extern from "Python.h":
     int PyGC_Enable()
 
 cdef enum:
-    MOST_AT_ONCE = 1 << 16      # bytes or code points of the texts that a thread takes, about,
+    MOST_AT_ONCE = 1 << 16      # bytes of the texts that a thread takes, about,
     FEWEST_AT_ONCE = 1 << 13    # and towards the end of the batch
     SIGNAL_TURNS = 1 << 8       # times that a thread takes some texts between two looks for a signal
     LINE = 64                   # bytes of a cache line
@@ -58,6 +58,11 @@ ctypedef struct Entry:          # a text, as TextBuffer has it, and its result
     size_t begin, count         # of its ids in their segment
 
 
+cdef inline size_t about_bytes(const Entry *entry) noexcept nogil:
+    """Bytes of a text in UTF-8: at least half of them, and at most twice as many."""
+    return entry.size * (2 if entry.width > 1 else 1)
+
+
 cdef class Batch:
     """Texts to be encoded by every thread that calls work(); then arrays() or lists() gives the ids of each.
 
@@ -66,7 +71,7 @@ cdef class Batch:
         texts: str, bytes or buffers of bytes; or, with begins and sizes, one buffer of bytes that all of them lie in.
         rules: What is done about special tokens.
         threads: How many threads will call work().
-        longest: Texts of this many bytes or code points are left to the caller.
+        longest: Texts of this many bytes, about, are left to the caller, if they are half of a thread's share or more.
         begins, sizes: Place of each text in the buffer, in bytes; int64, checked by the caller.
 
     Attributes:
@@ -81,7 +86,7 @@ cdef class Batch:
     cdef Py_buffer buffer           # what the others lie in
     cdef Entry *entries
     cdef size_t count               # of the texts
-    cdef readonly size_t size       # bytes or code points of all that are not long
+    cdef readonly size_t size       # bytes, about, of all that are not long
     cdef readonly list long
     cdef size_t threads
     cdef PyThread_type_lock lock    # of all below
@@ -94,7 +99,7 @@ cdef class Batch:
         self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1, size_t longest=<size_t> -1,
         const int64_t[::1] begins=None, const int64_t[::1] sizes=None
     ):
-        cdef size_t i
+        cdef size_t i, share
         cdef Entry *entry
         self.encoder, self.rules, self.threads = encoder, rules, threads
         encoder.pool.share(threads)
@@ -118,11 +123,14 @@ cdef class Batch:
                 if i + OBJECTS < self.count:
                     prefetch(<void *> PyList_GET_ITEM(self.texts, i + OBJECTS))
                 self.look_at(<object> PyList_GET_ITEM(self.texts, i), entry)
-            if entry.size >= longest:
+            self.size += about_bytes(entry)
+        share = self.size // (2 * threads)
+        for i in range(self.count):
+            entry = &self.entries[i]
+            if about_bytes(entry) >= max(longest, share):
                 entry.long = True
                 self.long.append(i)
-            else:
-                self.size += entry.size
+                self.size -= about_bytes(entry)
         self.rest = self.size
 
     def __dealloc__(self):
@@ -189,7 +197,7 @@ cdef class Batch:
         begin[0] = self.next
         while not self.stop and self.next < self.count and total < least:
             if not self.entries[self.next].long:
-                total += self.entries[self.next].size
+                total += about_bytes(&self.entries[self.next])
             self.next += 1
         end[0] = self.next
         self.rest -= total

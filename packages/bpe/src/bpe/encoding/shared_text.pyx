@@ -31,6 +31,8 @@ from bpe.native.text cimport TextBuffer
 
 cdef enum:
     AHEAD = 1 << 18             # ids beyond those that were written whose pages are made before they are needed
+    BLOCKS_A_THREAD = 8         # so that all threads end at about the same time
+    LEAST_BLOCK = 1 << 14       # bytes or code points
     SIGNAL_BLOCKS = 1 << 7      # blocks that a thread encodes between two looks for a signal
 
 cdef extern from "Python.h":
@@ -51,7 +53,7 @@ cdef class SharedText:
         text: str, bytes or a buffer of bytes.
         rules: What is done about special tokens.
         threads: How many threads will call work().
-        block: Bytes or code points that each takes at a time, about.
+        block: Bytes or code points that each takes at a time, about; by default fewer of a short text.
     """
 
     cdef Encoder encoder
@@ -67,8 +69,10 @@ cdef class SharedText:
     cdef object failure             # of the first block that failed: a ValueError or UnicodeError
     cdef size_t failed              # its number
 
-    def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t threads=1, size_t block=BLOCK):
+    def __cinit__(self, Encoder encoder not None, text, Rules rules not None, *, size_t threads=1, size_t block=0):
         cdef TextBuffer buffer = TextBuffer(text)
+        if block == 0:
+            block = max(<size_t> LEAST_BLOCK, min(<size_t> BLOCK, buffer.size // (BLOCKS_A_THREAD * threads)))
         self.encoder, self.rules = encoder, rules
         encoder.pool.share(threads)
         self.blocks = Blocks(buffer, rules.all, encoder.scanner, block)

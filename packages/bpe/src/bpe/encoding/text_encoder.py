@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from bpe.formats import TokenizerData
     from bpe.formats.vocabulary import Tables
 
-THREAD_TEXT = 1 << 17  # bytes or code points of a batch that are worth a thread
+THREAD_TEXT = 1 << 18  # bytes of a batch, about, that are worth a thread
 # bytes or code points of a batch that are looked at together, whether they are normalized already
 JOINED_TEXT = 1 << 24
-SHARED_TEXT = 1 << 20  # bytes or code points of a text that is worth sharing out among threads
+SHARED_TEXT = 1 << 18  # bytes of a text, about, that is worth sharing out among threads
 STREAMED = 1 << 15  # bytes of a text in chunks that are encoded at a time
 LISTED = 1 << 12  # ids of a text in chunks that are ints at a time: a list takes ten times the memory of an array
 
