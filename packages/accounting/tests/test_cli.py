@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import errno
 import io
 import json
 import re
@@ -441,6 +442,20 @@ def test_a_wrong_call_says_how(capsys: pytest.CaptureFixture[str], arguments: st
     assert said.endswith("--help\n")
     assert said.count("\n") == 1
     assert ("--devise: did you mean --device?" in said) == ("--devise" in arguments)
+
+
+def test_a_full_disk_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(path: Path, *_: object, **__: object) -> None:
+        path.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (out := tmp_path / "page.html").write_bytes(b"before")
+    monkeypatch.setattr(Path, "write_text", fail)
+    assert main(["page", "--out", str(out)]) == 2
+    assert capsys.readouterr().err == f"accounting: {out}: No space left on device\n"
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"before"]
 
 
 def test_ctrl_c_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -165,6 +165,7 @@ def test_the_live_line_shows_what_matters(work, capsys, monkeypatch):
         (["plan", "small.toml", "--data", "nowhere"], "there is no folder nowhere"),
         (["report", "nowhere"], "nowhere"),
         (["report", ".", "--out", "nowhere/page.html"], "nowhere/page.html: No such file or directory"),
+        (["report", ".", "--out", "."], ".: a folder: name the file"),
     ],
 )
 def test_a_mistake_is_one_sentence(work, monkeypatch, capsys, arguments, says):

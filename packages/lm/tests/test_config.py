@@ -54,6 +54,8 @@ def test_a_model_is_refused_with_value_and_bound(change, says):
 def test_a_wrong_type_is_refused(change, says):
     with pytest.raises(TypeError, match=says):
         ModelConfig(**GOOD | change)
+    with pytest.raises(TypeError, match="steps must be a whole number, got '5'"):
+        TrainConfig(steps="5")
 
 
 @pytest.mark.parametrize(

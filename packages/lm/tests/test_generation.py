@@ -461,6 +461,7 @@ def test_a_model_in_training_generates_without_dropout_and_keeps_its_mode(native
         ([1, 2.5], {}, TypeError, "2.5"),
         ([1], {"max_new_tokens": 2.5}, TypeError, "max_new_tokens.*2.5"),
         ([1], {"top_k": 1.5}, TypeError, "top_k.*1.5"),
+        ([1], {"seed": "a"}, TypeError, "seed.*'a'"),
         ([1], {"stop_tokens": 5}, TypeError, "stop_tokens.*5"),
         ([1], {"stop_tokens": "a"}, TypeError, "stop_tokens.*'a'"),
     ],

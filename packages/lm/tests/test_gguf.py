@@ -192,6 +192,8 @@ def test_what_is_in_the_way_or_does_not_fit_is_refused(tmp_path, tokenizer, caps
     assert sorted(os.listdir(tmp_path)) == ["model.gguf", "odd.json"]
     assert main(["export", str(tmp_path), "--out", str(tmp_path / "x.gguf"), "--shard-bytes", "5"]) == 2
     assert "a .gguf is one file" in capsys.readouterr().err
+    assert main(["export", str(tmp_path), "--out", str(tmp_path / "x.html")]) == 2
+    assert "--page" in capsys.readouterr().err
     bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], pattern="gpt2").save(tmp_path / "bytes.json")
     with pytest.raises(ValueError, match="has no merges"):
         to_gguf(make(vocab_size=256), tmp_path / "x.gguf", tokenizer=tmp_path / "bytes.json")

@@ -166,6 +166,7 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path):
     (tmp_path / "run/config.toml").write_text("")
     for path, more, error, says in [
         ("nowhere", {}, FileNotFoundError, "there is no .*nowhere"),
+        ("run/config.toml", {}, FileNotFoundError, "name its folder, .*run$"),
         ("run/checkpoints", {}, FileNotFoundError, "name its folder, .*run$"),
         ("run/checkpoints/00000020", {}, FileNotFoundError, "name its folder, .*run, with step 20 "),
         (".", {}, FileNotFoundError, "holds no model"),

@@ -22,7 +22,7 @@ from lm.config import ModelConfig
 from lm.data import open_tokens, write_tokens
 from lm.generation.stream import StreamDecoder, generate
 from lm.interop import from_huggingface, to_huggingface
-from lm.interop.loading import load
+from lm.interop.loading import load, model_text
 from lm.model import Transformer
 from lm.special_tokens import prompt_ids, stop_ids
 from lm.tokenizer import load_tokenizer
@@ -238,6 +238,10 @@ def test_an_imported_tokenizer_is_kept_as_one_of_ours(tmp_path, capsys):
     assert main(["import", str(folder), "--out", str(tmp_path / "run")]) == 0
     assert bpe.Tokenizer.load(tmp_path / "run" / "tokenizer.json").fingerprint == tokenizer.fingerprint
     assert read_config(tmp_path / "run")[2] == {"tokenizer": tokenizer.fingerprint}
+    assert model_text(tmp_path / "run").tokenizer.fingerprint == tokenizer.fingerprint
+    bpe.train(["another text"], 258).save(tmp_path / "other.json")
+    with pytest.warns(UserWarning, match=r"other\.json is not the tokenizer that made the data of .*run"):
+        model_text(tmp_path / "run", tmp_path / "other.json")
 
 
 def test_an_import_that_cannot_be_leaves_nothing(work, tok, capsys, tmp_path):

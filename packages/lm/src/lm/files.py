@@ -26,12 +26,12 @@ class Locked(ValueError):
 
 
 def no_model(path: str | Path) -> FileNotFoundError:
-    """The error of a path without a model, which names the run if the path is of one of its checkpoints."""
-    for folder in (here := Path(path), *here.parents):
-        if folder.name == "checkpoints" and (folder.parent / "config.toml").is_file():
-            step = "".join(here.relative_to(folder).parts[:1]).lstrip("0")
+    """The error of a path without a model, which names the run that the path lies in."""
+    for folder in (here := Path(path)).parents:
+        if (folder / "config.toml").is_file() and (folder / "checkpoints").is_dir():
+            step = "".join(here.relative_to(folder).parts[1:2]).lstrip("0")
             of_step = f", with step {step} for this checkpoint" if step.isdecimal() else ""
-            return FileNotFoundError(f"{path} lies in a run: name its folder, {folder.parent}{of_step}")
+            return FileNotFoundError(f"{path} lies in a run: name its folder, {folder}{of_step}")
     kinds = "neither config.toml (a run) nor config.json (Hugging Face)"
     return FileNotFoundError(f"{path} holds no model: it has {kinds}")
 
@@ -44,6 +44,8 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
     After an error in the block, or in writing, `path` is as it was and nothing else is left.
     """
     path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "a folder: name the file to write", str(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
     try:
         yield temporary

@@ -47,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130  # what a shell reports of a process that Ctrl-C ended
     except (KeyError, OSError, ValueError) as error:
         message = error.args[0] if isinstance(error, KeyError) else error
-        if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-            message = f"{error.filename}: {error.strerror}"
+        if isinstance(error, OSError) and error.strerror is not None:
+            message = f"{error.filename or 'standard output'}: {error.strerror}"
         print(f"accounting: {message}", file=sys.stderr)
         return 2
     return 0

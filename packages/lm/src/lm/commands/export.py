@@ -34,6 +34,8 @@ def export(options: argparse.Namespace) -> None:
         return export_page(options)
     if options.course is not None:
         raise ValueError("--course is for a page: write --page FILE.html, or leave it out")
+    if options.out.endswith(".html"):
+        raise ValueError(f"--out is a folder or FILE.gguf: for a page write --page {options.out}")
     if options.out.endswith(".gguf"):
         if options.shard_bytes is not None:
             raise ValueError("--shard-bytes is for a folder: a .gguf is one file")

@@ -15,8 +15,8 @@ def register(commands: Commands) -> None:
 
 def show(options: argparse.Namespace) -> None:
     from accounting import parameters, training_flops
-    from lm.commands.settings_help import SECTIONS, describe
-    from lm.config import to_table
+    from lm.commands.settings_help import describe
+    from lm.config import SECTIONS, to_table
 
     if options.name is not None:
         for name, config in zip(SECTIONS, configuration(options.name, []), strict=True):

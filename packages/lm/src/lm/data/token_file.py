@@ -358,7 +358,8 @@ def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any
     if not path.is_file():
         raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
     if path.suffix not in ENDINGS:
-        raise ValueError(f"{path} is not a token file: expected {' or '.join(ENDINGS)} (convert_tokens.py makes one)")
+        remedy = "`bpe encode` makes one of text, convert_tokens.py of other programs' ids"
+        raise ValueError(f"{path} is not a token file: expected {' or '.join(ENDINGS)} ({remedy})")
     if path.suffix != ".npy":
         ids, ends = token_formats.map_bin(path, dtype)
     else:

@@ -64,6 +64,7 @@ class Sequence:
         if seed is None:
             self.generator.seed()
         else:
+            check_whole_number("seed", seed)
             self.generator.manual_seed(seed)
         self.score_prompt = score_prompt
         if score_prompt:

@@ -174,7 +174,7 @@ def generate_batch(
     if isinstance(argument, str | bytes) or not isinstance(argument, abc.Iterable):
         raise TypeError(f"expected prompts to be lists of token ids, got {prompts!r}")
     for prompt in prompts:
-        Sequence(model.config, prompt, **request)  # refused before the first is continued
+        Sequence(model.config, prompt, seed=seed, **request)  # refused before the first is continued
     longest = max((len(prompt) for prompt in prompts), default=1)
     rows = min(rows, max(1, len(prompts) * samples))
     scheduler = Scheduler(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -218,8 +219,12 @@ def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelTe
     data = read_config(here)[2] if is_run(here) else {}
     sets = [about for about in (data, *data.values()) if isinstance(about, dict)]
     end = data.get("end_of_text")
+    loaded = read_tokenizer(file)
+    recorded = {about["tokenizer"] for about in sets if "tokenizer" in about}
+    if recorded and loaded.fingerprint not in recorded:
+        warnings.warn(f"{file} is not the tokenizer that made the data of {path}: text may be nonsense", stacklevel=2)
     return ModelText(
-        read_tokenizer(file),
+        loaded,
         text_config(here),
         end if isinstance(end, int) else None,
         any("train_mask_sha256" in about for about in sets),
