@@ -189,10 +189,11 @@ def steps(path: Path, size: int) -> dict[str, Any]:
     """The parts of the plan, a step at a time in this process: parts, their sum, and the writing of ids."""
     import bpe
     from bpe.cluster.counting import _Reader
-    from bpe.cluster.jobs import encode_part, recipe_for, write_file
+    from bpe.cluster.jobs import encode_part, recipe_for
     from bpe.cluster.ranges import parts_of
     from bpe.corpus import sources
     from bpe.counting.records import add_sorted, sorted_blocks
+    from bpe.outputs.encode_source import write_encoded
 
     file = sources.PlainText(path)
     whole = bpe.count(path, num_threads=1)
@@ -209,7 +210,7 @@ def steps(path: Path, size: int) -> dict[str, Any]:
     groups = [group for part in parts for group in encode_part(part, tokenizer, settings, 1)]
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
-        write_file(groups, Path(folder, "ids.npy"), recipe, settings)
+        write_encoded(lambda _: groups, Path(folder, "ids.npy"), recipe)
         writing = time.perf_counter() - begun
         size = Path(folder, "ids.npy").stat().st_size
     return {

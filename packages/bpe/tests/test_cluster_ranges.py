@@ -97,7 +97,7 @@ def test_parts_are_joined_to_what_the_whole_file_gives(
         recipe = jobs.recipe_for(tokenizer, how)
         parts = ranges.parts_of(sources.PlainText(folder / "text"), part_size, can_cut=recipe.can_cut)
         encoded = [group for part in parts for group in jobs.encode_part(part, tokenizer, how, 1)]
-        jobs.write_file(encoded, folder / "b", recipe, how)
+        encode_source.write_encoded(lambda _: encoded, folder / "b", recipe)
     for name in ("a", "a.json", *(["a.index"] if format == "bin" else [])):
         assert (folder / f"b{name[1:]}").read_bytes() == (folder / name).read_bytes()
 
@@ -148,10 +148,10 @@ def test_a_file_that_grows_or_goes_is_refused(tmp_path: Path) -> None:
 def test_an_earlier_output_that_is_a_folder_makes_room(tmp_path: Path) -> None:
     """Only if a description says that it is one; others of the name stay, and so do files."""
     for name, format, about, goes in (
-        ("output", "litdata", '{"count": 1, "sha256": ""}', True),
+        ("output", "litdata", '{"count": 1, "dtype": "uint16", "sha256": ""}', True),
         ("others", "litdata", '{"count": 1}', False),
         ("bare", "mds", None, False),
-        ("file.npy", "npy", '{"count": 1, "sha256": ""}', False),
+        ("file.npy", "npy", '{"count": 1, "dtype": "uint16", "sha256": ""}', False),
     ):
         out = tmp_path / name
         out.mkdir()

@@ -416,9 +416,8 @@ class Tokenizer(Encoding, PartMethods):
         with import_lock:
             from bpe.outputs.encode_source import encode_source, recipe_of
 
-        recipe = recipe_of(self._texts, self.fingerprint, end_of_text, allowed_special)
-        threads = threads_for(num_threads)
-        return encode_source(source, out, recipe, format, dtype, shard_tokens, threads, progress)
+        recipe = recipe_of(self._texts, self.fingerprint, format, dtype, end_of_text, allowed_special)
+        return encode_source(source, out, recipe, shard_tokens, threads_for(num_threads), progress)
 
     # Ids to text
 

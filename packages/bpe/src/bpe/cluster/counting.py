@@ -30,7 +30,7 @@ from bpe.counting.count import count_source
 from bpe.counting.records import add_sorted, sorted_blocks, split
 from bpe.counts import Counts, checked_resources, named
 from bpe.merging.conventions import TieBreak
-from bpe.native.progress import Progress, reporter
+from bpe.native.progress import Progress, reporter, silent
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
@@ -205,7 +205,7 @@ def _count_item(
         size = item.size
     else:
         source, size = _texts(item, column)
-    records = count_source(source, pattern, special, threads, _silent, limit)
+    records = count_source(source, pattern, special, threads, silent, limit)
     # NumPy's arrays go to other processes of a node without a copy
     sorted_shares = [np.frombuffer(b"".join(sorted_blocks(share)), np.uint8) for share in split(records, shares)]
     return [this_task(size, begun), *sorted_shares]
@@ -218,10 +218,6 @@ def _texts(block: Any, column: str) -> tuple[Iterator[str], int]:
     table = BlockAccessor.for_block(block).to_arrow()
     chunks = texts_of(table, column).chunks
     return (text for chunk in chunks for text in chunk.to_pylist() if text is not None), table.nbytes
-
-
-def _silent(phase: str, done: int, total: int | None) -> None:
-    """The progress of a task goes nowhere: that of the call counts tasks."""
 
 
 def _add(*results: Any) -> Any:

@@ -12,17 +12,17 @@ Which texts are in a block changes nothing: ids are written by documents.
 from __future__ import annotations
 
 import logging
+import pickle
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bpe.cluster.jobs import fetched_tokenizer, make_room, narrowed, recipe_for
+from bpe.cluster.jobs import fetched_tokenizer, make_room, recipe_for
 from bpe.cluster.manifest import EncodedFile, Manifest, output_name
 from bpe.cluster.session import Summary, TaskReport, this_task
 from bpe.native.arrow import pyarrow
-from bpe.native.lazy_imports import numpy as np
 from bpe.native.progress import Progress
 from bpe.outputs.encode_source import Encoded, encoded_groups, write_encoded
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from bpe.tokenizer import Tokenizer
 
 SHARDED = "tokens"  # the name of files with shard_tokens, before their numbers
-LISTS = ("ids", "document_ends", "stretch_ends", "text_ends")  # of a group
 INPUT = "Ray Dataset"  # what the manifest names as its input
 
 
@@ -83,17 +82,7 @@ def encode_dataset(
         make_room(out, settings["format"])
     # Closed, it gives the actors' CPUs back also after an error.
     with _quiet(dataset), closing(_encoded_tables(ray, dataset, tokenizer, settings, num_threads)) as tables:
-        write_encoded(
-            lambda skip: _groups(tables, skip, about),
-            out,
-            recipe,
-            settings["format"],
-            settings["dtype"],
-            shard_tokens,
-            report,
-            identity=None,
-            total=None,
-        )
+        write_encoded(lambda skip: _groups(tables, skip, about), out, recipe, shard_tokens, report)
     paths = [out]
     if shard_tokens is not None:  # by the ending, for that of a folder is none
         paths = sorted(path for path in folder.glob(f"{SHARDED}-*") if path.suffix == ending)
@@ -117,7 +106,7 @@ def _quiet(dataset: Any) -> Iterator[None]:
 
 
 def _encoded_tables(ray: Any, dataset: Any, tokenizer: Tokenizer, settings: dict[str, Any], num_threads: int) -> Any:
-    """Tables of ids, in order: a row for each group of texts that were encoded together."""
+    """Tables of what _Encoder gives, in order."""
     from ray.data import ActorPoolStrategy
 
     cpus = int(ray.cluster_resources().get("CPU", 1))
@@ -134,26 +123,23 @@ def _encoded_tables(ray: Any, dataset: Any, tokenizer: Tokenizer, settings: dict
 
 
 class _Encoder:
-    """An actor that encodes tables of texts. An error is a row, or Ray Data would tell it in three paragraphs."""
+    """An actor that encodes a table of texts to one of pickled parts: its report, then groups of ids.
+
+    An error is a part too, or Ray Data would tell it in three paragraphs.
+    """
 
     def __init__(self, tokenizer: list[Any], settings: dict[str, Any], num_threads: int) -> None:
         self.tokenizer, self.settings, self.num_threads = fetched_tokenizer(*tokenizer), settings, num_threads
         self.recipe = recipe_for(self.tokenizer, settings)
 
     def __call__(self, table: Any) -> Any:
-        import pickle
-
         begun = time.perf_counter()
         try:
-            groups = list(narrowed(self._groups(table), self.recipe, self.settings))
+            groups = list(self._groups(table))
+            parts: list[Any] = [this_task(sum(group.read for group in groups), begun), *groups]
         except Exception as error:
-            return pyarrow().table({"error": [pickle.dumps(error)]})
-        arrow = pyarrow()
-        size = sum(group.read for group in groups)
-        columns: dict[str, Any] = {name: _lists([getattr(group, name) for group in groups]) for name in LISTS}
-        columns["read"] = arrow.array([group.read for group in groups], arrow.int64())
-        columns["report"] = arrow.array([pickle.dumps(this_task(size, begun))] * len(groups), arrow.binary())
-        return arrow.table(columns)
+            parts = [error]
+        return pyarrow().table({"part": pyarrow().array(map(pickle.dumps, parts), pyarrow().large_binary())})
 
     def _groups(self, table: Any) -> Iterator[Encoded]:
         column = texts_of(table, self.settings["text_key"]).cast(pyarrow().large_binary())
@@ -161,31 +147,18 @@ class _Encoder:
         return encoded_groups(texts, self.recipe, self.num_threads)
 
 
-def _lists(arrays: list[Any]) -> Any:
-    """Arrays of numbers as a column of lists."""
-    arrow = pyarrow()
-    offsets = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
-    values = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
-    return arrow.LargeListArray.from_arrays(arrow.array(offsets), arrow.array(values))
-
-
 def _groups(tables: Any, skip: int, about: Summary) -> Iterator[Encoded]:
     """The groups of tables in order, but for their first `skip` stretches."""
-    import pickle
-
-    for table in tables:
-        if "error" in table.column_names:
-            raise pickle.loads(table["error"][0].as_py())
-        for number in range(table.num_rows):
-            row = {name: table[name][number] for name in table.column_names}
-            if number == 0:
-                report: TaskReport = pickle.loads(row["report"].as_py())
-                about.add(report)
-            group = Encoded(**{name: row[name].values.to_numpy() for name in LISTS}, read=row["read"].as_py())
-            stretches = len(group.stretch_ends)
-            if skip < stretches:
-                yield _without(group, skip) if skip else group
-            skip = max(0, skip - stretches)
+    for part in (pickle.loads(row.as_buffer()) for table in tables for row in table["part"]):
+        if isinstance(part, Exception):
+            raise part
+        if isinstance(part, TaskReport):
+            about.add(part)
+            continue
+        stretches = len(part.stretch_ends)
+        if skip < stretches:
+            yield _without(part, skip) if skip else part
+        skip = max(0, skip - stretches)
 
 
 def _without(group: Encoded, skip: int) -> Encoded:

@@ -17,7 +17,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,7 @@ from bpe.cluster.session import this_task
 from bpe.corpus import sources
 from bpe.native.atomic_file import temporary_name
 from bpe.native.parallel import stream
-from bpe.outputs.encode_source import Encoded, Recipe, checked_dtype, encoded_groups, recipe_of, write_encoded
+from bpe.outputs.encode_source import Encoded, Recipe, encoded_groups, recipe_of, write_encoded
 from bpe.outputs.writers import writer_of
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], num_threads: int
     if isinstance(job, Whole):
         encoder.encode_file(job.file, job.out, **settings, num_threads=num_threads)
         return [this_task(job.size, begun), (job.number, _described(job)), None]
-    write_file(_fetched(job.parts), job.whole.out, recipe_for(encoder, settings), settings)
+    write_encoded(lambda _: _fetched(job.parts), job.whole.out, recipe_for(encoder, settings))
     return [this_task(0, begun), (job.whole.number, _described(job.whole)), None]
 
 
@@ -138,22 +138,15 @@ def fetched_tokenizer(reference: Any) -> Tokenizer:
 
 def recipe_for(tokenizer: Tokenizer, settings: dict[str, Any]) -> Recipe:
     """Return a tokenizer's recipe for settings. ValueError for settings that it refuses."""
-    recipe = recipe_of(tokenizer._texts, tokenizer.fingerprint, settings["end_of_text"], settings["allowed_special"])
-    checked_dtype(settings["dtype"], recipe.largest, settings["format"])
-    return recipe
-
-
-def narrowed(groups: Iterator[Encoded], recipe: Recipe, settings: dict[str, Any]) -> Iterator[Encoded]:
-    """The same ids in the type that they have in a file, in which fewer bytes go over the network."""
-    numbers = checked_dtype(settings["dtype"], recipe.largest, settings["format"])
-    return (group._replace(ids=group.ids.astype(numbers, copy=False)) for group in groups)
+    arguments = map(settings.get, ("format", "dtype", "end_of_text", "allowed_special"))
+    return recipe_of(tokenizer._texts, tokenizer.fingerprint, *arguments)  # type: ignore[arg-type]
 
 
 def encode_part(part: Part, tokenizer: Tokenizer, settings: dict[str, Any], num_threads: int) -> list[Encoded]:
     """The ids of a part."""
     recipe = recipe_for(tokenizer, settings)
     source, goes_on = source_of(part, recipe.cut, recipe.margin)
-    return list(narrowed(encoded_groups(source, recipe, num_threads, goes_on=goes_on), recipe, settings))
+    return list(encoded_groups(source, recipe, num_threads, goes_on=goes_on))
 
 
 def _fetched(parts: list[Any]) -> Iterator[Encoded]:
@@ -162,21 +155,6 @@ def _fetched(parts: list[Any]) -> Iterator[Encoded]:
 
     for groups in stream(ray.get, parts, 1):
         yield from groups
-
-
-def write_file(groups: Iterable[Encoded], out: Path, recipe: Recipe, settings: dict[str, Any]) -> None:
-    """Write the ids of a file's parts, in order."""
-    write_encoded(
-        lambda _: groups,
-        out,
-        recipe,
-        settings["format"],
-        settings["dtype"],
-        None,
-        lambda phase, done, total: None,
-        identity=None,
-        total=None,
-    )
 
 
 def make_room(out: Path, format: str) -> None:

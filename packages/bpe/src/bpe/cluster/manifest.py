@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe.native.atomic_file import write_atomically
-from bpe.outputs.writer import description_of
+from bpe.outputs.writer import description_of, parse_description
 
 NAME = "manifest.json"
 FORMAT = 1
@@ -30,11 +30,8 @@ def output_name(number: int, files: int) -> str:
 
 def description(out: Path) -> dict[str, Any] | None:
     """Return the description beside an output; None if it is not one of ids."""
-    try:
-        about = json.loads(description_of(out).read_bytes())
-    except (FileNotFoundError, ValueError):
-        return None
-    return about if isinstance(about, dict) and {"count", "sha256"} <= about.keys() else None
+    path = description_of(out)
+    return parse_description(path.read_bytes()) if path.exists() else None
 
 
 @dataclass

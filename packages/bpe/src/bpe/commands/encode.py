@@ -19,7 +19,7 @@ from bpe.corpus import compressed, remote, sources
 from bpe.loading import NAMED, load
 from bpe.native.json_lines import parse_line
 from bpe.native.lazy_imports import numpy as np
-from bpe.native.progress import Progress, reporter, watched
+from bpe.native.progress import Progress, reporter, silent, watched
 from bpe.outputs import FORMATS
 from bpe.tokenizer import Tokenizer
 
@@ -129,7 +129,7 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
 
 def _documents(options: argparse.Namespace) -> Iterator[str]:
     """The texts of JSON lines, one after another."""
-    for file in _inputs(options.text, lambda phase, done, total: None, ""):
+    for file in _inputs(options.text, silent, ""):
         for _, value in itertools.chain.from_iterable(_batches(file, options.text_key, str, "a text")):
             yield value if isinstance(value, str) else value[options.text_key]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bpe.counting.records import approximate_kth_largest_count, total_size
 from bpe.merging.merger import Merger
-from bpe.native.progress import Progress
+from bpe.native.progress import Progress, silent
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
@@ -36,7 +36,7 @@ def learn(
     made_before: int = 0,
     consume: bool = False,
     counts: list[int] | None = None,
-    report: Progress = lambda phase, done, total: None,
+    report: Progress = silent,
 ) -> tuple[list[bytes], bytearray]:
     """Merge the commonest pair of symbols, again and again.
 

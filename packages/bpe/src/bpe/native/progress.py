@@ -11,6 +11,10 @@ from typing import Any
 Progress = Callable[[str, int, int | None], None]  # phase, done, total (None: not known)
 
 
+def silent(phase: str, done: int, total: int | None) -> None:
+    """Tell nobody."""
+
+
 _LOG_INTERVAL = 30.0  # seconds between two lines of a log
 
 
@@ -87,7 +91,7 @@ def reporter(progress: Progress | bool | None) -> Iterator[Progress]:
     `progress`. They are taken down at the end, and when an error ends the work.
     """
     if progress is not True:
-        yield progress or (lambda phase, done, total: None)
+        yield progress or silent
         return
     bars = _Bars() if sys.stderr is not None and sys.stderr.isatty() else _LogLines()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe.native.arrow import pyarrow
 from bpe.native.lazy_imports import numpy as np
@@ -29,6 +29,7 @@ class _Rows(Writer, ABC):
         self.pending: list[NDArray[Any]] = []
         self.size = self.ids_written = 0  # ids that are pending; and that were written
         self.rows = 0  # documents that were written
+        self.writer = self.open(self.staged.open(path))
 
     def add(self, ids: NDArray[Any]) -> None:
         self.pending.append(ids)
@@ -40,7 +41,7 @@ class _Rows(Writer, ABC):
 
     def complete(self) -> None:
         self.write_rows(self.document_ends())
-        self.close()
+        self.writer.close()
 
     def write_rows(self, ends: NDArray[np.uint64]) -> None:
         """Write the documents that have ended; `ends` are those of all."""
@@ -52,23 +53,19 @@ class _Rows(Writer, ABC):
         offsets = np.concatenate([[0], new]).astype(np.int32)
         arrow = pyarrow()
         lists = arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(ids[:whole]))
-        self.write_batch(arrow.record_batch([lists], schema=self.schema))
+        self.writer.write_batch(arrow.record_batch([lists], schema=self.schema))
         self.rows += len(new)
         self.ids_written += whole
         self.pending, self.size = [ids[whole:]], len(ids) - whole
 
     def abandon(self) -> None:
         with suppress(Exception):  # what writes would else write more when it is collected
-            self.close()
+            self.writer.close()
         super().abandon()
 
     @abstractmethod
-    def write_batch(self, batch: Any) -> None:
-        """Writes rows, an Arrow record batch."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends the file."""
+    def open(self, file: BinaryIO) -> Any:
+        """Return pyarrow's writer of rows to a file."""
 
 
 class ParquetWriter(_Rows):
@@ -76,17 +73,10 @@ class ParquetWriter(_Rows):
 
     ending = ".parquet"
 
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        super().__init__(path, dtype)
+    def open(self, file: BinaryIO) -> Any:
         from pyarrow import parquet
 
-        self.parquet = parquet.ParquetWriter(self.staged.open(path), self.schema, compression="zstd")
-
-    def write_batch(self, batch: Any) -> None:
-        self.parquet.write_batch(batch)
-
-    def close(self) -> None:
-        self.parquet.close()
+        return parquet.ParquetWriter(file, self.schema, compression="zstd")
 
 
 class ArrowWriter(_Rows):
@@ -94,14 +84,7 @@ class ArrowWriter(_Rows):
 
     ending = ".arrow"
 
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        super().__init__(path, dtype)
+    def open(self, file: BinaryIO) -> Any:
         from pyarrow import ipc
 
-        self.stream = ipc.new_stream(self.staged.open(path), self.schema)
-
-    def write_batch(self, batch: Any) -> None:
-        self.stream.write_batch(batch)
-
-    def close(self) -> None:
-        self.stream.close()
+        return ipc.new_stream(file, self.schema)

@@ -7,7 +7,6 @@ run that was stopped goes on at the stretch, and the id in it, at which its last
 from __future__ import annotations
 
 import errno
-import json
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -20,9 +19,9 @@ from bpe.native.atomic_file import StrPath, is_temporary
 from bpe.native.checks import whole
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
-from bpe.native.progress import Progress, reporter
+from bpe.native.progress import Progress, reporter, silent
 from bpe.outputs.shards import Shards
-from bpe.outputs.writer import Writer, description_of
+from bpe.outputs.writer import Writer, description_of, parse_description
 from bpe.outputs.writers import writer_of
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
@@ -42,22 +41,24 @@ class Recipe(NamedTuple):
         cut: cut(text, at) is the first place from `at` on where a text may be cut.
         can_cut: Whether any long text has such places, and what follows one is encoded as a text of its own is.
         margin: Bytes before the end of what is there so far that a cut must keep.
-        largest: The largest id.
         tokenizer: The fingerprint.
         end_of_text: The id after which a document ends, or None.
         separate: Whether that id is added to each text that does not end in it.
         special: The special tokens that are recognised, for the record.
+        format: Of the files: see bpe.outputs.writers.
+        dtype: Of the ids in them.
     """
 
     encode: Callable[[list[memoryview], list[bool]], list[NDArray[np.uint32]]]
     cut: Callable[[Any, int], int]
     can_cut: bool
     margin: int
-    largest: int
     tokenizer: str
     end_of_text: int | None
     separate: bool
     special: list[str]
+    format: str
+    dtype: np.dtype[Any]
 
 
 Group = list[sources.Stretch]  # that are encoded together
@@ -73,8 +74,10 @@ class Encoded(NamedTuple):
     read: int  # bytes of the source
 
 
-def recipe_of(texts: TextEncoder, fingerprint: str, end_of_text: str | None, allowed_special: Special) -> Recipe:
-    """The recipe of a tokenizer, for Tokenizer.encode_file's arguments. ValueError where end_of_text is no token."""
+def recipe_of(
+    texts: TextEncoder, fingerprint: str, format: str, dtype: Any, end_of_text: str | None, allowed_special: Special
+) -> Recipe:
+    """The recipe of a tokenizer, for Tokenizer.encode_file's arguments. ValueError for wrong ones."""
     names = texts.data.special_tokens
     if end_of_text is not None and end_of_text not in names:
         raise ValueError(f"end_of_text is {end_of_text!r}, which is no special token; there are {', '.join(names)}")
@@ -85,11 +88,12 @@ def recipe_of(texts: TextEncoder, fingerprint: str, end_of_text: str | None, all
         cut=lambda text, at: texts.safe_cut(text, at, special),
         can_cut=texts.can_cut,
         margin=special.longest,
-        largest=max(texts.data.vocab),
         tokenizer=fingerprint,
         end_of_text=names.get("<|endoftext|>" if end_of_text is None else end_of_text),
         separate=end_of_text is not None,
         special=sorted(name.decode() for name in special.names),
+        format=format,
+        dtype=checked_dtype(dtype, max(texts.data.vocab), format),
     )
 
 
@@ -97,8 +101,6 @@ def encode_source(
     source: sources.Source,
     out: StrPath,
     recipe: Recipe,
-    format: str,
-    dtype: Any,
     shard_tokens: int | None,
     num_threads: int,
     progress: Progress | bool | None,
@@ -109,8 +111,6 @@ def encode_source(
             lambda skip: encoded_groups(source, recipe, num_threads, skip),
             out,
             recipe,
-            format,
-            dtype,
             shard_tokens,
             report,
             identity=sources.identity(source),
@@ -140,13 +140,10 @@ def write_encoded(
     encoded: Callable[[int], Iterable[Encoded]],
     out: StrPath,
     recipe: Recipe,
-    format: str,
-    dtype: Any,
-    shard_tokens: int | None,
-    report: Progress,
-    *,
-    identity: Any,
-    total: int | None,
+    shard_tokens: int | None = None,
+    report: Progress = silent,
+    identity: Any = None,
+    total: int | None = None,
 ) -> int:
     """Write ids in order, wherever they were encoded. Returns their number.
 
@@ -155,13 +152,12 @@ def write_encoded(
 
     Args:
         encoded: The ids of the texts, but for the first so many stretches.
-        out, recipe, format, dtype, shard_tokens: As for encode_source().
+        out, recipe, shard_tokens: As for encode_source().
         report: Told of the bytes of the source.
         identity: What the source is known by when a run goes on; None where nothing is known of it.
         total: Its bytes.
     """
-    make = writer_of(format)
-    numbers = checked_dtype(dtype, recipe.largest, format)
+    make = writer_of(recipe.format)
     if shard_tokens is not None:
         whole("shard_tokens", shard_tokens)
     with ExitStack() as stack:
@@ -170,11 +166,10 @@ def write_encoded(
         shards = Shards(
             place,
             url,
-            lambda path: make(path, numbers),
-            shard_tokens,
+            lambda path: make(path, recipe.dtype),
             {
-                "format": format,
-                "dtype": numbers.name,
+                "format": recipe.format,
+                "dtype": recipe.dtype.name,
                 "tokenizer": recipe.tokenizer,
                 "end_of_text": recipe.end_of_text,
                 "separate": recipe.separate,
@@ -241,12 +236,10 @@ def _check_description(out: str, description: str, read: Callable[[str], bytes])
     if description == out:
         raise ValueError(f"ids are written to X.npy, with X.json beside it, and {out} would be both: name it .npy")
     try:
-        about = json.loads(read(description))
+        data = read(description)
     except FileNotFoundError:
         return
-    except ValueError:
-        about = None
-    if not (isinstance(about, dict) and {"count", "dtype", "sha256"} <= about.keys()):
+    if parse_description(data) is None:
         raise FileExistsError(
             f"{description} is there and is no description of ids, and that of {out} would take its place: "
             f"write to another name, or remove it"
@@ -281,7 +274,7 @@ def _encode(group: Group, recipe: Recipe) -> Encoded:
         for i, stretch in enumerate(group):
             if stretch.last and not (len(rows[i]) and rows[i][-1] == mark[0]):
                 rows[i] = np.concatenate([rows[i], mark])
-    ids = np.concatenate([np.empty(0, dtype=np.uint32), *rows])
+    ids = np.concatenate([np.empty(0, dtype=np.uint32), *rows]).astype(recipe.dtype, copy=False)
     ends = np.cumsum([len(one) for one in rows], dtype=np.int64)
     document_ends = ends[[stretch.last for stretch in group]]
     if recipe.end_of_text is not None:

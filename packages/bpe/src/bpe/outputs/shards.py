@@ -38,8 +38,8 @@ class Shards:
         path: The local file; shards get a number before its ending.
         url: Where the files of `path`'s folder go as soon as they are whole; None where that is their place.
         make: Makes the writer of a file.
-        shard_tokens: The most ids of a shard; None for one file.
-        settings: Inputs that determine the output; a run goes on only where all of them are the same.
+        settings: Inputs that determine the output, shard_tokens among them: the most ids of a shard, or None for one
+            file. A run goes on only where all of them are the same.
 
     Attributes:
         done: How far the shards are that are whole.
@@ -48,13 +48,12 @@ class Shards:
         holds_documents: Whether the shard being written holds a whole document.
     """
 
-    def __init__(
-        self, path: Path, url: str | None, make: Callable[[Path], Writer], shard_tokens: int | None, settings: Any
-    ) -> None:
-        self.path, self.url, self.make, self.shard_tokens = path, url, make, shard_tokens
+    def __init__(self, path: Path, url: str | None, make: Callable[[Path], Writer], settings: Any) -> None:
+        self.path, self.url, self.make = path, url, make
         self.settings = json.loads(json.dumps(settings))
+        self.shard_tokens: int | None = settings["shard_tokens"]
         self.done, self.finished = Done(), False
-        if shard_tokens is not None:
+        if self.shard_tokens is not None:
             self._read_record()
         self.total = self.done.ids
         self.holds_documents = False

@@ -70,6 +70,15 @@ def description_of(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
+def parse_description(data: bytes) -> dict[str, Any] | None:
+    """A description; None where the bytes are none."""
+    try:
+        about = json.loads(data)
+    except ValueError:
+        return None
+    return about if isinstance(about, dict) and {"count", "dtype", "sha256"} <= about.keys() else None
+
+
 def described(about: dict[str, Any]) -> bytes:
     """A description as it lies in its file; what is None is left out."""
     return json.dumps({key: value for key, value in about.items() if value is not None}, indent=1).encode() + b"\n"

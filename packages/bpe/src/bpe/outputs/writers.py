@@ -33,18 +33,24 @@ LLMC_MAGIC = {2: (20240520, 1), 4: (20240801, 7)}  # and version, by the bytes o
 MEGATRON_TYPES = {"uint16": 8, "int32": 4}
 
 
-class NpyWriter(Writer):
-    """One array of NumPy's format, version 1.0."""
+class _Ids(Writer):
+    """A file of the ids, one after another, behind `header` bytes."""
 
-    ending = ".npy"
+    header = 0
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         super().__init__(path, dtype)
         self.file = self.staged.open(path)
-        self.file.write(bytes(NPY_HEADER))
+        self.file.write(bytes(self.header))
 
     def add(self, ids: NDArray[Any]) -> None:
         self.file.write(ids.data)
+
+
+class NpyWriter(_Ids):
+    """One array of NumPy's format, version 1.0."""
+
+    ending, header = ".npy", NPY_HEADER
 
     def complete(self) -> None:
         about = f"{{'descr': '{self.dtype.newbyteorder('<').str}', 'fortran_order': False, 'shape': ({self.count},), }}"
@@ -57,23 +63,16 @@ class NpyWriter(Writer):
         )
 
 
-class BinWriter(Writer):
+class BinWriter(_Ids):
     """The ids and nothing else; in a second file where each document ends, as uint64."""
 
     ending = ".bin"
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        super().__init__(path, dtype)
-        self.file = self.staged.open(path)
-
-    def add(self, ids: NDArray[Any]) -> None:
-        self.file.write(ids.data)
 
     def complete(self) -> None:
         beside(self.staged, self.path, ".index").write(self.document_ends().astype("<u8").data)
 
 
-class MegatronWriter(Writer):
+class MegatronWriter(_Ids):
     """Megatron-LM's IndexedDataset: ids in .bin; lengths, places and documents in .idx. A sequence is a document.
 
     .idx   9 bytes  "MMIDIDX", two zeros    8  version 1    1  the type of the ids    8  sequences    8  documents + 1
@@ -85,10 +84,6 @@ class MegatronWriter(Writer):
 
     def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
         super().__init__(path, np.dtype(np.uint16 if dtype == np.dtype(np.uint16) else np.int32))
-        self.file = self.staged.open(path)
-
-    def add(self, ids: NDArray[Any]) -> None:
-        self.file.write(ids.data)
 
     def complete(self) -> None:
         ends = self.document_ends().astype(np.int64)
@@ -101,21 +96,10 @@ class MegatronWriter(Writer):
         index.write(np.arange(len(ends) + 1, dtype="<i8").data)
 
 
-class DatatroveWriter(Writer):
+class DatatroveWriter(BinWriter):
     """datatrove's TokenizedFile: bare ids; where each document ends, as uint64; who made them, and how many."""
 
     ending = ".ds"
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        super().__init__(path, dtype)
-        self.file = self.staged.open(path)
-        self.tokenizer = ""
-
-    def add(self, ids: NDArray[Any]) -> None:
-        self.file.write(ids.data)
-
-    def complete(self) -> None:
-        beside(self.staged, self.path, ".index").write(self.document_ends().astype("<u8").data)
 
     def finish(self, about: dict[str, Any]) -> list[Path]:
         lines = (f"{about['tokenizer']}|{self.dtype.itemsize}", str(self.count), in_short(self.count))
@@ -123,20 +107,15 @@ class DatatroveWriter(Writer):
         return super().finish(about)
 
 
-class LlmcWriter(Writer):
+class LlmcWriter(_Ids):
     """llm.c's data: a header of 256 int32 (what it is, its version, how many ids), and bare ids."""
 
-    ending = ".bin"
-
-    def __init__(self, path: Path, dtype: np.dtype[Any]) -> None:
-        super().__init__(path, dtype)
-        self.file = self.staged.open(path)
-        self.file.write(bytes(1024))
+    ending, header = ".bin", 1024
 
     def add(self, ids: NDArray[Any]) -> None:
         if self.count + len(ids) >= 1 << 31:
             raise ValueError(f"{self.path}: llm.c counts ids up to 2**31 - 1: give shard_tokens, 10**8 say")
-        self.file.write(ids.data)
+        super().add(ids)
 
     def complete(self) -> None:
         magic, version = LLMC_MAGIC[self.dtype.itemsize]
