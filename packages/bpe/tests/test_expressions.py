@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import random
 
 import pytest
@@ -18,7 +19,7 @@ from expression_samples import (
 )
 
 from bpe import Encoding, patterns
-from bpe.expressions.automaton import compile_tree, run
+from bpe.expressions.automaton import MATCH, Automaton, compile_tree
 from bpe.expressions.cursor import Refused
 from bpe.expressions.parsing import parse
 from bpe.expressions.spelling import spelled
@@ -66,6 +67,18 @@ def test_what_is_not_read_is_refused_by_name(language: str, expression: str) -> 
 def isolated(matches: list[tuple[int, int]], text: str) -> list[str]:
     ends = sorted({end for match in matches for end in match} | {len(text)} - {0})
     return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False) if begin < end]
+
+
+def run(automaton: Automaton, text: str, at: int) -> int:
+    """The end of the match at a place of a text, or 0: what scanning/automaton.h does."""
+    width, end, row = automaton.class_count + 1, 0, automaton.class_count + 1
+    for i in range(at, len(text)):
+        entry = automaton.table[row + automaton.classes[bisect.bisect_right(automaton.begins, ord(text[i])) - 1]]
+        end = i if entry & MATCH else end
+        row = entry & ~MATCH
+        if not row:
+            return end
+    return len(text) if automaton.table[row + width - 1] & MATCH else end
 
 
 def compare(language: str, chance: random.Random) -> tuple[bool, bool]:

@@ -370,23 +370,3 @@ def scanner_level(automaton: Automaton, in_bytes: bool) -> tuple[int, bool, byte
         of_byte = of_code[:128] + b"\xff" * 128
     table = array("H", automaton.table).tobytes()
     return automaton.class_count, in_bytes, of_byte, page.tobytes(), b"".join(blocks), table, automaton.cuts
-
-
-def run(automaton: Automaton, text: str, at: int = 0) -> int:
-    """The end of the match at a place of a text, or 0: what scanning/automaton.h does, to test against."""
-    width, end, row = automaton.class_count + 1, 0, automaton.class_count + 1
-    for i in range(at, len(text)):
-        entry = automaton.table[row + class_of(automaton, ord(text[i]))]
-        if entry & MATCH:
-            end = i
-        row = entry & ~MATCH
-        if not row:
-            return end
-    return len(text) if automaton.table[row + width - 1] & MATCH else end
-
-
-def class_of(automaton: Automaton, code: int) -> int:
-    """The class of a code point."""
-    import bisect
-
-    return automaton.classes[bisect.bisect_right(automaton.begins, code) - 1]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
 import functools
 import re
 from collections.abc import Callable
 
-from bpe.expressions.sets import EVERYTHING, CharSet, complement, difference, of_text, size, union
+from bpe.expressions.sets import EVERYTHING, LAST, CharSet, complement, difference, of_text, size, union
 from bpe.scanning import scanner
 
 # The general categories in the order of scanning/unicode.h.
 CATEGORIES = (
     "Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk So Zs Zl Zp Cc Cf Cs Co Cn".split()  # noqa: SIM905
 )
-WHITE_SPACE = 128
 _LONG_NAMES = (
     "letter=L casedletter=LC uppercaseletter=Lu lowercaseletter=Ll titlecaseletter=Lt modifierletter=Lm otherletter=Lo "
     "mark=M combiningmark=M nonspacingmark=Mn spacingmark=Mc enclosingmark=Me number=N decimalnumber=Nd "
@@ -33,7 +33,7 @@ def category(name: str) -> CharSet:
     """A general category by its short name, one or two letters, or LC."""
     categories = {"LC": ("Lu", "Ll", "Lt")}.get(name) or tuple(one for one in CATEGORIES if one.startswith(name))
     numbers = bytes(CATEGORIES.index(one) for one in categories)
-    return _ranges_of(bytes(range(256)).translate(_marking(numbers)))
+    return _ranges_of(bytes(number & 127 in numbers for number in range(256)))
 
 
 @functools.cache
@@ -42,18 +42,9 @@ def white_space() -> CharSet:
     return _ranges_of(bytes(128) + b"\1" * 128)
 
 
-def _marking(numbers: bytes) -> bytes:
-    return bytes(1 if number & 127 in numbers else 0 for number in range(256))
-
-
 def _ranges_of(marking: bytes) -> CharSet:
-    marked = _categories().translate(marking)
+    marked = scanner.categories().translate(marking)
     return tuple((match.start(), match.end() - 1) for match in re.finditer(b"\1+", marked))
-
-
-@functools.cache
-def _categories() -> bytes:
-    return scanner.categories()
 
 
 def parse_ranges(text: str) -> CharSet:
@@ -179,14 +170,8 @@ def fold(chars: CharSet) -> CharSet:
 
 
 def _holds(chars: CharSet, code: int) -> bool:
-    low, high = 0, len(chars)
-    while low < high:
-        middle = (low + high) // 2
-        if chars[middle][1] < code:
-            low = middle + 1
-        else:
-            high = middle
-    return low < len(chars) and chars[low][0] <= code
+    place = bisect.bisect_right(chars, (code, LAST)) - 1
+    return place >= 0 and chars[place][1] >= code
 
 
 @functools.cache

@@ -37,16 +37,7 @@ def complement(chars: CharSet) -> CharSet:
 
 def intersection(one: CharSet, other: CharSet) -> CharSet:
     """Return the code points that are in both."""
-    ranges, i, j = [], 0, 0
-    while i < len(one) and j < len(other):
-        first, last = max(one[i][0], other[j][0]), min(one[i][1], other[j][1])
-        if first <= last:
-            ranges.append((first, last))
-        if one[i][1] < other[j][1]:
-            i += 1
-        else:
-            j += 1
-    return tuple(ranges)
+    return complement(union(complement(one), complement(other)))
 
 
 def difference(one: CharSet, other: CharSet) -> CharSet:

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from bpe.encoding.preparing import Preparation
 from bpe.expressions import steps
 from bpe.expressions.sets import LAST, CharSet, difference
-from bpe.expressions.tree import Atomic, Chars, Choice, Look, Node, Repeat, Sequence
+from bpe.expressions.spelling import written
+from bpe.expressions.tree import Node
 from bpe.formats import TokenizerData, split_off_ids
 from bpe.formats.vocabulary import MARK, character_tables, encoder_tables, merges_of
 from bpe.patterns import Pattern, tree_of
@@ -123,28 +124,14 @@ def javascript(node: Node, classes: dict[str, int]) -> str:
     """
     captures = itertools.count(1)
 
-    def translate(node: Node) -> str:
-        if isinstance(node, Chars):
-            return f"§{classes.setdefault(_class(node.chars), len(classes))}§"
-        if isinstance(node, Sequence):
-            return f"(?:{''.join(map(translate, node.parts))})"
-        if isinstance(node, Choice):
-            return f"(?:{'|'.join(map(translate, node.branches))})"
-        if isinstance(node, Repeat):
-            most = "" if node.most is None else node.most
-            text = f"(?:{translate(node.part)}){{{node.least},{most}}}"
-            return atomic(text) if node.greed == "possessive" else text + "?" * (node.greed == "lazy")
-        if isinstance(node, Atomic):
-            return atomic(translate(node.part))
-        if isinstance(node, Look):
-            return f"(?{'' if node.ahead else '<'}{'=' if node.positive else '!'}{translate(node.part)})"
-        return "(?![^])" if node.end else "(?<![^])"
-
     def atomic(text: str) -> str:
         name = f"a{next(captures)}"
         return f"(?:(?=(?<{name}>{text}))\\k<{name}>)"
 
-    return translate(node)
+    def one_of(chars: CharSet) -> str:
+        return f"§{classes.setdefault(_class(chars), len(classes))}§"
+
+    return written(node, one_of, atomic, ("(?<![^])", "(?![^])"))
 
 
 def _trees(pattern: Pattern) -> list[Node]:
