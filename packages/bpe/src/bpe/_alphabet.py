@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
 NO_SYMBOL = 0xFFFFFFFF
+Texts = Iterator[tuple["NDArray[Any]", "NDArray[Any]", "NDArray[Any]"]]  # code points, those of each text, its count
 BATCH, BATCH_BYTES = 1 << 14, 1 << 22  # of pretokens that are spelled together
 
 
@@ -75,8 +76,7 @@ class Alphabet(NamedTuple):
         """
         mark = formats.sentencepiece.MARK
 
-        def texts(records: Records) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
-            """Code points, how many of them each text has, and how often it occurs."""
+        def texts(records: Records) -> Texts:
             for pretokens, numbers in batches(records):
                 texts_of_batch, counts = [], []
                 for pretoken, number in zip(pretokens, numbers, strict=True):
@@ -93,33 +93,14 @@ class Alphabet(NamedTuple):
                 codes = np.frombuffer("".join(texts_of_batch).encode("utf-32-le", "surrogatepass"), dtype="<u4")
                 yield codes, np.array([len(text) for text in texts_of_batch]), np.array(counts, dtype=np.uint64)
 
-        total = np.zeros(CODE_POINTS, dtype=np.uint64)
-        for codes, sizes, counts in texts(records):
-            np.add.at(total, codes, np.repeat(counts, sizes))
+        total = count_codes(texts(records))
         total[SURROGATES.start : SURROGATES.stop] = 0
         total[ord(" ")] = np.iinfo(np.uint64).max  # always a token: any text may have one
         characters = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))[:limit]
         characters.sort(key=lambda code: ord(mark) if code == ord(" ") else code)
-        symbol_of = np.full(CODE_POINTS, NO_SYMBOL, dtype=np.uint32)
-        symbol_of[characters] = range(len(characters))
-
-        def spell(records: Records) -> Records:
-            spelled = bytearray()
-            for codes, sizes, counts in texts(records):
-                symbols = symbol_of[codes]
-                is_symbol = symbols != NO_SYMBOL
-                # A piece begins with each text, and after each character that is no symbol.
-                begins = np.ones(len(codes), dtype=np.bool_)
-                begins[1:] = ~is_symbol[:-1]
-                begins[(np.cumsum(sizes) - sizes)] = True
-                piece = np.cumsum(begins) - 1
-                lengths = np.bincount(piece[is_symbol], minlength=piece[-1] + 1)
-                merged = lengths > 1
-                counted = np.repeat(counts, sizes)[begins]
-                spelled += records_of(symbols[is_symbol & merged[piece]], lengths[merged], counted[merged])
-            return spelled
-
-        return cls([chr(code).encode() for code in characters], spell)
+        symbol_of = dict(zip(characters, range(len(characters)), strict=True))
+        tokens = [chr(code).encode() for code in characters]
+        return cls(tokens, lambda records: spell_codes(texts(records), symbol_of, divide=True))
 
 
 def batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:
@@ -136,6 +117,33 @@ def batches(records: Records) -> Iterator[tuple[list[bytes], list[int]]]:
             pretokens, counts, size = [], [], 0
     if pretokens:
         yield pretokens, counts
+
+
+def count_codes(texts: Texts) -> NDArray[np.uint64]:
+    """The number of times that each code point occurs."""
+    total = np.zeros(CODE_POINTS, dtype=np.uint64)
+    for codes, sizes, counts in texts:
+        np.add.at(total, codes, np.repeat(counts, sizes))
+    return total
+
+
+def spell_codes(texts: Texts, symbol_of: Mapping[int, int], *, divide: bool) -> Records:
+    """Records of texts by symbols. divide: a character that is no symbol divides a text in two; else it is left out."""
+    table = np.full(CODE_POINTS, NO_SYMBOL, dtype=np.uint32)
+    table[list(symbol_of)] = list(symbol_of.values())
+    spelled = bytearray()
+    for codes, sizes, counts in texts:
+        symbols = table[codes]
+        is_symbol = symbols != NO_SYMBOL
+        begins = np.zeros(len(codes), dtype=np.bool_)  # of pieces
+        begins[1:] = divide & ~is_symbol[:-1]
+        begins[np.cumsum(sizes) - sizes] = True
+        counted = np.repeat(counts, sizes)[begins]
+        piece = np.cumsum(begins) - 1
+        lengths = np.bincount(piece[is_symbol], minlength=len(counted))
+        merged = lengths > 1
+        spelled += records_of(symbols[is_symbol & merged[piece]], lengths[merged], counted[merged])
+    return spelled
 
 
 def records_of(symbols: NDArray[Any], lengths: NDArray[Any], counts: NDArray[Any]) -> bytes:

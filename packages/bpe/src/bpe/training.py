@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats, patterns
 from bpe._alphabet import Alphabet
 from bpe._superwords import NO_BOUND, SuperBPE, Superwords, race, run_pattern, settings_of
 from bpe.corpus import sources
 from bpe.counting.count import count_source
+from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import number_of_records, total_size
 from bpe.counts import Counts, checked_resources, named
 from bpe.encoding.spelled_counts import SpelledCounts
-from bpe.formats import Characters, Merges, TokenizerData
+from bpe.formats import Characters, Merges, Pair, TokenizerData
 from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath
@@ -26,6 +27,16 @@ from bpe.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
+
+
+class _Corpus(NamedTuple):
+    """A source, and how it is counted."""
+
+    source: sources.Source
+    special: SpecialTokens
+    num_threads: int
+    memory_limit: int | None
+    report: Progress
 
 
 def train(
@@ -101,35 +112,42 @@ def train(
     if settings is not None and isinstance(source, Iterator):
         raise ValueError("superwords are counted in a second reading of the source, and an iterator can be read once")
     before = settings.tokens_before(vocab_size, smallest) - smallest if isinstance(settings, SuperBPE) else merge_count
-    runs = run_pattern(resolved) if settings == "boundless" else resolved
+    second = run_pattern(resolved) if settings == "boundless" else resolved
+    if isinstance(settings, SuperBPE):
+        second = patterns.resolve(settings.pattern)
     counts: list[int] = []
     alphabet = Alphabet(convention.alphabet(special.names))
     with reporter(progress) as report:
-        records = _count(source, resolved, special, *threads_and_memory, report, checkpoint)
-        size = 0 if settings is None else total_size(records)
+        corpus = _Corpus(source, special, *threads_and_memory, report)
+        records = _count(corpus, resolved, checkpoint)
+        if settings is None:
+            tokens, merges = _learn(records, alphabet, merge_count, rule, report)
+            return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, resolved, special))
+        size = total_size(records)
         tokens, merges = _learn(records, alphabet, before, rule, report, counts=counts)
-        if settings == "boundless":
-            scanner = patterns.scanner_of(resolved)
-            records = _count_again(source, runs, special, *threads_and_memory, report, tokens, merges, size, scanner)
-            return _boundless(
-                tokens, merges, counts, records, merge_count, rule, convention, special, runs, resolved, report
-            )
-        if settings is not None:
-            resolved = patterns.resolve(settings.pattern)
-            records = _count_again(source, resolved, special, *threads_and_memory, report, tokens, merges, size, -1)
+        scanner = patterns.scanner_of(resolved) if settings == "boundless" else -1
+        records = _count_again(corpus, second, tokens, merges, size, scanner)
+        alphabet = Alphabet(tokens, lambda records: records, len(merges))
+        if isinstance(settings, SuperBPE):
             rule = rule._replace(max_words=settings.max_words or NO_BOUND)
-            tokens, more = learn(
-                records,
-                tokens,
-                merge_count - len(merges),
-                rule,
-                spelled=True,
-                made_before=len(merges),
-                consume=True,
-                report=report,
-            )
-            merges = Merges(tokens, merges.halves + more)
-    return _number(tokens, merges, vocab_size, convention, resolved, special)
+            tokens, more = _learn(records, alphabet, merge_count - len(merges), rule, report)
+            merges = Merges(tokens, merges.halves + more.halves)
+            return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, second, special))
+        from bpe.formats.gpt2 import to_printable
+
+        super_counts: list[int] = []
+        super_tokens, supermerges = _learn(records, alphabet, merge_count, rule, report, counts=super_counts)
+    # Merges and supermerges do not change each other's counts: a supermerge joins words that are a token each, in which
+    # nothing is left to merge. So both lists are learned apart (arXiv 2604.05192), and the commonest of both are taken.
+    merges_left, supermerges_left = race(counts, super_counts, merge_count)
+    joined = super_tokens[len(tokens) : len(tokens) + supermerges_left]
+    if not set(joined).isdisjoint(tokens):
+        raise ValueError("the pattern makes a word of what it elsewhere splits in two, which BoundlessBPE cannot do")
+    tokens = [*tokens[: len(tokens) - len(merges) + merges_left], *joined]
+    data = _number(tokens, list(merges)[:merges_left], vocab_size, convention, second, special)
+    pairs = (map(to_printable, pair) for pair in list(supermerges)[:supermerges_left])
+    data = data._replace(supermerges=tuple(map(" ".join, pairs)), word_pattern=resolved.name or "")
+    return Tokenizer.from_data(data)
 
 
 def train_sentencepiece(
@@ -196,7 +214,7 @@ def train_sentencepiece(
     }
     counted = patterns.resolve(formats.sentencepiece.counted_by(split_at_spaces, split_lines), "fancy-regex")
     with reporter(progress) as report:
-        records = _count(source, counted, special, *threads_and_memory, report, checkpoint)
+        records = _count(_Corpus(source, special, *threads_and_memory, report), counted, checkpoint)
         alphabet = Alphabet.of_characters(records, **settings)
         there = len(first) + len(alphabet.tokens)
         what = "256 bytes, the special tokens and the characters of the corpus are {} already (see limit_alphabet)"
@@ -246,7 +264,7 @@ def train_from_counts(
     with reporter(progress) as report:
         alphabet = Alphabet(convention.alphabet(special.names))
         tokens, merges = _learn(counts._records, alphabet, merge_count, rule, report, consume=False)
-    return _number(tokens, merges, vocab_size, convention, counts.pattern, special)
+    return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, counts.pattern, special))
 
 
 def extend(
@@ -306,7 +324,7 @@ def extend(
     alphabet = Alphabet.of(tokenizer)
     special = SpecialTokens([*(data.added_tokens | data.special_tokens)])
     with reporter(progress) as report:
-        records = _count(source, data.pattern, special, *threads_and_memory, report, checkpoint)
+        records = _count(_Corpus(source, special, *threads_and_memory, report), data.pattern, checkpoint)
         tokens, merges = _learn(records, alphabet, merge_count, rule, report)
     new_tokens = tokens[len(alphabet.tokens) :]
     _check_reached(vocab_size, merge_count - len(new_tokens))
@@ -332,49 +350,39 @@ def _wanted(vocab_size: int, there: int, what: str = "256 bytes and the special 
     return index(vocab_size) - there
 
 
-def _count(
-    source: sources.Source,
-    pattern: patterns.Pattern,
-    special: SpecialTokens,
-    num_threads: int,
-    memory_limit: int | None,
-    report: Progress,
-    checkpoint: StrPath | None,
-) -> Records:
+def _count(corpus: _Corpus, pattern: patterns.Pattern, checkpoint: StrPath | None) -> Records:
     """Return the records of a source, those in the checkpoint if there are any."""
     saved = records = None
     if checkpoint is not None:
         from bpe.counting.checkpoint import Checkpoint
 
-        saved = Checkpoint(checkpoint, source, pattern, special)
+        saved = Checkpoint(checkpoint, corpus.source, pattern, corpus.special)
         records = saved.read()
     if records is None:
-        records = count_source(source, pattern, special, num_threads, report, memory_limit)
+        records = _counted(corpus, pattern)
         if saved is not None:
             saved.write(records)
-    if memory_limit is not None:
+    if corpus.memory_limit is not None:
         words = number_of_records(records)
         size = len(records) - 12 * words
         needed = 10 * words + 6 * size  # a word's length and count; a byte's symbol, and its place in a pair's postings
-        if needed > memory_limit:
+        if needed > corpus.memory_limit:
             warn_caller(
                 f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
-                f"{memory_limit:,}, which bounds the counting only"
+                f"{corpus.memory_limit:,}, which bounds the counting only"
             )
     return records
 
 
+def _counted(
+    corpus: _Corpus, pattern: patterns.Pattern, new_table: Callable[[int], PretokenCounts] = PretokenCounts
+) -> Records:
+    source, special, num_threads, memory_limit, report = corpus
+    return count_source(source, pattern, special, num_threads, report, memory_limit, new_table)
+
+
 def _count_again(
-    source: sources.Source,
-    pattern: patterns.Pattern,
-    special: SpecialTokens,
-    num_threads: int,
-    memory_limit: int | None,
-    report: Progress,
-    tokens: list[bytes],
-    merges: Merges,
-    size: int,
-    word_scanner: int,
+    corpus: _Corpus, pattern: patterns.Pattern, tokens: list[bytes], merges: Merges, size: int, word_scanner: int
 ) -> Records:
     """Return the records of the pretokens of another pattern as arrays of symbols: what the merges make of them.
 
@@ -390,7 +398,7 @@ def _count_again(
         tables[-1].spell_by(encoder, tokens, word_scanner)
         return tables[-1]
 
-    records = count_source(source, pattern, special, num_threads, report, memory_limit, new_table)
+    records = _counted(corpus, pattern, new_table)
     read = sum(table.text_bytes for table in tables)
     if read != size:
         raise ValueError(
@@ -398,45 +406,6 @@ def _count_again(
             "that can be read twice, such as paths or a list of texts"
         )
     return records
-
-
-def _boundless(
-    tokens: list[bytes],
-    merges: Merges,
-    counts: list[int],
-    records: Records,
-    merge_count: int,
-    rule: Rule,
-    convention: Convention,
-    special: SpecialTokens,
-    runs: patterns.Pattern,
-    words: patterns.Pattern,
-    report: Progress,
-) -> Tokenizer:
-    """The tokenizer of BoundlessBPE, from all merges of words with their counts, and the records of runs of words.
-
-    Merges and supermerges do not change each other's counts: a supermerge joins words that are a token each, in which
-    nothing is left to merge. So both lists are learned apart (arXiv 2604.05192), and the commonest of both are taken.
-    """
-    from bpe.formats.gpt2 import to_printable
-
-    super_counts: list[int] = []
-    first = len(tokens) - len(merges)
-    all_tokens, halves = learn(
-        records, tokens, merge_count, rule, spelled=True, made_before=len(merges), consume=True, counts=super_counts,
-        report=report,
-    )  # fmt: skip
-    word_merges, supermerges = race(counts, super_counts, merge_count)
-    superwords = all_tokens[len(tokens) : len(tokens) + supermerges]
-    if not set(superwords).isdisjoint(tokens):
-        raise ValueError("the pattern makes a word of what it elsewhere splits in two, which BoundlessBPE cannot do")
-    tokens_left = [*tokens[: first + word_merges], *superwords]
-    vocab, special_ids = convention.number(tokens_left, special.names)
-    _check_reached(convention.smallest_vocabulary(special.names) + merge_count, merge_count - word_merges - supermerges)
-    pairs = list(Merges(all_tokens, halves))[:supermerges]
-    spelled = tuple(f"{to_printable(left)} {to_printable(right)}" for left, right in pairs)
-    data = TokenizerData(vocab, list(merges)[:word_merges], special_ids, runs)
-    return Tokenizer.from_data(data._replace(supermerges=spelled, word_pattern=words.name or ""))
 
 
 def _learn(
@@ -453,37 +422,29 @@ def _learn(
 
     consume: use the memory of the records, if they are a bytearray, for merging, which leaves none of them.
     """
-    spelled = alphabet.spell is not None
     if alphabet.spell is not None:
         unspelled, records = records, alphabet.spell(records)
-        if consume and isinstance(unspelled, bytearray):
+        if consume and records is not unspelled and isinstance(unspelled, bytearray):
             unspelled.clear()
     tokens, halves = learn(
-        records,
-        alphabet.tokens,
-        merge_count,
-        rule,
-        spelled=spelled,
-        made_before=alphabet.merges,
-        consume=consume,
-        counts=counts,
-        report=report,
-    )
+        records, alphabet.tokens, merge_count, rule, spelled=alphabet.spell is not None, made_before=alphabet.merges,
+        consume=consume, counts=counts, report=report,
+    )  # fmt: skip
     return tokens, Merges(tokens, halves)
 
 
 def _number(
     tokens: list[bytes],
-    merges: Merges,
+    merges: Sequence[Pair],
     vocab_size: int,
     convention: Convention,
     pattern: patterns.Pattern,
     special: SpecialTokens,
-) -> Tokenizer:
+) -> TokenizerData:
     """The tokenizer of these tokens and merges, with ids by convention."""
     vocab, special_ids = convention.number(tokens, special.names)
     _check_reached(vocab_size, index(vocab_size) - len(vocab))
-    return Tokenizer.from_data(TokenizerData(vocab, merges, special_ids, pattern))
+    return TokenizerData(vocab, merges, special_ids, pattern)
 
 
 def _check_reached(vocab_size: int, missing: int) -> None:

@@ -12,21 +12,21 @@ Where ties are broken by ids, the order of the first 256 symbols (the alphabet) 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from itertools import chain, islice
 from typing import Literal
 
 TieBreak = Literal["bytes", "huggingface", "ids"]
 
 
-class Convention(ABC):
-    """Common part of "bytes" and "ids": an alphabet of the bytes in order; a special token of a byte is that byte.
+class Convention:
+    """A convention by its name: "bytes" or "ids". The alphabet are the bytes in order; a special token of a byte is it.
 
     Attributes:
         by_bytes: Ties go to the greatest (left bytes, right bytes); else to the smallest pair of symbols.
     """
 
-    by_bytes = False
+    def __init__(self, name: TieBreak) -> None:
+        self.by_bytes = name == "bytes"
 
     def smallest_vocabulary(self, special: tuple[bytes, ...]) -> int:
         """Number of tokens before the first merge: the bytes, and the special tokens that are no byte."""
@@ -40,7 +40,6 @@ class Convention(ABC):
         """The most bytes that a merged token may have; 0 for no bound."""
         return max_token_bytes or 0
 
-    @abstractmethod
     def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:
         """The ids of the alphabet, the special tokens and the merged tokens.
 
@@ -51,28 +50,11 @@ class Convention(ABC):
         Returns:
             The token of each id, and the id of each special token.
         """
-
-
-class TiesByBytes(Convention):
-    """CS336's: ties to the greatest (left bytes, right bytes); ids: bytes, special tokens, merges."""
-
-    by_bytes = True
-
-    def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:
         others = [token for token in special if len(token) > 1]
-        ids = {token: i for i, token in enumerate(chain(tokens[:256], others))}
-        vocab = dict(enumerate(chain(tokens[:256], others, islice(tokens, 256, None))))
+        begin = 256 if self.by_bytes else len(tokens)  # their ids
+        vocab = dict(enumerate(chain(islice(tokens, begin), others, islice(tokens, begin, None))))
+        ids = {token: i for i, token in chain(enumerate(tokens[:256]), enumerate(others, begin))}
         return vocab, {token.decode(): ids[token] for token in special}
-
-
-class TiesByIds(Convention):
-    """rustbpe's: ties to the smallest (left id, right id); ids: bytes, merges, special tokens."""
-
-    def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:
-        others = [token for token in special if len(token) > 1]
-        ids = {token: i for i, token in enumerate(tokens[:256])}
-        ids |= {token: i for i, token in enumerate(others, len(tokens))}
-        return dict(enumerate(chain(tokens, others))), {token.decode(): ids[token] for token in special}
 
 
 class HuggingFace(Convention):
@@ -103,7 +85,11 @@ class HuggingFace(Convention):
         return vocab, {name.decode(): i for i, name in enumerate(special)}
 
 
-CONVENTIONS: dict[str, Convention] = {"bytes": TiesByBytes(), "huggingface": HuggingFace(), "ids": TiesByIds()}
+CONVENTIONS: dict[str, Convention] = {
+    "bytes": Convention("bytes"),
+    "huggingface": HuggingFace("huggingface"),
+    "ids": Convention("ids"),
+}
 
 
 def _printable() -> list[str]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bpe import patterns
-from bpe._alphabet import CODE_POINTS, NO_SYMBOL, batches, records_of
+from bpe._alphabet import Texts, batches, count_codes, spell_codes
 from bpe.counting.count import count_source
 from bpe.encoding import normalizing
 from bpe.expressions.properties import white_space
@@ -255,7 +255,7 @@ class _Words:
             texts = map(change, texts)
         return count_source(filter(None, texts), self.pattern, SpecialTokens(()), available_cpus(), report, None)
 
-    def codes(self, records: Records) -> Iterator[tuple[Any, Any, Any]]:
+    def codes(self, records: Records) -> Texts:
         """Yield, for some pretokens at a time: their code points, how many each has, and how often it occurs."""
         printable = np.array([ord(character) for character in PRINTABLE], dtype=np.uint32)
         for pretokens, counts in batches(records):
@@ -319,9 +319,7 @@ def _isolating(step: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _alphabet(records: Records, words: _Words, trainer: BpeTrainer) -> list[int]:
     """Return the code points that become tokens, in the order of their ids."""
-    total = np.zeros(CODE_POINTS, dtype=np.uint64)
-    for codes, sizes, counts in words.codes(records):
-        np.add.at(total, codes, np.repeat(counts, sizes))
+    total = count_codes(words.codes(records))
     total[[ord(text[0]) for text in trainer.initial_alphabet if text]] = np.iinfo(np.uint64).max
     codes = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))
     return sorted(codes[: trainer.limit_alphabet])
@@ -337,18 +335,8 @@ def _learn(
     special = list(dict.fromkeys(token.content for token in trainer.added_tokens))
     alphabet = _alphabet(records, words, trainer)
     first = special + [chr(code) for code in alphabet if chr(code) not in special]
-    number = {token: i for i, token in enumerate(first)}
-    symbol_of = np.full(CODE_POINTS, NO_SYMBOL, dtype=np.uint32)
-    characters = [token for token in first if len(token) == 1]
-    symbol_of[[ord(token) for token in characters]] = [number[token] for token in characters]
-    spelled = bytearray()
-    for codes, sizes, counts in words.codes(records):
-        numbers = symbol_of[codes]
-        is_symbol = numbers != NO_SYMBOL
-        lengths = np.bincount(np.repeat(np.arange(len(sizes)), sizes)[is_symbol], minlength=len(sizes))
-        merged = lengths > 1
-        inside = np.repeat(merged, sizes) & is_symbol
-        spelled += records_of(numbers[inside], lengths[merged], counts[merged])
+    symbol_of = {ord(token): i for i, token in enumerate(first) if len(token) == 1}
+    spelled = spell_codes(words.codes(records), symbol_of, divide=False)
     longest = 0 if trainer.max_token_length is None else 4 * max(2, trainer.max_token_length - 1)
     rule = Rule(False, max(1, trainer.min_frequency), longest)
     merge_count, repeated = max(0, trainer.vocab_size - len(first)), 0
