@@ -83,7 +83,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path, parts: list[str], capsys: pyt
         (["count", "--counts", str(tmp_path / "none"), *out], "none: No such file"),
         (["count", "--counts", str(broken), *out], "broken.parquet: not a whole Parquet file"),
         (["count", "--counts", table, "--count-columns", "w", "n", *out], "no column 'w'; there are word, count"),
-        (["count", "--counts", table, "--count-columns", "word", "word", *out], "not one column"),
+        (["count", "--counts", table, "--count-columns", "word", "word", *out], "not integers"),
         (train, "there is nothing to train on"),
         ([*train, parts[0], "--counts", counts], "--counts stand for the text"),
         ([*train, "--counts", counts, "--num-threads", "2"], "--num-threads is for text"),

@@ -18,21 +18,16 @@ def add(commands: Any) -> None:
         epilog="Parts of a corpus may be counted on different machines: `bpe count --counts PART… --out ALL` adds "
         "them up, and `bpe train --counts PART…` trains what the whole text trains.",
     )
-    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, URLs, or - for standard input")
     parser.add_argument(
         "--out", type=place, required=True, help="the file, or the URL, to write; X.parquet is a table of both"
     )
-    add_counts_arguments(parser)
-    parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
-    parser.add_argument("--num-threads", type=int, help="threads (default: all processors)")
-    parser.add_argument(
-        "--memory-limit", type=size, metavar="SIZE", help="what counting may hold, as 500MB or 2GiB; more goes to disk"
-    )
+    add_counting_arguments(parser)
     parser.set_defaults(run=_run)
 
 
-def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says which counts are read, and how text is split."""
+def add_counting_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says which text and counts are read, and how text is split and counted."""
+    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, URLs, or - for standard input")
     parser.add_argument("--pattern", help="a split pattern by name, or a regular expression (default: gpt2)")
     parser.add_argument(
         "--special", action="append", metavar="TOKEN", help="a special token; again for more (default: <|endoftext|>)"
@@ -51,6 +46,11 @@ def add_counts_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("WORD", "COUNT"),
         help="the columns of such a table (default: word count)",
     )
+    parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
+    parser.add_argument("--num-threads", type=int, help="threads (default: all processors)")
+    parser.add_argument(
+        "--memory-limit", type=size, metavar="SIZE", help="what counting may hold, as 500MB or 2GiB; more goes to disk"
+    )
 
 
 def read_counts(options: argparse.Namespace) -> Counts:
@@ -61,22 +61,25 @@ def read_counts(options: argparse.Namespace) -> Counts:
     """
     tables = [name for name in options.counts if name.lower().endswith(".parquet")]
     counts = [Counts.load(name) for name in options.counts if name not in tables]
-    listed = Counts.from_mapping(
-        {},
-        pattern=options.pattern or (counts[0].pattern.expressions or None if counts else "gpt2"),
-        special_tokens=options.special or (counts[0].special_tokens if counts else ("<|endoftext|>",)),
-    )
+    how = _split_by(options, counts[0] if counts else None)
     word, number = options.count_columns
     for name in tables:
         from bpe.counting.counts_table import read_parquet
 
         table = read_parquet(name, [word, number])
         try:
-            pattern, special = listed.pattern.expressions or None, listed.special_tokens
-            counts.append(Counts.from_arrow(table, word=word, count=number, pattern=pattern, special_tokens=special))
+            counts.append(Counts.from_arrow(table, word=word, count=number, **how))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return listed.merge(*counts)
+    return Counts.from_mapping({}, **how).merge(*counts)
+
+
+def _split_by(options: argparse.Namespace, counts: Counts | None) -> dict[str, Any]:
+    """The pattern and the special tokens: those of the command line, of counts beside it, or by default."""
+    return {
+        "pattern": options.pattern or (counts.pattern.expressions or None if counts else "gpt2"),
+        "special_tokens": options.special or (counts.special_tokens if counts else ("<|endoftext|>",)),
+    }
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -89,8 +92,7 @@ def _run(options: argparse.Namespace) -> None:
     if source:
         counted = count(
             source,
-            pattern=options.pattern or (counts.pattern.expressions or None if counts else "gpt2"),
-            special_tokens=options.special or (counts.special_tokens if counts else ("<|endoftext|>",)),
+            **_split_by(options, counts),
             num_threads=options.num_threads,
             memory_limit=options.memory_limit,
             progress=watched(),

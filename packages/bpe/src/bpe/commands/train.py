@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bpe.commands.cluster import add_cluster_argument, train_on_cluster
-from bpe.commands.corpus import check_place, corpus, keep_apart, place, size
-from bpe.commands.count import add_counts_arguments, read_counts
+from bpe.commands.corpus import check_place, corpus, keep_apart, place
+from bpe.commands.count import add_counting_arguments, read_counts
 from bpe.loading import load
 from bpe.merging.conventions import CONVENTIONS
 from bpe.native.progress import watched
@@ -30,10 +30,9 @@ def add(commands: Any) -> None:
         "--special '<|endoftext|>' --special '<|im_start|>' --special '<|im_end|>', for a model that will learn one "
         "later.",
     )
-    parser.add_argument("corpus", nargs="*", help="files, folders, patterns of names, URLs, or - for standard input")
     parser.add_argument("--vocab-size", type=int, required=True)
     parser.add_argument("--out", type=place, required=True, help="the file, or the URL, to write the tokenizer to")
-    add_counts_arguments(parser)
+    add_counting_arguments(parser)
     parser.add_argument(
         "--sentencepiece",
         action="store_true",
@@ -46,11 +45,6 @@ def add(commands: Any) -> None:
     parser.add_argument("--tie-break", choices=CONVENTIONS, help="of equally common pairs (default: bytes)")
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
     parser.add_argument("--max-token-bytes", type=int, help="no token is longer")
-    parser.add_argument("--text-key", default="text", help="where JSON lines and Parquet have the text (%(default)s)")
-    parser.add_argument("--num-threads", type=int, help="threads (default: all processors)")
-    parser.add_argument(
-        "--memory-limit", type=size, metavar="SIZE", help="what counting may hold, as 500MB or 2GiB; more goes to disk"
-    )
     parser.add_argument(
         "--checkpoint",
         type=Path,

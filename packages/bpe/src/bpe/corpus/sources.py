@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager
 from typing import Any, BinaryIO, NamedTuple, NoReturn
 
 from bpe.corpus import compressed, remote
-from bpe.native.arrow import as_text
+from bpe.native.arrow import as_text, pyarrow
 from bpe.native.atomic_file import StrPath
 from bpe.native.json_lines import parse_line
 
@@ -372,12 +372,12 @@ def text_of_line(line: bytes, number: int, file: JsonLines) -> bytes:
 
 def rows(file: Parquet, groups: range | None = None) -> Iterator[Document]:
     """The texts of a Parquet file, a batch of rows in memory at a time; of these row groups only, if they are named."""
-    with _open_parquet(file) as (pyarrow, parquet):
+    with _column_of(file) as parquet:
         size, total, done = size_of_file(file.path) or 0, max(1, parquet.metadata.num_rows), 0
         for batch in parquet.iter_batches(batch_size=256, row_groups=groups, columns=[file.column]):
             read = size * (done + len(batch)) // total - size * done // total
             done += len(batch)
-            for text in as_text(batch.column(0)).cast(pyarrow.large_binary()).to_pylist():
+            for text in as_text(batch.column(0)).cast(pyarrow().large_binary()).to_pylist():
                 if text is not None:
                     yield Document(text, read)
                     read = 0
@@ -385,15 +385,26 @@ def rows(file: Parquet, groups: range | None = None) -> Iterator[Document]:
 
 def row_group_sizes(file: Parquet) -> list[int]:
     """The bytes of each row group of a Parquet file, before compression."""
-    with _open_parquet(file) as (_, parquet):
+    with _column_of(file) as parquet:
         about = parquet.metadata
         return [about.row_group(group).total_byte_size for group in range(about.num_row_groups)]
 
 
 @contextmanager
-def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
-    """pyarrow, and its ParquetFile with a column of texts. A file that is wrong is a ValueError that names it."""
+def _column_of(file: Parquet) -> Iterator[Any]:
+    """pyarrow's ParquetFile, with a column of texts."""
     path = os.fspath(file.path)
+    with open_parquet(path, [file.column]) as parquet:
+        try:
+            as_text(pyarrow().array([], parquet.schema_arrow.field(file.column).type))
+        except TypeError as error:
+            raise ValueError(f"{path}, column {file.column!r}: {error}") from None
+        yield parquet
+
+
+@contextmanager
+def open_parquet(path: str, columns: list[str]) -> Iterator[Any]:
+    """pyarrow's ParquetFile, with these columns. A file that is wrong is a ValueError that names it."""
     size_of_file(path)  # a file that is not there is a FileNotFoundError, not Arrow's own
     try:
         import pyarrow
@@ -403,14 +414,11 @@ def _open_parquet(file: Parquet) -> Iterator[tuple[Any, Any]]:
     try:
         opened = io.BufferedReader(remote.Reader(path), BLOCK) if remote.is_url(path) else path
         with pyarrow.parquet.ParquetFile(opened, buffer_size=BLOCK, pre_buffer=False) as parquet:
-            schema = parquet.schema_arrow
-            if file.column not in schema.names:
-                raise ValueError(f"{path}: no column {file.column!r}; there are {', '.join(schema.names)}")
-            try:
-                as_text(pyarrow.array([], schema.field(file.column).type))
-            except TypeError as error:
-                raise ValueError(f"{path}, column {file.column!r}: {error}") from None
-            yield pyarrow, parquet
+            names = parquet.schema_arrow.names
+            missing = [name for name in columns if name not in names]
+            if missing:
+                raise ValueError(f"{path}: no column {missing[0]!r}; there are {', '.join(names)}")
+            yield parquet
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, ConnectionError) or (isinstance(error, OSError) and error.filename is not None):
             raise

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bpe.corpus import remote
-from bpe.native.arrow import pyarrow
+from bpe.corpus.sources import open_parquet
+from bpe.native.arrow import is_one_of, pyarrow
 from bpe.native.atomic_file import StrPath
 
 ROWS = 1 << 16  # that are Python objects at a time
@@ -20,14 +21,15 @@ def rows(table: Any, word: str, count: str) -> Iterator[tuple[bytes, int]]:
             raise TypeError(f"counts are read from a table of Arrow, not from {type(table).__name__}")
         table = arrow.table(table)
     columns = []
-    for name, is_kind, kind in ((word, _is_text, "text"), (count, arrow.types.is_integer, "integers")):
+    texts = "string large_string string_view binary large_binary binary_view"
+    for name, types, kind in ((word, texts, "text"), (count, "integer", "integers")):
         if table.schema.names.count(name) != 1:
             raise ValueError(f"the table has not one column {name!r}; there are {', '.join(table.schema.names)}")
         column = table.column(name)
         column = column if isinstance(column, arrow.ChunkedArray) else arrow.chunked_array([column])
         if arrow.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        if not is_kind(column.type):
+        if not is_one_of(column.type, types):
             raise ValueError(f"the column {name!r} holds {column.type}, not {kind}")
         if column.null_count:
             raise ValueError(f"{column.null_count} of the {len(column)} rows of the column {name!r} are null")
@@ -47,18 +49,8 @@ def table_of(items: Iterable[tuple[bytes, int]]) -> Any:
 
 def read_parquet(path: str, columns: list[str]) -> Any:
     """Columns of a Parquet file, as a table. ValueError where it is none, or lacks one."""
-    arrow = pyarrow()
-    from pyarrow import parquet
-
-    with remote.Reader(path) if remote.is_url(path) else open(path, "rb") as file:
-        try:
-            names = parquet.read_schema(file).names
-            missing = [name for name in columns if name not in names]
-            if not missing:
-                return parquet.read_table(file, columns=columns)
-        except arrow.ArrowException as error:
-            raise ValueError(f"{path}: not a whole Parquet file: {str(error).splitlines()[0]}") from None
-    raise ValueError(f"{path}: no column {missing[0]!r}; there are {', '.join(names)}")
+    with open_parquet(path, columns) as file:
+        return file.read(columns=columns)
 
 
 def write_parquet(path: StrPath, table: Any) -> None:
@@ -67,9 +59,3 @@ def write_parquet(path: StrPath, table: Any) -> None:
 
     with remote.output(path) as file:
         parquet.write_table(table, file)
-
-
-def _is_text(kind: Any) -> bool:
-    types = pyarrow().types
-    names = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view")
-    return any(getattr(types, f"is_{name}")(kind) for name in names)

@@ -14,20 +14,24 @@ def pyarrow() -> Any:
     return pyarrow
 
 
+def is_one_of(kind: Any, names: str) -> bool:
+    """True if a type is one of several, by their names."""
+    return any(getattr(pyarrow().types, f"is_{name}")(kind) for name in names.split())
+
+
 def as_text(array: Any) -> Any:
     """Return an array as one of string or binary, large or not: a view or a dictionary is copied into one.
 
     Raises:
         TypeError: The array holds no text.
     """
-    arrow = pyarrow()
-    types, kind = arrow.types, array.type
+    arrow, kind = pyarrow(), array.type
     if isinstance(array, arrow.ExtensionArray):
         return as_text(array.storage)
-    if types.is_dictionary(kind):
+    if arrow.types.is_dictionary(kind):
         return as_text(array.dictionary_decode())
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+    if is_one_of(kind, "string large_string binary large_binary"):
         return array
-    if types.is_string_view(kind) or types.is_binary_view(kind) or types.is_null(kind):
-        return array.cast(arrow.large_string() if types.is_string_view(kind) else arrow.large_binary())
+    if is_one_of(kind, "string_view binary_view null"):
+        return array.cast(arrow.large_string() if arrow.types.is_string_view(kind) else arrow.large_binary())
     raise TypeError(f"the array holds {kind}, not text: string or binary, large, view or dictionary of either")
