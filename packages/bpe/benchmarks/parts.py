@@ -127,7 +127,7 @@ def compare_lists(path: Path, tokenizer: bpe.Tokenizer) -> str:
 
 
 def compare_merges(path: Path) -> str:
-    data = huggingface.read(path)
+    data = huggingface.parse(path.read_bytes(), path)
     merges, symbols = data.merges, list(data.vocab.values())
     if not isinstance(merges, Merges):
         raise SystemExit(f"merges: {path} has no list of merges")
@@ -136,7 +136,7 @@ def compare_merges(path: Path) -> str:
         number_of = dict(zip(symbols, range(len(symbols)), strict=True))
         return [(number_of[left], number_of[right], number_of[left + right]) for left, right in merges]
 
-    loading = least(lambda: huggingface.read(path), 5)
+    loading = least(lambda: huggingface.parse(path.read_bytes(), path), 5)
     ours, result = least(lambda: merges.rows(symbols)), least(lambda: list(merges))
     return (
         f"loading {loading:.0f} ms and {ours:.1f} to look the merges up, by a dictionary {least(by_dictionary):.1f}; "

@@ -22,7 +22,7 @@ from bpe import reference
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
 from bpe.expressions.steps import Splitting
-from bpe.formats import Merges, TokenizerData, gpt2, huggingface, native, tiktoken
+from bpe.formats import Merges, TokenizerData, gpt2, native, reading, tiktoken
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.merging.conventions import CONVENTIONS
 from bpe.merging.merger import Merger
@@ -186,12 +186,12 @@ def _read_native(data: bytes) -> TokenizerData:
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     (FOLDER / "file").write_bytes(data)
-    return native.read(FOLDER / "file")
+    return reading.read_native(FOLDER / "file").data
 
 
 def _read_huggingface(data: bytes) -> TokenizerData:
     (FOLDER / "file").write_bytes(data)
-    return huggingface.read(FOLDER / "file")
+    return reading.read_huggingface(FOLDER / "file").data
 
 
 def _read_gpt2(data: bytes) -> TokenizerData:
@@ -218,7 +218,7 @@ def formats(reader: Reader) -> None:
             raise Differs(f"a file was refused without its name: {error}") from error
         return
     native.write(FOLDER / "again", data)
-    same("written and read again", native.read(FOLDER / "again"), data)
+    same("written and read again", reading.read_native(FOLDER / "again").data, data)
     try:
         tokenizer = Tokenizer.from_data(data)
     except ValueError:

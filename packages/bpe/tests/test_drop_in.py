@@ -23,6 +23,8 @@ from tiktoken_ext import openai_public
 
 import bpe
 from bpe import published
+from bpe.formats.vocabulary import data_of_ranks
+from bpe.patterns import resolve
 from bpe.tokenizer import Tokenizer
 
 EOT = "<|endoftext|>"
@@ -405,9 +407,9 @@ def test_an_encoding_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = {bytes([i]): i for i in range(256)}
     loaded: list[str] = []
 
-    def parse(name: str, contents: list[bytes]) -> published.Published:
+    def parse(name: str, contents: list[bytes]) -> bpe.TokenizerData:
         loaded.append(name)
-        return published.Published(name, ranks, "cl100k", {EOT: 256}, 257)
+        return data_of_ranks(ranks, {EOT: 256}, resolve("cl100k"), name)
 
     monkeypatch.setattr(published, "_contents", lambda name: [b""])
     monkeypatch.setattr(published, "_parse", parse)

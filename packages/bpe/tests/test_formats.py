@@ -12,12 +12,12 @@ import pytest
 from format_samples import ALL, encode, needs_data, peer_of, vocabulary, write_text
 
 from bpe import patterns
-from bpe.formats import TokenizerData, gpt2, huggingface, native
+from bpe.formats import TokenizerData, gpt2, huggingface, native, reading
 from bpe.formats import tiktoken as tiktoken_format
 from bpe.native.atomic_file import write_atomically
 
 
-@pytest.mark.parametrize("read", [native.read, huggingface.read])
+@pytest.mark.parametrize("read", [reading.read_native, reading.read_huggingface])
 def test_a_number_too_long_is_refused_by_name(tmp_path: Path, read: Callable[[Path], object]) -> None:
     with pytest.raises(ValueError, match=r"file\.json: not JSON of ours: .*5000 digits"):
         read(write_text(tmp_path, "file.json", f'{{"model": {"1" * 5000}}}'))
@@ -30,8 +30,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         lambda: tiktoken_format.read(missing),
         lambda: gpt2.read(missing, there),
         lambda: gpt2.read(there, missing),
-        lambda: huggingface.read(missing),
-        lambda: native.read(missing),
+        lambda: reading.read_huggingface(missing).data,
+        lambda: reading.read_native(missing).data,
     ]
     for read in readers:
         with pytest.raises(FileNotFoundError, match="missing"):
@@ -109,7 +109,7 @@ PROSE = (
 )
 def test_published_tokenizer_jsons(tmp_path: Path, name: str, pattern: str, size: int) -> None:
     path = vocabulary(f"{name}_tokenizer.json")
-    data = huggingface.read(path)
+    data = reading.read_huggingface(path).data
     assert (data.pattern.name, len(data.vocab)) == (pattern, size)
     assert encode(data, PROSE) == peer_of(path).encode(PROSE, add_special_tokens=False).ids
 
@@ -117,7 +117,7 @@ def test_published_tokenizer_jsons(tmp_path: Path, name: str, pattern: str, size
     huggingface.write(copy, data)
     assert peer_of(copy).encode(PROSE).ids == encode(data, PROSE)
     native.write(copy, data)
-    assert native.read(copy) == data
+    assert reading.read_native(copy).data == data
 
 
 @needs_data

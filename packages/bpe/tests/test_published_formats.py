@@ -17,7 +17,7 @@ from sentencepiece_samples import shapes, texts
 from tokenizers import Tokenizer as Peer
 
 import bpe
-from bpe.formats import gguf, gpt2, huggingface, sentencepiece, table_cache
+from bpe.formats import gguf, gpt2, huggingface, reading, sentencepiece, table_cache
 
 TEXTS = [*texts(3, 60), *("a" + " " * count + "b" for count in range(2, 70)), " " * 40, "\t\t\tx", "\n\n\n"]
 
@@ -389,7 +389,7 @@ def test_a_pattern_beside_a_file_that_holds_its_own_is_refused(tmp_path: Path) -
     folder_of_model(tmp_path / "model")
     with pytest.raises(ValueError, match="leave out pattern"):
         bpe.load(tmp_path / "model", pattern="gpt2")
-    assert huggingface.read(tmp_path / "model" / "tokenizer.json").name is None
+    assert reading.read_huggingface(tmp_path / "model" / "tokenizer.json").data.name is None
 
 
 def test_json_lines_are_documents_for_standard_output_too(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import DATA, corpus
 
 import bpe
-from bpe.formats import huggingface, native, tiktoken
+from bpe.formats import reading, tiktoken
 from bpe.patterns import PATTERNS
 from bpe.tokenizer import Tokenizer
 
@@ -191,7 +191,7 @@ def test_a_file_that_was_hurt_is_refused_by_name_or_read(
     place = int(at * len(data))
     path = written / f"hurt {name}"
     path.write_bytes(data[:place] + put + (b"" if cut else data[place + drop :]))
-    read = {"tiktoken": tiktoken.read, "huggingface": huggingface.read, "native": native.read}[name]
+    read = {"tiktoken": tiktoken.read, "huggingface": reading.read_huggingface, "native": reading.read_native}[name]
     message = str(path)
     try:
         read(path)
@@ -204,7 +204,7 @@ def test_a_file_that_was_hurt_is_refused_by_name_or_read(
 @pytest.mark.parametrize(
     "content", [b"", b"\x00" * 100, b"[" * 100_000, b"{}", b"null", b"\xff\xfe", b"1e999", b'{"a":' * 5000]
 )
-@pytest.mark.parametrize("read", [tiktoken.read, huggingface.read, native.read])
+@pytest.mark.parametrize("read", [tiktoken.read, reading.read_huggingface, reading.read_native])
 def test_files_that_are_something_else_are_refused(tmp_path: Path, read, content: bytes) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError, match="file"):

@@ -12,7 +12,7 @@ from sentencepiece_peers import KINDS, trained
 from sentencepiece_samples import texts
 
 from bpe import Tokenizer, load
-from bpe.formats import huggingface, sentencepiece
+from bpe.formats import reading, sentencepiece
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -55,7 +55,7 @@ def test_streams_give_the_same_ids(pair: tuple[tokenizers.Tokenizer, Tokenizer, 
 def test_there_and_back(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path], tmp_path: Path) -> None:
     peer, ours, _ = pair
     ours.to_huggingface(tmp_path / "again.json")
-    assert huggingface.read(tmp_path / "again.json") == ours.data
+    assert reading.read_huggingface(tmp_path / "again.json").data == ours.data
     again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
     ours.save(tmp_path / "native")
     assert load(tmp_path / "native").data == ours.data
@@ -100,7 +100,7 @@ def test_what_is_not_supported_is_refused_by_name(
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(file), encoding="utf-8")
     with pytest.raises(ValueError, match=r"tokenizer\.json: ") as caught:
-        huggingface.read(path)
+        reading.read_huggingface(path)
     assert reason in str(caught.value)
 
 
@@ -143,7 +143,7 @@ def test_other_models_of_sentencepiece_are_refused_by_name(
 ) -> None:
     _, path = model_of(tmp_path, **settings)
     with pytest.raises(ValueError, match=r"spm\.model: ") as caught:
-        sentencepiece.read(path)
+        reading.read_sentencepiece(path)
     assert reason in str(caught.value)
 
 

@@ -44,28 +44,18 @@ __all__ = [
     "train_from_counts",
     "train_sentencepiece",
 ]
-_MODULE_OF = {  # imported at their first use: a process that only encodes does not load what trains
-    "Counts": "counts",
-    "DecodeStream": "encoding.streaming",
-    "EncodeSession": "encoding.streaming",
-    "JsonLines": "corpus.sources",
-    "Parquet": "corpus.sources",
-    "Piece": "encoding.budgets",
-    "PlainText": "corpus.sources",
-    "Progress": "native.progress",
-    "Source": "corpus.sources",
-    "SuperBPE": "_superwords",
-    "count": "counts",
-    "encoding_for_model": "published",
-    "encoding_name_for_model": "published",
-    "extend": "training",
-    "get_encoding": "published",
-    "list_encoding_names": "published",
-    "load": "loading",
-    "train": "training",
-    "train_from_counts": "training",
-    "train_sentencepiece": "training",
+_MODULES = {  # imported at their first use: a process that only encodes does not load what trains
+    "counts": "Counts count",
+    "encoding.streaming": "DecodeStream EncodeSession",
+    "encoding.budgets": "Piece",
+    "corpus.sources": "JsonLines Parquet PlainText Source",
+    "native.progress": "Progress",
+    "_superwords": "SuperBPE",
+    "published": "encoding_for_model encoding_name_for_model get_encoding list_encoding_names",
+    "loading": "load",
+    "training": "extend train train_from_counts train_sentencepiece",
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> object:
@@ -88,5 +78,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    hidden = {"TYPE_CHECKING", "_MODULE_OF"}
+    hidden = {"TYPE_CHECKING", "_MODULES", "_MODULE_OF"}
     return sorted({*globals(), *__all__} - hidden)

@@ -63,15 +63,8 @@ PATTERNS: dict[str, tuple[str, ...]] = {
 }
 
 _ALIASES = {
-    "r50k": "gpt2",
-    "r50k_base": "gpt2",
-    "p50k": "gpt2",
-    "p50k_base": "gpt2",
-    "p50k_edit": "gpt2",
-    "cl100k_base": "cl100k",
-    "o200k_base": "o200k",
-    "o200k_harmony": "o200k",
-    "qwen3": "qwen2",
+    **dict.fromkeys(("r50k", "r50k_base", "p50k", "p50k_base", "p50k_edit"), "gpt2"),
+    **{"cl100k_base": "cl100k", "o200k_base": "o200k", "o200k_harmony": "o200k", "qwen3": "qwen2"},
 }
 
 # How tiktoken 0.14 spells two of them: in fancy-regex, and with the same meaning in `regex`.

@@ -48,17 +48,6 @@ class Download:
     n_vocab: int | None  # as tiktoken checks it: ranks and special tokens together, without gaps
 
 
-@dataclass(frozen=True)
-class Published:
-    """A published encoding as plain data. ranks: {token: id}; n_vocab: the greatest id and one, as in tiktoken."""
-
-    name: str
-    ranks: dict[bytes, int]
-    pattern: str
-    special_tokens: dict[str, int]
-    n_vocab: int
-
-
 _P50K = (("/encodings/p50k_base.tiktoken", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"),)
 _O200K = (("/encodings/o200k_base.tiktoken", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),)
 
@@ -124,23 +113,9 @@ _MODELS = {
     "gpt2": ("gpt2 gpt-2"),
 }
 _PREFIXES = {
-    "o1-": "o200k_base",
-    "o3-": "o200k_base",
-    "o4-mini-": "o200k_base",
-    "gpt-5": "o200k_base",
-    "gpt-4.5-": "o200k_base",
-    "gpt-4.1-": "o200k_base",
-    "chatgpt-4o-": "o200k_base",
-    "gpt-4o-": "o200k_base",
-    "gpt-4-": "cl100k_base",
-    "gpt-3.5-turbo-": "cl100k_base",
-    "gpt-35-turbo-": "cl100k_base",
-    "gpt-oss-": "o200k_harmony",
-    "ft:gpt-4o": "o200k_base",
-    "ft:gpt-4": "cl100k_base",
-    "ft:gpt-3.5-turbo": "cl100k_base",
-    "ft:davinci-002": "cl100k_base",
-    "ft:babbage-002": "cl100k_base",
+    "o200k_base": "o1- o3- o4-mini- gpt-5 gpt-4.5- gpt-4.1- chatgpt-4o- gpt-4o- ft:gpt-4o",
+    "cl100k_base": "gpt-4- gpt-3.5-turbo- gpt-35-turbo- ft:gpt-4 ft:gpt-3.5-turbo ft:davinci-002 ft:babbage-002",
+    "o200k_harmony": "gpt-oss-",
 }
 
 
@@ -167,7 +142,7 @@ def get_encoding(encoding_name: str) -> Tokenizer:
         [31373, 995]
     """
     contents = _contents(encoding_name)
-    return Tokenizer._made(*load(lambda: _data(encoding_name, contents), contents, "published", encoding_name))
+    return Tokenizer._made(*load(lambda: _parse(encoding_name, contents), contents, "published", encoding_name))
 
 
 def encoding_for_model(model_name: str) -> Tokenizer:
@@ -196,8 +171,8 @@ def encoding_name_for_model(model_name: str) -> str:
     for encoding, models in _MODELS.items():
         if model_name in models.split():
             return encoding
-    for prefix, encoding in _PREFIXES.items():
-        if model_name.startswith(prefix):
+    for encoding, prefixes in _PREFIXES.items():
+        if model_name.startswith(tuple(prefixes.split())):
             return encoding
     raise KeyError(
         f"no encoding is known for the model {model_name!r}; name the encoding itself: {', '.join(DOWNLOADS)}"
@@ -214,11 +189,6 @@ def list_encoding_names() -> list[str]:
     return list(DOWNLOADS)
 
 
-def read(name: str) -> Published:
-    """The published encoding of that name as plain data; see get_encoding(). A kept file that is wrong is replaced."""
-    return _parse(name, _contents(name))
-
-
 def _contents(name: str) -> list[bytes]:
     """The contents of the files of a published encoding."""
     if name not in DOWNLOADS:
@@ -226,12 +196,7 @@ def _contents(name: str) -> list[bytes]:
     return [_fetch(HOST + path, sha256) for path, sha256 in DOWNLOADS[name].files]
 
 
-def _data(name: str, contents: list[bytes]) -> TokenizerData:
-    parsed = _parse(name, contents)
-    return data_of_ranks(parsed.ranks, parsed.special_tokens, resolve(parsed.pattern), name)
-
-
-def _parse(name: str, contents: list[bytes]) -> Published:
+def _parse(name: str, contents: list[bytes]) -> TokenizerData:
     download = DOWNLOADS[name]
     urls = [HOST + path for path, _ in download.files]
     if len(contents) == 2:
@@ -242,7 +207,7 @@ def _parse(name: str, contents: list[bytes]) -> Published:
     n_vocab = max(*ranks.values(), *download.special_tokens.values()) + 1
     if download.n_vocab is not None and download.n_vocab != n_vocab:
         raise ValueError(f"{urls[0]}: ids up to {n_vocab - 1}, where {name} has {download.n_vocab} tokens")
-    return Published(name, ranks, download.pattern, dict(download.special_tokens), n_vocab)
+    return data_of_ranks(ranks, dict(download.special_tokens), resolve(download.pattern), name)
 
 
 def _fetch(url: str, sha256: str) -> bytes:

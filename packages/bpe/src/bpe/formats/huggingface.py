@@ -23,7 +23,6 @@ from bpe.formats import (
     check_no_supermerges,
     missing_bytes,
     parse_json,
-    read_bytes,
     refuse,
     sentencepiece,
     without_collector,
@@ -38,16 +37,6 @@ from bpe.patterns import Pattern, of_steps, resolve, tree_of
 UTF8_BYTES = {to_printable(bytes([byte])) for byte in {*range(0xF5)} - {0xC0, 0xC1}}
 
 
-def read(path: StrPath) -> TokenizerData:
-    """The tokenizer of a tokenizer.json. Raises ValueError with path and reason where it is wrong or where this package
-    does not support what it asks for, FileNotFoundError where there is none.
-    """
-    tokenizer = parse(read_bytes(path), path)
-    if tokenizer.unused:
-        warn_of_unused(tokenizer, path)
-    return tokenizer
-
-
 def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
     """Warn of the truncation and padding of a file, which are never applied."""
     keys = " and ".join(json.loads(tokenizer.unused))
@@ -56,7 +45,10 @@ def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
 
 @without_collector()
 def parse(data: bytes, path: StrPath) -> TokenizerData:
-    """Return the tokenizer of a tokenizer.json's bytes; path is the name of the file in errors."""
+    """Return the tokenizer of a tokenizer.json's bytes; path is the name of the file in errors.
+
+    ValueError where it is wrong, or asks for what is not supported.
+    """
     return of_file(parse_json(data, path), path)
 
 

@@ -22,7 +22,6 @@ from bpe.formats import (
     check_bytes,
     check_id,
     parse_json,
-    read_bytes,
     refuse,
     without_collector,
     write_bytes,
@@ -35,16 +34,12 @@ FORMAT = "groundup-bpe"
 VERSION = 1
 
 
-def read(path: StrPath) -> TokenizerData:
-    """The tokenizer of a file. Raises ValueError with path and reason where it is cut short, altered, newer than this
-    version or not such a file at all, FileNotFoundError where there is none.
-    """
-    return parse(read_bytes(path), path)
-
-
 @without_collector()
 def parse(data: bytes, path: StrPath) -> TokenizerData:
-    """The tokenizer of the bytes of a file; path is what errors call it."""
+    """The tokenizer of the bytes of a file; path is what errors call it.
+
+    ValueError with path and reason where it is cut short, altered, newer than this version, or not such a file.
+    """
     file = parse_json(data, path)
     if not isinstance(file, dict) or file.get("format") != FORMAT:
         refuse(path, f'not a tokenizer saved by this package: "format" is not {FORMAT!r}')
@@ -77,14 +72,19 @@ def _by_id(ids: dict[str, int]) -> dict[str, int]:
     return dict(sorted(ids.items(), key=lambda item: (item[1], item[0])))
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 class Field(NamedTuple):
     """A field of TokenizerData that is read and written by itself."""
 
-    name: str
-    write: Callable[[Any], Any]  # to what JSON can say
     fits: Callable[[Any], bool]  # whether a value of the file may be read
     what: str  # such a value should be, for the error
-    read: Callable[[Any], Any]  # back
+    write: Callable[[Any], Any] = _same  # to what JSON can say
+    read: Callable[[Any], Any] = _same  # back
+    name: str = ""  # in TokenizerData, where that is not its name in the file
+    default: Any = ...  # what it says where a file does not have it, as where it says this
 
 
 def _is_texts(value: Any) -> bool:
@@ -120,96 +120,75 @@ def _is_words(value: Any) -> bool:
     return isinstance(value, list) and [type(option) for option in value] == [bool, str, int, bool, str, str]
 
 
-def _same(value: Any) -> Any:
-    return value
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool)
 
 
-def _flag(name: str) -> Field:
-    return Field(name, _same, lambda value: isinstance(value, bool), "true or false", _same)
-
-
-def _names(name: str) -> Field:
-    return Field(name, sorted, _is_texts, "a list of special or added tokens", frozenset)
-
+FLAG = Field(_is_flag, "true or false")
+IDS = Field(_is_ids, "an object of tokens and ids", _by_id)
+NAMES = Field(_is_texts, "a list of special or added tokens", sorted, frozenset)
+SPECIAL = Field(_is_texts, "a list of special tokens", list, tuple)
 
 # In the order of the file, by the key of each. The vocabulary and the merges, which need one another, follow them.
 FIELDS = {
-    "name": Field("name", _same, lambda v: v is None or isinstance(v, str), "null or a text", _same),
+    "name": Field(lambda v: v is None or isinstance(v, str), "null or a text"),
     "pattern": Field(
-        "pattern",
-        to_plain,
         lambda v: isinstance(v, (str, dict)) or _is_texts(v),
         "a name, a list of regular expressions, or an object with their language or with steps",
+        to_plain,
         from_plain,
     ),
     "normalizer": Field(
-        "normalizer",
-        lambda value: value if value is None or value in FORMS else steps_of(value),
         lambda v: v is None or v in FORMS or _is_objects(v),
         f"null, one of {FORMS}, or a list of steps",
+        lambda v: v if v is None or v in FORMS else steps_of(v),
         lambda v: v if v is None or isinstance(v, str) else checked(v),
     ),
-    "add_prefix_space": _flag("add_prefix_space"),
-    "whole_first": _flag("ignore_merges"),
-    "special_tokens": Field("special_tokens", _by_id, _is_ids, "an object of tokens and ids", _same),
-    "added_tokens": Field("added_tokens", _by_id, _is_ids, "an object of tokens and ids", _same),
-    "late_tokens": _names("normalized"),
-    "lstrip": _names("lstrip"),
-    "rstrip": _names("rstrip"),
-    "single_word": _names("single_word"),
-    "prefix": Field("prefix", list, _is_texts, "a list of special tokens", tuple),
-    "suffix": Field("suffix", list, _is_texts, "a list of special tokens", tuple),
-    "pair": Field("pair", list, _is_template, "a list of special tokens, 0 and 1", tuple),
+    "add_prefix_space": FLAG,
+    "whole_first": FLAG._replace(name="ignore_merges"),
+    "special_tokens": IDS,
+    "added_tokens": IDS,
+    "late_tokens": NAMES._replace(name="normalized"),
+    "lstrip": NAMES,
+    "rstrip": NAMES,
+    "single_word": NAMES,
+    "prefix": SPECIAL,
+    "suffix": SPECIAL,
+    "pair": Field(_is_template, "a list of special tokens, 0 and 1", list, tuple, default=[0, 1]),
     "characters": Field(
-        "characters",
-        lambda value: (
-            value and [list(value.byte_ids), value.prepend, value.strip, *([list(value.late)] if value.late else [])]
-        ),
         lambda v: v is None or _is_characters(v),
         "null, or the ids of 256 bytes, where a space is put, how many are taken, and the ids that rank last",
+        lambda v: v and [list(v.byte_ids), v.prepend, v.strip, *([list(v.late)] if v.late else [])],
         lambda v: v and Characters(tuple(v[0]), v[1], v[2], *map(tuple, v[3:])),
+        default=None,
     ),
     "words": Field(
-        "words",
-        lambda value: value and list(value),
         lambda v: v is None or _is_words(v),
         "null, or the options of a vocabulary of words",
+        lambda v: v and list(v),
         lambda v: v and Words(*v),
+        default=None,
     ),
-    "drops_bytes": _flag("drops_bytes"),
-    "supermerges": Field("supermerges", list, _is_texts, "a list of supermerges", lambda value: tuple(value)),
-    "word_pattern": Field("word_pattern", _same, lambda v: v == "" or v in PATTERNS, "the name of a pattern", _same),
+    "drops_bytes": FLAG._replace(default=False),
+    "supermerges": Field(_is_texts, "a list of supermerges", list, lambda v: tuple(v), default=[]),
+    "word_pattern": Field(lambda v: v == "" or v in PATTERNS, "the name of a pattern", default=""),
     "trim_offsets": Field(
-        "trim_offsets",
-        list,
         lambda v: isinstance(v, list) and all(kind in ("prefix", "plain") for kind in v),
         'a list of "prefix" and "plain"',
+        list,
         lambda v: tuple(v),
+        default=[],
     ),
     "unspelled": Field(
-        "unspelled", sorted, lambda v: isinstance(v, list) and are_ids(v), "a list of ids", lambda v: frozenset(v)
+        lambda v: isinstance(v, list) and are_ids(v), "a list of ids", sorted, lambda v: frozenset(v), default=[]
     ),
     "unused": Field(
-        "unused",
-        lambda value: json.loads(value) if value else None,
         lambda v: v is None or isinstance(v, dict),
         "null or an object",
+        lambda v: json.loads(v) if v else None,
         lambda v: json.dumps(v, ensure_ascii=False) if v else "",
+        default=None,
     ),
-}
-
-
-# Fields that a file has only where they say something, and what they say where they are not there.
-LATER: dict[str, Any] = {
-    "pair": [0, 1],
-    "unused": None,
-    "characters": None,
-    "words": None,
-    "drops_bytes": False,
-    "unspelled": [],
-    "trim_offsets": [],
-    "supermerges": [],
-    "word_pattern": "",
 }
 
 
@@ -221,7 +200,7 @@ def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:
         **{
             key: value
             for key, field in FIELDS.items()
-            if (value := field.write(getattr(tokenizer, field.name))) != LATER.get(key, ...)
+            if (value := field.write(getattr(tokenizer, field.name or key))) != field.default
         },
         "ids": None if ids == list(range(len(ids))) else ids,
         "vocab": [to_printable(token) for _, token in items],
@@ -237,20 +216,20 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
     merges = _read_merges(body, vocab, spelled, source)
     read = {}
     for key, field in FIELDS.items():
-        if key not in body and key in LATER:
+        if key not in body and field.default is not ...:
             continue
         value = _value(body, key, field.fits, field.what, source)
         try:
-            read[field.name] = field.read(value)
+            read[field.name or key] = field.read(value)
         except ValueError as error:
             refuse(source, str(error))
     _check_split_off(read["special_tokens"], read["added_tokens"], vocab, source)
     split_off = read["special_tokens"].keys() | read["added_tokens"].keys()
     for key, field in FIELDS.items():
-        if field.name not in read:
+        if (name := field.name or key) not in read:
             continue
         names = split_off if field.read is frozenset else read["special_tokens"] if field.read is tuple else None
-        if names is not None and not all(text in names for text in read[field.name] if type(text) is not int):
+        if names is not None and not all(text in names for text in read[name] if type(text) is not int):
             _refuse_value(body, key, field.what, source)
     return TokenizerData(vocab=vocab, merges=merges, **read)
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from bpe.encoding import normalizing
-from bpe.formats import Characters, Pair, TokenizerData, check_id, check_merges, read_bytes, refuse, split_off_ids
+from bpe.formats import Characters, Pair, TokenizerData, check_id, check_merges, refuse, split_off_ids
 from bpe.formats.templates import flag, parts_of
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import Pattern, resolve
@@ -209,36 +209,27 @@ def parts_of_file(tokenizer: TokenizerData) -> dict[str, Any]:
 # `sentencepiece` model files
 
 
-def merges_from_ranks(tokenizer: TokenizerData) -> list[Pair]:
-    """Return the merges of a tokenizer that merges characters by rank: each way to cut a token in two.
+def merges_of_ranks(tokenizer: TokenizerData) -> list[Pair]:
+    """Return the merges of a tokenizer that merges characters by rank: see bpe.formats.tiktoken.merges_from_ranks()."""
+    from bpe.formats.tiktoken import merges_from_ranks
 
-    Where a token can be made at two overlapping places from different halves, sentencepiece takes the leftmost, and a
-    list of merges the pair that comes first.
-    """
     characters = tokenizer.characters
     assert characters is not None
     others = {*characters.byte_ids, *split_off_ids(tokenizer)}
-    texts = {token.decode(): number for number, token in tokenizer.vocab.items() if number not in others}
     rank_of = {number: place for place, number in enumerate(characters.late, max(tokenizer.vocab) + 1)}
-    return [
-        (text[:cut].encode(), text[cut:].encode())
-        for text in sorted(texts, key=lambda text: rank_of.get(texts[text], texts[text]))
-        for cut in range(1, len(text))
-        if text[:cut] in texts and text[cut:] in texts
-    ]
+    ranks = {token.decode(): rank_of.get(n, n) for n, token in tokenizer.vocab.items() if n not in others}
+    return [(left.encode(), right.encode()) for left, right in merges_from_ranks(ranks)]
 
 
 _KINDS = {1: "normal", 2: "unknown", 3: "control", 4: "user defined", 5: "unused", 6: "byte"}
 _MODELS = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
 
 
-def read(path: StrPath) -> TokenizerData:
-    """The tokenizer of a `sentencepiece` model file. ValueError where it is wrong or asks for what is not supported."""
-    return parse(read_bytes(path), path)
-
-
 def parse(data: bytes, path: StrPath) -> TokenizerData:
-    """The tokenizer of the bytes of a `sentencepiece` model file; path is what errors call it."""
+    """The tokenizer of the bytes of a `sentencepiece` model file; path is what errors call it.
+
+    ValueError where it is wrong or asks for what is not supported.
+    """
     pieces: list[tuple[str, float, int]] = []
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}

@@ -8,10 +8,10 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable, Mapping
+from typing import AnyStr
 
 from bpe.formats import (
     MAX_ID,
-    Pair,
     TokenizerData,
     check_bytes,
     check_merged,
@@ -97,12 +97,12 @@ def _parse_by_line(data: bytes, source: StrPath) -> dict[bytes, int]:
     return ranks
 
 
-def merges_from_ranks(ranks: Mapping[bytes, int]) -> list[Pair]:
+def merges_from_ranks(ranks: Mapping[AnyStr, int]) -> list[tuple[AnyStr, AnyStr]]:
     """A merge list that, used whole pretoken first, encodes as the ranks do: every way to cut a token into two tokens.
 
-    tiktoken merges any two neighbours which joined are a token, so one pair for each token would not do. Where one
-    token can be made at two overlapping places from different halves, tiktoken takes the leftmost and a merge list
-    the pair that stands first.
+    tiktoken and sentencepiece merge any two neighbours which joined are a token, so one pair for each token would not
+    do. Where one token can be made at two overlapping places from different halves, they take the leftmost and a merge
+    list the pair that stands first.
     """
     return [
         (token[:cut], token[cut:])

@@ -119,7 +119,7 @@ def merges_of(data: TokenizerData) -> tuple[Pair, ...]:
     if data.merges is not None:
         return tuple(data.merges)
     if data.characters is not None:
-        return tuple(formats.sentencepiece.merges_from_ranks(data))
+        return tuple(formats.sentencepiece.merges_of_ranks(data))
     return tuple(formats.tiktoken.merges_from_ranks(formats.ordinary_ids(data)))
 
 
