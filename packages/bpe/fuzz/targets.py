@@ -186,7 +186,7 @@ def _read_native(data: bytes) -> TokenizerData:
     except (ValueError, TypeError, KeyError, RecursionError):
         pass
     (FOLDER / "file").write_bytes(data)
-    return reading.read_native(FOLDER / "file").data
+    return reading.read(FOLDER / "file", "native").data
 
 
 def _read_huggingface(data: bytes) -> TokenizerData:
@@ -218,7 +218,7 @@ def formats(reader: Reader) -> None:
             raise Differs(f"a file was refused without its name: {error}") from error
         return
     native.write(FOLDER / "again", data)
-    same("written and read again", reading.read_native(FOLDER / "again").data, data)
+    same("written and read again", reading.read(FOLDER / "again", "native").data, data)
     try:
         tokenizer = Tokenizer.from_data(data)
     except ValueError:

@@ -274,7 +274,7 @@ def test_offsets_that_leave_out_white_space_do_so_when_written(
     native.write(tmp_path / "saved.bpe", data)
     assert (
         reading.read_huggingface(tmp_path / "written.json").data
-        == reading.read_native(tmp_path / "saved.bpe").data
+        == reading.read(tmp_path / "saved.bpe", "native").data
         == data
     )
     for text in (*TEXTS, "the  the", "  the ", "a"):

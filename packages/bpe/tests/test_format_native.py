@@ -35,7 +35,7 @@ def everything() -> TokenizerData:
 def test_native_there_and_back(tmp_path: Path, data: TokenizerData) -> None:
     path = tmp_path / "tok.json"
     native.write(path, data)
-    assert reading.read_native(path).data == data
+    assert reading.read(path, "native").data == data
 
 
 @settings(max_examples=60, deadline=None)
@@ -52,7 +52,7 @@ def test_native_there_and_back_for_any_tokens(
     data = TokenizerData(vocab, merges, {special: MAX_ID}, patterns.resolve("o200k"))
     path = tmp_path_factory.mktemp("written") / "any.json"
     native.write(path, data)
-    assert reading.read_native(path).data == data
+    assert reading.read(path, "native").data == data
 
 
 def test_the_same_tokenizer_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_same_tokenizer_gives_the_same_bytes(tmp_path: Path) -> None:
 def test_two_special_tokens_may_share_an_id(tmp_path: Path) -> None:
     data = sample(special_tokens={"<s>": 300, "<other>": 300, "</s>": 301})
     native.write(tmp_path / "tok.json", data)
-    assert reading.read_native(tmp_path / "tok.json").data == data
+    assert reading.read(tmp_path / "tok.json", "native").data == data
 
 
 def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
     for length in [*range(0, len(whole) - 1, 97), len(whole) - 2]:
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError, match=f"^{re.escape(str(path))}.*: not (JSON|UTF-8)"):
-            reading.read_native(path)
+            reading.read(path, "native")
 
 
 def test_a_file_altered_anywhere_is_refused_or_still_says_the_same(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_file_altered_anywhere_is_refused_or_still_says_the_same(tmp_path: Pat
     for place in range(0, len(whole), 7):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         try:
-            assert reading.read_native(path).data == everything()
+            assert reading.read(path, "native").data == everything()
         except ValueError as error:
             assert str(error).startswith(str(path))  # noqa: PT017  (either outcome is right)
 
@@ -122,7 +122,7 @@ def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
 def test_a_file_that_is_none_of_ours(tmp_path: Path, file: Any, reason: str) -> None:
     path = write_text(tmp_path, "tok.json", json.dumps(file))
     with pytest.raises(ValueError, match=says(f"{path}: ", reason)):
-        reading.read_native(path)
+        reading.read(path, "native")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_content_of_the_wrong_kind_is_refused(
 ) -> None:
     path = rewritten(tmp_path, change)
     with pytest.raises(ValueError, match=says(f"{path}: ", reason)):
-        reading.read_native(path)
+        reading.read(path, "native")
 
 
 def test_what_would_not_come_back_is_not_written(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_other_models_of_sentencepiece_are_refused_by_name(
 ) -> None:
     _, path = model_of(tmp_path, **settings)
     with pytest.raises(ValueError, match=r"spm\.model: ") as caught:
-        reading.read_sentencepiece(path)
+        reading.read(path, "sentencepiece")
     assert reason in str(caught.value)
 
 

@@ -415,4 +415,4 @@ def test_a_chat_answers_as_generate_does(browser, folder, axe, tmp_path):
 
 def test_dress_is_that_of_bpes_pages():
     """lm has a copy, for the page of `lm serve`, which does without bpe."""
-    assert asset("dress.css") == importlib.import_module("bpe.reporting.page").asset("dress.css")
+    assert asset("dress.css") == importlib.import_module("bpe.reporting.view").asset("dress.css")

@@ -122,7 +122,7 @@ class Counts:
         """
         from bpe.counting import counts_file
 
-        about, records, _ = counts_file.read(path)
+        about, records = counts_file.read(path)
         try:
             return cls(records, patterns.from_plain(about["pattern"]), named(about["special_tokens"]))
         except (KeyError, TypeError):

@@ -107,7 +107,7 @@ def load(
         return Tokenizer.from_data(gguf.read(path))
     if start.lstrip()[:1] == b"{":
         if b'"token_bytes"' in start or path.name.startswith("tekken"):
-            return Tokenizer._made(*reading.read_tekken(path))
+            return Tokenizer._made(*reading.read(path, "tekken"))
         if config is not None and config.exists():
             return Tokenizer._made(*reading.read_huggingface(path, config))
         return Tokenizer.from_huggingface(path)

@@ -158,7 +158,7 @@ class Tokenizer(Encoding, PartMethods):
             ValueError: what in the file is wrong, or what it asks for that is not supported.
             FileNotFoundError: there is none.
         """
-        return cls._made(*reading.read_sentencepiece(model))
+        return cls._made(*reading.read(model, "sentencepiece"))
 
     @classmethod
     def load(cls, path: StrPath) -> Tokenizer:
@@ -168,7 +168,7 @@ class Tokenizer(Encoding, PartMethods):
             ValueError: the file is damaged, or of another format.
             FileNotFoundError: there is none.
         """
-        return cls._made(*reading.read_native(path))
+        return cls._made(*reading.read(path, "native"))
 
     def save(self, path: StrPath) -> None:
         """Write all that this tokenizer is to one file, which appears whole or not at all.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bpe.commands.corpus import corpus
+from bpe.commands.count import split_by
 from bpe.native.progress import watched
 from bpe.tokenizer import Tokenizer
 
@@ -31,8 +32,7 @@ def train_on_cluster(options: argparse.Namespace, source: list[Any]) -> Tokenize
     return cluster.train(
         source,
         options.vocab_size,
-        pattern="gpt2" if options.pattern is None else options.pattern,
-        special_tokens=options.special or ("<|endoftext|>",),
+        **split_by(options),
         tie_break=options.tie_break,
         min_count=options.min_count,
         max_token_bytes=options.max_token_bytes,

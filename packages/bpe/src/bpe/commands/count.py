@@ -61,7 +61,7 @@ def read_counts(options: argparse.Namespace) -> Counts:
     """
     tables = [name for name in options.counts if name.lower().endswith(".parquet")]
     counts = [Counts.load(name) for name in options.counts if name not in tables]
-    how = _split_by(options, counts[0] if counts else None)
+    how = split_by(options, counts[0] if counts else None)
     word, number = options.count_columns
     for name in tables:
         from bpe.counting.counts_table import read_parquet
@@ -74,7 +74,7 @@ def read_counts(options: argparse.Namespace) -> Counts:
     return Counts.from_mapping({}, **how).merge(*counts)
 
 
-def _split_by(options: argparse.Namespace, counts: Counts | None) -> dict[str, Any]:
+def split_by(options: argparse.Namespace, counts: Counts | None = None) -> dict[str, Any]:
     """The pattern and the special tokens: those of the command line, of counts beside it, or by default."""
     return {
         "pattern": options.pattern or (counts.pattern.expressions or None if counts else "gpt2"),
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace) -> None:
     if source:
         counted = count(
             source,
-            **_split_by(options, counts),
+            **split_by(options, counts),
             num_threads=options.num_threads,
             memory_limit=options.memory_limit,
             progress=watched(),

@@ -10,7 +10,7 @@ from typing import Any
 
 from bpe.commands.cluster import add_cluster_argument, train_on_cluster
 from bpe.commands.corpus import check_place, corpus, keep_apart, place
-from bpe.commands.count import add_counting_arguments, read_counts
+from bpe.commands.count import add_counting_arguments, read_counts, split_by
 from bpe.loading import load
 from bpe.merging.conventions import CONVENTIONS
 from bpe.native.progress import watched
@@ -143,8 +143,7 @@ def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str,
         return train(
             source,
             options.vocab_size,
-            pattern="gpt2" if options.pattern is None else options.pattern,
-            special_tokens=options.special or ("<|endoftext|>",),
+            **split_by(options),
             superwords=options.superwords,
             progress=watched(),
             **settings,

@@ -253,7 +253,7 @@ def _texts_of(file: File) -> Iterator[Document | Stream]:
         yield from rows(file)
     elif isinstance(file, JsonLines):
         yield from _lines(file)
-    elif _is_mapped(file.path) and (mapped := _map(file.path)) is not None:
+    elif compressed.kind_of(file.path) is None and (mapped := _map(file.path)) is not None:
         refuse_utf16(mapped.data, os.fspath(file.path))
         yield mapped
     else:
@@ -276,12 +276,10 @@ def refuse_utf16(text: Buffer, name: str) -> None:
         raise ValueError(f"{name}: UTF-16 by its first two bytes: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)")
 
 
-def _is_mapped(path: StrPath) -> bool:
-    return compressed.kind_of(path) is None and not remote.is_url(path)
-
-
 def _map(path: StrPath) -> Document | None:
-    """The file's bytes, mapped or read; None for a pipe or a device, which has to be read as a stream."""
+    """The file's bytes, mapped or read; None for a URL, a pipe or a device, which has to be read as a stream."""
+    if remote.is_url(path):
+        return None
     if not os.path.isfile(path) and os.path.exists(path) and not os.path.isdir(path):
         return None  # looked at before it is opened: a pipe can be opened once
     with open(path, "rb") as file:
@@ -294,15 +292,9 @@ def _map(path: StrPath) -> Document | None:
 
 def _blocks(path: StrPath) -> Generator[compressed.TextBlock, None, None]:
     """The text of a file as a stream, decompressed as its name says."""
-    kind = compressed.kind_of(path)
-    with _opened(path, kind) as file:
-        yield from _stream_of(file) if kind is None else compressed.blocks(file, kind, os.fspath(path))
-
-
-def _opened(path: StrPath, kind: str | None) -> Any:
-    if remote.is_url(path):
-        return remote.Reader(os.fspath(path))
-    return open(path, "rb", buffering=0 if kind is None else -1)
+    kind, name = compressed.kind_of(path), os.fspath(path)
+    with remote.Reader(name) if remote.is_url(path) else open(path, "rb", buffering=0 if kind is None else -1) as file:
+        yield from _stream_of(file) if kind is None else compressed.blocks(file, kind, name)
 
 
 def _stream_of(file: Any) -> Iterator[compressed.TextBlock]:

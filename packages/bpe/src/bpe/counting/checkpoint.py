@@ -45,7 +45,7 @@ class Checkpoint:
         if not self._path.exists():
             return None
         try:
-            about, records, _ = counts_file.read(self._path)
+            about, records = counts_file.read(self._path)
         except ValueError as error:
             raise ValueError(f"{error}; delete it to count again") from None
         for name, value in self._about.items():

@@ -31,16 +31,13 @@ START = struct.Struct("=16sII")
 HEADER_SIZE = START.size + 32
 
 
-def write(path: StrPath, about: Any, records: Iterable[Any]) -> bytes:
+def write(path: StrPath, about: Any, records: Iterable[Any]) -> None:
     """Write counts, whole or not at all.
 
     Args:
         path: The file.
         about: What was counted; any JSON.
         records: Blocks of records, one after another.
-
-    Returns:
-        The SHA-256, which tells these counts from any others.
     """
     import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
 
@@ -54,11 +51,10 @@ def write(path: StrPath, about: Any, records: Iterable[Any]) -> bytes:
             file.write(block)
         file.seek(len(start))
         file.write(digest.digest())
-    return digest.digest()
 
 
-def read(path: StrPath) -> tuple[Any, Records, bytes]:
-    """The description, the records as a map of the file (of a copy, for a URL), and the digest that write() returned.
+def read(path: StrPath) -> tuple[Any, Records]:
+    """The description, and the records as a map of the file (of a copy, for a URL).
 
     Raises:
         ValueError: The file is none of counts, or is damaged, or was written by a machine of the other byte order.
@@ -83,6 +79,6 @@ def read(path: StrPath) -> tuple[Any, Records, bytes]:
     records = mapped[HEADER_SIZE + size :]
     try:
         check_records(records)
-        return json.loads(bytes(mapped[HEADER_SIZE : HEADER_SIZE + size])), records, digest
+        return json.loads(bytes(mapped[HEADER_SIZE : HEADER_SIZE + size])), records
     except ValueError as error:
         raise ValueError(f"{name}: not counts as this package writes them: {error}") from None

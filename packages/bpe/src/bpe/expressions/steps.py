@@ -40,6 +40,8 @@ from bpe.expressions.tree import Chars, Choice, Node, Repeat, Sequence
 from bpe.native.lazy_imports import regex
 from bpe.native.printable import PRINTABLE
 
+_BYTE_OF = {character: byte for byte, character in enumerate(PRINTABLE)}
+
 
 class Level(NamedTuple):
     """A tree whose matches are isolated. in_bytes: it sees bytes by their stand-ins. drops: what lies between its
@@ -133,16 +135,9 @@ class Splitting:
         pieces = [text.decode("utf-8", "surrogateescape")] if text else []
         for run in self._runs:
             pieces = [part for piece in pieces for part in run(piece) if part]
-        return [_bytes(piece) if self._in_bytes else piece.encode("utf-8", "surrogateescape") for piece in pieces]
-
-
-def _bytes(piece: str) -> bytes:
-    return bytes(map(_byte_of().__getitem__, piece))
-
-
-@functools.cache
-def _byte_of() -> dict[str, int]:
-    return {character: byte for byte, character in enumerate(PRINTABLE)}
+        if self._in_bytes:
+            return [bytes(map(_BYTE_OF.__getitem__, piece)) for piece in pieces]
+        return [piece.encode("utf-8", "surrogateescape") for piece in pieces]
 
 
 def _run_of(step: Step) -> Callable[[str], list[str]]:

@@ -6,6 +6,7 @@ expressions.spelling) has one meaning to follow.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -91,3 +92,25 @@ def look_behind(chars: CharSet, positive: bool = True) -> Node:
 def look_ahead(chars: CharSet, positive: bool = True) -> Node:
     """A place before a character of the set, or before none such."""
     return Look(Chars(chars), True, positive)
+
+
+def written(node: Node, one_of: Callable[[CharSet], str], atomic: Callable[[str], str], edges: tuple[str, str]) -> str:
+    """The expression of an engine that spells a set, an atomic group, and the begin and the end of a text so."""
+
+    def write(node: Node) -> str:
+        if isinstance(node, Chars):
+            return one_of(node.chars)
+        if isinstance(node, Sequence):
+            return f"(?:{''.join(map(write, node.parts))})"
+        if isinstance(node, Choice):
+            return f"(?:{'|'.join(map(write, node.branches))})"
+        if isinstance(node, Repeat):
+            text = f"(?:{write(node.part)}){{{node.least},{'' if node.most is None else node.most}}}"
+            return atomic(text) if node.greed == "possessive" else text + "?" * (node.greed == "lazy")
+        if isinstance(node, Atomic):
+            return atomic(write(node.part))
+        if isinstance(node, Look):
+            return f"(?{'' if node.ahead else '<'}{'=' if node.positive else '!'}{write(node.part)})"
+        return edges[node.end]
+
+    return write(node)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
-from bpe.formats.pairs import all_within, merges_of_numbers, pairs_of_merges, pairs_of_numbers
+from bpe.formats.pairs import merges_of_numbers, pairs_of_merges, pairs_of_numbers
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.patterns import Pattern
@@ -309,7 +309,9 @@ def parse_json(data: bytes, source: StrPath) -> Any:
 
 def are_ids(numbers: Collection[Any]) -> bool:
     """True if all are ints from 0 to MAX_ID, each once."""
-    return all_within(numbers, MAX_ID) and (isinstance(numbers, Mapping) or len({*numbers}) == len(numbers))
+    if not {*map(type, numbers)} <= {int} or (numbers and not 0 <= min(numbers) <= max(numbers) <= MAX_ID):
+        return False
+    return isinstance(numbers, Mapping) or len({*numbers}) == len(numbers)
 
 
 def check_ids(vocab: Mapping[Any, bytes]) -> None:

@@ -11,10 +11,9 @@ from bpe.native.lazy_imports import numpy as np
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.long cimport PyLong_AsLongLongAndOverflow
 from cpython.unicode cimport PyUnicode_FindChar, PyUnicode_GET_LENGTH, PyUnicode_Substring
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
@@ -107,19 +106,6 @@ cdef class Symbols:
     cdef inline uint32_t find_bytes(self, bytes token):
         cdef const uint8_t *text = <const uint8_t *> PyBytes_AS_STRING(token)
         return self.find(hash_of(text, len(token)), text, len(token), text, 0)
-
-
-def all_within(numbers, int64_t most):
-    """Return True if all are ints, no bools, from 0 to `most`."""
-    cdef int overflow
-    cdef int64_t value
-    for number in numbers:
-        if type(number) is not int:
-            return False
-        value = PyLong_AsLongLongAndOverflow(number, &overflow)
-        if overflow or value < 0 or value > most:
-            return False
-    return True
 
 
 def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None):
@@ -220,7 +206,8 @@ cdef object join(Symbols table, uint32_t[:, ::1] rows):
         if product == NONE:
             return rank
         rows[rank, 2] = product
-    if count and not differ(&rows[0, 0], count):
+    pairs = np.sort(np.asarray(rows)[:, 0].astype(np.uint64) << np.uint64(32) | np.asarray(rows)[:, 1])
+    if (pairs[1:] == pairs[:-1]).any():
         raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
     return None
 
@@ -229,29 +216,6 @@ cdef object refuse(list symbols, rank, bytes left, bytes right):
     """Say what of a merge is no symbol."""
     missing = left if left not in symbols else right if right not in symbols else left + right
     raise ValueError(f"merge {rank}, {left!r} + {right!r}: the vocabulary has no token {missing!r}")
-
-
-cdef bint differ(const uint32_t *rows, size_t count) except -1:
-    """Return True if no two rows begin with the same pair."""
-    cdef size_t mask = 63, i, at
-    cdef uint64_t pair
-    cdef uint64_t *seen
-    while mask < count * 2:
-        mask = mask * 2 + 1
-    seen = <uint64_t *> checked_malloc((mask + 1) * sizeof(uint64_t))
-    memset(seen, 0xFF, (mask + 1) * sizeof(uint64_t))
-    try:
-        for i in range(count):
-            pair = <uint64_t> rows[3 * i] << 32 | rows[3 * i + 1]
-            at = slot(pair * BASE) & mask
-            while seen[at] != EMPTY:
-                if seen[at] == pair:
-                    return False
-                at = (at + 1) & mask
-            seen[at] = pair
-    finally:
-        free(seen)
-    return True
 
 
 cdef inline uint64_t hash_of(const uint8_t *text, size_t size) noexcept nogil:

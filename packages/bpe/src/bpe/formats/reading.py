@@ -43,11 +43,10 @@ def read_gpt2(vocab_json: StrPath, merges_txt: StrPath, pattern: SplitPattern, s
 
 def read_huggingface(path: StrPath, config_path: StrPath | None = None) -> Loaded:
     """See Tokenizer.from_huggingface(). config_path: a tokenizer_config.json, whose added tokens belong to it too."""
-    content = formats.read_bytes(path)
     if config_path is None:
-        loaded = _load(lambda: formats.huggingface.parse(content, path), [content], "huggingface")
+        loaded = read(path, "huggingface")
     else:
-        config = formats.read_bytes(config_path)
+        content, config = formats.read_bytes(path), formats.read_bytes(config_path)
         parse = partial(formats.huggingface.parse_folder, content, config, path, config_path)
         loaded = _load(parse, [content, config], "huggingface with its configuration")
     if loaded.data.unused:
@@ -55,22 +54,10 @@ def read_huggingface(path: StrPath, config_path: StrPath | None = None) -> Loade
     return loaded
 
 
-def read_sentencepiece(path: StrPath) -> Loaded:
-    """See Tokenizer.from_sentencepiece()."""
+def read(path: StrPath, kind: str) -> Loaded:
+    """Read a file of a format that holds all of a tokenizer: "native", "sentencepiece", "tekken" or "huggingface"."""
     content = formats.read_bytes(path)
-    return _load(lambda: formats.sentencepiece.parse(content, path), [content], "sentencepiece")
-
-
-def read_tekken(path: StrPath) -> Loaded:
-    """Read a tekken.json."""
-    content = formats.read_bytes(path)
-    return _load(lambda: formats.tekken.parse(content, path), [content], "tekken")
-
-
-def read_native(path: StrPath) -> Loaded:
-    """See Tokenizer.load()."""
-    content = formats.read_bytes(path)
-    return _load(lambda: formats.native.parse(content, path), [content], "native")
+    return _load(lambda: getattr(formats, kind).parse(content, path), [content], kind)
 
 
 def _load(parse: Callable[[], TokenizerData], contents: list[bytes], *beside: Any) -> Loaded:

@@ -13,6 +13,7 @@ from typing import Any
 
 from bpe.encoding import normalizing
 from bpe.formats import Characters, Pair, TokenizerData, check_id, check_merges, refuse, split_off_ids
+from bpe.formats.gpt2 import encode_text
 from bpe.formats.templates import flag, parts_of
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import Pattern, resolve
@@ -62,7 +63,7 @@ def read_model(
             continue
         if " " in text and text not in added:
             refuse(path, f"the token {text!r} has a space that is not written {MARK}")
-        tokens[text] = by_id[number] = _utf8(text.replace(MARK, " "), path)
+        tokens[text] = by_id[number] = encode_text(text.replace(MARK, " "), path)
     if len(set(byte_ids)) < 256:
         refuse(path, "two of the tokens <0x00> to <0xFF> have one id")
     if MARK not in tokens:
@@ -71,7 +72,7 @@ def read_model(
         if text not in vocab:
             if number in by_id:
                 refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
-            by_id[number] = _utf8(text.replace(MARK, " "), path)
+            by_id[number] = encode_text(text.replace(MARK, " "), path)
     return by_id, read_merges(merges, tokens, path), byte_ids
 
 
@@ -97,13 +98,6 @@ def read_merges(merges: list[Any], tokens: dict[str, bytes], path: StrPath) -> S
         read.append((tokens[halves[0]], tokens[halves[1]]))
     check_merges(read, dict.fromkeys(tokens.values()), path)
     return read
-
-
-def _utf8(text: str, path: StrPath) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        refuse(path, f"{text!r} holds a lone surrogate")
 
 
 def read_pre_tokenizer(value: Any, normalizer: str | None, path: StrPath) -> tuple[Pattern, str]:

@@ -51,13 +51,8 @@ class Encodings(Sequence[Any]):
 
 def state_of(backend: Any) -> tuple[Any, ...]:
     """The settings of a backend that users may change, compared at every call."""
-    normalizer, pre_tokenizer, post_processor = backend.normalizer, backend.pre_tokenizer, backend.post_processor
-    return (
-        backend.get_vocab_size(),
-        None if normalizer is None else normalizer.__getstate__(),
-        None if pre_tokenizer is None else pre_tokenizer.__getstate__(),
-        None if post_processor is None else post_processor.__getstate__(),
-    )
+    parts = backend.normalizer, backend.pre_tokenizer, backend.post_processor
+    return (backend.get_vocab_size(), *(None if part is None else part.__getstate__() for part in parts))
 
 
 def has_types(post_processor: Any) -> bool:

@@ -20,7 +20,6 @@ that it broke, and adds the pairs that the new symbol makes. What keeps this fas
   floor, and what is looked at stays small enough for the cache.
 * Before all pairs are counted again, the words are closed up: the places of what was merged are given back.
 * The changes of one merge are summed by neighbouring symbol, and reach the table once for each neighbour.
-* Most pairs that a merge breaks are below the floor, and not in the table: a filter of a byte to a slot says so.
 * Stale postings are filtered without a branch, which would be mispredicted.
 * Cells of words have 16 bits where that will do for every symbol: what takes fewer cache lines is merged faster.
 * Postings are in order, so that the next words are known and prefetched.

@@ -26,7 +26,6 @@ ctypedef struct PairTable:
     Pair *pairs                 # by number
     size_t size, room
     uint64_t *slots             # open addressing, linear probing: a pair's hash << 32 | its number, or NO_PAIR
-    uint8_t *seen               # a filter in less memory: by the slot where a hash belongs, bit hash >> 29
     size_t mask                 # how many slots there are, a power of two, less one
     Block *blocks               # of postings
     size_t blocks_size, blocks_room
@@ -69,11 +68,6 @@ cdef inline bint is_short(const PairTable *table, const SymbolTable *symbols, ui
     if <size_t> symbols.size[left_of(key)] + symbols.size[right_of(key)] > table.longest:
         return False
     return table.most_words == 0 or may_be_superword(symbols, left_of(key), right_of(key), table.most_words)
-
-
-cdef inline bint may_have(const PairTable *table, uint32_t hash) noexcept nogil:
-    """True if there may be a pair of this hash."""
-    return table.seen[hash & table.mask] >> (hash >> 29) & 1
 
 
 cdef inline void prefetch_slot(const PairTable *table, uint32_t hash) noexcept nogil:
@@ -137,7 +131,6 @@ cdef inline void link_pair(PairTable *table, uint32_t number) noexcept nogil:
     while <uint32_t> table.slots[at] != NO_PAIR:
         at = (at + 1) & table.mask
     table.slots[at] = <uint64_t> hash << 32 | number
-    table.seen[hash & table.mask] |= 1 << (hash >> 29)
 
 
 cdef int make_slots(PairTable *table, size_t pairs) except -1 nogil:
@@ -146,10 +139,7 @@ cdef int make_slots(PairTable *table, size_t pairs) except -1 nogil:
     while slots * 5 < pairs * 8 + 8:
         slots *= 2
     free(table.slots)
-    free(table.seen)
-    table.slots, table.seen = NULL, NULL
-    table.seen = <uint8_t *> checked_malloc(slots)
-    memset(table.seen, 0, slots)
+    table.slots = NULL
     table.slots = <uint64_t *> checked_malloc(slots * sizeof(uint64_t))
     table.mask = slots - 1
     memset(table.slots, 0xFF, slots * sizeof(uint64_t))
@@ -241,8 +231,7 @@ cdef void clear_pairs(PairTable *table) noexcept nogil:
         free(table.blocks[i].postings)
     free(table.pairs)
     free(table.slots)
-    free(table.seen)
-    table.pairs, table.slots, table.seen = NULL, NULL, NULL
+    table.pairs, table.slots = NULL, NULL
     table.size = table.room = table.blocks_size = table.blocks_total = 0
     table.free, table.free_size = table.spare, table.spare_size
     memset(table.left, 0, sizeof(table.left))

@@ -28,7 +28,7 @@ ctypedef struct Broken:         # a pair that was broken
 
 ctypedef struct Changes:
     Side left, right
-    Broken *broken              # the pairs that were broken and that the table may have
+    Broken *broken              # the pairs that were broken
     size_t broken_size
     int64_t doubles             # how often two new symbols stand side by side
     uint32_t *double_places      # and where
@@ -134,8 +134,6 @@ cdef void lower_counts(PairTable *table, Changes *changes, uint32_t a, uint32_t 
         note_broken(table, changes, key_of(b, right.touched[i]), right.beside[right.touched[i]].change)
     note_broken(table, changes, key_of(b, a), changes.doubles)
     for i in range(changes.broken_size):
-        prefetch_slot(table, changes.broken[i].hash)
-    for i in range(changes.broken_size):
         prefetch_pair(table, changes.broken[i].hash)
     for i in range(changes.broken_size):
         pair = find_pair(table, changes.broken[i].key, changes.broken[i].hash)
@@ -144,7 +142,8 @@ cdef void lower_counts(PairTable *table, Changes *changes, uint32_t a, uint32_t 
 
 
 cdef inline void note_broken(const PairTable *table, Changes *changes, uint64_t key, int64_t change) noexcept nogil:
-    """Note that a pair was broken so often, if the table may have it: without a branch, for that is unpredictable."""
+    """Note that a pair was broken so often."""
     cdef Broken *broken = &changes.broken[changes.broken_size]
     broken.key, broken.change, broken.hash = key, change, hash_of(key)
-    changes.broken_size += (change != 0) & may_have(table, broken.hash)
+    prefetch_slot(table, broken.hash)
+    changes.broken_size += change != 0

@@ -115,46 +115,16 @@ typedef struct {
 
 #define LONG_KEY 0xff00000000000000ULL /* plus its size: the second word of a longer one, which no short one has */
 
-static const uint64_t keep_low[16] = {0,
-                                      0xff,
-                                      0xffff,
-                                      0xffffff,
-                                      0xffffffff,
-                                      0xffffffffffULL,
-                                      0xffffffffffffULL,
-                                      0xffffffffffffffULL,
-                                      ~0ULL,
-                                      ~0ULL,
-                                      ~0ULL,
-                                      ~0ULL,
-                                      ~0ULL,
-                                      ~0ULL,
-                                      ~0ULL,
-                                      ~0ULL};
-static const uint64_t keep_high[16] = {0,
-                                       0,
-                                       0,
-                                       0,
-                                       0,
-                                       0,
-                                       0,
-                                       0,
-                                       0,
-                                       0xff,
-                                       0xffff,
-                                       0xffffff,
-                                       0xffffffff,
-                                       0xffffffffffULL,
-                                       0xffffffffffffULL,
-                                       0xffffffffffffffULL};
+/* From SHORT - n on: n bytes that are kept, and zeros. */
+static const uint8_t keep[SHORT + 16] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
 
 /* `room` is how many bytes may be read from `at`. With 16 or more the load is two instructions, and the bytes beyond
  * the pretoken are masked away. */
 static inline packed_key pack_key(const uint8_t *at, size_t size, size_t room) {
     packed_key key;
     if (room >= 16) {
-        key.low = little_endian(eight_bytes(at)) & keep_low[size];
-        key.high = little_endian(eight_bytes(at + 8)) & keep_high[size];
+        key.low = little_endian(eight_bytes(at) & eight_bytes(keep + SHORT - size));
+        key.high = little_endian(eight_bytes(at + 8) & eight_bytes(keep + SHORT + 8 - size));
     } else {
         key.low = key.high = 0;
         for (size_t i = 0; i < size; i++) {

@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from bpe.encoding.preparing import Preparation
 from bpe.expressions import steps
 from bpe.expressions.sets import LAST, CharSet, difference
-from bpe.expressions.spelling import written
-from bpe.expressions.tree import Node
+from bpe.expressions.tree import Node, written
 from bpe.formats import TokenizerData, split_off_ids
 from bpe.formats.vocabulary import MARK, character_tables, encoder_tables, merges_of
 from bpe.patterns import Pattern, tree_of

@@ -11,9 +11,9 @@ import html
 import json
 import re
 from collections.abc import Mapping
-from importlib import resources
 
 from bpe.reporting import javascript, view
+from bpe.reporting.view import asset
 from bpe.tokenizer import Tokenizer
 
 SAMPLE = """\
@@ -66,8 +66,3 @@ _LIVE = """\
 
 def _column(name: str, inside: str, attributes: str = "") -> str:
     return f'<section data-name="{html.escape(name)}"{attributes}>\n<h2>{html.escape(name)}</h2>\n{inside}\n</section>'
-
-
-def asset(name: str) -> str:
-    """The text of a file of assets/; lm's pages share dress.css, tokens.css, tokens.js and encoder.js."""
-    return (resources.files("bpe.reporting") / "assets" / name).read_text("utf-8")

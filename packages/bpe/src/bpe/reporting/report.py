@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from bpe.native.lazy_imports import numpy as np
+from bpe.reporting.view import asset
 from bpe.tokenizer import Tokenizer
 
 _WORD = re.compile(rb"\S+")
@@ -117,7 +118,7 @@ class Report:
             head = "".join(f"<th>{escape(name)}</th>" for name in names)
             body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
             parts.append(f"<h2>{heading}</h2>\n<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>\n")
-        return _PAGE.replace("TABLES", "".join(parts)).replace("NOTES", escape(_NOTES))
+        return asset("report.html").replace("TABLES", "".join(parts)).replace("NOTES", escape(_NOTES))
 
 
 _NOTES = (
@@ -128,20 +129,6 @@ _NOTES = (
     "always cuts them. "
     "Merges in common: of all that either tokenizer has, and of those of the tokenizer that has fewer."
 )
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Tokenizers</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; color: #222 }
-table { border-collapse: collapse; display: block; overflow-x: auto }
-th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid #ddd; font-variant-numeric: tabular-nums }
-th:first-child, td:first-child, td:last-child, th:last-child { text-align: left }
-@media (prefers-color-scheme: dark) { body { color: #ddd; background: #181818 } th, td { border-color: #444 } }
-</style></head><body>
-<h1>Tokenizers</h1>
-TABLES<p>NOTES</p>
-</body></html>
-"""
 
 
 def measure(tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Sequence[bytes]]) -> Report:
@@ -204,7 +191,7 @@ def compression(
 def _ordinary(tokenizer: Tokenizer) -> list[tuple[int, bytes]]:
     """(id, bytes) of each token that text can be merged to: neither special nor added."""
     data = tokenizer._data
-    split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
+    split_off = {*data.special_tokens.values(), *data.added_tokens.values()}
     return [(number, token) for number, token in sorted(data.vocab.items()) if number not in split_off]
 
 

@@ -18,7 +18,13 @@ from typing import Literal, Protocol
 
 COLOURS = 6
 
-STYLE = f"<style>\n{(resources.files('bpe.reporting') / 'assets' / 'tokens.css').read_text('utf-8')}</style>\n"
+
+def asset(name: str) -> str:
+    """The text of a file of assets/; lm's pages share dress.css, tokens.css, tokens.js and encoder.js."""
+    return (resources.files("bpe.reporting") / "assets" / name).read_text("utf-8")
+
+
+STYLE = f"<style>\n{asset('tokens.css')}</style>\n"
 
 
 class Encodes(Protocol):

@@ -249,4 +249,4 @@ def asset(name: str) -> str:
 
 def bpe_asset(name: str) -> str:
     """A file of the assets of bpe's pages, which have the one tokenizer in JavaScript."""
-    return str(need("bpe.reporting.page", "a page", "groundup-lm[text]").asset(name))
+    return str(need("bpe.reporting.view", "a page", "groundup-lm[text]").asset(name))
