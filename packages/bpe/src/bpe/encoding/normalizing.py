@@ -213,6 +213,6 @@ def _spaced() -> dict[int, str]:
 def _lower() -> dict[int, str]:
     with import_lock:
         from bpe.encoding.normalizer_tables import LOWERCASE
+        from bpe.expressions.properties import parse_groups
 
-    pairs = (entry.split("=") for entry in LOWERCASE.split())
-    return {int(code, 16): "".join(chr(int(one, 16)) for one in lower.split(",")) for code, lower in pairs}
+    return {code: "".join(map(chr, lower)) for code, *lower in parse_groups(LOWERCASE)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import bisect
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from bpe.expressions.sets import EVERYTHING, LAST, CharSet, complement, difference, of_text, size, union
 from bpe.scanning import scanner
@@ -32,28 +33,47 @@ class Unknown(ValueError):
 def category(name: str) -> CharSet:
     """A general category by its short name, one or two letters, or LC."""
     categories = {"LC": ("Lu", "Ll", "Lt")}.get(name) or tuple(one for one in CATEGORIES if one.startswith(name))
-    numbers = bytes(CATEGORIES.index(one) for one in categories)
-    return _ranges_of(bytes(number & 127 in numbers for number in range(256)))
+    numbers = {CATEGORIES.index(one) for one in categories}
+    return union((first, last) for first, last, number in _runs() if number & 127 in numbers)
 
 
 @functools.cache
 def white_space() -> CharSet:
     """\\s: White_Space."""
-    return _ranges_of(bytes(128) + b"\1" * 128)
+    return union((first, last) for first, last, number in _runs() if number & 128)
 
 
-def _ranges_of(marking: bytes) -> CharSet:
-    marked = scanner.categories().translate(marking)
-    return tuple((match.start(), match.end() - 1) for match in re.finditer(b"\1+", marked))
+@functools.cache
+def _runs() -> list[tuple[int, int, int]]:
+    """The runs of code points of one category: the first, the last, and its number, with 128 added for white space."""
+    table = scanner.categories()
+    changes = int.from_bytes(table[1:], "little") ^ int.from_bytes(table[:-1], "little")
+    begins = [0, *(match.end() for match in re.finditer(rb"[^\0]", changes.to_bytes(LAST, "little"))), LAST + 1]
+    return [(begin, end - 1, table[begin]) for begin, end in pairwise(begins)]
 
 
 def parse_ranges(text: str) -> CharSet:
-    """The set that a string of expressions.unicode_sets says."""
-    ranges = []
+    """The set that a string of expressions.unicode_sets says: categories, ranges, and with a minus what it lacks."""
+    sets: list[CharSet] = []
+    lacking: list[CharSet] = []
     for word in text.split():
-        first, _, more = word.partition("+")
-        ranges.append((int(first, 16), int(first, 16) + int(more or "0", 16)))
-    return tuple(ranges)
+        if word[0].isupper():
+            sets.append(category(word))
+            continue
+        first, _, more = word.removeprefix("-").partition("+")
+        begin = int(first, 16)
+        (lacking if word[0] == "-" else sets).append(((begin, begin + int(more or "0", 16)),))
+    return difference(union(*sets), union(*lacking))
+
+
+def parse_groups(text: str) -> Iterator[tuple[int, ...]]:
+    """The groups of code points that a string of expressions.unicode_sets says."""
+    for word in text.split():
+        group, _, run = word.partition("+")
+        more, _, step = run.partition("*")
+        codes = [int(code, 16) for code in group.split("=")]
+        for i in range(int(more or "0", 16) + 1):
+            yield tuple(code + i * int(step or "1") for code in codes)
 
 
 @functools.cache
@@ -155,8 +175,7 @@ POSIX_ASCII: dict[str, CharSet] = {  # [:name:] in fancy-regex
 def _orbits() -> dict[int, tuple[int, ...]]:
     from bpe.expressions import unicode_sets as tables
 
-    groups = [tuple(int(code, 16) for code in group.split("=")) for group in tables.FOLDED.split()]
-    return {code: group for group in groups for code in group}
+    return {code: group for group in parse_groups(tables.FOLDED) for code in group}
 
 
 def fold(chars: CharSet) -> CharSet:
