@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bpe.formats.pairs import halves_of, pairs_of_merges, pairs_of_numbers
+from bpe.formats import rows_of
+from bpe.formats.pairs import halves_of, pairs_of_numbers
 
 TOKENS = st.lists(
     st.one_of(st.binary(min_size=1, max_size=5), st.text("ab", min_size=1, max_size=9).map(str.encode)), unique=True
@@ -17,7 +18,7 @@ def test_merges_are_looked_up(tokens: list[bytes], data: st.DataObject) -> None:
     possible = [(a, b) for a in tokens for b in tokens if a + b in tokens]
     merges = data.draw(st.permutations(possible))
     expected = [[tokens.index(a), tokens.index(b), tokens.index(a + b)] for a, b in merges]
-    assert pairs_of_merges(tokens, merges).tolist() == expected
+    assert rows_of(merges, tokens).tolist() == expected
     inputs = data.draw(st.permutations(tokens))
     halves = memoryview(bytearray(8 * len(merges))).cast("I")
     halves[::2] = memoryview(np.array([inputs.index(a) for a, _ in merges], dtype=np.uint32))
@@ -28,18 +29,18 @@ def test_merges_are_looked_up(tokens: list[bytes], data: st.DataObject) -> None:
 def test_wrong_merges_are_named() -> None:
     tokens = [b"a", b"b", b"ab"]
     with pytest.raises(ValueError, match=r"merge 1, b'b' \+ b'a': the vocabulary has no token b'ba'"):
-        pairs_of_merges(tokens, [(b"a", b"b"), (b"b", b"a")])
+        rows_of([(b"a", b"b"), (b"b", b"a")], tokens)
     with pytest.raises(ValueError, match=r"no token b'c'"):
-        pairs_of_merges(tokens, [(b"c", b"b")])
+        rows_of([(b"c", b"b")], tokens)
     with pytest.raises(ValueError, match=r"no token b'long'"):
-        pairs_of_merges(tokens, [(b"a", b"long")])
+        rows_of([(b"a", b"long")], tokens)
     with pytest.raises(ValueError, match="stands twice"):
-        pairs_of_merges(tokens, [(b"a", b"b"), (b"a", b"b")])
+        rows_of([(b"a", b"b"), (b"a", b"b")], tokens)
     with pytest.raises(ValueError, match=r"merge 1, b'b' \+ b'c': the vocabulary has no token b'c'"):
         pairs_of_numbers(
             tokens, [b"c", b"b", b"a"], memoryview(bytearray(b"\2\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0")).cast("I")
         )
-    assert pairs_of_merges([], []).shape == (0, 3)
+    assert rows_of([], []).shape == (0, 3)
 
 
 def test_merges_by_what_spells_their_halves() -> None:

@@ -180,26 +180,16 @@ def extend(
 
 
 def train_boundless(
-    texts: Iterable[bytes],
-    vocab_size: int,
-    *,
-    pattern: patterns.SplitPattern,
-    special_tokens: Iterable[str | bytes] = ("<|endoftext|>",),
-    tie_break: str = "bytes",
-    min_count: int = 1,
-    max_token_bytes: int | None = None,
+    texts: Iterable[bytes], vocab_size: int, *, pattern: patterns.SplitPattern, tie_break: str = "bytes"
 ) -> tuple[list[Pair], list[Pair]]:
     """(merges, supermerges) of BoundlessBPE (Schmidt et al. 2025), the regular merge first where counts are equal.
 
     A supermerge joins neighbours that are a pretoken each, or joined ones, that each are one token by now, and that are
     UTF-8 with a letter. Ties among supermerges: as those of train(), where every superword comes after every token.
     """
-    special = list(special_tokens)
+    special = ["<|endoftext|>"]
     counts = count_pretokens(texts, pattern, special)
-    vocab, all_merges = train(
-        counts, vocab_size, special_tokens=special, tie_break=tie_break, min_count=min_count,
-        max_token_bytes=max_token_bytes,
-    )  # fmt: skip
+    vocab, all_merges = train(counts, vocab_size, special_tokens=special, tie_break=tie_break)
     documents = [
         pretokenize(piece, pattern)
         for text in texts
@@ -226,7 +216,7 @@ def train_boundless(
                 else:
                     runs.append([])
         named = {str(number).encode(): run for number, run in enumerate(runs)}
-        best = _best_pair(named, dict.fromkeys(named, 1), text_of, tie_break, min_count, max_token_bytes)
+        best = _best_pair(named, dict.fromkeys(named, 1), text_of, tie_break, 1, None)
         if best is not None and sum(list(pairwise(run)).count(best) for run in runs) > places:
             left, right = text_of[best[0]], text_of[best[1]]
             supermerges.append((left, right))

@@ -56,21 +56,9 @@ def encode_dataset(
     report: Progress,
     about: Summary,
 ) -> Manifest:
-    """Encode the rows of a Ray Dataset into a folder.
+    """Encode the rows of a Ray Dataset into a folder. Returns the manifest.
 
-    Args:
-        ray: The module.
-        dataset: The Dataset.
-        folder: Where the token files go.
-        tokenizer: The tokenizer.
-        plan: A manifest without files: its settings are encode()'s.
-        ending: Of the token files.
-        num_threads: Threads of an actor.
-        report: Told of the bytes that are done.
-        about: Gets the reports of the actors.
-
-    Returns:
-        The manifest.
+    plan: A manifest without files: its settings are encode()'s. ending: Of the token files.
     """
     with suppress(FileNotFoundError):
         plan.check_is_of_same_run(Manifest.load(folder), folder)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+from array import array
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
-from bpe.formats.pairs import merges_of_numbers, pairs_of_merges, pairs_of_numbers
+from bpe.formats.pairs import merges_of_numbers, pairs_of_numbers
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.patterns import Pattern
@@ -92,8 +94,11 @@ class Merges(Sequence[Pair]):
 
 
 def rows_of(merges: Sequence[Pair], symbols: list[bytes]) -> NDArray[Any]:
-    """Merges as rows (left, right, made) of numbers of symbols: see bpe.formats.pairs.pairs_of_merges."""
-    return merges.rows(symbols) if isinstance(merges, Merges) else pairs_of_merges(symbols, list(merges))
+    """Merges as rows (left, right, made) of numbers of symbols: see bpe.formats.pairs.pairs_of_numbers."""
+    if isinstance(merges, Merges):
+        return merges.rows(symbols)
+    halves = list(chain.from_iterable(merges))
+    return pairs_of_numbers(symbols, halves, memoryview(array("I", range(len(halves)))))
 
 
 def ending_in(merges: Sequence[Pair], ends: Container[bytes]) -> Iterator[Pair]:
@@ -320,10 +325,10 @@ def check_ids(vocab: Mapping[Any, bytes]) -> None:
         raise ValueError(f"the ids of a vocabulary are whole numbers from 0 to {MAX_ID}")
 
 
-def check_id(number: object, source: StrPath, token: object, line: int | None = None) -> int:
+def check_id(number: object, source: StrPath, token: object) -> int:
     """number, where it is an int from 0 to MAX_ID."""
     if type(number) is not int or not 0 <= number <= MAX_ID:
-        refuse(source, f"the id of {token!r} is {number!r}: ids are whole numbers from 0 to {MAX_ID}", line)
+        refuse(source, f"the id of {token!r} is {number!r}: ids are whole numbers from 0 to {MAX_ID}")
     return number
 
 

@@ -149,27 +149,11 @@ def halves_of(list merges not None, dict places not None):
     return halves
 
 
-def pairs_of_merges(list symbols not None, list merges not None):
-    """The merges [(left bytes, right bytes)] as rows (left, right, made) of an array of uint32.
+def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t[::1] halves not None):
+    """Merges, given as merges_of_numbers() takes them, as rows (left, right, made) of an array of uint32.
 
     ValueError names a merge whose halves or whole are no symbols, or says that one stands twice.
     """
-    cdef Symbols table = Symbols(symbols)
-    rows = np.empty((len(merges), 3), dtype=np.uint32)
-    cdef uint32_t[:, ::1] out = rows
-    cdef size_t rank
-    cdef tuple merge
-    for rank in range(<size_t> len(merges)):
-        merge = merges[rank]
-        out[rank, 0], out[rank, 1] = table.find_bytes(merge[0]), table.find_bytes(merge[1])
-    wrong = join(table, out)
-    if wrong is not None:
-        refuse(symbols, wrong, merges[wrong][0], merges[wrong][1])
-    return rows
-
-
-def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t[::1] halves not None):
-    """pairs_of_merges() of merges given as merges_of_numbers() takes them."""
     cdef Symbols table = Symbols(symbols)
     cdef size_t merges = halves.shape[0] // 2, count = len(tokens), i
     rows = np.empty((merges, 3), dtype=np.uint32)

@@ -68,17 +68,11 @@ cdef class Merger:
     """Merges over counted pretokens, given as records (see bpe.counting.records).
 
     Args:
-        records: The pretokens and their counts.
-        tokens: The bytes of the symbols to start from: the 256 bytes, in any order; or, if the records are `spelled`,
-            whatever their symbols stand for.
-        spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
+        records, tokens, spelled, consume: As learn() takes them.
         by_bytes: Ties go to the greatest (left bytes, right bytes), or to the smallest (left symbol, right symbol).
         most: How many merges there will be at most.
-        min_count: No pair that counts less is merged.
-        max_token_bytes: No merge gives a longer token; 0 for no bound.
-        max_words: No merge gives a token of more words, or one in which a space follows a colon; 0 for neither rule.
+        min_count, max_token_bytes, max_words: See bpe.merging.learn.Rule.
         floor: Pairs that count less are left out as long as there are others. It changes time and memory only.
-        consume: Merging may write into the records, a bytearray, as soon as it has read them, and nobody else does.
     """
 
     cdef SymbolTable symbols
