@@ -20,7 +20,6 @@ from lm.data import (
     check_range,
     describe,
     open_tokens,
-    prefetched,
     shuffled,
     token_files,
     windows_of,
@@ -304,27 +303,3 @@ def test_a_description_of_another_kind_is_refused(tmp_path):
         (tmp_path / "a.json").write_text(json.dumps({**says, **change}))
         with pytest.raises(ValueError, match=r"a\.json"):
             open_tokens(tmp_path / "a.npy")
-
-
-@pytest.mark.parametrize("device", ["cpu", CUDA])
-def test_prefetched_batches_are_those_that_were_asked_for(device):
-    ids = np.random.default_rng(0).integers(0, 500, 300).astype(np.uint16)
-    batches = list(prefetched(lambda step: batch(ids, 1, step, 0, 1, 3, 8), 2, 40, torch.device(device)))
-    assert len(batches) == 38
-    for step, pair in enumerate(batches, 2):
-        for tensor, expected in zip(pair, batch(ids, 1, step, 0, 1, 3, 8), strict=True):
-            assert tensor.device.type == device
-            assert torch.equal(tensor.cpu(), expected)
-
-
-@pytest.mark.parametrize("device", ["cpu", CUDA])
-def test_an_error_in_making_a_batch_comes_out(device):
-    def make(step):
-        if step == 3:
-            raise ValueError("no such batch")
-        return torch.zeros(1), torch.zeros(1)
-
-    batches = prefetched(make, 0, 9, torch.device(device))
-    assert [next(batches)[0].item() for _ in range(3)] == [0, 0, 0]
-    with pytest.raises(ValueError, match="no such batch"):
-        next(batches)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 
 import pytest
@@ -12,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lm.commands.cli import main
-from lm.data import prefetched
 from lm.model import RMSNorm
 from lm.training import measure, train
 from lm.training import metrics as training_metrics
@@ -60,18 +58,6 @@ def test_narrow_numbers_take_the_fused_norm():
             assert norm.bfloat16()(x.bfloat16()).dtype == torch.bfloat16
     finally:
         torch.set_warn_always(before)
-
-
-def test_a_thread_that_pins_memory_does_it_for_its_own_gpu(monkeypatch):
-    devices = []
-    monkeypatch.setattr(
-        torch.cuda, "set_device", lambda device: devices.append((threading.current_thread().name, device))
-    )
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
-    monkeypatch.setattr(torch.Tensor, "to", lambda self, device, non_blocking: self)
-    device = torch.device("cuda", 1)
-    assert [int(x) for x, _ in prefetched(lambda i: (torch.tensor(i),) * 2, 3, 9, device)] == list(range(3, 9))
-    assert devices == [("prefetch", device)]
 
 
 def test_the_seed_of_the_weights_is_not_that_of_the_gpus(data, tmp_path, monkeypatch):

@@ -126,7 +126,9 @@ def attention(
     elif backend == "sdpa" and queries == keys and sliding_window is None:
         return _sdpa(q, k, v, None, allowed, is_causal=True)
     else:
-        cached_bias = kept_bias(queries, keys, sliding_window, q.dtype, q.device)
+        # A compiled caller, which cannot use the cache, computes its own.
+        of_shape = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias
+        cached_bias = of_shape(queries, keys, sliding_window, q.dtype, q.device)
     out = _matmul(q, k, v, cached_bias) if backend == "matmul" else _sdpa(q, k, v, cached_bias, allowed)
     if causal and queries > keys:  # the first ones stand before every key
         out = torch.cat((torch.zeros_like(out[:, :, : queries - keys]), out[:, :, queries - keys :]), dim=2)
@@ -171,17 +173,11 @@ def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
-def kept_bias(queries: int, keys: int, sliding_window: int | None, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """causal_bias, cached for all layers and steps; a compiled caller, which cannot use the cache, computes its own."""
-    function = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias
-    return function(queries, keys, sliding_window, dtype, device)
-
-
 @functools.lru_cache(maxsize=8)
 def causal_bias(
     queries: int, keys: int, sliding_window: int | None, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """as_bias of a causal mask: (queries, keys)."""
+    """as_bias of a causal mask, cached for all layers and steps: (queries, keys)."""
     with torch.inference_mode(False):  # it outlives the call, and a later one may want gradients beside it
         return as_bias(visible(queries, keys, causal=True, sliding_window=sliding_window, device=device), dtype)
 

@@ -2,7 +2,6 @@
 
 from lm.data.batches import batch, get_batch, shuffled, windows_of
 from lm.data.mixture import DataSet, Mixture, open_data, open_heldout
-from lm.data.prefetch import prefetched
 from lm.data.shards import Ids, Shards
 from lm.data.token_file import Tokens, TokenWriter, check_range, describe, open_tokens, token_files, write_tokens
 
@@ -20,7 +19,6 @@ __all__ = [
     "open_data",
     "open_heldout",
     "open_tokens",
-    "prefetched",
     "shuffled",
     "token_files",
     "windows_of",

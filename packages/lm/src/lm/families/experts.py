@@ -5,7 +5,7 @@ By plain code: one expert after the other computes the tokens that chose it. (Sh
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,22 +26,19 @@ class Experts(nn.Module):
     """x (…, d_model) → the weighted sum of the outputs of the experts that each token chose.
 
     Args:
-        d_model: Width of the tokens.
-        d_ff: Width inside an expert.
+        config: Its num_experts_per_tok is the number that a token passes, its router_aux_loss_coef that of the loss.
         number: Number of experts.
-        per_token: Number of experts that a token passes.
+        d_ff: Width inside an expert.
         normalised: The weights of those that a token chose add up to 1.
-        balance: Coefficient of the balancing loss.
         bias: The router has a bias.
     """
 
-    def __init__(
-        self, d_model: int, d_ff: int, number: int, per_token: int, normalised: bool, balance: float, bias: bool = False
-    ) -> None:
+    def __init__(self, config: Any, number: int, d_ff: int, *, normalised: bool = True, bias: bool = False) -> None:
         super().__init__()
-        self.per_token, self.normalised, self.balance = per_token, normalised, balance
-        self.router = nn.Linear(d_model, number, bias=bias)
-        self.experts = nn.ModuleList(self.expert(d_model, d_ff) for _ in range(number))
+        self.per_token: int = config.num_experts_per_tok
+        self.normalised, self.balance = normalised, float(config.router_aux_loss_coef)
+        self.router = nn.Linear(config.d_model, number, bias=bias)
+        self.experts = nn.ModuleList(self.expert(config.d_model, d_ff) for _ in range(number))
         self.load: Load | None = None  # of the last forward pass in training
 
     def expert(self, d_model: int, d_ff: int) -> nn.Module:

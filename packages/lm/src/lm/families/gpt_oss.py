@@ -72,8 +72,7 @@ class ClampedExperts(Experts):
 
     def __init__(self, config: GptOssConfig) -> None:
         self.expert_settings = config.swiglu_alpha, config.swiglu_limit
-        number, per_token = config.num_local_experts, config.num_experts_per_tok
-        super().__init__(config.d_model, config.d_ff, number, per_token, True, config.router_aux_loss_coef, bias=True)
+        super().__init__(config, config.num_local_experts, config.d_ff, bias=True)
 
     def expert(self, d_model: int, d_ff: int) -> nn.Module:
         return ClampedSwiGLU(d_model, d_ff, *self.expert_settings)

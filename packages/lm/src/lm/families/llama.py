@@ -76,8 +76,7 @@ class MixtralBlock(LlamaBlock):
     """Llama's block with experts."""
 
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        number, per_token = config.num_local_experts, config.num_experts_per_tok
-        return Experts(config.d_model, config.d_ff, number, per_token, True, config.router_aux_loss_coef)
+        return Experts(config, config.num_local_experts, config.d_ff)
 
 
 class Mixtral(FamilyModel):

@@ -94,8 +94,7 @@ class OlmoeBlock(LlamaBlock):
     attention_type = WideNormAttention
 
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        number, per_token, normalised = config.num_experts, config.num_experts_per_tok, config.norm_topk_prob
-        return Experts(config.d_model, config.d_ff, number, per_token, normalised, config.router_aux_loss_coef)
+        return Experts(config, config.num_experts, config.d_ff, normalised=config.norm_topk_prob)
 
 
 class Olmoe(FamilyModel):

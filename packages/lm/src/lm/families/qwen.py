@@ -111,9 +111,7 @@ class Qwen3MoeBlock(LlamaBlock):
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
         if layer in config.mlp_only_layers or (layer + 1) % config.decoder_sparse_step:
             return SwiGLU(config.d_model, config.d_ff)
-        number, per_token, normalised = config.num_experts, config.num_experts_per_tok, config.norm_topk_prob
-        width, balance = config.moe_intermediate_size, config.router_aux_loss_coef
-        return Experts(config.d_model, width, number, per_token, normalised, balance)
+        return Experts(config, config.num_experts, config.moe_intermediate_size, normalised=config.norm_topk_prob)
 
 
 class Qwen3Moe(FamilyModel):

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -25,7 +25,7 @@ import torch
 
 from lm import lora
 from lm.config import ModelConfig, TrainConfig, to_table
-from lm.data import Mixture, open_data, prefetched
+from lm.data import Mixture, open_data
 from lm.device import float32_matmul_precision, in_words, launched, local_rank, memory_of, threads
 from lm.families import build
 from lm.model import Transformer
@@ -185,7 +185,7 @@ def run_steps(
     """Run the steps that are left, each followed by what is due: metrics, an evaluation, a checkpoint, the end."""
     config, processes = trainer.config, trainer.distributed
     with contextlib.ExitStack() as stack:
-        batches = stack.enter_context(contextlib.closing(micro_batches(trainer, data)))
+        batches = micro_batches(trainer, data)
         saver: Run | ShardedSaver = run
         if isinstance(processes, DistributedContext) and trainer.is_sharded:
             saver = stack.enter_context(ShardedSaver(run, processes))
@@ -285,18 +285,14 @@ def random_model(config: ModelConfig, seed: int) -> Transformer:
         return Transformer(config) if type(config) is ModelConfig else build(config)
 
 
-def micro_batches(trainer: Trainer, data: Mixture) -> Generator[MicroBatch]:
+def micro_batches(trainer: Trainer, data: Mixture) -> Iterator[MicroBatch]:
     """Yield this process's micro-batches of every step that is left, in order."""
     config, processes, count = trainer.config, trainer.distributed, trainer.accumulation_steps
     size = config.batch_size // processes.size // count
     context = trainer.model.config.context_length
-
-    def make(index: int) -> tuple[torch.Tensor, torch.Tensor]:
+    for index in range(trainer.step * count, config.steps * count):
         data.refuse_shortened()
-        return data.batch(config.seed, index, processes.rank, processes.size, size, context)
-
-    with contextlib.closing(prefetched(make, trainer.step * count, config.steps * count, processes.device)) as batches:
-        yield from batches
+        yield data.batch(config.seed, index, processes.rank, processes.size, size, context)
 
 
 def open_and_check(

@@ -12,7 +12,6 @@ import itertools
 import math
 import statistics
 import time
-import warnings
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -435,8 +434,6 @@ def make_optimizer(model: Transformer, config: TrainConfig) -> torch.optim.Optim
 
 def compile_blocks(model: Transformer) -> None:
     """Compile each block in place: they are alike, so that what is compiled for the first serves all."""
-    # attention turns pairs of numbers as complex ones where inductor leaves a CPU's operators as they are
-    warnings.filterwarnings("ignore", message="Torchinductor does not support code generation for complex operators")
     for block in model.blocks:
         block.compile()
 

@@ -40,16 +40,11 @@ def compiled(x: Tensor) -> ctypes.CDLL | None:
     return None if isinstance(library, Unavailable) else library
 
 
-def has_bfloat16() -> bool:
-    """True if there is a library for bfloat16."""
-    return not isinstance(checked(torch.bfloat16), Unavailable)
-
-
 def in_bfloat16(device: torch.device) -> bool:
     """True where autocast multiplies in bfloat16 on a CPU, and the passes between matmuls are compiled for it."""
     if device.type != "cpu" or not torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling():
         return False
-    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and has_bfloat16()
+    return torch.get_autocast_dtype("cpu") == torch.bfloat16 and not isinstance(checked(torch.bfloat16), Unavailable)
 
 
 def suits(x: Tensor) -> bool:
