@@ -58,11 +58,10 @@ def encoder(name: str, path: str, threads: int) -> Callable[[list[str]], Iterabl
         return lambda texts: list(map(theirs.encode, texts))
     if name in ("fastokens", "snaptokens"):
         theirs = importlib.import_module(name).Tokenizer.from_file(path)
+        options = {"split_special_tokens": True} if name == "fastokens" else {}
         if threads > 1:
-            options = {"split_special_tokens": True} if name == "fastokens" else {}
             return lambda texts: rows(*theirs.encode_batch_flat(texts, **options))
-        one = getattr(theirs, "encode_ordinary", theirs.encode)
-        return lambda texts: list(map(one, texts))
+        return lambda texts: [theirs.encode_batch_flat([text], **options)[0] for text in texts]  # faster than encode()
     import tokenizers
 
     theirs = tokenizers.Tokenizer.from_file(path)
@@ -82,6 +81,8 @@ def rows(ids: bytes, offsets: bytes) -> list[Any]:
 def ids_of(result: Any) -> Any:
     import numpy as np
 
+    if isinstance(result, bytes):
+        return np.frombuffer(result, dtype=np.uint32)
     return np.asarray(getattr(result, "ids", result), dtype=np.uint32)
 
 
