@@ -125,8 +125,17 @@ def _encode_rows(
         from bpe.encoding.shared_text import SharedText
 
     longest = SHARED_TEXT if threads > 1 else 1 << 62
-    batch = Batch(texts.encoder, text, rules, begins=begins, sizes=sizes, threads=threads, longest=longest)
-    run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
+    batch = Batch(
+        texts.encoder,
+        text,
+        rules,
+        begins=begins,
+        sizes=sizes,
+        threads=threads,
+        thread_text=THREAD_TEXT,
+        longest=longest,
+    )
+    run_together(batch.work, batch.threads)
     for row in sorted(batch.failures):
         raise batch.failures.pop(row)  # it would keep this frame, and the frame the batch
     long: dict[int, NDArray[np.uint32]] = {}

@@ -12,6 +12,7 @@ _Text = str | bytes | bytearray | memoryview | mmap
 
 class Batch:
     size: int
+    threads: int
     long: list[int]
     failures: dict[int, ValueError]
     def __new__(
@@ -21,6 +22,7 @@ class Batch:
         rules: Rules,
         *,
         threads: int = 1,
+        thread_text: int = 1,
         longest: int = ...,
         begins: NDArray[np.int64] | None = None,
         sizes: NDArray[np.int64] | None = None,

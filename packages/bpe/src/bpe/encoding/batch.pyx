@@ -70,11 +70,13 @@ cdef class Batch:
         encoder: What encodes them.
         texts: str, bytes or buffers of bytes; or, with begins and sizes, one buffer of bytes that all of them lie in.
         rules: What is done about special tokens.
-        threads: How many threads will call work().
+        threads: The most threads that there may be.
+        thread_text: Bytes of texts, about, that are worth a thread.
         longest: Texts of this many bytes, about, are left to the caller, if they are half of a thread's share or more.
         begins, sizes: Place of each text in the buffer, in bytes; int64, checked by the caller.
 
     Attributes:
+        threads: How many threads are to call work().
         long: The numbers of the texts that are left to the caller.
         failures: {number of a text: why it has no ids}: a ValueError that names a refused special token, or a
             UnicodeError for a lone surrogate.
@@ -88,7 +90,7 @@ cdef class Batch:
     cdef size_t count               # of the texts
     cdef readonly size_t size       # bytes, about, of all that are not long
     cdef readonly list long
-    cdef size_t threads
+    cdef readonly size_t threads
     cdef PyThread_type_lock lock    # of all below
     cdef size_t next, rest          # what nobody has taken: the first of the texts, and their size
     cdef Segment *segments
@@ -96,13 +98,12 @@ cdef class Batch:
     cdef readonly dict failures     # by number of the text: the ValueError or UnicodeError that it raised
 
     def __cinit__(
-        self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1, size_t longest=<size_t> -1,
-        const int64_t[::1] begins=None, const int64_t[::1] sizes=None
+        self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1, size_t thread_text=1,
+        size_t longest=<size_t> -1, const int64_t[::1] begins=None, const int64_t[::1] sizes=None
     ):
         cdef size_t i, share
         cdef Entry *entry
-        self.encoder, self.rules, self.threads = encoder, rules, threads
-        encoder.pool.share(threads)
+        self.encoder, self.rules = encoder, rules
         self.buffers, self.long, self.failures = [], [], {}
         if begins is None:
             self.texts = list(texts)    # which nobody else can change
@@ -132,6 +133,8 @@ cdef class Batch:
                 self.long.append(i)
                 self.size -= about_bytes(entry)
         self.rest = self.size
+        self.threads = min(threads, 1 + self.size // thread_text)
+        encoder.pool.share(self.threads)
 
     def __dealloc__(self):
         cdef Segment *next
@@ -192,7 +195,7 @@ cdef class Batch:
         """Take the next texts, fewer towards the end, so that all threads end at once; returns whether there were."""
         cdef size_t share, least, total = 0
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
-        share = self.rest // (4 * max(<size_t> 1, self.threads))
+        share = self.rest // (4 * self.threads)
         least = max(<size_t> FEWEST_AT_ONCE, min(<size_t> MOST_AT_ONCE, share))
         begin[0] = self.next
         while not self.stop and self.next < self.count and total < least:

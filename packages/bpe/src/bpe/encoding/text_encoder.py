@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bpe.formats import TokenizerData
     from bpe.formats.vocabulary import Tables
 
-THREAD_TEXT = 1 << 18  # bytes of a batch, about, that are worth a thread
+THREAD_TEXT = 1 << 19  # bytes of a batch, about, that are worth a thread
 # bytes or code points of a batch that are looked at together, whether they are normalized already
 JOINED_TEXT = 1 << 24
 SHARED_TEXT = 1 << 18  # bytes of a text, about, that is worth sharing out among threads
@@ -270,8 +270,8 @@ class TextEncoder:
             from bpe.encoding.batch import Batch
             from bpe.encoding.shared_text import SharedText
 
-        batch = Batch(self.encoder, ready, rules, threads=threads, longest=SHARED_TEXT)
-        run_together(batch.work, min(threads, 1 + batch.size // THREAD_TEXT))
+        batch = Batch(self.encoder, ready, rules, threads=threads, thread_text=THREAD_TEXT, longest=SHARED_TEXT)
+        run_together(batch.work, batch.threads)
         of_batch: Callable[[], list[Any]] = batch.lists if lists else batch.arrays
         results = of_batch()
         for i in sorted(batch.failures):
