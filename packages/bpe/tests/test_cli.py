@@ -4,6 +4,7 @@ import argparse
 import gzip
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -120,7 +121,13 @@ def test_a_run_that_is_stopped_says_how_to_go_on(
 
     monkeypatch.setattr(stopped, at, stop)
     command = ["train", str(trained / "corpus.txt"), "--vocab-size", "280", "--out", str(trained / "new.json")]
-    assert main(command) == 130
+    monkeypatch.setattr("sys.argv", ["bpe", *command])
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        assert main() == 130
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN, "the second Ctrl-C meets the interpreter's end"
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "nothing was written" in capsys.readouterr().err
     assert main([*command, "--checkpoint", str(trained / "run")]) == 130
     assert "the same command goes on from there" in capsys.readouterr().err

@@ -35,6 +35,7 @@ HELP = {  # of settings of Policy
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; 0, 2 after a mistake, which is then explained on stderr, or 130 after Ctrl-C."""
+    is_program = arguments is None
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options = parser(arguments[0] if arguments else "").parse_args(arguments)
@@ -44,6 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # leave nothing that fails again when Python closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
+        if is_program:  # which ends: a Ctrl-C more would print a traceback
+            import signal
+
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return 130  # what a shell reports of a process that Ctrl-C ended
     except (KeyError, OSError, ValueError) as error:
         message = error.args[0] if isinstance(error, KeyError) else error

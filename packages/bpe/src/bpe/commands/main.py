@@ -37,6 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
             if sys.stdout is not None:  # None: it was closed before the start
                 sys.stdout.flush()  # what is wrong with the output is said here, not when the interpreter ends
     except KeyboardInterrupt as error:
+        if arguments is None:  # the program ends: a Ctrl-C more would print a traceback
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         _abandon_output()
         printed = getattr(options, "out", None) is None
         rest = "what was printed is not all" if printed else "nothing was written"
