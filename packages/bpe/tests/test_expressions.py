@@ -49,6 +49,12 @@ def test_constructs_of_one_character(language: str) -> None:
     assert len(read) > 110
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_characters_of_a_ligature_fold_to_their_own_alone(language: str) -> None:
+    for letter, same in (("s", "Ssſ"), ("t", "Tt")):
+        assert spelled(parse(f"(?i:[{letter}])", language)) == spelled(parse(f"[{same}]", language))
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_constructs_of_one_character_on_every_code_point(language: str) -> None:

@@ -112,25 +112,15 @@ HEXADECIMAL = of_text("0123456789abcdefABCDEF")
 BLANK_ASCII = of_text("\t ")
 
 
-@functools.cache
-def _blank() -> CharSet:
-    return union(category("Zs"), of_text("\t"))
-
-
-@functools.cache
-def _assigned() -> CharSet:
-    return complement(union(category("Cn"), category("Cs")))
-
-
 _BY_NAME: dict[str, Callable[[], CharSet]] = {
     "any": lambda: EVERYTHING,
-    "assigned": _assigned,
+    "assigned": lambda: complement(union(category("Cn"), category("Cs"))),
     "ascii": lambda: ((0, 127),),
     "digit": lambda: category("Nd"),
     "space": white_space,
     "whitespace": white_space,
     "alnum": lambda: union(named("Alphabetic"), category("Nd")),
-    "blank": _blank,
+    "blank": lambda: union(category("Zs"), of_text("\t")),
     "cntrl": lambda: category("Cc"),
 }
 
@@ -141,7 +131,7 @@ def posix(name: str) -> CharSet:
     if name == "punct":
         return union(category("P"), category("S"))
     if name == "graph":
-        return difference(_assigned(), union(white_space(), category("Cc")))
+        return difference(named("assigned"), union(white_space(), category("Cc")))
     if name == "print":
         return union(posix("graph"), category("Zs"))
     if name == "xdigit":
@@ -175,7 +165,8 @@ POSIX_ASCII: dict[str, CharSet] = {  # [:name:] in fancy-regex
 def _orbits() -> dict[int, tuple[int, ...]]:
     from bpe.expressions import unicode_sets as tables
 
-    return {code: group for group in parse_groups(tables.FOLDED) for code in group}
+    groups = sorted(parse_groups(tables.FOLDED))  # s and t are in that of U+FB05 too, before their own
+    return {code: group for group in groups for code in group}
 
 
 def fold(chars: CharSet) -> CharSet:
