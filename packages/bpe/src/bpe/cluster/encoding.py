@@ -120,7 +120,11 @@ def encode(
             raise ValueError("shard_tokens is for a Ray Dataset: each file becomes one file")
         files = list(map(absolute, files))
         folder.mkdir(parents=True, exist_ok=True)
-        manifest = _planned(files, recipe.tokenizer, settings, ending)
+        planned_files = [
+            EncodedFile(os.fspath(file.path), sources.version_of(file.path), output_name(number, len(files)) + ending)
+            for number, file in enumerate(files)
+        ]
+        manifest = Manifest(recipe.tokenizer, settings, planned_files)
         with contextlib.suppress(FileNotFoundError):
             manifest.take_over(Manifest.load(folder), folder)
         manifest.save(folder)
@@ -230,12 +234,3 @@ def merge(folder: StrPath) -> int:
     index = {"tokenizer": manifest.tokenizer, "tokens": begin, "shards": shards}
     write_atomically(path / INDEX, (json.dumps(index, indent=1) + "\n").encode())
     return begin
-
-
-def _planned(files: list[sources.File], fingerprint: str, settings: dict[str, Any], ending: str) -> Manifest:
-    """The manifest of files of which none is encoded."""
-    planned = [
-        EncodedFile(os.fspath(file.path), sources.version_of(file.path), output_name(number, len(files)) + ending)
-        for number, file in enumerate(files)
-    ]
-    return Manifest(fingerprint, settings, planned)

@@ -68,7 +68,8 @@ def corpus(names: list[str], key: str = "text") -> list[Any]:
         elif remote.is_url(name):
             files += [sources.file_of(url, key) for url in remote.matching(name)]
         elif os.path.isdir(name):
-            paths = [path for path in sorted(Path(name).rglob("*")) if not _hidden(path, name)]
+            every = [(path, path.relative_to(name).parts) for path in sorted(Path(name).rglob("*"))]
+            paths = [path for path, parts in every if not any(part.startswith(".") for part in parts)]
             inside = [path for path in paths if path.is_file()]
             for link in (path for path in paths if path.is_symlink() and not path.exists()):
                 warn_caller(f"{link} is left out: a symbolic link to a file that does not exist")
@@ -90,10 +91,6 @@ def standard_input() -> BinaryIO:
     if sys.stdin is None:
         raise OSError(errno.EBADF, "closed, so that there is nothing to read", "standard input")
     return sys.stdin.buffer
-
-
-def _hidden(path: Path, folder: str) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def size(text: str) -> int:

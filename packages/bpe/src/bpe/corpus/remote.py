@@ -60,10 +60,15 @@ def filesystem(url: str) -> tuple[Any, str]:
     return files_and_path
 
 
-def about(url: str) -> dict[str, Any]:
-    """Return the filesystem's entry of a file. FileNotFoundError if there is none."""
+def _fresh(url: str) -> tuple[Any, str]:
     files, path = filesystem(url)
     files.invalidate_cache(path)  # what was listed before may have changed
+    return files, path
+
+
+def about(url: str) -> dict[str, Any]:
+    """Return the filesystem's entry of a file. FileNotFoundError if there is none."""
+    files, path = _fresh(url)
     info: dict[str, Any] = again(lambda: files.info(path), url)
     if info.get("type") == "directory":
         raise IsADirectoryError(errno.EISDIR, "a folder, where a file is expected", url)
@@ -72,8 +77,7 @@ def about(url: str) -> dict[str, Any]:
 
 def is_there(url: str) -> bool:
     """True if there is such a file or folder."""
-    files, path = filesystem(url)
-    files.invalidate_cache(path)
+    files, path = _fresh(url)
     return bool(again(lambda: files.exists(path), url))
 
 
@@ -184,8 +188,7 @@ def _go_to(file: Any, at: int) -> None:
 
 def read_bytes(url: str) -> bytes:
     """All of a small file."""
-    files, path = filesystem(url)
-    files.invalidate_cache(path)
+    files, path = _fresh(url)
     return bytes(again(lambda: files.cat_file(path), url))
 
 

@@ -213,19 +213,14 @@ def _read(path: Path) -> Loaded | None:
 
 def _sections_at(path: Path) -> dict[str, memoryview] | None:
     try:
-        if not os.environ.get("BPE_CACHE_DIR") and not _is_ours(path.parent):
-            return None
+        if not os.environ.get("BPE_CACHE_DIR") and os.name == "posix" and path.parent.stat().st_uid != os.geteuid():
+            return None  # somebody else could have written to it
         sections = _sections_of(path.read_bytes())
         with suppress(OSError):
             os.utime(path)  # so that it is not the next to go
         return sections
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _is_ours(folder: Path) -> bool:
-    """True if nobody else could have written to the folder."""
-    return os.name != "posix" or os.stat(folder).st_uid == os.geteuid()
 
 
 def _sections_of(content: bytes) -> dict[str, memoryview]:

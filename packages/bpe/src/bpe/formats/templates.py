@@ -33,11 +33,6 @@ def filled(tokenizer: TokenizerData, ids: Iterable[int], pair: Iterable[int] | N
     return result
 
 
-def default_pair(prefix: tuple[str, ...], suffix: tuple[str, ...]) -> Template:
-    """The template of two texts that repeats that of one."""
-    return (*prefix, 0, *suffix, *prefix, 1, *suffix)
-
-
 def read_post_processor(value: Any, special: dict[str, int], path: StrPath) -> Around:
     """Return the template of a post-processor; ValueError if it is not supported."""
     around = None
@@ -70,7 +65,7 @@ def _read_template(step: dict[str, Any], special: dict[str, int], path: StrPath)
     prefix = tuple(str(name) for name in single[:at])
     suffix = tuple(str(name) for name in single[at + 1 :])
     if step.get("pair") is None:
-        return Around(prefix, suffix, default_pair(prefix, suffix))
+        return Around(prefix, suffix, (*prefix, 0, *suffix, *prefix, 1, *suffix))
     pair = _template(step, "pair", special, path)
     if sorted(part for part in pair if isinstance(part, int)) != [0, 1]:
         refuse(path, "a TemplateProcessing whose template for two texts does not hold each of them once")

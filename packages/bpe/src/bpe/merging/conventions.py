@@ -15,6 +15,8 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import Literal
 
+from bpe.native.printable import PRINTABLE
+
 TieBreak = Literal["bytes", "huggingface", "ids"]
 
 
@@ -66,11 +68,11 @@ class HuggingFace(Convention):
     """
 
     def smallest_vocabulary(self, special: tuple[bytes, ...]) -> int:
-        return 256 + sum(name.decode() not in _printable() for name in special)
+        return 256 + sum(name.decode() not in PRINTABLE for name in special)
 
     def alphabet(self, special: tuple[bytes, ...]) -> list[bytes]:
-        printable, place = _printable(), {name.decode(): i for i, name in enumerate(special)}
-        order = sorted(range(256), key=lambda byte: (place.get(printable[byte], len(place)), printable[byte]))
+        place = {name.decode(): i for i, name in enumerate(special)}
+        order = sorted(range(256), key=lambda byte: (place.get(PRINTABLE[byte], len(place)), PRINTABLE[byte]))
         return [bytes([byte]) for byte in order]
 
     def longest_merge(self, max_token_bytes: int | None) -> int:
@@ -78,7 +80,7 @@ class HuggingFace(Convention):
         return max(2, max_token_bytes - 1) if max_token_bytes else 0
 
     def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:
-        byte_of = {_printable()[token[0]].encode(): token for token in tokens[:256]}
+        byte_of = {PRINTABLE[token[0]].encode(): token for token in tokens[:256]}
         first = [byte_of.get(name, name) for name in special]
         alphabet = [token for spelling, token in byte_of.items() if spelling not in special]
         vocab = dict(enumerate(chain(first, alphabet, islice(tokens, 256, None))))
@@ -90,10 +92,3 @@ CONVENTIONS: dict[str, Convention] = {
     "huggingface": HuggingFace("huggingface"),
     "ids": Convention("ids"),
 }
-
-
-def _printable() -> list[str]:
-    """Return the character by which tokenizers spells each byte."""
-    from bpe.native.printable import PRINTABLE
-
-    return PRINTABLE

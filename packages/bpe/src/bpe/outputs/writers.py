@@ -137,20 +137,20 @@ def in_short(count: int) -> str:
 
 
 def writer_of(format: str) -> type[Writer]:
-    """The class that writes a format. ValueError for one unknown; ImportError without the library it needs."""
-    if format in ("parquet", "arrow"):
-        return arrow_files.ParquetWriter if format == "parquet" else arrow_files.ArrowWriter
-    if format in ("litdata", "mds"):
-        return streaming_folders.LitdataWriter if format == "litdata" else streaming_folders.MdsWriter
-    if format not in PLAIN:
+    """The class that writes a format. ValueError for one unknown."""
+    if format not in WRITERS:
         raise ValueError(f"no format is named {format!r}; there are {', '.join(FORMATS)}")
-    return PLAIN[format]
+    return WRITERS[format]
 
 
-PLAIN: dict[str, type[Writer]] = {
+WRITERS: dict[str, type[Writer]] = {
     "npy": NpyWriter,
     "bin": BinWriter,
     "megatron": MegatronWriter,
     "datatrove": DatatroveWriter,
     "llmc": LlmcWriter,
+    "parquet": arrow_files.ParquetWriter,
+    "arrow": arrow_files.ArrowWriter,
+    "litdata": streaming_folders.LitdataWriter,
+    "mds": streaming_folders.MdsWriter,
 }

@@ -21,6 +21,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -177,7 +178,7 @@ class Tokenizer:
 
     def _train(self, texts: Iterator[str], trainer: BpeTrainer) -> None:
         words = _Words(_json(self.normalizer), _json(self.pre_tokenizer))
-        with reporter(trainer.show_progress and _has_tqdm()) as report:
+        with reporter(trainer.show_progress and find_spec("tqdm") is not None) as report:
             records = words.count(texts, report)
             self._vocab, self._merges = _learn(records, words, trainer, report)
         self._added = trainer.added_tokens
@@ -199,12 +200,6 @@ def train(tokenizer: Tokenizer, files: StrPath | list[StrPath], trainer: BpeTrai
 
 def _json(part: Component | None) -> dict[str, Any] | None:
     return None if part is None else part.to_json()
-
-
-def _has_tqdm() -> bool:
-    from importlib.util import find_spec
-
-    return find_spec("tqdm") is not None
 
 
 def _lines(paths: list[StrPath]) -> Iterator[str]:
