@@ -43,8 +43,9 @@ static inline int space_before(const uint8_t *text, size_t at) {
     return text[at - 1] == ' ' || (at >= 3 && is_mark(text, at, at - 3));
 }
 
-/* The bit of two characters, of each of which at most three bytes count. around: three bytes, the lowest first, that end
- * with the one, and three from where the other begins; inside: how many of the last two of the one are no first bytes. */
+/* The bit of two characters, of each of which at most three bytes count. around: three bytes, the lowest first, that
+ * end with the one, and three from where the other begins; inside: how many of the last two of the one are no first
+ * bytes. */
 static inline uint64_t pair_bit(const joins *j, uint64_t around, uint64_t inside) {
     static const uint64_t of_left[3] = {0xff0000, 0xffff00, 0xffffff};
     static const uint8_t of_right[16] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 3};

@@ -11,8 +11,8 @@ typedef struct {
     size_t at, end, match;
 } level_place;
 
-/* State from one 64 bytes to the next: 1 if the last byte was a space or an ASCII letter, and which of the last two were
- * no first bytes of a character. */
+/* State from one 64 bytes to the next: 1 if the last byte was a space or an ASCII letter, and which of the last two
+ * were no first bytes of a character. */
 typedef struct {
     uint64_t blank, letter, inside;
 } joins_before;
