@@ -85,18 +85,12 @@ cdef object normalize_str(str text, int form):
     cdef NormalText out
     cdef const void *units = PyUnicode_DATA(text)
     cdef int width = PyUnicode_KIND(text)
-    cdef size_t count = PyUnicode_GET_LENGTH(text), at
+    cdef size_t count = PyUnicode_GET_LENGTH(text)
     cdef int state, changed = 0
-    with nogil:
-        at = normal_find(units, width, count, 0, form)
-    if at == count:
-        return text
     memset(&out, 0, sizeof(NormalText))
     try:
         with nogil:
-            state = normal_reserve(&out, width * count + room_for(JOINED_UNITS))
-            if state:
-                state = normalize_units(&out, units, width, count, at, form, &changed)
+            state = normalize_units(&out, units, width, count, form, &changed)
         if state == 0:
             raise MemoryError
         if state < 0:
@@ -107,16 +101,20 @@ cdef object normalize_str(str text, int form):
 
 
 cdef int normalize_units(
-    NormalText *out, const void *units, int width, size_t count, size_t at, int form, int *changed
+    NormalText *out, const void *units, int width, size_t count, int form, int *changed
 ) noexcept nogil:
-    """Append the form of code points, of which number `at` is the first that may change.
+    """Append the form of code points, unless none of them may change.
 
     Returns 1; 0 where there is no memory; -1 for a surrogate.
     """
-    cdef size_t done = 0, begin, end, size, joined, most = 0
+    cdef size_t at = normal_find(units, width, count, 0, form), done = 0, begin, end, size, joined, most = 0
     cdef uint32_t[JOINED_UNITS + 2 * BLOCK_UNITS] composed
     cdef uint8_t *part = NULL
     cdef int state = 1
+    if at == count:
+        return 1
+    if not normal_reserve(out, width * count + room_for(JOINED_UNITS)):
+        return 0
     while state > 0:
         begin = normal_begin(units, width, at, done, form) if at < count else count
         if not normal_reserve(out, room_for(begin - done)):
