@@ -7,7 +7,7 @@ are full, it replaces the second slot of the first set, which is usually the les
 Long pretokens and long lists of ids do not fit into a slot. They are in a ring buffer beside the table, in which new
 entries overwrite the oldest. A slot whose entry was overwritten counts as free.
 
-A cache starts small and grows when a third of its slots are taken, as far as its pool allows. So the cache of a short
+A cache starts small and grows when half of its slots are taken, as far as its pool allows. So the cache of a short
 text stays in the processor's nearest caches, and a long text gets all the memory that is allowed.
 """
 
@@ -27,7 +27,7 @@ cdef enum:
     SLOT_BYTES = 64             # of a slot and its share of the ring
 
     # A cache grows when more than 1 slot in TAKEN_SHARE is in use, or more than 1 in EVICTED_SHARE was overwritten.
-    TAKEN_SHARE = 3
+    TAKEN_SHARE = 2
     EVICTED_SHARE = 32
     MOVED_SHARE = 8             # 1 slot in so many, at most, is moved from a second set when a cache grows
 
