@@ -11,7 +11,7 @@ computes the same bits.
 from __future__ import annotations
 
 import functools
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,6 @@ from torch.utils.flop_counter import register_flop_formula
 from lm.device import cpuinfo
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def has_fast_onednn() -> bool:
     """True if oneDNN multiplies on this machine."""
     return torch.backends.mkldnn.is_available() and is_amd_with_avx512()  # type: ignore[no-untyped-call]
@@ -35,7 +34,9 @@ def is_amd_with_avx512() -> bool:
 
 
 def takes(x: Tensor, weight: Tensor) -> bool:
-    """True if oneDNN computes x weightᵀ: on this machine, in float32, without autocast."""
+    """True if oneDNN computes x weightᵀ: on this machine, in float32, without autocast, not compiled by torch."""
+    if torch.compiler.is_compiling():
+        return False
     plain = type(weight) in (Tensor, nn.Parameter) and x.device.type == weight.device.type == "cpu"
     whole = x.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
     return plain and whole and x.numel() > 0 and has_fast_onednn()
@@ -43,8 +44,6 @@ def takes(x: Tensor, weight: Tensor) -> bool:
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weightᵀ + bias: x (…, in), weight (out, in), either in any order of memory → (…, out)."""
-    if torch.compiler.is_compiling():
-        return cast(Tensor, _product(x, weight, bias))
     return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")  # type: ignore[no-any-return]
 
 
@@ -63,8 +62,6 @@ class FusedLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         if takes(x, self.weight):
-            if torch.compiler.is_compiling():
-                return cast(Tensor, _product(x, self.weight, self.bias))
             return _Linear.apply(x, self.weight, self.bias)  # type: ignore[no-any-return, no-untyped-call]
         return super().forward(x)
 
@@ -72,14 +69,6 @@ class FusedLinear(nn.Linear):
 def is_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
     """True for torch's own layer and its twin, which weight and bias describe."""
     return type(layer) in (nn.Linear, FusedLinear)
-
-
-def gradients(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Of x, weight and bias, from that of x weightᵀ + bias."""
-    x, weight = ctx.saved_tensors
-    rows = grad.flatten(0, -2)
-    for_bias = rows.sum(0) if ctx.has_bias else None
-    return product(grad, weight.T), weight_gradient(rows, x.flatten(0, -2)).contiguous(), for_bias
 
 
 class _Linear(torch.autograd.Function):
@@ -92,27 +81,10 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        return gradients(ctx, grad)
-
-
-# For torch.compile an operator of our own, which it leaves as it is: its own rules for oneDNN's are for inference.
-@torch.library.custom_op("groundup::product", mutates_args=())
-def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    y = torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
-    return y  # type: ignore[no-any-return]
-
-
-@_product.register_fake
-def _(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return x.new_empty(*x.shape[:-1], weight.shape[0])
-
-
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor | None], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:2])
-    ctx.has_bias = inputs[2] is not None
-
-
-_product.register_autograd(gradients, setup_context=_save)
+        x, weight = ctx.saved_tensors
+        rows = grad.flatten(0, -2)
+        for_bias = rows.sum(0) if ctx.has_bias else None
+        return product(grad, weight.T), weight_gradient(rows, x.flatten(0, -2)).contiguous(), for_bias
 
 
 def _flops(x: torch.Size, weight: torch.Size, *_: object, **__: object) -> int:
@@ -120,6 +92,5 @@ def _flops(x: torch.Size, weight: torch.Size, *_: object, **__: object) -> int:
     return 2 * x.numel() * weight[0]
 
 
-register_flop_formula(torch.ops.groundup.product)(_flops)
 if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
     register_flop_formula(torch.ops.mkldnn._linear_pointwise)(_flops)
