@@ -273,6 +273,12 @@ def test_a_measured_rate_gives_the_utilisation(capsys: pytest.CaptureFixture[str
     assert found["tokens a second"] == pytest.approx(float(rate), rel=1e-12)
 
 
+def test_units_are_taken_as_people_write_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "fit", "gpt2", "--memory", "24GB") == run(capsys, "fit", "gpt2", "--memory", "24")
+    time = ("time", "gpt2", "--tokens", "1B", "--device", "h100", "--mfu")
+    assert run(capsys, *time, "40%") == run(capsys, *time, "0.4")
+
+
 def test_whole_numbers_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
     for words, count in (("9007199254740993", 9007199254740993), ("1e23", 10**23), ("1_000,000", 10**6)):
         table = run(

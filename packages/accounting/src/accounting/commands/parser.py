@@ -158,7 +158,7 @@ def _fit(to: argparse.ArgumentParser) -> None:
     _shape(to)
     where = to.add_mutually_exclusive_group(required=True)
     _device(where)
-    where.add_argument("--memory", type=_number, metavar="GB", help="memory in GB of 10^9 bytes")
+    where.add_argument("--memory", type=_gigabytes, metavar="GB", help="memory in GB of 10^9 bytes")
     _sizes(to, counting=False)
     _memory(to)
     _layout(to, "forward passes of a step; --batch is the sequences of one")
@@ -236,7 +236,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
         "--efficiency", type=_number, help="of the peak that matmuls reach; as the device's was measured unless given"
     )
     to.add_argument("--price", type=_number, help="money for one device and hour")
-    to.add_argument("--memory", type=_number, metavar="GB", help="of a device, to be used: all unless given")
+    to.add_argument("--memory", type=_gigabytes, metavar="GB", help="of a device, to be used: all unless given")
     to.add_argument("--node-size", type=_whole, help="devices that the fast link joins")
     to.add_argument("--link", type=_number, metavar="GB/S", help="that a device sends inside its node")
     to.add_argument("--network", type=_number, metavar="GB/S", help="that a device sends to other nodes")
@@ -275,7 +275,7 @@ def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
 def _settings(to: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
         to.add_argument(_flag(name), choices=SETTINGS[name], default=SETTINGS[name][0], help=HELP.get(name))
-    to.add_argument("--overhead", type=_number, metavar="GB", help="that driver, context and libraries take besides")
+    to.add_argument("--overhead", type=_gigabytes, metavar="GB", help="that driver, context and libraries take besides")
 
 
 def _memory(to: argparse.ArgumentParser) -> None:
@@ -322,10 +322,15 @@ def _number(words: str) -> float:
     return value
 
 
+def _gigabytes(words: str) -> float:
+    """80, or 80GB."""
+    return _number(words.removesuffix("GB").rstrip())
+
+
 def _digits(words: str) -> str:
-    """1,000 and 1_000 as 1000; 1k, 1M, 1B and 1T as 1e3, 1e6, 1e9 and 1e12."""
+    """1,000 and 1_000 as 1000; 1k, 1M, 1B and 1T as 1e3, 1e6, 1e9 and 1e12; 40% as 0.4."""
     plain = words.replace(",", "").replace("_", "")
-    power = {"k": 3, "m": 6, "b": 9, "t": 12}.get(plain[-1:].lower())
+    power = {"%": -2, "k": 3, "m": 6, "b": 9, "t": 12}.get(plain[-1:].lower())
     return plain if power is None or "e" in plain.lower() else f"{plain[:-1]}e{power}"
 
 
