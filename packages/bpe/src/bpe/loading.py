@@ -82,7 +82,10 @@ def load(
         path = _of_hub(name) if HUB_NAME.fullmatch(name) else _missing(name)
     config = None
     if path.is_dir():
-        folder, path = path, _in_folder(path)
+        names = [name for name in IN_FOLDER if (path / name).exists()]
+        if not names:
+            raise ValueError(f"{path}: expected a folder with one of {', '.join(IN_FOLDER)}, got none of them")
+        folder, path = path, path / names[0]
         config = folder / "tokenizer_config.json"
     with open(path, "rb") as file:
         start = file.read(4096)
@@ -155,13 +158,6 @@ def _by_url(url: str, pattern: SplitPattern, special_tokens: Mapping[str, int] |
             return load(path, pattern=pattern, special_tokens=special_tokens)
         except ValueError as error:
             raise ValueError(str(error).replace(os.fspath(path), url)) from None
-
-
-def _in_folder(folder: Path) -> Path:
-    for name in IN_FOLDER:
-        if (folder / name).exists():
-            return folder / name
-    raise ValueError(f"{folder}: expected a folder with one of {', '.join(IN_FOLDER)}, got none of them")
 
 
 def _pair(path: Path) -> tuple[Path, Path]:
