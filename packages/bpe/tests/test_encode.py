@@ -456,10 +456,10 @@ def test_pretokens_of_every_length_are_merged_alike(words: list[str], extra: int
     assert tokenizer.encode(text) == expected, "and from the cache"
 
 
-def test_threads_that_come_later_get_their_share_of_the_caches() -> None:
+def test_a_cache_that_is_full_serves_threads_that_come_later() -> None:
     tokenizer = trained(["abab", "ba"], 3, cache_bytes=1 << 20)
     words = [" ".join(f"{word:x}" for word in range(begin, begin + 200_000)) for begin in (0, 100_000)]
-    expected = [tokenizer.encode(text) for text in words]  # which leaves one cache with all there is
+    expected = [tokenizer.encode(text) for text in words]
     assert [ids.tolist() for ids in tokenizer.encode_batch_to_numpy(words, num_threads=2)] == expected
     assert [tokenizer.encode(text) for text in words] == expected
 

@@ -105,6 +105,47 @@ def test_caches_go_from_thread_to_thread(kind: Callable[[str], Any]) -> None:
     together(work, times=THREADS)
 
 
+@pytest.mark.parametrize("cache_bytes", [0, 1 << 18, 1 << 20, 64 << 20])
+def test_threads_fill_one_cache_while_it_grows_and_forgets(cache_bytes: int) -> None:
+    """Words short and long, of few ids and of many: in slots and in the ring, both overwritten where it is small."""
+    rng = np.random.default_rng(cache_bytes)
+    letters = np.array(list("abcdef"))
+    words = ["".join(rng.choice(letters, size=size)) for size in rng.integers(1, 40, 12_000)]
+    trained = bpe.train([" ".join(words[:2_000])], 400)
+    texts = [" ".join(words[begin : begin + 3_000]) for begin in (0, 1_500, 3_000, 6_000, 9_000, 500)]
+    expected = [trained.encode_to_numpy(text) for text in texts]
+    tokenizer = bpe.Tokenizer.from_data(trained.data, cache_bytes=cache_bytes)
+
+    def encode_from(first: int) -> Callable[[], None]:
+        def encode() -> None:
+            for turn in range(6):
+                number = (first + turn) % len(texts)
+                assert np.array_equal(tokenizer.encode_to_numpy(texts[number]), expected[number])
+
+        return encode
+
+    together(*map(encode_from, range(THREADS)))
+    assert tokenizer.encode_batch_to_numpy(texts, num_threads=2)[3].tolist() == expected[3].tolist()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_while_other_threads_encode_leaves_a_child_that_can() -> None:
+    tokenizer = bpe.train([" ".join(TEXTS)], 300)
+    texts = [" ".join(f"{word:x}" for word in range(begin, begin + 30_000)) for begin in (0, 20_000)]
+    expected = [tokenizer.encode(text) for text in texts]
+    for _ in range(4):
+        fresh = bpe.Tokenizer.from_data(tokenizer.data)
+        thread = threading.Thread(target=lambda: fresh.encode(texts[0]))  # noqa: B023
+        thread.start()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if [fresh.encode(text) for text in texts] == expected else 1)
+        thread.join()
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+
+
 def test_ids_of_long_texts_belong_to_one_thread() -> None:
     tokenizer = bpe.train([" ".join(TEXTS)], 300)
     texts = [f" {word}" * (1_500_000 // len(word.encode())) for word in ("the", "wording", "1234")]

@@ -37,7 +37,7 @@ class Tokenizer(Encoding, PartMethods):
             expression is read as fancy-regex, like tiktoken's, and compiled; one that looks behind or far ahead runs
             in the package `regex`, some thirty times slower, with a warning.
         special_tokens: names, which are appended to the vocabulary where it lacks them, or {name: id}.
-        cache_bytes: the most that the caches of encoded pretokens may take. They change how fast it is, never an id.
+        cache_bytes: the most that the cache of encoded pretokens may take. It changes how fast it is, never an id.
 
     Raises:
         ValueError: ids, merges or special tokens contradict one another, or the pattern is wrong.

@@ -1,8 +1,8 @@
 """Many texts encoded by several threads at once: of a list, or rows that lie in one piece of memory, as Arrow's do.
 
-Each thread takes the next few texts, encodes them one after another with a cache of its own, and leaves their ids in
-one segment of memory. It needs the GIL for none of this. The arrays that are made in the end are views of these
-segments, each of which is freed with the last of its arrays; joined() copies all of them into one.
+Each thread takes the next few texts, encodes them one after another, and leaves their ids in one segment of memory. It
+needs the GIL for none of this. The arrays that are made in the end are views of these segments, each of which is freed
+with the last of its arrays; joined() copies all of them into one.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -22,7 +22,7 @@ from bpe.native.lazy_imports import numpy as np
 
 from bpe.scanning.blocks cimport Room, need_room
 from bpe.native.bytes cimport prefetch
-from bpe.encoding.cache cimport Cache
+from bpe.encoding.cache cimport Scratch
 from bpe.encoding.encoder cimport Encoder
 from bpe.encoding.ids cimport IdMemory, Ids, free_ids, reserve
 from bpe.native.memory cimport checked_malloc, checked_realloc
@@ -134,7 +134,6 @@ cdef class Batch:
                 self.size -= about_bytes(entry)
         self.rest = self.size
         self.threads = min(threads, 1 + self.size // thread_text)
-        encoder.pool.share(self.threads)
 
     def __dealloc__(self):
         cdef Segment *next
@@ -167,7 +166,7 @@ cdef class Batch:
 
     def work(self):
         """Encode texts until there are no more, or another thread has failed."""
-        cdef Cache cache = self.encoder.pool.take()
+        cdef Scratch scratch = self.encoder.cache.take()
         cdef Room room
         cdef Ids ids
         cdef size_t begin, end, size, i, times = 0
@@ -175,11 +174,11 @@ cdef class Batch:
         memset(&ids, 0, sizeof(Ids))
         try:
             with nogil:
-                self.encoder.pool.prepare(cache, self.size)
+                self.encoder.cache.prepare(self.size)
                 while self.take(&begin, &end, &size):
                     reserve(&ids, size // 3)      # about as many as most texts have
                     for i in range(begin, end):
-                        self.encode_one(cache, &room, &ids, &self.entries[i])
+                        self.encode_one(scratch, &room, &ids, &self.entries[i])
                     self.keep(begin, end, &ids)
                     times += 1
                     if times % SIGNAL_TURNS == 0:
@@ -189,7 +188,7 @@ cdef class Batch:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)
             free_ids(&ids)
-            self.encoder.pool.give(cache)
+            self.encoder.cache.give(scratch)
 
     cdef bint take(self, size_t *begin, size_t *end, size_t *size) noexcept nogil:
         """Take the next texts, fewer towards the end, so that all threads end at once; returns whether there were."""
@@ -208,7 +207,7 @@ cdef class Batch:
         PyThread_release_lock(self.lock)
         return end[0] > begin[0]
 
-    cdef int encode_one(self, Cache cache, Room *room, Ids *ids, Entry *entry) except -1 nogil:
+    cdef int encode_one(self, Scratch scratch, Room *room, Ids *ids, Entry *entry) except -1 nogil:
         cdef const uint8_t *text = entry.bytes
         cdef const Entry *after = entry + 1         # there is one more than there are texts
         cdef const uint8_t *next = after.bytes if after.bytes != NULL else after.units
@@ -228,7 +227,7 @@ cdef class Batch:
         index = self.rules.refused_in(text, size)
         if index >= 0:
             return self.fail(entry, index)
-        self.encoder.encode_text(cache, text, size, self.rules.recognised, ids, True)
+        self.encoder.encode_text(scratch, text, size, self.rules.recognised, ids, True)
         entry.count = ids.size - entry.begin
         return 0
 

@@ -1,4 +1,4 @@
-"""A cache of the ids of pretokens, of bounded size, and the pool of all caches of an encoder.
+"""The cache of an encoder: the ids of pretokens, of bounded size, for all threads.
 
 The cache is a hash table in sets of two slots; a set is one cache line. cache.h has a diagram, and the loops that look
 pretokens up. A pretoken's hash names two sets. It goes into the first, or, if that is full, into the second; if both
@@ -7,23 +7,24 @@ are full, it replaces the second slot of the first set, which is usually the les
 Long pretokens and long lists of ids do not fit into a slot. They are in a ring buffer beside the table, in which new
 entries overwrite the oldest. A slot whose entry was overwritten counts as free.
 
-A cache starts small and grows when half of its slots are taken, as far as its pool allows. So the cache of a short
+A cache starts small and grows when half of its slots are taken, as far as its bound allows. So the cache of a short
 text stays in the processor's nearest caches, and a long text gets all the memory that is allowed.
 """
 
+import os
+
 cimport cython
 
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe.encoding.ids cimport free_ids
+from bpe.encoding.ids cimport free_ids, reserve
 from bpe.encoding.ranks cimport free_work
 from bpe.native.bytes cimport LONG_KEY
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport checked_block, free_block, grown_block
 
 cdef enum:
-    LONGEST = 4096              # bytes of the longest pretoken worth keeping
     SLOT_BYTES = 64             # of a slot and its share of the ring
 
     # A cache grows when more than 1 slot in TAKEN_SHARE is in use, or more than 1 in EVICTED_SHARE was overwritten.
@@ -31,35 +32,159 @@ cdef enum:
     EVICTED_SHARE = 32
     MOVED_SHARE = 8             # 1 slot in so many, at most, is moved from a second set when a cache grows
 
-    # The pool
-    NEW_SLOTS = 1 << 12         # of a new cache
-    SPARE_SLOTS = 1 << 10       # of a cache that is thrown away after use, where the bound leaves no more
+    NEW_SLOTS = 1 << 12         # of a new cache,
+    FEWEST_SLOTS = 1 << 10      # or, where its bound allows no more, so many whatever the bound
     TEXT_A_SLOT = 16            # bytes of a text for which a cache has a slot before the text begins,
     MOST_BEFORE = 1 << 19       # up to so many: a cache that comes to need more grows
-    MOST_IDS = 1 << 14          # ids for which a cache keeps memory from one text to the next
+    MOST_IDS = 1 << 14          # ids for which memory stays from one text to the next
+
+cdef size_t forks = 0           # between the first process and this one, since bpe was imported
+
+
+def _count_fork():
+    global forks
+    forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
+cdef class Scratch:
+    """What a thread needs for itself while it encodes."""
+
+    def __dealloc__(self):
+        free_work(&self.work)
+        free_ids(&self.ids)
 
 
 cdef class Cache:
-    """A cache, used by one thread at a time.
+    """The cache of an encoder. It takes at most `bytes`, or the least that a cache may have."""
 
-    Args:
-        slots: The number of slots to begin with, a power of two. Each takes SLOT_BYTES.
-    """
+    def __cinit__(self, size_t bytes):
+        self.bytes = bytes
+        self.idle = []
+        self.forks = forks
+        self.make_table()
 
-    def __cinit__(self, size_t slots):
+    cdef int make_table(self) except -1:
+        cdef size_t slots = NEW_SLOTS if self.bytes >= NEW_SLOTS * SLOT_BYTES else FEWEST_SLOTS
         self.table.mask = slots - WAYS
         self.table.seed = hash_seed
         self.table.ring_size = slots * (SLOT_BYTES - sizeof(cache_slot))
         self.table.slots = <cache_slot *> checked_block(slots * sizeof(cache_slot))
         self.table.ring = <uint8_t *> checked_block(ring_bytes(self.table.ring_size))
+        self.table.written = self.taken = self.evicted = 0
+        return 0
 
     def __dealloc__(self):
-        free_table(&self.table)
-        free_work(&self.work)
-        free_ids(&self.ids)
+        cdef cache_reader *next
+        while self.readers != NULL:
+            next = self.readers.next
+            free(self.readers)
+            self.readers = next
+        if self.table.slots != NULL:
+            free_block(self.table.slots, self.slots() * sizeof(cache_slot))
+        if self.table.ring != NULL:
+            free_block(self.table.ring, ring_bytes(self.table.ring_size))
 
     cdef size_t slots(self) noexcept nogil:
         return self.table.mask + WAYS
+
+    # Threads: take(), then enter() and reader_leaves() around each stretch of work on the table, then give()
+
+    @cython.critical_section
+    cdef Scratch take(self):
+        cdef Scratch scratch = self.at_hand
+        if self.forks != forks:
+            self.after_fork()
+        if scratch is not None:
+            self.at_hand = None
+            return scratch
+        if self.idle:
+            return self.idle.pop()
+        scratch = Scratch()
+        scratch.reader = <cache_reader *> calloc(1, sizeof(cache_reader))
+        if scratch.reader == NULL:
+            raise MemoryError
+        scratch.reader.next = self.readers
+        self.readers = scratch.reader
+        if scratch.reader.next != NULL and not self.table.shared:
+            with nogil:
+                self.be_alone()
+                self.table.shared = True
+                self.be_no_longer_alone()
+        return scratch
+
+    @cython.critical_section
+    cdef give(self, Scratch scratch):
+        scratch.ids.size = 0
+        if scratch.ids.room > MOST_IDS:
+            free_ids(&scratch.ids)
+        if self.at_hand is None:
+            self.at_hand = scratch
+        else:
+            self.idle.append(scratch)
+
+    cdef int enter(self, Scratch scratch) except -1 nogil:
+        """Look into the table from now on, once no other thread wants to be alone; until reader_leaves()."""
+        while not reader_enters(scratch.reader, &self.alone):
+            with gil, nogil:            # see be_alone()
+                cache_acquire(&self.growing)
+                cache_release(&self.growing)
+        return 0
+
+    cdef int let_grow(self, Scratch scratch) except -1 nogil:
+        """Grow where the cache is full, or let another thread grow it, between two batches of a thread that is in."""
+        reader_leaves(scratch.reader)
+        if self.is_full():
+            self.grow_to(2 * self.slots())
+        return self.enter(scratch)
+
+    cdef int prepare(self, size_t size) except -1 nogil:
+        """Grow, before a text of `size` bytes, to the slots that such a text needs at least."""
+        cdef size_t slots = self.slots()
+        while slots < min(size // TEXT_A_SLOT, <size_t> MOST_BEFORE):
+            slots *= 2
+        return self.grow_to(slots)
+
+    cdef int grow_to(self, size_t slots) except -1 nogil:
+        """Grow to a number of slots, a power of two, or by as much of it as the bound allows. Not between enter() and
+        reader_leaves()."""
+        if self.bounded or slots <= self.slots():
+            return 0
+        with gil, nogil:
+            self.be_alone()
+            if slots > self.slots():    # another thread may have been faster
+                while slots > self.slots() and slots * SLOT_BYTES > self.bytes:
+                    slots //= 2
+                self.bounded = slots == self.slots() or not self.grow(slots // self.slots())
+            self.be_no_longer_alone()
+        return 0
+
+    cdef void be_alone(self) noexcept nogil:
+        """Wait until no thread looks into the table, and let none in. Without the GIL, which one of them may want."""
+        cache_acquire(&self.growing)
+        cache_acquire(&self.alone)
+        wait_for_readers(self.readers)
+
+    cdef void be_no_longer_alone(self) noexcept nogil:
+        cache_release(&self.alone)
+        cache_release(&self.growing)
+
+    cdef int after_fork(self) except -1:
+        """In a child: of the threads that were at work here when the process forked, none goes on."""
+        cdef cache_reader *reader = self.readers
+        if self.alone:
+            self.make_table()           # the old one was being moved, and is lost
+        self.writing = self.growing = self.alone = 0
+        while reader != NULL:
+            reader.inside = 0
+            reader = reader.next
+        self.forks = forks
+        return 0
+
+    # Pretokens
 
     cdef cache_slot *keep(
         self, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
@@ -79,20 +204,23 @@ cdef class Cache:
         cdef cache_slot slot
         if size > LONGEST:
             return first
+        cache_acquire(&self.writing)
         slot.low, slot.high, slot.count = key.low, key.high, <uint32_t> count
         memcpy(slot.ids, ids, INLINE_IDS * sizeof(uint32_t))
         if size or count > INLINE_IDS:
             place = self.take_ring(count * sizeof(uint32_t) + size)
             slot.ids[0], slot.ids[1], slot.ids[2] = <uint32_t> place, <uint32_t> (place >> 32), 0
             slot.count = slot.count | IN_RING
-            entry = cache_entry(&self.table, &slot)
+            entry = cache_entry(&self.table, place)
             if count > COPIED_IDS:
                 memcpy(entry, ids, count * sizeof(uint32_t))
             else:
                 memcpy(entry, ids, COPIED_IDS * sizeof(uint32_t))   # a few stores, and no call; see cache_alive()
             if size:
                 memcpy(entry + count * sizeof(uint32_t), text, size)
-        return self.put(first, &slot)
+        first = self.put(first, &slot)
+        cache_release(&self.writing)
+        return first
 
     cdef cache_slot *put(self, cache_slot *first, const cache_slot *slot) noexcept nogil:
         """Insert a slot into its first set, its second, or over the second slot of the first; returns the set."""
@@ -104,33 +232,50 @@ cdef class Cache:
             # it may match: a pretoken that comes twice in a batch is put in twice
             if not in_use(&self.table, &first[i]) or cache_matches(&first[i], key):
                 self.taken += first[i].high == 0
-                first[i] = slot[0]
+                cache_write(&first[i], slot)
                 return first
         second = cache_second_set(&self.table, key)
         for i in range(WAYS):
             if not in_use(&self.table, &second[i]):
                 self.taken += second[i].high == 0
-                second[i] = slot[0]
+                cache_write(&second[i], slot)
                 return second
-        first[WAYS - 1] = slot[0]
+        cache_write(&first[WAYS - 1], slot)
         self.evicted += 1
         return first
 
-    cdef const cache_slot *look_again(self, packed_key key, const uint8_t *text) noexcept nogil:
-        """The slot of a pretoken in either of its sets, or NULL."""
+    cdef bint append_ids(self, packed_key key, const uint8_t *text, Ids *out) except -1 nogil:
+        """Append the ids of a pretoken, from either of its sets; returns whether it is in the cache."""
+        cdef size_t size = key.high - LONG_KEY if key.high >= LONG_KEY else 0, count
         cdef const cache_slot *slot
-        cdef size_t ids
+        cdef cache_slot read
+        cdef const uint8_t *entry
+        cdef uint64_t place
         cdef int turn, i
         for turn in range(2):
             for i in range(WAYS):
                 slot = (cache_second_set(&self.table, key) if turn else cache_set(&self.table, key)) + i
-                if cache_matches(slot, key) and in_use(&self.table, slot):
-                    if key.high < LONG_KEY:
-                        return slot
-                    ids = (slot.count & ~IN_RING) * sizeof(uint32_t)
-                    if not memcmp(cache_entry(&self.table, slot) + ids, text, key.high - LONG_KEY):
-                        return slot
-        return NULL
+                if not cache_matches(slot, key):
+                    continue
+                cache_read()
+                read = slot[0]
+                if not cache_unchanged(slot, key):
+                    continue
+                count = read.count & ~IN_RING
+                reserve(out, count)
+                if not read.count & IN_RING:
+                    memcpy(out.ids + out.size, read.ids, count * sizeof(uint32_t))
+                    out.size += count
+                    return True
+                place = cache_place(&read)
+                entry = cache_entry(&self.table, place)
+                if not cache_alive(&self.table, place) or memcmp(entry + count * sizeof(uint32_t), text, size):
+                    continue
+                memcpy(out.ids + out.size, entry, count * sizeof(uint32_t))
+                if cache_still_alive(&self.table, place):
+                    out.size += count
+                    return True
+        return False
 
     cdef uint64_t take_ring(self, size_t size) noexcept nogil:
         """A place for `size` bytes, in one piece and aligned, over the oldest entries."""
@@ -138,7 +283,7 @@ cdef class Cache:
         cdef uint64_t place = (self.table.written + 7) & ~<uint64_t> 7
         if (place & last) + size > self.table.ring_size:
             place = (place | last) + 1
-        self.table.written = place + size
+        cache_write_ring(&self.table, place + size)
         return place
 
     # Growing
@@ -212,99 +357,10 @@ cdef class Cache:
         free(second_sets)
 
 
-cdef class CachePool:
-    """The caches of an encoder, one for each call that is running. Together they take at most `bytes`.
-
-    Each method is one step to all threads: by the GIL, or, where there is none, by a critical section.
-    """
-
-    def __cinit__(self, size_t bytes):
-        self.bytes = self.bytes_left = bytes
-        self.idle = []
-        self.sharers = 1
-
-    @cython.critical_section
-    cdef Cache take(self):
-        """An idle cache, or a new one. If the bound leaves no memory for it: a small one, thrown away after use."""
-        cdef Cache cache = self.at_hand
-        self.busy += 1
-        if cache is not None:
-            self.at_hand = None
-            return cache
-        if self.idle:
-            return self.idle.pop()
-        if self.bytes_left < NEW_SLOTS * SLOT_BYTES:
-            self.sharers = max(self.sharers, self.busy)
-            return Cache(SPARE_SLOTS)
-        self.bytes_left -= NEW_SLOTS * SLOT_BYTES
-        return Cache(NEW_SLOTS)
-
-    @cython.critical_section
-    cdef give(self, Cache cache):
-        self.busy -= 1
-        cache.ids.size = 0
-        if cache.ids.room > MOST_IDS:
-            free_ids(&cache.ids)
-        if cache.slots() == SPARE_SLOTS:
-            return
-        if cache.slots() > NEW_SLOTS and cache.slots() * SLOT_BYTES > self.bytes // self.sharers:
-            self.bytes_left += cache.slots() * SLOT_BYTES       # larger than its share: dropped
-        elif self.at_hand is None:
-            self.at_hand = cache
-        else:
-            self.idle.append(cache)
-
-    cdef share(self, size_t threads):
-        """Make room for the caches of this many threads: those larger than their share are dropped."""
-        cdef list idle = []
-        cdef Cache cache
-        with cython.critical_section(self):
-            if threads > self.sharers:
-                idle = self.idle
-                if self.at_hand is not None:
-                    idle.append(self.at_hand)
-                self.sharers, self.idle, self.at_hand = threads, [], None
-                self.busy += len(idle)
-        for cache in idle:
-            self.give(cache)
-
-    cdef int prepare(self, Cache cache, size_t size) except -1 nogil:
-        """Grow a cache, before a text of `size` bytes, to the slots that such a text needs at least."""
-        cdef size_t factor = 1
-        while factor * cache.slots() < min(size // TEXT_A_SLOT, <size_t> MOST_BEFORE):
-            factor *= 2
-        return 0 if cache.bounded else self.let_grow(cache, factor)
-
-    cdef int let_grow(self, Cache cache, size_t factor) except -1 nogil:
-        """Grow a cache by a factor, a power of two, or by as much of it as the bound allows."""
-        cdef size_t now = cache.slots() * SLOT_BYTES
-        if factor == 1:
-            return 0
-        with gil, cython.critical_section(self):
-            while factor > 1 and (
-                (factor - 1) * now > self.bytes_left or factor * now > self.bytes // self.sharers
-            ):
-                factor //= 2
-            cache.bounded = factor == 1
-            self.bytes_left -= (factor - 1) * now
-        if not cache.bounded and not cache.grow(factor):
-            cache.bounded = True
-            with gil, cython.critical_section(self):
-                self.bytes_left += (factor - 1) * now
-        return 0
-
-
 cdef inline bint in_use(const cache_table *table, const cache_slot *slot) noexcept nogil:
     """True if a slot is taken, and what it has in the ring still there."""
-    return slot.high and (not slot.count & IN_RING or cache_alive(table, slot))
+    return slot.high and (not slot.count & IN_RING or cache_alive(table, cache_place(slot)))
 
 
 cdef inline size_t ring_bytes(uint64_t size) noexcept nogil:
     return size + COPIED_IDS * sizeof(uint32_t)
-
-
-cdef void free_table(cache_table *table) noexcept nogil:
-    if table.slots != NULL:
-        free_block(table.slots, (table.mask + WAYS) * sizeof(cache_slot))
-    if table.ring != NULL:
-        free_block(table.ring, ring_bytes(table.ring_size))

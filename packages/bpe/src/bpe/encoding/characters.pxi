@@ -5,7 +5,7 @@ cdef const char *MARK = b"\xe2\x96\x81"     # the ▁ of its files, which is a s
 
 
 cdef Py_ssize_t encode_with_space(
-    Encoder encoder, Cache cache, const uint8_t *text, size_t size, Ids *out
+    Encoder encoder, Scratch scratch, const uint8_t *text, size_t size, Ids *out
 ) except -1 nogil:
     """Append the ids of the first pretoken of a text with a space in front, where it is given one.
 
@@ -29,7 +29,7 @@ cdef Py_ssize_t encode_with_space(
     memcpy(spaced + 1, text, end)
     ends[0] = end + 1
     try:
-        encoder.encode_pretokens(cache, spaced, ends, 1, 0, end + 1, out)
+        encoder.encode_pretokens(scratch, spaced, ends, 1, 0, end + 1, out)
     finally:
         if spaced != room:
             free(spaced)

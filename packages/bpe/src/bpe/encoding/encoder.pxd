@@ -2,7 +2,7 @@ from cpython.ref cimport PyObject
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t
 
-from bpe.encoding.cache cimport Cache, CachePool, cache_batch, fetch_function
+from bpe.encoding.cache cimport Cache, Scratch, cache_batch, fetch_function
 from bpe.encoding.ids cimport Ids
 from bpe.encoding.ranks cimport Piece, Ranks
 from bpe.encoding.supermerges cimport Supermerges
@@ -33,19 +33,30 @@ cdef class Encoder:
     cdef int scanner
     cdef cut_table *cuts        # where pretokens are cut, or NULL
     cdef fetch_function fetch
-    cdef CachePool pool
+    cdef Cache cache
     cdef PyObject **ints        # by id: the Python int, once a list wanted it
     cdef int encode_pretokens(
-        self, Cache cache, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size, Ids *out
+        self, Scratch scratch, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size,
+        Ids *out
     ) except -1 nogil
-    cdef int settle(self, Cache cache, const uint8_t *text, cache_batch *batch, size_t i, size_t count) except -1 nogil
-    cdef int encode_one(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
-    cdef int encode_run(self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out) except -1 nogil
+    cdef size_t encode_batch(
+        self, Scratch scratch, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size,
+        Ids *out
+    ) except? 0 nogil
+    cdef int settle(
+        self, Scratch scratch, const uint8_t *text, cache_batch *batch, size_t i, size_t count
+    ) except -1 nogil
+    cdef int encode_one(
+        self, Scratch scratch, packed_key key, const uint8_t *text, size_t size, Ids *out
+    ) except -1 nogil
+    cdef int encode_run(
+        self, Scratch scratch, packed_key key, const uint8_t *text, size_t size, Ids *out
+    ) except -1 nogil
     cdef int encode_text(
-        self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
+        self, Scratch scratch, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
     ) except -1 nogil
-    cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out, bint begins) except -1
-    cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out, bint begins) except -1
+    cdef int encode_to(self, Scratch scratch, text, Rules rules, Ids *out, bint begins) except -1
+    cdef int encode_blocks(self, Scratch scratch, TextBuffer text, Rules rules, Ids *out, bint begins) except -1
     cdef object list_of(self, text, Rules rules)
     cpdef object encode_array(self, text, Rules rules, bint begins=*)
     cdef list to_list(self, const uint32_t *ids, size_t size)

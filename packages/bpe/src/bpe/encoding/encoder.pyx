@@ -31,7 +31,7 @@ Encoder.encode_pretokens(), below, is the loop that this diagram shows. Two rule
   Merging writes each result to the next free place, and moves that place on only where there was a result.
 
 Bytes and ASCII are encoded where they lie, any other str in blocks as they are converted (scanning/blocks.pyx). The
-cache belongs to one thread at a time; an encoder keeps those that are not in use in a pool.
+cache is one for all threads.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -45,8 +45,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from bpe.encoding.cache cimport (
-    BATCH, COPIED_IDS, IN_RING, INLINE_IDS, Cache, CachePool, cache_batch, cache_entry, cache_full,
-    cache_holds, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, choose_fetch
+    BATCH, COPIED_IDS, INLINE_IDS, LONGEST, Cache, Scratch, cache_batch, cache_full, cache_holds, cache_prepare,
+    cache_second_set, cache_set, cache_slot, cache_take, choose_fetch, reader_leaves
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
 from bpe.encoding.ranks cimport (
@@ -91,7 +91,7 @@ cdef class Encoder:
         ranks: Symbols and merges.
         ids: The id of each symbol, an array of uint32.
         scanner: A bpe.patterns.scanner_of().
-        cache_bytes: The most that all caches together may take.
+        cache_bytes: The most that its cache may take.
         space: What is given a space in front: "never" anything, "first" a text that does not begin with one, "each"
             such a text and what follows a special token, "always" both, even where they begin with a space, "text" as
             "always", but nothing that follows one of added_ids, and also a text that begins with one.
@@ -132,7 +132,7 @@ cdef class Encoder:
                     self.byte_ids[4 * i + 1 + k] = spelled[k]
         self.ranks, self.scanner, self.supermerges = ranks, scanner, supermerges
         self.fetch = choose_fetch(level_of(level))
-        self.pool = CachePool(cache_bytes)
+        self.cache = Cache(cache_bytes)
         for i in range(ranks.symbols):
             others = others or id_array[i] != i
         if others:
@@ -154,51 +154,65 @@ cdef class Encoder:
 
     @property
     def cache_bytes(self):
-        return self.pool.bytes
+        return self.cache.bytes
 
     # Pretokens to ids
 
     cdef int encode_pretokens(
-        self, Cache cache, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size, Ids *out
+        self, Scratch scratch, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size,
+        Ids *out
     ) except -1 nogil:
         """Append the ids of the pretokens that end at ends[:count], the first from `begin` on; `size` is the text's."""
-        cdef cache_batch batch
-        cdef size_t done = 0, i, limit
-        cdef uint32_t *to
-        cdef const cache_slot *slot
-        cdef bint settled
-        while done < count:
-            limit = min(<size_t> BATCH, count - done)
-            cache_prepare(&cache.table, text, size, begin, ends + done, limit, &batch, self.fetch)
-            begin = ends[done + limit - 1]
-            done += limit
-            i = 0
-            settled = False
-            while True:
-                reserve(out, (limit - i) * (INLINE_IDS + 1) + COPIED_IDS)
-                to = out.ids + out.size
-                i = cache_take(&cache.table, text, &batch, i, limit, &to, out.ids + out.room)
-                out.size = to - out.ids
-                if i == limit:
-                    break
-                if not settled:         # once for a batch: all that are missing
-                    settled = True
-                    self.settle(cache, text, &batch, i, limit)
-                    continue
-                slot = cache.look_again(batch.keys[i], text + batch.begins[i])
-                if slot != NULL:        # another of the batch has pushed it into another slot, or there was no room
-                    append_slot(cache, slot, out)
-                else:                   # it is too long for a lane
-                    self.encode_one(
-                        cache, batch.keys[i], text + batch.begins[i], batch.begins[i + 1] - batch.begins[i], out
-                    )
-                i += 1
-            if cache.is_full():
-                self.pool.let_grow(cache, 2)
+        cdef size_t done = 0
+        self.cache.enter(scratch)
+        try:
+            while done < count:
+                done += self.encode_batch(scratch, text, ends + done, count - done, begin, size, out)
+                begin = ends[done - 1]
+                if self.cache.is_full() or self.cache.alone:
+                    self.cache.let_grow(scratch)
+        finally:
+            reader_leaves(scratch.reader)
         return 0
 
+    cdef size_t encode_batch(
+        self, Scratch scratch, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size,
+        Ids *out
+    ) except? 0 nogil:
+        """encode_pretokens() of the first of them, at most BATCH; returns how many they are."""
+        cdef cache_batch batch
+        cdef size_t i = 0, length
+        cdef uint32_t *to
+        cdef const uint8_t *pretoken
+        cdef bint settled = False
+        count = min(<size_t> BATCH, count)
+        cache_prepare(&self.cache.table, text, size, begin, ends, count, &batch, self.fetch)
+        while True:
+            reserve(out, (count - i) * (INLINE_IDS + 1) + COPIED_IDS)
+            to = out.ids + out.size
+            i = cache_take(&self.cache.table, text, &batch, i, count, &to, out.ids + out.room)
+            out.size = to - out.ids
+            if i == count:
+                return count
+            if not settled:             # once for a batch: all that are missing
+                settled = True
+                self.settle(scratch, text, &batch, i, count)
+                continue
+            pretoken, length = text + batch.begins[i], batch.begins[i + 1] - batch.begins[i]
+            # either another pretoken has pushed it into another slot, or it is too long for a lane
+            if self.cache.append_ids(batch.keys[i], pretoken, out):
+                i += 1
+                continue
+            if length > LONGEST:
+                reader_leaves(scratch.reader)   # it is not kept, and may take long
+            self.encode_one(scratch, batch.keys[i], pretoken, length, out)
+            i += 1
+            if length > LONGEST:
+                self.cache.enter(scratch)
+                return i                # the sets of the rest may have moved
+
     cdef int settle(
-        self, Cache cache, const uint8_t *text, cache_batch *batch, size_t i, size_t count
+        self, Scratch scratch, const uint8_t *text, cache_batch *batch, size_t i, size_t count
     ) except -1 nogil:
         """Find the pretokens of a batch that are not in their first sets: in their second sets, or by merging them.
 
@@ -208,66 +222,67 @@ cdef class Encoder:
         cdef size_t numbers[LANES]
         cdef size_t missing[BATCH]
         cdef size_t waiting = 0, missed = 0, size, windows, n, k
+        cdef const uint8_t *pretoken
         cdef cache_slot *second
         for i in range(i, count):
             missing[missed] = i
             missed += not cache_holds(batch.sets[i], batch.keys[i])
         for n in range(missed):
             if cache_full(batch.sets[missing[n]]):
-                prefetch(cache_second_set(&cache.table, batch.keys[missing[n]]))
-        need_lanes(&cache.work)
-        self.ranks.need_matches(&cache.work, batch.begins[count] - batch.begins[0])
+                prefetch(cache_second_set(&self.cache.table, batch.keys[missing[n]]))
+        need_lanes(&scratch.work)
+        self.ranks.need_matches(&scratch.work, batch.begins[count] - batch.begins[0])
         for n in range(missed):
             i = missing[n]
             if cache_full(batch.sets[i]):
-                second = cache_second_set(&cache.table, batch.keys[i])
+                second = cache_second_set(&self.cache.table, batch.keys[i])
                 if cache_holds(second, batch.keys[i]):
                     batch.sets[i] = second
                     continue
-            size = batch.begins[i + 1] - batch.begins[i]
+            pretoken, size = text + batch.begins[i], batch.begins[i + 1] - batch.begins[i]
             if self.supermerges is not None:
                 continue
-            if size <= self.ranks.longest_whole and self.ranks.find_whole(text + batch.begins[i], size) != NONE:
+            if size <= self.ranks.longest_whole and self.ranks.find_whole(pretoken, size) != NONE:
                 continue
-            if is_matched(text + batch.begins[i], size) and match_later(self, cache, batch, i, text + batch.begins[i]):
+            if is_matched(pretoken, size) and match_later(self, scratch, batch, i, pretoken):
                 continue
             windows = 1 if size <= LANE_BYTES else 1 + (size - WIDE_OVERLAP - 1) // WINDOW_STEP
-            if windows > MOST_WINDOWS or not self.ranks.spelled(text + batch.begins[i], size):
+            if windows > MOST_WINDOWS or not self.ranks.spelled(pretoken, size):
                 continue
             if waiting + windows > LANES:
-                merge_together(self, cache, batch, pieces, numbers, waiting)
+                merge_together(self, scratch, batch, pieces, numbers, waiting)
                 waiting = 0
             for k in range(windows):
-                pieces[waiting].text = text + batch.begins[i] + k * WINDOW_STEP
+                pieces[waiting].text = pretoken + k * WINDOW_STEP
                 pieces[waiting].size = min(<size_t> LANE_BYTES, size - k * WINDOW_STEP)
                 numbers[waiting] = i
                 waiting += 1
-        match_together(self, cache, batch)
-        merge_together(self, cache, batch, pieces, numbers, waiting)
+        match_together(self, scratch, batch)
+        merge_together(self, scratch, batch, pieces, numbers, waiting)
         return 0
 
     cdef int encode_one(
-        self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out
+        self, Scratch scratch, packed_key key, const uint8_t *text, size_t size, Ids *out
     ) except -1 nogil:
         """Merge one pretoken of any size, append its ids, and put them into the cache."""
         cdef size_t count, i
         cdef uint32_t *to
         if self.supermerges is not None:
-            return self.encode_run(cache, key, text, size, out)
-        count = self.ranks.merge(&cache.work, text, size)
+            return self.encode_run(scratch, key, text, size, out)
+        count = self.ranks.merge(&scratch.work, text, size)
         reserve(out, (count if self.first_beginning == NONE else size) + COPIED_IDS)
         to = out.ids + out.size
         for i in range(count):
-            to[i] = id_of(self, cache.work.found[i])
+            to[i] = id_of(self, scratch.work.found[i])
         if self.first_beginning != NONE:
             count = spell_beginnings(self, to, count)
         out.size += count
         if count:
-            cache.keep(key, cache_set(&cache.table, key), text, to, count)
+            self.cache.keep(key, cache_set(&self.cache.table, key), text, to, count)
         return 0
 
     cdef int encode_run(
-        self, Cache cache, packed_key key, const uint8_t *text, size_t size, Ids *out
+        self, Scratch scratch, packed_key key, const uint8_t *text, size_t size, Ids *out
     ) except -1 nogil:
         """encode_one() of a run of words, which are merged one by one before the supermerges join them."""
         cdef Scanner scanner
@@ -281,10 +296,10 @@ cdef class Encoder:
                 if ended == 0:
                     break
                 for i in range(ended):
-                    count = self.ranks.merge(&cache.work, text + at, ends[i] - at)
+                    count = self.ranks.merge(&scratch.work, text + at, ends[i] - at)
                     reserve(out, count + COPIED_IDS)
                     for k in range(count):
-                        out.ids[out.size + k] = id_of(self, cache.work.found[k])
+                        out.ids[out.size + k] = id_of(self, scratch.work.found[k])
                         is_word[out.size - first + k] = count == 1
                     out.size += count
                     at = ends[i]
@@ -292,13 +307,13 @@ cdef class Encoder:
         finally:
             free(is_word)
         out.size = first + count
-        cache.keep(key, cache_set(&cache.table, key), text, out.ids + first, count)
+        self.cache.keep(key, cache_set(&self.cache.table, key), text, out.ids + first, count)
         return 0
 
     # Text to pretokens
 
     cdef int encode_text(
-        self, Cache cache, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
+        self, Scratch scratch, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
     ) except -1 nogil:
         """Append the ids of bytes, those of special tokens included.
 
@@ -317,7 +332,7 @@ cdef class Encoder:
             is_added = hit.index >= 0 and special.numbers[hit.index] < self.added_end \
                 and self.added[special.numbers[hit.index]]
             if may_take_space and (hit.begin > at or is_added):
-                at += encode_with_space(self, cache, text + at, hit.begin - at, out)
+                at += encode_with_space(self, scratch, text + at, hit.begin - at, out)
             may_take_space = self.space > FIRST_SPACE and not is_added
             scan_start(&scanner, <ScannedPattern> self.scanner, text + at, hit.begin - at)
             scanner.cuts = self.cuts
@@ -326,7 +341,7 @@ cdef class Encoder:
                 count = scan_block(&scanner, ends)
                 if count == 0:
                     break
-                self.encode_pretokens(cache, text + at, ends, count, begin, size - at, out)
+                self.encode_pretokens(scratch, text + at, ends, count, begin, size - at, out)
                 begin = ends[count - 1]
                 if at + begin - checked >= SIGNAL_BYTES:
                     checked = at + begin
@@ -338,7 +353,7 @@ cdef class Encoder:
             at = hit.end
         return 0
 
-    cdef int encode_to(self, Cache cache, text, Rules rules, Ids *out, bint begins) except -1:
+    cdef int encode_to(self, Scratch scratch, text, Rules rules, Ids *out, bint begins) except -1:
         """Append the ids of a text. begins: see encode_text(). Errors: see encode_array()."""
         cdef const uint8_t *at
         cdef size_t size
@@ -353,7 +368,7 @@ cdef class Encoder:
             if buffer.bytes != NULL:
                 at, size = buffer.bytes, buffer.size
             elif buffer.size > SHORT_TEXT:
-                return self.encode_blocks(cache, buffer, rules, out, begins)
+                return self.encode_blocks(scratch, buffer, rules, out, begins)
             else:
                 at, size = converted, buffer.convert(0, buffer.size, converted)
                 if size == LONE:
@@ -361,15 +376,15 @@ cdef class Encoder:
         rules.check(at, size)
         if size < SHORT_TEXT:
             reserve(out, size)
-            self.encode_text(cache, at, size, rules.recognised, out, begins)
+            self.encode_text(scratch, at, size, rules.recognised, out, begins)
         else:
             reserve_for_text(out, size)
             with nogil:
-                self.pool.prepare(cache, size)
-                self.encode_text(cache, at, size, rules.recognised, out, begins)
+                self.cache.prepare(size)
+                self.encode_text(scratch, at, size, rules.recognised, out, begins)
         return 0
 
-    cdef int encode_blocks(self, Cache cache, TextBuffer text, Rules rules, Ids *out, bint begins) except -1:
+    cdef int encode_blocks(self, Scratch scratch, TextBuffer text, Rules rules, Ids *out, bint begins) except -1:
         """encode_to() of a str that is not ASCII."""
         cdef Blocks blocks = Blocks(text, rules.all, self.scanner, BLOCK)
         cdef Room room
@@ -379,7 +394,7 @@ cdef class Encoder:
         try:
             reserve_for_text(out, most_bytes(text))
             with nogil:
-                self.pool.prepare(cache, text.size)
+                self.cache.prepare(text.size)
                 while True:
                     unchecked += BLOCK
                     if unchecked >= SIGNAL_BYTES:
@@ -389,7 +404,7 @@ cdef class Encoder:
                     if block.size == 0:
                         return 0
                     rules.check(block.bytes, block.size)
-                    self.encode_text(cache, block.bytes, block.size, rules.recognised, out, begins)
+                    self.encode_text(scratch, block.bytes, block.size, rules.recognised, out, begins)
                     begins = False
         finally:
             free(room.bytes)
@@ -398,26 +413,26 @@ cdef class Encoder:
 
     def encode_pieces(self, pieces):
         """The ids of pretokens that were split by the caller (bytes), as an array of uint32."""
-        cdef Cache cache = self.pool.take()
+        cdef Scratch scratch = self.cache.take()
         cdef const uint8_t[::1] piece
         cdef size_t end
         try:
             for piece in pieces:
                 end = piece.shape[0]
                 if end:
-                    self.encode_pretokens(cache, &piece[0], &end, 1, 0, end, &cache.ids)
-            return to_array(&cache.ids)
+                    self.encode_pretokens(scratch, &piece[0], &end, 1, 0, end, &scratch.ids)
+            return to_array(&scratch.ids)
         finally:
-            self.pool.give(cache)
+            self.cache.give(scratch)
 
     cdef object list_of(self, text, Rules rules):
         """The ids of `text` as a list. Errors: see encode_array()."""
-        cdef Cache cache = self.pool.take()
+        cdef Scratch scratch = self.cache.take()
         try:
-            self.encode_to(cache, text, rules, &cache.ids, True)
-            return self.to_list(cache.ids.ids, cache.ids.size)
+            self.encode_to(scratch, text, rules, &scratch.ids, True)
+            return self.to_list(scratch.ids.ids, scratch.ids.size)
         finally:
-            self.pool.give(cache)
+            self.cache.give(scratch)
 
     cpdef object encode_array(self, text, Rules rules, bint begins=True):
         """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
@@ -429,12 +444,12 @@ cdef class Encoder:
             UnicodeError: A str holds a lone surrogate.
             KeyError: A byte has no token.
         """
-        cdef Cache cache = self.pool.take()
+        cdef Scratch scratch = self.cache.take()
         try:
-            self.encode_to(cache, text, rules, &cache.ids, begins)
-            return to_array(&cache.ids)
+            self.encode_to(scratch, text, rules, &scratch.ids, begins)
+            return to_array(&scratch.ids)
         finally:
-            self.pool.give(cache)
+            self.cache.give(scratch)
 
     cdef list to_list(self, const uint32_t *ids, size_t size):
         """The ids as a list, in which equal ids are one Python int.
@@ -467,18 +482,6 @@ cdef class Encoder:
 
 cdef inline uint32_t id_of(Encoder encoder, uint32_t symbol) noexcept nogil:
     return symbol if encoder.ids == NULL else encoder.ids[symbol]
-
-
-cdef int append_slot(Cache cache, const cache_slot *slot, Ids *out) except -1 nogil:
-    """Append the ids of a slot, wherever they are."""
-    cdef size_t count = slot.count & ~IN_RING
-    reserve(out, count)
-    if slot.count & IN_RING:
-        memcpy(out.ids + out.size, cache_entry(&cache.table, slot), count * sizeof(uint32_t))
-    else:
-        memcpy(out.ids + out.size, slot.ids, count * sizeof(uint32_t))
-    out.size += count
-    return 0
 
 
 cdef int check_signals() except -1 nogil:

@@ -1,7 +1,7 @@
 """One text encoded by several threads at once, into one array.
 
-Each thread takes the next block of the text (scanning/blocks.pyx), encodes it with a cache of its own into memory of
-its own, and hands the ids in. A block's place in the result is known once all blocks before it have been handed in:
+Each thread takes the next block of the text (scanning/blocks.pyx), encodes it into memory of its own, and hands the ids
+in. A block's place in the result is known once all blocks before it have been handed in:
 
     handed in      block 0     block 2     block 3     block 1
     gets a place   0                                   1, 2 and 3
@@ -22,7 +22,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from bpe.scanning.blocks cimport Block, Blocks, Room
-from bpe.encoding.cache cimport Cache
+from bpe.encoding.cache cimport Scratch
 from bpe.encoding.encoder cimport BLOCK, Encoder, most_bytes
 from bpe.encoding.ids cimport Ids, free_ids, reserve, reserve_for_text, to_array
 from bpe.native.memory cimport HUGE_PAGE, touch_block
@@ -74,7 +74,6 @@ cdef class SharedText:
         if block == 0:
             block = max(<size_t> LEAST_BLOCK, min(<size_t> BLOCK, buffer.size // (BLOCKS_A_THREAD * threads)))
         self.encoder, self.rules = encoder, rules
-        encoder.pool.share(threads)
         self.blocks = Blocks(buffer, rules.all, encoder.scanner, block)
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
@@ -91,14 +90,14 @@ cdef class SharedText:
 
     def work(self):
         """Encode blocks until there are no more, or another thread has failed."""
-        cdef Cache cache = self.encoder.pool.take()
+        cdef Scratch scratch = self.encoder.cache.take()
         cdef Room room
         cdef size_t blocks = 0, number = 0
         room.bytes, room.size = NULL, 0
         try:
             with nogil:
-                self.encoder.pool.prepare(cache, self.blocks.text.size)
-                while self.encode_block(cache, &room, &number):
+                self.encoder.cache.prepare(self.blocks.text.size)
+                while self.encode_block(scratch, &room, &number):
                     blocks += 1
                     if blocks % SIGNAL_BLOCKS == 0:
                         with gil:
@@ -110,7 +109,7 @@ cdef class SharedText:
         finally:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)
-            self.encoder.pool.give(cache)
+            self.encoder.cache.give(scratch)
 
     def array(self):
         """The ids as an array of uint32. Errors: see Encoder.encode_array()."""
@@ -129,7 +128,7 @@ cdef class SharedText:
             raise failure
         return 0
 
-    cdef bint encode_block(self, Cache cache, Room *room, size_t *number) except -1 nogil:
+    cdef bint encode_block(self, Scratch scratch, Room *room, size_t *number) except -1 nogil:
         """Encode the next block, of which `number` is then the number; returns whether there was one."""
         cdef Block block
         cdef BlockIds *done
@@ -153,7 +152,7 @@ cdef class SharedText:
         try:
             self.rules.check(block.bytes, block.size)
             self.encoder.encode_text(
-                cache, block.bytes, block.size, self.rules.recognised, &done.all, number[0] == 0
+                scratch, block.bytes, block.size, self.rules.recognised, &done.all, number[0] == 0
             )
         finally:
             self.hand_in(done)

@@ -13,7 +13,7 @@ from libc.stdint cimport uint8_t, uint32_t
 from libc.stdlib cimport free
 
 from bpe.counting.pretoken_counts cimport PretokenCounts
-from bpe.encoding.cache cimport Cache
+from bpe.encoding.cache cimport Scratch
 from bpe.encoding.encoder cimport Encoder
 from bpe.encoding.ids cimport Ids, free_ids, reserve
 from bpe.native.memory cimport checked_malloc
@@ -31,7 +31,7 @@ cdef class SpelledCounts(PretokenCounts):
     """
 
     cdef Encoder encoder
-    cdef Cache cache            # of this encoder
+    cdef Scratch scratch        # of this encoder
     cdef uint8_t beside[1 << 16]    # by two bytes: 1 if a token has them side by side
     cdef uint32_t *sizes            # of the token of each symbol, in bytes
     cdef uint8_t *is_word           # by symbol: whether its token has a letter
@@ -49,7 +49,7 @@ cdef class SpelledCounts(PretokenCounts):
         """
         cdef const uint8_t[::1] token
         cdef size_t i
-        self.encoder, self.cache, self.word_scanner = encoder, encoder.pool.take(), word_scanner
+        self.encoder, self.scratch, self.word_scanner = encoder, encoder.cache.take(), word_scanner
         self.sizes = <uint32_t *> checked_malloc(len(tokens) * sizeof(uint32_t))
         self.is_word = <uint8_t *> checked_malloc(len(tokens))
         for number, token in enumerate(tokens):
@@ -76,16 +76,16 @@ cdef class SpelledCounts(PretokenCounts):
         """Count the pretoken text[begin:end], cut up where no merge goes on."""
         cdef size_t ends[PIECES + 1]
         cdef size_t pieces = 0, i, first = begin
-        self.cache.ids.size = 0
+        self.scratch.ids.size = 0
         for i in range(begin + 1, end):
             ends[pieces] = i
             pieces += not self.beside[<size_t> text[i - 1] << 8 | text[i]]
             if pieces == PIECES:
-                self.encoder.encode_pretokens(self.cache, text, ends, pieces, first, size, &self.cache.ids)
+                self.encoder.encode_pretokens(self.scratch, text, ends, pieces, first, size, &self.scratch.ids)
                 first, pieces = i, 0
         ends[pieces] = end
-        self.encoder.encode_pretokens(self.cache, text, ends, pieces + 1, first, size, &self.cache.ids)
-        return self.add_symbols(self.cache.ids.ids, self.cache.ids.size)
+        self.encoder.encode_pretokens(self.scratch, text, ends, pieces + 1, first, size, &self.scratch.ids)
+        return self.add_symbols(self.scratch.ids.ids, self.scratch.ids.size)
 
     cdef int add_run(self, const uint8_t *text, size_t size) except -1 nogil:
         """Count the parts of a run of words that are one symbol each."""
@@ -101,11 +101,11 @@ cdef class SpelledCounts(PretokenCounts):
                 count = scan_block(&scanner, ends)
                 if count == 0:
                     break
-                self.cache.ids.size = k = 0
-                self.encoder.encode_pretokens(self.cache, text, ends, count, at, size, &self.cache.ids)
+                self.scratch.ids.size = k = 0
+                self.encoder.encode_pretokens(self.scratch, text, ends, count, at, size, &self.scratch.ids)
                 reserve(&words, count)
                 for i in range(count):
-                    length, spelled, symbol = ends[i] - at, 0, self.cache.ids.ids[k]
+                    length, spelled, symbol = ends[i] - at, 0, self.scratch.ids.ids[k]
                     if self.sizes[symbol] == length and self.is_word[symbol]:
                         words.ids[words.size] = symbol
                         words.size += 1
@@ -113,7 +113,7 @@ cdef class SpelledCounts(PretokenCounts):
                         self.add_symbols(words.ids, words.size)
                         words.size = 0
                     while spelled < length:
-                        spelled += self.sizes[self.cache.ids.ids[k]]
+                        spelled += self.sizes[self.scratch.ids.ids[k]]
                         k += 1
                     at = ends[i]
             self.add_symbols(words.ids, words.size)

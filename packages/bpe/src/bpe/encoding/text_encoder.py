@@ -77,7 +77,7 @@ class TextEncoder:
         special_ids: the ids of its special and added tokens.
         tables: makes the tables of the encoder; its argument is TokenizerData.ignore_merges, or False where no
             pretoken is to be looked up whole.
-        cache_bytes: the most that the caches of encoded pretokens may take.
+        cache_bytes: the most that the cache of encoded pretokens may take.
 
     Attributes:
         policy: which special tokens a call recognises and refuses.
