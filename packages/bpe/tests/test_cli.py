@@ -170,6 +170,7 @@ def test_mistakes_are_one_sentence_and_status_two(trained: Path, capsys: pytest.
         (["train", corpus, "--vocab-size", "300", "--min-count", "9" * 20, "--out", out], "min_count is 999"),
         (["train", corpus, "--vocab-size", "300", "--max-token-bytes", "-1", "--out", out], "max_token_bytes is -1"),
         (["train", corpus, "--vocab-size", "300", "--out", out, "--pattern", "[a-z]*"], "can match the empty string"),
+        (["train", corpus, "--vocab-size", "300", "--out", out, "--pattern", ""], "the split pattern '' is empty"),
         (["train", corpus, "--vocab-size", "300", "--out", out, "--special", ""], "a special token is empty"),
         (
             [

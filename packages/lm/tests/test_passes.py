@@ -226,7 +226,7 @@ def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing
     capfd.readouterr()
     with nothing_compiled(), pytest.raises(Stopped):
         train(MODEL, CONFIG, data, tmp_path / "run", on_step=stop_at(9))
-    assert "computed with fused passes C, now PyTorch: the run continues to rounding" in capfd.readouterr().err
+    assert "attention and fused passes C, now PyTorch: the run continues to rounding" in capfd.readouterr().err
     with nothing_compiled():
         train(MODEL, CONFIG, data, tmp_path / "run")
     assert "fused passes" not in capfd.readouterr().err

@@ -76,8 +76,9 @@ def read_counts(options: argparse.Namespace) -> Counts:
 
 def split_by(options: argparse.Namespace, counts: Counts | None = None) -> dict[str, Any]:
     """The pattern and the special tokens: those of the command line, of counts beside it, or by default."""
+    default = (counts.pattern.expressions or None) if counts else "gpt2"
     return {
-        "pattern": options.pattern or (counts.pattern.expressions or None if counts else "gpt2"),
+        "pattern": default if options.pattern is None else options.pattern,
         "special_tokens": options.special or (counts.special_tokens if counts else ("<|endoftext|>",)),
     }
 

@@ -232,7 +232,7 @@ def computed_by(config: TrainConfig, processes: Processes) -> dict[str, Any]:
         "precision": config.precision,
         "threads": config.threads,
         "compile": config.compile,
-        "fused passes": passes.means(processes.device),
+        "attention and fused passes": passes.means(processes.device),
     }
 
 
