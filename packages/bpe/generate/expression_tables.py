@@ -77,20 +77,20 @@ def spelled(codes: set[int]) -> str:
 
 def runs(groups: Iterable[tuple[int, ...]]) -> str:
     """Groups of code points; those that follow one another, each a step of 1 or 2 on, by the first and their number."""
-    words, left = [], set(groups)
-    for group in sorted(left):
-        if group not in left:
+    words, remaining = [], set(groups)
+    for group in sorted(remaining):
+        if group not in remaining:
             continue
-        found: list[tuple[int, ...]] = []
+        longest: list[tuple[int, ...]] = []
         for step in (1, 2):
             run = [group]
-            while (after := tuple(code + step for code in run[-1])) in left:
+            while (after := tuple(code + step for code in run[-1])) in remaining:
                 run.append(after)
-            found = max(found, run, key=len)
-        left -= set(found)
+            longest = max(longest, run, key=len)
+        remaining -= set(longest)
         word = "=".join(f"{code:x}" for code in group)
-        if len(found) > 1:
-            word += f"+{len(found) - 1:x}" + ("*2" if found[1][0] - group[0] == 2 else "")
+        if len(longest) > 1:
+            word += f"+{len(longest) - 1:x}" + ("*2" if longest[1][0] - group[0] == 2 else "")
         words.append(word)
     return " ".join(words)
 

@@ -140,10 +140,10 @@ def train(
     # Merges and supermerges do not change each other's counts: a supermerge joins words that are a token each, in which
     # nothing is left to merge. So both lists are learned apart (arXiv 2604.05192), and the commonest of both are taken.
     merges_left, supermerges_left = race(counts, super_counts, merge_count)
-    joined = super_tokens[len(tokens) : len(tokens) + supermerges_left]
-    if not set(joined).isdisjoint(tokens):
+    phrases = super_tokens[len(tokens) : len(tokens) + supermerges_left]
+    if not set(phrases).isdisjoint(tokens):
         raise ValueError("the pattern makes a word of what it elsewhere splits in two, which BoundlessBPE cannot do")
-    tokens = [*tokens[: len(tokens) - len(merges) + merges_left], *joined]
+    tokens = [*tokens[: len(tokens) - len(merges) + merges_left], *phrases]
     data = _number(tokens, list(merges)[:merges_left], vocab_size, convention, second, special)
     pairs = (map(to_printable, pair) for pair in list(supermerges)[:supermerges_left])
     data = data._replace(supermerges=tuple(map(" ".join, pairs)), word_pattern=resolved.name or "")

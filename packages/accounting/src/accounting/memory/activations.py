@@ -332,7 +332,7 @@ def scores_in_blocks(length: int) -> Term:
 
 
 def scratch_of_blocks(run: ForwardPass) -> Term:
-    """What a thread works in: queries, keys, values, scores and their gradients of one head, with room for vectors."""
+    """A thread's room: queries, keys, values, scores and their gradients of one head, with room for vectors."""
     width = -(-int(run.n.head_dim) // QUERY_BLOCK) * QUERY_BLOCK
     rows = -(-int(run.seq) // QUERY_BLOCK) * QUERY_BLOCK + 3 * QUERY_BLOCK
     return Symbol("block_scratch", (5 * width + 3 * QUERY_BLOCK) * rows) * run.act

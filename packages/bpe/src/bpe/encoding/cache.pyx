@@ -51,7 +51,7 @@ if hasattr(os, "register_at_fork"):
 
 
 cdef class Scratch:
-    """What a thread needs for itself while it encodes."""
+    """The memory of one thread that encodes, beside the cache."""
 
     def __dealloc__(self):
         free_work(&self.work)
