@@ -226,7 +226,7 @@ class TrainConfig:
     collective_timeout: int = 600  # seconds after which a process under torchrun that does not answer counts as lost
 
     def __post_init__(self) -> None:
-        if self.warmup_steps is BY_STEPS and isinstance(self.steps, int):
+        if self.warmup_steps is BY_STEPS and isinstance(self.steps, int | np.integer):
             object.__setattr__(self, "warmup_steps", 100 if self.steps >= 100 else self.steps // 10)
         check_types(self)
         for name in ("steps", "batch_size", "log_every", "keep_checkpoints", "collective_timeout"):
