@@ -88,7 +88,8 @@ cdef class Batch:
     cdef Py_buffer buffer           # what the others lie in
     cdef Entry *entries
     cdef size_t count               # of the texts
-    cdef readonly size_t size       # bytes, about, of all that are not long
+    cdef readonly size_t size       # bytes, about, of all that are not long,
+    cdef size_t units               # and their bytes or code points
     cdef readonly list long
     cdef readonly size_t threads
     cdef PyThread_type_lock lock    # of all below
@@ -132,6 +133,8 @@ cdef class Batch:
                 entry.long = True
                 self.long.append(i)
                 self.size -= about_bytes(entry)
+            else:
+                self.units += entry.size
         self.rest = self.size
         self.threads = min(threads, 1 + self.size // thread_text)
 
@@ -174,7 +177,7 @@ cdef class Batch:
         memset(&ids, 0, sizeof(Ids))
         try:
             with nogil:
-                self.encoder.cache.prepare(self.size)
+                self.encoder.cache.prepare(self.units)
                 while self.take(&begin, &end, &size):
                     reserve(&ids, size // 3)      # about as many as most texts have
                     for i in range(begin, end):

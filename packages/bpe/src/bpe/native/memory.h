@@ -75,33 +75,6 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     return rounded;
 }
 
-/* The block that keep_block() was given last, which begins with its size. */
-static size_t *spare_block = NULL;
-#define MOST_SPARE ((size_t)32 << 20)
-
-/* As free_block(), for a block whose pages may serve again. */
-static void keep_block(void *block, size_t size) {
-    if (size >= LARGE && size <= MOST_SPARE) {
-        *(size_t *)block = size;
-        block = __atomic_exchange_n(&spare_block, block, __ATOMIC_ACQ_REL);
-        size = block == NULL ? 0 : *(size_t *)block;
-    }
-    free_block(block, size);
-}
-
-/* A block of at least *size bytes, which becomes its size; whatever is in it. NULL if there is no memory. */
-static void *reused_block(size_t *size) {
-    size_t *block = __atomic_exchange_n(&spare_block, NULL, __ATOMIC_ACQ_REL);
-    if (block == NULL) return zeroed_block(*size);
-    if (*block >= *size) {
-        *size = *block;
-        return block;
-    }
-    void *grown = grown_block(block, *block, *size);
-    if (grown == NULL) free_block(block, *block);
-    return grown;
-}
-
 /* Make the pages of a part of a block before it is written. All at once is cheaper than one by one as they are reached,
  * and threads that meet on a new page would each make and clear one. Linux before 5.14 cannot, and makes them as they
  * are written. */
@@ -128,8 +101,6 @@ static void free_block(void *block, size_t size) {
     (void)size;
     free(block);
 }
-static void keep_block(void *block, size_t size) { free_block(block, size); }
-static void *reused_block(size_t *size) { return zeroed_block(*size); }
 static void *grown_block(void *block, size_t old_size, size_t size) {
     void *grown = zeroed_block(size);
     if (grown == NULL) return NULL;

@@ -22,8 +22,6 @@ cdef extern from "native/memory.h" nogil:
     void *zeroed_block(size_t size)
     void free_block(void *block, size_t size)
     void *grown_block(void *block, size_t old_size, size_t size)
-    void keep_block(void *block, size_t size)
-    void *reused_block(size_t *size)
     size_t trim_block(void *block, size_t size, size_t used)
     void touch_block(void *part, size_t size)
     void trim_heap()
