@@ -258,24 +258,24 @@ static size_t cache_take(const cache_table *table, const uint8_t *text, const ca
             }
         }
         if (shared) cache_read();
-        const uint32_t ids = slot->count;
+        const uint32_t slot_count = slot->count;
         memcpy(at, slot->ids, sizeof slot->ids + sizeof slot->count); /* one store of 16 bytes, whatever the count */
         if (shared && !cache_unchanged(slot, key)) break;
-        if (ids <= INLINE_IDS) {
-            at += ids;
+        if (slot_count <= INLINE_IDS) {
+            at += slot_count;
             continue;
         }
-        const size_t found = ids & ~IN_RING;
+        const size_t ids = slot_count & ~IN_RING;
         const uint64_t place = (uint64_t)at[1] << 32 | at[0];
         const uint8_t *entry = cache_entry(table, place);
-        if ((size_t)(limit - at) < found + COPIED_IDS + (count - i) * (INLINE_IDS + 1)) break;
+        if ((size_t)(limit - at) < ids + COPIED_IDS + (count - i) * (INLINE_IDS + 1)) break;
         if (!cache_alive(table, place)) break;
-        if (key.high >= LONG_KEY && memcmp(entry + found * sizeof *at, text + batch->begins[i], key.high - LONG_KEY))
+        if (key.high >= LONG_KEY && memcmp(entry + ids * sizeof *at, text + batch->begins[i], key.high - LONG_KEY))
             break;
-        if (found <= COPIED_IDS) memcpy(at, entry, COPIED_IDS * sizeof *at);
-        else memcpy(at, entry, found * sizeof *at);
+        if (ids <= COPIED_IDS) memcpy(at, entry, COPIED_IDS * sizeof *at);
+        else memcpy(at, entry, ids * sizeof *at);
         if (!cache_still_alive(table, place)) break;
-        at += found;
+        at += ids;
     }
     *to = at;
     return i;
