@@ -1,7 +1,7 @@
 """Tokenizers of words beside tokenizers of superwords: seconds and memory of training, and how well they compress.
 
     python packages/bpe/benchmarks/superwords.py FILE --heldout FILE [--vocab-size 32000] [--pattern o200k]
-        [--only words superbpe boundless]
+        [--only words superbpe]
 
 Each training is a process of its own. On the held-out text: bytes a token; tokens saved beside the tokenizer of words;
 and bits a byte of two models that need no training: one that knows the frequency of each token in the held-out text
@@ -23,7 +23,7 @@ import numpy as np
 
 import bpe
 
-KINDS = {"words": None, "superbpe": "superbpe", "boundless": "boundless"}
+KINDS = {"words": None, "superbpe": "superbpe"}
 
 
 def measure(kind: str, options: argparse.Namespace) -> dict[str, float]:

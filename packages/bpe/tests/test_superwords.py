@@ -1,8 +1,7 @@
-"""Superwords against the reference: SuperBPE's second stage and BoundlessBPE's supermerges."""
+"""Superwords against the reference: SuperBPE's second stage."""
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,13 @@ from hypothesis import strategies as st
 from strategies import corpus
 
 import bpe
-from bpe import patterns, reference
-from bpe._superwords import SUPERWORD_PATTERN, run_pattern
+from bpe import reference
+from bpe._superwords import SUPERWORD_PATTERN
 from bpe.commands.main import main
 from bpe.counting import count as counting
-from bpe.formats.gpt2 import from_printable, to_printable
 
 SPECIAL = ["<|endoftext|>"]
 TIE_BREAKS = ["bytes", "huggingface", "ids"]
-RUNS = ["gpt2", "cl100k", "o200k", "llama3", "qwen2", "qwen3.5"]  # patterns of which BoundlessBPE makes runs
 TEXTS = st.lists(
     st.lists(
         st.sampled_from(
@@ -53,75 +50,6 @@ def test_superbpe_as_the_reference(
     else:
         with pytest.raises(ValueError, match=f"pairs to merge for {len(vocab)} tokens and no more"):
             bpe.train(texts, vocab_size, superwords=superwords, tie_break=tie_break)
-
-
-@given(texts=TEXTS, extra=st.integers(0, 20), tie_break=st.sampled_from(TIE_BREAKS), pattern=st.sampled_from(RUNS))
-@example(texts=["a a a a of of of the the"] * 2, extra=8, tie_break="ids", pattern="gpt2")
-@settings(max_examples=40)
-def test_boundless_as_the_reference(texts: list[str], extra: int, tie_break: str, pattern: str) -> None:
-    data = [text.encode() for text in texts]
-    merges, supermerges = reference.train_boundless(data, 257 + extra, pattern=pattern, tie_break=tie_break)
-    if len(merges) + len(supermerges) < extra:
-        with pytest.raises(ValueError, match="corpus is too small"):
-            bpe.train(texts, 257 + extra, superwords="boundless", tie_break=tie_break, pattern=pattern)
-        return
-    tokenizer = bpe.train(texts, 257 + extra, superwords="boundless", tie_break=tie_break, pattern=pattern)
-    spelled = [f"{to_printable(left)} {to_printable(right)}" for left, right in supermerges]
-    assert (list(tokenizer.merges), list(tokenizer.data.supermerges)) == (merges, spelled)
-    ids = {token: number for number, token in tokenizer.vocab.items()}
-    for text in data:
-        text = text.replace(b"<|endoftext|>", b"")
-        expected = reference.encode_boundless(text, merges, supermerges, ids, pattern=pattern)
-        assert tokenizer.encode(text.decode()) == expected
-
-
-@pytest.fixture(scope="module")
-def boundless() -> bpe.Tokenizer:
-    return bpe.train([corpus(5)], 600, superwords="boundless")
-
-
-def test_every_way_of_encoding_joins_words(boundless: bpe.Tokenizer, tmp_path: Path) -> None:
-    text = corpus(5, 3000).replace("<|endoftext|>", "")
-    ids = {token: number for number, token in boundless.vocab.items()}
-    pairs = [tuple(from_printable(half) for half in line.split(" ")) for line in boundless.data.supermerges]
-    expected = reference.encode_boundless(text.encode(), boundless.merges, pairs, ids, pattern="gpt2")
-    assert any(boundless.vocab[number].count(b" ") > 1 for number in expected)
-    assert boundless.decode(expected) == text
-    pieces = [text[at : at + 7] for at in range(0, len(text), 7)]
-    assert list(boundless.encode_iterable(pieces)) == expected
-    assert boundless.encode(text) == boundless.encode(text) == expected  # the second time from the cache
-    assert boundless.encode_batch([text] * 3, num_threads=2) == [expected] * 3
-    assert boundless.encode_with_offsets(text)[0] == expected
-    assert boundless.encode_to_numpy(text).tolist() == expected
-    assert len(expected) == boundless.count_tokens(text)
-    boundless.save(tmp_path / "boundless.bpe")
-    bpe.load(tmp_path / "boundless.bpe").encode("")  # after this its tables may be kept on disk
-    for same in (bpe.load(tmp_path / "boundless.bpe"), pickle.loads(pickle.dumps(boundless))):
-        assert same.data == boundless.data
-        assert same.encode(text) == expected
-
-
-def test_what_cannot_say_supermerges_is_refused(boundless: bpe.Tokenizer, tmp_path: Path) -> None:
-    for write in (boundless.to_huggingface, boundless.to_tiktoken, boundless.to_gpt2):
-        with pytest.raises(ValueError, match="BoundlessBPE"):
-            write(tmp_path / "out")
-    with pytest.raises(ValueError, match="BoundlessBPE"):
-        bpe.extend(boundless, ["the cat"], 700)
-    for pattern in ("deepseek-v3", r"\w+", None):
-        with pytest.raises(ValueError, match="pattern by name"):
-            bpe.train(["the cat"], 260, superwords="boundless", pattern=pattern)
-    data = boundless.data._replace(supermerges=("Ġa Ġnothing",))
-    with pytest.raises(ValueError, match="nothing"):
-        bpe.Tokenizer.from_data(data).encode("a")
-
-
-@pytest.mark.parametrize("pattern", RUNS)
-@given(text=st.text(alphabet="aB'sd1, \n\u0301中.é_"))
-@settings(max_examples=30)
-def test_runs_are_words_side_by_side(pattern: str, text: str) -> None:
-    words = reference.pretokenize(text.encode(), pattern)
-    runs = reference.pretokenize(text.encode(), run_pattern(patterns.resolve(pattern)))
-    assert [word for run in runs for word in reference.pretokenize(run, pattern)] == words
 
 
 @pytest.fixture(scope="module")
@@ -173,33 +101,31 @@ def test_a_checkpoint_spares_the_first_reading(superbpe: bpe.Tokenizer, tmp_path
 
 
 @pytest.mark.parametrize(
-    "superwords", ["super", bpe.SuperBPE(transition=1.5), bpe.SuperBPE(transition=100), bpe.SuperBPE(max_words=0)]
+    "superwords",
+    ["super", "boundless", bpe.SuperBPE(transition=1.5), bpe.SuperBPE(transition=100), bpe.SuperBPE(max_words=0)],
 )
 def test_wrong_settings_are_refused(superwords: bpe.SuperBPE) -> None:
     with pytest.raises(ValueError, match=r"superwords|transition|max_words"):
         bpe.train(["the cat"], 260, superwords=superwords)
 
 
-def test_the_command_trains_them(boundless: bpe.Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_trains_them(superbpe: bpe.Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "text.txt").write_text(corpus(5))
-    text, out = str(tmp_path / "text.txt"), str(tmp_path / "boundless.bpe")
-    command = ["train", text, "--vocab-size", "600", "--out", out, "--superwords", "boundless"]
+    text, out = str(tmp_path / "text.txt"), str(tmp_path / "superbpe.bpe")
+    command = ["train", text, "--vocab-size", "600", "--out", out, "--superwords", "superbpe"]
     assert main(command) == 0
-    assert bpe.load(out).data == boundless.data
+    assert bpe.load(out).data == superbpe.data
     assert main([*command, "--extend", out]) != 0
     assert "--superwords" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("superwords", ["superbpe", "boundless"])
-def test_threads_chunks_and_memory_change_nothing(
-    superwords: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_threads_chunks_and_memory_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [corpus(seed, 2000) for seed in range(4)]
     (tmp_path / "text").write_text("".join(texts))
-    whole = bpe.train([tmp_path / "text"], 500, superwords=superwords, num_threads=1).data
-    listed = bpe.train(texts, 500, superwords=superwords, num_threads=1).data
+    whole = bpe.train([tmp_path / "text"], 500, superwords="superbpe", num_threads=1).data
+    listed = bpe.train(texts, 500, superwords="superbpe", num_threads=1).data
     monkeypatch.setattr(counting, "CHUNK", 1000)
     monkeypatch.setattr(counting, "SMALL_CHUNK", 500)
     monkeypatch.setattr(counting, "THREAD_BYTES", 5000)
-    assert bpe.train([tmp_path / "text"], 500, superwords=superwords, num_threads=3).data == whole
-    assert bpe.train(texts[::-1], 500, superwords=superwords, num_threads=3, memory_limit=100_000).data == listed
+    assert bpe.train([tmp_path / "text"], 500, superwords="superbpe", num_threads=3).data == whole
+    assert bpe.train(texts[::-1], 500, superwords="superbpe", num_threads=3, memory_limit=100_000).data == listed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from bpe.native.checks import whole
-from bpe.patterns import Pattern, SplitPattern, resolve
+from bpe.patterns import SplitPattern
 
 # The second split pattern that the authors of SuperBPE recommend: digits, runs of punctuation and trailing spaces stay
 # apart, and all else between them is one pretoken.
@@ -47,53 +47,13 @@ class SuperBPE(NamedTuple):
         return max(smallest, round(self.transition * vocab_size))
 
 
-Superwords = Literal["superbpe", "boundless"] | SuperBPE | None
+Superwords = Literal["superbpe"] | SuperBPE | None
 
 
-def settings_of(superwords: Superwords) -> SuperBPE | Literal["boundless"] | None:
+def settings_of(superwords: Superwords) -> SuperBPE | None:
     """Return the settings that an argument stands for. ValueError for an unknown name."""
     if superwords == "superbpe":
         return SuperBPE()
-    if superwords is None or superwords == "boundless" or isinstance(superwords, SuperBPE):
+    if superwords is None or isinstance(superwords, SuperBPE):
         return superwords
-    raise ValueError(f"superwords is 'superbpe', 'boundless', a bpe.SuperBPE or None, not {superwords!r}")
-
-
-def run_pattern(words: Pattern) -> Pattern:
-    """Return the pattern that splits a text into runs of words, and whatever the pattern of words has between them.
-
-    ValueError for a pattern that is not one of those by name whose alternatives are words, then numbers, then the rest.
-    """
-    if words.name is None or len(words.expressions) != 1:
-        raise ValueError(f"BoundlessBPE takes a pattern by name, gpt2 to qwen3.5, not {words}")
-    alternatives = top_level_alternatives(words.expressions[0])
-    numbers = next(i for i, alternative in enumerate(alternatives) if alternative.removeprefix(" ?")[:5] == r"\p{N}")
-    return resolve("(?:" + "|".join(alternatives[:numbers]) + ")+|" + "|".join(alternatives[numbers:]))
-
-
-def top_level_alternatives(expression: str) -> list[str]:
-    """Return the alternatives of an expression; "|" in a group or a set of characters does not part them."""
-    alternatives, depth, at = [""], 0, 0
-    while at < len(expression):
-        part = expression[at : at + 2] if expression[at] == "\\" else expression[at]
-        at += len(part)
-        depth += (part in "([") - (part in ")]")
-        if part == "|" and depth == 0:
-            alternatives.append("")
-        else:
-            alternatives[-1] += part
-    return alternatives
-
-
-def race(counts: list[int], super_counts: list[int], most: int) -> tuple[int, int]:
-    """Return how many merges and supermerges there are when `most` are made, always the one of the greater count.
-
-    Of equal counts the merge comes first, so that the merges of a word come before the supermerges of it.
-    """
-    merges = supermerges = 0
-    while merges + supermerges < most and (merges < len(counts) or supermerges < len(super_counts)):
-        if merges == len(counts) or (supermerges < len(super_counts) and super_counts[supermerges] > counts[merges]):
-            supermerges += 1
-        else:
-            merges += 1
-    return merges, supermerges
+    raise ValueError(f"expected superwords='superbpe', a bpe.SuperBPE or None, got {superwords!r}")

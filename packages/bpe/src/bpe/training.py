@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats, patterns
 from bpe._alphabet import Alphabet
-from bpe._superwords import NO_BOUND, SuperBPE, Superwords, race, run_pattern, settings_of
+from bpe._superwords import NO_BOUND, Superwords, settings_of
 from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.pretoken_counts import PretokenCounts
@@ -74,9 +74,6 @@ def train(
             "ids": the smallest pair of ids, as rustbpe; ids: bytes, merges, special tokens.
         superwords: Tokens of several words, such as " of the". The source is read twice, so an iterator will not do.
             "superbpe", or a bpe.SuperBPE with its settings: across any white space, after a transition.
-            "boundless": BoundlessBPE (Schmidt et al. 2025, arXiv 2504.00178), where neighbours that are a token each
-            are joined as soon as they are the commonest pair. It takes a named pattern of one expression, and save()
-            alone writes it.
         min_count: No pair that occurs less often is merged.
         max_token_bytes: No pair is merged that makes a longer token.
         num_threads: Threads that count; all processors by default.
@@ -111,11 +108,9 @@ def train(
     settings = settings_of(superwords)
     if settings is not None and isinstance(source, Iterator):
         raise ValueError("superwords are counted in a second reading of the source, and an iterator can be read once")
-    before = settings.tokens_before(vocab_size, smallest) - smallest if isinstance(settings, SuperBPE) else merge_count
-    second = run_pattern(resolved) if settings == "boundless" else resolved
-    if isinstance(settings, SuperBPE):
+    if settings is not None:
+        before = settings.tokens_before(vocab_size, smallest) - smallest
         second = patterns.resolve(settings.pattern)
-    counts: list[int] = []
     alphabet = Alphabet(convention.alphabet(special.names))
     with reporter(progress) as report:
         corpus = _Corpus(source, special, *threads_and_memory, report)
@@ -124,30 +119,13 @@ def train(
             tokens, merges = _learn(records, alphabet, merge_count, rule, report)
             return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, resolved, special))
         size = total_size(records)
-        tokens, merges = _learn(records, alphabet, before, rule, report, counts=counts)
-        scanner = patterns.scanner_of(resolved) if settings == "boundless" else -1
-        records = _count_again(corpus, second, tokens, merges, size, scanner)
+        tokens, merges = _learn(records, alphabet, before, rule, report)
+        records = _count_again(corpus, second, tokens, merges, size)
         alphabet = Alphabet(tokens, lambda records: records, len(merges))
-        if isinstance(settings, SuperBPE):
-            rule = rule._replace(max_words=settings.max_words or NO_BOUND)
-            tokens, more = _learn(records, alphabet, merge_count - len(merges), rule, report)
-            merges = Merges(tokens, merges.halves + more.halves)
-            return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, second, special))
-        from bpe.formats.gpt2 import to_printable
-
-        super_counts: list[int] = []
-        super_tokens, supermerges = _learn(records, alphabet, merge_count, rule, report, counts=super_counts)
-    # Merges and supermerges do not change each other's counts: a supermerge joins words that are a token each, in which
-    # nothing is left to merge. So both lists are learned apart (arXiv 2604.05192), and the commonest of both are taken.
-    merges_left, supermerges_left = race(counts, super_counts, merge_count)
-    phrases = super_tokens[len(tokens) : len(tokens) + supermerges_left]
-    if not set(phrases).isdisjoint(tokens):
-        raise ValueError("the pattern makes a word of what it elsewhere splits in two, which BoundlessBPE cannot do")
-    tokens = [*tokens[: len(tokens) - len(merges) + merges_left], *phrases]
-    data = _number(tokens, list(merges)[:merges_left], vocab_size, convention, second, special)
-    pairs = (map(to_printable, pair) for pair in list(supermerges)[:supermerges_left])
-    data = data._replace(supermerges=tuple(map(" ".join, pairs)), word_pattern=resolved.name or "")
-    return Tokenizer.from_data(data)
+        rule = rule._replace(max_words=settings.max_words or NO_BOUND)
+        tokens, more = _learn(records, alphabet, merge_count - len(merges), rule, report)
+    merges = Merges(tokens, merges.halves + more.halves)
+    return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, second, special))
 
 
 def train_sentencepiece(
@@ -310,8 +288,6 @@ def extend(
     threads_and_memory = checked_resources(num_threads, memory_limit)
     _, rule = _rule(tie_break, min_count, max_token_bytes)
     merge_count = _wanted(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
-    if data.supermerges:
-        raise ValueError("a tokenizer of BoundlessBPE cannot be extended: train a larger one")
     if data.characters is not None:
         raise ValueError("a SentencePiece-style tokenizer cannot be extended: train a larger one")
     if data.normalizer is not None:
@@ -381,13 +357,11 @@ def _counted(
     return count_source(source, pattern, special, num_threads, report, memory_limit, new_table)
 
 
-def _count_again(
-    corpus: _Corpus, pattern: patterns.Pattern, tokens: list[bytes], merges: Merges, size: int, word_scanner: int
-) -> Records:
+def _count_again(corpus: _Corpus, pattern: patterns.Pattern, tokens: list[bytes], merges: Merges, size: int) -> Records:
     """Return the records of the pretokens of another pattern as arrays of symbols: what the merges make of them.
 
     tokens: those of the symbols. size: bytes of text that the first reading gave. ValueError where this one gives more
-    or fewer. word_scanner: That of the words, where the pretokens are runs of words; else -1.
+    or fewer.
     """
     whole = patterns.resolve(None)
     encoder = Tokenizer.from_data(TokenizerData(dict(enumerate(tokens)), merges, {}, whole))._texts.encoder
@@ -395,7 +369,7 @@ def _count_again(
 
     def new_table(room: int) -> SpelledCounts:
         tables.append(SpelledCounts(room))
-        tables[-1].spell_by(encoder, tokens, word_scanner)
+        tables[-1].spell_by(encoder, tokens)
         return tables[-1]
 
     records = _counted(corpus, pattern, new_table)
@@ -416,7 +390,6 @@ def _learn(
     report: Progress,
     *,
     consume: bool = True,
-    counts: list[int] | None = None,
 ) -> tuple[list[bytes], Merges]:
     """The tokens of all symbols, those of the alphabet first, and the merges that made the others.
 
@@ -428,7 +401,7 @@ def _learn(
             unspelled.clear()
     tokens, halves = learn(
         records, alphabet.tokens, merge_count, rule, spelled=alphabet.spell is not None, made_before=alphabet.merges,
-        consume=consume, counts=counts, report=report,
+        consume=consume, report=report,
     )  # fmt: skip
     return tokens, Merges(tokens, halves)
 

@@ -39,9 +39,7 @@ def add(commands: Any) -> None:
         help="SentencePiece-style BPE: merge characters, as Llama 2's; special tokens are <unk>, <s>, </s> by default",
     )
     parser.add_argument("--limit-alphabet", type=int, metavar="N", help="with --sentencepiece: the most characters")
-    parser.add_argument(
-        "--superwords", choices=("superbpe", "boundless"), help="tokens of several words; the text is read twice"
-    )
+    parser.add_argument("--superwords", choices=("superbpe",), help="tokens of several words; the text is read twice")
     parser.add_argument("--tie-break", choices=CONVENTIONS, help="of equally common pairs (default: bytes)")
     parser.add_argument("--min-count", type=int, default=1, help="no pair that occurs less often is merged")
     parser.add_argument("--max-token-bytes", type=int, help="no token is longer")

@@ -5,7 +5,6 @@ from libc.stdint cimport uint8_t, uint32_t
 from bpe.encoding.cache cimport Cache, Scratch, cache_batch, fetch_function
 from bpe.encoding.ids cimport Ids
 from bpe.encoding.ranks cimport Piece, Ranks
-from bpe.encoding.supermerges cimport Supermerges
 from bpe.native.bytes cimport packed_key
 from bpe.native.text cimport TextBuffer
 from bpe.scanning.scanner cimport cut_table
@@ -23,7 +22,6 @@ cdef enum Space:                # what is given a space in front
 
 cdef class Encoder:
     cdef Ranks ranks
-    cdef Supermerges supermerges
     cdef uint32_t *ids          # by symbol; NULL where its number is its id
     cdef uint32_t first_beginning   # ids from it on stand for the beginnings of characters; NONE: there are none
     cdef uint32_t *byte_ids     # how many ids each of these stands for, and which, in four numbers
@@ -47,9 +45,6 @@ cdef class Encoder:
         self, Scratch scratch, const uint8_t *text, cache_batch *batch, size_t i, size_t count
     ) except -1 nogil
     cdef int encode_one(
-        self, Scratch scratch, packed_key key, const uint8_t *text, size_t size, Ids *out
-    ) except -1 nogil
-    cdef int encode_run(
         self, Scratch scratch, packed_key key, const uint8_t *text, size_t size, Ids *out
     ) except -1 nogil
     cdef int encode_text(

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bpe.encoding.ranks import Ranks
-from bpe.encoding.supermerges import Supermerges
 from bpe.scanning.special_tokens import Rules
 
 _Buffer = bytes | bytearray | memoryview | mmap
@@ -24,7 +23,6 @@ class Encoder:
         space: str = "never",
         stands_for: dict[int, tuple[int, ...]] | None = None,
         added_ids: Sequence[int] = (),
-        supermerges: Supermerges | None = None,
         level: str | None = None,
     ) -> Self: ...
     def encode_array(self, text: str | _Buffer, rules: Rules, begins: bool = True) -> NDArray[np.uint32]: ...

@@ -95,7 +95,6 @@ cdef class Encoder:
         space: What is given a space in front: "never" anything, "first" a text that does not begin with one, "each"
             such a text and what follows a special token, "always" both, even where they begin with a space, "text" as
             "always", but nothing that follows one of added_ids, and also a text that begins with one.
-        supermerges: What joins the words of a pretoken, which is a run of words; None: a pretoken is one word.
         cuts: Whether pretokens may be cut where no token joins two characters, as cuts.h has it: not where merges make
             other bytes than those they join.
         stands_for: {id: ids}, from two to three, of the last ids, side by side: what they stand for is given instead.
@@ -107,7 +106,7 @@ cdef class Encoder:
 
     def __cinit__(
         self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, bint cuts=True, str space="never",
-        dict stands_for=None, added_ids=(), Supermerges supermerges=None, level=None,
+        dict stands_for=None, added_ids=(), level=None,
     ):
         cdef const uint32_t[::1] id_array = ids
         cdef size_t i, k
@@ -130,7 +129,7 @@ cdef class Encoder:
                 self.byte_ids[4 * i] = len(spelled)
                 for k in range(<size_t> len(spelled)):
                     self.byte_ids[4 * i + 1 + k] = spelled[k]
-        self.ranks, self.scanner, self.supermerges = ranks, scanner, supermerges
+        self.ranks, self.scanner = ranks, scanner
         self.fetch = choose_fetch(level_of(level))
         self.cache = Cache(cache_bytes)
         for i in range(ranks.symbols):
@@ -138,7 +137,7 @@ cdef class Encoder:
         if others:
             self.ids = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
             memcpy(self.ids, &id_array[0], ranks.symbols * sizeof(uint32_t))
-        if cuts and ranks.all_bytes and supermerges is None and PATTERN_WHOLE < scanner < PATTERN_SPLITTER:
+        if cuts and ranks.all_bytes and PATTERN_WHOLE < scanner < PATTERN_SPLITTER:
             self.cuts = make_cuts(ranks)
 
     def __dealloc__(self):
@@ -240,8 +239,6 @@ cdef class Encoder:
                     batch.sets[i] = second
                     continue
             pretoken, size = text + batch.begins[i], batch.begins[i + 1] - batch.begins[i]
-            if self.supermerges is not None:
-                continue
             if size <= self.ranks.longest_whole and self.ranks.find_whole(pretoken, size) != NONE:
                 continue
             if is_matched(pretoken, size) and match_later(self, scratch, batch, i, pretoken):
@@ -267,8 +264,6 @@ cdef class Encoder:
         """Merge one pretoken of any size, append its ids, and put them into the cache."""
         cdef size_t count, i
         cdef uint32_t *to
-        if self.supermerges is not None:
-            return self.encode_run(scratch, key, text, size, out)
         count = self.ranks.merge(&scratch.work, text, size)
         reserve(out, (count if self.first_beginning == NONE else size) + COPIED_IDS)
         to = out.ids + out.size
@@ -279,35 +274,6 @@ cdef class Encoder:
         out.size += count
         if count:
             self.cache.keep(key, cache_set(&self.cache.table, key), text, to, count)
-        return 0
-
-    cdef int encode_run(
-        self, Scratch scratch, packed_key key, const uint8_t *text, size_t size, Ids *out
-    ) except -1 nogil:
-        """encode_one() of a run of words, which are merged one by one before the supermerges join them."""
-        cdef Scanner scanner
-        cdef size_t ends[SCAN_ENDS]
-        cdef size_t at = 0, first = out.size, ended, count, i, k
-        cdef uint8_t *is_word = <uint8_t *> checked_malloc(size)
-        try:
-            scan_start(&scanner, <ScannedPattern> self.supermerges.scanner, text, size)
-            while True:
-                ended = scan_block(&scanner, ends)
-                if ended == 0:
-                    break
-                for i in range(ended):
-                    count = self.ranks.merge(&scratch.work, text + at, ends[i] - at)
-                    reserve(out, count + COPIED_IDS)
-                    for k in range(count):
-                        out.ids[out.size + k] = id_of(self, scratch.work.found[k])
-                        is_word[out.size - first + k] = count == 1
-                    out.size += count
-                    at = ends[i]
-            count = self.supermerges.merge(out.ids + first, is_word, out.size - first)
-        finally:
-            free(is_word)
-        out.size = first + count
-        self.cache.keep(key, cache_set(&self.cache.table, key), text, out.ids + first, count)
         return 0
 
     # Text to pretokens

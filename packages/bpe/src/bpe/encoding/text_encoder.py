@@ -126,7 +126,6 @@ class TextEncoder:
             space="never" if self._preparation is None else self._preparation.space,
             stands_for=tables.stands_for,
             added_ids=tuple(self.data.added_tokens.values()),
-            supermerges=tables.supermerges,
         )
 
     def merge(self, pieces: Iterable[bytes]) -> NDArray[np.uint32]:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bpe.encoding.decoder import Decoder
+from bpe.encoding.pair_merges import PairMerges
 from bpe.encoding.streaming import DecodeStream
-from bpe.encoding.supermerges import Supermerges
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.printable import PRINTABLE
 
@@ -48,7 +48,7 @@ class WordEncoder:
         self._ids = {text: number for number, text in self._spelled.items()}
         halves = [[spelled_by(data.words, half) for half in pair] for pair in data.merges or ()]
         rows = [(self._ids[left], self._ids[right], self._ids[left + right]) for left, right in halves]
-        self._merges = Supermerges(rows, -1)
+        self._merges = PairMerges(rows)
         self.word = functools.lru_cache(1 << 16)(self._word)
 
     def encode_pieces(self, pieces: Iterable[bytes]) -> NDArray[np.uint32]:

@@ -169,9 +169,6 @@ class TokenizerData(NamedTuple):
         unspelled: ids of tokens that no text is encoded to, as their spelling in a tokenizer.json stands for no bytes.
         trim_offsets: the steps of a tokenizer.json that take white space from the offsets that tokenizers gives:
             "prefix" not the space that was put before the text, "plain" all of it. Kept, and never applied.
-        supermerges: of BoundlessBPE: "left right" of each, spelled as in merges.txt. They join neighbouring words that
-            are a token each, or superwords. The pattern then splits the text into runs of words and what is between.
-        word_pattern: the name of the pattern that splits a run into words.
         name: what it is called.
     """
 
@@ -196,19 +193,7 @@ class TokenizerData(NamedTuple):
     drops_bytes: bool = False
     unspelled: frozenset[int] = frozenset()
     trim_offsets: tuple[str, ...] = ()
-    supermerges: tuple[str, ...] = ()
-    word_pattern: str = ""
     name: str | None = None
-
-
-def check_no_supermerges(tokenizer: TokenizerData, path: StrPath, form: str) -> None:
-    """Refuse a tokenizer of BoundlessBPE."""
-    if tokenizer.supermerges:
-        refuse(
-            path,
-            f"a {form} cannot say that the supermerges of BoundlessBPE join only words that are a token each: save() "
-            'keeps them, and superwords="superbpe" trains superwords that other libraries encode',
-        )
 
 
 def split_off_ids(tokenizer: TokenizerData) -> frozenset[int]:
@@ -224,7 +209,6 @@ def ordinary_ids(tokenizer: TokenizerData) -> dict[bytes, int]:
 
 def check_plain(tokenizer: TokenizerData, path: StrPath, form: str) -> None:
     """Refuse a tokenizer that changes the text before it encodes it, for a format that cannot say so."""
-    check_no_supermerges(tokenizer, path, form)
     if tokenizer.characters is not None or tokenizer.words is not None:
         refuse(path, f"a {form} cannot say that tokens are merged from characters")
     changes = tokenizer.normalizer or ("a space before the text" if tokenizer.add_prefix_space else None)

@@ -20,7 +20,6 @@ from bpe.formats import (
     Words,
     check_bytes,
     check_id,
-    check_no_supermerges,
     missing_bytes,
     parse_json,
     refuse,
@@ -137,7 +136,6 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     """
     if tokenizer.merges is None:
         refuse(path, "a tokenizer.json needs a list of merges, and this tokenizer merges by rank")
-    check_no_supermerges(tokenizer, path, "tokenizer.json")
     tokenizer = sentencepiece.without_text_mark(tokenizer)
     if tokenizer.characters is None and not tokenizer.drops_bytes:
         check_bytes({*tokenizer.vocab.values()}, path)

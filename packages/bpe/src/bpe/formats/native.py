@@ -28,7 +28,7 @@ from bpe.formats import (
 )
 from bpe.formats.gpt2 import from_printable, read_merges, read_tokens, to_printable
 from bpe.native.atomic_file import StrPath
-from bpe.patterns import PATTERNS, from_plain, to_plain
+from bpe.patterns import from_plain, to_plain
 
 FORMAT = "groundup-bpe"
 VERSION = 1
@@ -170,8 +170,6 @@ FIELDS = {
         default=None,
     ),
     "drops_bytes": FLAG._replace(default=False),
-    "supermerges": Field(_is_texts, "a list of supermerges", list, lambda v: tuple(v), default=[]),
-    "word_pattern": Field(lambda v: v == "" or v in PATTERNS, "the name of a pattern", default=""),
     "trim_offsets": Field(
         lambda v: isinstance(v, list) and all(kind in ("prefix", "plain") for kind in v),
         'a list of "prefix" and "plain"',

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from bpe.encoding.ranks import Ranks
 from bpe.formats import Merges, TokenizerData, check_ids
-from bpe.formats.vocabulary import Tables, make_tables, supermerges_of
+from bpe.formats.vocabulary import Tables, make_tables
 from bpe.native.atomic_file import atomic_file
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
@@ -257,7 +257,6 @@ def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
         memoryview(copy("ids")).cast("I"),
         None,
         stands_for,
-        supermerges_of(data),
     )
 
     tables_on_disk.ranks.matches_file = MatchesFile(path)

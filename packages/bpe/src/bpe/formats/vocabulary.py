@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats
 from bpe.encoding.ranks import Ranks
-from bpe.encoding.supermerges import Supermerges
 from bpe.formats import Pair, TokenizerData, ending_in, rows_of
 from bpe.native.lazy_imports import numpy as np
-from bpe.patterns import resolve, scanner_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,14 +29,12 @@ class Tables(NamedTuple):
         ids: the id of each symbol, as uint32.
         merges: (left, right, made) of each by number of symbol, where the tokenizer has a list of merges.
         stands_for: the ids that each of some ids stands for: see character_tables().
-        supermerges: those of BoundlessBPE.
     """
 
     ranks: Ranks
     ids: NDArray[np.uint32] | memoryview
     merges: NDArray[Any] | None
     stands_for: dict[int, tuple[int, ...]]
-    supermerges: Supermerges | None = None
 
 
 def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:
@@ -52,23 +48,7 @@ def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:
     ranks = Ranks(
         symbols=symbols, merges=merges, ignore_merges=ignore_merges, aliases=aliases, drops_bytes=data.drops_bytes
     )
-    return Tables(ranks, ids, merges, stands_for, supermerges_of(data))
-
-
-def supermerges_of(data: TokenizerData) -> Supermerges | None:
-    """The supermerges of a tokenizer by its ids; None for none. ValueError for one that makes no token."""
-    if not data.supermerges:
-        return None
-    from bpe.formats.gpt2 import from_printable
-
-    ids = formats.ordinary_ids(data)
-    rows = []
-    for supermerge in data.supermerges:
-        left, _, right = (from_printable(half) or b"" for half in supermerge.partition(" "))
-        if not (left in ids and right in ids and left + right in ids):
-            raise ValueError(f"the supermerge {supermerge!r} is not of two tokens that make a token")
-        rows.append((ids[left], ids[right], ids[left + right]))
-    return Supermerges(rows, scanner_of(resolve(data.word_pattern)))
+    return Tables(ranks, ids, merges, stands_for)
 
 
 def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:

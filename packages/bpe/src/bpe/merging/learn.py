@@ -35,7 +35,6 @@ def learn(
     spelled: bool = False,
     made_before: int = 0,
     consume: bool = False,
-    counts: list[int] | None = None,
     report: Progress = silent,
 ) -> tuple[list[bytes], bytearray]:
     """Merge the commonest pair of symbols, again and again.
@@ -48,7 +47,6 @@ def learn(
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
         made_before: How many of the first symbols are merged ones.
         consume: Merging may use the memory of the records, if they are a bytearray, and leaves none of them.
-        counts: Gets the count of the pair of each merge.
         report: Told of the merges that are made.
 
     Returns:
@@ -75,8 +73,6 @@ def learn(
         merges = now
         report("merging", merges, merge_count)
     result = merger.result()
-    if counts is not None:
-        counts += merger.merge_counts()
     if consume and isinstance(records, bytearray):
         del merger  # the bytearray cannot be emptied while its memory is used
         records.clear()

@@ -81,7 +81,6 @@ cdef class Merger:
     cdef PairQueue queue
     cdef Changes changes
     cdef Merge *merges
-    cdef int64_t *counts        # of the pair of each merge
     cdef size_t first           # symbols there were to start from
     cdef int64_t min_count
     cdef int64_t weight         # about the sum of the counts of all pairs
@@ -99,7 +98,6 @@ cdef class Merger:
         self.first = len(tokens)
         self.symbols.most = self.first + most
         self.merges = <Merge *> checked_malloc(most * sizeof(Merge))
-        self.counts = <int64_t *> checked_malloc(most * sizeof(int64_t))
         self.min_count = max(<int64_t> 1, min_count)
         self.weight = total_size(records) // (sizeof(uint32_t) if spelled else 1)
         self.table.floor = max(floor, self.min_count)
@@ -132,7 +130,6 @@ cdef class Merger:
         free_queue(&self.queue)
         free_changes(&self.changes)
         free(self.merges)
-        free(self.counts)
         trim_heap()
 
     def advance(self, size_t merges):
@@ -175,10 +172,6 @@ cdef class Merger:
         ]
         return tokens, halves
 
-    def merge_counts(self):
-        """The count of the pair of each merge."""
-        return [self.counts[i] for i in range(self.symbols.count - self.first)]
-
     @property
     def visited(self):
         """The number of postings that merging has processed."""
@@ -217,7 +210,6 @@ cdef class Merger:
         """The symbol of a merge."""
         cdef Merge *merge = &self.merges[self.symbols.count - self.first]
         merge.left, merge.right = left, right
-        self.counts[self.symbols.count - self.first] = count
         self.weight -= count    # more than are replaced, where runs of a symbol overlap
         join_symbols(&self.symbols, left, right)
         reserve_changes(&self.changes, self.symbols.room)

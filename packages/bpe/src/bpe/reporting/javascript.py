@@ -89,8 +89,6 @@ def _check(data: TokenizerData) -> str:
         raise ValueError(f"this page's encoder does not normalize by {data.normalizer}")
     if data.add_prefix_space:
         raise ValueError("this page's encoder does not put a space before a text (add_prefix_space)")
-    if data.supermerges:
-        raise ValueError("this page's encoder does not join words by the supermerges of BoundlessBPE")
     flagged = data.normalized | data.lstrip | data.rstrip | data.single_word
     if flagged:
         raise ValueError(f"this page's encoder does not know the options of the token {sorted(flagged)[0]!r}")
