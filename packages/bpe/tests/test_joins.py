@@ -17,6 +17,8 @@ from strategies import DATA
 
 import bpe
 from bpe.corpus import sources
+from bpe.encoding.encoder import Encoder
+from bpe.encoding.ranks import Ranks
 from bpe.native import cpu
 from bpe.outputs.encode_source import CHUNK
 from bpe.scanning import scanner
@@ -117,6 +119,33 @@ def test_long_texts_in_blocks_and_in_threads(tokenizer: bpe.Tokenizer) -> None:
     many = list(texts(13, 3000))
     arrays = tokenizer.encode_batch_to_numpy(many, num_threads=3, allowed_special="all")
     assert [array.tolist() for array in arrays] == [prepared(tokenizer, each) for each in many]
+
+
+def test_texts_of_more_ids_than_bytes_in_threads() -> None:
+    """A space before the text and after each special token is an id too, in threads as alone."""
+    pyarrow = pytest.importorskip("pyarrow")
+    tokenizer = bpe.train_sentencepiece(["ab ba xyz"], 263, special_tokens=["|"], max_token_bytes=1)
+    for text in ("|a" * 200_000, "|é" * 200_000, "|b" * 600_000):
+        (expected,) = tokenizer.encode_batch_to_numpy([text], num_threads=1, allowed_special="all")
+        assert expected.tolist() == tokenizer.encode(text, allowed_special="all")
+        assert len(expected) > len(text)
+        for num_threads in (2, 3):
+            settings = {"num_threads": num_threads, "allowed_special": "all"}
+            assert np.array_equal(tokenizer.encode_batch_to_numpy([text], **settings)[0], expected)
+            assert tokenizer.encode_batch([text], **settings)[0] == expected.tolist()
+            column = tokenizer.encode_arrow(pyarrow.array([text]), **settings)
+            assert np.array_equal(column.flatten().to_numpy(), expected)
+
+
+def test_an_id_that_stands_for_others_has_one_for_each_byte() -> None:
+    ranks = Ranks(
+        symbols=[bytes([byte]) for byte in range(256)] + ["é".encode()[:1] + b"x"], merges=[(0xC3, 0x78, 256)]
+    )
+    ids = np.arange(257, dtype=np.uint32)
+    Encoder(ranks=ranks, ids=ids, scanner=0, cache_bytes=0, stands_for={256: (0xC3, 0x78)})
+    for stands_for in ({256: (1, 2, 3)}, {256: (1,)}, {256: (1, 2, 3, 4)}, {255: (1, 2)}):
+        with pytest.raises(ValueError, match=r"ids|stands for"):
+            Encoder(ranks=ranks, ids=ids, scanner=0, cache_bytes=0, stands_for=stands_for)
 
 
 def test_columns_and_files(tokenizer: bpe.Tokenizer, tmp_path: Path) -> None:

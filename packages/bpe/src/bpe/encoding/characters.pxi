@@ -36,10 +36,30 @@ cdef Py_ssize_t encode_with_space(
     return end
 
 
+cdef int take_beginnings(Encoder encoder, dict stands_for, Ranks ranks, const uint32_t[::1] id_of_symbol) except -1:
+    """Note which ids stand for the beginnings of characters. ValueError where one has more or fewer ids than bytes."""
+    cdef size_t i, k
+    encoder.first_beginning = min(stands_for)
+    encoder.byte_ids = <uint32_t *> checked_malloc(4 * len(stands_for) * sizeof(uint32_t))
+    for i in range(<size_t> len(stands_for)):
+        spelled = stands_for[encoder.first_beginning + i]
+        if not 2 <= len(spelled) <= 3:
+            raise ValueError(f"expected two or three ids that an id stands for, got {len(spelled)}")
+        encoder.byte_ids[4 * i] = len(spelled)
+        for k in range(<size_t> len(spelled)):
+            encoder.byte_ids[4 * i + 1 + k] = spelled[k]
+    for i in range(ranks.symbols):          # spell_beginnings() has room for one id for each byte
+        if id_of_symbol[i] >= encoder.first_beginning:
+            spelled = stands_for.get(id_of_symbol[i], ())
+            if ranks.size[i] != <size_t> len(spelled):
+                raise ValueError(f"id {id_of_symbol[i]} of {ranks.size[i]} bytes stands for {len(spelled)} ids")
+    return 0
+
+
 cdef size_t spell_beginnings(Encoder encoder, uint32_t *ids, size_t count) noexcept nogil:
     """Replace each id that stands for the beginning of a character by those of its bytes; how many there are then.
 
-    There is room for as many ids as there are bytes.
+    There is room for as many ids as there are bytes, and such an id stands for one id for each byte of its symbol.
     """
     cdef size_t i = count, more = 0, k
     cdef const uint32_t *spelled

@@ -101,7 +101,8 @@ cdef class Encoder:
         level: The SIMD level, by default that of the process.
 
     Raises:
-        ValueError: There are not as many ids as symbols.
+        ValueError: There are not as many ids as symbols, or an id stands for more or fewer ids than its symbol has
+            bytes.
     """
 
     def __cinit__(
@@ -109,7 +110,7 @@ cdef class Encoder:
         dict stands_for=None, added_ids=(), level=None,
     ):
         cdef const uint32_t[::1] id_array = ids
-        cdef size_t i, k
+        cdef size_t i
         cdef bint others = False
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
@@ -122,13 +123,7 @@ cdef class Encoder:
             self.added[number] = True
         self.first_beginning = NONE
         if stands_for:
-            self.first_beginning = min(stands_for)
-            self.byte_ids = <uint32_t *> checked_malloc(4 * len(stands_for) * sizeof(uint32_t))
-            for i in range(<size_t> len(stands_for)):
-                spelled = stands_for[self.first_beginning + i]
-                self.byte_ids[4 * i] = len(spelled)
-                for k in range(<size_t> len(spelled)):
-                    self.byte_ids[4 * i + 1 + k] = spelled[k]
+            take_beginnings(self, stands_for, ranks, id_array)
         self.ranks, self.scanner = ranks, scanner
         self.fetch = choose_fetch(level_of(level))
         self.cache = Cache(cache_bytes)

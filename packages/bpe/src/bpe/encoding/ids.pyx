@@ -3,11 +3,11 @@
 A buffer always has one owner:
 
     owner            what is in it                         comes from            goes to
-    Cache.ids        the ids of the text being encoded     the system            IdMemory if many, else it stays
+    Scratch.ids      the ids of the text being encoded     the system            IdMemory if many, else it stays
     a local Ids      the ids of a part of a text or batch  the system            IdMemory, or the system
     IdMemory         the ids that NumPy arrays look into   one of these two      the system
 
-The ids of a long text get pages of their own, which never move while they are written.
+The ids of a long text get pages of their own, with room for one id for each byte, so that they seldom have to move.
 """
 
 from cpython.ref cimport Py_INCREF
@@ -78,10 +78,9 @@ cdef int grow(Ids *ids, size_t room) except -1 nogil:
 
 
 cdef int reserve_for_text(Ids *ids, size_t size) except -1:
-    """Room for the ids of a text of `size` bytes; those of a long text never move.
+    """Room for as many ids as most texts of `size` bytes have; more are reserved as they are written.
 
-    There is at most one id for each byte. Room for so many costs nothing where the system takes memory only as it is
-    written.
+    For a long text it is one id for each byte, which costs nothing where the system takes memory only as it is written.
     """
     cdef size_t bytes = (size + IDS_BEYOND) * sizeof(uint32_t)
     cdef uint32_t *pages

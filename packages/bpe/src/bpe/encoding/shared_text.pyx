@@ -8,6 +8,9 @@ in. A block's place in the result is known once all blocks before it have been h
 
 Whoever hands in the block whose turn it is gives places to it and to those that waited for it, under the lock, and
 copies their ids there afterwards, while others go on. So no thread waits for another, and each id is copied once.
+
+The array must not move while threads copy into it. Its room is one id for each byte, which is nearly always enough.
+Blocks that do not fit keep their ids, and are appended by whoever asks for the result, when the array may move.
 """
 
 cimport cython
@@ -79,7 +82,7 @@ cdef class SharedText:
         if self.lock == NULL:
             raise MemoryError
         reserve_for_text(&self.out, most_bytes(buffer))
-        reserve(&self.out, most_bytes(buffer))        # the ids must not move while threads copy theirs
+        reserve(&self.out, most_bytes(buffer))
 
     def __dealloc__(self):
         free_all(self.waiting)
@@ -113,19 +116,27 @@ cdef class SharedText:
 
     def array(self):
         """The ids as an array of uint32. Errors: see Encoder.encode_array()."""
-        self.check_failure()
+        self.finish()
         return to_array(&self.out)
 
     def list(self):
         """The ids as a list. Errors: see Encoder.encode_array()."""
-        self.check_failure()
+        self.finish()
         return self.encoder.to_list(self.out.ids, self.out.size)
 
-    cdef int check_failure(self) except -1:
-        """Raise what the first block that failed has raised: blocks are taken in order, so all before it are done."""
+    cdef int finish(self) except -1:
+        """Append what did not fit; or raise the error of the first block that failed, before which all are encoded."""
+        cdef BlockIds *done
         failure, self.failure = self.failure, None      # whose traceback may lead back here
         if failure is not None:
             raise failure
+        while self.waiting != NULL:
+            done = self.waiting
+            reserve(&self.out, done.all.size)
+            memcpy(self.out.ids + self.out.size, done.all.ids, done.all.size * sizeof(uint32_t))
+            self.out.size += done.all.size
+            self.waiting, done.next = done.next, self.unused
+            self.unused = done
         return 0
 
     cdef bint encode_block(self, Scratch scratch, Room *room, size_t *number) except -1 nogil:
@@ -167,7 +178,10 @@ cdef class SharedText:
         while at[0] != NULL and at[0].number < done.number:
             at = &at[0].next
         done.next, at[0] = at[0], done
-        while self.waiting != NULL and self.waiting.number == self.placed:
+        while (
+            self.waiting != NULL and self.waiting.number == self.placed
+            and self.waiting.all.size <= self.out.room - self.out.size
+        ):
             done = self.waiting
             self.waiting = done.next
             done.next = NULL
