@@ -1,6 +1,7 @@
 """Counting within a limit of memory: the same counts through files that are sorted and added up."""
 
 import errno
+import io
 import os
 import signal
 import subprocess
@@ -124,6 +125,33 @@ def test_long_pretokens_cross_blocks() -> None:
             file.write(b"".join(sorted_blocks(pack_table(table))))
             file.seek(0)
         assert list(items(b"".join(add_sorted([one, two])))) == [(word, 2) for word in words]
+
+
+class CountedReads(io.BytesIO):
+    """A file that counts how often it is read."""
+
+    reads = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self.reads += 1
+        return super().read(size)
+
+
+def test_a_long_pretoken_is_read_in_one_piece() -> None:
+    table = PretokenCounts()
+    table.count_pieces([b"x" * (16 << 20)])
+    file = CountedReads(b"".join(sorted_blocks(pack_table(table))))
+    assert sum(map(len, add_sorted([file]))) == len(file.getvalue())
+    assert file.reads <= 4  # a read for each block would copy what there is of it each time
+
+
+def test_a_file_of_counts_that_is_cut_short_is_refused() -> None:
+    table = PretokenCounts()
+    table.count_pieces([b"x" * (2 << 20), b"y"])
+    records = b"".join(sorted_blocks(pack_table(table)))
+    for size in (5, 1000, 1 << 20, len(records) - 1):
+        with pytest.raises(ValueError, match="cut short"):
+            list(add_sorted([io.BytesIO(records[:size])]))
 
 
 MIB = 1 << 20

@@ -7,6 +7,7 @@ texts are longer then, and a failure is measured again.
 """
 
 import ctypes
+import io
 import sys
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 
 import bpe
 from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.counting.records import add_sorted, pack_table, sorted_blocks
 from bpe.patterns import PATTERNS, resolve, scanner_of
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
@@ -113,6 +115,29 @@ def test_what_stands_before_a_run_does_not_slow_it_down() -> None:
                 break
         else:
             raise AssertionError(f"after {before!r}: {costs[1]:,}, and {costs[0]:,} for the run alone")
+
+
+def test_many_files_of_counts_are_added_up_about_as_fast_as_few() -> None:
+    words = [b"word %d" % number for number in range(1 << 14)]
+
+    def files(number: int) -> list[bytes]:
+        parts = []
+        for first in range(number):
+            table = PretokenCounts()
+            table.count_pieces(words[first::number])
+            parts.append(b"".join(sorted_blocks(pack_table(table))))
+        return parts
+
+    few, many = files(8), files(1 << 10)
+
+    def add(parts: list[bytes]) -> None:
+        assert sum(map(len, add_sorted(map(io.BytesIO, parts)))) == sum(map(len, few))
+
+    for _ in range(1 if COUNTED else 5):
+        costs = cost(lambda _: add(few), b""), cost(lambda _: add(many), b"")
+        if costs[1] < 16 * costs[0] + FIXED:
+            return
+    raise AssertionError(f"1,024 files: {costs[1]:,}, and {costs[0]:,} for 8")
 
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, None])

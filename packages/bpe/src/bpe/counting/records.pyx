@@ -27,6 +27,10 @@ ctypedef struct SortKey:        # a record, and the first eight bytes of its pre
     uint64_t head
     const uint8_t *record
 
+ctypedef struct Run:            # a file of sorted records: its next one, and its number
+    SortKey first
+    size_t number
+
 
 cdef uint64_t head_of(const uint8_t *record) noexcept nogil:
     cdef uint64_t head = 0
@@ -234,7 +238,7 @@ cdef class SortedFile:
     cdef object file
     cdef bytes block
     cdef size_t at, end         # of the records that `block` still has
-    cdef SortKey first           # the record to take next; its `record` is NULL when there is none
+    cdef SortKey first          # the record to take next; its `record` is NULL when there is none
 
     def __cinit__(self, file):
         self.file, self.block = file, b""
@@ -243,52 +247,79 @@ cdef class SortedFile:
     cdef int next(self) except -1:
         """Step to the next record."""
         cdef const uint8_t *text = <const uint8_t *> <const char *> self.block
+        cdef size_t needed
         if self.end - self.at < HEADER or self.end - self.at < HEADER + size_of(text + self.at):
-            self.block = self.block[self.at :] + self.file.read(BLOCK)
-            self.at, self.end = 0, len(self.block)
-            text = <const uint8_t *> <const char *> self.block
+            text = self.refill(self.block[self.at :] + self.file.read(BLOCK))
             if self.end == 0:
                 self.first.record = NULL
                 return 0
-            while self.end < HEADER or self.end < HEADER + size_of(text):
-                more = self.file.read(BLOCK)
-                if not more:
+            needed = HEADER if self.end < HEADER else HEADER + size_of(text)
+            if self.end < needed:   # the rest of a long record at once: block by block would copy it again each time
+                text = self.refill(self.block + self.file.read(needed - self.end))
+                if self.end < needed:
                     raise ValueError("a temporary file of counts is cut short")
-                self.block += more
-                self.end = len(self.block)
-                text = <const uint8_t *> <const char *> self.block
         self.first.record = text + self.at
         self.first.head = head_of(text + self.at)
         self.at += HEADER + size_of(text + self.at)
         return 0
 
+    cdef const uint8_t *refill(self, bytes block):
+        self.block, self.at, self.end = block, 0, len(block)
+        return <const uint8_t *> <const char *> block
+
+
+cdef void sift_down(Run *heap, size_t size) noexcept nogil:
+    """Put the first entry of a binary heap by records, which has changed, into its place."""
+    cdef Run run = heap[0]
+    cdef size_t at = 0, child = 1
+    while child < size:
+        child += child + 1 < size and compare(&heap[child + 1].first, &heap[child].first) < 0
+        if compare(&run.first, &heap[child].first) <= 0:
+            break
+        heap[at] = heap[child]
+        at, child = child, 2 * child + 1
+    heap[at] = run
+
 
 def add_sorted(files):
-    """Yield blocks of the sorted records of several open files of them, those of one pretoken added up."""
+    """Yield blocks of the sorted records of several open files of them, those of one pretoken added up.
+
+    A heap has the next record of each file, so that a record costs the logarithm of their number.
+    """
     cdef list runs = [run for run in map(SortedFile, files) if (<SortedFile> run).first.record != NULL]
-    cdef SortedFile run, least
+    cdef size_t size = len(runs), i, at
+    cdef Run *heap = <Run *> checked_malloc(size * sizeof(Run))
+    cdef SortedFile run
+    cdef SortKey least
     cdef bytearray out = bytearray()
     cdef uint64_t count
-    cdef bint ended
-    while runs:
-        least = <SortedFile> runs[0]
-        for run in runs:
-            if compare(&run.first, &least.first) < 0:
-                least = run
-        count = count_of(least.first.record)
-        ended = False
-        for run in runs:
-            if run is not least and compare(&run.first, &least.first) == 0:
-                count += count_of(run.first.record)
+    try:
+        runs.sort(key=first_record)     # a sorted list is a heap
+        for i in range(size):
+            heap[i].first, heap[i].number = (<SortedFile> runs[i]).first, i
+        while size:
+            least, count, at = heap[0].first, 0, len(out)
+            out += (<const char *> least.record)[: HEADER + size_of(least.record)]
+            least.record = <const uint8_t *> PyByteArray_AS_STRING(out) + at    # which outlives the file's block
+            while size and compare(&heap[0].first, &least) == 0:
+                count += count_of(heap[0].first.record)
+                run = <SortedFile> runs[heap[0].number]
                 run.next()
-                ended |= run.first.record == NULL
-        out += (<const char *> &count)[:8]
-        out += (<const char *> least.first.record)[8 : HEADER + size_of(least.first.record)]
-        least.next()
-        if ended or least.first.record == NULL:
-            runs = [run for run in runs if (<SortedFile> run).first.record != NULL]
-        if len(out) >= BLOCK:
+                heap[0].first = run.first
+                if run.first.record == NULL:
+                    size -= 1
+                    heap[0] = heap[size]
+                sift_down(heap, size)
+            memcpy(<uint8_t *> least.record, &count, 8)
+            if len(out) >= BLOCK:
+                yield bytes(out)
+                out.clear()
+        if out:
             yield bytes(out)
-            out.clear()
-    if out:
-        yield bytes(out)
+    finally:
+        free(heap)
+
+
+def first_record(SortedFile run):
+    """The bytes of the pretoken of a run's next record."""
+    return (<const char *> run.first.record)[HEADER : HEADER + size_of(run.first.record)]
