@@ -207,12 +207,18 @@ def test_mistakes_are_named(browser: chromium.Chromium, page: Path):
         ("tensor", "3", "tensor × pipeline 3"),
         ("config", "{", "config.json"),
         ("config", '{"model_type": "other"}', "other"),
+        ("config", "[]", "expected an object"),
+        ("config", "null", "expected an object"),
+        ("price", "2,5", "comma"),
+        ("tokens", "0", "tokens"),
         ("batch", "", "batch"),
     ):
         browser.run(f"read(); form.elements[{json.dumps(field)}].value = {json.dumps(value)}; update()")
         assert words in str(browser.run(f"{error}.hidden ? '' : {error}.textContent")), field
         browser.run("history.replaceState(null, '', '#'); read(); update()")
     assert browser.run(f"{error}.hidden")
+    browser.run("history.replaceState(null, '', '#model=nope'); read(); update()")
+    assert "nope" in str(browser.run(f"{error}.hidden ? '' : {error}.textContent"))
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ RESERVED = {"default", "new", "function", "var", "this", "case", "const", "let",
 NATIVE = {"split", "replace", "sort", "pop"}  # methods of JavaScript's own strings and arrays, which do something else
 UNTRANSLATED = ("__future__", "typing", "collections.abc")  # modules of names that stand in annotations
 BASES = {"Mapping", "KW_ONLY"}  # names of those that runtime.js defines
+UNNEEDED = {"Named"}  # classes of tables whose names a form chooses: Named(kind, entries) is its entries
 
 
 def program(roots: list[tuple[str, str]]) -> str:
@@ -67,6 +68,8 @@ class Module:
 
     def uses(self, name: str) -> Iterator[tuple[str, str]]:
         """Names of this package that the definition of a name needs."""
+        if name in UNNEEDED:
+            return
         if name in self.imports:
             yield from _names_of(*self.imports[name])
         own = {name for names, _ in self.statements for name in names}
@@ -81,7 +84,7 @@ class Module:
     def text(self) -> str:
         """The needed statements in JavaScript."""
         lines = []
-        for name in sorted(self.needed & set(self.imports)):
+        for name in sorted((self.needed & set(self.imports)) - UNNEEDED):
             module, original = self.imports[name]
             if module not in UNTRANSLATED or name in BASES:
                 lines.append(f"const {_name(name)} = {_imported(module, original)};")
@@ -327,6 +330,8 @@ def _expression(node: ast.expr | None) -> str:
         case ast.FormattedValue(value, conversion, spec):
             shown = f"repr({_expression(value)})" if conversion == ord("r") else _expression(value)
             return f"$format({shown}, {_expression(spec or ast.Constant(''))})"
+        case ast.Call(ast.Name(name), [_, entries]) if name in UNNEEDED:
+            return _expression(entries)
         case ast.Call(function, arguments, keywords):
             passed = [_bound(one) for one in arguments]
             if keywords:

@@ -27,7 +27,9 @@ from accounting.planning.scaling import loss
 def test_time_is_flops_over_rate() -> None:
     shape = SHAPES["gpt2-xl-swiglu"]
     run = training_time(shape, 1024 * 1000, DEVICES["h100"], 0.4, devices=8, price=2.0)
-    assert float(run.seconds) == 3 * 4_513_336_524_800 * 1000 / (0.4 * 989e12 * 8)
+    assert float(run.seconds) == 3 * 4_352_432_537_600 * 1000 / (0.4 * 989e12 * 8)
+    every = training_time(shape, 1024 * 1000, DEVICES["h100"], 0.4, devices=8, pairs="full")
+    assert float(every.seconds) == 3 * 4_513_336_524_800 * 1000 / (0.4 * 989e12 * 8)
     assert run.device_hours == 8 * run.hours
     assert run.cost == pytest.approx(2.0 * run.device_hours)
     assert accounting.mfu(shape, run.tokens_per_second, DEVICES["h100"], devices=8) == pytest.approx(0.4)
@@ -220,9 +222,9 @@ def test_refusals() -> None:
         training_time(shape, 1, DEVICES["m1"], 0.4, dtype="fp16")
     with pytest.raises(ValueError, match="price"):
         training_time(shape, 1, device, 0.4, price=-1.0)
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match=r"got (neither|both)"):
         compute_optimal()
-    with pytest.raises(ValueError, match="not both"):
+    with pytest.raises(ValueError, match=r"got (neither|both)"):
         compute_optimal(1e20, parameters=1e9)
     with pytest.raises(ValueError, match="law 'mine' is not known"):
         compute_optimal(1e20, law="mine")

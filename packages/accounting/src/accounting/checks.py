@@ -19,13 +19,27 @@ def booleans(record: object, names: Iterable[str]) -> None:
 
 def whole(name: str, value: object) -> int:
     """The value if it is an integer of at least zero, else ValueError."""
+    value = integer(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{name} must be a whole number of at least 0, and {value!r} is not")
     return value
 
 
+def integer(value: object) -> object:
+    """An integer of another library, such as NumPy's, as Python's own; anything else unchanged."""
+    index = None if isinstance(value, int) else getattr(value, "__index__", None)
+    return value if index is None else index()
+
+
+def instance(name: str, value: object, kind: type, among: str) -> None:
+    """TypeError for a value that is not of this class, such as a name in place of what it names."""
+    if not isinstance(value, kind):
+        raise TypeError(f"expected {name} as a {kind.__name__}, got {value!r:.80}: {among}['…'] has those with a name")
+
+
 def positive(name: str, value: object) -> int:
     """The value if it is an integer of at least one, else ValueError."""
+    value = integer(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{name} must be a whole number of at least 1, and {value!r} is not one")
     if value < 1:
@@ -34,7 +48,7 @@ def positive(name: str, value: object) -> int:
 
 
 def named(kind: str, name: str, among: Mapping[str, Value]) -> Value:
-    """The entry of this name in any case; KeyError with the names that begin so, or the nearest, and all of them."""
+    """The entry of this name in any case; KeyError with the names that begin so, or the nearest, else all of them."""
     if name in among:
         return among[name]
     lower = str(name).lower()
@@ -43,11 +57,20 @@ def named(kind: str, name: str, among: Mapping[str, Value]) -> Value:
     import difflib  # only a mistake needs it
 
     near = [one for one in among if one.startswith(f"{lower}-")] or difflib.get_close_matches(lower, among, n=1)
-    meant = ""
-    if near:
-        one_of = "one of " if len(near) > 1 else ""
-        meant = f"did you mean {one_of}{', '.join(map(repr, near))}? Else "
-    raise KeyError(f"no {kind} is called {name!r}: {meant}use one of {', '.join(among)}")
+    one_of = "one of " if len(near) > 1 else ""
+    remedy = f"did you mean {one_of}{', '.join(map(repr, near))}?" if near else f"use one of {', '.join(among)}"
+    raise KeyError(f"no {kind} is called {name!r}: {remedy}")
+
+
+class Named(dict):  # type: ignore[type-arg]
+    """A table of names, found in upper or lower case; KeyError with the nearest names for others."""
+
+    def __init__(self, kind: str, entries: Mapping[str, object]) -> None:
+        super().__init__(entries)
+        self.kind = kind
+
+    def __missing__(self, name: str) -> object:
+        return named(self.kind, name, self)
 
 
 def choose(name: str, value: object, among: Iterable[str]) -> str:

@@ -52,6 +52,9 @@ class Quantity:
     def __neg__(self) -> Self:
         return self._with_unit(-self._plain(self))
 
+    def __abs__(self) -> Self:
+        return self._with_unit(abs(self._plain(self)))
+
     def __mul__(self, other: Any) -> Self:
         if isinstance(other, Quantity):
             raise TypeError(f"{type(self).__name__} times {type(other).__name__} has no meaning here")
@@ -94,6 +97,11 @@ class Count(Quantity, int):
 
     _plain = int
 
+    def __new__(cls, value: float = 0) -> Self:
+        if isinstance(value, float) and value != int(value):
+            raise TypeError(f"expected a whole number of {cls.unit}, got {value!r}: round it with int()")
+        return int.__new__(cls, value)
+
     def __truediv__(self, other: float) -> float:
         result = _QUOTIENTS.get((type(self), type(other)))
         if result is not None:
@@ -106,6 +114,9 @@ class Count(Quantity, int):
 
     def __mod__(self, other: int) -> Self:
         return type(self)(int(self) % self._other(other, "divide"))
+
+    def __divmod__(self, other: int) -> tuple[Any, Self]:
+        return self // other, self % other
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({int(self):_})"

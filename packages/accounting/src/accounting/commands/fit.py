@@ -49,7 +49,7 @@ def fit(options: argparse.Namespace) -> Answer:
         records.append({"name": name, "value": value, "unit": unit, "bytes": peak, "bytes of one more": beyond})
         next_one = "-" if beyond is None else human(Bytes(beyond))
         how = f"one takes {next_one}" if peak is None else f"{human(Bytes(peak))} at the peak, {next_one} with one more"
-        rows.append((name, f"{value:,} {unit}" if most else "none fits", how))
+        rows.append((name, f"{value:,} {unit.removesuffix('s') if value == 1 else unit}" if most else "none fits", how))
     words = training_memory(shape, 1, 1, policy=policy).convention
     if layout:
         words = f"each of {layout.words}, gradients there from the start and no buffers of collectives; {words}"

@@ -66,6 +66,8 @@ def infer(options: argparse.Namespace) -> Answer:
         "a lower bound of time, arithmetic and memory traffic overlapping "
         "perfectly, every expert that the batch can choose read"
     )
+    if prompt + output > shape.context_length:
+        note += f"; {prompt + output:,} positions are more than the {shape.context_length:,} of the model's own context"
     if limits:
         words = [f"{'first' if name == 'first_token' else 'further'} token {limits[name]:g} s" for name in limits]
         note += f"; requests at once have their {' and each '.join(words)} after the last at most"

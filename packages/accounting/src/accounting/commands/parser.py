@@ -188,7 +188,7 @@ def _time(to: argparse.ArgumentParser) -> None:
     to.add_argument("--batch", type=_whole, help="sequences of an optimizer step: gives the steps of the schedule")
     to.add_argument("--price", type=_number, help="money for one device and hour")
     to.add_argument("--context", type=_whole, help="positions of a sequence")
-    to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions counted")
+    to.add_argument("--pairs", choices=PAIRS, default="causal", help="pairs of positions counted")
     _formats(to, "how each figure follows from the others")
 
 
@@ -241,7 +241,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--link", type=_number, metavar="GB/S", help="that a device sends inside its node")
     to.add_argument("--network", type=_number, metavar="GB/S", help="that a device sends to other nodes")
     to.add_argument("--most", type=_whole, default=10, help="layouts to show")
-    to.add_argument("--pairs", choices=PAIRS, default="full", help="pairs of positions that MFU counts, as time does")
+    to.add_argument("--pairs", choices=PAIRS, default="causal", help="pairs of positions that MFU counts, as time does")
     to.add_argument("--precision", choices=("fp32", "bf16", "autocast"), default="bf16")
     _settings(to, "optimizer", "attention_kernel", "loss", "gradient_dtype", "moment_dtype")
     _formats(to, "where the seconds of a step go, and what is sent")
@@ -260,9 +260,7 @@ def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
 
 
 def _device(to: argparse._ActionsContainer, *, required: bool = False) -> None:
-    from accounting.hardware.devices import DEVICES
-
-    to.add_argument("--device", required=required, help=f"one of {', '.join(DEVICES)}")
+    to.add_argument("--device", required=required, help="a name that `accounting devices` lists, such as h100")
 
 
 def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
@@ -323,12 +321,24 @@ def _number(words: str) -> float:
 
 
 def _gigabytes(words: str) -> float:
-    """80, or 80GB."""
-    return _number(words.removesuffix("GB").rstrip())
+    """80, or 80GB, 80GiB, 0.1TB and the like, in units of 10^9 bytes."""
+    match = re.fullmatch(r"(.+?)\s*([kKMGT]i?B?)", words)
+    if match is None:
+        return _number(words)
+    number, unit = match.groups()
+    power = "KMGT".index(unit[0].upper()) + 1
+    return _number(number) * (1024.0 if "i" in unit else 1000.0) ** power / 10**9
 
 
 def _digits(words: str) -> str:
-    """1,000 and 1_000 as 1000; 1k, 1M, 1B and 1T as 1e3, 1e6, 1e9 and 1e12; 40% as 0.4."""
+    """1,000 and 1_000 as 1000; 1k, 1M, 1B and 1T as 1e3, 1e6, 1e9 and 1e12; 40% as 0.4.
+
+    A comma that is not before three digits is a mistake: read as a separator, 2,5 would be 25.
+    """
+    if "," in words and not re.fullmatch(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?\D?", words):
+        raise argparse.ArgumentTypeError(
+            f"expected a point before decimals and a comma before each three digits, got {words!r}: write 2.5 or 2,500"
+        )
     plain = words.replace(",", "").replace("_", "")
     power = {"%": -2, "k": 3, "m": 6, "b": 9, "t": 12}.get(plain[-1:].lower())
     return plain if power is None or "e" in plain.lower() else f"{plain[:-1]}e{power}"

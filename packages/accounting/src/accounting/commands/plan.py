@@ -85,11 +85,13 @@ def plan(options: argparse.Namespace) -> Answer:
     efficiency = matmul_efficiency(machine) if options.efficiency is None else options.efficiency
     source = f"measured: {machine.matmul_source}" if machine.matmul else "as its maker's other devices were measured"
     errors = accuracy(shape)
+    beyond = ", those that a mask or a window leaves out too" if options.pairs == "full" else ""
     note = (
         f"{best.steps:,} steps of {int(best.tokens) // best.steps:,} tokens; matmuls at {efficiency:.0%} of the dense "
         f"peak ({machine.source}; {source if options.efficiency is None else 'given'}); "
         f"{joined.node_size} devices a node, {human(joined.link)} inside it and "
-        f"{human(joined.network)} outside, each way and device ({joined.source}); MFU counts {options.pairs} pairs; "
+        f"{human(joined.network)} outside, each way and device ({joined.source}); MFU counts {options.pairs} "
+        f"pairs{beyond}; "
         f"the first time is predicted for a tuned run, and 'range' is what nine in ten took of {errors.words}"
     )
     title = f"{name_of(options)} on {count:,} × {machine.name}, {options.tokens:,} tokens"

@@ -125,10 +125,14 @@ def _figures(title: str, unit: type[Count], note: str, *rows: Row) -> Section:
 
 
 def _load(of: Question) -> list[Section]:
-    from accounting.memory.inference import BITS
+    from accounting.memory.inference import FORMATS
 
-    rows = (whole_row(dtype, accounting.weight_bytes(of.shape, weights=dtype)) for dtype in BITS)
-    words = "the weights alone; int8 and int4 are of the matrices of the blocks, with a bf16 scale for 128 of them"
+    formats = [name for name, one in FORMATS.items() if one.stores != "experts" or of.shape.most_experts > 1]
+    rows = (whole_row(name, accounting.weight_bytes(of.shape, weights=name)) for name in formats)
+    words = (
+        "the weights alone; fp8, int8 and int4 are of the matrices of the blocks, mxfp4 of those of the experts, with "
+        "their scales"
+    )
     return [_figures("memory to load", Bytes, words, *rows)]
 
 
@@ -185,8 +189,13 @@ def _batch(of: Question) -> list[Section]:
 
 def _cache(of: Question) -> list[Section]:
     one, whole = accounting.kv_cache(of.shape, 1, 1), accounting.kv_cache(of.shape, 1, of.length)
-    rows = whole_row("for each token", one), whole_row("at this context", whole)
-    return [_figures("KV cache", Bytes, f"{one.convention}, one sequence", *rows)]
+    # of linear attention a sequence has a state, whatever its length
+    state = Row(
+        "state of a sequence", int(one.get("states", 0)), tuple(term for name, term in one.terms if name == "states")
+    )
+    token = tuple(term for name, term in one.terms if term and name != "states")
+    rows = [Row("for each token", sum(map(int, token)), token), *([state] if state.value else [])]
+    return [_figures("KV cache", Bytes, f"{one.convention}, one sequence", *rows, whole_row("at this context", whole))]
 
 
 def _devices(of: Question) -> list[Section]:

@@ -26,10 +26,10 @@ def time(options: argparse.Namespace) -> Answer:
     checkpointing = options.activation_checkpointing
     more = recomputation(shape, options.context, checkpointing=checkpointing, pairs=options.pairs)
     part = utilisation(options, shape, machine, more, common)
-    if part * more > 1:
+    if part <= 1 < part * more:
         raise ValueError(
-            f"expected an MFU of at most {1 / more:.1%} with activation checkpointing {checkpointing}, got {part:.1%}: "
-            f"with the recomputed FLOPs it is {part * more:.1%} of the peak"
+            f"expected an MFU of at most {1 / more:.4g} with activation checkpointing {checkpointing}, got {part:g}: "
+            f"with the recomputed FLOPs it is {part * more:.4g} of the peak"
         )
     run = training_time(shape, tokens_of(options, shape), machine, part, price=options.price, **common)
     length, flops, count = shape.sequence(options.context), int(run.flops.total), int(run.tokens)

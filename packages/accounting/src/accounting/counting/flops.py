@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.checks import choose, positive
+from accounting.checks import choose, instance, positive
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import (
     DeltaDimensions,
@@ -38,6 +38,7 @@ def forward_flops(
     shape: TransformerShape, seq_len: int | None = None, batch_size: int = 1, *, pairs: str = "full"
 ) -> Breakdown:
     """Matrix-multiply FLOPs of one forward pass over batch_size sequences, the head at every position."""
+    instance("shape", shape, TransformerShape, "SHAPES")
     seq = Symbol("seq", shape.sequence(seq_len))
     batch = Symbol("batch", positive("batch_size", batch_size))
     choose("pairs", pairs, PAIRS)
@@ -244,6 +245,7 @@ def training_flops(
     q·k in the attention's backward (FlashAttention), "selective" the whole of the attention's scores, "full" every
     block.
     """
+    instance("shape", shape, TransformerShape, "SHAPES")
     forward = dict(forward_flops(shape, seq_len, batch_size, pairs=pairs).terms)
     choose("recompute", recompute, RECOMPUTATIONS)
     terms: dict[str, int] = {f"forward {name}": term for name, term in forward.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from accounting.breakdown import Breakdown, breakdown
+from accounting.checks import instance
 from accounting.counting.adapters import adapter_elements, adapter_tensors
 from accounting.counting.dimensions import Dimensions, FfnDimensions, attention_matrices, small_tensors
 from accounting.counting.layers import attention_groups, ffn_layers, layer_matrices, stack
@@ -21,6 +22,7 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
     A tied head has none of its own. The final norm is among the norms, as are the query and key norms. With a lora_rank
     the adapters are a component of their own, the last.
     """
+    instance("shape", shape, TransformerShape, "SHAPES")
     n = Dimensions(shape)
     attention = added(
         layers * added([_attention_elements(shape, one), *small_tensors(shape, one)["others"]])

@@ -17,7 +17,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from accounting.checks import named
+from accounting.checks import Named, named
 from accounting.units import ByteRate, Bytes, FLOPRate, human
 
 MEASURED = "measured"
@@ -125,4 +125,4 @@ def _from_row(row: Mapping[str, str]) -> Device:
 
 
 ROWS = rows()
-DEVICES: dict[str, Device] = {row["name"]: _from_row(row) for row in ROWS}
+DEVICES: dict[str, Device] = Named("device", {row["name"]: _from_row(row) for row in ROWS})

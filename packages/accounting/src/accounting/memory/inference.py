@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.checks import choose, positive, whole
+from accounting.checks import choose, instance, positive, whole
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import DeltaDimensions, Dimensions, FfnDimensions, LatentDimensions
 from accounting.counting.flops import cached, windows
@@ -32,7 +32,7 @@ FORMATS = {
     "fp32": Format(32),
     "bf16": Format(16),
     "fp16": Format(16),
-    "fp8": Format(8),
+    "fp8": Format(8, 128 * 128, 32, "blocks"),  # as DeepSeek-V3 is published: an fp32 scale for 128 × 128
     "int8": Format(8, 128, 16, "blocks"),
     "int4": Format(4, 128, 16, "blocks"),
     "mxfp4": Format(4, 32, 8, "experts"),  # OCP Microscaling Formats 1.0, as gpt-oss is published
@@ -68,6 +68,7 @@ def kv_cache(
     Returns:
         Keys, values, and of linear attention the state in fp32 with the newest positions of its convolution.
     """
+    instance("shape", shape, TransformerShape, "SHAPES")
     choose("dtype", dtype, BITS)
     batch, seen = Symbol("batch", positive("batch_size", batch_size)), Symbol("context", shape.sequence(context))
     if whole("page", page):
@@ -107,8 +108,10 @@ def kv_cache(
 def weight_bytes(shape: TransformerShape, *, weights: str = "bf16") -> Breakdown:
     """Bytes of the weights as stored, in one of FORMATS; elements of a quantised format share a scale in groups.
 
-    int8 and int4 are of the matrices of the blocks, mxfp4 of those of the experts; the rest of such models is bf16.
+    fp8, int8 and int4 are of the matrices of the blocks, mxfp4 of those of the experts; the rest of such models is
+    bf16.
     """
+    instance("shape", shape, TransformerShape, "SHAPES")
     counted = parameters(shape)
     inside = int(counted["attention"]) + int(counted["ffn"]) + int(counted["router"])
     experts = sum(count * ffn.held * expert_matrices(shape, ffn) for ffn, count in shape.ffns.items() if ffn.experts)
@@ -203,7 +206,7 @@ def _stored(weights: str) -> str:
     form = FORMATS[weights]
     if form.stores == "all":
         return f"{weights} throughout"
-    return f"{weights} for the {form.stores}, {form.scale_bits}-bit scales for groups of {form.group}, bf16 elsewhere"
+    return f"{weights} for the {form.stores}, {form.scale_bits}-bit scales for groups of {form.group:,}, bf16 elsewhere"
 
 
 def inference_memory(

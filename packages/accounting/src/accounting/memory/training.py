@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from accounting.checks import instance
 from accounting.counting.adapters import OF_FFN_MATRICES, adapted, adapter_elements, rank_of
 from accounting.counting.dimensions import FfnDimensions, LatentDimensions, attention_matrices
 from accounting.counting.parameters import (
@@ -126,6 +127,7 @@ def training_memory(
     >>> training_memory(SHAPES["gpt2"], 8).peak.title
     'backward of the loss'
     """
+    instance("shape", shape, TransformerShape, "SHAPES")
     fused = policy.loss_kernel == "fused"
     chunk = Bytes(policy.logits_chunk_bytes // 4 * policy.bytes.activations if fused else policy.logits_chunk_bytes)
     chunks = f", {human(chunk)} of logits at a time" if policy.loss == "chunked" else ""

@@ -337,7 +337,7 @@ class _Settings:
             listed = self.listed("moe_layers")
             if listed is not None:
                 return at in listed
-            return (at + 1) % positive("interleave_moe_layer_step", self.get("interleave_moe_layer_step") or 1) == 0
+            return (at + 1) % positive("interleave_moe_layer_step", self.get("interleave_moe_layer_step", 1)) == 0
         if self.family in ("qwen2_moe", "qwen3_moe", "qwen3_next"):
             step = positive("decoder_sparse_step", self.get("decoder_sparse_step", 1))
             return at not in (self.listed("mlp_only_layers") or []) and (at + 1) % step == 0

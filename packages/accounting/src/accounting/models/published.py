@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from accounting.checks import Named
 from accounting.layer import Attention, FeedForward, LatentAttention, Layer
 from accounting.shape import TransformerShape
 
@@ -37,7 +38,7 @@ def _gpt_oss(layers: int, experts: int) -> TransformerShape:
 
 # vocab_size, context_length, num_layers, d_model, num_heads, d_ff, then what differs from a block with SwiGLU, RMSNorm
 # and RoPE, without biases, and from an untied head
-SHAPES: dict[str, TransformerShape] = {
+_SHAPES: dict[str, TransformerShape] = {
     **{
         name: TransformerShape(50257, 1024, layers, width, heads, 4 * width, **_GPT2_BLOCK)
         for name, (layers, width, heads) in _GPT2.items()
@@ -99,3 +100,4 @@ SHAPES: dict[str, TransformerShape] = {
         **_GEMMA,
     ),
 }
+SHAPES: dict[str, TransformerShape] = Named("shape", _SHAPES)

@@ -26,6 +26,7 @@ const longest_generation = $load("accounting.planning.inference").longest_genera
 const max_batch_size = $load("accounting.planning.fitting").max_batch_size;
 const max_sequences = $load("accounting.planning.inference").max_sequences;
 const parameters = $load("accounting.counting.parameters").parameters;
+const positive = $load("accounting.checks").positive;
 const prefill_flops = $load("accounting.counting.flops").prefill_flops;
 const replace = $load("dataclasses").replace;
 const step_time = $load("accounting.planning.step_time").step_time;
@@ -94,7 +95,7 @@ return dict([["name", name], ["value", value], ["shown", shown], ["formula", how
 let _shape;
 _shape = $def("_shape", "question", [], function (question) {
 let adapted, shape;
-shape = ($true($item(question, "config")) ? from_config($item(question, "config")) : $item(SHAPES, $item(question, "model")));
+shape = ($is($item(question, "config"), null) ? $item(SHAPES, $item(question, "model")) : from_config($item(question, "config")));
 adapted = $and($eq($item(question, "purpose"), "train"), () => $item(question, "lora_rank"));
 return ($true(adapted) ? replace(shape, {__proto__: $k, lora_rank: $item(question, "lora_rank")}) : shape);
 });
@@ -136,7 +137,7 @@ memory = _table("memory", fullest(shape, layout, batch, context, {__proto__: $k,
 memory = $union(memory, dict([["device", int(getattr(machine, "memory"))], ["device shown", human(getattr(machine, "memory"))]]));
 layout = $or(layout, () => Layout());
 sequences = $mul($mul(batch, layout.micro_batches), layout.data);
-flops = training_flops(shape, context, sequences);
+flops = training_flops(shape, context, sequences, {__proto__: $k, pairs: "causal"});
 joined = ($gt(devices, 1n) ? INTERCONNECTS.get(getattr(machine, "name")) : ALONE);
 if ($is(joined, null)) {
 throw ValueError(("" + "expected a device whose links are listed, or one device, got " + $format(devices, "") + " × " + $format(machine.name, "")));
@@ -144,7 +145,7 @@ throw ValueError(("" + "expected a device whose links are listed, or one device,
 pairs = ($eq(policy.attention_kernel, "eager") ? "full" : "causal");
 step = step_time(shape, layout, machine, joined, batch, context, {__proto__: $k, policy: policy, pairs: pairs});
 [each, errors] = $tuple([float(getattr(step, "total")), accuracy(shape)]);
-steps = $neg($floordiv($neg($item(question, "tokens")), $mul(sequences, context)));
+steps = $neg($floordiv($neg(positive("tokens", $item(question, "tokens"))), $mul(sequences, context)));
 whole = $mul(each, steps);
 peak = float(machine.peak(($eq(policy.precision, "fp32") ? "fp32" : "bf16")));
 run = [_figure("steps", steps, "", "tokens // (sequences of a step · context), rounded up"), _figure("time", whole, "s", ("" + $format(human(getattr(step, "total")), "") + " of a step · " + $format(steps, ("" + ",")) + " steps")), _figure("at best", $mul(whole, errors.shortest), "s", ("" + "time · " + $format(errors.shortest, ""))), _figure("at worst", $mul(whole, errors.longest), "s", ("" + "time · " + $format(errors.longest, ""))), _figure("MFU", $div(int(getattr(flops, "total")), $mul($mul(each, devices), peak)), "", "FLOPs / (step · devices · dense peak)"), _figure("cost", $div($mul($mul($item(question, "price"), devices), whole), 3600n), "", "price · devices · hours of time")];
@@ -187,8 +188,10 @@ return {ALONE, UNBOUNDED, OF_POLICY, CHOICES, choices, answer, largest, _searche
 };
 $modules["accounting.planning.fitting"] = () => {
 const DEFAULT = $load("accounting.policy").DEFAULT;
+const TransformerShape = $load("accounting.shape").TransformerShape;
 const choose = $load("accounting.checks").choose;
 const deepened = $load("accounting.models.resizing").deepened;
+const instance = $load("accounting.checks").instance;
 const lengthened = $load("accounting.models.resizing").lengthened;
 const lru_cache = $load("functools").lru_cache;
 const positive = $load("accounting.checks").positive;
@@ -202,7 +205,7 @@ let max_batch_size;
 max_batch_size = $def("max_batch_size", "shape device_bytes seq_len= * policy= layout=", [null, DEFAULT, null], function (shape, device_bytes, seq_len, policy, layout) {
 let far, guess, limit, slope;
 
-limit = positive("device_bytes", int(device_bytes));
+limit = positive("device_bytes", device_bytes);
 far = peak_bytes(shape, FAR, seq_len, {__proto__: $k, policy: policy, layout: layout});
 slope = $sub(peak_bytes(shape, $add(FAR, 1n), seq_len, {__proto__: $k, policy: policy, layout: layout}), far);
 guess = $sub(FAR, $floordiv($sub(far, limit), slope));
@@ -212,14 +215,14 @@ let longest_context;
 longest_context = $def("longest_context", "shape device_bytes batch_size= * policy= layout=", [1n, DEFAULT, null], function (shape, device_bytes, batch_size, policy, layout) {
 let limit;
 
-limit = positive("device_bytes", int(device_bytes));
+limit = positive("device_bytes", device_bytes);
 return largest(((length) => $le(peak_bytes(lengthened(shape, length), batch_size, length, {__proto__: $k, policy: policy, layout: layout}), limit)));
 });
 let largest_shape;
 largest_shape = $def("largest_shape", "shape device_bytes batch_size= seq_len= * vary= policy= layout=", [1n, null, "layers", DEFAULT, null], function (shape, device_bytes, batch_size, seq_len, vary, policy, layout) {
 let least, limit, make, steps;
 
-limit = positive("device_bytes", int(device_bytes));
+limit = positive("device_bytes", device_bytes);
 choose("vary", vary, VARIED);
 make = ($eq(vary, "layers") ? deepened : widened);
 least = _least(((n) => make(shape, n)), layout);
@@ -251,6 +254,7 @@ let peak_bytes;
 peak_bytes = lru_cache({__proto__: $k, maxsize: 64n, typed: true})($def("peak_bytes", "shape batch_size seq_len= * policy= layout=", [null, DEFAULT, null], function (shape, batch_size, seq_len, policy, layout) {
 let fullest;
 
+instance("shape", shape, TransformerShape, "SHAPES");
 if ($is(layout, null)) {
 return training_peak(shape, batch_size, seq_len, {__proto__: $k, policy: policy});
 }
@@ -629,6 +633,9 @@ return self._with_unit($sub(self._other(other, "subtract"), self._plain(self)));
 $c.__neg__ = $def("__neg__", "self", [], function (self) {
 return self._with_unit($neg(self._plain(self)));
 });
+$c.__abs__ = $def("__abs__", "self", [], function (self) {
+return self._with_unit(abs(self._plain(self)));
+});
 $c.__mul__ = $def("__mul__", "self other", [], function (self, other) {
 if ($true(isinstance(other, Quantity))) {
 throw TypeError(("" + $format(type(self).__name__, "") + " times " + $format(type(other).__name__, "") + " has no meaning here"));
@@ -667,6 +674,12 @@ return bool($ge(self._plain(self), self._other(other, "compare")));
 let Count;
 Count = $class("Count", [Quantity, int], false, [], ($c) => {
 $c._plain = int;
+$c.__new__ = $def("__new__", "cls value=", [0n], function (cls, value) {
+if (($true(isinstance(value, float)) && $ne(value, int(value)))) {
+throw TypeError(("" + "expected a whole number of " + $format(cls.unit, "") + ", got " + $format(repr(value), "") + ": round it with int()"));
+}
+return int.__new__(cls, value);
+});
 $c.__truediv__ = $def("__truediv__", "self other", [], function (self, other) {
 let result;
 result = _QUOTIENTS.get($tuple([type(self), type(other)]));
@@ -682,6 +695,9 @@ return ($true(isinstance(other, Count)) ? quotient : type(self)(quotient));
 });
 $c.__mod__ = $def("__mod__", "self other", [], function (self, other) {
 return type(self)($mod(int(self), self._other(other, "divide")));
+});
+$c.__divmod__ = $def("__divmod__", "self other", [], function (self, other) {
+return $tuple([$floordiv(self, other), $mod(self, other)]);
 });
 $c.__repr__ = $def("__repr__", "self", [], function (self) {
 return ("" + $format(type(self).__name__, "") + "(" + $format(int(self), ("" + "_")) + ")");
@@ -959,6 +975,7 @@ const Dimensions = $load("accounting.counting.dimensions").Dimensions;
 const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
 const Parameters = $load("accounting.units").Parameters;
 const Symbol = $load("accounting.formula").Symbol;
+const TransformerShape = $load("accounting.shape").TransformerShape;
 const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
 const adapter_tensors = $load("accounting.counting.adapters").adapter_tensors;
 const added = $load("accounting.formula").added;
@@ -966,6 +983,7 @@ const attention_groups = $load("accounting.counting.layers").attention_groups;
 const attention_matrices = $load("accounting.counting.dimensions").attention_matrices;
 const breakdown = $load("accounting.breakdown").breakdown;
 const ffn_layers = $load("accounting.counting.layers").ffn_layers;
+const instance = $load("accounting.checks").instance;
 const layer_matrices = $load("accounting.counting.layers").layer_matrices;
 const lru_cache = $load("functools").lru_cache;
 const no_value_embeddings = $load("accounting.shape").no_value_embeddings;
@@ -975,6 +993,7 @@ let parameters;
 parameters = lru_cache({__proto__: $k, maxsize: 16n})($def("parameters", "shape * active=", [false], function (shape, active) {
 let attention, ffn, layers, layers_of, n, norms, one, router, sizes;
 
+instance("shape", shape, TransformerShape, "SHAPES");
 n = Dimensions(shape);
 attention = added((function* ($first) { for (const [one, layers] of $first) yield $mul(layers, added([_attention_elements(shape, one), ...$item(small_tensors(shape, one), "others")])); })(attention_groups(shape).items()));
 layers_of = ffn_layers(shape);
@@ -1441,14 +1460,30 @@ throw ValueError(("" + $format(name, "") + " must be True or False, and " + $for
 let whole;
 whole = $def("whole", "name value", [], function (name, value) {
 
+value = integer(value);
 if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)) || $lt(value, 0n))) {
 throw ValueError(("" + $format(name, "") + " must be a whole number of at least 0, and " + $format(repr(value), "") + " is not"));
 }
 return value;
 });
+let integer;
+integer = $def("integer", "value", [], function (value) {
+let index;
+
+index = ($true(isinstance(value, int)) ? null : getattr(value, "__index__", null));
+return ($is(index, null) ? value : index());
+});
+let instance;
+instance = $def("instance", "name value kind among", [], function (name, value, kind, among) {
+
+if (!$true(isinstance(value, kind))) {
+throw TypeError(("" + "expected " + $format(name, "") + " as a " + $format(kind.__name__, "") + ", got " + $format(repr(value), ("" + ".80")) + ": " + $format(among, "") + "['…'] has those with a name"));
+}
+});
 let positive;
 positive = $def("positive", "name value", [], function (name, value) {
 
+value = integer(value);
 if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)))) {
 throw ValueError(("" + $format(name, "") + " must be a whole number of at least 1, and " + $format(repr(value), "") + " is not one"));
 }
@@ -1465,7 +1500,7 @@ throw ValueError(("" + $format(name, "") + " " + $format(repr(value), "") + " is
 }
 return str(value);
 });
-return {booleans, whole, positive, choose};
+return {booleans, whole, integer, instance, positive, choose};
 };
 $modules["accounting.shape"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -2957,6 +2992,7 @@ const OF_FFN_MATRICES = $load("accounting.counting.adapters").OF_FFN_MATRICES;
 const PhaseKind = $load("accounting.memory.records").PhaseKind;
 const Symbol = $load("accounting.formula").Symbol;
 const Term = $load("accounting.formula").Term;
+const TransformerShape = $load("accounting.shape").TransformerShape;
 const adapted = $load("accounting.counting.adapters").adapted;
 const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
 const added = $load("accounting.formula").added;
@@ -2967,6 +3003,7 @@ const copies_of_heads = $load("accounting.memory.activations").copies_of_heads;
 const dataclass = $load("dataclasses").dataclass;
 const head_tensors = $load("accounting.memory.activations").head_tensors;
 const human = $load("accounting.units").human;
+const instance = $load("accounting.checks").instance;
 const items = $load("accounting.memory.records").items;
 const masks = $load("accounting.memory.transformers_blocks").masks;
 const matrices = $load("accounting.counting.parameters").matrices;
@@ -3027,6 +3064,7 @@ let training_memory;
 training_memory = $def("training_memory", "shape batch_size seq_len= * policy=", [null, DEFAULT], function (shape, batch_size, seq_len, policy) {
 let chunk, chunks, code, convention, found, fused, phases;
 
+instance("shape", shape, TransformerShape, "SHAPES");
 fused = $eq(policy.loss_kernel, "fused");
 chunk = Bytes(($true(fused) ? $mul($floordiv(policy.logits_chunk_bytes, 4n), policy.bytes.activations) : policy.logits_chunk_bytes));
 chunks = ($eq(policy.loss, "chunked") ? ("" + ", " + $format(human(chunk), "") + " of logits at a time") : "");
@@ -3445,14 +3483,17 @@ return {BLOCK, OWN_SEGMENT, SEGMENT_MULTIPLE, KEPT_REMAINDER, block, waste};
 $modules["accounting.planning.inference"] = () => {
 const BITS = $load("accounting.memory.inference").BITS;
 const Bytes = $load("accounting.units").Bytes;
+const Device = $load("accounting.hardware.devices").Device;
 const FLOPs = $load("accounting.units").FLOPs;
 const FORMATS = $load("accounting.memory.inference").FORMATS;
 const Layout = $load("accounting.cluster.layout").Layout;
 const Seconds = $load("accounting.units").Seconds;
+const TransformerShape = $load("accounting.shape").TransformerShape;
 const choose = $load("accounting.checks").choose;
 const dataclass = $load("dataclasses").dataclass;
 const decode_flops = $load("accounting.counting.flops").decode_flops;
 const inference_memory = $load("accounting.memory.inference").inference_memory;
+const instance = $load("accounting.checks").instance;
 const kv_cache = $load("accounting.memory.inference").kv_cache;
 const largest = $load("accounting.planning.fitting").largest;
 const pairwise = $load("itertools").pairwise;
@@ -3508,6 +3549,8 @@ let prefill_time;
 prefill_time = $def("prefill_time", "shape device prompt= batch_size= * storage=", [null, 1n, PLAIN], function (shape, device, prompt, batch_size, storage) {
 let length, of;
 
+instance("shape", shape, TransformerShape, "SHAPES");
+instance("device", device, Device, "DEVICES");
 length = shape.sequence(prompt);
 of = $def("of", "mine", [], function (mine) {
 let flops, read;
@@ -3521,6 +3564,8 @@ let decode_time;
 decode_time = $def("decode_time", "shape device context= batch_size= * storage=", [null, 1n, PLAIN], function (shape, device, context, batch_size, storage) {
 let length, of;
 
+instance("shape", shape, TransformerShape, "SHAPES");
+instance("device", device, Device, "DEVICES");
 length = shape.sequence(context);
 of = $def("of", "mine", [], function (mine) {
 let cache, flops, read;
@@ -3570,6 +3615,8 @@ return $add(_steps(step, first, half), _steps(step, $add(half, 1n), last));
 let max_sequences;
 max_sequences = $def("max_sequences", "shape device context= * storage=", [null, PLAIN], function (shape, device, context, storage) {
 
+instance("shape", shape, TransformerShape, "SHAPES");
+instance("device", device, Device, "DEVICES");
 return largest(((batch) => $le(int(device_inference_memory(shape, batch, context, {__proto__: $k, storage: storage})), int(getattr(device, "memory")))));
 });
 let longest_generation;
@@ -3631,6 +3678,7 @@ const LatentAttention = $load("accounting.layer").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
 const Symbol = $load("accounting.formula").Symbol;
 const Term = $load("accounting.formula").Term;
+const TransformerShape = $load("accounting.shape").TransformerShape;
 const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
 const added = $load("accounting.formula").added;
 const breakdown = $load("accounting.breakdown").breakdown;
@@ -3639,6 +3687,7 @@ const choose = $load("accounting.checks").choose;
 const dataclass = $load("dataclasses").dataclass;
 const expert_elements = $load("accounting.counting.parameters").expert_elements;
 const expert_matrices = $load("accounting.counting.parameters").expert_matrices;
+const instance = $load("accounting.checks").instance;
 const parameters = $load("accounting.counting.parameters").parameters;
 const positive = $load("accounting.checks").positive;
 const whole = $load("accounting.checks").whole;
@@ -3650,13 +3699,14 @@ Format = $class("Format", [], true, [["bits"], ["group", 0n], ["scale_bits", 0n]
 
 });
 let FORMATS;
-FORMATS = dict([["fp32", Format(32n)], ["bf16", Format(16n)], ["fp16", Format(16n)], ["fp8", Format(8n)], ["int8", Format(8n, 128n, 16n, "blocks")], ["int4", Format(4n, 128n, 16n, "blocks")], ["mxfp4", Format(4n, 32n, 8n, "experts")]]);
+FORMATS = dict([["fp32", Format(32n)], ["bf16", Format(16n)], ["fp16", Format(16n)], ["fp8", Format(8n, $mul(128n, 128n), 32n, "blocks")], ["int8", Format(8n, 128n, 16n, "blocks")], ["int4", Format(4n, 128n, 16n, "blocks")], ["mxfp4", Format(4n, 32n, 8n, "experts")]]);
 let OUTSIDE;
 OUTSIDE = $tuple(["embedding", "positions", "value embeddings", "norms", "head", "adapters"]);
 let kv_cache;
 kv_cache = $def("kv_cache", "shape batch_size= context= * dtype= page= hybrid= read=", [1n, null, "bf16", 0n, false, false], function (shape, batch_size, context, dtype, page, hybrid, read) {
 let attention, batch, keys, latents, layers, m, n, newest, positions, s, seen, states, stored, terms, window, words;
 
+instance("shape", shape, TransformerShape, "SHAPES");
 choose("dtype", dtype, BITS);
 [batch, seen] = $tuple([Symbol("batch", positive("batch_size", batch_size)), Symbol("context", shape.sequence(context))]);
 if ($true(whole("page", page))) {
@@ -3708,6 +3758,7 @@ let weight_bytes;
 weight_bytes = $def("weight_bytes", "shape * weights=", ["bf16"], function (shape, weights) {
 let counted, experts, inside;
 
+instance("shape", shape, TransformerShape, "SHAPES");
 counted = parameters(shape);
 inside = $add($add(int($item(counted, "attention")), int($item(counted, "ffn"))), int($item(counted, "router")));
 experts = sum((function* ($first) { for (const [ffn, count] of $first) if ($true(ffn.experts)) yield $mul($mul(count, ffn.held), expert_matrices(shape, ffn)); })(shape.ffns.items()));
@@ -3785,7 +3836,7 @@ form = $item(FORMATS, weights);
 if ($eq(form.stores, "all")) {
 return ("" + $format(weights, "") + " throughout");
 }
-return ("" + $format(weights, "") + " for the " + $format(form.stores, "") + ", " + $format(form.scale_bits, "") + "-bit scales for groups of " + $format(form.group, "") + ", bf16 elsewhere");
+return ("" + $format(weights, "") + " for the " + $format(form.stores, "") + ", " + $format(form.scale_bits, "") + "-bit scales for groups of " + $format(form.group, ("" + ",")) + ", bf16 elsewhere");
 });
 let inference_memory;
 inference_memory = $def("inference_memory", "shape batch_size= context= * weights= cache= page= hybrid=", [1n, null, "bf16", "bf16", 0n, false], function (shape, batch_size, context, weights, cache, page, hybrid) {
@@ -3811,6 +3862,7 @@ const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
 const LatentAttention = $load("accounting.layer").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
 const Symbol = $load("accounting.formula").Symbol;
+const TransformerShape = $load("accounting.shape").TransformerShape;
 const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
 const added = $load("accounting.formula").added;
 const attention_groups = $load("accounting.counting.layers").attention_groups;
@@ -3819,6 +3871,7 @@ const breakdown = $load("accounting.breakdown").breakdown;
 const choose = $load("accounting.checks").choose;
 const constant = $load("accounting.formula").constant;
 const ffn_layers = $load("accounting.counting.layers").ffn_layers;
+const instance = $load("accounting.checks").instance;
 const positive = $load("accounting.checks").positive;
 let RECOMPUTATIONS;
 RECOMPUTATIONS = $tuple(["none", "fused", "selective", "full"]);
@@ -3828,6 +3881,7 @@ let forward_flops;
 forward_flops = $def("forward_flops", "shape seq_len= batch_size= * pairs=", [null, 1n, "full"], function (shape, seq_len, batch_size, pairs) {
 let batch, seq;
 
+instance("shape", shape, TransformerShape, "SHAPES");
 seq = Symbol("seq", shape.sequence(seq_len));
 batch = Symbol("batch", positive("batch_size", batch_size));
 choose("pairs", pairs, PAIRS);
@@ -4016,6 +4070,7 @@ let training_flops;
 training_flops = $def("training_flops", "shape seq_len= batch_size= * pairs= recompute=", [null, 1n, "full", "none"], function (shape, seq_len, batch_size, pairs, recompute) {
 let forward, terms;
 
+instance("shape", shape, TransformerShape, "SHAPES");
 forward = dict(getattr(forward_flops(shape, seq_len, batch_size, {__proto__: $k, pairs: pairs}), "terms"));
 choose("recompute", recompute, RECOMPUTATIONS);
 terms = dict((function* ($first) { for (const [name, term] of $first) yield [("" + "forward " + $format(name, "")), term]; })(forward.items()));
@@ -4103,38 +4158,6 @@ ROWS = rows();
 let DEVICES;
 DEVICES = dict((function* ($first) { for (const row of $first) yield [$item(row, "name"), _from_row(row)]; })(ROWS));
 return {MEASURED, FORMATS, UNKNOWN, Device, rows, _from_row, ROWS, DEVICES};
-};
-$modules["accounting.models.published"] = () => {
-const Attention = $load("accounting.layer").Attention;
-const FeedForward = $load("accounting.layer").FeedForward;
-const LatentAttention = $load("accounting.layer").LatentAttention;
-const Layer = $load("accounting.layer").Layer;
-const TransformerShape = $load("accounting.shape").TransformerShape;
-let _GPT2;
-_GPT2 = dict([["gpt2", $tuple([12n, 768n, 12n])], ["gpt2-medium", $tuple([24n, 1024n, 16n])], ["gpt2-large", $tuple([36n, 1280n, 20n])], ["gpt2-xl", $tuple([48n, 1600n, 25n])]]);
-let _GPT2_BLOCK;
-_GPT2_BLOCK = dict([["ffn", "gelu"], ["norm", "layernorm"], ["position", "learned"], ["tied_embeddings", true], ["bias", true]]);
-let _DEEPSEEK;
-_DEEPSEEK = LatentAttention({__proto__: $k, q_rank: 1536n, kv_rank: 512n, nope_dim: 128n, rope_dim: 64n, value_dim: 128n});
-let _DEEPSEEK_FFN;
-_DEEPSEEK_FFN = FeedForward({__proto__: $k, experts: 256n, experts_per_token: 8n, shared_d_ff: 2048n, router: "sigmoid"});
-let _SCOUT_FFN;
-_SCOUT_FFN = FeedForward({__proto__: $k, experts: 16n, experts_per_token: 1n, shared_d_ff: 8192n, router: "sigmoid_of_input"});
-let _SCOUT_LAYERS;
-_SCOUT_LAYERS = $tuple([...$mul(3n, $tuple([Layer(Attention(8192n, {__proto__: $k, chunked: true, qk_norm: "l2"}), _SCOUT_FFN)])), Layer(Attention({__proto__: $k, rotated: false}), _SCOUT_FFN)]);
-let _GEMMA;
-_GEMMA = dict([["head_dim", 256n], ["ffn", "geglu"], ["tied_embeddings", true]]);
-let _gpt_oss;
-_gpt_oss = $def("_gpt_oss", "layers experts", [], function (layers, experts) {
-let ffn, kinds, sizes;
-ffn = FeedForward({__proto__: $k, experts: experts, experts_per_token: 4n, router: "softmax_of_chosen", router_bias: true});
-kinds = tuple((function* ($first) { for (const window of $first) yield Layer(Attention(window, {__proto__: $k, sinks: true}), ffn); })($tuple([128n, null])));
-sizes = dict([["num_kv_heads", 8n], ["head_dim", 64n], ["ffn", "clamped_swiglu"], ["bias", true]]);
-return TransformerShape(201088n, 131072n, layers, 2880n, 64n, 2880n, {__proto__: $k, layers: kinds, ...$named(sizes)});
-});
-let SHAPES;
-SHAPES = dict([...dict((function* ($first) { for (const [name, [layers, width, heads]] of $first) yield [name, TransformerShape(50257n, 1024n, layers, width, heads, $mul(4n, width), {__proto__: $k, ...$named(_GPT2_BLOCK)})]; })(_GPT2.items())).items(), ...dict((function* ($first) { for (const [name, [layers, width, heads]] of $first) yield [("" + $format(name, "") + "-swiglu"), TransformerShape(50257n, 1024n, layers, width, heads, $mul(4n, width))]; })(_GPT2.items())).items(), ["gpt3-175b", TransformerShape(50257n, 2048n, 96n, 12288n, 96n, $mul(4n, 12288n), {__proto__: $k, ...$named(_GPT2_BLOCK)})], ["tinyllama-1.1b", TransformerShape(32000n, 2048n, 22n, 2048n, 32n, 5632n, {__proto__: $k, num_kv_heads: 4n})], ["llama-2-7b", TransformerShape(32000n, 4096n, 32n, 4096n, 32n, 11008n)], ["llama-3-8b", TransformerShape(128256n, 8192n, 32n, 4096n, 32n, 14336n, {__proto__: $k, num_kv_heads: 8n})], ["llama-3-70b", TransformerShape(128256n, 8192n, 80n, 8192n, 64n, 28672n, {__proto__: $k, num_kv_heads: 8n})], ["llama-3.2-1b", TransformerShape(128256n, 131072n, 16n, 2048n, 32n, 8192n, {__proto__: $k, num_kv_heads: 8n, tied_embeddings: true})], ["mistral-7b", TransformerShape(32000n, 32768n, 32n, 4096n, 32n, 14336n, {__proto__: $k, num_kv_heads: 8n, sliding_window: 4096n})], ["mixtral-8x7b", TransformerShape(...$tuple([32000n, 32768n, 32n, 4096n, 32n, 14336n]), {__proto__: $k, num_kv_heads: 8n, experts: 8n, experts_per_token: 2n})], ["qwen2.5-0.5b", TransformerShape(...$tuple([151936n, 32768n, 24n, 896n, 14n, 4864n]), {__proto__: $k, num_kv_heads: 2n, tied_embeddings: true, qkv_bias: true})], ["qwen3-0.6b", TransformerShape(...$tuple([151936n, 40960n, 28n, 1024n, 16n, 3072n]), {__proto__: $k, num_kv_heads: 8n, head_dim: 128n, tied_embeddings: true, qk_norm: true})], ["qwen3-30b-a3b", TransformerShape(...$tuple([151936n, 40960n, 48n, 2048n, 32n, 768n]), {__proto__: $k, num_kv_heads: 4n, head_dim: 128n, qk_norm: true, experts: 128n, experts_per_token: 8n})], ["deepseek-v3", TransformerShape(...$tuple([129280n, 163840n, 61n, 7168n, 128n, 2048n]), {__proto__: $k, leading: $mul(3n, $tuple([Layer(_DEEPSEEK, FeedForward(18432n))])), layers: $tuple([Layer(_DEEPSEEK, _DEEPSEEK_FFN)])})], ["gpt-oss-20b", _gpt_oss(24n, 32n)], ["gpt-oss-120b", _gpt_oss(36n, 128n)], ["llama-4-scout", TransformerShape(...$tuple([202048n, 10485760n, 48n, 5120n, 40n, 8192n]), {__proto__: $k, num_kv_heads: 8n, head_dim: 128n, layers: _SCOUT_LAYERS})], ["gemma-2b", TransformerShape(256000n, 8192n, 18n, 2048n, 8n, 16384n, {__proto__: $k, num_kv_heads: 1n, ...$named(_GEMMA)})], ["gemma-2-2b", TransformerShape(...$tuple([256000n, 8192n, 26n, 2304n, 8n, 9216n]), {__proto__: $k, num_kv_heads: 4n, post_norm: true, layers: $tuple([Layer(Attention(4096n)), Layer()]), ...$named(_GEMMA)})], ["gemma-3-1b", TransformerShape(...$tuple([262144n, 32768n, 26n, 1152n, 4n, 6912n]), {__proto__: $k, num_kv_heads: 1n, post_norm: true, qk_norm: true, layers: $tuple([...$mul(5n, $tuple([Layer(Attention(512n))])), Layer()]), ...$named(_GEMMA)})]]);
-return {_GPT2, _GPT2_BLOCK, _DEEPSEEK, _DEEPSEEK_FFN, _SCOUT_FFN, _SCOUT_LAYERS, _GEMMA, _gpt_oss, SHAPES};
 };
 $modules["accounting.models.families"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -4418,7 +4441,7 @@ listed = self.listed("moe_layers");
 if ($isnot(listed, null)) {
 return $in(at, listed);
 }
-return $eq($mod($add(at, 1n), positive("interleave_moe_layer_step", $or(self.get("interleave_moe_layer_step"), () => 1n))), 0n);
+return $eq($mod($add(at, 1n), positive("interleave_moe_layer_step", self.get("interleave_moe_layer_step", 1n))), 0n);
 }
 if ($in(self.family, $tuple(["qwen2_moe", "qwen3_moe", "qwen3_next"]))) {
 step = positive("decoder_sparse_step", self.get("decoder_sparse_step", 1n));
@@ -4524,6 +4547,40 @@ return $union(sizes, ($true(mlp) ? dict([["ffn_bias", true]]) : dict([])));
 });
 return {ALIASES, SIZES, _defaults, _GELU, _LATENT, DEFAULTS, FAMILIES, RENAMED, OWN_FFN_NAME, PLAIN_FFN, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, WINDOW_PATTERNS, MOST_LISTED, ROUTERS, REFUSED, from_config, text_of, shape_of_family, _Settings};
 };
+$modules["accounting.models.published"] = () => {
+const Attention = $load("accounting.layer").Attention;
+const FeedForward = $load("accounting.layer").FeedForward;
+const LatentAttention = $load("accounting.layer").LatentAttention;
+const Layer = $load("accounting.layer").Layer;
+const TransformerShape = $load("accounting.shape").TransformerShape;
+let _GPT2;
+_GPT2 = dict([["gpt2", $tuple([12n, 768n, 12n])], ["gpt2-medium", $tuple([24n, 1024n, 16n])], ["gpt2-large", $tuple([36n, 1280n, 20n])], ["gpt2-xl", $tuple([48n, 1600n, 25n])]]);
+let _GPT2_BLOCK;
+_GPT2_BLOCK = dict([["ffn", "gelu"], ["norm", "layernorm"], ["position", "learned"], ["tied_embeddings", true], ["bias", true]]);
+let _DEEPSEEK;
+_DEEPSEEK = LatentAttention({__proto__: $k, q_rank: 1536n, kv_rank: 512n, nope_dim: 128n, rope_dim: 64n, value_dim: 128n});
+let _DEEPSEEK_FFN;
+_DEEPSEEK_FFN = FeedForward({__proto__: $k, experts: 256n, experts_per_token: 8n, shared_d_ff: 2048n, router: "sigmoid"});
+let _SCOUT_FFN;
+_SCOUT_FFN = FeedForward({__proto__: $k, experts: 16n, experts_per_token: 1n, shared_d_ff: 8192n, router: "sigmoid_of_input"});
+let _SCOUT_LAYERS;
+_SCOUT_LAYERS = $tuple([...$mul(3n, $tuple([Layer(Attention(8192n, {__proto__: $k, chunked: true, qk_norm: "l2"}), _SCOUT_FFN)])), Layer(Attention({__proto__: $k, rotated: false}), _SCOUT_FFN)]);
+let _GEMMA;
+_GEMMA = dict([["head_dim", 256n], ["ffn", "geglu"], ["tied_embeddings", true]]);
+let _gpt_oss;
+_gpt_oss = $def("_gpt_oss", "layers experts", [], function (layers, experts) {
+let ffn, kinds, sizes;
+ffn = FeedForward({__proto__: $k, experts: experts, experts_per_token: 4n, router: "softmax_of_chosen", router_bias: true});
+kinds = tuple((function* ($first) { for (const window of $first) yield Layer(Attention(window, {__proto__: $k, sinks: true}), ffn); })($tuple([128n, null])));
+sizes = dict([["num_kv_heads", 8n], ["head_dim", 64n], ["ffn", "clamped_swiglu"], ["bias", true]]);
+return TransformerShape(201088n, 131072n, layers, 2880n, 64n, 2880n, {__proto__: $k, layers: kinds, ...$named(sizes)});
+});
+let _SHAPES;
+_SHAPES = dict([...dict((function* ($first) { for (const [name, [layers, width, heads]] of $first) yield [name, TransformerShape(50257n, 1024n, layers, width, heads, $mul(4n, width), {__proto__: $k, ...$named(_GPT2_BLOCK)})]; })(_GPT2.items())).items(), ...dict((function* ($first) { for (const [name, [layers, width, heads]] of $first) yield [("" + $format(name, "") + "-swiglu"), TransformerShape(50257n, 1024n, layers, width, heads, $mul(4n, width))]; })(_GPT2.items())).items(), ["gpt3-175b", TransformerShape(50257n, 2048n, 96n, 12288n, 96n, $mul(4n, 12288n), {__proto__: $k, ...$named(_GPT2_BLOCK)})], ["tinyllama-1.1b", TransformerShape(32000n, 2048n, 22n, 2048n, 32n, 5632n, {__proto__: $k, num_kv_heads: 4n})], ["llama-2-7b", TransformerShape(32000n, 4096n, 32n, 4096n, 32n, 11008n)], ["llama-3-8b", TransformerShape(128256n, 8192n, 32n, 4096n, 32n, 14336n, {__proto__: $k, num_kv_heads: 8n})], ["llama-3-70b", TransformerShape(128256n, 8192n, 80n, 8192n, 64n, 28672n, {__proto__: $k, num_kv_heads: 8n})], ["llama-3.2-1b", TransformerShape(128256n, 131072n, 16n, 2048n, 32n, 8192n, {__proto__: $k, num_kv_heads: 8n, tied_embeddings: true})], ["mistral-7b", TransformerShape(32000n, 32768n, 32n, 4096n, 32n, 14336n, {__proto__: $k, num_kv_heads: 8n, sliding_window: 4096n})], ["mixtral-8x7b", TransformerShape(...$tuple([32000n, 32768n, 32n, 4096n, 32n, 14336n]), {__proto__: $k, num_kv_heads: 8n, experts: 8n, experts_per_token: 2n})], ["qwen2.5-0.5b", TransformerShape(...$tuple([151936n, 32768n, 24n, 896n, 14n, 4864n]), {__proto__: $k, num_kv_heads: 2n, tied_embeddings: true, qkv_bias: true})], ["qwen3-0.6b", TransformerShape(...$tuple([151936n, 40960n, 28n, 1024n, 16n, 3072n]), {__proto__: $k, num_kv_heads: 8n, head_dim: 128n, tied_embeddings: true, qk_norm: true})], ["qwen3-30b-a3b", TransformerShape(...$tuple([151936n, 40960n, 48n, 2048n, 32n, 768n]), {__proto__: $k, num_kv_heads: 4n, head_dim: 128n, qk_norm: true, experts: 128n, experts_per_token: 8n})], ["deepseek-v3", TransformerShape(...$tuple([129280n, 163840n, 61n, 7168n, 128n, 2048n]), {__proto__: $k, leading: $mul(3n, $tuple([Layer(_DEEPSEEK, FeedForward(18432n))])), layers: $tuple([Layer(_DEEPSEEK, _DEEPSEEK_FFN)])})], ["gpt-oss-20b", _gpt_oss(24n, 32n)], ["gpt-oss-120b", _gpt_oss(36n, 128n)], ["llama-4-scout", TransformerShape(...$tuple([202048n, 10485760n, 48n, 5120n, 40n, 8192n]), {__proto__: $k, num_kv_heads: 8n, head_dim: 128n, layers: _SCOUT_LAYERS})], ["gemma-2b", TransformerShape(256000n, 8192n, 18n, 2048n, 8n, 16384n, {__proto__: $k, num_kv_heads: 1n, ...$named(_GEMMA)})], ["gemma-2-2b", TransformerShape(...$tuple([256000n, 8192n, 26n, 2304n, 8n, 9216n]), {__proto__: $k, num_kv_heads: 4n, post_norm: true, layers: $tuple([Layer(Attention(4096n)), Layer()]), ...$named(_GEMMA)})], ["gemma-3-1b", TransformerShape(...$tuple([262144n, 32768n, 26n, 1152n, 4n, 6912n]), {__proto__: $k, num_kv_heads: 1n, post_norm: true, qk_norm: true, layers: $tuple([...$mul(5n, $tuple([Layer(Attention(512n))])), Layer()]), ...$named(_GEMMA)})]]);
+let SHAPES;
+SHAPES = _SHAPES;
+return {_GPT2, _GPT2_BLOCK, _DEEPSEEK, _DEEPSEEK_FFN, _SCOUT_FFN, _SCOUT_LAYERS, _GEMMA, _gpt_oss, _SHAPES, SHAPES};
+};
 $modules["accounting.planning.accuracy"] = () => {
 const dataclass = $load("dataclasses").dataclass;
 let Accuracy;
@@ -4553,16 +4610,19 @@ $modules["accounting.planning.step_time"] = () => {
 const Bytes = $load("accounting.units").Bytes;
 const Component = $load("accounting.memory.records").Component;
 const DEFAULT = $load("accounting.policy").DEFAULT;
+const Device = $load("accounting.hardware.devices").Device;
 const Joins = $load("accounting.cluster.traffic").Joins;
 const Place = $load("accounting.cluster.layout").Place;
 const Seconds = $load("accounting.units").Seconds;
 const Term = $load("accounting.formula").Term;
+const TransformerShape = $load("accounting.shape").TransformerShape;
 const backward_terms = $load("accounting.counting.flops").backward_terms;
 const dataclass = $load("dataclasses").dataclass;
 const device_flops = $load("accounting.cluster.device").device_flops;
 const device_forward_pass = $load("accounting.cluster.memory").device_forward_pass;
 const device_traffic = $load("accounting.cluster.traffic").device_traffic;
 const head_tensors = $load("accounting.memory.activations").head_tensors;
+const instance = $load("accounting.checks").instance;
 const positive = $load("accounting.checks").positive;
 const replace = $load("dataclasses").replace;
 const replicated = $load("accounting.cluster.device").replicated;
@@ -4602,6 +4662,8 @@ let step_time;
 step_time = $def("step_time", "shape layout device interconnect batch_size= seq_len= * policy= pairs= efficiency= virtual_stages=", [1n, null, DEFAULT, "full", null, 1n], function (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, virtual_stages) {
 let common, data, idle, of_passes, passes, stage, stages, window;
 
+instance("shape", shape, TransformerShape, "SHAPES");
+instance("device", device, Device, "DEVICES");
 if ($is(efficiency, null)) {
 efficiency = matmul_efficiency(device);
 }

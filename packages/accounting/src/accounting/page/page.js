@@ -60,8 +60,13 @@ const ask = (name, text) =>
     worker.postMessage([asked, name, text]);
   });
 
-// 1,000 and 1_000 as 1000; 10k, 5M, 8B, 1.5T and 1e12 as whole numbers; a price may have a fraction.
+// 1,000 and 1_000 as 1000; 10k, 5M, 8B, 1.5T and 1e12 as whole numbers; a price may have a fraction. A comma that
+// is not before three digits is a mistake: read as a separator, 2,5 would be 25.
 function number(name, text) {
+  if (text.includes(",") && !/^\d{1,3}(,\d{3})+(\.\d*)?[a-z]?$/i.test(text))
+    throw new Error(
+      `${name.replace("_", " ")}: expected a point before decimals and a comma before each three digits, got “${text}”`,
+    );
   const [, digits, fraction = "", power = "0", letter = ""] =
     /^(\d+)(?:\.(\d*))?(?:e(\d+))?([kmbt]?)$/i.exec(text.replace(/[,_\s]/g, "")) ?? [];
   if (digits === undefined) throw new Error(`${name.replace("_", " ")}: expected a number, got “${text}”`);
@@ -79,11 +84,14 @@ function question(fields) {
     const text = fields[name].trim();
     if (NUMBERS.includes(name)) return `"${name}":${OPTIONAL.includes(name) && !text ? null : number(name, text)}`;
     if (name === "config" && text) {
+      let config;
       try {
-        JSON.parse(text);
+        config = JSON.parse(text);
       } catch (error) {
         throw new Error(`config.json: ${error.message}`);
       }
+      if (config === null || typeof config !== "object" || Array.isArray(config))
+        throw new Error(`config.json: expected an object, got “${text.slice(0, 80)}”`);
       return `"config":${text}`;
     }
     return `"${name}":${name === "config" ? null : JSON.stringify(text)}`;
@@ -91,13 +99,18 @@ function question(fields) {
   return `{${parts}}`;
 }
 
+let unknown = ""; // what the address chooses and the form does not have
 const fields = () => Object.fromEntries(Object.keys(DEFAULTS).map((name) => [name, form.elements[name].value]));
 function read() {
   // the question of the address
   const given = new URLSearchParams(location.hash.slice(1));
+  unknown = "";
   for (const [name, value] of Object.entries(DEFAULTS)) form.elements[name].value = given.get(name) ?? value;
   for (const select of form.querySelectorAll("select"))
-    if (select.selectedIndex < 0) select.value = DEFAULTS[select.name];
+    if (select.selectedIndex < 0) {
+      unknown = `the link's ${select.name.replace("_", " ")} “${given.get(select.name)}” is not known: choose another`;
+      select.value = DEFAULTS[select.name];
+    }
   if (form.elements.config.value) form.querySelector("details").open = true;
 }
 function write(values) {
@@ -133,7 +146,10 @@ function show({ tables }) {
     [
       "memory",
       memory.shown,
-      `${memory.total <= memory.device ? "fits" : "does not fit"} the ${memory["device shown"]} of a device`,
+      memory.total <= memory.device
+        ? `fits the ${memory["device shown"]} of a device`
+        : `does not fit the ${memory["device shown"]} of a device: see the largest that fits, below`,
+      memory.total > memory.device,
     ],
     ...("steps" in run
       ? [
@@ -150,10 +166,10 @@ function show({ tables }) {
         ]),
   ];
   $("cards").replaceChildren(
-    ...cards.map(([name, value, note]) =>
+    ...cards.map(([name, value, note, wrong]) =>
       element(
         "div",
-        {},
+        { className: wrong ? "wrong" : "" },
         element("dt", {}, name),
         element("dd", {}, value, ...(note ? [element("small", {}, note)] : [])),
       ),
@@ -195,11 +211,12 @@ let latest = 0;
 async function update() {
   const mine = ++latest,
     values = fields();
-  write(values);
+  if (!unknown) write(values);
   for (const purpose of ["train", "generate"])
     for (const node of document.querySelectorAll(`form .${purpose}`)) node.hidden = values.purpose !== purpose;
   $("result").setAttribute("aria-busy", "true");
   try {
+    if (unknown) throw new Error(unknown);
     const text = question(values),
       answer = await ask("answer", text);
     if (mine !== latest) return;
@@ -235,6 +252,7 @@ const ready = ask("choices").then(({ choices, symbols }) => {
 });
 let pause = 0;
 form.addEventListener("input", () => {
+  unknown = "";
   clearTimeout(pause);
   pause = setTimeout(update, 250);
 });

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from accounting.breakdown import SYMBOLS, Breakdown
+from accounting.checks import positive
 from accounting.cluster.layout import Layout
 from accounting.cluster.memory import fullest
 from accounting.counting.flops import decode_flops, prefill_flops, training_flops
@@ -107,7 +108,7 @@ def _searched(name: str, search: Callable[[], int | None], how: str) -> dict[str
 
 
 def _shape(question: Mapping[str, Any]) -> TransformerShape:
-    shape = from_config(question["config"]) if question["config"] else SHAPES[question["model"]]
+    shape = SHAPES[question["model"]] if question["config"] is None else from_config(question["config"])
     adapted = question["purpose"] == "train" and question["lora_rank"]
     return replace(shape, lora_rank=question["lora_rank"]) if adapted else shape
 
@@ -145,14 +146,14 @@ def _training(question: Mapping[str, Any], shape: TransformerShape, machine: Dev
     memory |= {"device": int(machine.memory), "device shown": human(machine.memory)}
     layout = layout or Layout()
     sequences = batch * layout.micro_batches * layout.data
-    flops = training_flops(shape, context, sequences)
+    flops = training_flops(shape, context, sequences, pairs="causal")
     joined = INTERCONNECTS.get(machine.name) if devices > 1 else ALONE
     if joined is None:
         raise ValueError(f"expected a device whose links are listed, or one device, got {devices} × {machine.name}")
     pairs = "full" if policy.attention_kernel == "eager" else "causal"
     step = step_time(shape, layout, machine, joined, batch, context, policy=policy, pairs=pairs)
     each, errors = float(step.total), accuracy(shape)
-    steps = -(-question["tokens"] // (sequences * context))
+    steps = -(-positive("tokens", question["tokens"]) // (sequences * context))
     whole = each * steps
     peak = float(machine.peak("fp32" if policy.precision == "fp32" else "bf16"))
     run = [

@@ -645,6 +645,7 @@ const round = (x, digits = null) => {
 };
 const hasattr = (x, name) => x?.[name] !== undefined;
 const getattr = (x, name, otherwise) => {
+  if (x === null) x = {};
   const value = x[name];
   if (value === undefined && otherwise === undefined) throw AttributeError(`no attribute ${name}`);
   return value === undefined ? otherwise : typeof value === "function" && !value.$ancestors ? value.bind(x) : value;

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from accounting.breakdown import Breakdown, breakdown
-from accounting.checks import choose, positive
+from accounting.checks import choose, instance, positive
 from accounting.formula import linear_in
 from accounting.memory.training import training_memory, training_peak
 from accounting.models.resizing import deepened, lengthened, widened
@@ -37,7 +37,7 @@ def max_batch_size(
     layout: Layout | None = None,
 ) -> int:
     """The largest batch whose training step peaks within device_bytes; 0 if not even one sequence fits."""
-    limit = positive("device_bytes", int(device_bytes))
+    limit = positive("device_bytes", device_bytes)
     far = peak_bytes(shape, FAR, seq_len, policy=policy, layout=layout)
     slope = peak_bytes(shape, FAR + 1, seq_len, policy=policy, layout=layout) - far
     guess = FAR - (far - limit) // slope  # right wherever the phase that wins far out is the peak already
@@ -56,7 +56,7 @@ def longest_context(
 
     Learned positions grow with it, since each has parameters of its own.
     """
-    limit = positive("device_bytes", int(device_bytes))
+    limit = positive("device_bytes", device_bytes)
     return largest(
         lambda length: peak_bytes(lengthened(shape, length), batch_size, length, policy=policy, layout=layout) <= limit
     )
@@ -78,7 +78,7 @@ def largest_shape(
     Widening keeps the width of a head, the number of query heads to a key head, and the ratio of d_ff to d_model. With
     a layout none has fewer layers than stages, nor fewer heads than devices that share a layer.
     """
-    limit = positive("device_bytes", int(device_bytes))
+    limit = positive("device_bytes", device_bytes)
     choose("vary", vary, VARIED)
     make = deepened if vary == "layers" else widened
     least = _least(lambda n: make(shape, n), layout)
@@ -155,6 +155,7 @@ def peak_bytes(
     layout: Layout | None = None,
 ) -> int:
     """Bytes at the peak of a training step: what everything here compares with device_bytes."""
+    instance("shape", shape, TransformerShape, "SHAPES")
     if layout is None:
         return training_peak(shape, batch_size, seq_len, policy=policy)
     from accounting.cluster.memory import fullest

@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Any
 
 from accounting.breakdown import Breakdown
-from accounting.checks import choose, positive
+from accounting.checks import choose, instance, positive
 from accounting.cluster.layout import Layout, places, shard
 from accounting.counting.flops import decode_flops, prefill_flops
 from accounting.hardware.devices import Device
@@ -107,6 +107,8 @@ def prefill_time(
     shape: TransformerShape, device: Device, prompt: int | None = None, batch_size: int = 1, *, storage: Storage = PLAIN
 ) -> Roofline:
     """Roofline of reading a prompt: every weight read once, the keys and values written once, one new token each."""
+    instance("shape", shape, TransformerShape, "SHAPES")
+    instance("device", device, Device, "DEVICES")
     length = shape.sequence(prompt)
 
     def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
@@ -127,6 +129,8 @@ def decode_time(
 ) -> Roofline:
     """Roofline of one decoding step: every weight that it needs and the whole cache read once for one token a
     sequence."""
+    instance("shape", shape, TransformerShape, "SHAPES")
+    instance("device", device, Device, "DEVICES")
     length = shape.sequence(context)
 
     def of(mine: TransformerShape) -> tuple[FLOPs, Bytes]:
@@ -179,6 +183,8 @@ def max_sequences(
     shape: TransformerShape, device: Device, context: int | None = None, *, storage: Storage = PLAIN
 ) -> int:
     """The most sequences of so many positions that devices decode together; 0 if not even one fits."""
+    instance("shape", shape, TransformerShape, "SHAPES")
+    instance("device", device, Device, "DEVICES")
     return largest(
         lambda batch: int(device_inference_memory(shape, batch, context, storage=storage)) <= int(device.memory)
     )

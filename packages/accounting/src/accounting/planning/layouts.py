@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 
-from accounting.checks import positive
+from accounting.checks import instance, positive
 from accounting.cluster.layout import Layout
 from accounting.cluster.memory import fullest
 from accounting.counting.flops import training_flops
@@ -74,7 +74,7 @@ def plan(
     seq_len: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
     policy: Policy | None = None,
-    pairs: str = "full",
+    pairs: str = "causal",
     efficiency: float | None = None,
     price: float | None = None,
     memory_limit: int | None = None,
@@ -87,7 +87,7 @@ def plan(
         seq_len: positions of a sequence; the whole context unless given.
         batch_tokens: tokens of an optimizer step, rounded down to whole sequences.
         policy: precision, optimizer and kernels; bf16 with fused kernels if None. Activation checkpointing is chosen.
-        pairs: pairs of positions that MFU counts; those that take time are the attention kernel's.
+        pairs: pairs of positions that MFU counts: those that are computed, or "full", by which it may be above 1.
         efficiency: part of the dense peak that matmuls reach; by the device's best measured matmul if None.
         price: money for one device and hour.
         memory_limit: bytes of a device that may be used; the datasheet's memory if None, which leaves some 7% of a card
@@ -106,6 +106,8 @@ def plan(
     >>> best.layout.gpus
     64
     """
+    instance("shape", shape, TransformerShape, "SHAPES")
+    instance("device", device, Device, "DEVICES")
     positive("devices", devices)
     positive("most", most)
     if price is not None and not 0 <= price < float("inf"):

@@ -95,7 +95,8 @@ def compute_optimal(
     """
     choose("law", law, LAWS)
     if (compute is None) == (parameters is None):
-        raise ValueError("give either compute (FLOPs) or parameters, and not both: each follows from the other")
+        number = "neither" if compute is None else "both"
+        raise ValueError(f"expected compute (FLOPs) or parameters, got {number}: each follows from the other")
     given = compute if parameters is None else parameters
     if given is None or isinstance(given, bool) or not 1 <= given < float("inf"):
         raise ValueError(
@@ -106,11 +107,13 @@ def compute_optimal(
     budget = float(given) if parameters is None else at * (float(given) / size) ** (1 / exponent)
     n = size * (budget / at) ** exponent
     d = budget / (6 * n)
+    if min(n, d) < 1:
+        raise ValueError(f"expected compute for at least one parameter and one token by {law}, got {budget:.3g} FLOPs")
     outside = [
         f"{value:.3g} {name} lie outside the {low:.3g} to {high:.3g}"
         for name, value, (low, high) in (
-            ("parameters", max(1, round(n)), fitted.range),
-            ("tokens", max(1, round(d)), fitted.tokens),
+            ("parameters", round(n), fitted.range),
+            ("tokens", round(d), fitted.tokens),
         )
         if not low <= value <= high
     ]
@@ -118,8 +121,8 @@ def compute_optimal(
     return ComputeOptimal(
         law,
         FLOPs(round(budget)),
-        Parameters(max(1, round(n))),
-        Tokens(max(1, round(d))),
+        Parameters(round(n)),
+        Tokens(round(d)),
         None if fitted.surface is None else loss(fitted.surface, n, d),
         warning,
         f"C = 6·N·D; {fitted.paper}",

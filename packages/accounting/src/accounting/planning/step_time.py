@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accounting.checks import positive
+from accounting.checks import instance, positive
 from accounting.cluster.device import device_flops, replicated
 from accounting.cluster.layout import Layout, Place
 from accounting.cluster.memory import device_forward_pass
@@ -119,6 +119,8 @@ def step_time(
     Raises:
         ValueError: an efficiency outside (0, 1], or a layout that the shape cannot be shared over.
     """
+    instance("shape", shape, TransformerShape, "SHAPES")
+    instance("device", device, Device, "DEVICES")
     if efficiency is None:
         efficiency = matmul_efficiency(device)
     if isinstance(efficiency, bool) or not 0 < efficiency <= 1:

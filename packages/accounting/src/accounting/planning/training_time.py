@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from accounting.breakdown import Breakdown
-from accounting.checks import positive
+from accounting.checks import instance, positive
 from accounting.counting.flops import training_flops
 from accounting.hardware.devices import Device
 from accounting.shape import TransformerShape
@@ -47,16 +47,19 @@ def training_time(
     seq_len: int | None = None,
     devices: int = 1,
     dtype: str = "bf16",
-    pairs: str = "full",
+    pairs: str = "causal",
     price: float | None = None,
 ) -> TrainingTime:
     """Time of training on a number of tokens at a model FLOPs utilisation (Chowdhery et al. 2022), with devices that
     scale linearly.
 
     tokens are rounded up to whole sequences. mfu is the part of the peak of `dtype` that the model's own FLOPs reach,
-    above 0 and at most 1; price is money for one device and hour. The optimizer's FLOPs are left out, as MFU leaves
+    above 0 and at most 1, counted over `pairs` of positions: those that are computed, or "full" as PaLM and Megatron-LM
+    count; price is money for one device and hour. The optimizer's FLOPs are left out, as MFU leaves
     them out: they are bound by bandwidth.
     """
+    instance("shape", shape, TransformerShape, "SHAPES")
+    instance("device", device, Device, "DEVICES")
     rate = _rate(device, dtype, mfu, devices)
     length = shape.sequence(seq_len)
     sequences = -(-positive("tokens", tokens) // length)
@@ -76,7 +79,7 @@ def training_time(
 
 
 def recomputation(
-    shape: TransformerShape, seq_len: int | None = None, *, checkpointing: str = "full", pairs: str = "full"
+    shape: TransformerShape, seq_len: int | None = None, *, checkpointing: str = "full", pairs: str = "causal"
 ) -> float:
     """The hardware's FLOPs over the model's, hence HFU over MFU: about 4/3 with full activation checkpointing.
 
@@ -100,9 +103,11 @@ def mfu(
     seq_len: int | None = None,
     devices: int = 1,
     dtype: str = "bf16",
-    pairs: str = "full",
+    pairs: str = "causal",
 ) -> float:
     """The part of the peak that a measured rate of training, of all devices together, amounts to."""
+    instance("shape", shape, TransformerShape, "SHAPES")
+    instance("device", device, Device, "DEVICES")
     if not 0 < tokens_per_second < float("inf"):
         raise ValueError(f"expected tokens_per_second above 0, got {tokens_per_second!r}")
     length = shape.sequence(seq_len)
