@@ -259,7 +259,10 @@ def folder_of_model(folder: Path) -> dict[str, Any]:
     tokenizer = bpe.train(["the cat sat on the mat"], 262)
     tokenizer.to_huggingface(folder / "tokenizer.json")
     token = {"content": "<|im_start|>", "special": True, "lstrip": False, "rstrip": False, "normalized": False}
-    config = {"added_tokens_decoder": {"262": token, "256": {**token, "content": "<|endoftext|>"}}}
+    config = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "added_tokens_decoder": {"262": token, "256": {**token, "content": "<|endoftext|>"}},
+    }
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
     return config
 
@@ -272,7 +275,9 @@ def test_added_tokens_of_tokenizer_config_json(tmp_path: Path) -> None:
     tokenizer.to_gpt2(tmp_path / "pair")
     (tmp_path / "model" / "tokenizer_config.json").rename(tmp_path / "pair" / "tokenizer_config.json")
     assert bpe.load(tmp_path / "pair").special_tokens == tokenizer.special_tokens
-    (tmp_path / "pair" / "tokenizer_config.json").write_text('{"added_tokens_decoder": {"x": {}}}')
+    (tmp_path / "pair" / "tokenizer_config.json").write_text(
+        '{"tokenizer_class": "GPT2Tokenizer", "added_tokens_decoder": {"x": {}}}'
+    )
     with pytest.raises(ValueError, match="added_tokens_decoder"):
         bpe.load(tmp_path / "pair")
 

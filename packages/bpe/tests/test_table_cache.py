@@ -98,7 +98,7 @@ def test_every_format(folder: Path, tmp_path: Path) -> None:
     names = ["<|endoftext|>"]
     loads: list[Callable[[], bpe.Tokenizer]] = [
         lambda: bpe.load(tmp_path / "tokenizer.json"),
-        lambda: bpe.load(tmp_path / "vocab.json"),
+        lambda: bpe.load(tmp_path / "vocab.json", pattern="gpt2"),
         lambda: bpe.load(tmp_path / "trained.tiktoken", pattern="gpt2", special_tokens=names),
         lambda: bpe.load(tmp_path / "trained.tiktoken", pattern=r"\s+|\S+", special_tokens={"<|endoftext|>": 500}),
         lambda: bpe.Tokenizer.from_tiktoken(tmp_path / "trained.tiktoken", pattern=None, special_tokens=iter(names)),

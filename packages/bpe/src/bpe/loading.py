@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from bpe.formats import gguf, huggingface, reading
+from bpe.formats import folder, gguf, reading
 from bpe.patterns import SplitPattern
 from bpe.published import DOWNLOADS, get_encoding
 from bpe.tokenizer import Tokenizer
@@ -21,18 +21,30 @@ NAMED = (
     "a BPE model of sentencepiece, tekken.json, .gguf), the name of a published encoding, or owner/name on the Hub"
 )
 
-IN_FOLDER = ("tokenizer.json", "vocab.json", "encoder.json", "tekken.json", "tokenizer.model")
-HUB_FILES = [*IN_FOLDER, "merges.txt", "vocab.bpe", "tokenizer_config.json"]
+IN_FOLDER = (
+    *("tokenizer.json", "vocab.json", "encoder.json", "tekken.json", "tokenizer.model"),
+    *("tiktoken.model", "qwen.tiktoken", "hy.tiktoken"),
+    *("spiece.model", "sentencepiece.bpe.model", "vocab.txt"),  # mostly of other kinds, which the errors name
+)
+HUB_FILES = [*IN_FOLDER, "merges.txt", "vocab.bpe", *folder.BESIDE]
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")  # owner/model
 REMEDY = "leave out pattern and special_tokens"
 
 # Vocabularies whose files hold no pattern and whose model's code does, by SHA-256.
-PATTERN_OF = {
+PATTERN_OF: dict[str, SplitPattern] = {
     "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186": "qwen2",  # qwen.tiktoken
     "b34b360dbb493e781e479794586d661700670d65564001f23024971d1f2fa126": "gpt2",  # Whisper's multilingual.tiktoken
     "82e9d31979e92ab929cd544440f129d9ecd797b69e327f80f17e1c50d5551b55": "llama3",  # Llama 3's tokenizer.model
     "d0bdbaf59b0762c8c807617e2d8ea51420eb1b1de266df2495be755c8e0ed6ed": "o200k",  # Llama 4's tokenizer.model
+    "747979631e813193436aabcff7c1c235d37de8097b71c563ec8b63b7a515c718": "gpt2",  # CosyVoice's
+    "b6c497a7469b33ced9c38afb1ad6e47f03f5e5dc05f15930799210ec050c5103": gguf.KIMI,  # Kimi K2's tiktoken.model
     "8dde380a6405e935f5de16a99eb61c824f3f814dd1ed298784c72babb7a03cdd": "qwen3.5",  # Qwen 3.5's and 3.6's
+}
+# The same by the class that tokenizer_config.json names, whose own code has the pattern.
+PATTERN_OF_CLASS: dict[str, SplitPattern] = {
+    "TikTokenTokenizer": gguf.KIMI,
+    "QWenTokenizer": "qwen2",
+    "HYTokenizer": "qwen2",
 }
 PAIRS = ("vocab.json", "encoder.json", "merges.txt", "vocab.bpe")
 
@@ -85,23 +97,18 @@ def load(
         names = [name for name in IN_FOLDER if (path / name).exists()]
         if not names:
             raise ValueError(f"{path}: expected a folder with one of {', '.join(IN_FOLDER)}, got none of them")
-        folder, path = path, path / names[0]
-        config = folder / "tokenizer_config.json"
+        config = path / folder.CONFIG if (path / folder.CONFIG).exists() else None
+        path = path / names[0]
     with open(path, "rb") as file:
         start = file.read(4096)
     if path.name in PAIRS:
         vocab, merges = _pair(path)
-        if special_tokens is None and config is not None and config.exists():
-            tokens = huggingface.added_tokens_of_config(config.read_bytes(), config)
-            special_tokens = {token["content"]: token["id"] for token in tokens} or None
-        return Tokenizer.from_gpt2(
-            vocab,
-            merges,
-            pattern="gpt2" if pattern is None else pattern,
-            special_tokens=("<|endoftext|>",) if special_tokens is None else special_tokens,
-        )
+        (_, (_, gpt2_sha256)) = DOWNLOADS["gpt2"].files
+        if pattern is None and _sha256(vocab) == gpt2_sha256:
+            pattern = "gpt2"
+        return Tokenizer._made(*reading.read_pair(vocab, merges, pattern, special_tokens))
     if re.match(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n", start):
-        return _tiktoken(path, pattern, special_tokens)
+        return _tiktoken(path, config, pattern, special_tokens)
     if holds_its_own:
         raise ValueError(f"{path} has its own split pattern and special tokens: {REMEDY}")
     if b'"groundup-bpe"' in start[:64]:
@@ -111,11 +118,11 @@ def load(
     if start.lstrip()[:1] == b"{":
         if b'"token_bytes"' in start or path.name.startswith("tekken"):
             return Tokenizer._made(*reading.read(path, "tekken"))
-        if config is not None and config.exists():
-            return Tokenizer._made(*reading.read_huggingface(path, config))
-        return Tokenizer.from_huggingface(path)
+        return Tokenizer._made(*reading.read_huggingface(path, config))
     if start[:1] == b"\n":  # the first field of a message of protocol buffers
-        return Tokenizer.from_sentencepiece(path)
+        return Tokenizer._made(*reading.read_sentencepiece(path, config))
+    if path.name == "vocab.txt":
+        raise ValueError(f"{path}: a vocabulary of WordPiece, which is not supported: use tokenizers for it")
     raise ValueError(f"{path}: not a tokenizer of any format: expected {NAMED}")
 
 
@@ -166,18 +173,30 @@ def _pair(path: Path) -> tuple[Path, Path]:
     return path.with_name(names[0]), path.with_name(names[1])
 
 
-def _tiktoken(path: Path, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None) -> Tokenizer:
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _tiktoken(
+    path: Path, config: Path | None, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None
+) -> Tokenizer:
+    digest = _sha256(path)
     if pattern is None:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
         for download in DOWNLOADS.values():
             if any(digest == published for _, published in download.files):
                 pattern = download.pattern
                 special_tokens = download.special_tokens if special_tokens is None else special_tokens
                 break
-        pattern = PATTERN_OF.get(digest, pattern)
-        if pattern is None:
-            raise ValueError(
-                f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this one is not "
-                "known: give its pattern to bpe.load() or to `bpe convert`"
-            )
-    return Tokenizer.from_tiktoken(path, pattern=pattern, special_tokens=special_tokens or {})
+    named = None if config is None else reading.class_of_config(config)
+    if pattern is None:
+        pattern = PATTERN_OF.get(digest, PATTERN_OF_CLASS.get(str(named)))
+    if pattern is None:
+        raise ValueError(
+            f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this one is not known: give "
+            "its pattern to bpe.load() or to `bpe convert` (Llama 3's is 'llama3', Qwen's 'qwen2', Whisper's 'gpt2', "
+            "Kimi K2's bpe.formats.gguf.KIMI)"
+        )
+    if special_tokens is None:
+        special_tokens = reading.special_tokens_of_ranks(path, config, named)
+    normalizer = "NFC" if named == "QWenTokenizer" else None
+    return Tokenizer._made(*reading.read_tiktoken(path, pattern, special_tokens, normalizer))

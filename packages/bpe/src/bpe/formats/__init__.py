@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bpe.formats import (  # noqa: F401
+        folder,
         gguf,
         gpt2,
         huggingface,
@@ -33,11 +34,12 @@ if TYPE_CHECKING:
 Pair = tuple[bytes, bytes]
 
 MAX_ID = 2**31 - 1
+UTF8_BYTES = frozenset(range(0xF5)) - {0xC0, 0xC1}  # that a text may have; some vocabularies lack the other thirteen
 
 
 def __getattr__(name: str) -> Any:
     """A format's module, imported when it is first asked for (PEP 562)."""
-    if name in ("gguf", "gpt2", "huggingface", "native", "sentencepiece", "tekken", "templates", "tiktoken"):
+    if name in ("folder", "gguf", "gpt2", "huggingface", "native", "sentencepiece", "tekken", "templates", "tiktoken"):
         from importlib import import_module
 
         with import_lock:
@@ -321,9 +323,9 @@ def missing_bytes(tokens: Container[bytes]) -> list[int]:
     return [byte for byte in range(256) if bytes([byte]) not in tokens]
 
 
-def check_bytes(tokens: Container[bytes], source: StrPath) -> None:
-    """Refuse a vocabulary in which one of the 256 bytes is no token: it could not encode every text."""
-    missing = missing_bytes(tokens)
+def check_bytes(tokens: Container[bytes], source: StrPath, needed: Container[int] = range(256)) -> None:
+    """Refuse a vocabulary in which one of the bytes that it needs is no token: it could not encode every text."""
+    missing = list(filter(needed.__contains__, missing_bytes(tokens)))
     if missing:
         more = f" and {len(missing) - 1} other bytes" if len(missing) > 1 else ""
         refuse(source, f"not a whole byte-level vocabulary: no token for byte {missing[0]:#04x}{more}")

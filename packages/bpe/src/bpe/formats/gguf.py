@@ -42,7 +42,7 @@ _TEKKEN = (
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
     rf"\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{_AFTER_WORDS}"
 )
-_KIMI = (
+KIMI = (
     r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
     rf"{_CONTRACTIONS}?|"
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
@@ -74,7 +74,7 @@ _NAMES: dict[tuple[str, ...], str] = {
     ): "deepseek-llm",
     ("[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _CHINESE, _DIGITS): "deepseek-coder",
     (_TEKKEN,): "tekken",
-    (_KIMI,): "kimi-k2",
+    (KIMI,): "kimi-k2",
     (_NO_PUNCTUATION,): "poro-chat bloom gpt3-finnish",
     (_NO_PUNCTUATION, _DIGITS): "viking",
     (

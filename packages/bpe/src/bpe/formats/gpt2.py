@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from bpe.formats import (
+    UTF8_BYTES,
     Merges,
     Pair,
     TokenizerData,
@@ -105,7 +106,7 @@ def parse(
         refuse(vocab_source, f"a vocabulary is an object of tokens and ids, not {type(content).__name__}")
     ids = parse_vocab(content, vocab_source)
     vocab = dict(zip(ids.values(), ids, strict=True))
-    check_bytes(ids, vocab_source)
+    check_bytes(ids, vocab_source, UTF8_BYTES)
 
     lines = parse_text(merges_data, merges_source).split("\n")
     if lines[-1] == "":
@@ -182,8 +183,6 @@ def parse_vocab(content: Mapping[str, object], source: StrPath) -> dict[bytes, i
         token = from_printable(text)
         if token is None:
             token = encode_text(text, source)
-        if not token:
-            refuse(source, "an empty token")
         if token in ids:
             refuse(source, f"the token {token!r} stands twice, with ids {ids[token]} and {number}")
         if number in text_of:

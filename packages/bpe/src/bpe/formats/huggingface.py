@@ -14,6 +14,7 @@ from bpe.encoding import normalizing
 from bpe.encoding.words import spelled_by
 from bpe.encoding.words import spelling as spelling_of
 from bpe.formats import (
+    UTF8_BYTES,
     Characters,
     Pair,
     TokenizerData,
@@ -33,7 +34,8 @@ from bpe.native.atomic_file import StrPath
 from bpe.native.warn import warn_caller
 from bpe.patterns import Pattern, of_steps, resolve, tree_of
 
-UTF8_BYTES = {to_printable(bytes([byte])) for byte in {*range(0xF5)} - {0xC0, 0xC1}}
+FLAGS = ("normalized", "lstrip", "rstrip", "single_word")  # of added tokens
+TEXT_BYTES = {to_printable(bytes([byte])) for byte in UTF8_BYTES}
 
 
 def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
@@ -79,7 +81,7 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
     if not isinstance(file, dict) or "model" not in file:
         refuse(path, 'not a tokenizer.json: it has no "model"')
     unused = {key: file[key] for key in ("truncation", "padding") if file.get(key) is not None}
-    added = _read_added(file.get("added_tokens"), path)
+    added = read_added(file.get("added_tokens"), path)
     added_ids = {text: entry["id"] for text, entry in added.items()}
     normalizer = _read_normalizer(file.get("normalizer"), path)
     characters, ignore_merges, add_prefix_space = None, False, False
@@ -184,7 +186,9 @@ def _byte_level_parts(tokenizer: TokenizerData, byte_level: dict[str, Any], path
     decoder: dict[str, Any] | None = byte_level
     if not words.byte_level:
         decoder = {"type": "Fuse"} if not words.between else None
-    if words.decoded_suffix:
+    if words.decoded_suffix and words.byte_level:
+        decoder = {"type": "Sequence", "decoders": [byte_level, *suffix_to_space(words.decoded_suffix)]}
+    elif words.decoded_suffix:
         decoder = {"type": "BPEDecoder", "suffix": words.decoded_suffix}
     # Special tokens stand in the vocabulary too: tokenizers would number those that do not as it sees fit.
     vocab: dict[str, int] = {}
@@ -218,7 +222,7 @@ def _sequence(key: str, steps: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"type": "Sequence", key: steps}
 
 
-def _read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
+def read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
     if entries is None:
         entries = []
     if not isinstance(entries, list):
@@ -270,7 +274,7 @@ def _read_model(
     """
     vocab, merge_list = _checked_model(model, path)
     plain = dict(vocab)
-    for text in added:
+    for text in (*added, ""):
         plain.pop(text, None)
     numbers = list(plain.values())
     spelled = read_tokens(plain.keys(), numbers)
@@ -280,7 +284,7 @@ def _read_model(
     places = dict(zip(plain, range(len(plain)), strict=True))  # of the same, by the text that spells them
     by_id = dict(zip(numbers, spelled, strict=True))
     unspelled: dict[str, bytes] = {}
-    for text in filter(vocab.__contains__, added) if plain else vocab:
+    for text in filter(vocab.__contains__, (*added, "")) if plain else vocab:
         value = vocab[text]
         number = check_id(value, path, text)
         if number in by_id:
@@ -292,11 +296,9 @@ def _read_model(
             by_id[number] = encode_text(text, path)
             if token is None or (token != by_id[number] and len(token) > 1):
                 continue  # but what is spelled as a byte is both that byte and the added token
-        elif token is None:
+        elif not token:  # characters that stand for no bytes; or no characters, as one of Whisper's
             by_id[number] = unspelled[text] = encode_text(text, path)
             continue
-        elif not token:
-            refuse(path, "an empty token")
         by_id[number] = token
         tokens[token] = number
         places[text] = len(places)
@@ -339,7 +341,7 @@ def _read_words(file: dict[str, Any], path: StrPath) -> Words | None:
     suffix, unk, vocab = model.get("end_of_word_suffix") or "", model.get("unk_token"), model.get("vocab")
     if not isinstance(vocab, dict):
         return None
-    if byte_level and not suffix and (unk is None or vocab.keys() >= UTF8_BYTES):
+    if byte_level and not suffix and (unk is None or vocab.keys() >= TEXT_BYTES):
         return None
     if unk is not None and unk not in vocab:
         refuse(path, f"the unk_token {unk!r} is not in the vocabulary")
@@ -347,6 +349,8 @@ def _read_words(file: dict[str, Any], path: StrPath) -> Words | None:
     kinds, decoded = [step["type"] for step in steps], ""
     if kinds == ["BPEDecoder"]:
         decoded = steps[0].get("suffix", "</w>")
+    elif byte_level and steps[1:] == suffix_to_space(suffix):
+        kinds, decoded = kinds[:1], suffix
     if kinds not in ([["ByteLevel"]] if byte_level else [[], ["Fuse"], ["BPEDecoder"]]) or not isinstance(decoded, str):
         refuse(path, f"the decoder {', '.join(kinds) or 'none'} is not supported for a vocabulary of words")
     if decoded and any(decoded in text.removesuffix(decoded) for text in vocab):
@@ -354,6 +358,14 @@ def _read_words(file: dict[str, Any], path: StrPath) -> Words | None:
     number = -1 if unk is None else check_id(vocab[unk], path, unk)
     fuse = flag(model, "fuse_unk", False, path)
     return Words(byte_level, suffix, number, fuse, "" if kinds else " ", decoded)
+
+
+def suffix_to_space(suffix: str) -> list[dict[str, Any]]:
+    """The steps after ByteLevel that decode the end of each word to a space, but for the last, as transformers does."""
+    return [
+        {"type": "Replace", "pattern": {"String": suffix}, "content": " "},
+        {"type": "Strip", "content": " ", "start": 0, "stop": 1},
+    ]
 
 
 def _read_normalizer(value: Any, path: StrPath) -> str | None:

@@ -256,10 +256,11 @@ def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes]
     tokens = read_tokens(spelled, numbers)
     if tokens is not None:
         return dict(zip(numbers, tokens, strict=True)), spelled
+    unspelled = body.get("unspelled")  # may hold the token of no bytes, which no text is encoded to
     vocab: dict[int, bytes] = {}
     for text, number in zip(spelled, numbers, strict=True):  # to say which is wrong
         token = from_printable(text)
-        if not token:
+        if token is None or not (token or (isinstance(unspelled, list) and number in unspelled)):
             refuse(source, f"{text!r} spells no token")
         if check_id(number, source, token) in vocab:
             refuse(source, f"the id {number} stands twice, for {vocab[number]!r} and {token!r}")

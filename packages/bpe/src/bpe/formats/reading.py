@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
@@ -12,21 +13,25 @@ from bpe.formats import TokenizerData
 from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
 from bpe.native.atomic_file import StrPath
 from bpe.native.lazy_imports import import_lock
+from bpe.native.warn import warn_caller
 from bpe.patterns import SplitPattern
 
 if TYPE_CHECKING:
     from bpe.formats.table_cache import Loaded
 
 
-def read_tiktoken(path: StrPath, pattern: SplitPattern, special_tokens: SpecialNames) -> Loaded:
-    """See Tokenizer.from_tiktoken()."""
+def read_tiktoken(
+    path: StrPath, pattern: SplitPattern, special_tokens: SpecialNames, normalizer: str | None = None
+) -> Loaded:
+    """See Tokenizer.from_tiktoken(). normalizer: that of the class which reads the file elsewhere."""
     content, name = formats.read_bytes(path), os.path.splitext(os.path.basename(path))[0]
     split, special = patterns.resolve(pattern, "fancy-regex"), fixed_names(special_tokens)
 
     def parse() -> TokenizerData:
-        return data_of_ranks(formats.tiktoken.parse(content, path), special, split, name)
+        data = data_of_ranks(formats.tiktoken.parse(content, path), special, split, name)
+        return data._replace(normalizer=normalizer)
 
-    return _load(parse, [content], "tiktoken", patterns.to_plain(split), special, name)
+    return _load(parse, [content], "tiktoken", patterns.to_plain(split), special, name, normalizer)
 
 
 def read_gpt2(vocab_json: StrPath, merges_txt: StrPath, pattern: SplitPattern, special_tokens: SpecialNames) -> Loaded:
@@ -36,9 +41,33 @@ def read_gpt2(vocab_json: StrPath, merges_txt: StrPath, pattern: SplitPattern, s
 
     def parse() -> TokenizerData:
         vocab, merges = formats.gpt2.parse(vocab_data, merges_data, vocab_json, merges_txt)
-        return TokenizerData(vocab, merges, number_special_tokens(special, vocab), split)
+        empty = frozenset(number for number, token in vocab.items() if not token)
+        lacks_bytes = bool(formats.missing_bytes(set(vocab.values())))
+        ids = number_special_tokens(special, vocab)
+        return TokenizerData(vocab, merges, ids, split, drops_bytes=lacks_bytes, unspelled=empty)
 
     return _load(parse, [vocab_data, merges_data], "gpt2", patterns.to_plain(split), special)
+
+
+def read_pair(vocab_json: Path, merges_txt: Path, pattern: SplitPattern, special_tokens: SpecialNames | None) -> Loaded:
+    """The tokenizer of GPT-2's pair of files as the files beside them say; see bpe.formats.folder.
+
+    pattern, special_tokens: None for what those files say.
+    """
+    vocab_data, merges_data = formats.read_bytes(vocab_json), formats.read_bytes(merges_txt)
+    place = vocab_json.parent
+    beside = {name: (place / name).read_bytes() for name in formats.folder.BESIDE if (place / name).exists()}
+    split = None if pattern is None else patterns.resolve(pattern)
+    special = None if special_tokens is None else fixed_names(special_tokens)
+    parse = partial(formats.folder.parse_pair, vocab_data, merges_data, beside, place, split, special)
+    given = None if split is None else patterns.to_plain(split)
+    loaded = _load(parse, [vocab_data, merges_data, *beside.values()], "pair", list(beside), given, special)
+    if split is None and formats.folder.class_of(beside, place) is None:
+        warn_caller(
+            f"{place}: no file names the tokenizer's class, so {vocab_json.name} and {merges_txt.name} are read as "
+            "GPT-2's; give pattern='gpt2' if they are, or another pattern"
+        )
+    return loaded
 
 
 def read_huggingface(path: StrPath, config_path: StrPath | None = None) -> Loaded:
@@ -52,6 +81,42 @@ def read_huggingface(path: StrPath, config_path: StrPath | None = None) -> Loade
     if loaded.data.unused:
         formats.huggingface.warn_of_unused(loaded.data, path)
     return loaded
+
+
+def read_sentencepiece(path: StrPath, config_path: StrPath | None) -> Loaded:
+    """See Tokenizer.from_sentencepiece(). config_path: a tokenizer_config.json, whose added tokens belong to it too."""
+    if config_path is None:
+        return read(path, "sentencepiece")
+    content, config = formats.read_bytes(path), formats.read_bytes(config_path)
+
+    def parse() -> TokenizerData:
+        data = formats.sentencepiece.parse(content, path)
+        return formats.folder.with_added_tokens(data, config, config_path)
+
+    return _load(parse, [content, config], "sentencepiece with its configuration")
+
+
+def class_of_config(path: StrPath) -> str:
+    """The tokenizer class that a tokenizer_config.json names, without "Fast"; "" if none."""
+    return formats.folder.class_named({formats.folder.CONFIG: formats.read_bytes(path)}, path)
+
+
+def special_tokens_of_ranks(path: StrPath, config_path: StrPath | None, named: str | None) -> dict[str, int]:
+    """The special tokens of a file of ranks, by the tokenizer_config.json beside it and the class that it names.
+
+    As in transformers, an id up to the last of them that has no name is that of a reserved token.
+    """
+    if config_path is None:
+        return {}
+    entries = formats.huggingface.added_tokens_of_config(formats.read_bytes(config_path), config_path)
+    ids = {entry["id"]: str(entry.get("content")) for entry in entries}
+    first = 1 + max(formats.tiktoken.read(path).values())
+    if named == "QWenTokenizer" and not ids:
+        texts = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{number}|>" for number in range(205)))
+        ids = dict(enumerate(texts, first))
+    return {
+        ids.get(number, f"<|reserved_token_{number}|>"): number for number in range(first, 1 + max(ids, default=-1))
+    }
 
 
 def read(path: StrPath, kind: str) -> Loaded:
