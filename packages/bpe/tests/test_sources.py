@@ -4,12 +4,13 @@ import gzip
 import io
 import json
 import lzma
-import mmap
 import os
 import re
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from strategies import DATA, corpus
 import bpe
 from bpe.corpus import compressed, sources
 from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.outputs import encode_source
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.scanner import SCANNED
 from bpe.scanning.special_tokens import SpecialTokens
 
 zstandard = pytest.importorskip("zstandard", reason="zstandard is not installed")
 TEXT = corpus(6)
+OUT = "ids.npy"
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
     ".xz": lzma.compress,
@@ -279,18 +282,55 @@ def test_every_named_pattern_has_a_scanner_that_streams() -> None:
         assert dict(parts.items()) == dict(whole.items())
 
 
-@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="the system does not tell what it keeps of a file")
-def test_what_was_counted_of_a_mapped_file_is_let_go_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SWEEP", 1 << 20)
-    path = tmp_path / "mapped.txt"
-    path.write_bytes(b"a line of a text\n" * (1 << 20))
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        for begin in range(0, len(text), 100_003):  # borders within pages
-            end = min(begin + 100_003, len(text))
-            assert text[begin:end].count(b"\n")
-            sources.release(text, begin, end)
-            assert text[max(0, begin - 50_000)]  # as a thread that is behind looks at what is let go of already
-        lines = Path("/proc/self/smaps").read_text().splitlines()
-        place = next(number for number, line in enumerate(lines) if line.endswith(str(path)))
-        rest = next(int(line.split()[1]) << 10 for line in lines[place:] if line.startswith("Rss:"))
-    assert rest < 6 << 20  # of 17 MB; a system may map 2 MB at a time
+@pytest.mark.parametrize("command", ["count", "encode_file"])
+def test_a_file_that_is_cut_short_while_it_is_read_is_named(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(encode_source, "CHUNK", 1 << 18)
+    path = tmp_path / "log.txt"
+    path.write_bytes(b"a line of a log\n" * (1 << 19))
+    tokenizer = bpe.train(["a line of a log"], 260)
+    calls = {"count": partial(bpe.count, path), "encode_file": partial(tokenizer.encode_file, path, OUT)}
+
+    def cut_short(phase: str, done: int, total: int | None) -> None:
+        os.truncate(path, 1 << 21)  # as `copytruncate` of logrotate does
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"log\.txt.*8,388,608"):
+        calls[command](progress=cut_short, num_threads=1)
+    assert not Path(OUT).exists()
+
+
+def test_what_is_appended_to_a_file_while_it_is_read_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "log.txt"
+    path.write_bytes(b"a line of a log\n" * (1 << 18))
+    expected = bpe.count(path)
+
+    def append(phase: str, done: int, total: int | None) -> None:
+        with path.open("ab") as file:
+            file.write(b"another\n" * 1000)
+
+    assert bpe.count(path, progress=append, num_threads=1) == expected
+
+
+@given(st.lists(DATA, max_size=4).map(b"".join), st.integers(1, 50), st.integers(0, 40), st.sampled_from([0, 1, 2, 5]))
+def test_stretches_of_a_large_file_count_as_the_whole(text: bytes, size: int, small: int, scanner: int) -> None:
+    special = SpecialTokens(["<|endoftext|>", "<|", " a", "\n"])
+    whole, parts = PretokenCounts(), PretokenCounts()
+    whole.count(text, scanner, special)
+
+    def cut(data: bytes, at: int) -> int:
+        return safe_cut(data, at, scanner, special)
+
+    with pytest.MonkeyPatch.context() as patch, tempfile.NamedTemporaryFile() as file:
+        patch.setattr(sources, "SMALL", small)
+        patch.setattr(sources, "CUT_SEARCH", 16)
+        file.write(text)
+        file.flush()
+        stretches = list(sources.stretches(Path(file.name), cut, special.longest, size))
+    for stretch in stretches:
+        parts.count(bytes(stretch.text)[stretch.begin : stretch.end], scanner, special)
+    assert dict(parts.items()) == dict(whole.items())
+    assert sum(stretch.read for stretch in stretches) == len(text)
+    assert [stretch.first for stretch in stretches] == [number == 0 for number in range(len(stretches))]
+    assert [stretch.last for stretch in stretches] == [number == len(stretches) - 1 for number in range(len(stretches))]

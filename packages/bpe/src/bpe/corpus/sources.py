@@ -1,14 +1,14 @@
 """Corpora: whatever may be trained on or encoded, as texts and as stretches of them, in bounded memory.
 
-A text file is memory-mapped; a compressed one, a pipe, an open file or a URL is read as a stream. Both are cut into
-stretches where a cut changes nothing. The lines of a JSON file, the rows of a Parquet file and the items of an iterable
-are texts of their own.
+A small file is read whole; a larger one, a compressed one, a pipe, an open file or a URL is read as a stream, which is
+cut into stretches where a cut changes nothing. Nothing is memory-mapped: a file that another program cuts short while
+its map is read would end the process (SIGBUS). The lines of a JSON file, the rows of a Parquet file and the items of
+an iterable are texts of their own.
 """
 
 from __future__ import annotations
 
 import io
-import mmap
 import os
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -20,12 +20,12 @@ from bpe.native.arrow import as_text, pyarrow
 from bpe.native.atomic_file import StrPath
 from bpe.native.json_lines import parse_line
 
-Buffer = bytes | bytearray | memoryview | mmap.mmap
+Buffer = bytes | bytearray | memoryview
 
-SMALL = 1 << 20  # bytes up to which a file is read, not mapped: a map holds a descriptor, and there may be thousands
-BLOCK = 1 << 20  # bytes read at a time from what cannot be mapped
+SMALL = 1 << 20  # bytes up to which a file is read whole
+BLOCK = 1 << 20  # bytes of a stream that are read at a time
+CUT_SEARCH = 4 << 10  # bytes in which a place to cut is nearly always found
 ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", *compressed.MAGIC)
-SWEEP = 1 << 24  # bytes of a map after which pages that were unmapped before are unmapped again
 
 
 class PlainText(NamedTuple):
@@ -53,13 +53,43 @@ Source = StrPath | File | BinaryIO | Iterable[str | bytes | os.PathLike[str] | F
 
 
 class Document(NamedTuple):
-    """A text that lies in memory, or a map of it; `read` is how many bytes of a file it took."""
+    """A text that lies in memory; `read` is how many bytes of a file it took."""
 
     data: Buffer
     read: int
 
 
 Stream = Iterator[compressed.TextBlock]  # a text of which only a block is in memory
+
+
+class LargeFile:
+    """A file that is one text, read a block at a time as a stream is, or anywhere by read().
+
+    Attributes:
+        size: Its bytes when it was opened. What is appended later is not read.
+    """
+
+    def __init__(self, file: Any, size: int) -> None:
+        self._file, self.size = file, size
+
+    def __iter__(self) -> Iterator[compressed.TextBlock]:
+        for begin in range(0, self.size, BLOCK):
+            block = self.read(begin, BLOCK)
+            yield block, len(block)
+
+    def read(self, begin: int, size: int) -> bytes:
+        """Bytes of the file from a place on, as many as there are. ValueError if it was cut short meanwhile."""
+        size = min(size, self.size - begin)
+        self._file.seek(begin)
+        block: bytes = self._file.read(size)
+        while len(block) < size and (more := self._file.read(size - len(block))):  # a read gives 2 GiB at most
+            block += more
+        if len(block) < size:
+            raise ValueError(
+                f"{self._file.name}: expected {self.size:,} bytes, got {begin + len(block):,}: the file was cut short "
+                "while it was read; read it again when no other program writes to it"
+            )
+        return block
 
 
 class Stretch(NamedTuple):
@@ -164,7 +194,7 @@ def identity(source: Source) -> list[list[Any]] | None:
     return rows
 
 
-def texts(source: Source) -> Iterator[Document | Stream]:
+def texts(source: Source) -> Iterator[Document | LargeFile | Stream]:
     """Each text of a source in turn.
 
     Raises the error of the file for one that cannot be read; ValueError naming the file, and the line, where what is in
@@ -204,8 +234,31 @@ def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size:
                 begin = end
             if begin < whole:
                 yield Stretch(data, begin, whole, text.read - text.read * begin // whole, begin == 0, True)
+        elif isinstance(text, LargeFile):
+            yield from _cut_file(text, cut, margin, size)
         else:
             yield from _cut_stream(text, cut, margin, size)
+
+
+def _cut_file(file: LargeFile, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
+    """Cut a large file into stretches: each read begins where the last stretch ended, so that nothing is copied."""
+    begin, least = 0, size + margin + CUT_SEARCH
+    needed = least
+    while begin < file.size:
+        data = file.read(begin, needed)
+        is_last, end = begin + len(data) == file.size, 0
+        while len(data) - end > size:
+            cut_at = cut(data, end + size)
+            if not is_last and cut_at + max(margin, 1) > len(data):  # what follows may forbid this cut
+                break
+            yield Stretch(data, end, cut_at, cut_at - end, begin + end == 0, is_last and cut_at == len(data))
+            end = cut_at
+        if is_last and end < len(data):
+            yield Stretch(data, end, len(data), len(data) - end, begin + end == 0, True)
+            return
+        begin += end
+        needed = least if end else 2 * needed  # a text that cannot be cut is looked at again when it has doubled
+        del data
 
 
 def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
@@ -213,11 +266,11 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
     parts: list[bytes] = []
     size_read = read = 0
     first = True
-    size_needed = size + margin + 4096
+    needed = size + margin + CUT_SEARCH
     for block, block_read in stream:
         parts.append(block)
         size_read, read = size_read + len(block), read + block_read
-        if size_read < size_needed:
+        if size_read < needed:
             continue
         data, begin = b"".join(parts), 0
         while size_read - begin > size + margin:
@@ -228,37 +281,29 @@ def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, siz
             begin, read, first = end, 0, False
         parts, size_read = [data[begin:]], size_read - begin
         # a text that cannot be cut is looked at again when it has doubled
-        size_needed = size + margin + 4096 if begin else 2 * size_read
+        needed = size + margin + CUT_SEARCH if begin else 2 * size_read
     if size_read:
         yield Stretch(b"".join(parts), 0, size_read, read, first, True)
-
-
-def release(text: Buffer, begin: int, end: int) -> None:
-    """Unmap the pages of a mapped file that lie wholly in [begin, end); a page that is read again is mapped again."""
-    if isinstance(text, mmap.mmap) and hasattr(text, "madvise"):
-        # Reading a page has the system map some around it too, also before it: they are unmapped now and then.
-        if begin // SWEEP < end // SWEEP:
-            begin = max(0, begin - 2 * SWEEP)
-        begin = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE
-        end = end // mmap.PAGESIZE * mmap.PAGESIZE if end < len(text) else end
-        if begin < end:
-            text.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
 
 # One kind of file after another
 
 
-def _texts_of(file: File) -> Iterator[Document | Stream]:
+def _texts_of(file: File) -> Iterator[Document | LargeFile | Stream]:
     if isinstance(file, Parquet):
         yield from rows(file)
     elif isinstance(file, JsonLines):
         yield from _lines(file)
-    elif compressed.kind_of(file.path) is None and (mapped := _map(file.path)) is not None:
-        refuse_utf16(mapped.data, os.fspath(file.path))
-        yield mapped
-    else:
+    elif compressed.kind_of(file.path) is not None or _is_stream(file.path):
         with closing(_blocks(file.path)) as stream:
             yield _checked(stream, os.fspath(file.path))
+    else:
+        with open(file.path, "rb", buffering=0) as opened:
+            size = os.fstat(opened.fileno()).st_size
+            large = LargeFile(opened, size)
+            data = large.read(0, 2) if size > SMALL else opened.read()
+            refuse_utf16(data, os.fspath(file.path))
+            yield large if size > SMALL else Document(data, len(data))
 
 
 def _checked(stream: Stream, name: str) -> Stream:
@@ -276,18 +321,9 @@ def refuse_utf16(text: Buffer, name: str) -> None:
         raise ValueError(f"{name}: UTF-16 by its first two bytes: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)")
 
 
-def _map(path: StrPath) -> Document | None:
-    """The file's bytes, mapped or read; None for a URL, a pipe or a device, which has to be read as a stream."""
-    if remote.is_url(path):
-        return None
-    if not os.path.isfile(path) and os.path.exists(path) and not os.path.isdir(path):
-        return None  # looked at before it is opened: a pipe can be opened once
-    with open(path, "rb") as file:
-        about = os.fstat(file.fileno())
-        if about.st_size <= SMALL:
-            data = file.read()
-            return Document(data, len(data))
-        return Document(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), about.st_size)
+def _is_stream(path: StrPath) -> bool:
+    """True for a URL, a pipe or a device. It is looked at before it is opened: a pipe can be opened once."""
+    return remote.is_url(path) or not (os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path))
 
 
 def _blocks(path: StrPath) -> Generator[compressed.TextBlock, None, None]:

@@ -113,7 +113,6 @@ def count_source(
                         table.count(stretch, scanner, special)
                     else:
                         _count_slowly(stretch, pattern, special, table)
-                sources.release(text, begin, end)
             if share is not None and table.memory_to_grow > share:
                 spill.add(table)
             idle.append(table)

@@ -266,9 +266,6 @@ def _encode(group: Group, recipe: Recipe) -> Encoded:
     """The ids of a group, and where its documents end: where a text does, and after each end of text within it."""
     parts = [memoryview(text)[begin:end] for text, begin, end, *_ in group]
     rows = recipe.encode(parts, [stretch.first for stretch in group])
-    del parts  # which would keep a mapped file open
-    for text, begin, end, *_ in group:
-        sources.release(text, begin, end)
     if recipe.separate:
         mark = np.array([recipe.end_of_text], dtype=np.uint32)
         for i, stretch in enumerate(group):
