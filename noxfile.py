@@ -28,9 +28,10 @@ nox.options.reuse_existing_virtualenvs = True
 
 ROOT = Path(__file__).parent
 BPE, LM, ACCOUNTING = PACKAGES = ("packages/bpe", "packages/lm", "packages/accounting")
-CONSTRAINTS = ("-c", "constraints.txt")
+# NEWEST=1 leaves the versions open, as pip does for a user of today, and lets the libraries' deprecations pass.
+CONSTRAINTS = () if os.environ.get("NEWEST") else ("-c", "constraints.txt")
 CODE = ("packages", "tools", "demo", "tests", "docs", "noxfile.py")
-PYTEST = ("python", "-m", "pytest")
+PYTEST = ("python", "-m", "pytest", *(() if CONSTRAINTS else ("-W", "default")))
 OLDEST = (3, 11)
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
@@ -92,7 +93,7 @@ def test(session: nox.Session, *tests: str, **environment: str) -> None:
 @nox.session
 def demo(session: nox.Session) -> None:
     """Train a tokenizer and a model on text this machine has, and show them: `-- --minutes 3 --corpus FILE …`."""
-    install(session, f"{BPE}[progress]", ACCOUNTING, f"{LM}[text]")
+    install(session, f"{BPE}[progress]", ACCOUNTING, f"{LM}[text,report]")
     # time to save the run after Ctrl-C
     session.run("python", "demo/demo.py", *session.posargs, interrupt_timeout=60.0, terminate_timeout=10.0)
 
@@ -238,7 +239,7 @@ def tests_minimum(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the site into site/, check its links, run every command and example of the pages; `-- docs/guides` runs a
     part."""
-    install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,clean,gguf,serve,lm_eval]", groups=("docs",))
+    install(session, f"{BPE}[parquet,zst]", ACCOUNTING, f"{LM}[text,report,clean,gguf,serve,lm_eval]", groups=("docs",))
     session.run("python", "tools/live_pages.py")
     session.run("python", "tools/notebooks.py", *([] if session.posargs else ["--run"]))
     session.run("zensical", "build", "--clean", "--strict")
@@ -351,23 +352,50 @@ def typecheck(session: nox.Session) -> None:
     session.run("stubtest", *allowed, "--ignore-missing-stub", "--ignore-disjoint-bases", *stubs)
 
 
+def commit_time() -> str:
+    """Seconds since 1970 of the last commit, which stand for the time of a build; 0 outside a checkout."""
+    command = ("git", "log", "-1", "--format=%ct")
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip() or "0"
+
+
 @nox.session
 def build(session: nox.Session) -> None:
-    """An sdist of each package, a wheel from that sdist, and the wheels installed and imported together."""
+    """An sdist of each package, a wheel from that sdist, and the wheels installed and imported together.
+
+    `-- --twice` builds them from a copy of the sources in another folder too, and compares their SHA-256.
+    """
     need_compiler(session)
     install(session, groups=("build",))
-    with tempfile.TemporaryDirectory() as folder:
-        for package in PACKAGES:
-            session.run("python", "-m", "build", "--outdir", folder, package, silent=True)
-        files = sorted(map(str, Path(folder).iterdir()))
-        session.run("twine", "check", "--strict", *files)
-        wheels = [name for name in files if name.endswith(".whl")]
-        session.install(*CONSTRAINTS, "--force-reinstall", "--no-deps", *wheels)
-        session.run("python", "-c", "import bpe, accounting, lm; print(bpe.__file__)", env={"PYTHONSAFEPATH": "1"})
-        session.run("python", "-m", "pip", "uninstall", "--yes", "groundup-bpe", silent=True)
-        session.run("python", "-m", "lm", "--help", env={"PYTHONSAFEPATH": "1"}, silent=True)  # lm works without bpe
-        shutil.rmtree(ROOT / "dist", ignore_errors=True)
-        shutil.copytree(folder, ROOT / "dist")
+    env = {"SOURCE_DATE_EPOCH": commit_time(), "PIP_CONSTRAINT": str(ROOT / "constraints.txt")}
+    folder = ROOT / "dist"
+    with tempfile.TemporaryDirectory() as temporary:
+        for sources, out in ((ROOT, folder), (Path(temporary, "sources"), Path(temporary, "dist"))):
+            if sources != ROOT:
+                if "--twice" not in session.posargs:
+                    break
+                ignore = shutil.ignore_patterns("build", "*.so", "*.egg-info", "__pycache__")
+                for package in PACKAGES:
+                    shutil.copytree(ROOT / package, sources / package, ignore=ignore)
+            shutil.rmtree(out, ignore_errors=True)
+            for package in PACKAGES:
+                session.run("python", "-m", "build", "--outdir", str(out), str(sources / package), silent=True, env=env)
+            session.run("python", "tools/distributions.py", str(out), env=env)
+            if sources != ROOT:
+                session.run("python", "tools/distributions.py", str(folder), "--same", str(out))
+    files = sorted(map(str, folder.iterdir()))
+    session.run("twine", "check", "--strict", *files)
+    wheels = [name for name in files if name.endswith(".whl")]
+    session.install(*CONSTRAINTS, "--force-reinstall", "--no-deps", *wheels)
+    session.run("python", "-c", "import bpe, accounting, lm; print(bpe.__file__)", env={"PYTHONSAFEPATH": "1"})
+    session.run("python", "-m", "pip", "uninstall", "--yes", "groundup-bpe", silent=True)
+    session.run("python", "-m", "lm", "--help", env={"PYTHONSAFEPATH": "1"}, silent=True)  # lm works without bpe
+    # the tests of an sdist run by themselves, as a distribution's packagers run them
+    with tempfile.TemporaryDirectory() as temporary:
+        (sdist,) = folder.glob("groundup_accounting-*.tar.gz")
+        shutil.unpack_archive(sdist, temporary, filter="data")
+        (sources,) = Path(temporary).iterdir()
+        with session.chdir(sources):
+            session.run(*PYTEST, "-q", "tests/test_references.py", "tests/test_units.py")
 
 
 @nox.session

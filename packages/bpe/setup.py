@@ -7,6 +7,9 @@ calls __sanitizer_cov_trace_pc, which fuzz/coverage.c defines.
 
 import os
 import re
+import shutil
+import sys
+import sysconfig
 from pathlib import Path
 
 import Cython
@@ -68,8 +71,20 @@ def translated(source: Path, depends: set[Path]) -> Path:
     return translation if translation.stat().st_mtime > newest else source
 
 
+def need_compiler() -> None:
+    """Stop with one sentence before Cython's work if there is no C compiler; distutils would say it at the end."""
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if os.name != "nt" and not shutil.which(compiler):
+        sys.exit(f"bpe is compiled, and the C compiler {compiler} was not found: install one, or name another in CC")
+
+
+# Metadata and sdists need no C: pip and build ask for these first, in a process of their own.
+COMPILES = not {"egg_info", "dist_info", "sdist"} & set(sys.argv)
+if COMPILES:
+    need_compiler()
+
 modules = []
-for source in sorted(PACKAGE.rglob("*.pyx")):
+for source in sorted(PACKAGE.rglob("*.pyx")) if COMPILES else ():
     depends = made_of(source, set())
     name = ".".join(source.relative_to("src").with_suffix("").parts)
     modules.append(extension(name, translated(source, depends), depends))
@@ -78,7 +93,7 @@ shared = extension(SHARED, Path("src", *SHARED.split(".")).with_suffix(".c"), se
 setup(
     options={"build_ext": {"parallel": os.cpu_count()}},
     ext_modules=cythonize(
-        [*modules, shared],
+        [*modules, shared] if COMPILES else [],
         shared_utility_qualified_name=SHARED,
         include_path=["src"],
         compiler_directives={

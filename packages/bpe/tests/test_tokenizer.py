@@ -87,7 +87,7 @@ def test_wrong_ids_are_named(tokenizer: Tokenizer) -> None:
             call(np.array([[97]]))
         for moment in (
             np.datetime64(97, "s"),
-            np.timedelta64(97),
+            np.timedelta64(97, "s"),
         ):  # their buffers have no strides, whatever is asked for
             with pytest.raises(TypeError, match="not iterable"):
                 call(moment)
