@@ -9,6 +9,9 @@ from importlib import resources
 
 import pytest
 
+from lm.config import ModelConfig
+from lm.extras import MissingExtra
+from lm.interop.card import card
 from lm.reporting import report
 from lm.reporting.charts import table
 
@@ -339,3 +342,12 @@ def test_every_colour_of_letters_can_be_read(scheme):
     for name in ("ink", "soft", "own", *(f"c{i}" for i in range(8))):
         dark, bright = sorted((light(colours["paper"]), light(colours[name])))
         assert (bright + 0.05) / (dark + 0.05) >= 4.5, name  # as WCAG AA asks of small letters
+
+
+def test_without_matplotlib_a_report_names_the_extra_and_a_card_has_no_curves(run, monkeypatch):
+    folder, model = run(lines=metrics()), ModelConfig(64, 16, 1, 16, 1, 32)
+    assert "curves.svg" in card(model, folder, "LlamaForCausalLM", has_tokenizer=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert list(card(model, folder, "LlamaForCausalLM", has_tokenizer=False)) == ["README.md"]
+    with pytest.raises(MissingExtra, match=re.escape("groundup-lm[report]")):
+        report.write([folder])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lm.config import ModelConfig, to_table
+from lm.extras import MissingExtra
 from lm.reporting.charts import Line, number, picture, smooth
 from lm.reporting.report import Run, read
 
@@ -34,8 +36,9 @@ def card(config: ModelConfig, run_dir: Path | None, architecture: str, *, has_to
             parts += ["## Training\n", table(("setting", "value"), settings)]
         if run.records:
             parts.append(table(("at the end", ""), results(run)))
-            files["curves.svg"] = curves(run)
-            parts.append("![Loss in nats a token, by step](curves.svg)\n")
+            with suppress(MissingExtra):  # the card is written without curves where matplotlib is not installed
+                files["curves.svg"] = curves(run)
+                parts.append("![Loss in nats a token, by step](curves.svg)\n")
     return {"README.md": "\n".join(parts), **files}
 
 

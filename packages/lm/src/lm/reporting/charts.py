@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
+from lm.extras import need
+
 Point = tuple[float, float]
 READ_OUT = 480  # at most this many points of a line are shown under the pointer
 DOTS = 40  # at most this many marks on a line
@@ -102,7 +104,7 @@ def draw(
 
     Values above the ceiling are not drawn; without a logarithm neither are those that have none.
     """
-    import matplotlib
+    matplotlib = need("matplotlib", "a chart", "groundup-lm[report]")
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
