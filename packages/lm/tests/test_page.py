@@ -416,3 +416,79 @@ def test_a_chat_answers_as_generate_does(browser, folder, axe, tmp_path):
 def test_dress_is_that_of_bpes_pages():
     """lm has a copy, for the page of `lm serve`, which does without bpe."""
     assert asset("dress.css") == importlib.import_module("bpe.reporting.view").asset("dress.css")
+
+
+def test_characters_over_several_tokens_are_read_and_copied(browser, folder):
+    """Each stands whole in the token that completes it, also where bytes that are no character stand between."""
+    open_page(browser, folder, rounded("llama"))
+    text = "שלום 語 😀 é\ntext\t…"
+    assert browser.run(f"(page.restart(), one('prompt').value = {json.dumps(text)}, page.begin(), page.draw(), 0)") == 0
+    assert browser.run("one('tokens').children.length") > len(text)
+    assert browser.run("one('tokens').textContent") == text
+    # ids of the bytes E8 AA (two of the three of a character), then a whole text, then FF
+    ids = [
+        int(browser.run(f"page.encoder.ids[page.encoder.symbolOfByte[{byte}]]")) for byte in (0xE8, 0xAA, 0x61, 0xFF)
+    ]
+    browser.run(f"(page.restart(), page.sequence.start({ids}), page.prompt = 4, page.draw(), 0)")
+    assert browser.run("one('tokens').textContent") == "a"
+    shown = browser.run("[...one('tokens').querySelectorAll('.bpe-x')].map(chip => chip.dataset.x)")
+    assert shown == ["E8", "AA", "FF"]
+
+
+def test_one_text_is_written_at_a_time_and_stays_in_sight(browser, folder):
+    open_page(browser, folder, rounded("llama"))
+    written = browser.run("""(async () => {
+      one("prompt").value = "the model";
+      page.about.stop = [];
+      page.restart();
+      const first = page.write(100000);  // until the next line, which comes at the first pause for drawing
+      page.restart();
+      await Promise.all([first, page.write(700)]);
+      return page.sequence.ids.length - page.prompt;
+    })()""")
+    assert written == 700
+    assert browser.run("(box => box.scrollHeight - box.scrollTop - box.clientHeight < 40)(one('tokens'))") is True
+    assert browser.run("one('tokens').scrollTop") > 0
+    assert browser.run("[page.running, one('go').textContent]") == [None, "Continue"]
+
+
+def test_the_address_holds_the_text_and_numbers_are_checked(browser, folder):
+    open_page(browser, folder, rounded("llama"))
+    for address, text in (("#100%", "100%"), ("#Tom%20went", "Tom went")):
+        browser.run(f"(location.hash = {json.dumps(address)}, page.open())")
+        assert browser.run("[one('prompt').value, page.prompt > 0]") == [text, True]
+    browser.run("one('clear').click(), one('prompt').value = '', one('prompt').focus(), 0")
+    browser.call("Input.insertText", text="50% é")
+    assert browser.run("decodeURIComponent(location.hash)") == "#50% é"
+    for value, is_valid in (("0.75", True), ("-1", False), ("0", True), ("", True)):
+        browser.run(f"one('temperature').value = {json.dumps(value)}, page.restart(), one('next').click(), 0")
+        assert browser.run("one('controls').checkValidity()") is is_valid
+        assert (browser.run("page.sequence.ids.length") > 0) is is_valid
+
+
+def test_a_special_token_can_be_read_where_it_is_shaded(browser, folder, tokenizer):
+    """Its letters have the colour of ink there, and not that of paper, which they have on ink."""
+    open_page(browser, folder, rounded("llama"))
+    special = tokenizer.special_tokens["<|endoftext|>"]
+    browser.run(f"(page.restart(), page.sequence.start([{special}, 70, 71]), page.prompt = 3, page.choose(2), 0)")
+    colours = (
+        "['#tokens', '#attention'].map(box => getComputedStyle(document.querySelector(box + ' .bpe-special')).color)"
+    )
+    on_ink, shaded = browser.run(colours)
+    assert on_ink != shaded == browser.run("getComputedStyle(one('attention')).color")
+
+
+def test_int8_makes_the_page_smaller_where_the_head_is_the_embedding(folder):
+    model = models.make(dtype=torch.float32, **{**SIZE, "vocab_size": 300, "num_layers": 1, "tied_embeddings": True})
+    sizes = {
+        dtype: len(to_page(model, folder / "model.html", tokenizer=folder / "tok.json", dtype=dtype).read_bytes())
+        for dtype in ("fp16", "int8")
+    }
+    assert sizes["int8"] < sizes["fp16"]
+
+
+def test_pages_send_forms_nowhere_and_stay_where_they_are(folder):
+    page = to_page(rounded("llama"), folder / "model.html", tokenizer=folder / "tok.json").read_text("utf-8")
+    for rule in ("default-src 'none'", "base-uri 'none'", "form-action 'none'"):
+        assert rule in page
+    assert page.count("disabled>") == 3, "buttons wait until the model is unpacked"

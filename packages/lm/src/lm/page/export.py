@@ -33,8 +33,8 @@ DTYPES = ("fp16", "int8")
 MOST_BYTES = 400_000_000  # of a page: a browser's strings end at 512 MB
 MODEL_SCRIPTS = ("forward.js", "memory.js", "sequence.js", "unpack.js")
 POLICY = (
-    """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; """
-    """style-src 'unsafe-inline'; script-src 'unsafe-inline' 'wasm-unsafe-eval'">"""
+    """<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; base-uri 'none'; """
+    """form-action 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'wasm-unsafe-eval'">"""
 )
 # What of a ModelConfig the forward pass in JavaScript reads.
 SHAPE = (
@@ -204,7 +204,8 @@ def shape_of(config: ModelConfig) -> dict[str, Any]:
 def packed_weights(model: Transformer, dtype: str) -> tuple[list[dict[str, Any]], bytes]:
     """Names, shapes and kinds of the tensors, and their numbers in that order, little-endian.
 
-    float16: as it stands. int8: the scales of the rows as bfloat16, then the rows.
+    fp16: the numbers. int8: the scales of the rows as bfloat16, then the rows. "tied int8": nothing; the page makes
+    the head's int8 of the embedding, which it holds in fp16 in any case.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is unknown: a page has {' or '.join(DTYPES)}")
@@ -220,17 +221,21 @@ def packed_weights(model: Transformer, dtype: str) -> tuple[list[dict[str, Any]]
         else:
             parts.append(float16(name, tensor).tobytes())
             tensors.append({"name": name, "shape": list(tensor.shape), "kind": "fp16"})
+    if int8 and model.config.tied_embeddings:
+        tensors.append({"name": "head.weight", "shape": list(model.head_weight.shape), "kind": "tied int8"})
     return tensors, zlib.compress(b"".join(parts), 9)
 
 
 def int8_matrices(model: Transformer) -> Mapping[str, Int8Linear]:
-    """The linear layers and the head as lm.ops.cpu.int8 has them, of weights rounded to float16, by their names."""
+    """The linear layers, and the head if it has a weight of its own, as lm.ops.cpu.int8 has them, of weights rounded to
+    float16, by their names."""
 
     def layers() -> Iterator[tuple[str, Tensor]]:
         for name, module in model.named_modules():
             if is_linear(module):
                 yield f"{name}.weight", module.weight
-        yield "head.weight", model.head_weight
+        if not model.config.tied_embeddings:
+            yield "head.weight", model.head_weight
 
     return {name: Int8Linear(weight.detach().cpu().half().float()) for name, weight in layers()}
 

@@ -333,9 +333,15 @@ function hex(byte) {
 
 /** The bytes in the element of that id: base64 of a zlib stream. */
 async function inflated(id) {
-  const packed = Uint8Array.from(atob(document.getElementById(id).textContent), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const stream = new Blob([bytesIn(id)]).stream().pipeThrough(new DecompressionStream("deflate"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** The bytes that an element holds in base64. Uint8Array.from would make a string of each: too much for 200 MB. */
+function bytesIn(id) {
+  const letters = atob(document.getElementById(id).textContent), bytes = new Uint8Array(letters.length);
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes;
 }
 
 /** The Encoder in the element of that id. */

@@ -7,12 +7,14 @@ const FEW = 4096; // numbers of a part that are written out; of more the first
 /** The text, its tokens as they are drawn, and which of them is chosen. */
 class Page {
   constructor(about, encoder, model) {
-    Object.assign(this, { about, encoder, model, chosen: -1, step: 0, running: false, times: {}, computed: 0 });
+    Object.assign(this, { about, encoder, model, chosen: -1, step: 0, running: null, times: {} });
     this.sequence = new Sequence(model, this.times);
     this.prompt = null; // the text that the sequence began with
     this.introduce();
     this.listen();
+    this.forget();
     this.draw();
+    for (const id of ["go", "next", "clear"]) one(id).disabled = false;
   }
 
   introduce() {
@@ -37,12 +39,22 @@ class Page {
   listen() {
     one("controls").addEventListener("submit", (event) => {
       event.preventDefault();
-      if (this.running) this.running = false;
+      if (this.running) this.running = null;
       else this.write(Number(one("count").value));
     });
-    one("next").addEventListener("click", () => this.write(1));
+    one("next").addEventListener("click", () => one("controls").reportValidity() && this.write(1));
     one("clear").addEventListener("click", () => this.restart());
-    one("prompt").addEventListener("input", () => this.restart());
+    one("prompt").addEventListener("input", () => {
+      this.restart();
+      // The address holds the text, so that it can be sent; a long one would make the address useless.
+      const text = one("prompt").value;
+      history.replaceState(null, "", text.length > 2000 ? "#" : `#${encodeURIComponent(text)}`);
+    });
+    one("prompt").addEventListener("paste", (event) => {
+      const hasReturns = event.clipboardData.getData("text/plain").includes("\r\n");
+      one("trouble").textContent = hasReturns ? "The browser has replaced CR LF, the ends of lines, by LF." : "";
+    });
+    addEventListener("hashchange", () => this.open());
     one("prompt").addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) one("controls").requestSubmit();
     });
@@ -62,11 +74,26 @@ class Page {
   }
 
   restart() {
-    this.running = false;
+    this.running = null;
     this.prompt = null;
     this.sequence.clear();
     this.chosen = -1;
+    this.forget();
     this.draw();
+  }
+
+  /** Begin with the text of the address: model.html#some%20text. */
+  async open() {
+    let text = location.hash.slice(1);
+    try {
+      text = decodeURIComponent(text);
+    } catch {
+      // a "%" that begins no escape stands for itself
+    }
+    if (!text || text === one("prompt").value) return;
+    one("prompt").value = text;
+    this.restart();
+    await this.write(40);
   }
 
   settings() {
@@ -85,15 +112,16 @@ class Page {
     const ids = this.promptIds(one("prompt").value);
     if (!ids.length) throw new Error("Type something to continue: this model has no token that begins a text");
     this.prompt = ids.length;
+    this.forget();
     this.random = generator(Number(one("seed").value));
     this.sequence.start(ids);
-    this.computed += ids.length;
   }
 
   /** Continue by so many tokens, or until the text ends or is stopped. */
   async write(count) {
     if (this.running) return;
-    this.running = true;
+    // Another call of write() puts its own object here: this one ends when it sees that.
+    const run = (this.running = {});
     one("trouble").textContent = "";
     one("go").textContent = "Stop";
     one("next").disabled = true;
@@ -105,7 +133,7 @@ class Page {
       if (this.prompt === null) this.begin();
       begun = performance.now();
       const settings = this.settings();
-      while (this.running && written < count) {
+      while (this.running === run && written < count) {
         const id = choose(sequence.logits, settings, this.random);
         if (this.about.stop.includes(id)) {
           one("trouble").textContent = `The model ended the text (${this.name(id)}).`;
@@ -113,7 +141,6 @@ class Page {
         }
         sequence.append(id);
         written++;
-        this.computed++;
         if (performance.now() - drawn < FRAME) continue;
         this.chosen = sequence.ids.length - 1;
         this.drawTokens();
@@ -123,8 +150,9 @@ class Page {
     } catch (error) {
       one("trouble").textContent = `${error.message}.`;
     }
+    if (this.running && this.running !== run) return;
     const speed = (written / (performance.now() - begun)) * 1000;
-    this.running = false;
+    this.running = null;
     one("go").textContent = "Continue";
     one("next").disabled = false;
     this.chosen = sequence.ids.length - 1;
@@ -139,15 +167,33 @@ class Page {
     return this.encoder.has(id) ? visible(new TextDecoder().decode(this.encoder.bytesOf(id))) : `id ${id}`;
   }
 
-  /** What a token shows; one that is part of a character shows its bytes. */
-  inside(id) {
-    if (!this.encoder.has(id)) return `id ${id}`;
+  /** Forget what is drawn. */
+  forget() {
+    Object.assign(this, { insides: [], begun: [], mode: null });
+  }
+
+  /** Add to `insides` what the next token shows: its characters, and of one that it shares with its neighbours its own
+   * bytes; the token that completes a character shows it too, so that it can be read and copied. */
+  addInside(id) {
+    if (!this.encoder.has(id)) return this.insides.push(`id ${id}`);
     const bytes = this.encoder.bytesOf(id);
-    try {
-      return marked(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes));
-    } catch {
-      return chips(bytes);
+    let begun = this.encoder.isSpecial(id) ? [] : this.begun,
+      text = wholeCharacters([...begun, ...bytes]);
+    if (text === null) {
+      // the character that was begun does not go on here
+      begun = [];
+      text = wholeCharacters(bytes);
     }
+    if (text === null) {
+      this.begun = [];
+      return this.insides.push(chips(bytes));
+    }
+    const size = this.encoder.utf8.encode(text).length;
+    const own = text && begun.length ? utf8Size(text.codePointAt(0)) - begun.length : 0;
+    this.insides.push(
+      chips(bytes.subarray(0, own)) + marked(text) + chips(bytes.subarray(Math.max(0, size - begun.length))),
+    );
+    this.begun = [...begun, ...bytes].slice(size);
   }
 
   span(place, style, text) {
@@ -174,15 +220,26 @@ class Page {
     this.drawTimes();
   }
 
+  /** Draw the tokens that are not drawn yet, and mark the chosen one. */
   drawTokens() {
-    const draw = document.querySelector("input[name=draw]:checked").value;
-    const spans = this.sequence.ids.map((id, place) => {
-      const odds = this.sequence.places[place]?.probability;
-      const style = draw === "odds" && odds !== undefined ? shade(odds) : "";
-      return this.span(place, style, draw === "ids" ? `${id} ` : this.inside(id));
-    });
-    one("tokens").classList.toggle("ids", draw === "ids");
-    one("tokens").innerHTML = spans.join("") || '<span class="note">Nothing yet.</span>';
+    const mode = document.querySelector("input[name=draw]:checked").value,
+      box = one("tokens"),
+      { ids, places } = this.sequence;
+    if (mode !== this.mode) box.replaceChildren();
+    this.mode = mode;
+    while (this.insides.length < ids.length) this.addInside(ids[this.insides.length]);
+    const spans = [];
+    for (let place = box.children.length; place < ids.length; place++) {
+      const odds = places[place]?.probability;
+      const style = mode === "odds" && odds !== undefined ? shade(odds) : "";
+      spans.push(this.span(place, style, mode === "ids" ? `${ids[place]} ` : this.insides[place]));
+    }
+    const follows = box.scrollHeight - box.scrollTop - box.clientHeight < 40;
+    box.classList.toggle("ids", mode === "ids");
+    box.insertAdjacentHTML("beforeend", spans.join(""));
+    box.querySelector(".at")?.classList.remove("at");
+    box.children[this.chosen]?.classList.add("at");
+    if (this.running && follows) box.scrollTop = box.scrollHeight;
   }
 
   choose(place) {
@@ -250,13 +307,14 @@ class Page {
         .forEach((weight, i) => (weights[begin + i] += weight / heads.length));
     const first = sequence.begin;
     one("attention").innerHTML = Array.from(weights, (weight, i) =>
-      this.span(first + i, shade(weight), this.inside(sequence.ids[first + i])),
+      this.span(first + i, shade(weight), this.insides[first + i]),
     ).join("");
     const most = Array.from(weights.keys())
       .sort((a, b) => weights[b] - weights[a])
       .slice(0, 5);
     one("attention-most").textContent =
-      "Most: " + most.map((i) => `${this.name(sequence.ids[first + i])} ${percent(weights[i])}`).join(", ");
+      "Most: " +
+      most.map((i) => `${this.name(sequence.ids[first + i])} (token ${first + i + 1}) ${percent(weights[i])}`).join(", ");
   }
 
   drawLens() {
@@ -306,11 +364,15 @@ class Page {
   }
 
   drawTimes() {
-    const total = Object.values(this.times).reduce((sum, time) => sum + time, 0) || 1;
-    const rows = TIMED.map(([name, ...parts]) => {
-      const time = parts.reduce((sum, part) => sum + (this.times[part] ?? 0), 0);
-      return [name, `${((1000 * time) / this.computed).toFixed(0)} µs`, percent(time / total), rod(time / total)];
-    });
+    // Each part's median over the tokens: the first calls and other programs make means a matter of chance.
+    const times = TIMED.map(([, ...parts]) => parts.reduce((sum, part) => sum + median(this.times[part] ?? []), 0));
+    const total = times.reduce((sum, time) => sum + time, 0) || 1;
+    const rows = TIMED.map(([name], i) => [
+      name,
+      `${(1000 * times[i]).toFixed(0)} µs`,
+      percent(times[i] / total),
+      rod(times[i] / total),
+    ]);
     one("times").innerHTML = table(["part, in all blocks", "a token", "share", ""], rows);
   }
 }
@@ -330,12 +392,12 @@ const SAYS = {
   ],
   candidates: [
     "From the tokens before it, the model gave every token of its vocabulary a probability to be the next one. " +
-      "These were the likeliest; one was drawn.",
+      "These were the likeliest, at temperature 1 and without top-k and top-p.",
     "7-generation",
   ],
   attention: [
-    "How much the chosen token takes from each token up to itself, in one head of one layer: the darker, the " +
-      "more. The weights add up to 100%.",
+    "How much the chosen token takes from each token up to itself, in one head of one layer: the stronger the " +
+      "colour, the more (by the square root of the weight). The weights add up to 100%.",
     "4-transformer",
   ],
   lens: [
@@ -352,7 +414,7 @@ const SAYS = {
       "below.",
     "4-transformer",
   ],
-  times: ["The mean time of each part for one token on this machine, of all tokens so far.", "5-budget"],
+  times: ["The time of each part for one token on this machine: the median of the last tokens.", "5-budget"],
 };
 
 const PARTS = {
@@ -430,18 +492,29 @@ function strip(x, shape) {
 
 function chapterLink(course, chapter) {
   const name = `${COURSE[chapter]} of the course`;
-  return course
-    ? `<a href="${escaped(course.replace("{}", chapter))}" target="_blank">${name}</a>`
-    : `More in ${name}.`;
+  return course ? `<a href="${escaped(course.replace("{}", chapter))}" target="_blank">More in ${name}.</a>` : "";
+}
+
+/** The characters that bytes begin with; what is left at the end begins another one. Null if they are not UTF-8. */
+function wholeCharacters(bytes) {
+  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+  try {
+    return decoder.decode(Uint8Array.from(bytes), { stream: true });
+  } catch {
+    return null;
+  }
+}
+
+function median(values) {
+  return values.length ? values.slice().sort((a, b) => a - b)[values.length >> 1] : 0;
 }
 
 let page;
 const ready = (async () => {
   const { about, encoder, model } = await unpackPage();
   page = new Page(about, encoder, model);
-  if (location.hash.length > 1) {
-    // model.html#some%20text begins with it
-    one("prompt").value = decodeURIComponent(location.hash.slice(1));
-    await page.write(40);
-  }
+  await page.open();
 })();
+ready.catch((error) => {
+  one("headline").textContent = `The model could not be unpacked: ${error.message}`;
+});

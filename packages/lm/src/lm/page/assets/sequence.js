@@ -1,10 +1,11 @@
 // Text as ids: a sequence that a model reads and continues, and how one token of many is chosen.
 
 const SHOWN = 10;     // candidates remembered of each place
+const TIMED_TOKENS = 200;
 
 /** Ids, of which the newest are in the model's cache, and what the model computed of them. */
 class Sequence {
-  /** time: {part: milliseconds}, added to where given. */
+  /** time: {part: [milliseconds of each of the last tokens]}, written where given. */
   constructor(model, time = null) {
     this.model = model;
     this.time = time;
@@ -64,14 +65,20 @@ class Sequence {
     const { model } = this;
     for (const id of ids) {
       let stream = 0, before = performance.now();
+      const spent = {};
       const position = model.length;
       this.logits = model.forward(id, (part, x) => {
         if (part === "embedding" || part.startsWith("after_")) this.streams[stream++].set(position, x);
         if (!this.time) return;
         const now = performance.now();
-        this.time[part] = (this.time[part] ?? 0) + now - before;
+        spent[part] = (spent[part] ?? 0) + now - before;
         before = now;
       });
+      for (const part of this.time ? Object.keys(spent) : []) {
+        const times = (this.time[part] ??= []);
+        times.push(spent[part]);
+        if (times.length > TIMED_TOKENS) times.shift();
+      }
     }
   }
 

@@ -3,8 +3,7 @@
 /** {about, encoder, model} of the page; what was unpacked is removed from it. */
 async function unpackPage() {
   const about = JSON.parse(document.getElementById("about").textContent);
-  const kernel = Uint8Array.from(atob(document.getElementById("kernel").textContent), (letter) => letter.charCodeAt(0));
-  const encoder = await unpack("vocabulary"), model = unpackModel(about, await inflated("weights"), kernel);
+  const encoder = await unpack("vocabulary"), model = unpackModel(about, await inflated("weights"), bytesIn("kernel"));
   for (const id of ["weights", "vocabulary"]) document.getElementById(id).remove();
   return { about, encoder, model };
 }
@@ -15,13 +14,35 @@ function fromFloat16(bits) {
   return sign * (exponent ? 2 ** (exponent - 25) * (1024 + fraction) : 2 ** -24 * fraction);
 }
 
+/** A matrix of float32 as int8 with a scale for each row, by the rule of lm.ops.cpu.int8.Int8Linear, at an address. */
+function asInt8({ memory, rows, columns, stride, address: from }, address, scale) {
+  for (let i = 0; i < rows; i++) {
+    const row = memory.floats.subarray(from / 4 + i * stride, from / 4 + i * stride + columns);
+    const largest = row.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
+    WORD.float[0] = Math.max(largest / 127, 2 ** -126);
+    // the nearest bfloat16, of two equally near the even one
+    WORD.bits[0] = (WORD.bits[0] + 0x7fff + ((WORD.bits[0] >>> 16) & 1)) & 0xffff0000;
+    const step = (memory.floats[scale / 4 + i] = WORD.float[0]);
+    row.forEach((value, j) => {
+      memory.bytes[address + i * stride + j] = Math.min(Math.max(nearestEven(Math.fround(value / step)), -127), 127);
+    });
+  }
+  return new Matrix(memory, { rows, columns, address, scale });
+}
+
+/** The nearest integer, of two equally near the even one, as torch.round. */
+function nearestEven(x) {
+  const down = Math.floor(x), rest = x - down;
+  return rest < 0.5 || (rest === 0.5 && down % 2 === 0) ? down : down + 1;
+}
+
 /** The Model of what page.py packed: about.tensors say name, shape and kind in the order in which data has them. */
 function unpackModel(about, data, kernel) {
   const rowsOf = (shape) => shape.length === 1 ? [1, shape[0]] : shape;
   let room = 0, longest = 0;
   for (const { shape, kind } of about.tensors) {
     const [rows, columns] = rowsOf(shape);
-    room += rows * padded(columns) * (kind === "int8" ? 1 : 4) + 4 * rows + 256;
+    room += rows * padded(columns) * (kind === "fp16" ? 4 : 1) + 4 * rows + 256;
     longest = Math.max(longest, rows, columns);
   }
   const memory = new Memory(room, kernel, longest), weights = {};
@@ -32,8 +53,12 @@ function unpackModel(about, data, kernel) {
   };
   for (const { name, shape, kind } of about.tensors) {
     const [rows, columns] = rowsOf(shape), stride = padded(columns);
-    const address = memory.take(rows * stride * (kind === "int8" ? 1 : 4));
+    const address = memory.take(rows * stride * (kind === "fp16" ? 4 : 1));
     let scale;
+    if (kind === "tied int8") {
+      weights[name] = asInt8(weights["embedding.weight"], address, memory.take(4 * rows));
+      continue;
+    }
     if (kind === "int8") {
       scale = memory.take(4 * rows);
       // a scale is a bfloat16: the upper half of a float32
