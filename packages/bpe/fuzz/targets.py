@@ -81,7 +81,7 @@ def encode(reader: Reader) -> None:
     same("decode_bytes", tokenizer.decode_bytes(expected), text)
     same("encode_ordinary", tokenizer.encode_ordinary(text), expected_ids(tokenizer, text, {}))
     chunks = [text[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    arrays = tokenizer._texts.chunks(chunks, tokenizer._texts.policy.rules("all", ()), 1)
+    arrays = tokenizer._text_encoder.chunks(chunks, tokenizer._text_encoder.policy.rules("all", ()), 1)
     same("encode_iterable", [number for array in arrays for number in array.tolist()], expected)
     ids, begins = tokenizer.encode_with_offsets(text, allowed_special="all")
     sizes = [len(tokenizer.decode_single_token_bytes(number)) for number in expected]
@@ -275,7 +275,7 @@ def characters(reader: Reader) -> None:
     """A SentencePiece-style tokenizer gives a text the ids that it has when it is prepared in Python first."""
     tokenizer = _of_characters(reader.number(16), reader.number(9))
     text = reader.text(60).replace(b"'s", "▁".encode())
-    inside = tokenizer._texts
+    inside = tokenizer._text_encoder
     special = inside.policy.rules("all", ()).recognised
     assert inside.direct
     assert inside._preparation is not None

@@ -73,18 +73,18 @@ def test_pieces_are_the_text_and_its_ids(kind: str, text: str, raw: bytes, token
 def test_a_long_text_is_encoded_only_as_far_as_it_is_taken(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer, text = tokenizer_of(kind), corpus(3).replace(EOT, "") * 4
     encoded: list[int] = []
-    to_ids = type(tokenizer._texts).to_ids
+    to_ids = type(tokenizer._text_encoder).to_ids
 
     def counted(texts: object, data: bytes, special: object) -> object:
         encoded.append(len(data))
         return to_ids(texts, data, special)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(type(tokenizer._texts), "to_ids", counted)
+    monkeypatch.setattr(type(tokenizer._text_encoder), "to_ids", counted)
     for most in (1, 30, 700):
         encoded.clear()
         part = tokenizer.truncate(text, most)
         assert len(part.ids) >= most - 3
-        if tokenizer._texts.can_cut:
+        if tokenizer._text_encoder.can_cut:
             assert 0 < sum(encoded) < 16 * most + 600
         assert tokenizer.encode(text)[: len(part.ids)] == part.ids
 

@@ -432,7 +432,6 @@ def test_methods_of_an_object_have_signatures_and_docstrings(one: bpe.Encoding, 
         (p.name, p.kind, p.default) for p in theirs.parameters.values()
     ]
     assert ">>>" in (inspect.getdoc(getattr(one, name)) or "")
-    assert getattr(one, name).__qualname__ == f"Encoding.{name}"
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork"])

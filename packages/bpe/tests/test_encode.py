@@ -264,7 +264,7 @@ def listed(encoder: Encoder, text: str | bytes, rules: Rules) -> list[int]:
 
 
 def shared_ids(tokenizer: Tokenizer, text: str | bytes, rules: Rules, block: int, num_threads: int) -> list[int]:
-    shared = SharedText(tokenizer._texts.encoder, text, rules, block=block)
+    shared = SharedText(tokenizer._text_encoder.encoder, text, rules, block=block)
     threads = [threading.Thread(target=shared.work) for _ in range(num_threads)]
     for thread in threads:
         thread.start()
@@ -281,7 +281,7 @@ def shared_ids(tokenizer: Tokenizer, text: str | bytes, rules: Rules, block: int
 )
 def test_blocks_give_the_ids_of_the_text(text: str, block: int, num_threads: int, pattern: str | None) -> None:
     tokenizer = trained(["ab", "the cat", "é"], 9, pattern=pattern, special_tokens=["<|endoftext|>", "<|", "a<"])
-    encoder, policy = tokenizer._texts.encoder, tokenizer._texts.policy
+    encoder, policy = tokenizer._text_encoder.encoder, tokenizer._text_encoder.policy
     for rules in (policy.rules("all", ()), policy.rules({"a<"}, "all")):
         for form in (text.encode("utf-8", "replace"), text):
             expected = outcome(listed, encoder, form, rules)
@@ -291,14 +291,15 @@ def test_blocks_give_the_ids_of_the_text(text: str, block: int, num_threads: int
 @given(st.lists(TEXTS | TEXTS.map(lambda text: text.encode("utf-8", "replace")), max_size=30), st.integers(1, 3))
 def test_a_batch_is_each_text_by_itself(texts: list[str | bytes], num_threads: int) -> None:
     tokenizer = trained(["ab", "the cat", "é"], 9, special_tokens=["<|endoftext|>", "<|"])
-    for rules in (tokenizer._texts.policy.rules("all", ()), tokenizer._texts.policy.rules(frozenset(), "all")):
-        batch = Batch(tokenizer._texts.encoder, texts, rules)
+    encoder, policy = tokenizer._text_encoder.encoder, tokenizer._text_encoder.policy
+    for rules in (policy.rules("all", ()), policy.rules(frozenset(), "all")):
+        batch = Batch(encoder, texts, rules)
         threads = [threading.Thread(target=batch.work) for _ in range(num_threads)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        expected = [outcome(listed, tokenizer._texts.encoder, text, rules) for text in texts]
+        expected = [outcome(listed, encoder, text, rules) for text in texts]
         failures = {i: (type(error), str(error)) for i, error in batch.failures.items()}
         assert [failures.get(i, ids) for i, ids in enumerate(batch.lists())] == expected
         arrays = batch.arrays()
@@ -347,9 +348,9 @@ def test_memory_of_ids_that_is_given_back_serves_one_text_at_a_time() -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:
     tokenizer = trained(["word"], 9)
-    rules = tokenizer._texts.policy.rules("all", ())
-    shared = SharedText(tokenizer._texts.encoder, "word " * 2_000_000, rules, threads=threads, block=1)
-    batch = Batch(tokenizer._texts.encoder, ["word " * 2_000] * 50_000, rules, threads=threads)
+    rules = tokenizer._text_encoder.policy.rules("all", ())
+    shared = SharedText(tokenizer._text_encoder.encoder, "word " * 2_000_000, rules, threads=threads, block=1)
+    batch = Batch(tokenizer._text_encoder.encoder, ["word " * 2_000] * 50_000, rules, threads=threads)
     running = threading.active_count()
     for work in (shared.work, batch.work):
         with rings_after(0.01):
@@ -426,7 +427,7 @@ def test_long_texts_of_a_batch_are_shared_out_and_come_in_their_places() -> None
             tokenizer.encode_batch_to_numpy(texts, num_threads=threads)
         with pytest.raises(ValueError, match="special token"):  # as tiktoken has it: before the surrogate
             tokenizer.encode_batch_to_numpy([long + "\ud800<|endoftext|>"], num_threads=threads)
-    batch = Batch(tokenizer._texts.encoder, texts[:4], tokenizer._texts.policy.rules("all", ()))
+    batch = Batch(tokenizer._text_encoder.encoder, texts[:4], tokenizer._text_encoder.policy.rules("all", ()))
     batch.work()
     assert [None if ids is None else ids.tolist() for ids in batch.arrays()] == actual[:4]
     assert batch.arrays() == [None] * 4, "once"

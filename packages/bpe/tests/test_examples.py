@@ -46,7 +46,8 @@ def test_what_users_call_has_an_example() -> None:
     functions = [bpe.train, bpe.train_from_counts, bpe.extend, bpe.count, bpe.load, bpe.Counts.from_mapping]
     functions += [bpe.encoding_for_model, bpe.encoding_name_for_model, bpe.get_encoding, bpe.list_encoding_names]
     for kind in (bpe.Encoding, bpe.Tokenizer, bpe.DecodeStream):
-        methods = [one for name, one in vars(kind).items() if not name.startswith("_") and name not in OF_FILES | PLAIN]
+        names = [name for name in dir(kind) if not name.startswith("_") and name not in OF_FILES | PLAIN]
+        methods = [inspect.getattr_static(kind, name) for name in names]
         functions += [getattr(one, "__func__", one) for one in methods if callable(one) or isinstance(one, classmethod)]
     for function in functions:
         assert ">>>" in (inspect.getdoc(function) or ""), function

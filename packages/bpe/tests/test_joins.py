@@ -87,13 +87,13 @@ def test_numbers_of_no_scanner_are_refused() -> None:
 @pytest.fixture(scope="module", params=shapes().items(), ids=lambda item: item[0])
 def tokenizer(request: Any) -> bpe.Tokenizer:
     result: bpe.Tokenizer = request.param[1]
-    assert result._texts.direct
+    assert result._text_encoder.direct
     return result
 
 
 def prepared(tokenizer: bpe.Tokenizer, text: str) -> list[int]:
     """The ids of a text that is prepared in Python and encoded piece by piece."""
-    inside = tokenizer._texts
+    inside = tokenizer._text_encoder
     assert inside._preparation is not None
     special = inside.policy.rules("all", ()).recognised
     return inside._pieces_to_ids(inside._preparation.pieces(text, special)).tolist()
@@ -165,7 +165,7 @@ def test_a_large_file_is_encoded_in_parts(tokenizer: bpe.Tokenizer, tmp_path: Pa
     plain, packed = tmp_path / "text.txt", tmp_path / "text.txt.gz"
     plain.write_text(text, encoding="utf-8", newline="")
     packed.write_bytes(gzip.compress(plain.read_bytes(), 1))
-    parts = list(sources.stretches(plain, lambda data, at: tokenizer._texts.safe_cut(data, at, NONE), 4, CHUNK))
+    parts = list(sources.stretches(plain, lambda data, at: tokenizer._text_encoder.safe_cut(data, at, NONE), 4, CHUNK))
     assert [stretch.first for stretch in parts] == [True, *[False] * (len(parts) - 1)]
     assert len(parts) > 1
     expected = tokenizer.encode_to_numpy(text, allowed_special="all")
@@ -183,7 +183,7 @@ def test_the_first_pretoken_of_any_length(tokenizer: bpe.Tokenizer, first: str) 
 def test_with_too_many_scanners_it_goes_on_without(tokenizer: bpe.Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scanner, "register_joins", lambda tokens, every_space: -1)
     slow = bpe.Tokenizer.from_data(tokenizer.data)
-    assert not slow._texts.direct
+    assert not slow._text_encoder.direct
     for text in texts(16, 300):
         assert slow.encode(text, allowed_special="all") == tokenizer.encode(text, allowed_special="all"), text
 
@@ -205,15 +205,15 @@ def test_special_tokens_that_are_refused(tokenizer: bpe.Tokenizer) -> None:
 )
 def test_what_asks_for_more_is_prepared(changed: dict[str, Any]) -> None:
     result = bpe.train_sentencepiece(["the cat and the hat"], 275)
-    assert result._texts.direct
-    assert not bpe.Tokenizer.from_data(result.data._replace(**changed))._texts.direct
+    assert result._text_encoder.direct
+    assert not bpe.Tokenizer.from_data(result.data._replace(**changed))._text_encoder.direct
 
 
 @pytest.mark.parametrize("name", ["<s> ", "▁<s>"])
 def test_special_tokens_with_spaces_are_found_in_the_text_as_it_is(name: str) -> None:
     data = bpe.train_sentencepiece(["the cat and the hat"], 275).data
     tokenizer = bpe.Tokenizer.from_data(data._replace(special_tokens={name: 1}))
-    assert tokenizer._texts.direct
+    assert tokenizer._text_encoder.direct
     chance = random.Random(3)
     for _ in range(1000):
         text = "".join(chance.choices(["<s>", "<s> ", "▁<s>", " ", "▁", "the", "cat", "<"], k=chance.randrange(1, 8)))

@@ -142,7 +142,7 @@ def test_many_files_of_counts_are_added_up_about_as_fast_as_few() -> None:
 
 @pytest.mark.parametrize("pattern", [*PATTERNS, None])
 def test_streams_and_training_are_nearly_linear(pattern: str | None) -> None:
-    texts = tokenizer(pattern, False)._texts
+    texts = tokenizer(pattern, False)._text_encoder
     every = texts.policy.rules("all", ())
     special = SpecialTokens(["<|endoftext|>"])
     for unit in [*(unit.encode() for unit in UNITS), b"\xff"]:

@@ -176,7 +176,7 @@ def test_tokens_that_are_looked_for_in_the_normal_form(tmp_path: Path, late: fro
     data = data._replace(vocab=data.vocab | {number: text.encode() for text, number in numbers.items()})
     huggingface.write(tmp_path / "tokenizer.json", data)
     tokenizer, peer = bpe.load(tmp_path / "tokenizer.json"), Peer.from_file(str(tmp_path / "tokenizer.json"))
-    assert (tokenizer._texts.form is not None) == ("    " in late)
+    assert (tokenizer._text_encoder.form is not None) == ("    " in late)
     chance = random.Random(1)
     for _ in range(300):
         text = "".join(chance.choice([*PARTS, " ", "  ", "    ", "<s>", "é", "e\u0301"]) for _ in range(8))

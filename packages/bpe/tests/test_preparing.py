@@ -97,7 +97,7 @@ def test_prepares_as_tokenizers_does(
     assert ours.encode_to_numpy(text.encode(), allowed_special="all").tolist() == expected
     assert ours.count_tokens(text, allowed_special="all") == len(expected)
     cut = data.draw(st.integers(0, len(text)))
-    chunks = ours._texts.chunks([text[:cut], text[cut:]], ours._texts.policy.rules("all", ()), 1)
+    chunks = ours._text_encoder.chunks([text[:cut], text[cut:]], ours._text_encoder.policy.rules("all", ()), 1)
     assert [number for chunk in chunks for number in chunk.tolist()] == expected
     # what is written says the same
     ours.to_huggingface(path)
@@ -124,7 +124,7 @@ def test_a_late_token_across_a_space_is_not_cut(plain: dict[str, Any], tmp_path:
     text = "ab c e\u0301 d"
     assert 400 in ours.encode(text, allowed_special="all")
     for cut in range(len(text)):
-        arrays = ours._texts.chunks([text[:cut], text[cut:]], ours._texts.policy.rules("all", ()), 1)
+        arrays = ours._text_encoder.chunks([text[:cut], text[cut:]], ours._text_encoder.policy.rules("all", ()), 1)
         assert [number for array in arrays for number in array.tolist()] == ours.encode(text, allowed_special="all")
 
 
@@ -132,7 +132,7 @@ def test_what_needs_no_preparation_has_none(plain: dict[str, Any], tmp_path: Pat
     def needed(normalizer: str | None = None, prefix_space: bool = False, **tokens: dict[str, bool]) -> bool:
         path = tmp_path / "tokenizer.json"
         path.write_text(variant(plain, normalizer, prefix_space, tokens))
-        return Tokenizer.from_huggingface(path)._texts._preparation is not None
+        return Tokenizer.from_huggingface(path)._text_encoder._preparation is not None
 
     late = {"special": True, "normalized": True}
     assert not needed()

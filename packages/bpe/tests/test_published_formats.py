@@ -241,7 +241,7 @@ def test_split_patterns_of_gguf_are_those_of_tokenizers() -> None:
         values = {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": names.split()[0], "tokenizer.ggml.merges": []}
         file = gguf._as_tokenizer_json(values, list(vocab), [1] * 256, "model.gguf")
         peer = Peer.from_str(json.dumps({**file, "version": "1.0"}))
-        pieces = bpe.Tokenizer.from_data(huggingface.of_file(file, "model.gguf"))._texts.split(text.encode())
+        pieces = bpe.Tokenizer.from_data(huggingface.of_file(file, "model.gguf"))._text_encoder.split(text.encode())
         assert peer.pre_tokenizer is not None
         expected = [gpt2.from_printable(piece) for piece, _ in peer.pre_tokenizer.pre_tokenize_str(text)]
         assert pieces == expected, expressions

@@ -41,10 +41,10 @@ def test_texts_come_back(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path]) -> 
 def test_streams_give_the_same_ids(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path]) -> None:
     _, ours, _ = pair
     text = "".join(texts(3, 4000))
-    rules = ours._texts.policy.rules("all", ())
+    rules = ours._text_encoder.policy.rules("all", ())
     expected = ours.encode(text, allowed_special="all")
     pieces = [text[at : at + 700] for at in range(0, len(text), 700)]
-    assert [i for array in ours._texts.chunks(pieces, rules, 4096) for i in array.tolist()] == expected
+    assert [i for array in ours._text_encoder.chunks(pieces, rules, 4096) for i in array.tolist()] == expected
     assert list(ours.encode_iterable(pieces, allowed_special="all")) == expected
     session = ours.encode_session(allowed_special="all")
     for size, piece in enumerate(pieces, 1):
@@ -68,7 +68,7 @@ def test_there_and_back(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path], tmp_
 
 def test_a_long_text_is_split_where_nothing_is_merged(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path]) -> None:
     _, ours, _ = pair
-    assert ours._texts._scanner > 0  # and not that of a whole text
+    assert ours._text_encoder._scanner > 0  # and not that of a whole text
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_stream_of_chunks_gives_the_ids_of_the_whole(
         expected = tokenizer.encode(whole, allowed_special="all")
         assert list(tokenizer.encode_iterable(chunks, allowed_special="all")) == expected
         for room in (1, 7, 40):  # far smaller than in use, so that the text is cut
-            arrays = tokenizer._texts.chunks(chunks, tokenizer._texts.policy.rules("all", ()), room)
+            arrays = tokenizer._text_encoder.chunks(chunks, tokenizer._text_encoder.policy.rules("all", ()), room)
             assert [number for array in arrays for number in array.tolist()] == expected
         session, so_far, ids = tokenizer.encode_session(allowed_special="all"), whole[:0], list[int]()
         for chunk in chunks:
@@ -57,7 +57,7 @@ def test_a_stream_of_chunks_gives_the_ids_of_the_whole(
             count, rest = session.append(chunk)
             ids[count:] = rest
             assert ids == session.ids.tolist() == tokenizer.encode(so_far, allowed_special="all")
-        ordinary = tokenizer._texts.chunks(chunks, tokenizer._texts.policy.rules((), ()), 3)
+        ordinary = tokenizer._text_encoder.chunks(chunks, tokenizer._text_encoder.policy.rules((), ()), 3)
         assert [number for array in ordinary for number in array.tolist()] == tokenizer.encode_ordinary(whole)
 
 

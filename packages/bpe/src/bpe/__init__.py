@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from bpe.formats import TokenizerData
 from bpe.native.lazy_imports import import_lock
-from bpe.tiktoken_api import Encoding
-from bpe.tokenizer import Tokenizer
+from bpe.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
     from bpe._superwords import SuperBPE

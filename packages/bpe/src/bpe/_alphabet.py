@@ -41,7 +41,7 @@ class Alphabet(NamedTuple):
         data = tokenizer._data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
         ids = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
-        never, merge = tokenizer._texts.never_merged(ids), tokenizer._texts.merge
+        never, merge = tokenizer._text_encoder.never_merged(ids), tokenizer._text_encoder.merge
         if never:
             raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never[0]!r}")
         symbol_of = np.zeros(max(ids.values()) + 1, dtype=np.uint32)

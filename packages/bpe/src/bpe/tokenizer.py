@@ -1,30 +1,51 @@
-"""Tokenizer: construction, saving, and the methods that tiktoken does not have."""
+"""Tokenizer, with every public name of tiktoken.Encoding and more; Encoding, with tiktoken's constructor.
+
+Modules that one or two methods need are imported inside them, to keep start-up small.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import cached_property
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import bpe  # whose public types are imported when an annotation is evaluated
 from bpe import formats, patterns
-from bpe._part_methods import PartMethods
-from bpe.encoding.calls import NONE
+from bpe.encoding.calls import NONE, EncodeMethods
 from bpe.encoding.policy import Special
-from bpe.encoding.texts import Text
+from bpe.encoding.text_encoder import TextEncoder
+from bpe.encoding.texts import Text, TextChunks
 from bpe.formats import TokenizerData, reading
-from bpe.formats.vocabulary import SpecialNames, data_of_merges, data_of_ranks, merges_of
+from bpe.formats.vocabulary import (
+    SpecialNames,
+    Tables,
+    data_of_merges,
+    data_of_ranks,
+    make_tables,
+    merges_of,
+    number_special_tokens,
+    vocabulary_of_ranks,
+)
 from bpe.native.atomic_file import StrPath
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
-from bpe.native.parallel import threads_for
+from bpe.native.once import made_once_property
+from bpe.native.parallel import map_in_threads, threads_for
 from bpe.outputs import Format
 from bpe.patterns import SplitPattern
-from bpe.tiktoken_api import CACHE_BYTES, Encoding, Errors
+
+if TYPE_CHECKING:
+    from bpe.encoding.decoder import Decoder
+
+TokenIds = Iterable[int]  # a list of ids or an array of any integer type, mostly
+Errors = Literal["strict", "replace", "ignore", "backslashreplace", "surrogateescape", "surrogatepass"]
+
+CACHE_BYTES = 64 << 20
 
 
-class Tokenizer(Encoding, PartMethods):
+class Tokenizer(EncodeMethods):
     """A byte-level BPE tokenizer. It has all that tiktoken.Encoding has, and more.
 
     A tokenizer may be shared by threads, releases the GIL while it works, pickles, and never changes. The examples of
@@ -61,7 +82,47 @@ class Tokenizer(Encoding, PartMethods):
     ) -> None:
         self._set(data_of_merges(vocab, merges, special_tokens, patterns.resolve(pattern)), cache_bytes)
         # Making the encoder refuses merges that contradict the vocabulary. Those of a file were checked on reading.
-        _ = self._texts.encoder
+        _ = self._text_encoder.encoder
+
+    def _set(
+        self,
+        data: TokenizerData,
+        cache_bytes: int = CACHE_BYTES,
+        tables: Callable[[bool], Tables] | None = None,
+    ) -> None:
+        """Become the encoding of these data: what every constructor ends with.
+
+        tables: factory for the encoder's tables; formats/table_cache.py passes one that reads them from disk, and has
+            checked the ids.
+        """
+        if not 0 <= cache_bytes <= sys.maxsize:
+            raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")
+        if tables is None:
+            formats.check_ids(data.vocab)
+        self._data, self._cache_bytes = data, cache_bytes
+        special_ids = formats.split_off_ids(data)
+        self._use(TextEncoder(data, special_ids, tables or partial(make_tables, data), cache_bytes))
+
+    @classmethod
+    def _made(
+        cls, data: TokenizerData, tables: Callable[[bool], Tables] | None, cache_bytes: int = CACHE_BYTES
+    ) -> Self:
+        tokenizer = cls.__new__(cls)
+        tokenizer._set(data, cache_bytes, tables)
+        return tokenizer
+
+    @classmethod
+    def _unpickled(cls, packed: bytes, cache_bytes: int) -> Self:
+        with import_lock:
+            from bpe.formats.packed import unpack
+
+        return cls._made(unpack(packed), None, cache_bytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        with import_lock:
+            from bpe.formats.packed import pack
+
+        return type(self)._unpickled, (pack(self._data), self._cache_bytes)
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.name!r}: {self.n_vocab:,} ids, pattern {self.pattern!r}>"
@@ -69,7 +130,7 @@ class Tokenizer(Encoding, PartMethods):
     # Other ways to make one, and to keep one
 
     @classmethod
-    def from_data(cls, data: TokenizerData, *, cache_bytes: int = CACHE_BYTES) -> Tokenizer:
+    def from_data(cls, data: TokenizerData, *, cache_bytes: int = CACHE_BYTES) -> Self:
         """From plain data, as the functions of bpe.formats read it, which check it.
 
         Example:
@@ -86,7 +147,7 @@ class Tokenizer(Encoding, PartMethods):
         pattern: SplitPattern,
         special_tokens: SpecialNames = (),
         name: str | None = None,
-    ) -> Tokenizer:
+    ) -> Self:
         """From ranks, which are merged as tiktoken merges them: see bpe.Encoding.
 
         Args:
@@ -105,7 +166,7 @@ class Tokenizer(Encoding, PartMethods):
         return cls.from_data(data_of_ranks(ranks, special_tokens, patterns.resolve(pattern), name))
 
     @classmethod
-    def from_tiktoken(cls, path: StrPath, *, pattern: SplitPattern, special_tokens: SpecialNames = ()) -> Tokenizer:
+    def from_tiktoken(cls, path: StrPath, *, pattern: SplitPattern, special_tokens: SpecialNames = ()) -> Self:
         """From a .tiktoken file, which holds neither pattern nor special tokens.
 
         Args:
@@ -126,7 +187,7 @@ class Tokenizer(Encoding, PartMethods):
         *,
         pattern: SplitPattern = "gpt2",
         special_tokens: SpecialNames = ("<|endoftext|>",),
-    ) -> Tokenizer:
+    ) -> Self:
         """From GPT-2's pair of files.
 
         Args:
@@ -141,7 +202,7 @@ class Tokenizer(Encoding, PartMethods):
         return cls._made(*reading.read_gpt2(vocab_json, merges_txt, pattern, special_tokens))
 
     @classmethod
-    def from_huggingface(cls, tokenizer_json: StrPath) -> Tokenizer:
+    def from_huggingface(cls, tokenizer_json: StrPath) -> Self:
         """From a tokenizer.json of Hugging Face tokenizers.
 
         Raises:
@@ -151,7 +212,7 @@ class Tokenizer(Encoding, PartMethods):
         return cls._made(*reading.read_huggingface(tokenizer_json))
 
     @classmethod
-    def from_sentencepiece(cls, model: StrPath) -> Tokenizer:
+    def from_sentencepiece(cls, model: StrPath) -> Self:
         """From a model file of `sentencepiece` that holds a BPE with byte_fallback.
 
         Raises:
@@ -161,7 +222,7 @@ class Tokenizer(Encoding, PartMethods):
         return cls._made(*reading.read(model, "sentencepiece"))
 
     @classmethod
-    def load(cls, path: StrPath) -> Tokenizer:
+    def load(cls, path: StrPath) -> Self:
         """From a file that save() wrote. bpe.load() reads the other formats too.
 
         Raises:
@@ -186,7 +247,7 @@ class Tokenizer(Encoding, PartMethods):
         Raises:
             ValueError: encoding by ranks would give other ids than this tokenizer's merges.
         """
-        formats.tiktoken.write_tokenizer(path, self._data, self._texts.never_merged)
+        formats.tiktoken.write_tokenizer(path, self._data, self._text_encoder.never_merged)
 
     def to_gpt2(self, folder: StrPath) -> None:
         """Write vocab.json and merges.txt into a folder, which is made if need be.
@@ -194,7 +255,7 @@ class Tokenizer(Encoding, PartMethods):
         Raises:
             ValueError: these two cannot say what this tokenizer does.
         """
-        formats.gpt2.write_tokenizer(folder, self._data, self.merges, self._texts.never_merged)
+        formats.gpt2.write_tokenizer(folder, self._data, self.merges, self._text_encoder.never_merged)
 
     def to_huggingface(self, path: StrPath) -> None:
         """Write a tokenizer.json by which Hugging Face tokenizers encode as this tokenizer does.
@@ -238,6 +299,11 @@ class Tokenizer(Encoding, PartMethods):
         return self._data.pattern.argument
 
     @property
+    def name(self) -> str:
+        """The name it was given; "bpe" where it has none."""
+        return self._data.name or "bpe"
+
+    @property
     def vocab_size(self) -> int:
         """Number of tokens."""
         return len(self._data.vocab)
@@ -247,7 +313,44 @@ class Tokenizer(Encoding, PartMethods):
         """SHA-256, in hexadecimal, of all that decides which ids a text gets."""
         return formats.native.fingerprint(self._data)
 
-    # Text to ids
+    @cached_property
+    def special_tokens_set(self) -> set[str]:
+        """The names of the special tokens."""
+        return set(self._data.special_tokens)
+
+    @cached_property
+    def max_token_value(self) -> int:
+        """The largest id."""
+        return max(self._data.vocab)
+
+    @property
+    def n_vocab(self) -> int:
+        """The largest id plus one: the rows of an embedding."""
+        return self.max_token_value + 1
+
+    @property
+    def eot_token(self) -> int:
+        """The id of <|endoftext|>; KeyError where there is none."""
+        return self._data.special_tokens["<|endoftext|>"]
+
+    def is_special_token(self, token: int) -> bool:
+        """True if an id is that of a special token."""
+        return token in self._special_ids
+
+    @cached_property
+    def _special_ids(self) -> frozenset[int]:
+        return frozenset(self._data.special_tokens.values())
+
+    def token_byte_values(self) -> list[bytes]:
+        """The bytes of every token that is not special, sorted."""
+        return list(self._sorted_tokens)
+
+    @made_once_property
+    def _sorted_tokens(self) -> list[bytes]:
+        apart = self._text_encoder.special_ids
+        return sorted(token for number, token in self._data.vocab.items() if number not in apart)
+
+    # One text to ids: encode(), encode_ordinary() and encode_to_numpy() are in encoding/calls.pyx, count_tokens() by it
 
     def count_tokens(self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all") -> int:
         """Return the number of ids of a text: len(encode(text)), without the list.
@@ -263,6 +366,142 @@ class Tokenizer(Encoding, PartMethods):
             3
         """
         return self._count(text, allowed_special, disallowed_special)
+
+    def encode_with_offsets(
+        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+    ) -> tuple[list[int], list[int]]:
+        """The ids of a text, and where in it each begins.
+
+        Args:
+            text, allowed_special, disallowed_special: as encode() takes them.
+
+        Returns:
+            The ids, and for each a number of characters of a str, or of bytes. A token that begins inside a character
+            has the place of that character. Where the tokenizer changes the text first (a normalizer, a space in
+            front), the place is that of the character which it comes from, as in tokenizers.
+
+        Raises:
+            ValueError: the text holds a disallowed special token.
+
+        Example:
+            >>> tokenizer.encode_with_offsets("low lower")
+            ([258, 260, 114], [0, 3, 8])
+        """
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        aligned = self._text_encoder.with_offsets(text, rules, self._decoder)
+        if aligned is not None:
+            return aligned
+        ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+        return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
+
+    def encode_single_token(self, text_or_bytes: Text) -> int:
+        """The id of one token, special ones too.
+
+        Args:
+            text_or_bytes: the token.
+
+        Returns:
+            Its id.
+
+        Raises:
+            KeyError: it is no token.
+
+        Example:
+            >>> tokenizer.encode_single_token("low")
+            258
+        """
+        token = text_or_bytes.encode() if isinstance(text_or_bytes, str) else bytes(memoryview(text_or_bytes))
+        number = self._ids.get(token)
+        if number is None:
+            raise KeyError(token)
+        return number
+
+    @made_once_property
+    def _ids(self) -> dict[bytes, int]:
+        """The id of every token; the lowest where several have the same bytes, that of the special token before all."""
+        ordinary = sorted(self._data.vocab.items(), reverse=True)
+        special = self._data.special_tokens
+        return {token: number for number, token in ordinary} | {name.encode(): special[name] for name in special}
+
+    def add_special_tokens(self, ids: Iterable[int], pair: Iterable[int] | None = None) -> list[int]:
+        """The ids of a text between those that the template of its tokenizer.json asks for, such as <s> and </s>.
+
+        As tokenizers' encode(add_special_tokens=True); encode() adds none. Without a template the ids as they are.
+
+        Args:
+            ids, pair: of a text, and of a second one for the template of two texts.
+
+        Example:
+            >>> tokenizer.add_special_tokens([258])
+            [258]
+        """
+        return formats.templates.filled(self._data, ids, pair)
+
+    def encode_with_unstable(
+        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+    ) -> tuple[list[int], list[list[int]]]:
+        """The ids of a text that are certain whatever follows it, and the ways in which the rest could go on.
+
+        As slow as tiktoken's: a short rest has thousands of continuations. The text is taken as it stands, not
+        normalized.
+
+        Args:
+            text, allowed_special, disallowed_special: as encode() takes them.
+
+        Returns:
+            The certain ids, and lists of ids each of which, after the certain ones, gives bytes that begin with the
+            text.
+
+        Raises:
+            ValueError: the text holds a disallowed special token.
+            UnicodeEncodeError: a str holds a lone surrogate.
+
+        Example:
+            >>> stable, completions = tokenizer.encode_with_unstable("low l")
+            >>> stable, sorted(completions)
+            ([258], [[32, 108], [32, 258], [260]])
+        """
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        return self._text_encoder.unstable(text, rules, self._decoder, self._sorted_tokens, self._ids.__getitem__)
+
+    # Many texts
+
+    def encode_batch(
+        self,
+        text: Sequence[Text],
+        *,
+        num_threads: int = 8,
+        allowed_special: Special = NONE,
+        disallowed_special: Special = "all",
+    ) -> list[list[int]]:
+        """encode() of each text, in several threads.
+
+        Args:
+            text: the texts.
+            num_threads: at most so many threads, and no more than there are processors.
+            allowed_special, disallowed_special: as encode() takes them.
+
+        Returns:
+            A list of ids for each text, in their order.
+
+        Raises:
+            ValueError: as encode(); num_threads is below 1.
+
+        Example:
+            >>> tokenizer.encode_batch(["low", "lower"])
+            [[258], [259, 114]]
+        """
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        return self._text_encoder.batch(text, rules, threads_for(num_threads), lists=True)
+
+    def encode_ordinary_batch(self, text: Sequence[Text], *, num_threads: int = 8) -> list[list[int]]:
+        """encode_ordinary() of each text, in several threads, as encode_batch().
+
+        Example:
+            >>> tokenizer.encode_ordinary_batch(["low", "lower"])
+            [[258], [259, 114]]
+        """
+        return self.encode_batch(text, num_threads=num_threads, disallowed_special=())
 
     def encode_batch_to_numpy(
         self,
@@ -291,8 +530,8 @@ class Tokenizer(Encoding, PartMethods):
             >>> tokenizer.encode_batch_to_numpy(["low", "lower"])
             [array([258], dtype=uint32), array([259, 114], dtype=uint32)]
         """
-        rules = self._texts.policy.rules(allowed_special, disallowed_special)
-        return self._texts.batch(text, rules, threads_for(num_threads), lists=False)
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        return self._text_encoder.batch(text, rules, threads_for(num_threads), lists=False)
 
     def encode_arrow(
         self,
@@ -326,49 +565,8 @@ class Tokenizer(Encoding, PartMethods):
         with import_lock:
             from bpe.encoding.arrow import encode_column
 
-        rules = self._texts.policy.rules(allowed_special, disallowed_special)
-        return encode_column(self._texts, array, rules, threads_for(num_threads))
-
-    def encode_with_offsets(
-        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
-    ) -> tuple[list[int], list[int]]:
-        """The ids of a text, and where in it each begins.
-
-        Args:
-            text, allowed_special, disallowed_special: as encode() takes them.
-
-        Returns:
-            The ids, and for each a number of characters of a str, or of bytes. A token that begins inside a character
-            has the place of that character. Where the tokenizer changes the text first (a normalizer, a space in
-            front), the place is that of the character which it comes from, as in tokenizers.
-
-        Raises:
-            ValueError: the text holds a disallowed special token.
-
-        Example:
-            >>> tokenizer.encode_with_offsets("low lower")
-            ([258, 260, 114], [0, 3, 8])
-        """
-        rules = self._texts.policy.rules(allowed_special, disallowed_special)
-        aligned = self._texts.with_offsets(text, rules, self._decoder)
-        if aligned is not None:
-            return aligned
-        ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
-        return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
-
-    def add_special_tokens(self, ids: Iterable[int], pair: Iterable[int] | None = None) -> list[int]:
-        """The ids of a text between those that the template of its tokenizer.json asks for, such as <s> and </s>.
-
-        As tokenizers' encode(add_special_tokens=True); encode() adds none. Without a template the ids as they are.
-
-        Args:
-            ids, pair: of a text, and of a second one for the template of two texts.
-
-        Example:
-            >>> tokenizer.add_special_tokens([258])
-            [258]
-        """
-        return formats.templates.filled(self._data, ids, pair)
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        return encode_column(self._text_encoder, array, rules, threads_for(num_threads))
 
     def encode_file(
         self,
@@ -416,10 +614,234 @@ class Tokenizer(Encoding, PartMethods):
         with import_lock:
             from bpe.outputs.encode_source import encode_source, recipe_of
 
-        recipe = recipe_of(self._texts, self.fingerprint, format, dtype, end_of_text, allowed_special)
+        recipe = recipe_of(self._text_encoder, self.fingerprint, format, dtype, end_of_text, allowed_special)
         return encode_source(source, out, recipe, shard_tokens, threads_for(num_threads), progress)
 
+    # Texts in parts: in chunks, growing, of segments, and cut into pieces
+
+    def encode_iterable(
+        self, chunks: TextChunks, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+    ) -> Iterator[int]:
+        """The ids of the chunks joined, as they become certain: the same wherever the text is cut.
+
+        What a later chunk could still change is held back: the text after the last place that surely ends a pretoken
+        and has no special token across it. So memory is bounded by the longest pretoken. Where the pattern sets that no
+        bound, as for letters without end, or is an expression of one's own, a pretoken is held whole until it ends.
+
+        Args:
+            chunks: the text, in str or bytes of any length.
+            allowed_special, disallowed_special: as encode() takes them.
+
+        Returns:
+            An iterator over the ids, which are those of encode() of the chunks joined.
+
+        Raises:
+            ValueError: the text holds a disallowed special token; raised when the ids before it have been given.
+
+        Example:
+            >>> list(tokenizer.encode_iterable(["lo", "w low", "er"]))
+            [258, 260, 114]
+        """
+        return self._text_encoder.ids_of_chunks(
+            chunks, self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        )
+
+    def encode_session(
+        self, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+    ) -> bpe.EncodeSession:
+        """An encoder of a text that grows at its end, as a chat does: only the tail of the text is encoded again.
+
+        After each append() the ids are those of encode() of the whole text. The tail begins at the last place that
+        surely ends a pretoken whatever follows, mostly a word or two from the end, as for encode_iterable(). Where
+        there is no such place, the whole text is encoded again: without a split pattern, in a pretoken without end, and
+        where the tokenizer's normalizer or its added tokens (lstrip, rstrip, single_word) may look at any place.
+
+        Args:
+            allowed_special, disallowed_special: as encode() takes them.
+
+        Example:
+            >>> session = tokenizer.encode_session()
+            >>> session.append("low low"), session.append("er")
+            ((0, [258, 32, 258]), (1, [260, 114]))
+            >>> session.ids.tolist() == tokenizer.encode("low lower")
+            True
+        """
+        with import_lock:
+            from bpe.encoding.streaming import EncodeSession
+
+        return EncodeSession(
+            self._text_encoder.tail_encoder(self._text_encoder.policy.rules(allowed_special, disallowed_special))
+        )
+
+    def encode_segments(self, segments: Iterable[tuple[Text, bool]]) -> list[int]:
+        """The ids of one text of which only trusted segments may hold special tokens, as a chat of users' messages is.
+
+        In a trusted segment special and added tokens get their ids; in others they are ordinary text, but for added
+        tokens of white space alone, which are recognised everywhere. The text is encoded as a whole: the words and
+        spaces at the borders of segments have the ids that they have in the text, and special tokens may lie across
+        the border of two trusted segments.
+
+        Args:
+            segments: (text, trusted) of each; str, or UTF-8 as bytes, in whole characters.
+
+        Returns:
+            The ids, without those that add_special_tokens() puts around a text.
+
+        Example:
+            >>> tokenizer.encode_segments([("low", False), ("<|endoftext|>", True), ("<|", False)])
+            [258, 256, 60, 124]
+        """
+        ids: list[int] = self._text_encoder.segments_to_ids(segments).tolist()
+        return ids
+
+    def truncate(
+        self, text: Text, tokens: int, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+    ) -> bpe.Piece:
+        """The beginning of a text that has at most so many tokens, which is all of it that is encoded.
+
+        Args:
+            text, allowed_special, disallowed_special: as encode() takes them.
+            tokens: the most ids.
+
+        Returns:
+            (text, ids): the text up to the last token that may still be taken, and the first ids of the whole text.
+            Where that token would end inside a character, the character is left out, so that there may be up to three
+            ids fewer.
+
+        Raises:
+            ValueError: the text holds a disallowed special token; tokens is negative.
+
+        Example:
+            >>> tokenizer.truncate("low lower lowest", 2)
+            Piece(text='low lowe', ids=[258, 260])
+        """
+        with import_lock:
+            from bpe.encoding.budgets import truncate
+
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        return truncate(self._text_encoder, self._decoder, text, rules, tokens)
+
+    def split(
+        self,
+        text: Text,
+        tokens: int,
+        overlap: int = 0,
+        *,
+        allowed_special: Special = NONE,
+        disallowed_special: Special = "all",
+    ) -> list[bpe.Piece]:
+        """A text in pieces of at most so many tokens. It is encoded once.
+
+        Args:
+            text, allowed_special, disallowed_special: as encode() takes them.
+            tokens: the most ids of a piece.
+            overlap: the most ids at the end of a piece with which the next one begins again.
+
+        Returns:
+            (text, ids) of each piece. No character is divided. Without overlap the texts joined are the text, and the
+            ids those of encode(). Those of a piece are as in the whole text: encoded alone, one that begins or ends
+            inside a word may get others.
+
+        Raises:
+            ValueError: the text holds a disallowed special token; a character has more tokens than a piece may have (up
+                to four, five with the space before a SentencePiece text); overlap is not below tokens.
+
+        Example:
+            >>> [piece.text for piece in tokenizer.split("low lower lowest", 2, overlap=1)]
+            ['low lowe', ' lower', 'r lowe', ' lowest']
+        """
+        with import_lock:
+            from bpe.encoding.budgets import split
+
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        return split(self._text_encoder, self._decoder, text, rules, tokens, overlap)
+
     # Ids to text
+
+    @made_once_property
+    def _decoder(self) -> Decoder:
+        with import_lock:
+            from bpe.encoding.decoding import decoder_of
+
+        return decoder_of(self._data)
+
+    def decode(self, tokens: TokenIds, errors: Errors = "replace") -> str:
+        """The text of the ids.
+
+        Args:
+            tokens: a list of ids, an array of any integer type, anything that gives integers.
+            errors: what becomes of bytes that are not UTF-8, as for bytes.decode().
+
+        Returns:
+            The text.
+
+        Raises:
+            KeyError, OverflowError, TypeError: as decode_bytes().
+            UnicodeDecodeError: bytes that are not UTF-8, where errors is "strict".
+
+        Example:
+            >>> tokenizer.decode([258, 260, 114])
+            'low lower'
+        """
+        return self._decoder.decode(tokens).decode("utf-8", errors)
+
+    def decode_bytes(self, tokens: TokenIds) -> bytes:
+        """The bytes of the ids.
+
+        Args:
+            tokens: as decode() takes them.
+
+        Returns:
+            The bytes of all tokens, joined.
+
+        Raises:
+            KeyError: no token has such an id.
+            OverflowError: an id is negative, or does not fit 32 bits.
+            TypeError: an id is no integer.
+
+        Example:
+            >>> tokenizer.decode_bytes([258])
+            b'low'
+        """
+        return self._decoder.decode(tokens)
+
+    def decode_single_token_bytes(self, token: int) -> bytes:
+        """The bytes of one id. Errors as decode_bytes().
+
+        Example:
+            >>> tokenizer.decode_single_token_bytes(256)
+            b'<|endoftext|>'
+        """
+        return self._decoder.decode_one(token)
+
+    def decode_tokens_bytes(self, tokens: TokenIds) -> list[bytes]:
+        """The bytes of each id. Errors as decode_bytes().
+
+        Example:
+            >>> tokenizer.decode_tokens_bytes([258, 114])
+            [b'low', b'r']
+        """
+        return self._decoder.decode_each(tokens)
+
+    def decode_with_offsets(self, tokens: TokenIds) -> tuple[str, list[int]]:
+        """The text of the ids, and where in it each token begins.
+
+        Args:
+            tokens: as decode() takes them.
+
+        Returns:
+            The text, and for each id a number of characters; that of the character for a token that begins inside one.
+
+        Raises:
+            KeyError, OverflowError, TypeError: as decode_bytes().
+            UnicodeDecodeError: the bytes are not UTF-8.
+
+        Example:
+            >>> tokenizer.decode_with_offsets([258, 260, 114])
+            ('low lower', [0, 3, 8])
+        """
+        data, offsets = self._decoder.decode_with_offsets(tokens, True)
+        return data.decode("utf-8"), offsets
 
     def decode_bytes_with_offsets(self, tokens: Iterable[int]) -> tuple[bytes, list[int]]:
         """The bytes of the ids, and the byte at which each begins. Errors as decode_bytes().
@@ -429,6 +851,24 @@ class Tokenizer(Encoding, PartMethods):
             (b'low lower', [0, 3, 8])
         """
         return self._decoder.decode_with_offsets(tokens, False)
+
+    def decode_batch(self, batch: Sequence[TokenIds], *, errors: Errors = "replace", num_threads: int = 8) -> list[str]:
+        """decode() of each, in several threads, as encode_batch().
+
+        Example:
+            >>> tokenizer.decode_batch([[258], [260, 114]])
+            ['low', ' lower']
+        """
+        return map_in_threads(lambda tokens: self.decode(tokens, errors), batch, num_threads)
+
+    def decode_bytes_batch(self, batch: Sequence[TokenIds], *, num_threads: int = 8) -> list[bytes]:
+        """decode_bytes() of each, in several threads, as encode_batch().
+
+        Example:
+            >>> tokenizer.decode_bytes_batch([[258], [260, 114]])
+            [b'low', b' lower']
+        """
+        return map_in_threads(self.decode_bytes, batch, num_threads)
 
     def decode_arrow(self, array: Any, errors: Errors = "replace") -> Any:
         """The texts of a column of lists of ids. Needs pyarrow.
@@ -465,11 +905,78 @@ class Tokenizer(Encoding, PartMethods):
             ('low', ' lower', '')
         """
         with import_lock:
-            from bpe.encoding.streaming import DecodeStream
+            from bpe.encoding.decoding import stream_of
 
-        if self._data.words is not None:
-            return self._decoder.stream()  # type: ignore[attr-defined, no-any-return]
-        characters = self._data.characters
-        if characters is not None and characters.strip:
-            return DecodeStream(lambda ids: b"".join(self.decode_tokens_bytes(ids)), begin=b" ")
-        return DecodeStream(self.decode_bytes)
+        return stream_of(self._data, self._decoder)
+
+    # Private names that tiktoken's README uses to make an encoding of more special tokens
+
+    @property
+    def _pat_str(self) -> str:
+        pattern = self._data.pattern
+        if len(pattern.expressions) != 1:
+            raise ValueError(f"expected a split pattern of one expression, got {pattern}")
+        return pattern.expressions[0]
+
+    @property
+    def _mergeable_ranks(self) -> dict[bytes, int]:
+        if self._data.merges is not None:
+            raise ValueError("expected a tokenizer that merges by rank, got one with a list of merges")
+        return formats.ordinary_ids(self._data)
+
+    @property
+    def _special_tokens(self) -> dict[str, int]:
+        return dict(self._data.special_tokens)
+
+
+class Encoding(Tokenizer):
+    """A byte-level BPE encoding, as tiktoken.Encoding.
+
+    A token's rank is its id, any two neighbours that join to a token merge, the lowest rank first, and a pretoken that
+    is a token is not split. An encoding may be shared by threads, releases the GIL while it works, pickles, and never
+    changes.
+
+    Args:
+        name: what the encoding is called.
+        pat_str: the split pattern, a regular expression of fancy-regex, the engine of tiktoken. It is compiled, unless
+            it looks behind or far ahead; with such a one encoding is some thirty times slower, and says so once. What
+            lies between two matches is a pretoken too, where tiktoken leaves it out.
+        mergeable_ranks: {token: rank}.
+        special_tokens: {name: id}. Where two names share an id, decoding gives the first.
+        explicit_n_vocab: the number of ranks and special tokens together, to be checked.
+
+    Raises:
+        ValueError: two ranks are equal, a special token has the id of another token, the pattern is wrong, or
+            explicit_n_vocab is not the number of tokens.
+
+    Example:
+        >>> import bpe
+        >>> ranks = {bytes([byte]): byte for byte in range(256)} | {b"th": 256, b"the": 257}
+        >>> (gpt2,) = bpe.patterns.PATTERNS["gpt2"]
+        >>> encoding = bpe.Encoding("small", pat_str=gpt2, mergeable_ranks=ranks, special_tokens={"<|endoftext|>": 258})
+        >>> encoding.encode("the path")
+        [257, 32, 112, 97, 256]
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        pat_str: str,
+        mergeable_ranks: Mapping[bytes, int],
+        special_tokens: Mapping[str, int],
+        explicit_n_vocab: int | None = None,
+    ) -> None:
+        vocab = vocabulary_of_ranks(mergeable_ranks)
+        special = number_special_tokens(dict(special_tokens), vocab)
+        token_count = len(mergeable_ranks) + len(special)
+        if explicit_n_vocab and not token_count == max(vocab) + 1 == explicit_n_vocab:
+            raise ValueError(
+                f"explicit_n_vocab is {explicit_n_vocab}, but there are {token_count} ranks and special tokens, "
+                f"and the greatest id is {max(vocab)}"
+            )
+        pattern = patterns.resolve((pat_str,), "fancy-regex")
+        self._set(TokenizerData(vocab, None, special, pattern, ignore_merges=True, name=name))
+
+    def __repr__(self) -> str:
+        return f"<Encoding {self.name!r}>"

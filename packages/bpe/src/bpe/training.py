@@ -364,7 +364,7 @@ def _count_again(corpus: _Corpus, pattern: patterns.Pattern, tokens: list[bytes]
     or fewer.
     """
     whole = patterns.resolve(None)
-    encoder = Tokenizer.from_data(TokenizerData(dict(enumerate(tokens)), merges, {}, whole))._texts.encoder
+    encoder = Tokenizer.from_data(TokenizerData(dict(enumerate(tokens)), merges, {}, whole))._text_encoder.encoder
     tables: list[SpelledCounts] = []
 
     def new_table(room: int) -> SpelledCounts:

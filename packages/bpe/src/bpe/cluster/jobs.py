@@ -139,7 +139,7 @@ def fetched_tokenizer(reference: Any) -> Tokenizer:
 def recipe_for(tokenizer: Tokenizer, settings: dict[str, Any]) -> Recipe:
     """Return a tokenizer's recipe for settings. ValueError for settings that it refuses."""
     arguments = map(settings.get, ("format", "dtype", "end_of_text", "allowed_special"))
-    return recipe_of(tokenizer._texts, tokenizer.fingerprint, *arguments)  # type: ignore[arg-type]
+    return recipe_of(tokenizer._text_encoder, tokenizer.fingerprint, *arguments)  # type: ignore[arg-type]
 
 
 def encode_part(part: Part, tokenizer: Tokenizer, settings: dict[str, Any], num_threads: int) -> list[Encoded]:

@@ -1,5 +1,5 @@
-from collections.abc import Callable, Collection
-from typing import Any, Literal, TypeVar
+from collections.abc import Collection
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,16 +8,13 @@ from bpe.encoding.text_encoder import TextEncoder
 
 _Text = str | bytes | bytearray | memoryview
 _Special = Literal["all"] | Collection[str]
-_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 NONE: frozenset[str]
 
-def compiled(declaration: _Method) -> _Method: ...
-
 class EncodeMethods:
     @property
-    def _texts(self) -> TextEncoder: ...
-    def _use(self, texts: TextEncoder) -> None: ...
+    def _text_encoder(self) -> TextEncoder: ...
+    def _use(self, text_encoder: TextEncoder) -> None: ...
     def _count(self, text: _Text, allowed: _Special, disallowed: _Special) -> int: ...
     def encode(
         self, text: _Text, *, allowed_special: _Special = ..., disallowed_special: _Special = "all"

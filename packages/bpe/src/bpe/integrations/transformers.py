@@ -202,7 +202,7 @@ class _Engine:
         """
         spans = []
         for text, ids in zip(texts, rows, strict=True):
-            if self.bpe is None or self.decoder is None or not self.bpe._texts.takes_as_it_is(text):
+            if self.bpe is None or self.decoder is None or not self.bpe._text_encoder.takes_as_it_is(text):
                 return None
             data, begins = self.bpe.decode_bytes_with_offsets(ids)
             if data != text.encode() or (self.bpe.data.trim_offsets and np.isin(ids, self.spaced_ids).any()):

@@ -223,8 +223,8 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
     data = tokenizer._data
     ordinary = _ordinary(tokenizer)
     ids = {token: number for number, token in reversed(ordinary)}  # the lowest, where several have the same bytes
-    never = set(tokenizer._texts.never_merged(ids))
-    split = tokenizer._texts.split
+    never = set(tokenizer._text_encoder.never_merged(ids))
+    split = tokenizer._text_encoder.split
     numbers = []
     for number, token in ordinary:
         merged = token not in never and ids[token] == number
