@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import socket
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +19,7 @@ from ray_node import QUIET, one_node_of_ray, write_files
 import bpe
 import bpe.cluster
 from bpe.cluster import counting, encoding, session
-from bpe.cluster.manifest import Manifest
+from bpe.cluster.manifest import EncodedFile, Manifest
 
 ray = pytest.importorskip("ray")
 pytestmark = QUIET
@@ -153,7 +159,7 @@ def test_errors_of_ray_become_one_sentence() -> None:
         (exceptions.OutOfDiskError("full"), OSError),
         (exceptions.WorkerCrashedError(), RuntimeError),
     ):
-        with pytest.raises(kind) as raised, session.connected(None):
+        with pytest.raises(kind) as raised, session.connected(None, 1):
             raise error
         assert "\n" not in str(raised.value)
     assert ray.is_initialized()  # a connection that was there stays
@@ -171,3 +177,67 @@ def test_an_address_at_which_nothing_listens(monkeypatch: pytest.MonkeyPatch, ho
         with pytest.raises(ConnectionError, match=f"no Ray cluster answers at '{address}': .*refused") as raised:
             bpe.cluster.count([__file__], address=address if how == "argument" else None)
     assert "\n" not in str(raised.value)
+
+
+@pytest.fixture
+def unshared(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
+    """(a path that is one folder here and another one to the tasks, the folder that it is to the tasks)."""
+    there = Path(ray.get(ray.remote(lambda: os.getcwd()).remote())) / f"{tmp_path.name}-tokens"
+    monkeypatch.chdir(tmp_path)
+    yield Path("/proc/self/cwd", there.name), there
+    shutil.rmtree(there, ignore_errors=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc makes one path two folders")
+@pytest.mark.parametrize("part_size", [None, 7_000])
+def test_outputs_that_are_not_seen_here_are_an_error(
+    files: list[Path], unshared: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, part_size: int | None
+) -> None:
+    monkeypatch.setattr(encoding, "SEEN_WITHIN", 0.3)
+    tokenizer = bpe.train(["the cat"], 260)
+    out, there = unshared
+    with pytest.raises(FileNotFoundError, match="does not see it: out has to be a folder that all nodes share"):
+        bpe.cluster.encode(files, out, tokenizer, part_size=part_size)
+    there.mkdir()
+    with pytest.raises(FileNotFoundError, match="not seen here: out has to be a folder that all nodes share"):
+        bpe.cluster.encode(files, out, tokenizer, part_size=part_size)
+    assert list(there.glob("*.npy"))
+    assert all(file.tokens is None for file in Manifest.load(out).files)
+
+
+def test_an_output_that_is_seen_late_is_waited_for(tmp_path: Path) -> None:
+    manifest = Manifest("", {}, [EncodedFile("a", [], "a.npy")])
+    outputs = encoding._Outputs(manifest, tmp_path)
+    (tmp_path / "a.json").write_text(json.dumps({"count": 3, "sha256": "00", "dtype": "uint16"}))
+    outputs.add(0, EncodedFile("a", [], "a.npy", 3, "00"), "192.0.2.2")
+    assert manifest.files[0].tokens is None
+    timer = threading.Timer(0.3, (tmp_path / "a.npy").touch)
+    timer.start()
+    outputs.wait()
+    assert manifest.files[0].tokens == 3
+
+
+def test_threads_that_no_node_has_are_refused(files: list[Path], tmp_path: Path) -> None:
+    tokenizer = bpe.train(["the cat"], 260)
+    calls = [
+        lambda: bpe.cluster.count(files, num_threads=3),
+        lambda: bpe.cluster.train(files, 300, num_threads=3),
+        lambda: bpe.cluster.encode(files, tmp_path / "out", tokenizer, num_threads=3),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match="num_threads is 3, and no node of the cluster has more than 2 CPUs"):
+            call()
+
+
+def test_tasks_that_cannot_begin_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "WARNED_AFTER", 0.5)
+    monkeypatch.setattr(session, "most_cpus", lambda ray: 0)  # as while an autoscaler starts nodes
+    late = ray.remote(num_cpus=1)(lambda: (time.sleep(2.5), session.this_task(1, time.perf_counter()))[1])
+    about = session.Summary("counted")
+    with pytest.warns(UserWarning, match="no task could begin"):
+        list(
+            session.run_tasks(
+                ray, lambda _: [late.remote()], [0], cpus=1, total=1, phase="", report=lambda *_: None, summary=about
+            )
+        )
+    assert about.bytes == 1

@@ -87,7 +87,7 @@ def count(
         raise ValueError(f"part_size is {part_size}; it takes at least one byte")
     about = Summary("counted")
     begun = time.perf_counter()
-    with connected(address) as ray, reporter(progress) as report:
+    with connected(address, threads) as ray, reporter(progress) as report:
         cpus = int(ray.cluster_resources().get("CPU", 1))
         shares = min(MOST_SHARES, cpus)
         total, items = _items(source, patterns.scanner_of(resolved) >= 0, part_size, cpus)

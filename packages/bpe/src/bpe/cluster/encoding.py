@@ -8,6 +8,7 @@ so that the same call, made again after whatever stopped it, does only what is l
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 INDEX = "index.json"
 SAVED_EVERY = 1.0  # seconds between two times that the manifest is written
+SEEN_WITHIN = 120.0  # seconds after which a file that another node wrote is to be seen: NFS may take half a minute
 
 
 def encode(
@@ -68,8 +70,8 @@ def encode(
             written by the calling machine.
         tokenizer: The tokenizer.
         dtype, format, end_of_text, allowed_special: As for Tokenizer.encode_file().
-        shard_tokens: Of a Dataset, the most ids of a file. Where a call was stopped, the same call with the same
-            Dataset goes on after the last whole file.
+        shard_tokens: Maximum number of ids per file (Datasets only). After a call that was stopped, the same call with
+            the same Dataset continues after the last whole file.
         address: Of the cluster's head, as for bpe.cluster.count().
         num_threads: Threads of a task, which takes as many of the cluster's CPUs.
         part_size: Bytes; a larger file is encoded in parts of this size by several tasks. By default a file that is
@@ -84,8 +86,9 @@ def encode(
 
     Raises:
         TypeError: The source is an iterable of texts, which lie on this machine.
-        ValueError: The folder is of another tokenizer, other settings or other files; a file changed on the way.
-        OSError: A file cannot be read or written.
+        ValueError: The folder is of another tokenizer, other settings or other files; a file changed on the way; no
+            node has num_threads CPUs.
+        OSError: A file cannot be read or written; FileNotFoundError where nodes do not see one folder.
         ImportError, ConnectionError, MemoryError, RuntimeError: As for bpe.cluster.count().
 
     Example:
@@ -105,7 +108,7 @@ def encode(
     if is_dataset(source):
         folder.mkdir(parents=True, exist_ok=True)
         options = {"shard_tokens": shard_tokens, "text_key": text_key}
-        with connected(address) as ray, reporter(progress) as report:
+        with connected(address, num_threads) as ray, reporter(progress) as report:
             plan = Manifest(recipe.tokenizer, {**settings, **options}, [])
             manifest = encode_dataset(ray, source, folder, tokenizer, plan, ending, num_threads, report, about)
         _clear(folder, manifest)
@@ -134,7 +137,7 @@ def encode(
             if planned.tokens is None
         ]
         if jobs:
-            with connected(address) as ray, reporter(progress) as report:
+            with connected(address, num_threads) as ray, reporter(progress) as report:
                 _encode_files(ray, jobs, manifest, folder, recipe, tokenizer, num_threads, part_size, report, about)
         _clear(folder, manifest)
     about.seconds = time.perf_counter() - begun
@@ -167,6 +170,7 @@ def _encode_files(
     def submit(job: Job) -> list[Any]:
         return task(job, reference, manifest.settings, num_threads)
 
+    outputs = _Outputs(manifest, folder)
     results = run_tasks(
         ray,
         submit,
@@ -184,16 +188,48 @@ def _encode_files(
             if isinstance(result, PartOfFile):
                 jobs.add(result, ids)
                 continue
-            number, encoded = result
-            manifest.files[number] = encoded
+            outputs.add(*result)
             if time.monotonic() - saved >= SAVED_EVERY:
                 manifest.save(folder)
                 saved = time.monotonic()
+        outputs.wait()
     except BaseException:
         with contextlib.suppress(OSError):  # the disk is full, say: what failed first is told
             manifest.save(folder)
         raise
     manifest.save(folder)
+
+
+class _Outputs:
+    """The outputs of tasks, which count as done once this machine sees them: a node may have another folder there."""
+
+    def __init__(self, manifest: Manifest, folder: Path) -> None:
+        self._manifest, self._folder = manifest, folder
+        self._unseen: dict[int, tuple[EncodedFile, str, float]] = {}  # by number: the file, its node, and since when
+
+    def add(self, number: int, encoded: EncodedFile, node: str) -> None:
+        """Add an output of a node. FileNotFoundError for an earlier one that is not seen after SEEN_WITHIN."""
+        self._unseen[number] = encoded, node, time.monotonic()
+        self._look()
+
+    def wait(self) -> None:
+        """Wait until all outputs are seen. FileNotFoundError as for add()."""
+        while self._unseen:
+            self._look()
+            if self._unseen:
+                time.sleep(0.1)
+
+    def _look(self) -> None:
+        for number, (encoded, node, since) in list(self._unseen.items()):
+            if encoded.is_in(self._folder):
+                self._manifest.files[number] = encoded
+                del self._unseen[number]
+            elif time.monotonic() - since >= SEEN_WITHIN:
+                raise FileNotFoundError(
+                    errno.ENOENT,
+                    f"node {node} wrote it, and it is not seen here: out has to be a folder that all nodes share",
+                    os.fspath(self._folder / encoded.output),
+                )
 
 
 def _clear(folder: Path, manifest: Manifest) -> None:

@@ -12,6 +12,7 @@ tried again changes nothing.
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import shutil
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.cluster.manifest import EncodedFile, description
 from bpe.cluster.ranges import Part, parts_of, source_of
-from bpe.cluster.session import this_task
+from bpe.cluster.session import this_node, this_task
 from bpe.corpus import sources
 from bpe.native.atomic_file import temporary_name
 from bpe.native.parallel import stream
@@ -111,7 +112,11 @@ def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], num_threads: int
         num_threads: Threads.
 
     Returns:
-        The task's report; the file's number in the manifest and its EncodedFile, or the part; a part's ids, or None.
+        The task's report; the file's number in the manifest, its EncodedFile and the node that wrote it, or the part; a
+        part's ids, or None.
+
+    Raises:
+        FileNotFoundError: The folder is not on this node.
     """
     begun = time.perf_counter()
     encoder = fetched_tokenizer(*tokenizer)
@@ -119,12 +124,15 @@ def run_job(job: Job, tokenizer: Any, settings: dict[str, Any], num_threads: int
         ids = encode_part(job.part, encoder, settings, num_threads)
         return [this_task(job.part.size, begun), job, ids]
     whole = job if isinstance(job, Whole) else job.whole
+    if not whole.out.parent.is_dir():
+        reason = f"node {this_node()} does not see it: out has to be a folder that all nodes share"
+        raise FileNotFoundError(errno.ENOENT, reason, os.fspath(whole.out.parent))
     make_room(whole.out, settings["format"])
     if isinstance(job, Whole):
         encoder.encode_file(job.file, job.out, **settings, num_threads=num_threads)
-        return [this_task(job.size, begun), (job.number, _described(job)), None]
+        return [this_task(job.size, begun), (job.number, _described(job), this_node()), None]
     write_encoded(lambda _: _fetched(job.parts), job.whole.out, recipe_for(encoder, settings))
-    return [this_task(0, begun), (job.whole.number, _described(job.whole)), None]
+    return [this_task(0, begun), (job.whole.number, _described(job.whole), this_node()), None]
 
 
 @functools.lru_cache(maxsize=1)

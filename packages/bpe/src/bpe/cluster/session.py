@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from bpe.native.progress import Progress
+from bpe.native.warn import warn_caller
 
 Item = TypeVar("Item")
 
 RETRIES = 3  # of a task whose process or node went down
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 TASKS_PER_CPU = 2  # that are handed out: one runs, and one waits so that no CPU does
+WARNED_AFTER = 30.0  # seconds in which no task could begin
 
 
 class TaskReport(NamedTuple):
@@ -63,23 +65,29 @@ class Summary:
         return "\n".join(lines)
 
 
-def this_task(size: int, begun: float) -> TaskReport:
-    """The report of the task that calls this, which began at `begun` by time.perf_counter()."""
+def this_node() -> str:
+    """The address of the node that the calling task runs on, and the first characters of the node's id."""
     import ray
 
-    node = f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:6]})"
-    return TaskReport(node, size, time.perf_counter() - begun)
+    return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:6]})"
+
+
+def this_task(size: int, begun: float) -> TaskReport:
+    """The report of the task that calls this, which began at `begun` by time.perf_counter()."""
+    return TaskReport(this_node(), size, time.perf_counter() - begun)
 
 
 @contextmanager
-def connected(address: str | None) -> Iterator[Any]:
+def connected(address: str | None, num_threads: int) -> Iterator[Any]:
     """Ray, connected to a cluster; its errors become Python's own, a sentence each.
 
     Args:
         address: Of the head, as `ray.init` takes it: "HOST:PORT", "auto", "local". None: the connection that this
             process has, or what RAY_ADDRESS says, or a cluster of this machine alone, which ends with the call.
+        num_threads: CPUs that each task will take.
 
     Raises:
+        ValueError: No node has that many CPUs: Ray would let the tasks wait for ever, without a word.
         ImportError: Ray is not installed.
         ConnectionError: No cluster answers at the address.
         MemoryError: Tasks were ended since their node had no memory left.
@@ -101,6 +109,12 @@ def connected(address: str | None) -> Iterator[Any]:
         except (OSError, ValueError) as error:
             raise ConnectionError(f"no Ray cluster answers at {named!r}: {_first_line(error)}") from None
     try:
+        most = most_cpus(ray)
+        if 0 < most < num_threads:  # a cluster without any CPU waits for its autoscaler
+            raise ValueError(
+                f"num_threads is {num_threads}, and no node of the cluster has more than {most} CPUs: a task runs on "
+                f"one node; take at most {most}"
+            )
         yield ray
     except ray.exceptions.OutOfMemoryError as error:
         raise MemoryError(
@@ -119,6 +133,11 @@ def connected(address: str | None) -> Iterator[Any]:
     finally:
         if started:
             ray.shutdown()
+
+
+def most_cpus(ray: Any) -> int:
+    """CPUs of the node that has the most."""
+    return max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
 
 
 def _check_port(address: str | None) -> None:
@@ -186,6 +205,8 @@ def run_tasks(
     """
     waiting: dict[Any, list[Any]] = {}
     rest = iter(items)
+    begun = time.monotonic()
+    is_warned = False
     while True:
         room = max(1, TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)) // cpus)
         while len(waiting) < room and (item := urgent.popleft() if urgent else next(rest, None)) is not None:
@@ -194,6 +215,13 @@ def run_tasks(
         if not waiting:
             break
         done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
+        if not is_warned and time.monotonic() - begun >= WARNED_AFTER:
+            is_warned = True
+            if most_cpus(ray) < cpus:
+                warn_caller(
+                    f"no task could begin in {WARNED_AFTER:.0f} s: each takes {cpus} CPUs of a node, and no node has "
+                    "as many yet"
+                )
         for first in done:
             result = ray.get(first)
             if isinstance(result, Exception):
