@@ -3,6 +3,7 @@ aside."""
 
 import copy
 import io
+from collections import Counter
 
 import pytest
 import torch
@@ -125,6 +126,27 @@ def test_hooks_that_come_after_fusing_are_called(name):
     for one, other in zip(expected, results(model, ids, None), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
     assert calls == [name]
+
+
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_hooks_of_all_modules_are_called_as_for_plain_modules(kind):
+    """A hook that torch registers for every module, as profilers do: before and after fusing, training and decoding."""
+    register = getattr(torch.nn.modules.module, f"register_module_{kind}_hook")
+    ids, counts = torch.randint(50, (2, 12)), []
+    for prepare in (lambda model: model, fuse):
+        model, calls = prepare(new_model("llama")), []
+        handle = register(lambda module, *_, calls=calls: calls.append(type(module).__name__.removeprefix("Fused")))
+        try:
+            results(model, ids, None)
+            training = Counter(calls)
+            lm.generate(model, [1, 2], max_new_tokens=3, seed=0)
+        finally:
+            handle.remove()
+        counts.append((training, Counter(calls)))
+    assert counts[0] == counts[1]
+    assert counts[0][0]["Block"] == 2
+    assert kind not in ("forward", "forward_pre") or counts[0][1]["Block"] == 2 * 4
 
 
 def test_blocks_of_a_subclass_stay():

@@ -4,6 +4,10 @@ alone."""
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from collections import Counter
 from unittest import mock
 
 import pytest
@@ -13,7 +17,7 @@ from hypothesis import strategies as st
 from models import SHAPES, make, needs_compiler, some_ids
 
 from lm.generation.decoder import Decoder
-from lm.generation.sampling import Sampling
+from lm.generation.sampling import History, NoToken, Sampling
 from lm.generation.scheduler import Scheduler
 from lm.generation.stream import StreamDecoder, generate, generate_batch, stream
 from lm.ops.cpu import int8
@@ -255,13 +259,112 @@ def test_temperature_and_repetition_penalty():
     logits = torch.tensor([1.0, 1.5, -1.0])
     greedy = Sampling(temperature=0, repetition_penalty=2.0)
     assert Sampling(temperature=0).choose(logits) == 1
-    assert greedy.choose(logits, [1, 1]) == 0
-    assert greedy.choose(torch.tensor([-1.0, -1.5]), [0]) == 1
+    assert greedy.choose(logits, history=History(3, [1], [1])) == 0
+    assert greedy.choose(torch.tensor([-1.0, -1.5]), history=History(2, [0], [])) == 1
     generator = torch.Generator().manual_seed(0)
     cold = [Sampling(temperature=0.1).choose(logits, generator=generator) for _ in range(300)]
     hot = [Sampling(temperature=100.0).choose(logits, generator=generator) for _ in range(300)]
     assert cold.count(1) > 280
     assert 60 < hot.count(2) < 140
+
+
+def test_penalties_count_tokens_as_they_are_defined():
+    """A History that grows by a token at a time, against a count of the whole text at each step."""
+    draw, size = torch.Generator().manual_seed(0), 30
+    settings = {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.7, "logit_bias": {3: 2.5}}
+    sampling, prompt, tokens = Sampling(temperature=0, **settings), [1, 2, 2], []
+    history = History(size, prompt, tokens)
+    for _ in range(200):
+        logits = torch.randn(size, generator=draw)
+        expected = logits.clone()
+        expected[3] += 2.5
+        for token, often in Counter(tokens).items():
+            expected[token] -= 0.4 + 0.7 * often
+        for token in {*prompt, *tokens}:
+            expected[token] *= 1.3 if expected[token] <= 0 else 1 / 1.3
+        token = sampling.choose(logits, history=history)
+        assert token == int(expected.argmax())
+        tokens.append(token)
+        history.append(token)
+    assert len(set(tokens)) > 10
+
+
+class Refusal:
+    """A constraint that raises an error at the third token."""
+
+    def __init__(self, error, *, when_taken):
+        self.error, self.when_taken, self.taken = error, when_taken, 0
+
+    def allow(self, logits):
+        if self.taken == 2 and not self.when_taken:
+            raise self.error
+        return logits
+
+    def take(self, token):
+        self.taken += 1
+        if self.taken == 3:
+            raise self.error
+        return False
+
+
+@pytest.mark.parametrize("native", [None, False])
+def test_an_exception_of_one_text_ends_that_text_alone(native):
+    model = make(context_length=40)
+    batch = Scheduler(model, rows=6, native=native)
+    others = [batch.add([1, 2, 3 + seed], max_new_tokens=12, seed=seed) for seed in range(2)]
+    errors = RuntimeError("lost"), NoToken("nothing is allowed")
+    bad = [
+        batch.add([4, 5], max_new_tokens=12, constraint=Refusal(errors[0], when_taken=False)),
+        batch.add([4, 6], max_new_tokens=12, constraint=Refusal(errors[1], when_taken=True)),
+        batch.add([4, 7], max_new_tokens=12, sampling=Sampling(repetition_penalty=1e-40, temperature=0.5)),
+    ]
+    results = []
+    while batch.sequences:
+        results += batch.try_step()
+    assert [one.ended for one in (*others, *bad)] == ["length"] * 2 + ["error"] * 3
+    assert [one.error for one in bad[:2]] == list(errors)
+    assert isinstance(bad[2].error, NoToken)
+    assert [(one, None) for one in bad] == sorted(
+        [result for result in results if result[0].error is not None and result[1] is None],
+        key=lambda r: bad.index(r[0]),
+    )
+    for seed, one in enumerate(others):
+        assert one.tokens == generate(model, [1, 2, 3 + seed], max_new_tokens=12, seed=seed)
+    assert batch.room == 6
+    batch.add([4, 5], max_new_tokens=12, constraint=Refusal(errors[0], when_taken=False))
+    batch.step()
+    batch.step()
+    with pytest.raises(RuntimeError, match="lost"):
+        batch.step()
+    assert batch.room == 6
+
+
+@pytest.mark.parametrize("native", [None, False])
+@pytest.mark.parametrize("temperature", [9e-6, 1e-38, 1e-40, 5e-324])
+def test_tiny_temperatures_are_greedy(native, temperature):
+    model = make(context_length=40)
+    greedy = generate(model, [1, 2], max_new_tokens=10, temperature=0)
+    for more in ({}, {"top_p": 0.5}, {"repetition_penalty": 1.0001}):
+        batch = Scheduler(model, rows=1, native=native)
+        one = batch.add([1, 2], max_new_tokens=10, sampling=Sampling(temperature, **more), seed=0)
+        while batch.sequences:
+            batch.step()
+        expected = generate(model, [1, 2], max_new_tokens=10, temperature=0, **more)
+        assert one.tokens == expected
+        assert more.keys() == {"repetition_penalty"} or expected == greedy
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "says"),
+    [
+        ({"temperature": None}, TypeError, "temperature to be a number, got None"),
+        ({"top_p": "0.9"}, TypeError, "top_p to be a number, got '0.9'"),
+        ({"seed": 2**70}, ValueError, "seed to be from"),
+    ],
+)
+def test_settings_of_a_wrong_type_are_named(change, kind, says):
+    with pytest.raises(kind, match=says):
+        generate(make(), [1], **({"max_new_tokens": 1} | change))
 
 
 class Letters:
@@ -479,3 +582,25 @@ def test_prompts_of_a_batch_are_lists_of_ids():
             generate_batch(make(), prompts, max_new_tokens=2)
     ids = torch.tensor([1, 2, 3])
     assert generate(make(), ids, max_new_tokens=2, seed=1) == generate(make(), [1, 2, 3], max_new_tokens=2, seed=1)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_forked_process_generates_and_trains():
+    """After threads of OpenMP have run here; the child would wait for them for ever."""
+    script = """
+import os, signal, sys
+import torch, lm
+torch.set_num_threads(2)
+model = lm.Transformer(lm.ModelConfig(4096, 64, 2, 256, 4, 1024))
+tokens = lm.generate(model, [1, 2], max_new_tokens=8, seed=0)
+torch.randn(800, 800) @ torch.randn(800, 800)
+child = os.fork()
+if child == 0:
+    signal.alarm(100)
+    same = lm.generate(model, [1, 2], max_new_tokens=8, seed=0) == tokens
+    model(torch.zeros(2, 64, dtype=torch.long)).sum().backward()
+    os._exit(0 if same else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    process = subprocess.run([sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr

@@ -317,12 +317,38 @@ def test_steps_of_several_texts_in_one_call_write_what_single_steps_write(rows):
 
 
 @needs_compiler
+@pytest.mark.parametrize("rows", [3, 40])
+def test_a_text_with_logprobs_leaves_the_loop_to_its_neighbours(rows, monkeypatch):
+    model, written = make(context_length=60), []
+    for seconds, logprobs in ((60.0, 2), (0.0, 2), (60.0, None)):
+        scheduler = Scheduler(model, rows=rows)
+        with monkeypatch.context() as patch:
+            patch.setattr(scheduler.decoder, "step", lambda *_: pytest.fail("a step by itself"))
+            texts = [
+                scheduler.add([1, 2, row % 19], max_new_tokens=30, seed=row, top_logprobs=None if row else logprobs)
+                for row in range(rows)
+            ]
+            while scheduler.sequences:
+                scheduler.step(seconds)
+        written.append(([text.tokens for text in texts], texts[0].logprobs))
+    assert written[0] == written[1]
+    assert written[0][0] == written[2][0]
+    plain = Scheduler(model, rows=1, native=False)
+    alone = plain.add([1, 2, 0], max_new_tokens=30, seed=0, top_logprobs=2)
+    while plain.sequences:
+        plain.step()
+    assert [one.token for one in written[0][1]] == [one.token for one in alone.logprobs] == alone.tokens
+    for one, other in zip(written[0][1], alone.logprobs, strict=True):
+        assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+
+
+@needs_compiler
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_loop_in_c_refuses_logits_that_are_not_numbers(temperature):
     model = make()
     with torch.no_grad():
         model.head.weight[5] = torch.nan
     sequence = Sequence(model.config, [1], max_new_tokens=3, sampling=Sampling(temperature))
-    ((token,),) = Decoder(model).continue_texts([1], [0], [sequence], 3)
+    ((token,),), _ = Decoder(model).continue_texts([1], [0], [sequence], 3)
     with pytest.raises(ValueError, match="not numbers"):
         sequence.append(None, token)

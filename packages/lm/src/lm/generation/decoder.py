@@ -8,7 +8,6 @@ package's attention kernel runs, a step is replayed as a graph, since calling to
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import cast
 
@@ -160,28 +159,41 @@ class Decoder:
 
     def continue_texts(
         self, tokens: Sequence[int], rows: Sequence[int], texts: Sequence[sequence.Sequence], count: int
-    ) -> list[list[int]]:
-        """As steps that append tokens[i] to rows[i] and then what texts[i] chooses; see has_loop. The tokens that each
-        step chose: of `count` steps, or fewer, if a text may end.
+    ) -> tuple[list[list[int]], list[list[Tensor | None]]]:
+        """Take `count` steps that append tokens[i] to rows[i] and then what texts[i] chooses; see has_loop.
 
-        A token is below 0 if the logits are not numbers. NoPages: the memory is full.
+        Returns:
+            The tokens that each step chose for each text, of fewer steps if a text may end, and the logits
+            (vocab_size,) from which it chose, of texts that compute logprobs. A token is below 0 if the logits are not
+            numbers.
+
+        Raises:
+            NoPages: The memory is full.
         """
         assert self.native is not None
         lengths = self.cache.lengths
         if len(tokens) > MOST_NATIVE_ROWS:
-            parts = [slice(at, at + MOST_NATIVE_ROWS) for at in range(0, len(tokens), MOST_NATIVE_ROWS)]
-            steps = [self.continue_texts(tokens[part], rows[part], texts[part], 1)[0] for part in parts]
-            return [list(itertools.chain(*steps))]
+            slices = [slice(at, at + MOST_NATIVE_ROWS) for at in range(0, len(tokens), MOST_NATIVE_ROWS)]
+            parts = [self.continue_texts(tokens[part], rows[part], texts[part], 1) for part in slices]
+            tokens_of_step = [token for (step,), _ in parts for token in step]
+            return [tokens_of_step], [[logits for _, (step,) in parts for logits in step]]
         positions = self._positions(rows, count)
         uniform = torch.stack([text.draw(count) for text in texts], 1)  # (count, batch)
         stop_tokens = frozenset[int]().union(*(text.stop_tokens for text in texts))
         choices = [cast(Choice, text.choice) for text in texts]
-        steps = self.native.continue_texts(tokens, rows, positions, choices, uniform, stop_tokens)
+        reads_logits = [text.top_logprobs is not None for text in texts]
+        logits = torch.empty(count, len(texts), self.config.vocab_size, dtype=self.dtype) if any(reads_logits) else None
+        steps = self.native.continue_texts(tokens, rows, positions, choices, uniform, stop_tokens, logits)
         for row, text in zip(rows, texts, strict=True):
             lengths[row] += len(steps)
             if len(steps) < count:
                 text.return_unused(len(steps))
-        return steps
+        if logits is None:
+            return steps, [[None] * len(texts)] * len(steps)
+        copied = logits[: len(steps)]
+        return steps, [
+            [row if reads else None for row, reads in zip(step, reads_logits, strict=True)] for step in copied
+        ]
 
     def choose(self, logits: Tensor, text: sequence.Sequence) -> int:
         """A text's next token from logits (vocab_size,) of a step, as continue_texts chooses it; see has_loop."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Protocol
@@ -14,11 +13,17 @@ import torch
 from torch import Tensor
 
 NO_NUMBERS = "no token can be chosen: the model's logits are not numbers"
+# Lower temperatures are greedy: by much lower ones float32 logits divide to infinity. vLLM has the same bound.
+GREEDY_BELOW = 1e-5
 LIKELIEST = 128  # as many usually reach top_p; finding them takes a fifth of the time of sorting 4,096
 
 
+class NoToken(ValueError):
+    """The settings of a text leave no token to choose, though the model's logits are numbers."""
+
+
 def check_whole_number(name: str, value: object) -> None:
-    """Raise TypeError for what is no whole number, as a float is even if it is one in value."""
+    """Raise TypeError if the value is not an integer: a float is refused even where its value is whole."""
     if not isinstance(value, Integral):
         raise TypeError(f"expected {name} to be a whole number, got {value!r}")
 
@@ -30,9 +35,9 @@ class Sampling:
     They work in this order: logit_bias is added to the logits of the tokens that it names; presence_penalty is taken
     from those of every token that was made so far, and frequency_penalty as often as it was (OpenAI's);
     repetition_penalty divides the positive and multiplies the negative logits of the tokens seen so far, the prompt's
-    among them (Keskar et al. 2019); temperature 0 takes the likeliest token, any other divides; top_k keeps the
-    likeliest k; top_p the fewest whose probabilities reach p (Holtzman et al. 2019); min_p those at least p times as
-    likely as the likeliest (Nguyen et al. 2024).
+    among them (Keskar et al. 2019); temperature 0, or one below 1e-5, takes the likeliest token, any other divides;
+    top_k keeps the likeliest k; top_p the fewest whose probabilities reach p (Holtzman et al. 2019); min_p those at
+    least p times as likely as the likeliest (Nguyen et al. 2024).
     """
 
     temperature: float = 1.0
@@ -45,6 +50,10 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            if not hasattr(value, "__float__") and not (value is None and name in ("top_p", "min_p")):
+                raise TypeError(f"expected {name} to be a number, got {value!r}")
         if self.top_k is not None:
             check_whole_number("top_k", self.top_k)
         for name, valid, bounds in (
@@ -59,42 +68,59 @@ class Sampling:
             if not valid:
                 raise ValueError(f"expected {name} to be {bounds}, got {getattr(self, name)}")
 
+    @functools.cached_property
+    def has_penalties(self) -> bool:
+        """True if the choice depends on the tokens before it."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
+
     @property
     def changes_logits(self) -> bool:
-        penalties = self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0
-        return bool(penalties or self.logit_bias)
+        return bool(self.has_penalties or self.logit_bias)
+
+    @property
+    def takes_largest(self) -> bool:
+        """True if the token with the largest logit is chosen, after the logits were changed."""
+        return self.temperature < GREEDY_BELOW or self.top_k == 1
 
     @functools.cached_property
     def is_greedy(self) -> bool:
         """True if the likeliest token is chosen, by unchanged logits."""
-        return (self.temperature == 0 or self.top_k == 1) and not self.changes_logits
+        return self.takes_largest and not self.changes_logits
+
+    @functools.cached_property
+    def biases(self) -> tuple[Tensor, Tensor]:
+        """The tokens of logit_bias, int64, and what is added to them, float64."""
+        index = torch.tensor(list(self.logit_bias), dtype=torch.int64)
+        return index, torch.tensor(list(self.logit_bias.values()), dtype=torch.float64)
 
     def choose(
         self,
         logits: Tensor,
-        seen: Collection[int] = (),
         generator: torch.Generator | None = None,
-        generated: Collection[int] = (),
+        history: History | None = None,
     ) -> int:
-        """Choose one token from logits (vocab,), which stay as they are. ValueError: they are not numbers.
+        """Choose one token from logits (vocab,), which stay as they are; history: the tokens that penalties count.
 
-        seen: the tokens that repetition_penalty counts; generated: those that the other penalties count.
+        ValueError: the logits are not numbers. NoToken: the settings leave no token.
         """
+        try:
+            return self._choose(logits, generator, history)
+        except ValueError:
+            if logits.isnan().any() or not -torch.inf < float(logits.max()) < torch.inf:
+                raise
+            raise NoToken(f"no token can be chosen: the logits are not finite after the settings {self}") from None
+
+    def _choose(self, logits: Tensor, generator: torch.Generator | None, history: History | None) -> int:
         if self.logit_bias:
-            logits = logits.clone()
-            for token, bias in self.logit_bias.items():
-                logits[token] += bias
-        if generated and (self.presence_penalty or self.frequency_penalty):
-            counts = Counter(generated)
-            index = torch.tensor(list(counts), dtype=torch.int64, device=logits.device)
-            often = torch.tensor(list(counts.values()), dtype=logits.dtype, device=logits.device)
-            logits = logits.index_add(0, index, -(self.presence_penalty + self.frequency_penalty * often))
-        if self.repetition_penalty != 1.0 and seen:
-            index = torch.tensor(sorted(set(seen)), dtype=torch.int64, device=logits.device)
-            was = logits[index]
-            now = torch.where(was > 0, was / self.repetition_penalty, was * self.repetition_penalty)
-            logits = logits.index_put((index,), now)
-        if self.temperature == 0 or self.top_k == 1:
+            index, values = (each.to(logits.device) for each in self.biases)
+            logits = logits.index_add(0, index, values.to(logits.dtype))
+        if history is not None and (self.presence_penalty or self.frequency_penalty):
+            penalties = self.presence_penalty + self.frequency_penalty * history.counts.to(logits.dtype)
+            logits = logits - penalties.where(history.counts > 0, 0.0)
+        if history is not None and self.repetition_penalty != 1.0:
+            penalized = torch.where(logits > 0, logits / self.repetition_penalty, logits * self.repetition_penalty)
+            logits = penalized.where(history.seen, logits)
+        if self.takes_largest:
             return likeliest(logits)
         logits = logits.float() / self.temperature
         candidates = None
@@ -121,11 +147,42 @@ class Sampling:
         return drawn if candidates is None else int(candidates[drawn])
 
 
+class History:
+    """The tokens of a text as penalties count them, by tensors of the vocabulary: a token more costs the same however
+    long the text is.
+
+    Args:
+        vocab_size: Number of logits.
+        prompt, tokens: The ids before, of which repetition_penalty counts both, and the other penalties the second.
+        device: Of the logits.
+
+    Attributes:
+        seen: True for the tokens of prompt and text, (vocab_size,).
+        counts: How often each token was chosen, int64 (vocab_size,).
+    """
+
+    def __init__(
+        self, vocab_size: int, prompt: Sequence[int], tokens: Sequence[int], device: torch.device | str = "cpu"
+    ) -> None:
+        ids = torch.tensor([*prompt, *tokens], dtype=torch.int64, device=device)
+        self.seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
+        self.seen[ids] = True
+        self.counts = ids[len(prompt) :].bincount(minlength=vocab_size)
+
+    def append(self, token: int) -> None:
+        """Count a token that was chosen."""
+        self.seen[token] = True
+        self.counts[token] += 1
+
+
 class Constraint(Protocol):
     """Allows only some tokens, as a grammar does."""
 
     def allow(self, logits: Tensor) -> Tensor:
-        """The logits (vocab,) with -inf for each token that may not follow; those given stay as they are."""
+        """The logits (vocab,) with -inf for each token that may not follow; those given stay as they are.
+
+        NoToken: none may follow.
+        """
         ...
 
     def take(self, token: int) -> bool:

@@ -16,6 +16,8 @@ from lm.generation.prefixes import Prefixes
 from lm.generation.sequence import Sequence
 from lm.model import Transformer
 
+MOST_LOGITS = 1 << 24  # elements of the logits that one call of C copies
+
 Results = list[tuple["ScheduledSequence", int | None]]
 
 
@@ -88,13 +90,26 @@ class Scheduler:
             self._remove_ended()
 
     def step(self, seconds: float = 0.0) -> Results:
+        """Take a step as try_step does, and raise the error of the first sequence that has failed in it."""
+        results = self.try_step(seconds)
+        for sequence, _ in results:
+            if sequence.error is not None:
+                raise sequence.error
+        return results
+
+    def try_step(self, seconds: float = 0.0) -> Results:
         """Decode a token of every sequence that has been read, then read of others up to chunk_size tokens together.
 
-        Return each sequence that was continued, and its token; None if a stop token ended it instead. Those that have
-        ended leave. NoPages: the oldest sequence alone does not fit the memory.
+        An exception of one sequence ends that sequence alone, with "error": its settings leave no token, its constraint
+        raises, or it is the oldest and does not fit the memory (NoPages).
 
-        seconds: decode as many tokens of each sequence as take no longer than this, where several are one call of C and
-        no sequence is left to read.
+        Args:
+            seconds: Decode as many tokens of each sequence as take no longer than this, where several are one call of C
+                and no sequence is left to read.
+
+        Returns:
+            Each sequence that was continued, and its token; None if a stop token or an error ended it instead. Those
+            that have ended leave.
         """
         for sequence in self.sequences:
             length = self.cache.lengths[sequence.row]
@@ -109,7 +124,11 @@ class Scheduler:
             to_read = min(len(unread.window) - self.cache.lengths[unread.row], self.chunk_size)
             if self.prefill.tokens > before and self.prefill.tokens + to_read > before + self.chunk_size:
                 break
-            results += self._read_chunk(unread)
+            try:
+                results += self._read_chunk(unread)
+            except Exception as error:  # of this sequence's prompt
+                unread.fail(error)
+        results += [(one, None) for one in self.sequences if one.error is not None]
         self._remove_ended()
         return results
 
@@ -122,6 +141,8 @@ class Scheduler:
             return 1
         lengths = [self.cache.lengths[one.row] for one in ready]
         left = min(one.max_new_tokens - len(one.tokens) for one in ready)
+        if any(one.top_logprobs is not None for one in ready):  # whose logits are copied
+            left = min(left, MOST_LOGITS // (len(ready) * self.model.config.vocab_size))
         count = max(1, min(int(seconds / self.seconds_of_step), left, self.cache.capacity - max(lengths)))
         has_room = all(self.cache.grow(one.row, length + count) for one, length in zip(ready, lengths, strict=True))
         return count if has_room else 1
@@ -131,11 +152,11 @@ class Scheduler:
         tokens, rows = [one.not_in_cache(lengths[one.row]) for one in ready], [one.row for one in ready]
         first = [new[0] for new in tokens]
         if decoder.has_loop and all(len(new) == 1 and one.choice for new, one in zip(tokens, ready, strict=True)):
-            steps = decoder.continue_texts(first, rows, ready, count)
-            for step in steps:
-                for one, token in zip(ready, step, strict=True):
+            steps, all_logits = decoder.continue_texts(first, rows, ready, count)
+            for step, logits_of_step in zip(steps, all_logits, strict=True):
+                for one, token, its_logits in zip(ready, step, logits_of_step, strict=True):
                     if one.ended is None:
-                        results.append((one, one.append(None, token)))
+                        results += self._append(one, its_logits, token)
         else:
             steps = [first]
             logits, likeliest = decoder.step(first, rows), decoder.likeliest
@@ -143,19 +164,27 @@ class Scheduler:
                 if len(tokens[i]) > 1:
                     continue  # its tokens from before its preemption are decoded again
                 if likeliest is not None and one.takes_likeliest:
-                    results.append((one, one.append(None, likeliest[i])))
+                    results += self._append(one, None, likeliest[i])
                 elif decoder.has_loop and one.choice:
-                    results.append((one, one.append(None, decoder.choose(logits[i], one))))
+                    results += self._append(one, logits[i], decoder.choose(logits[i], one))
                 else:
-                    results.append((one, one.append(logits[i])))
+                    results += self._append(one, logits[i])
         seconds = time.perf_counter() - began
         self.seconds_of_step = seconds / len(steps)
         self.decode.add(len(results), seconds)
         return results
 
+    def _append(self, sequence: ScheduledSequence, logits: Tensor | None, token: int | None = None) -> Results:
+        """Append a sequence's next token, as Sequence.append; an exception ends this sequence alone."""
+        try:
+            return [(sequence, sequence.append(logits, token))]
+        except Exception as error:
+            sequence.fail(error)
+            return []
+
     def _next_to_read(self) -> ScheduledSequence | None:
         """The sequence to read a chunk of; a preempted one only if all of it would fit the memory."""
-        unread = [one for one in self.sequences if not self._is_read(one)]
+        unread = [one for one in self.sequences if one.ended is None and not self._is_read(one)]
         for one in sorted(unread, key=lambda one: one.read_turn):
             if one.preempted:
                 tokens = len(one.window) + len(one.not_in_cache(len(one.window))) + 1
@@ -192,7 +221,7 @@ class Scheduler:
         results = self._first_token(sequence, logits)
         for other in self.sequences:
             same = other is not sequence and other.window == sequence.window and not other.score_prompt
-            if same and not self._is_read(other):
+            if same and other.ended is None and not self._is_read(other):
                 self._clear(other)
                 cache.share(other.row, cache.pages_of(row)[: begin // PAGE])
                 if cache.grow(other.row, len(sequence.window)):
@@ -206,7 +235,7 @@ class Scheduler:
     def _first_token(self, sequence: ScheduledSequence, logits: Tensor) -> Results:
         if sequence.not_in_cache(len(sequence.window)):  # it has some from before its preemption
             return []
-        return [(sequence, sequence.append(logits))]
+        return self._append(sequence, logits)
 
     def _clear(self, sequence: ScheduledSequence) -> None:
         self.cache.clear(sequence.row)
@@ -215,7 +244,7 @@ class Scheduler:
     def _has_room(self, sequence: ScheduledSequence, tokens: int) -> bool:
         """Find pages for more tokens of a sequence: of shared chunks that no sequence has, then of younger sequences.
 
-        False: there are none, and the sequence has given back its own.
+        False: there are none, and the sequence has given back its own; the oldest one has failed by it.
         """
         cache = self.cache
         while not cache.grow(sequence.row, cache.lengths[sequence.row] + tokens):
@@ -224,7 +253,11 @@ class Scheduler:
             youngest = next((one for one in reversed(self.sequences) if cache.page_counts[one.row]), sequence)
             if youngest is sequence and sequence is self.sequences[0]:
                 size, room = f"{cache.lengths[sequence.row] + tokens:,} tokens", f"{cache.pages:,} pages of {PAGE}"
-                raise NoPages(f"a sequence of {size} has no room in the cache of {room} tokens: give more memory")
+                sequence.fail(
+                    NoPages(f"a sequence of {size} has no room in the cache of {room} tokens: give more memory")
+                )
+                self._clear(sequence)
+                return False
             if self.sequences.index(youngest) < self.sequences.index(sequence):
                 youngest = sequence
             self._clear(youngest)

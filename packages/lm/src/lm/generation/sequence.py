@@ -9,10 +9,19 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.generation.sampling import NO_NUMBERS, Constraint, Sampling, TokenLogprob, check_whole_number, logprob_of
+from lm.generation.sampling import (
+    NO_NUMBERS,
+    Constraint,
+    History,
+    Sampling,
+    TokenLogprob,
+    check_whole_number,
+    logprob_of,
+)
 from lm.ops.cpu.decode_step import Choice
 
 WHEN_FULL = ("slide", "refuse", "end")
+SEEDS = -(2**63), 2**64 - 1  # that torch's generators take
 
 
 class Sequence:
@@ -33,7 +42,8 @@ class Sequence:
         tokens: The ids chosen so far.
         logprobs: Of each of them, with top_logprobs; with score_prompt of the prompt's before them.
         ended: "stop" at a stop token, or if its constraint is complete; "length" at max_new_tokens or, with when_full
-            "end", at the context's end; "cancelled". None until then.
+            "end", at the context's end; "cancelled"; "error". None until then.
+        error: The exception that ended it, with "error".
         window: The ids at the beginning of its cache, read as a prompt.
         cached: Number of the prompt's tokens that were in the cache before.
 
@@ -61,14 +71,18 @@ class Sequence:
         self.max_new_tokens, self.sampling, self.when_full = max_new_tokens, sampling or Sampling(), when_full
         self.stop_tokens, self.top_logprobs = frozenset(token_ids("stop_tokens", stop_tokens)), top_logprobs
         self.constraint, self.generator = constraint, torch.Generator()
+        self.history: History | None = None  # of a text with penalties
         if seed is None:
             self.generator.seed()
         else:
             check_whole_number("seed", seed)
+            if not SEEDS[0] <= seed <= SEEDS[1]:
+                raise ValueError(f"expected seed to be from {SEEDS[0]} to {SEEDS[1]}, got {seed}")
             self.generator.manual_seed(seed)
         self.score_prompt = score_prompt
         if score_prompt:
             self.logprobs.append(TokenLogprob(self.prompt[0], None))
+        self.error: Exception | None = None
         self.ended: str | None = None if max_new_tokens or score_prompt else "length"
         self.window, self.tokens_before_window = self.prompt[-self.capacity :], 0
         self.before_draw: Tensor | None = None  # the generator's state
@@ -83,7 +97,7 @@ class Sequence:
     def choice(self) -> Choice | None:
         """The rule by which a decoder with a loop chooses the tokens of this text; None if it cannot."""
         by = self.sampling
-        if self.constraint is not None or self.top_logprobs is not None or by.changes_logits:
+        if self.constraint is not None or by.changes_logits:
             return None
         return Choice(0.0 if by.is_greedy else by.temperature, by.top_p or 1.0, by.min_p or 0.0, by.top_k or 0)
 
@@ -120,6 +134,10 @@ class Sequence:
             if position == len(self.logprobs):  # not read before
                 self.logprobs.append(logprob_of(row, self.prompt[position], self.top_logprobs or 0))
 
+    def fail(self, error: Exception) -> None:
+        """End the sequence by an exception."""
+        self.ended, self.error = "error", error
+
     def append(self, logits: Tensor | None, token: int | None = None) -> int | None:
         """Choose the next token from logits (vocab_size,): the token, or None if it ends the sequence instead.
 
@@ -131,8 +149,9 @@ class Sequence:
         if token is None:
             assert logits is not None
             allowed = logits if self.constraint is None else self.constraint.allow(logits)
-            seen = self.prompt + self.tokens if self.sampling.repetition_penalty != 1.0 else ()
-            token = self.sampling.choose(allowed, seen, self.generator, self.tokens)
+            if self.sampling.has_penalties and self.history is None:
+                self.history = History(len(logits), self.prompt, self.tokens, logits.device)
+            token = self.sampling.choose(allowed, self.generator, self.history)
         elif token < 0:
             raise ValueError(NO_NUMBERS)
         ends = token in self.stop_tokens
@@ -142,6 +161,8 @@ class Sequence:
             self.ended = "stop"
             return None
         self.tokens.append(token)
+        if self.history is not None:
+            self.history.append(token)
         full = len(self.prompt) + len(self.tokens) >= self.capacity
         if self.constraint is not None and self.constraint.take(token):
             self.ended = "stop"

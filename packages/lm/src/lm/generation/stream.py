@@ -110,7 +110,7 @@ def continued(decoder: Decoder, sequence: Sequence) -> Iterator[int]:
         elif decoder.has_loop and sequence.choice is not None:
             began, room = time.perf_counter(), sequence.capacity - cache.lengths[0]
             count = min(at_once, room, sequence.max_new_tokens - len(sequence.tokens))
-            steps = decoder.continue_texts(sequence.tokens[-1:], [0], [sequence], count)
+            steps, _ = decoder.continue_texts(sequence.tokens[-1:], [0], [sequence], count)
             tokens[:] = [token for (token,) in steps]
             if time.perf_counter() - began < PAUSE / 2:
                 at_once *= 2

@@ -27,6 +27,7 @@ class Choice:
     tokens: int = 0
     cached: int = 0
     ended: str | None = None
+    mistake: str = ""
     logprobs: list[TokenLogprob] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)  # of tools
     begun: bool = False  # True once a part of it was sent
@@ -35,7 +36,7 @@ class Choice:
     def add(self, piece: Piece) -> None:
         """Append a piece."""
         self.text += piece.text
-        self.tokens, self.cached, self.ended = piece.tokens, piece.cached, piece.ended
+        self.tokens, self.cached, self.ended, self.mistake = piece.tokens, piece.cached, piece.ended, piece.mistake
         self.logprobs += piece.logprobs
 
     @property

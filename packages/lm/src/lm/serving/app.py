@@ -30,7 +30,7 @@ from lm.serving.answers import Answer, ChatAnswer
 from lm.serving.engine import Busy, Engine, Piece, PiecesOfStep, tell_all
 from lm.serving.grammar import Grammars
 from lm.serving.guards import AccessLog, Guard, SendTimeout
-from lm.serving.requests import BadRequest, ChatBody, CompletionBody, Limits, chat, completion, parse
+from lm.serving.requests import BadRequest, ChatBody, CompletionBody, GenerationRequest, Limits, chat, completion, parse
 from lm.serving.responses import ResponseAnswer, ResponseBody, respond
 from lm.special_tokens import stop_ids
 
@@ -132,20 +132,23 @@ class Server:
 
     async def completions(self, request: Request) -> Response:
         text = await self.body(request)
-        body = parse(CompletionBody, text)
-        about = body, self.engine.tokenizer, self.stop_tokens, self.limits
-        task = completion(*about) if len(text) <= SHORT else await asyncio.to_thread(completion, *about)
-        return await self.answer(request, Answer(task, self.limits.model, self.template))
+
+        def task() -> GenerationRequest:
+            body = parse(CompletionBody, text)
+            return completion(body, self.engine.tokenizer, self.stop_tokens, self.limits)
+
+        request_of_body = task() if len(text) <= SHORT else await asyncio.to_thread(task)
+        return await self.answer(request, Answer(request_of_body, self.limits.model, self.template))
 
     async def chats(self, request: Request) -> Response:
         text = await self.body(request)
-        body = parse(ChatBody, text)
-        about, free = (body, self.template, self.limits, self.grammars), not (body.response_format or body.tools)
-        task = chat(*about) if free and len(text) <= SHORT else await asyncio.to_thread(chat, *about)
+        # A chat's template is a program of its own, and a form of its answer a grammar: never on the event loop.
+        task = await asyncio.to_thread(lambda: chat(parse(ChatBody, text), self.template, self.limits, self.grammars))
         return await self.answer(request, ChatAnswer(task, self.limits.model, self.template))
 
     async def responses(self, request: Request) -> Response:
-        body = parse(ResponseBody, await self.body(request))
+        text = await self.body(request)
+        body = await asyncio.to_thread(parse, ResponseBody, text)
         task = await asyncio.to_thread(respond, body, self.template, self.limits, self.grammars)
         return await self.answer(request, ResponseAnswer(task, self.limits.model, self.template, body))
 
@@ -187,11 +190,12 @@ class Server:
             gathering.cancel()
             leaving.cancel()
             self.engine.cancel(jobs)
-        if any(choice.ended == "error" for choice in answer.choices):
-            return JSONResponse(broken().body(), 500)
+        for choice in answer.choices:
+            if choice.ended == "error":
+                raise broken(choice.mistake)
         generated = sum(choice.tokens for choice in answer.choices)
         request.state.tokens = f" {sum(map(len, task.prompts))} + {generated} tokens"
-        return JSONResponse(answer.whole())
+        return await asyncio.to_thread(lambda: JSONResponse(answer.whole()))
 
 
 @contextlib.contextmanager
@@ -239,7 +243,7 @@ async def events(pieces: Pieces, answer: Answer) -> AsyncIterator[str]:
         text = ""
         for piece in of_step:
             if piece.ended == "error":
-                yield text + event(broken().body())
+                yield text + event(broken(piece.mistake).body())
                 return
             part = answer.add(index, piece)
             if part is not None:
@@ -283,7 +287,10 @@ def event(body: dict[str, Any]) -> str:
     return f"event: {body['type']}\ndata: {line}\n\n" if "type" in body else f"data: {line}\n\n"
 
 
-def broken() -> BadRequest:
+def broken(mistake: str) -> BadRequest:
+    """The error of a text whose decoding has failed: by a mistake in the request, or else by the server."""
+    if mistake:
+        return BadRequest(mistake)
     return BadRequest("decoding failed: the server's log says why", status=500, kind="server_error")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lm.generation.sampling import TokenLogprob
+from lm.generation.sampling import NoToken, TokenLogprob
 from lm.generation.scheduler import Results, ScheduledSequence, Scheduler
 from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
@@ -33,6 +33,7 @@ class Piece:
     ended: str | None  # "stop", "length", or "error" if decoding failed; None as long as it goes on
     logprobs: tuple[TokenLogprob, ...] = ()  # of the tokens since the piece before, if requested
     cached: int = 0  # tokens of the prompt that were in the cache
+    mistake: str = ""  # in the request, if that is why decoding failed
 
 
 @dataclass(eq=False)
@@ -134,9 +135,9 @@ class Engine:
     def _work(self) -> None:
         while self._admit():
             try:
-                self._continue(self.batch.step(0.0 if self.queue else PAUSE) if self.batch.sequences else [])
+                self._continue(self.batch.try_step(0.0 if self.queue else PAUSE) if self.batch.sequences else [])
             except Exception:
-                # One sequence's failure must not leave the others waiting for ever, nor end the thread.
+                # A step of all sequences failed, as where a GPU has no memory left: none may wait for ever.
                 self._fail()
                 if not self.closed:
                     traceback.print_exc()
@@ -160,9 +161,8 @@ class Engine:
             try:
                 job.writer = StreamDecoder(self.tokenizer, () if job.min_tokens else job.stop)
                 job.sequence = self.batch.add(job.ids, **job.settings, when_full="end")
-            except Exception:  # of this sequence: the others go on
-                traceback.print_exc()
-                self._tell(job, Piece("", 0, "error"))
+            except Exception as error:  # of this sequence: the others go on
+                self._tell(job, failure(error, 0))
                 continue
             if job.sequence.ended is None:
                 self.running[job.sequence] = job
@@ -179,7 +179,14 @@ class Engine:
             job = self.running.get(sequence)
             if job is not None:  # its text has not ended before this token
                 job.since = now
-                self._add(job, token, seconds[sequence], last=not left[sequence])
+                try:
+                    if sequence.error is not None:
+                        raise sequence.error
+                    self._add(job, token, seconds[sequence], last=not left[sequence])
+                except Exception as error:
+                    self.batch.cancel(sequence)
+                    self._ended(job, "error")
+                    self._tell(job, failure(error, job.tokens))
 
     def _add(self, job: Job, token: int | None, seconds: float, *, last: bool) -> None:
         """Add a token, the last of this step, to a job's text; None: a stop token ended it."""
@@ -223,6 +230,7 @@ class Engine:
         self.metrics.text_ended(why, prompt, min(sequence.cached, prompt), job.tokens)
 
     def _fail(self) -> None:
+        """End all running jobs with an error; those that wait, too, if the engine is closed."""
         with self.changed:
             lost = [*self.running.values(), *(self.queue if self.closed else ())]
             for sequence, job in list(self.running.items()):
@@ -232,3 +240,10 @@ class Engine:
                 self.queue.clear()
         for job in lost:
             self._tell(job, Piece("", 0, "error"))
+
+
+def failure(error: Exception, tokens: int) -> Piece:
+    """The last piece of a text whose decoding has failed; an error that is not the request's goes to the log."""
+    if not isinstance(error, NoToken):
+        traceback.print_exception(error)
+    return Piece("", tokens, "error", mistake=str(error) if isinstance(error, NoToken) else "")

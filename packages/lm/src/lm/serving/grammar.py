@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from lm.extras import need
+from lm.generation.sampling import NoToken
 
 MOST = 1 << 16  # characters of a schema
 # Read by llguidance beside a schema: JSON is written as json.dumps and templates write it.
@@ -55,7 +56,12 @@ class Grammars:
         wrong = llguidance.LLMatcher.validate_grammar(grammar, self.tokenizer_tokens)
         if wrong:
             raise ValueError(f"the {what} is not supported: {first_line(wrong)}")
-        return Grammar(llguidance.LLMatcher(self.tokenizer_tokens, grammar), self.stops)
+        constraint = Grammar(llguidance.LLMatcher(self.tokenizer_tokens, grammar), self.stops)
+        try:
+            constraint.allowed(self.vocab_size)  # a schema that refers to nothing but itself allows no token
+        except NoToken as error:
+            raise ValueError(f"the {what} allows no answer: {error}") from None
+        return constraint
 
 
 class Minimum:
@@ -65,8 +71,11 @@ class Minimum:
         self.remaining, self.stops = tokens, list(stops)
 
     def allow(self, logits: Tensor) -> Tensor:
-        stops = torch.tensor(self.stops, dtype=torch.int64, device=logits.device)
-        return logits.index_fill(0, stops, -torch.inf) if self.remaining > 0 else logits
+        if self.remaining <= 0:
+            return logits
+        if len(set(self.stops)) >= len(logits):
+            raise NoToken("no token can be chosen: every token ends the text, which min_tokens forbids")
+        return logits.index_fill(0, torch.tensor(self.stops, dtype=torch.int64, device=logits.device), -torch.inf)
 
     def take(self, token: int) -> bool:
         self.remaining -= 1
@@ -97,18 +106,34 @@ class Grammar:
     def __init__(self, matcher: Any, stops: Sequence[int]) -> None:
         self.matcher, self.stops = matcher, list(stops)
 
-    def allow(self, logits: Tensor) -> Tensor:
+    def copy(self) -> Grammar:
+        """A constraint for another text, from where this one stands."""
+        return Grammar(self.matcher.deep_copy(), self.stops)
+
+    def allowed(self, vocab_size: int) -> np.ndarray:
+        """True for each token that may follow, (vocab_size,). NoToken: none may."""
         bits = np.unpackbits(np.frombuffer(self.matcher.compute_bitmask(), dtype=np.uint8), bitorder="little")
-        if self.matcher.is_error():
-            raise ValueError(f"the answer cannot go on in the requested form: {self.matcher.get_error()}")
-        allowed = np.zeros(len(logits), dtype=bool)
-        allowed[: len(bits)] = bits[: len(logits)]
-        allowed[self.stops] = self.matcher.is_accepting()
-        return logits.masked_fill(~torch.from_numpy(allowed).to(logits.device), -torch.inf)
+        allowed = np.zeros(vocab_size, dtype=bool)
+        if not self.matcher.is_error():
+            allowed[: len(bits)] = bits[:vocab_size]
+            allowed[self.stops] = self.matcher.is_accepting()
+        if not allowed.any():
+            raise self.error()
+        return allowed
+
+    def allow(self, logits: Tensor) -> Tensor:
+        refused = torch.from_numpy(~self.allowed(len(logits)))
+        return logits.masked_fill(refused.to(logits.device), -torch.inf)
 
     def take(self, token: int) -> bool:
         self.matcher.consume_token(token)
+        if self.matcher.is_error():
+            raise self.error()
         return bool(self.matcher.is_stopped())
+
+    def error(self) -> NoToken:
+        reason = f": {first_line(self.matcher.get_error())}" if self.matcher.is_error() else ""
+        return NoToken(f"no token of the requested form can follow{reason}")
 
 
 def token_bytes(tokenizer: Any, token: int) -> bytes:
@@ -120,4 +145,4 @@ def token_bytes(tokenizer: Any, token: int) -> bytes:
 
 
 def first_line(error: object) -> str:
-    return (str(error).strip().splitlines() or ["it says not why"])[0][:300]
+    return (str(error).strip().splitlines() or ["no reason given"])[0][:300]

@@ -20,7 +20,7 @@ from lm.chat_template import ROLES, ChatTemplate, Message
 from lm.extras import MissingExtra
 from lm.generation.sampling import Constraint, Sampling
 from lm.serving.engine import Job, Piece
-from lm.serving.grammar import Grammars, Minimum
+from lm.serving.grammar import Grammar, Grammars, Minimum
 from lm.serving.tools import grammar_of, spelled_out
 from lm.special_tokens import prompt_ids
 
@@ -418,13 +418,12 @@ def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) 
     return checked(lambda: grammars.lark(grammar), "tool_choice")
 
 
-def checked(make: Callable[[], Constraint], param: str) -> Callable[[], Constraint]:
-    """The function, called once so that its errors come before the answer begins."""
+def checked(make: Callable[[], Grammar], param: str) -> Callable[[], Constraint]:
+    """Return what copies a constraint for each text; its errors come here, before the answer begins."""
     try:
-        make()
+        return make().copy
     except (ValueError, MissingExtra) as error:
         raise BadRequest(f"{param}: {error}", param) from None
-    return make
 
 
 def to_request(
@@ -462,6 +461,8 @@ def to_request(
     bias = {token_id("logit_bias", name, limits): value for name, value in (body.logit_bias or {}).items()}
     own_stops = [token_id("stop_token_ids", token, limits) for token in body.stop_token_ids or ()]
     stops = [*own_stops, *(() if body.ignore_eos else stop_tokens)]
+    if min_tokens and len(set(stops)) >= limits.vocab_size:
+        raise BadRequest("min_tokens does not go with stop_token_ids of the whole vocabulary", "min_tokens")
     sampling = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
     if (body.top_k or 0) < 1:
         sampling.pop("top_k", None)

@@ -110,10 +110,11 @@ int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, d
 
 /* `count` steps of the texts of a task, each of which reads the tokens that the one before chose. The token of step i
    and text t goes to chosen[i batch + t], by choices[t] and uniform[i batch + t]. Ends after a step that chose one of
-   `stop`, or where none can be chosen. Returns the number of steps. */
+   `stop`, or where none can be chosen. The logits that a token is chosen from are copied to `copy` (count, batch,
+   vocab_size), if that is not null. Returns the number of steps. */
 int64_t continue_texts(const Task *task, int64_t *tokens, int64_t *lengths, int64_t count, const Choice *choices,
                        const double *uniform, double *sums, Candidate *candidates, const int64_t *stop, int64_t stops,
-                       int64_t *chosen)
+                       int64_t *chosen, REAL *copy)
 {
     const int64_t batch = task->batch, vocab_size = task->vocab_size;
     int ended = 0;
@@ -121,6 +122,7 @@ int64_t continue_texts(const Task *task, int64_t *tokens, int64_t *lengths, int6
         run_step(task);
         for (int64_t t = 0; t < batch; t++) {
             const REAL *logits = task->logits + t * task->model->head.rows;
+            if (copy) memcpy(copy + (i * batch + t) * vocab_size, logits, (size_t)vocab_size * sizeof *logits);
             lengths[t] += 1;
             tokens[t] = chosen[i * batch + t] =
                 choices[t].temperature == 0

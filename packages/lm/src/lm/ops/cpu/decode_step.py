@@ -143,18 +143,23 @@ class NativeStep:
         choices: Sequence[Choice],
         uniform: Tensor,
         stop_tokens: Collection[int],
+        logits: Tensor | None = None,
     ) -> list[list[int]]:
-        """The tokens that follow tokens[i], which come to positions[i] of rows[i], in each step.
+        """Return the tokens that follow tokens[i], which come to positions[i] of rows[i], in each step.
 
-        uniform: float64 (steps, texts), the random numbers that draw them. The last step may have one of stop_tokens,
-        or one below 0, where the logits are not numbers.
+        The last step may have one of stop_tokens, or a token below 0, where the logits are not numbers.
+
+        Args:
+            uniform: float64 (steps, texts), the random numbers that draw them.
+            logits: (steps, texts, vocab_size), to which the logits are copied that the tokens are chosen from.
         """
         call, (count, batch) = self.call(tokens, rows, positions), uniform.shape
         tokens_out, stop = (Count * (count * batch))(), (Count * len(stop_tokens))(*stop_tokens)
         run = self.library.continue_texts
         run.restype = Count
         numbers, choice = Pointer(uniform.data_ptr()), (Choice * batch)(*choices)
-        about = Count(count), choice, numbers, *self.choice_room(), stop, Count(len(stop)), tokens_out
+        copy = Pointer(None if logits is None else logits.data_ptr())
+        about = Count(count), choice, numbers, *self.choice_room(), stop, Count(len(stop)), tokens_out, copy
         steps = run(ctypes.byref(call.task), call.tokens, call.lengths, *about)
         return [tokens_out[at : at + batch] for at in range(0, steps * batch, batch)]
 

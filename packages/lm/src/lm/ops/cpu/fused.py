@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn.modules import module as all_modules
 
 from lm.activation_checkpointing import recomputed
 from lm.attention import MATMUL_KEYS
@@ -34,6 +35,7 @@ from lm.ops.cpu.passes import in_bfloat16
 from lm.ops.cpu.products import FusedLinear
 
 Module = TypeVar("Module", bound=nn.Module)
+HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
 
 
 def fuse(model: Module) -> Module:
@@ -57,10 +59,8 @@ def fuse(model: Module) -> Module:
 
 
 def hooked(module: nn.Module) -> bool:
-    """True if a call of the module does more than its forward."""
-    return bool(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks
-    )
+    """True if a call of the module does more than its forward: it, or every module, has a hook."""
+    return any(getattr(module, f"_{kind}") or getattr(all_modules, f"_global_{kind}") for kind in HOOKS)
 
 
 class FusedAttention(Attention):
@@ -78,7 +78,7 @@ class FusedAttention(Attention):
         suits = passes.suits(x) and (torch.is_grad_enabled() or not narrow)
         if cache is not None or x.shape[1] > MATMUL_KEYS or not suits:
             return super().forward(x, rope, document_ids, cache, ids)
-        if self.value_embedding is None and isinstance(self.q_norm, nn.Identity):
+        if self.value_embedding is None and isinstance(self.q_norm, nn.Identity) and not hooked(self.q_norm):
             heads = self.qkv(x).unflatten(-1, (-1, self.head_dim))  # without a copy
         else:
             heads = torch.cat(self.project(x, ids), dim=2)
