@@ -403,8 +403,8 @@ class Held:
     """A model's Scheduler that steps only as often as it is let."""
 
     def __init__(self, engine):
-        self.engine, self.step, self.let = engine, engine.batch.step, queue.Queue()
-        engine.batch.step = self
+        self.engine, self.step, self.let = engine, engine.batch.try_step, queue.Queue()
+        engine.batch.try_step = self
 
     def __call__(self, seconds):
         while not self.engine.closed:
@@ -501,13 +501,13 @@ def test_a_failure_in_decoding_is_500_and_the_next_request_is_answered(model, to
     import httpx
 
     with served(model, tokenizer) as (address, engine):
-        step = engine.batch.step
+        step = engine.batch.try_step
 
         def fail(seconds):
-            engine.batch.step = step
+            engine.batch.try_step = step
             raise RuntimeError("out of luck")
 
-        engine.batch.step = fail
+        engine.batch.try_step = fail
         answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a"}, timeout=60)
         assert answer.status_code == 500
         assert answer.json()["error"]["type"] == "server_error"

@@ -10,7 +10,8 @@ or Llama 3's; and by ordinary text, which a content could imitate, where it has 
 
     ### role⏎content⏎### end⏎
 
-Special tokens that stand in a message are encoded as text, so that a message cannot end its own turn.
+Special and added tokens that stand in a message, in a tool's description or in a call are encoded as text, so that
+none of these can end its turn or begin another.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
+import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from lm.extras import need
 from lm.special_tokens import BEGINS, end_of_text_of
@@ -30,9 +34,11 @@ from lm.special_tokens import BEGINS, end_of_text_of
 ROLES = ("system", "user", "assistant")
 LEARNED = "assistant"
 GENERATION = re.compile(r"{%-?\s*generation\b")
-# Between templates and tokenizer, these stand for the names of special tokens in messages, which are encoded as text,
-# and for {% generation %} and {% endgeneration %}.
+# Between templates and tokenizer, these stand for the names of special and added tokens in messages and tools, which
+# are encoded as text, and for {% generation %} and {% endgeneration %}.
 NAME, BEGIN, END = "\ue000{}\ue001", "\ue002", "\ue003"
+NOT_ASCII = re.compile("[^\\0-\x7f\ue000\ue001]")  # but the marks of names
+TEMPLATE_ERRORS = (TypeError, KeyError, AttributeError, IndexError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ class ChatTemplate:
     source: str  # in Jinja
     stop_tokens: tuple[int, ...]  # the ids that end an assistant's answer
     stop: tuple[str, ...] = ()  # strings that end one, for a template whose turns no special token ends
-    names: Mapping[str, str] = field(default_factory=dict)  # the template's variables: bos_token, eos_token and so on
+    names: Mapping[str, Any] = field(default_factory=dict)  # the template's variables: bos_token, eos_token and so on
     is_default: bool = False  # True if it is `default_template`'s, not the model's own
 
     def render(
@@ -98,7 +104,8 @@ class ChatTemplate:
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None) -> list[int]:
         """Return the ids after which the assistant's next answer comes; tools: see render."""
-        return self._encode(self._written(messages, True, tools))[0]
+        written = self._written(messages, True, tools)
+        return list(map(int, self.tokenizer.encode_segments(self._segments(written))))
 
     def encode(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
         """Encode a whole conversation to train on: its ids, and for each True if it is learned.
@@ -127,27 +134,60 @@ class ChatTemplate:
                 return ids, begin - first
         raise ValueError(f"the last message alone makes {len(ids)} tokens, and {most} have room: shorten it")
 
+    def with_names(self, names: Mapping[str, Any]) -> ChatTemplate:
+        """Return the template with more variables, of a client: the names of tokens in them are text."""
+        return dataclasses.replace(self, names={**self.names, **set_apart(names, self._all_names)})
+
+    @functools.cached_property
+    def _token_names(self) -> tuple[str, ...]:
+        """The names that the tokenizer has ids for: of special tokens, and of added ones, as DeepSeek's turns are."""
+        added = self.tokenizer.data.added_tokens
+        return *self.tokenizer.special_tokens, *(name for name in added if not name.isspace())
+
+    @property
+    def _all_names(self) -> tuple[str, ...]:
+        return *self._token_names, NAME[0], NAME[-1], BEGIN, END
+
+    @functools.cached_property
+    def read_in_answers(self) -> frozenset[str]:
+        """The names that the model's own template looks for in answers, as <think>, and that mark no turn: they stay
+        tokens there."""
+        import jinja2
+
+        names = alternatives(self._token_names)
+        if self.is_default:
+            return frozenset()
+        try:
+            sought = {name for text in texts_sought(self.source) for name in names.findall(text)}
+            talk = [{"role": "user", "content": "a"}]
+            variables = {**self.names, "messages": talk, "tools": None, "documents": None}
+            turn = str(compiled(self.source).render(variables, add_generation_prompt=False)) if sought else ""
+        except (jinja2.TemplateError, *TEMPLATE_ERRORS):
+            return frozenset()
+        stops = {name for name, number in self.tokenizer.special_tokens.items() if number in self.stop_tokens}
+        return frozenset(sought - stops - {*names.findall(turn)})
+
     def _written(
         self, messages: Sequence[Message], prompt: bool, tools: Sequence[Mapping[str, Any]] | None = None
     ) -> Written:
-        """Render a conversation, with the names of special tokens in messages set apart from the template's own."""
+        """Render a conversation, with the names of tokens in messages and tools set apart from the template's own."""
         import jinja2
 
-        marks = [NAME[0], NAME[-1], BEGIN, END]
-        names = [*self.tokenizer.special_tokens, *marks]
-
-        def hidden(message: Message) -> str:
-            # The model's own templates look for names such as <think> in answers.
-            apart = names if self.is_default or message.role != LEARNED else marks
-            return alternatives(apart).sub(lambda match: NAME.format(names.index(match[0])), message.content)
-
-        table = [{"role": message.role, "content": hidden(message), **message.more} for message in messages]
+        names = self._all_names
+        table = [
+            {
+                "role": message.role,
+                "content": set_apart(message.content, names, self.read_in_answers if message.role == LEARNED else ()),
+                **set_apart(message.more, names),
+            }
+            for message in messages
+        ]
         try:
-            variables = {**self.names, "messages": table, "tools": tools, "documents": None}
+            variables = {**self.names, "messages": table, "tools": set_apart(tools, names), "documents": None}
             marked = str(compiled(self.source).render(variables, add_generation_prompt=prompt))
         except jinja2.TemplateError as error:
             raise ValueError(f"the chat template refuses the conversation: {error}") from None
-        except (TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
+        except TEMPLATE_ERRORS as error:
             raise ValueError(f"the chat template fails on the conversation: {error!r}") from None
         text, at, opened, learned = "", 0, 0, []
         special: list[tuple[int, int]] = []
@@ -165,22 +205,38 @@ class ChatTemplate:
                 text += match[0]
         return Written(text + marked[at:], special, learned)
 
-    def _encode(self, rendered: Written) -> tuple[list[int], list[int]]:
-        """Return the ids of a text that the template wrote, and the character at which each begins."""
-        text, ids, begins, at = rendered.text, list[int](), list[int](), 0
-        if len(alternatives(self.tokenizer.special_tokens).findall(text)) == len(rendered.special):
-            ids, begins = self.tokenizer.encode_with_offsets(text, allowed_special="all", disallowed_special=())
-            return list(map(int, ids)), list(map(int, begins))
-        for begin, end in [*rendered.special, (len(text), len(text))]:
-            part, places = self.tokenizer.encode_with_offsets(
-                text[at:begin], allowed_special=frozenset(), disallowed_special=()
-            )
-            ids += map(int, part)
-            begins += [at + int(place) for place in places]
-            if begin < end:
-                ids.append(self.tokenizer.special_tokens[text[begin:end]])
-                begins.append(begin)
+    def _segments(self, written: Written) -> list[tuple[str, bool]]:
+        """The text in segments, of which those are trusted that are names of tokens by the template."""
+        segments, at = list[tuple[str, bool]](), 0
+        for begin, end in written.special:
+            segments += [(written.text[at:begin], False), (written.text[begin:end], True)]
             at = end
+        return [*segments, (written.text[at:], False)]
+
+    def _encode(self, written: Written) -> tuple[list[int], list[int]]:
+        """Return the ids of a text that the template wrote, and the character at which each begins."""
+        text, tokenizer = written.text, self.tokenizer
+        if len(alternatives(self._token_names).findall(text)) == len(written.special):
+            ids, begins = tokenizer.encode_with_offsets(text, allowed_special="all", disallowed_special=())
+            return list(map(int, ids)), list(map(int, begins))
+        ids = list(map(int, tokenizer.encode_segments(self._segments(written))))
+        pieces, data = [tokenizer.decode_single_token_bytes(id) for id in ids], text.encode("utf-8", "replace")
+        if b"".join(pieces) == data:
+            characters = np.cumsum((np.frombuffer(data, dtype=np.uint8) & 0xC0) != 0x80) - 1  # of each byte
+            return ids, characters[np.cumsum([0, *map(len, pieces[:-1])])].tolist()
+        # The tokenizer changes texts before it encodes them: their parts tell where their tokens begin.
+        ids, begins = [], []
+        at = 0
+        for part, trusted in self._segments(written):
+            names = () if trusted else alternatives(self._token_names).finditer(part)
+            cuts = [0, *(name.start() + 1 for name in names), len(part)]  # so that a name is not whole in any
+            for begin, end in itertools.pairwise(cuts):
+                new, places = tokenizer.encode_with_offsets(
+                    part[begin:end], allowed_special="all" if trusted else frozenset(), disallowed_special=()
+                )
+                ids += map(int, new)
+                begins += [at + begin + int(place) for place in places]
+            at += len(part)
         return ids, begins
 
     def _answers(self, messages: Sequence[Message], text: str) -> Iterator[tuple[int, int]]:
@@ -201,7 +257,7 @@ class ChatTemplate:
             remedy = "mark the answers in it with {% generation %} and {% endgeneration %}"
             raise ValueError(f"the chat template changes what the messages say: {remedy}")
         names = [name for name, number in self.tokenizer.special_tokens.items() if number in self.stop_tokens]
-        stops = re.compile(rf"\s*(?:{alternatives([*names, *self.stop]).pattern})")
+        stops = re.compile(rf"\s*(?:{alternatives((*names, *self.stop)).pattern})")
         last = 0
         for group, number in enumerate((n for n, one in enumerate(messages) if one.role == LEARNED), 1):
             begin, end = match.span(group)
@@ -214,9 +270,36 @@ class ChatTemplate:
             yield begin, last
 
 
-def alternatives(names: Iterable[str]) -> re.Pattern[str]:
-    """A pattern of any of the names, the longest first."""
-    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+@functools.lru_cache(maxsize=16)
+def alternatives(names: tuple[str, ...]) -> re.Pattern[str]:
+    """A pattern of any of the names, the longest first; without names, one that matches nothing."""
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+
+
+def set_apart(value: Any, names: tuple[str, ...], but: Collection[str] = ()) -> Any:
+    """A copy of a value of JSON with marks in place of the names in its strings, keys among them, at any depth.
+
+    but: the names that stay.
+    """
+    if isinstance(value, str):
+        return alternatives(names).sub(lambda it: it[0] if it[0] in but else NAME.format(names.index(it[0])), value)
+    if isinstance(value, Mapping):
+        return {set_apart(key, names): set_apart(item, names) for key, item in value.items()}
+    return [set_apart(item, names) for item in value] if isinstance(value, list | tuple) else value
+
+
+@functools.lru_cache(maxsize=16)
+def texts_sought(source: str) -> frozenset[str]:
+    """The texts that a template compares something with, or looks for by a method, a filter or a test."""
+    from jinja2 import nodes
+
+    operands = list[nodes.Node]()
+    for node in environment().parse(source).find_all((nodes.Compare, nodes.Call, nodes.Filter, nodes.Test)):
+        if isinstance(node, nodes.Compare):
+            operands += [node.expr, *(operand.expr for operand in node.ops)]
+        elif not isinstance(node, nodes.Call) or isinstance(node.node, nodes.Getattr):
+            operands += node.args
+    return frozenset(one.value for one in operands if isinstance(one, nodes.Const) and isinstance(one.value, str))
 
 
 class Written(NamedTuple):
@@ -301,7 +384,8 @@ def environment() -> Any:
         separators: tuple[str, str] | None = None,
         sort_keys: bool = False,
     ) -> str:
-        return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+        text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
+        return NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text) if ensure_ascii else text
 
     def now(pattern: str) -> str:
         return datetime.datetime.now().strftime(pattern)

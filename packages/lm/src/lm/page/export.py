@@ -129,7 +129,7 @@ def chat_page_of(
     template = text.template
     about = {
         "names": dict(template.names),
-        "is_default": template.is_default,
+        "read_in_answers": sorted(template.read_in_answers),
         "stop": list(template.stop_tokens),
         "stop_strings": list(template.stop),
         "system": system,

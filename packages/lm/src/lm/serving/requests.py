@@ -365,10 +365,10 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
     for name in ("ignore_eos", "min_tokens"):
         if constraint is not None and getattr(body, name):
             raise BadRequest(f"{name} does not go with an answer of a given form: leave it out", name)
-    names = {**template.names, **(body.chat_template_kwargs or {})}
+    names = body.chat_template_kwargs or {}
     if body.reasoning_effort is not None:
-        names["reasoning_effort"] = body.reasoning_effort
-    template = dataclasses.replace(template, names=names)
+        names = {**names, "reasoning_effort": body.reasoning_effort}
+    template = template.with_names(names) if names else template
     tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []] if body.tool_choice != "none" else []
     messages, dropped = [message.message(number) for number, message in enumerate(body.messages)], 0
     try:

@@ -18,12 +18,11 @@ class Talk {
     const names = [...this.encoder.special.keys()],
       marks = ["\ue000", "\ue001"],
       all = [...names, ...marks];
-    const isText = ({ role }) => this.about.is_default || role !== "assistant";
+    const stays = ({ role }, name) => role === "assistant" && this.about.read_in_answers.includes(name);
     const hidden = messages.map((message) => ({
       ...message,
-      content: message.content.replace(
-        anyOf(isText(message) ? all : marks),
-        (name) => `\ue000${all.indexOf(name)}\ue001`,
+      content: message.content.replace(anyOf(all), (name) =>
+        stays(message, name) ? name : `\ue000${all.indexOf(name)}\ue001`,
       ),
     }));
     const marked = this.render(hidden),
