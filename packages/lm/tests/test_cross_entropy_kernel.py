@@ -1,5 +1,4 @@
-"""The fused cross-entropy kernel against float64: without a GPU in Triton's interpreter, with one on it (`nox -s gpu`),
-where bfloat16 is added."""
+"""The fused cross-entropy kernel against float64: in Triton's interpreter, or on a GPU (`nox -s gpu`)."""
 
 import contextlib
 import dataclasses

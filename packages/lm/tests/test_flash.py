@@ -1,5 +1,4 @@
-"""The fused attention kernel: without a GPU in Triton's interpreter, with one on it (`nox -s gpu`), where bfloat16 is
-added."""
+"""The fused attention kernel: without a GPU in Triton's interpreter, with one on it (`nox -s gpu`)."""
 
 import functools
 import itertools
@@ -126,10 +125,14 @@ def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
     terms_of_v = lse.masked_fill(lse.isinf(), 0.0).abs()[..., None] * upstream.double().abs()
     of_v = float(run(lambda *x: definition(*x, **masks)[0], q, k, v, terms_of_v, torch.float64)[3].max())
     for actual, peer, want, cancelled in zip(ours, sdpa, exact, (0.0, terms, terms, of_v), strict=True):
-        assert actual.dtype == dtype
-        error, allowed = ((x.double() - want).abs().max() for x in (actual, peer))
-        rounding = ROUNDING[dtype] * want.abs().max().clamp_min(1.0) + ROUNDING[torch.float32] * cancelled
-        assert error <= 2 * allowed + rounding
+        check(actual, peer, want, ROUNDING[torch.float32] * cancelled)
+
+
+def check(actual, peer, want, spare=0.0):
+    """The dtype is the peer's, and the error at most twice the peer's but for rounding the result, and spare."""
+    assert actual.dtype == peer.dtype
+    error, allowed = ((x.double() - want).abs().max() for x in (actual, peer))
+    assert error <= 2 * allowed + ROUNDING[actual.dtype] * want.abs().max().clamp_min(1.0) + spare
 
 
 @pytest.mark.parametrize("masks", [{}, {"causal": False}, {"sliding_window": 9}])
@@ -396,7 +399,8 @@ def test_the_model_learns_through_it(monkeypatch):
 # ---- decoding
 
 
-@settings(max_examples=12, deadline=None, phases=PHASES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=6, deadline=None, phases=PHASES)
 @given(
     heads=st.sampled_from([(1, 1), (2, 1), (6, 2)]),
     queries=st.integers(1, 4),
@@ -407,24 +411,26 @@ def test_the_model_learns_through_it(monkeypatch):
     data=st.data(),
 )
 def test_decoding_is_attention_however_the_keys_are_shared_out(
-    heads, queries, keys, sliding_window, causal, lengths, data
+    dtype, heads, queries, keys, sliding_window, causal, lengths, data
 ):
     (heads, kv_heads), sliding_window = heads, sliding_window if causal else None
-    q, k = randoms(2, heads, queries, 20).float(), randoms(2, kv_heads, keys, 20, seed=1).float()
-    v = randoms(2, kv_heads, keys, 20, seed=2).float()
+    q = randoms(2, heads, queries, 20, dtype=dtype)
+    k, v = (randoms(2, kv_heads, keys, 20, dtype=dtype, seed=seed) for seed in (1, 2))
     has = [data.draw(st.integers(0, keys)) if lengths else keys for _ in range(2)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
         patch.setattr(decoding, "processors", lambda _: 6)
         given_lengths = torch.tensor(has, device=DEVICE) if lengths else None
         out = decode_attention(q, k, v, causal=causal, sliding_window=sliding_window, lengths=given_lengths)
+    masks = {"causal": causal, "sliding_window": sliding_window}
     for b, length in enumerate(has):
-        rows = (x[b : b + 1, :, :length].double() for x in (k, v))
-        want, _ = definition(q[b : b + 1].double(), *rows, causal=causal, sliding_window=sliding_window)
-        torch.testing.assert_close(out[b : b + 1].double(), want, atol=3e-6, rtol=1e-5)
+        own = [q[b : b + 1], *(x[b : b + 1, :, :length] for x in (k, v))]
+        want, _ = definition(*(x.double() for x in own), **masks)
+        check(out[b : b + 1], attention(*own, **masks, backend="sdpa") if length else torch.zeros_like(own[0]), want)
 
 
-@settings(max_examples=8, deadline=None, phases=PHASES)
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=4, deadline=None, phases=PHASES)
 @given(
     heads=st.sampled_from([(1, 1), (6, 2)]),
     queries=st.integers(1, 3),
@@ -434,13 +440,13 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
     splits=st.integers(1, 5),
     seed=st.integers(0, 9),
 )
-def test_decoding_from_pages_is_decoding(heads, queries, lengths, page, sliding_window, splits, seed):
+def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, sliding_window, splits, seed):
     (heads, kv_heads), of_text = heads, 90 // page + 1
     order = torch.randperm(len(lengths) * of_text, generator=torch.Generator().manual_seed(seed))
     table = order.view(len(lengths), of_text).to(DEVICE)
     slots = table.numel() * page
-    keys, values = (randoms(kv_heads, slots, 20, seed=s).float() for s in (1, 2))
-    q = randoms(len(lengths), heads, queries, 20).float()
+    keys, values = (randoms(kv_heads, slots, 20, dtype=dtype, seed=s) for s in (1, 2))
+    q = randoms(len(lengths), heads, queries, 20, dtype=dtype)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
         patch.setattr(decoding, "processors", lambda _: splits)
@@ -449,9 +455,9 @@ def test_decoding_from_pages_is_decoding(heads, queries, lengths, page, sliding_
         )
     for b, length in enumerate(lengths):
         at = (table[b, :, None] * page + torch.arange(page, device=DEVICE)).flatten()[:length]
-        own = (x[None, :, at].double() for x in (keys, values))
-        want, _ = definition(q[b : b + 1].double(), *own, sliding_window=sliding_window)
-        torch.testing.assert_close(out[b : b + 1].double(), want, atol=3e-6, rtol=1e-5)
+        own = [q[b : b + 1], *(x[None, :, at] for x in (keys, values))]
+        want, _ = definition(*(x.double() for x in own), sliding_window=sliding_window)
+        check(out[b : b + 1], attention(*own, sliding_window=sliding_window, backend="sdpa"), want)
 
 
 def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypatch):

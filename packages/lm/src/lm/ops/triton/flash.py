@@ -14,7 +14,8 @@ if (what := lacking()) is not None:
     raise ImportError(what)
 
 from lm.ops.triton import backward, decode, forward
-from lm.ops.triton.problem import Problem, check, interpreted
+from lm.ops.triton.interpreted import INTERPRETING
+from lm.ops.triton.problem import Problem, check
 
 
 def flash_attention(
@@ -125,7 +126,7 @@ def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def check_device(q: Tensor) -> None:
     """ValueError where the kernels cannot run on q's device."""
-    if q.device.type != ("cpu" if interpreted() else "cuda"):
+    if q.device.type != ("cpu" if INTERPRETING else "cuda"):
         raise ValueError(
             f"flash attention runs on CUDA devices, and q is on {q.device}: use backend='sdpa' "
             "(or, to try it out slowly on the CPU, set TRITON_INTERPRET=1 before it is imported)"

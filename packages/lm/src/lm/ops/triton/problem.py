@@ -17,11 +17,11 @@ import triton.language as tl
 from torch import Tensor
 
 from lm.ops.triton import check_shapes
+from lm.ops.triton.interpreted import check_dtype
 from lm.ops.triton.tiles import document_runs_kernel
 
 LOG2E = 1.4426950408889634
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-INTERPRETED = type(document_runs_kernel).__name__ == "InterpretedFunction"  # here, for torch.compile cannot ask
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class Problem:
     def __init__(
         self, q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, sliding_window: int | None
     ) -> None:
+        check_dtype(q.dtype)
         self.q, self.k, self.v, self.document_ids = q, k, v, document_ids
         self.causal, self.sliding_window = causal, sliding_window
         self.batch, self.heads, self.queries, self.head_dim = q.shape
@@ -184,8 +185,3 @@ def check(
         document_ids.dtype not in (torch.int32, torch.int64) or document_ids.device != q.device
     ):
         raise ValueError(f"document_ids is {document_ids.dtype} on {document_ids.device}: int32 or int64 on {q.device}")
-
-
-def interpreted() -> bool:
-    """True if kernels run in Triton's interpreter, on the CPU: TRITON_INTERPRET=1 was set at their import."""
-    return INTERPRETED

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from lm.ops.triton.problem import Problem, Tiles, interpreted
+from lm.ops.triton.interpreted import INTERPRETING
+from lm.ops.triton.problem import Problem, Tiles
 
 WIDTHS = (16, 32, 64, 128, 256)
 Table = dict[str, dict[int, Tiles]]  # by kernel and width
@@ -48,7 +49,7 @@ INTERPRETED = dict.fromkeys(HOPPER, Tiles(16, 16))
 
 def tiles_for(kind: str, problem: Problem) -> Tiles:
     """The tiles of a kernel, "forward", "keys", "queries" or "decode", on the device of the problem."""
-    if interpreted():
+    if INTERPRETING:
         return INTERPRETED[kind]
     return tiles_on(torch.cuda.get_device_capability(problem.q.device), kind, problem.width, problem.q.dtype)
 
