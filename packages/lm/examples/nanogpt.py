@@ -17,9 +17,10 @@ from lm.config import FFN, ModelConfig
 from lm.interop import gpt2, to_huggingface
 from lm.interop.hf_config import Settings
 from lm.interop.huggingface import tidied
-from lm.interop.model_folder import load_pickled
-from lm.interop.tensors import built, check_sizes, imported
+from lm.interop.tensors import built, imported
 from lm.model import Transformer
+from lm.training.checkpoint import load_pickled
+from lm.training.weights import check_sizes
 
 COMPILED = "_orig_mod."  # what torch.compile puts before every name
 TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # (out, in), where Hugging Face's are (in, out)

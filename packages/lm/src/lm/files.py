@@ -10,6 +10,7 @@ import os
 import re
 import secrets
 import shutil
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -93,6 +94,22 @@ def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{path}: expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def is_plain_name(name: object) -> bool:
+    """True if a name that a file gives is one of its own folder, so that joining them leads nowhere else."""
+    return isinstance(name, str) and os.path.basename(name) == name and name not in ("", ".", "..") and "\\" not in name
+
+
+def refuse_inflation(file: IO[bytes] | Path, name: object) -> None:
+    """ValueError: a file of torch.save is compressed, as torch never writes one: it could grow a thousandfold."""
+    if not zipfile.is_zipfile(file):
+        return
+    with zipfile.ZipFile(file) as archive:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+            raise ValueError(f"{name} is compressed, and torch.save stores tensors as they are: save it again")
+    if not isinstance(file, Path):
+        file.seek(0)
 
 
 def sha256(path: str | Path) -> str:

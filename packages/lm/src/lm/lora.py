@@ -107,12 +107,18 @@ def merge(model: Transformer) -> Transformer:
 
 
 def merged(weights: Mapping[str, Tensor], rank: int, alpha: float) -> dict[str, Tensor]:
-    """Weights by name with every adapter among them added to its weight: those of the plain model."""
+    """Weights by name with every adapter among them added to its weight: those of the plain model.
+
+    ValueError: an adapter does not go with its weight.
+    """
     plain = {name: tensor for name, tensor in weights.items() if not name.endswith((f".{A}", f".{B}"))}
     for name, a in weights.items():
         if name.endswith(f".{A}"):
             layer = name.removesuffix(A)
-            plain[f"{layer}weight"] = plain[f"{layer}weight"] + alpha / rank * (weights[layer + B] @ a)
+            weight, b = plain.get(f"{layer}weight"), weights.get(layer + B)
+            if weight is None or b is None or (*b.shape, *a.shape) != (weight.shape[0], rank, rank, weight.shape[1]):
+                raise ValueError(f"expected {name} to be the adapter of rank {rank} of a matrix beside it")
+            plain[f"{layer}weight"] = weight + alpha / rank * (b @ a)
     return plain
 
 

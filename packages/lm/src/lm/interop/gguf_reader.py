@@ -21,10 +21,11 @@ from lm.interop.gguf_models import (
     folder_table,
     folder_tensors,
 )
-from lm.interop.tensors import built, check_sizes, imported
+from lm.interop.tensors import built, imported
 from lm.model import Transformer
 from lm.text_config import TextConfig
 from lm.tokenizer import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, of_pieces
+from lm.training.weights import check_sizes
 
 SPECIAL = (CONTROL, USER_DEFINED, UNKNOWN)
 

@@ -13,8 +13,9 @@ from lm.families.parts import FamilyConfig
 from lm.interop import families, gpt2, llama
 from lm.interop.loading import located
 from lm.interop.model_folder import read_json, read_weights, verify
-from lm.interop.tensors import built, check_sizes, imported
+from lm.interop.tensors import built, imported
 from lm.model import Transformer
+from lm.training.weights import check_sizes
 
 # Tensors that some folders hold and that no weights are: masks of attention, and the angles of rotation.
 BUFFERS = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")

@@ -17,11 +17,11 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor
 
 from lm import files
 from lm.files import fsync, reason, sha256
+from lm.training.checkpoint import load_pickled
 
 FORMAT, VERSION = "groundup-export", 1
 CHECKSUMS = "checksums.json"
@@ -190,14 +190,3 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
     if not isinstance(value, Mapping) or not all(isinstance(tensor, Tensor) for tensor in value.values()):
         raise ValueError(f"{path} holds something else than tensors by name")
     return {str(name): tensor for name, tensor in value.items()}
-
-
-def load_pickled(path: Path) -> Any:
-    """Load what torch.save wrote, if it is tensors and plain values: nothing in the file is ever run."""
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # the unpickler raises what it likes at what it will not load
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{path} is damaged, or holds more than tensors and plain values: {why}") from None

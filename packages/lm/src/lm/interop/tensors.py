@@ -56,27 +56,6 @@ def refuse_unsupported(config: ModelConfig, program: str, supported: Mapping[str
             raise ValueError(f"{program} has no model with {shape}: such a model is not exported")
 
 
-LONGEST_CONTEXT = 1 << 24  # positions: what a table of rotations has to be made for
-
-
-def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], source: object) -> None:
-    """ValueError: a configuration is many times larger than the tensors of these shapes, with the size and its bound.
-
-    It is raised before anything of its size is allocated. Smaller mistakes are named by their tensor in imported().
-    """
-    largest = 16 * max((size for shape in shapes.values() for size in shape), default=0)
-    bounds = {
-        "num_layers": (config.num_layers, len(shapes)),
-        "context_length": (config.context_length, LONGEST_CONTEXT),
-        **{name: (getattr(config, name), largest) for name in ("vocab_size", "d_model", "d_ff")},
-        "num_heads": (config.num_heads, largest),
-        "head_dim": (config.head_width, largest),
-    }
-    for name, (value, most) in bounds.items():
-        if value > most:
-            raise ValueError(f"{source}: {name} is {value:,}, damaged: the tensors beside it allow {most:,} at most")
-
-
 @functools.lru_cache(maxsize=4)
 def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """The shape of each of our tensors, by name."""

@@ -27,7 +27,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lm.files import atomic_write, fsync, reason, sha256
+from lm.files import atomic_write, fsync, is_plain_name, reason, refuse_inflation, sha256
 from lm.training import sharded
 
 CHECKPOINTS = "checkpoints"  # the folder in a run's folder
@@ -74,21 +74,38 @@ class Checkpoint:
     def model(self) -> dict[str, Tensor]:
         """The weights by name, whole, on the CPU."""
         if self.is_sharded:
-            return sharded.read(self.path / SHARDED, "model")
+            return self.read_sharded("model")
         return safetensors.torch.load_file(self.path / MODEL)
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shape of each weight by name, as the files' headers have it. Damaged: they have none."""
+        try:
+            if self.is_sharded:
+                return sharded.shapes(self.path / SHARDED, "model")
+            with safetensors.safe_open(self.path / MODEL, "pt") as file:
+                return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        except (OSError, ValueError, safetensors.SafetensorError) as error:
+            raise Damaged(f"checkpoint {self.path} is damaged: {error}") from error
 
     @cached_property
     def optimizer(self) -> dict[str, Any]:
         """The optimizer's whole state_dict on the CPU; empty without one. A sharded one's "state" is by weight."""
         if self.is_sharded:
-            return {"state": sharded.by_weight(sharded.read(self.path / SHARDED, "optimizer"))}
+            return {"state": sharded.by_weight(self.read_sharded("optimizer"))}
         if OPTIMIZER not in self.hashes:
             return {}
         try:
-            return dict(torch.load(self.path / OPTIMIZER, map_location="cpu", weights_only=True))
-        except Exception as error:  # the unpickler raises what it likes at what it will not load
-            why = f"{OPTIMIZER} holds more than tensors and plain values"
-            raise Damaged(f"checkpoint {self.path} is damaged: {why}") from error
+            return dict(load_pickled(self.path / OPTIMIZER))
+        except (TypeError, ValueError) as error:
+            raise Damaged(f"checkpoint {self.path} is damaged: {error}") from error
+
+    def read_sharded(self, section: str) -> dict[str, Tensor]:
+        """Read the tensors of a section of a sharded checkpoint. Damaged: its index is not that of its files."""
+        try:
+            return sharded.read(self.path / SHARDED, section)
+        except (OSError, ValueError) as error:
+            raise Damaged(f"checkpoint {self.path} is damaged: {error}") from error
 
 
 def save(
@@ -242,9 +259,40 @@ def read_state(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """The state of a checkpoint and the hashes of its files. OSError, ValueError: it is not what was saved."""
     state = json.loads((path / STATE).read_text(encoding="utf-8"))
     hashes = dict(state.pop("sha256"))
+    for name in hashes:  # a branch copies these files: a name may not lead out of the checkpoint
+        in_shards = name.startswith(f"{SHARDED}/") and is_plain_name(name.removeprefix(f"{SHARDED}/"))
+        if name not in (MODEL, OPTIMIZER, STATE) and not in_shards:
+            raise ValueError(f"{path / STATE} names {name!r}, which is not a file of a checkpoint")
     if hashes.get(STATE) != hash_json(state):
         raise ValueError(f"{path / STATE} is not what was saved")
     return state, hashes
+
+
+def load_pickled(path: Path) -> Any:
+    """Load what torch.save wrote, if it is tensors and plain values that take no more memory than the file.
+
+    Nothing in the file is run. FileNotFoundError. ValueError: it holds anything else, or is damaged.
+    """
+    refuse_inflation(path, path)
+    try:
+        value = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception:  # the unpickler raises what it likes; its messages advise to load the file without this check
+        raise ValueError(f"{path} is damaged, or holds more than tensors and plain values") from None
+    # A stride of 0 repeats memory without end, and names may share it, as tied weights do.
+    if sum(tensor.nbytes for tensor in tensors_in(value)) > 4 * path.stat().st_size:
+        raise ValueError(f"{path} is damaged: its tensors are more than four times as large as the file")
+    return value
+
+
+def tensors_in(value: Any) -> Iterator[Tensor]:
+    """Yield the tensors of nested tables and lists."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from tensors_in(item)
 
 
 def name_of(step: int) -> str:

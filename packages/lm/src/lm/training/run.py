@@ -192,7 +192,7 @@ class Run:
         saved = checkpoint.load(Path(folder) / CHECKPOINTS, step, weights_only=True)
         if saved is None:
             raise FileNotFoundError(f"the run in {folder} has no checkpoint yet: train it for longer")
-        return from_weights(config.model, plain_weights(config, saved)).eval()
+        return from_weights(config.model, plain_weights(config, saved), Path(folder) / CONFIG).eval()
 
 
 def resolve(requested: TrainConfig, earlier: TrainConfig | None = None) -> TrainConfig:

@@ -65,7 +65,9 @@ class ShardedSaver:
         path = self.processes.on_main(lambda: stack.enter_context(writing)) / checkpoint.SHARDED
         tensors = cast("dict[str, Any]", sharded.tensors_of(model, optimizer))
         # Copies this process's part to the CPU's memory, and writes it in a thread.
-        self.part = cast("Future[Any]", async_save(tensors, checkpoint_id=path, process_group=self.group))
+        self.part = cast(
+            "Future[Any]", async_save(tensors, storage_writer=sharded.Writer(path), process_group=self.group)
+        )
         if self.processes.is_main:
             self.completed = self.executor.submit(complete, stack, self.part)
 

@@ -36,11 +36,11 @@ from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.distributed import DistributedContext
 from lm.training.metrics import METRICS, Line
-from lm.training.run import REFERENCE, Run
+from lm.training.run import CONFIG, REFERENCE, Run
 from lm.training.sharded_saver import ShardedSaver
 from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
 from lm.training.validation import Score
-from lm.training.weights import draw, fill, from_weights, load_optimizer, on_meta
+from lm.training.weights import check_sizes, check_weights, draw, fill, from_weights, load_optimizer, on_meta
 
 INITIAL = "initial"  # the folder, in a run's, of the imported model that it began with
 SKIPS_IN_A_ROW = 10
@@ -237,9 +237,14 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
     sharding = processes.shards(config)
     in_parts = sharding and saved is not None and saved.is_sharded  # each process reads its own part
     weights = {} if saved is None or in_parts else saved.model
+    if saved is not None:
+        check_sizes(shape, saved.shapes, run.folder / CONFIG)
     if config.lora_rank:
         model = lora.add(on_meta(shape), config.lora_rank, config.lora_alpha)
-        weights = {**lora.drawn(model, config.seed), **weights}  # at step 0 a plain model's, without adapters
+        if saved is None or not any(name.endswith(f".{lora.A}") for name in saved.shapes):
+            weights = {**lora.drawn(model, config.seed), **weights}  # of step 0, a plain model's
+        if not in_parts:
+            check_weights(model, weights)
         if not sharding:
             fill(model.to_empty(device="cpu"), weights)
     elif sharding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -14,6 +15,34 @@ from lm.model import Transformer
 from lm.sharding import own_part
 from lm.training.checkpoint import Checkpoint
 
+LONGEST_CONTEXT = 1 << 24  # positions
+EXPERTS, MOST_EXPERTS = ("num_experts", "num_local_experts"), 1 << 16
+LARGEST_ROTATIONS = 1 << 26  # positions times width of a head: the table of rotations that any model may have
+
+
+def check_sizes(config: ModelConfig, shapes: Mapping[str, tuple[int, ...]], source: object) -> None:
+    """ValueError: a configuration is many times larger than the tensors of these shapes, with the size and its bound.
+
+    It is raised before anything of its size is allocated. Smaller mistakes are named by their tensor when it is read.
+    """
+    largest = 16 * max((size for shape in shapes.values() for size in shape), default=0)
+    elements = sum(map(math.prod, shapes.values()))
+    context = min(LONGEST_CONTEXT, max(LARGEST_ROTATIONS, elements) // max(1, config.head_width))
+    experts = sum(max(shape) if len(shape) > 2 else 1 for shape in shapes.values())  # by name or in one tensor
+    fields = {name: value for name, value in vars(config).items() if isinstance(value, int)}
+    bounds = {
+        "num_layers": (config.num_layers, len(shapes)),
+        **{name: (value, min(experts, MOST_EXPERTS)) for name, value in fields.items() if name in EXPERTS},
+        **{name: (getattr(config, name), largest) for name in ("vocab_size", "d_model", "d_ff")},
+        "num_heads": (config.num_heads, largest),
+        "head_dim": (config.head_width, largest),
+        "context_length": (config.context_length, context),
+        "vocab_multiple": (config.vocab_multiple, largest),
+    }
+    for name, (value, most) in bounds.items():
+        if value > most:
+            raise ValueError(f"{source}: {name} is {value:,}, damaged: the tensors beside it allow {most:,} at most")
+
 
 def on_meta(config: ModelConfig) -> Transformer:
     """A model whose weights have shapes and no memory."""
@@ -21,9 +50,12 @@ def on_meta(config: ModelConfig) -> Transformer:
         return build(config)
 
 
-def from_weights(config: ModelConfig, weights: Mapping[str, Tensor]) -> Transformer:
-    """A model with these weights, on the CPU; none is drawn at random first."""
-    model = on_meta(config).to_empty(device="cpu")
+def from_weights(config: ModelConfig, weights: Mapping[str, Tensor], source: object = "config.toml") -> Transformer:
+    """A model with these weights, on the CPU; none is drawn at random first. ValueError: they are not the model's."""
+    check_sizes(config, {name: tuple(tensor.shape) for name, tensor in weights.items()}, source)
+    model = on_meta(config)
+    check_weights(model, weights)
+    model.to_empty(device="cpu")
     fill(model, weights)
     return model
 
@@ -50,8 +82,15 @@ def draw(model: Transformer, seed: int) -> None:
 def fill(model: Transformer, weights: Mapping[str, Tensor]) -> None:
     """Copy weights into a model, of which each may be sharded over processes that all have the whole weights.
 
-    ValueError: a weight is missing, not the model's, or of another shape; by name.
+    ValueError: as check_weights.
     """
+    check_weights(model, weights)
+    for name, tensor in model.state_dict().items():
+        tensor.copy_(own_part(weights[name], tensor))
+
+
+def check_weights(model: Transformer, weights: Mapping[str, Tensor]) -> None:
+    """ValueError: a weight is missing, not the model's, or of another shape; by name."""
     own = model.state_dict()
     for name in sorted(own.keys() ^ weights.keys()):
         raise ValueError(f"the weights {'lack' if name in own else 'have'} {name!r}, and the model says otherwise")
@@ -59,7 +98,6 @@ def fill(model: Transformer, weights: Mapping[str, Tensor]) -> None:
         if tensor.shape != weights[name].shape:
             shapes = tuple(tensor.shape), tuple(weights[name].shape)
             raise ValueError("expected the weight {!r} to have the shape {}, got {}".format(name, *shapes))
-        tensor.copy_(own_part(weights[name], tensor))
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, model: Transformer, saved: Checkpoint) -> None:
@@ -73,6 +111,11 @@ def load_optimizer(optimizer: torch.optim.Optimizer, model: Transformer, saved: 
         places = {id(parameter): index for index, parameter in enumerate(parameters)}
         by_weight = saved.optimizer["state"]
         state = {places[id(p)]: by_weight[name] for name, p in model.named_parameters() if name in by_weight}
+    for index, values in state.items():
+        for key, value in values.items():
+            if not 0 <= index < len(parameters) or value.numel() > parameters[index].numel():
+                shape = tuple(value.shape)
+                raise ValueError(f"{saved.path} has {key} of shape {shape} for weight {index}, which is not its own")
     own = {
         index: {
             key: own_part(value, parameters[index]) if value.shape == parameters[index].shape else value

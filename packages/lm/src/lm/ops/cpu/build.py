@@ -62,13 +62,19 @@ def built(name: str, dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
         if os.name == "nt":
             raise Unavailable("it is not written for Windows")
         return ctypes.CDLL(str(library(name, real)))
-    except (Unavailable, OSError, subprocess.SubprocessError) as error:
+    except OSError as error:  # the home is read-only, or mounted so that nothing in it is run
+        remedy = "let XDG_CACHE_HOME name a folder that is writable and not mounted noexec"
+        return Unavailable(f"compiling failed ({one_line(str(error))}): {remedy}")
+    except (Unavailable, subprocess.SubprocessError) as error:
         return error if isinstance(error, Unavailable) else Unavailable(f"compiling failed ({one_line(str(error))})")
 
 
 def cache_folder() -> Path:
-    """The folder of libraries: groundup in XDG_CACHE_HOME, or in ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "groundup"
+    """The folder of libraries: groundup in XDG_CACHE_HOME, or in ~/.cache. Unavailable: the user has no home."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if caches.startswith("~"):  # neither HOME nor an entry for the user's number, as in containers
+        raise Unavailable("there is no home folder to keep compiled code in: let XDG_CACHE_HOME name one")
+    return Path(caches) / "groundup"
 
 
 def library(name: str, real: str) -> Path:
