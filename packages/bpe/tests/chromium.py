@@ -92,11 +92,11 @@ class Chromium:
         return answer["result"].get("value")
 
     def open(self, page: Path) -> None:
-        """Load a page of this machine and wait for its promise `ready`."""
+        """Load a page of this machine and wait for its promise `ready`, if it has one."""
         self.call("Page.navigate", url=page.as_uri())
         while self.run("document.readyState") != "complete":
             time.sleep(0.02)
-        self.run("ready.then(() => 1)")
+        self.run("typeof ready === 'undefined' || ready.then(() => 1)")
 
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):

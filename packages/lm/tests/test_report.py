@@ -351,3 +351,52 @@ def test_without_matplotlib_a_report_names_the_extra_and_a_card_has_no_curves(ru
     assert list(card(model, folder, "LlamaForCausalLM", has_tokenizer=False)) == ["README.md"]
     with pytest.raises(MissingExtra, match=re.escape("groundup-lm[report]")):
         report.write([folder])
+
+
+def test_a_run_that_diverged_says_so_first(run):
+    lines = [*metrics(), *({"step": step, "skipped": "the loss is nan"} for step in range(201, 211))]
+    folder = run(lines=lines, config="[train]\nsteps = 300\n")
+    words = page(report.write(folder)).words
+    assert "The run diverged: it stopped at step 210, where the loss is nan." in words
+    assert "10 steps changed no weight; the last, 210: the loss is nan." in words
+    assert "bits per byte of held-out text, at step 200" in words
+    finished = run("finished", lines=metrics(), config="[train]\nsteps = 200\n")
+    assert "diverged" not in page(report.write(finished)).words
+    beside = page(report.write([folder, finished])).words
+    assert "is so far lowest of 2" in beside
+    assert "a-run diverged" in beside
+
+
+def test_a_skipped_step_that_a_resumed_run_repeated_is_forgotten(run):
+    lines = [{"step": 1, "skipped": "the loss is inf"}, {"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
+    assert report.read(run(lines=lines)).skipped == {}
+
+
+def test_a_name_does_not_turn_what_stands_beside_it(run, tmp_path):
+    marks = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+    written = report.write([run(f"a{mark}b", lines=metrics()) for mark in marks], tmp_path / "page.html")
+    source = written.read_text("utf-8")
+    assert not set(marks) & set(source)
+    assert not any(f"\\u{ord(mark):04x}" in source for mark in marks), "nor in the data of the read-outs"
+
+
+def test_the_read_out_shows_no_value_where_there_is_none(run, tmp_path):
+    """Held-out text is scored at step 100 and 200: at 10 there is no value, at 130 that of step 100."""
+    chromium = pytest.importorskip("chromium")  # of bpe's tests
+    if chromium.PATH is None:
+        pytest.skip("no Chromium")
+    written = report.write(run(lines=metrics(heldout_every=100)))
+    rows = "[...charts[0].panes[0].querySelectorAll('.tip p')].map(row => [...row.children].map(x => x.textContent))"
+    with chromium.Chromium(tmp_path / "profile") as browser:
+        browser.open(written)
+        read = {step: browser.run(f"(show(charts[0], {step}), {rows})") for step in (10, 100, 130, 200)}
+        assert [row[0] for row in read[10][1:]] == ["train"]
+        assert read[100][2][0] == read[200][2][0] == "held-out"
+        assert read[130][2] == ["held-out, step 100", read[100][2][1]]
+        browser.run("charts[0].panes[0].focus(), 0")
+        browser.press("ArrowLeft")
+        slider = browser.run("['role', 'aria-valuetext'].map(name => charts[0].panes[0].getAttribute(name))")
+        assert slider[0] == "slider"
+        assert "train" in slider[1]
+        ids = browser.run("[...document.querySelectorAll('[id]')].map(element => element.id)")
+        assert len(ids) == len(set(ids))

@@ -79,7 +79,12 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
     step = {None: "newest", "best": "best"}.get(options.step, f"step-{options.step}")
     drawn = []
     for run in able:
-        cards = charts.samples(write_samples(options, run.folder, 2 if count is None else count))
+        try:
+            cards = charts.samples(write_samples(options, run.folder, 2 if count is None else count))
+        except ValueError as error:  # a run that diverged has a page too
+            if is_requested:
+                raise
+            cards = charts.Html(f'<p class="empty">No text could be written: {charts.text(error)}.</p>')
         drawn.append((f"<h3>{charts.text(run.name)}</h3>" if len(runs) > 1 else "") + cards)
     note = f"From the {step} checkpoint, at temperature 0.8, seeds 0, 1, …"
     return [Section("Samples", charts.Html("".join(drawn)), note)]

@@ -12,8 +12,9 @@ import json
 import math
 import re
 import warnings
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal
 
@@ -27,6 +28,7 @@ SOFT, RULE, PAPER = "#6a6b70", "#e4e1d9", "#fdfcf9"
 SERIES = ["#2a5b8c", "#b1521f", "#47794a", "#86529a", "#8f6a10", "#1f7880", "#b0476f", "#5d6470"]
 VARIABLES = {SOFT: "--soft", RULE: "--rule", PAPER: "--paper"} | {c: f"--c{i}" for i, c in enumerate(SERIES)}  # in CSS
 DASHES = ("solid", (0, (7, 5)), (0, (2, 4)))  # after the last colour they repeat, with the next of these
+DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 STYLE: Any = {  # of matplotlib
     "svg.fonttype": "none",  # letters as text
     "svg.hashsalt": "lm",  # the same chart has the same bytes
@@ -141,6 +143,11 @@ def draw(
     return out.getvalue(), {"left": box.x0, "top": 1 - box.y1, "width": box.width, "height": box.height}, scales
 
 
+def unturned(line: Line) -> Line:
+    """A line whose names turn no text beside them."""
+    return replace(line, name=DIRECTIONS.sub("\ufffd", line.name), label=DIRECTIONS.sub("\ufffd", line.label))
+
+
 def picture(lines: Sequence[Line], **options: Any) -> str:
     """Return an SVG file of lines, on paper; `options` are draw()'s."""
     svg, _, _ = draw(lines, **options)
@@ -149,7 +156,7 @@ def picture(lines: Sequence[Line], **options: Any) -> str:
 
 def chart(title: str, lines: Sequence[Line], *, note: str = "", wide: bool = False, **options: Any) -> str:
     """Return one figure; `options` are draw()'s. A wide one is drawn a second time for small screens."""
-    drawn = [line for line in lines if line.ends_at is not None]
+    drawn = [unturned(line) for line in lines if line.ends_at is not None]
     ends = "; ".join(f"{one.name} ends at {number(one.ends_at or 0.0)}" for one in drawn if one.style != "thin")
     label = text(f"{title} by {options.get('x_name', 'step')}: {ends}")
     empty = '<p class="empty">nothing logged</p>'
@@ -159,6 +166,8 @@ def chart(title: str, lines: Sequence[Line], *, note: str = "", wide: bool = Fal
         svg = re.sub(r'(?<=<g) id="[^"]*"| font-family: [^;]*;|<(metadata|style).*?</\1>', "", svg, flags=re.DOTALL)
         svg = re.sub(r'="[^"]*"', lambda value: re.sub(r"(\.\d)\d+", r"\1", value[0]), svg)  # a tenth of a pixel
         svg = re.sub(r"#[0-9a-f]{6}", lambda colour: f"var({VARIABLES.get(colour[0], '--soft')})", svg)
+        own = f"k{zlib.crc32(f'{title} {kind}'.encode())}"  # before ids, of which a page may have each once
+        svg = re.sub(r'((?<= id=")|(?<=url\(#)|(?<=href="#))', own, svg)
         size, body = " ".join(map(str, SIZES[kind])), svg[svg.index("<svg ") :].partition(">")[2]
         svg = f'<svg viewBox="0 0 {size}" role="img" aria-label="{label}">{body}'
         pane = "; ".join(f"{side}: {100 * share:.2f}%" for side, share in place.items())
@@ -202,8 +211,9 @@ def number(value: float, digits: int = 4) -> str:
 
 
 def text(value: object) -> str:
-    """Any text as HTML: escaped, and what no page can carry made visible."""
-    shown = str(value).encode("utf-8", "replace").decode()
+    """Any text as HTML: escaped, and what no page can carry made visible. Marks that turn the direction of text, which
+    would reach what stands beside it, are U+FFFD."""
+    shown = DIRECTIONS.sub("\ufffd", str(value).encode("utf-8", "replace").decode())
     shown = "".join(chr(0x2400 + ord(c)) if c < " " and c not in "\t\n" else c for c in shown)
     return value if isinstance(value, Html) else html.escape(shown)
 

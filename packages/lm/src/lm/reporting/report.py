@@ -26,6 +26,8 @@ Record = dict[str, float]
 FAR_APART = 20  # ratio of the peaks of learning rates from which on they are drawn on a log scale
 BY = {"step": "step", "tokens": "tokens", "time": "seconds"}  # the x of curves, and the key it is logged by
 BY_SET = "val_loss/"  # before the name of a set of a mixture, in the metrics
+MOST_NAMES = 4  # names of runs in a title
+MOST_LABELS = 8  # runs that have a label in a chart; the table above it names them all
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,10 @@ class Section:
 
 @dataclass(frozen=True)
 class Run:
-    """A run folder as read: `records` holds the metrics, one a step and in order; `damaged` lines are not in it."""
+    """A run folder as read: `records` holds the metrics, one a step and in order; `damaged` lines are not in it.
+
+    `skipped` has the reason of each step that changed no weight.
+    """
 
     name: str
     folder: Path
@@ -47,6 +52,18 @@ class Run:
     records: Sequence[Record]
     damaged: int = 0
     environment: Mapping[str, Any] = field(default_factory=dict)
+    skipped: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def diverged(self) -> str | None:
+        """The reason of the last step if no weight was changed by it or its loss is not finite, in a run that ended
+        before its last step; else None."""
+        if self.finished or not self.records:
+            return None
+        last = self.records[-1]
+        if not math.isfinite(last.get("loss", 0.0)):
+            return "the loss is not a finite number"
+        return self.skipped.get(int(last["step"]))
 
     @property
     def finished(self) -> bool:
@@ -65,7 +82,13 @@ class Run:
 
     def last(self, key: str) -> float | None:
         """The last finite value of `key`, or None."""
-        return next((r[key] for r in reversed(self.records) if math.isfinite(r.get(key, math.nan))), None)
+        step = self.last_step(key)
+        return next((record[key] for record in self.records if record["step"] == step), None)
+
+    def last_step(self, key: str) -> int | None:
+        """The step of the last finite value of `key`, or None."""
+        steps = (int(r["step"]) for r in reversed(self.records) if math.isfinite(r.get(key, math.nan)))
+        return next(steps, None)
 
     @property
     def speed(self) -> float | None:
@@ -123,7 +146,10 @@ def write(
     if only and (bits_per_byte is None or not math.isfinite(bits_per_byte)):
         bits_per_byte = only.last("val_bits_per_byte")
 
-    title = title or ", ".join(run.name for run in runs)
+    names_shown = [run.name for run in runs[:MOST_NAMES]]
+    if more := len(runs) - len(names_shown):
+        names_shown.append(f"{more} more")
+    title = title or ", ".join(names_shown)
     note = f"{_curves_note(runs)} {curves_note}".strip()
     page_sections = [
         *leading,
@@ -164,17 +190,25 @@ def read(folder: str | os.PathLike[str]) -> Run:
     metrics = folder / "metrics.jsonl"
     lines = metrics.read_bytes().splitlines(keepends=True) if metrics.exists() else []
     steps: dict[float, Record] = {}
+    skipped: dict[int, str] = {}
     damaged = 0
     for line in filter(bytes.strip, lines):
         try:
-            record = {k: float(v) for k, v in json.loads(line).items() if isinstance(v, int | float)}
-            steps.setdefault(int(record["step"]), {}).update(record)
+            values = json.loads(line)
+            record = {k: float(v) for k, v in values.items() if isinstance(v, int | float)}
+            step = int(record["step"])
+            steps.setdefault(step, {}).update(record)
+            if isinstance(reason := values.get("skipped"), str):
+                skipped[step] = reason
+            elif "loss" in record:  # a resumed run repeated the step
+                skipped.pop(step, None)
         except (ValueError, KeyError, AttributeError, OverflowError):
             damaged += line.endswith(b"\n")  # without it, the line is the last and still being written
     if damaged and not steps:
         raise ValueError(f"{metrics}: not one of its {damaged} lines is a JSON object with a step")
     environment = read_json(folder / "environment.json", missing_ok=True)
-    return Run(folder.resolve().name, folder, config, [steps[step] for step in sorted(steps)], damaged, environment)
+    records = [steps[step] for step in sorted(steps)]
+    return Run(folder.resolve().name, folder, config, records, damaged, environment, skipped)
 
 
 # The page's own parts
@@ -192,7 +226,7 @@ def _header(
     if bits_per_byte is not None:
         ranked = sorted([("this model", bits_per_byte), *references.items()], key=lambda pair: pair[1])
         rows = [(name, value, f"{value:.3f}") for name, value in ranked] if references else []
-        label = "bits per byte of held-out text"
+        label = f"bits per byte of held-out text{_when(runs[0], 'val_bits_per_byte')}"
         ranking = charts.bars(rows, highlight="this model") if rows else ""
         beside = f'<div class="beside"><b>{bits_per_byte:.3f}</b><small>{label}</small>{ranking}</div>'
         changes = [
@@ -203,9 +237,15 @@ def _header(
         compared = f": {' and '.join(filter(None, (', '.join(changes[:-1]), *changes[-1:])))}" if changes else ""
         sentence = f"On text it has never seen, the model needs {bits_per_byte:.3f} bits per byte{compared}."
     elif best := [(value, run.name) for run in runs if (value := run.last("val_bits_per_byte")) is not None]:
-        sentence = f"{min(best)[1]} ends lowest of {len(best)}, at {min(best)[0]:.3f} bits per byte of held-out text."
+        verb = "ends" if all(run.finished for run in runs) else "is so far"
+        sentence = f"{min(best)[1]} {verb} lowest of {len(best)}, at {min(best)[0]:.3f} bits per byte of held-out text."
     elif len(runs) == 1 and (loss := runs[0].last("loss")) is not None:
         sentence = f"The training loss ends at {number(loss)}."
+    for run in runs:
+        if reason := run.diverged:
+            which = "The run" if len(runs) == 1 else run.name
+            stopped = f"{which} diverged: it stopped at step {number(run.records[-1]['step'])}, where {reason}."
+            sentence = f"{stopped} {sentence}".strip()
     kicker = "a training run" if len(runs) == 1 else f"{len(runs)} training runs"
     return (
         f'<header><div class="top"><div><p class="kicker">{kicker}</p><h1>{text(title)}</h1>'
@@ -236,7 +276,7 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
         lines: list[Line] = []
         for i, run in enumerate(runs):
             points, heldout = run.points(key, x), run.points(f"val_{key}", x)
-            label = ("train" if alone else run.name) if wide else ""
+            label = ("train" if alone else run.name) if wide and len(runs) <= MOST_LABELS else ""
             average = Line("train" if alone else f"{run.name}, train", smooth(points), i, label=label)
             if alone:
                 lines += [Line("each step", points, 0, "thin"), average]
@@ -296,9 +336,12 @@ def _curves_note(runs: Sequence[Run]) -> str:
         notes = ["Light lines are single steps, strong lines the average of neighbouring ones, dots held-out text."]
     for run in runs:
         bad = sum(not math.isfinite(y) for _, y in run.points("loss"))
+        name = "" if len(runs) == 1 else f" of {run.name}"
         if bad:
-            name = "" if len(runs) == 1 else f" of {run.name}"
             notes.append(f"The loss{name} was not a finite number in {bad} {'steps' if bad > 1 else 'step'}.")
+        if run.skipped:
+            steps = f"{len(run.skipped)} {'steps' if len(run.skipped) > 1 else 'step'}{name}"
+            notes.append(f"{steps} changed no weight; the last, {max(run.skipped)}: {run.skipped[max(run.skipped)]}.")
         if run.damaged:
             notes.append(f"{run.damaged} unreadable {'lines' if run.damaged > 1 else 'line'} left out.")
     return " ".join(notes) if any(run.records for run in runs) else ""
@@ -311,13 +354,20 @@ def _legend(runs: Sequence[Run]) -> str:
         [
             Html(f'<i class="swatch {charts.colour_of(i)}"></i>{text(run.name)}'),
             *(run.last(key) for key in ("step", "tokens", "loss", heldout)),
+            run.last_step(heldout),
             run.speed,
             quantity(run.last("seconds"), "s").replace(" ", "\u00a0"),
         ]
         for i, run in enumerate(runs)
     ]
     name = "held-out bits/byte" if has_bits else "held-out loss"
-    return table(["run", "steps", "tokens", "loss", name, "tokens/s", "time"], rows)
+    return table(["run", "steps", "tokens", "loss", name, "of step", "tokens/s", "time"], rows)
+
+
+def _when(run: Run, key: str) -> str:
+    """The step of the last value of `key`, where it is not the run's last step."""
+    step = run.last_step(key)
+    return "" if step is None or step == run.records[-1]["step"] else f", at step {number(step)}"
 
 
 def _environment(runs: Sequence[Run], extra: Mapping[str, object]) -> Section:

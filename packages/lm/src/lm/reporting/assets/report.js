@@ -53,6 +53,9 @@ function clear() {
     chart.output.textContent = "";
   }
 }
+function titleOf(chart) {
+  return chart.figure.querySelector("figcaption b").textContent;
+}
 function show(active, x) {
   clear();
   for (const chart of charts) {
@@ -79,8 +82,12 @@ function show(active, x) {
       }
     }
     for (const line of data.lines) {
-      if (x > line.x[line.x.length - 1] + (high - low) / 50) continue;
+      // A line says nothing before its first point and after its last. Between points that are far apart, as of
+      // held-out text, its read-out names the point that it is of.
       const i = nearest(line.x, x), up = share(data.y, data.log, line.y[i]);
+      const away = Math.abs(share(data.x, data.logX, line.x[i]) - share(data.x, data.logX, x)) > 1 / 50;
+      if (away && (x < line.x[0] || x > line.x[line.x.length - 1])) continue;
+      const point = data.xName === "step" ? number(Math.round(line.x[i])) : short(line.x[i]);
       for (const pane of up >= 0 && up <= 1 ? panes : []) {
         const dot = add(pane, "i", `dot ${line.colour}`);
         dot.style.left = `${100 * share(data.x, data.logX, line.x[i])}%`;
@@ -89,7 +96,8 @@ function show(active, x) {
       }
       for (const tip of tips) {
         const row = add(tip, "p", line.colour);
-        add(row, "span", "", line.name || chart.figure.querySelector("figcaption b").textContent.toLowerCase());
+        const name = line.name || titleOf(chart).toLowerCase();
+        add(row, "span", "", away ? `${name}, ${data.xName} ${point}` : name);
         add(row, "b", "", number(line.y[i]));
       }
       if (!tips.length && data.lines.length === 1) add(output, "b", "", number(line.y[i]));
@@ -103,6 +111,10 @@ for (const chart of charts) {
   let x = high;
   for (const pane of chart.panes) {
     pane.tabIndex = 0;
+    // A slider over the x axis: the arrow keys move it, and a screen reader says its text.
+    const attributes = { role: "slider", "aria-label": titleOf(chart), "aria-valuemin": low, "aria-valuemax": high };
+    for (const [name, value] of Object.entries(attributes)) pane.setAttribute(name, value);
+    pane.setAttribute("aria-valuenow", x);
     pane.addEventListener("pointermove", (event) => {
       const box = pane.getBoundingClientRect();
       show(chart, x = clamp(at((event.clientX - box.left) / box.width)));
@@ -114,6 +126,10 @@ for (const chart of charts) {
       if (!turn) return;
       event.preventDefault();
       show(chart, x = clamp(at(share([low, high], logX, x) + turn / 100)));
+      const rows = [...pane.querySelectorAll(".tip p")];
+      const words = rows.map((row) => [...row.children].map((part) => part.textContent).join(" "));
+      pane.setAttribute("aria-valuenow", x);
+      pane.setAttribute("aria-valuetext", words.join(", "));
     });
   }
 }
