@@ -11,7 +11,7 @@ from strategies import corpus
 
 import bpe
 from bpe import reference
-from bpe._superwords import SUPERWORD_PATTERN
+from bpe.merging.superbpe import SUPERWORD_PATTERN
 from bpe.commands.main import main
 from bpe.counting import count as counting
 

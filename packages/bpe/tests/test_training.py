@@ -227,7 +227,7 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
         bpe.train(text, 999)
     with pytest.raises(ValueError, match="pairs to merge for 257 tokens"):
         bpe.train([], 300)
-    with pytest.raises(ValueError, match="tie_break is one of"):
+    with pytest.raises(ValueError, match="tie_break to be one of"):
         bpe.train(text, 258, tie_break="random")
     with pytest.raises(ValueError, match="num_threads is 0"):
         bpe.train(text, 258, num_threads=0)

@@ -7,12 +7,12 @@ from bpe.native.lazy_imports import import_lock
 from bpe.tokenizer import Encoding, Tokenizer
 
 if TYPE_CHECKING:
-    from bpe._superwords import SuperBPE
     from bpe.corpus.sources import JsonLines, Parquet, PlainText, Source
     from bpe.counts import Counts, count
     from bpe.encoding.budgets import Piece
     from bpe.encoding.streaming import DecodeStream, EncodeSession
     from bpe.loading import load
+    from bpe.merging.superbpe import SuperBPE
     from bpe.native.progress import Progress
     from bpe.published import encoding_for_model, encoding_name_for_model, get_encoding, list_encoding_names
     from bpe.training import extend, train, train_from_counts, train_sentencepiece
@@ -49,7 +49,7 @@ _MODULES = {  # imported at their first use: a process that only encodes does no
     "encoding.budgets": "Piece",
     "corpus.sources": "JsonLines Parquet PlainText Source",
     "native.progress": "Progress",
-    "_superwords": "SuperBPE",
+    "merging.superbpe": "SuperBPE",
     "published": "encoding_for_model encoding_name_for_model get_encoding list_encoding_names",
     "loading": "load",
     "training": "extend train train_from_counts train_sentencepiece",

@@ -64,7 +64,7 @@ class Counts:
             ((b's', b't'), (b'e', b'st'), (b'o', b'w'))
         """
         records = _added_up(counts.items())
-        return cls(records, patterns.resolve(pattern), named(special_tokens))
+        return cls(records, patterns.resolve(pattern), checked_names(special_tokens))
 
     @classmethod
     def from_arrow(
@@ -98,7 +98,7 @@ class Counts:
         """
         from bpe.counting.counts_table import rows
 
-        return cls(_added_up(rows(table, word, count)), patterns.resolve(pattern), named(special_tokens))
+        return cls(_added_up(rows(table, word, count)), patterns.resolve(pattern), checked_names(special_tokens))
 
     def to_arrow(self) -> Any:
         """A pyarrow Table of the columns word (binary) and count (uint64), sorted by word. Needs pyarrow.
@@ -124,7 +124,7 @@ class Counts:
 
         about, records = counts_file.read(path)
         try:
-            return cls(records, patterns.from_plain(about["pattern"]), named(about["special_tokens"]))
+            return cls(records, patterns.from_plain(about["pattern"]), checked_names(about["special_tokens"]))
         except (KeyError, TypeError):
             raise ValueError(f"{path}: names no pattern and special tokens") from None
 
@@ -221,14 +221,14 @@ def count(
         >>> bpe.train_from_counts(counts, 259).merges == bpe.train(["the cat and the hat"], 259).merges
         True
     """
-    resolved, names = patterns.resolve(pattern), named(special_tokens)
+    resolved, names = patterns.resolve(pattern), checked_names(special_tokens)
     threads, limit = checked_resources(num_threads, memory_limit)
     with reporter(progress) as report:
         return Counts(count_source(source, resolved, SpecialTokens(names), threads, report, limit), resolved, names)
 
 
-def named(special_tokens: Iterable[str]) -> tuple[str, ...]:
-    """The names of special tokens; a str is one name. TypeError for a name that is none."""
+def checked_names(special_tokens: Iterable[str]) -> tuple[str, ...]:
+    """Return the names of special tokens; a str is one name. TypeError for a name that is not a str."""
     names = [special_tokens] if isinstance(special_tokens, str) else list(special_tokens)
     for name in names:
         if not isinstance(name, (str, bytes, bytearray)):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats, patterns
-from bpe._alphabet import Alphabet
-from bpe._superwords import NO_BOUND, Superwords, settings_of
 from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.counting.records import number_of_records, total_size
-from bpe.counts import Counts, checked_resources, named
+from bpe.counting.records import number_of_records
+from bpe.counts import Counts, checked_names, checked_resources
 from bpe.encoding.spelled_counts import SpelledCounts
-from bpe.formats import Characters, Merges, Pair, TokenizerData
+from bpe.formats import Characters, Merges, TokenizerData
+from bpe.merging.alphabet import Alphabet
 from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak
 from bpe.merging.learn import Rule, learn
+from bpe.merging.superbpe import NO_BOUND, SuperBPE, Superwords, settings_of
 from bpe.native.atomic_file import StrPath
 from bpe.native.checks import whole
 from bpe.native.progress import Progress, reporter
@@ -29,14 +29,7 @@ if TYPE_CHECKING:
     from bpe.counting.records import Records
 
 
-class _Corpus(NamedTuple):
-    """A source, and how it is counted."""
-
-    source: sources.Source
-    special: SpecialTokens
-    num_threads: int
-    memory_limit: int | None
-    report: Progress
+HEADER_BYTES = 12  # of a record
 
 
 def train(
@@ -100,32 +93,17 @@ def train(
         >>> tokenizer.encode(" the")
         [260]
     """
-    resolved, names = patterns.resolve(pattern), named(special_tokens)
-    special, threads_and_memory = SpecialTokens(names), checked_resources(num_threads, memory_limit)
-    convention, rule = _rule(tie_break, min_count, max_token_bytes)
-    smallest = convention.smallest_vocabulary(special.names)
-    merge_count = _wanted(vocab_size, smallest)
+    goal = Goal.checked(vocab_size, special_tokens, tie_break, min_count, max_token_bytes)
+    corpus = Corpus(
+        source, patterns.resolve(pattern), goal.special_tokens, *checked_resources(num_threads, memory_limit)
+    )
     settings = settings_of(superwords)
-    if settings is not None and isinstance(source, Iterator):
-        raise ValueError("superwords are counted in a second reading of the source, and an iterator can be read once")
-    if settings is not None:
-        before = settings.tokens_before(vocab_size, smallest) - smallest
-        second = patterns.resolve(settings.pattern)
-    alphabet = Alphabet(convention.alphabet(special.names))
     with reporter(progress) as report:
-        corpus = _Corpus(source, special, *threads_and_memory, report)
-        records = _count(corpus, resolved, checkpoint)
-        if settings is None:
-            tokens, merges = _learn(records, alphabet, merge_count, rule, report)
-            return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, resolved, special))
-        size = total_size(records)
-        tokens, merges = _learn(records, alphabet, before, rule, report)
-        records = _count_again(corpus, second, tokens, merges, size)
-        alphabet = Alphabet(tokens, lambda records: records, len(merges))
-        rule = rule._replace(max_words=settings.max_words or NO_BOUND)
-        tokens, more = _learn(records, alphabet, merge_count - len(merges), rule, report)
-    merges = Merges(tokens, merges.halves + more.halves)
-    return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, second, special))
+        if settings is not None:
+            return _train_superwords(corpus, goal, settings, checkpoint, report)
+        counts = corpus.counts(checkpoint, report)
+        merges = goal.learn(counts, report, consume=True)
+        return goal.tokenizer(merges, counts.pattern)
 
 
 def train_sentencepiece(
@@ -148,8 +126,8 @@ def train_sentencepiece(
 
     Characters are merged, not bytes; a character that is no token is spelled by the tokens of its bytes. The tokens and
     their ids are those of tokenizers' BpeTrainer after Metaspace, given the special tokens and then "<0x00>" to
-    "<0xFF>" as its special tokens. Ids: special tokens, bytes, characters, merges. Of pairs of equal count the one of
-    the smallest ids is merged first.
+    "<0xFF>" as its special tokens. Ids: special tokens, bytes, characters, merges. Ties go to the pair with the
+    smallest ids.
 
     Args:
         source: The corpus, as train() takes it.
@@ -181,32 +159,32 @@ def train_sentencepiece(
         >>> tokenizer.decode_tokens_bytes(tokenizer.encode("the rat ü"))
         [b' the', b' ', b'r', b'at', b' ', b'\xc3', b'\xbc']
     """
-    special, threads_and_memory = SpecialTokens(named(special_tokens)), checked_resources(num_threads, memory_limit)
-    _, rule = _rule("ids", min_count, max_token_bytes)
-    first = [*special.names, *(bytes([byte]) for byte in range(256))]
-    _wanted(vocab_size, len(first))
+    names = checked_names(special_tokens)
+    _, rule = _checked_rule("ids", min_count, max_token_bytes)
+    first = [*(name.encode() for name in names), *(bytes([byte]) for byte in range(256))]
+    _missing(vocab_size, len(first))
     settings: dict[str, Any] = {
         "add_prefix_space": bool(add_prefix_space),
         "split_at_spaces": bool(split_at_spaces),
         "limit": None if limit_alphabet is None else whole("limit_alphabet", limit_alphabet),
     }
     counted = patterns.resolve(formats.sentencepiece.counted_by(split_at_spaces, split_lines), "fancy-regex")
+    corpus = Corpus(source, counted, names, *checked_resources(num_threads, memory_limit))
     with reporter(progress) as report:
-        records = _count(_Corpus(source, special, *threads_and_memory, report), counted, checkpoint)
+        records = corpus.counts(checkpoint, report)._records
         alphabet = Alphabet.of_characters(records, **settings)
         there = len(first) + len(alphabet.tokens)
         what = "256 bytes, the special tokens and the characters of the corpus are {} already (see limit_alphabet)"
-        merge_count = _wanted(vocab_size, there, what)
-        tokens, merges = _learn(records, alphabet, merge_count, rule, report)
+        merges = _learn(records, alphabet, _missing(vocab_size, there, what), rule, report, consume=True)
 
-    vocab = dict(enumerate([*first, *tokens]))
+    vocab = dict(enumerate([*first, *merges.tokens]))
     _check_reached(vocab_size, index(vocab_size) - len(vocab))
-    names = {name.decode(): number for number, name in enumerate(special.names)}
     byte_ids = tuple(range(len(names), len(first)))
     prepend = "always" if add_prefix_space else "never"
     characters = Characters(byte_ids, prepend, int(bool(add_prefix_space)))
     pattern = patterns.resolve(formats.sentencepiece.SPLIT if split_at_spaces else None, "fancy-regex")
-    return Tokenizer.from_data(TokenizerData(vocab, merges, names, pattern, characters=characters))
+    special = dict(zip(names, range(len(names)), strict=True))
+    return Tokenizer.from_data(TokenizerData(vocab, merges, special, pattern, characters=characters))
 
 
 def train_from_counts(
@@ -236,13 +214,10 @@ def train_from_counts(
         >>> bpe.train_from_counts(counts, 258).merges
         ((b'a', b't'),)
     """
-    special = SpecialTokens(counts.special_tokens)
-    convention, rule = _rule(tie_break, min_count, max_token_bytes)
-    merge_count = _wanted(vocab_size, convention.smallest_vocabulary(special.names))
+    goal = Goal.checked(vocab_size, counts.special_tokens, tie_break, min_count, max_token_bytes)
     with reporter(progress) as report:
-        alphabet = Alphabet(convention.alphabet(special.names))
-        tokens, merges = _learn(counts._records, alphabet, merge_count, rule, report, consume=False)
-    return Tokenizer.from_data(_number(tokens, merges, vocab_size, convention, counts.pattern, special))
+        merges = goal.learn(counts, report)
+        return goal.tokenizer(merges, counts.pattern)
 
 
 def extend(
@@ -285,9 +260,8 @@ def extend(
         [b'og', True]
     """
     data = tokenizer._data
-    threads_and_memory = checked_resources(num_threads, memory_limit)
-    _, rule = _rule(tie_break, min_count, max_token_bytes)
-    merge_count = _wanted(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
+    _, rule = _checked_rule(tie_break, min_count, max_token_bytes)
+    merge_count = _missing(vocab_size, len(data.vocab), "the tokenizer has {} tokens already")
     if data.characters is not None:
         raise ValueError("a SentencePiece-style tokenizer cannot be extended: train a larger one")
     if data.normalizer is not None:
@@ -297,101 +271,135 @@ def extend(
             "a tokenizer that puts a space before a text, or whose tokens take the spaces beside them or are found as "
             "words only, cannot be extended"
         )
-    alphabet = Alphabet.of(tokenizer)
-    special = SpecialTokens([*(data.added_tokens | data.special_tokens)])
+    alphabet = Alphabet.of(tokenizer._text_encoder)
+    names = checked_names(data.added_tokens | data.special_tokens)
+    corpus = Corpus(source, data.pattern, names, *checked_resources(num_threads, memory_limit))
     with reporter(progress) as report:
-        records = _count(_Corpus(source, special, *threads_and_memory, report), data.pattern, checkpoint)
-        tokens, merges = _learn(records, alphabet, merge_count, rule, report)
-    new_tokens = tokens[len(alphabet.tokens) :]
+        records = corpus.counts(checkpoint, report)._records
+        merges = _learn(records, alphabet, merge_count, rule, report, consume=True)
+    new_tokens = merges.tokens[len(alphabet.tokens) :]
     _check_reached(vocab_size, merge_count - len(new_tokens))
     vocab = {**data.vocab, **dict(enumerate(new_tokens, max(data.vocab) + 1))}
     all_merges = None if data.merges is None else [*data.merges, *merges]
     return Tokenizer.from_data(data._replace(vocab=vocab, merges=all_merges, name=None))
 
 
-def _rule(tie_break: str, min_count: int, max_token_bytes: int | None) -> tuple[Convention, Rule]:
-    if tie_break not in CONVENTIONS:
-        raise ValueError(f"tie_break is one of {', '.join(CONVENTIONS)}, not {tie_break!r}")
-    convention = CONVENTIONS[tie_break]
-    longest = None if max_token_bytes is None else whole("max_token_bytes", max_token_bytes)
-    return convention, Rule(convention.by_bytes, whole("min_count", min_count), convention.longest_merge(longest))
+class Corpus(NamedTuple):
+    """A source, and how it is counted."""
+
+    source: sources.Source
+    pattern: patterns.Pattern
+    special_tokens: tuple[str, ...]
+    num_threads: int
+    memory_limit: int | None
+
+    def counts(self, checkpoint: StrPath | None, report: Progress) -> Counts:
+        """Return the counts: those in the checkpoint, if there are any."""
+        saved = None
+        if checkpoint is not None:
+            from bpe.counting.checkpoint import Checkpoint
+
+            saved = Checkpoint(checkpoint, self.source, self.pattern, self.special_tokens)
+        records = None if saved is None else saved.read()
+        if records is None:
+            records = self.records(report)
+            if saved is not None:
+                saved.write(records)
+        if self.memory_limit is not None:
+            _warn_of_merging(records, self.memory_limit)
+        return Counts(records, self.pattern, self.special_tokens)
+
+    def records(self, report: Progress, new_table: Callable[[int], PretokenCounts] = PretokenCounts) -> Records:
+        """Return the records of the source's pretokens. new_table: see count_source()."""
+        special = SpecialTokens(self.special_tokens)
+        return count_source(self.source, self.pattern, special, self.num_threads, report, self.memory_limit, new_table)
 
 
-def _wanted(vocab_size: int, there: int, what: str = "256 bytes and the special tokens are {} already") -> int:
-    """Number of tokens that a vocabulary lacks when it has these."""
-    if whole("vocab_size", vocab_size) < there:
-        raise ValueError(f"vocab_size is {vocab_size}, but {what.format(there)}; ask for at least that")
-    if vocab_size >= 1 << 31:
-        raise ValueError(f"vocab_size is {vocab_size:,}, and ids go up to {(1 << 31) - 1:,}")
-    return index(vocab_size) - there
+class Goal(NamedTuple):
+    """What is to be learned: how many merges, by which rule, and how their tokens are numbered."""
+
+    vocab_size: int
+    special_tokens: tuple[str, ...]
+    convention: Convention
+    rule: Rule
+
+    @classmethod
+    def checked(
+        cls,
+        vocab_size: int,
+        special_tokens: Iterable[str],
+        tie_break: str,
+        min_count: int,
+        max_token_bytes: int | None,
+    ) -> Goal:
+        """Check the arguments of a training, before anything is counted."""
+        goal = cls(vocab_size, checked_names(special_tokens), *_checked_rule(tie_break, min_count, max_token_bytes))
+        _missing(vocab_size, goal.smallest)
+        return goal._replace(vocab_size=index(vocab_size))
+
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """The special tokens as bytes."""
+        return SpecialTokens(self.special_tokens).names
+
+    @property
+    def smallest(self) -> int:
+        """Number of tokens before the first merge."""
+        return self.convention.smallest_vocabulary(self.names)
+
+    def learn(self, counts: Counts, report: Progress, *, consume: bool = False) -> Merges:
+        """Return the merges of counted pretokens. consume: see _learn()."""
+        alphabet = Alphabet(self.convention.alphabet(self.names))
+        return _learn(counts._records, alphabet, self.vocab_size - self.smallest, self.rule, report, consume=consume)
+
+    def tokenizer(self, merges: Merges, pattern: patterns.Pattern) -> Tokenizer:
+        """Return the tokenizer of merges. ValueError where they are too few."""
+        vocab, special_ids = self.convention.number(merges.tokens, self.names)
+        _check_reached(self.vocab_size, self.vocab_size - len(vocab))
+        return Tokenizer.from_data(TokenizerData(vocab, merges, special_ids, pattern))
 
 
-def _count(corpus: _Corpus, pattern: patterns.Pattern, checkpoint: StrPath | None) -> Records:
-    """Return the records of a source, those in the checkpoint if there are any."""
-    saved = records = None
-    if checkpoint is not None:
-        from bpe.counting.checkpoint import Checkpoint
+def _train_superwords(
+    corpus: Corpus, goal: Goal, settings: SuperBPE, checkpoint: StrPath | None, report: Progress
+) -> Tokenizer:
+    """Train SuperBPE: words up to the transition, then superwords in a second reading of the source.
 
-        saved = Checkpoint(checkpoint, corpus.source, pattern, corpus.special)
-        records = saved.read()
-    if records is None:
-        records = _counted(corpus, pattern)
-        if saved is not None:
-            saved.write(records)
-    if corpus.memory_limit is not None:
-        words = number_of_records(records)
-        size = len(records) - 12 * words
-        needed = 10 * words + 6 * size  # a word's length and count; a byte's symbol, and its place in a pair's postings
-        if needed > corpus.memory_limit:
-            warn_caller(
-                f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
-                f"{corpus.memory_limit:,}, which bounds the counting only"
-            )
-    return records
-
-
-def _counted(
-    corpus: _Corpus, pattern: patterns.Pattern, new_table: Callable[[int], PretokenCounts] = PretokenCounts
-) -> Records:
-    source, special, num_threads, memory_limit, report = corpus
-    return count_source(source, pattern, special, num_threads, report, memory_limit, new_table)
-
-
-def _count_again(corpus: _Corpus, pattern: patterns.Pattern, tokens: list[bytes], merges: Merges, size: int) -> Records:
-    """Return the records of the pretokens of another pattern as arrays of symbols: what the merges make of them.
-
-    tokens: those of the symbols. size: bytes of text that the first reading gave. ValueError where this one gives more
-    or fewer.
+    The second reading counts pretokens of another pattern as arrays of symbols, which the merges of words make of them.
     """
-    whole = patterns.resolve(None)
-    encoder = Tokenizer.from_data(TokenizerData(dict(enumerate(tokens)), merges, {}, whole))._text_encoder.encoder
+    if isinstance(corpus.source, Iterator):
+        raise ValueError("superwords are counted in a second reading of the source, and an iterator can be read once")
+    words = goal._replace(vocab_size=settings.tokens_before(goal.vocab_size, goal.smallest))
+    second = corpus._replace(pattern=patterns.resolve(settings.pattern))
+    counts = corpus.counts(checkpoint, report)
+    size = counts.total_bytes
+    merges = words.learn(counts, report, consume=True)
+
+    vocab = dict(enumerate(merges.tokens))
+    encoder = Tokenizer.from_data(TokenizerData(vocab, merges, {}, patterns.resolve(None)))._text_encoder.encoder
     tables: list[SpelledCounts] = []
 
     def new_table(room: int) -> SpelledCounts:
         tables.append(SpelledCounts(room))
-        tables[-1].spell_by(encoder, tokens)
+        tables[-1].spell_by(encoder, merges.tokens)
         return tables[-1]
 
-    records = _counted(corpus, pattern, new_table)
+    records = second.records(report, new_table)
     read = sum(table.text_bytes for table in tables)
     if read != size:
         raise ValueError(
             f"the source gave {size:,} bytes of text, and {read:,} when it was read again: superwords need a source "
             "that can be read twice, such as paths or a list of texts"
         )
-    return records
+    alphabet = Alphabet(merges.tokens, lambda records: records, len(merges))
+    rule = goal.rule._replace(max_words=settings.max_words or NO_BOUND)
+    more = _learn(records, alphabet, goal.vocab_size - goal.smallest - len(merges), rule, report, consume=True)
+    return goal.tokenizer(Merges(more.tokens, merges.halves + more.halves), second.pattern)
 
 
 def _learn(
-    records: Records,
-    alphabet: Alphabet,
-    merge_count: int,
-    rule: Rule,
-    report: Progress,
-    *,
-    consume: bool = True,
-) -> tuple[list[bytes], Merges]:
-    """The tokens of all symbols, those of the alphabet first, and the merges that made the others.
+    records: Records, alphabet: Alphabet, merge_count: int, rule: Rule, report: Progress, *, consume: bool = False
+) -> Merges:
+    """Return the merges of records, whose tokens are those of the alphabet and then one for each merge.
 
     consume: use the memory of the records, if they are a bytearray, for merging, which leaves none of them.
     """
@@ -403,21 +411,24 @@ def _learn(
         records, alphabet.tokens, merge_count, rule, spelled=alphabet.spell is not None, made_before=alphabet.merges,
         consume=consume, report=report,
     )  # fmt: skip
-    return tokens, Merges(tokens, halves)
+    return Merges(tokens, halves)
 
 
-def _number(
-    tokens: list[bytes],
-    merges: Sequence[Pair],
-    vocab_size: int,
-    convention: Convention,
-    pattern: patterns.Pattern,
-    special: SpecialTokens,
-) -> TokenizerData:
-    """The tokenizer of these tokens and merges, with ids by convention."""
-    vocab, special_ids = convention.number(tokens, special.names)
-    _check_reached(vocab_size, index(vocab_size) - len(vocab))
-    return TokenizerData(vocab, merges, special_ids, pattern)
+def _checked_rule(tie_break: str, min_count: int, max_token_bytes: int | None) -> tuple[Convention, Rule]:
+    if tie_break not in CONVENTIONS:
+        raise ValueError(f"expected tie_break to be one of {', '.join(CONVENTIONS)}, got {tie_break!r}")
+    convention = CONVENTIONS[tie_break]
+    longest = None if max_token_bytes is None else whole("max_token_bytes", max_token_bytes)
+    return convention, Rule(convention.by_bytes, whole("min_count", min_count), convention.longest_merge(longest))
+
+
+def _missing(vocab_size: int, there: int, what: str = "256 bytes and the special tokens are {} already") -> int:
+    """Number of tokens that a vocabulary lacks when it has these. ValueError for a vocabulary that is too small."""
+    if whole("vocab_size", vocab_size) < there:
+        raise ValueError(f"vocab_size is {vocab_size}, but {what.format(there)}; ask for at least that")
+    if vocab_size >= 1 << 31:
+        raise ValueError(f"vocab_size is {vocab_size:,}, and ids go up to {(1 << 31) - 1:,}")
+    return index(vocab_size) - there
 
 
 def _check_reached(vocab_size: int, missing: int) -> None:
@@ -425,4 +436,16 @@ def _check_reached(vocab_size: int, missing: int) -> None:
         raise ValueError(
             f"the corpus is too small for a vocabulary of {vocab_size}: it has pairs to merge for "
             f"{vocab_size - missing} tokens and no more; ask for that many, or train on more text"
+        )
+
+
+def _warn_of_merging(records: Records, memory_limit: int) -> None:
+    """Warn that merging takes more than the limit, which bounds the counting only."""
+    words = number_of_records(records)
+    size = len(records) - HEADER_BYTES * words
+    needed = 10 * words + 6 * size  # a word's length and count; a byte's symbol, and its place in a pair's postings
+    if needed > memory_limit:
+        warn_caller(
+            f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
+            f"{memory_limit:,}, which bounds the counting only"
         )

@@ -28,7 +28,7 @@ from bpe.cluster.session import RETRIES, Summary, connected, remote, run_tasks, 
 from bpe.corpus import sources
 from bpe.counting.count import count_source
 from bpe.counting.records import add_sorted, sorted_blocks, split
-from bpe.counts import Counts, checked_resources, named
+from bpe.counts import Counts, checked_names, checked_resources
 from bpe.merging.conventions import TieBreak
 from bpe.native.progress import Progress, reporter, silent
 from bpe.scanning.safe_cut import safe_cut
@@ -81,7 +81,7 @@ def count(
     Example:
         >>> counts = bpe.cluster.count(["a.txt", "b.jsonl"], address="10.0.0.1:6379", summary=print)  # doctest: +SKIP
     """
-    resolved, names = patterns.resolve(pattern), named(special_tokens)
+    resolved, names = patterns.resolve(pattern), checked_names(special_tokens)
     threads, limit = checked_resources(num_threads, memory_limit)
     if part_size is not None and part_size < 1:
         raise ValueError(f"part_size is {part_size}; it takes at least one byte")

@@ -15,7 +15,6 @@ from bpe.native.atomic_file import StrPath
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
-    from bpe.scanning.special_tokens import SpecialTokens
 
 
 class Checkpoint:
@@ -26,14 +25,14 @@ class Checkpoint:
     """
 
     def __init__(
-        self, folder: StrPath, source: sources.Source, pattern: patterns.Pattern, special: SpecialTokens
+        self, folder: StrPath, source: sources.Source, pattern: patterns.Pattern, special_tokens: tuple[str, ...]
     ) -> None:
         self._path = Path(folder) / "counts"
         self._source = source
         self._about: dict[str, Any] = {
             "corpus": _corpus(source),
             "pattern": patterns.to_plain(pattern),
-            "special_tokens": [name.decode("utf-8", "surrogateescape") for name in special.names],
+            "special_tokens": list(special_tokens),
         }
 
     def read(self) -> Records | None:

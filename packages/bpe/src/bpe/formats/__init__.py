@@ -53,11 +53,11 @@ class Merges(Sequence[Pair]):
     Making them all would take a tenth longer to load Llama 3's tokenizer.json, and few callers ask for any (`python
     benchmarks/parts.py merges TOKENIZER.json`).
 
-    halves: the numbers, in `tokens`, of the left and the right token of each, as uint32.
+    tokens: those of the symbols. halves: the numbers of the left and the right token of each, as uint32.
     """
 
     def __init__(self, tokens: list[bytes], halves: bytearray) -> None:
-        self._tokens, self.halves = tokens, halves
+        self.tokens, self.halves = tokens, halves
         self._halves = memoryview(halves).cast("I")
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class Merges(Sequence[Pair]):
 
     def __iter__(self) -> Iterator[Pair]:
         with without_collector():
-            return iter(merges_of_numbers(self._tokens, self._halves))
+            return iter(merges_of_numbers(self.tokens, self._halves))
 
     @overload
     def __getitem__(self, at: int) -> Pair: ...
@@ -75,18 +75,18 @@ class Merges(Sequence[Pair]):
         if isinstance(at, slice):
             return list(self)[at]
         at = range(len(self))[at]
-        return self._tokens[self._halves[2 * at]], self._tokens[self._halves[2 * at + 1]]
+        return self.tokens[self._halves[2 * at]], self.tokens[self._halves[2 * at + 1]]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (list, tuple, Merges)) and list(self) == list(other)
 
     def rows(self, symbols: list[bytes]) -> NDArray[Any]:
         """See rows_of()."""
-        return pairs_of_numbers(symbols, self._tokens, self._halves)
+        return pairs_of_numbers(symbols, self.tokens, self._halves)
 
     def ending_in(self, ends: Container[bytes]) -> Iterator[Pair]:
         """See ending_in()."""
-        last = np.fromiter(map(ends.__contains__, self._tokens), dtype=np.bool_, count=len(self._tokens))
+        last = np.fromiter(map(ends.__contains__, self.tokens), dtype=np.bool_, count=len(self.tokens))
         return map(self.__getitem__, np.flatnonzero(last[np.asarray(self._halves[1::2])]).tolist())
 
     __hash__ = None  # type: ignore[assignment]  # as a list's

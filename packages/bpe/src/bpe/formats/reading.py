@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
@@ -17,6 +16,8 @@ from bpe.native.warn import warn_caller
 from bpe.patterns import SplitPattern
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from bpe.formats.table_cache import Loaded
 
 

@@ -198,7 +198,7 @@ class KeptMerges(Merges):
         self._tokens_on_disk, self._halves = tokens, memoryview(halves).cast("I")
 
     @property
-    def _tokens(self) -> list[bytes]:  # type: ignore[override]
+    def tokens(self) -> list[bytes]:  # type: ignore[override]
         return self._tokens_on_disk.tokens
 
 

@@ -7,3 +7,6 @@ _OTHERS = [byte for byte in range(256) if byte not in _THEMSELVES]
 
 PRINTABLE: list[str] = [chr(byte) if byte in _THEMSELVES else chr(256 + _OTHERS.index(byte)) for byte in range(256)]
 """The stand-in of each byte."""
+
+SPACE_MARK = "▁"
+"""SentencePiece's stand-in of a space."""

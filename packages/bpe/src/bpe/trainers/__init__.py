@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bpe import patterns
-from bpe._alphabet import Texts, batches, count_codes, spell_codes
 from bpe.counting.count import count_source
 from bpe.encoding import normalizing
 from bpe.expressions.properties import white_space
+from bpe.merging.alphabet import Texts, batches, count_codes, spell_codes
 from bpe.merging.learn import Rule, learn
 from bpe.native.atomic_file import StrPath, write_atomically
 from bpe.native.parallel import available_cpus

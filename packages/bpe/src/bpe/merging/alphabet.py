@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bpe import formats
 from bpe.counting.records import items
 from bpe.native.lazy_imports import numpy as np
-from bpe.tokenizer import Tokenizer
+from bpe.native.printable import SPACE_MARK
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bpe.counting.records import Records
+    from bpe.encoding.text_encoder import TextEncoder
 
 CODE_POINTS = 0x110000
 SURROGATES = range(0xD800, 0xE000)
@@ -31,17 +31,17 @@ class Alphabet(NamedTuple):
     merges: int = 0  # how many merges made tokens of the alphabet
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer) -> Alphabet:
+    def of(cls, encoder: TextEncoder) -> Alphabet:
         """The tokens of a tokenizer, in the order of their ids.
 
         ValueError where merging the bytes of a token does not give that token. Where it does for all, the longer list
         of merges does to any text what the old list and then the new merges do: what is merged between two borders of
         tokens depends on the bytes between them alone, and no new merge makes a token that is there already.
         """
-        data = tokenizer._data
+        data = encoder.data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())
         ids = {token: i for i, token in sorted(data.vocab.items()) if i not in split_off or len(token) == 1}
-        never, merge = tokenizer._text_encoder.never_merged(ids), tokenizer._text_encoder.merge
+        never, merge = encoder.never_merged(ids), encoder.merge
         if never:
             raise ValueError(f"the tokenizer cannot be extended: merging never makes its token {never[0]!r}")
         symbol_of = np.zeros(max(ids.values()) + 1, dtype=np.uint32)
@@ -74,13 +74,12 @@ class Alphabet(NamedTuple):
             split_at_spaces: A pretoken in which a mark stands for a space is split there.
             limit: The most characters: the space, and the commonest, of equally common ones the first. None for all.
         """
-        mark = formats.sentencepiece.MARK
 
         def texts(records: Records) -> Texts:
             for pretokens, numbers in batches(records):
                 texts_of_batch, counts = [], []
                 for pretoken, number in zip(pretokens, numbers, strict=True):
-                    text = pretoken.decode("utf-8", "surrogateescape").replace(mark, " ")
+                    text = pretoken.decode("utf-8", "surrogateescape").replace(SPACE_MARK, " ")
                     if add_prefix_space and text[0] != " ":
                         text = f" {text}"
                     if split_at_spaces and text.rfind(" ") > 0:
@@ -97,7 +96,7 @@ class Alphabet(NamedTuple):
         total[SURROGATES.start : SURROGATES.stop] = 0
         total[ord(" ")] = np.iinfo(np.uint64).max  # always a token: any text may have one
         characters = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))[:limit]
-        characters.sort(key=lambda code: ord(mark) if code == ord(" ") else code)
+        characters.sort(key=lambda code: ord(SPACE_MARK) if code == ord(" ") else code)
         symbol_of = dict(zip(characters, range(len(characters)), strict=True))
         tokens = [chr(code).encode() for code in characters]
         return cls(tokens, lambda records: spell_codes(texts(records), symbol_of, divide=True))

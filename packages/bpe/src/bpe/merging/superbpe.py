@@ -1,4 +1,4 @@
-"""The settings of superwords, tokens that go on across the borders of pretokens, such as " of the"."""
+"""Settings of SuperBPE, whose tokens go on across the borders of pretokens, such as " of the"."""
 
 from __future__ import annotations
 
