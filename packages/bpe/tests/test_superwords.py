@@ -11,9 +11,9 @@ from strategies import corpus
 
 import bpe
 from bpe import reference
-from bpe.merging.superbpe import SUPERWORD_PATTERN
 from bpe.commands.main import main
 from bpe.counting import count as counting
+from bpe.merging.superbpe import SUPERWORD_PATTERN
 
 SPECIAL = ["<|endoftext|>"]
 TIE_BREAKS = ["bytes", "huggingface", "ids"]
