@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
+import inspect
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
+import settings
 
 ROOT = Path(__file__).parent.parent
 PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if line and line[0] != "#")
@@ -89,3 +92,12 @@ def test_the_guarantees_name_tests_that_exist() -> None:
         for path, function in named:
             file = ROOT / path if "/" in path else ROOT / "packages" / package / "tests" / path
             assert f"def {function}" in file.read_text(), f"{path} {function}: {line}"
+
+
+def test_the_page_of_settings_is_that_of_the_sources_and_each_has_a_meaning() -> None:
+    assert settings.PAGE.read_text("utf-8") == settings.page(), "run python tools/settings.py"
+    for kind, *_ in settings.SECTIONS:
+        names = {field.name for field in dataclasses.fields(kind)}
+        assert names - settings.meanings(kind).keys() == set()
+        assert all(settings.meanings(kind)[name] for name in names)
+        assert names <= set(re.findall(r"^ {4}(\w+): ", inspect.getdoc(kind) or "", re.MULTILINE)), "help() has them"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import inspect
 import json
 import math
 import os
+import re
 import tomllib
 import typing
 from collections.abc import Iterable, Mapping
@@ -69,8 +71,39 @@ class FrozenTable(dict[str, Any]):
 
 
 BY_STEPS: Any = None  # a default that depends on `steps`
+FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")  # of a class in this file: its name, and the comment beside it
 
 
+def comments_of(kind: type) -> dict[str, str]:
+    """The comment of each field of a configuration: the lines above it, and the end of its own."""
+    comments, above = dict[str, str](), list[str]()
+    for line in inspect.getsource(kind).splitlines():
+        if line.startswith("    # "):
+            above.append(line.strip("# "))
+        elif field := FIELD.match(line):
+            comments[field[1]] = " ".join([*above, *filter(None, field.groups()[1:])])
+            above = []
+    return comments
+
+
+class CommentedDocstring:
+    """A class's docstring, to which reading it adds the fields with their comments: help() shows them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __get__(self, instance: object, kind: type) -> str:
+        fields = (f"    {name}: {comment}" for name, comment in comments_of(kind).items() if name != "_")
+        return "\n".join([self.text, "", "Args:", *fields])
+
+
+def commented(kind: type[Config]) -> type[Config]:
+    """Give a dataclass a CommentedDocstring. The source is read when somebody asks, not when lm is imported."""
+    type.__setattr__(kind, "__doc__", CommentedDocstring(kind.__doc__ or ""))
+    return kind
+
+
+@commented
 @dataclass(frozen=True)
 class ModelConfig:
     """The shape of a Transformer. Every field is checked: an error names the value, the bound and what to do."""
@@ -85,7 +118,7 @@ class ModelConfig:
     num_kv_heads: int | None = None  # key and value heads, each for as many query heads; None: num_heads
     head_dim: int | None = None  # width of a head; None: d_model / num_heads
     ffn: FFN = "swiglu"  # three matrices, the others two; gelu: its tanh form (GPT-2); gelu_exact: by erf
-    norm: Norm = "rmsnorm"
+    norm: Norm = "rmsnorm"  # of each sublayer and before the head; none: no norms
     norm_placement: NormPlacement = "pre"  # normalise each sublayer's input; post: after the residual sum
     norm_eps: float = 1e-5  # added to the mean square, or to the variance
     position: Position = "rope"  # rotary embedding of queries and keys; learned: an embedding added to the tokens'
@@ -94,8 +127,8 @@ class ModelConfig:
     # Llama 3.1 scaling: rotations of fewer turns in this many positions than rope_low_freq_factor are slowed by
     # rope_factor, those of more than rope_high_freq_factor are not, those between in part. None: all are slowed.
     rope_original_context_length: int | None = None
-    rope_low_freq_factor: float = 1.0
-    rope_high_freq_factor: float = 4.0
+    rope_low_freq_factor: float = 1.0  # see rope_original_context_length
+    rope_high_freq_factor: float = 4.0  # see rope_original_context_length
     tied_embeddings: bool = False  # the head's weight is the embedding's
     bias: bool = False  # of every projection, and of LayerNorm
     sliding_window: int | None = None  # positions that a query sees, its own included; None: all before it
@@ -166,6 +199,7 @@ class ModelConfig:
         )
 
 
+@commented
 @dataclass(frozen=True)
 class TrainConfig:
     """The training of a model. Every field is checked: an error names the value, the bound and what to do."""
@@ -189,9 +223,9 @@ class TrainConfig:
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.95  # of muon and normuon
     weight_decay: float = 0.1  # of matrices, not of embeddings, norms and biases
-    beta1: float = 0.9
-    beta2: float = 0.95
-    eps: float = 1e-8
+    beta1: float = 0.9  # of AdamW, how much of the mean gradient each step keeps
+    beta2: float = 0.95  # of AdamW, how much of the mean squared gradient each step keeps
+    eps: float = 1e-8  # of AdamW, added to the root of the mean squared gradient
     gradient_clip: float = 1.0  # the largest global norm of the gradients; 0: no limit
     seed: int = 0  # of the initial weights and of the order of the data
     log_every: int = 1  # log a line of metrics every N steps

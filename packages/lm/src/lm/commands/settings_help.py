@@ -4,29 +4,14 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
-import re
 import textwrap
 import typing
 from collections.abc import Mapping
 from typing import Any
 
-from lm.config import SECTIONS, settable
+from lm.config import SECTIONS, comments_of, settable
 
 WIDTH = 100
-FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")
-
-
-def comments_of(kind: type) -> dict[str, str]:
-    """The comment of each field of a configuration: the lines above it, and the end of its own."""
-    comments, above = dict[str, str](), list[str]()
-    for line in inspect.getsource(kind).splitlines():
-        if line.startswith("    # "):
-            above.append(line.strip("# "))
-        elif field := FIELD.match(line):
-            comments[field[1]] = " ".join([*above, *filter(None, field.groups()[1:])])
-            above = []
-    return comments
 
 
 def describe(name: str, kind: type, values: Mapping[str, Any] | None = None) -> str:

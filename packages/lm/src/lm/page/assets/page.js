@@ -312,9 +312,9 @@ class Page {
     const most = Array.from(weights.keys())
       .sort((a, b) => weights[b] - weights[a])
       .slice(0, 5);
+    const name = (place) => `${this.name(sequence.ids[place])} (token ${place + 1})`;
     one("attention-most").textContent =
-      "Most: " +
-      most.map((i) => `${this.name(sequence.ids[first + i])} (token ${first + i + 1}) ${percent(weights[i])}`).join(", ");
+      "Most: " + most.map((i) => `${name(first + i)} ${percent(weights[i])}`).join(", ");
   }
 
   drawLens() {
