@@ -2,12 +2,12 @@
 
 python packages/accounting/benchmarks/published_runs.py [--fit | --write | --check]
 
-published_runs.csv holds one run a row: layout, batch and published rate, each read in its source (SOURCES). Runs are in
-bf16 and tuned by their authors; of an untuned and a tuned number for one layout the tuned one is there. The rule for
-holding out does not look at rates: in order of the SHA-256 of a row's model, device, layout and framework, the second
-half is held out. Rows "not re-read" are from an earlier table, whose papers could
-not be read again: they are shown, and neither fitted nor counted. --fit prints the constants of step_time.py that the
-fitted runs give; --write makes the table and planning/accuracy.csv; --check fails where they are not up to date.
+published_runs.csv holds one run a row: layout, batch and published rate, each read in its source (SOURCES). Of an
+untuned and a tuned number for one layout the tuned one is there. The rule for holding out does not look at rates: a
+run whose SHA-256 of model, device, layout and framework is a multiple of HELD_OUT is never fitted. Rows that are left
+out are shown, and neither fitted nor counted: those "not re-read" are from an earlier table, whose papers could not be
+read again; those "untuned" have a reason on the page. --fit prints the constants of step_time.py that the other runs
+give; --write makes the table, planning/runs.csv and planning/accuracy.csv; --check fails where they are not up to date.
 """
 
 from __future__ import annotations
@@ -17,27 +17,31 @@ import hashlib
 import math
 import statistics
 import sys
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 
-from accounting import SHAPES, ByteRate, Layout, Policy, TransformerShape, training_flops
+from accounting import SHAPES, ByteRate, Layout, Policy, TransformerShape, parameters, training_flops
 from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import Interconnect, interconnect
-from accounting.layer import FeedForward, LatentAttention, Layer
+from accounting.layer import Attention, FeedForward, LatentAttention, Layer
 from accounting.planning import step_time as constants
+from accounting.planning.accuracy import PublishedRun, nearest
 from accounting.planning.step_time import StepTime, step_time
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs/design/cluster-plans.md"
-SUMMARY = HERE.parent / "src/accounting/planning/accuracy.csv"
+SUMMARIES = tuple(HERE.parent / "src/accounting/planning" / name for name in ("runs.csv", "accuracy.csv"))
 START, END = "<!-- published runs -->", "<!-- end of published runs -->"
 KEY = ("model", "device", "devices", "tensor", "pipeline", "virtual stages", "context", "expert", "zero")
-KEY += ("sequence parallel", "micro-batch", "batch", "length", "framework")
-# constants that the runs of each kind fit, with the start of the fit
-FITTED = {
-    "dense": {"ATTENTION": 0.3, "PASSES": 6.0, "HIDDEN": 0.5},
-    "mixture": {"EXPERT_PASSES": 20.0},
-}
+KEY += ("sequence parallel", "micro-batch", "batch", "length", "precision", "framework")
+# constants that the runs fit, all together
+FITTED = ("FLASH2", "FLASH3", "PASSES", "HIDDEN", "FP8", "EXPERT_PASSES", "EXPERT_WIDTH")
+UNITS = {"tokens/s/device": "tok/s", "hardware": "TFLOP/s with recomputation", "model": "TFLOP/s"}
+UNITS["half"] = "TFLOP/s by half of the pairs"
+HELD_OUT = 3  # of so many runs one is never fitted
+# kernels of attention by framework, where it is not the fastest of the device
+KERNELS = dict.fromkeys(("llm-foundry", "torchtitan", "KempnerForge"), "flash2")
 
 SOURCES = {
     "megatron-2021": ("Narayanan et al. 2021, tables 1 and 2", "https://arxiv.org/abs/2104.04473"),
@@ -76,6 +80,25 @@ SOURCES = {
         "NVIDIA Megatron-Bridge, performance summary archive, container 25.11",
         "https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary-archive.html",
     ),
+    **{
+        f"dgxc-{release}": (
+            f"NVIDIA dgxc-benchmarking, READMEs of release {release}",
+            f"https://github.com/NVIDIA/dgxc-benchmarking/tree/v{release.replace('24.11', '24.11.1')}",
+        )
+        for release in ("24.11", "25.04", "25.05")
+    },
+    "megatron-moe": (
+        "Megatron-LM, megatron/core/transformer/moe/README, MCore v0.9",
+        "https://github.com/NVIDIA/Megatron-LM/blob/core_r0.9.0/megatron/core/transformer/moe/README.md",
+    ),
+    "megatron-model-zoo": (
+        "Megatron-MoE-ModelZoo, best_practice/qwen3, forced balance",
+        "https://github.com/yanring/Megatron-MoE-ModelZoo/tree/main/best_practice/qwen3",
+    ),
+    "megatron-bridge-26.04.00": (
+        "NVIDIA Megatron-Bridge, performance summary archive, container 26.04",
+        "https://docs.nvidia.com/nemo/megatron-bridge/latest/performance-summary-archive.html",
+    ),
     "maxtext-v4": (
         "MaxText, configs/tpu/v4, August 2026",
         "https://github.com/AI-Hypercomputer/maxtext/tree/main/src/maxtext/configs/tpu/v4",
@@ -111,6 +134,10 @@ def _gpt(layers: int, width: int, heads: int, vocabulary: int = 51200) -> Transf
     )
 
 
+def _nemotron(layers: int, width: int, heads: int, hidden: int) -> TransformerShape:
+    return TransformerShape(256000, 4096, layers, width, heads, hidden, num_kv_heads=8, ffn="relu2", norm="layernorm")
+
+
 def _maxtext(layers: int, width: int, heads: int, hidden: int) -> TransformerShape:
     return TransformerShape(32000, 2048, layers, width, heads, hidden, head_dim=128)
 
@@ -123,6 +150,7 @@ MPT |= {"30b": (48, 7168, 56), "70b": (80, 8192, 64)}
 MAXTEXT = {"16b": (32, 4096, 64, 28672), "22b": (48, 6144, 24, 24576), "32b": (32, 8192, 64, 28672)}
 MAXTEXT |= {"52b": (32, 12288, 32, 49152), "64b": (64, 8192, 64, 28672), "128b": (64, 8192, 128, 57344)}
 MAXTEXT |= {"256b": (64, 16384, 128, 57344), "512b": (128, 16384, 128, 57344)}
+MAVERICK = FeedForward(experts=128, experts_per_token=1, shared_d_ff=8192, router="sigmoid_of_input")
 KIMI = LatentAttention(q_rank=1536, kv_rank=512, nope_dim=128, rope_dim=64, value_dim=128)
 MODELS = {
     **{f"gpt-{name}": _gpt(*sizes) for name, sizes in GPT.items()},
@@ -160,6 +188,35 @@ MODELS = {
         layers=(Layer(KIMI, FeedForward(experts=384, experts_per_token=8, shared_d_ff=2048, router="sigmoid")),),
     ),
     "llama-3-8b-lora": replace(SHAPES["llama-3-8b"], lora_rank=16),
+    "llama-3-70b-lora": replace(SHAPES["llama-3-70b"], lora_rank=16),
+    "llama-3.1-405b-8-layers": TransformerShape(128256, 8192, 8, 16384, 128, 53248, num_kv_heads=8),
+    "nemotron-4-15b": _nemotron(32, 6144, 48, 24576),
+    "nemotron-4-340b": _nemotron(96, 18432, 96, 73728),
+    "gpt-5b": _gpt(24, 4096, 32),
+    **{
+        name: TransformerShape(
+            *(131072, 8192, layers, 6144, 48, 32768),
+            num_kv_heads=8,
+            ffn="geglu",
+            tied_embeddings=True,
+            post_norm=True,
+            experts=8,
+            experts_per_token=2,
+        )
+        for name, layers in (("grok-1", 64), ("grok-1-8-layers", 8), ("grok-1-16-layers", 16))
+    },
+    "llama-4-maverick": TransformerShape(
+        *(202048, 8192, 48, 5120, 40, 8192),
+        num_kv_heads=8,
+        head_dim=128,
+        layers=tuple(
+            Layer(
+                Attention(8192, chunked=True) if (at + 1) % 4 else Attention(rotated=False),
+                MAVERICK if at % 2 else FeedForward(16384),
+            )
+            for at in range(4)
+        ),
+    ),
 }
 # H100s of Meta's Grand Teton: HBM2e of 2.4 TB/s, and 500 of 700 W, which nothing here counts
 DEVICES = {"h100-500w": replace(device("h100"), bandwidth=ByteRate(2.4e12))}
@@ -198,13 +255,15 @@ class Run:
             expert=whole["expert"],
         )
         self.policy = Policy(
-            precision="bf16",
+            precision="bf16" if row["precision"] == "bf16" else "fp8",
             attention_kernel=row["attention"],
             activation_checkpointing=row["checkpointing"],
             gradient_dtype=row["gradients"],
         )
+        self.kernel = KERNELS.get(row["framework"])
         self.published = float(row["published"])
-        self.fitted, self.counted = row["split"] == "fitted", row["split"] != "not re-read"
+        self.counted = not row["left out"]
+        self.fitted = self.counted and int(self.key, 16) % HELD_OUT > 0
         self.kind = "mixture" if self.shape.most_experts > 1 else "dense"
 
     @property
@@ -224,16 +283,19 @@ class Run:
             policy=self.policy,
             pairs="full" if self.policy.attention_kernel == "eager" else "causal",
             virtual_stages=self.virtual_stages,
+            kernel=self.kernel,
         )
 
     def rate(self, step: StepTime) -> float:
-        """The predicted rate in the unit of the published one: TFLOP/s count all pairs of positions, as the sources
-        do, and "hardware" ones what is recomputed too."""
+        """The predicted rate in the unit of the published one: TFLOP/s count all pairs of positions, "half" ones half
+        of them, as the sources do, and "hardware" ones what is recomputed too."""
         seconds = float(step.total) * self.devices
         if self.row["unit"].startswith("tokens"):
             return self.batch * self.length / seconds
         recompute = "full" if self.row["unit"].startswith("hardware") else "none"
-        return int(training_flops(self.shape, self.length, self.batch, recompute=recompute).total) / seconds / 1e12
+        pairs = "half" if self.row["unit"].startswith("half") else "full"
+        flops = training_flops(self.shape, self.length, self.batch, pairs=pairs, recompute=recompute)
+        return int(flops.total) / seconds / 1e12
 
     def error(self) -> float:
         """Part by which the predicted rate is above the published one."""
@@ -246,28 +308,44 @@ def runs() -> list[Run]:
         return [Run(row) for row in csv.DictReader(file)]
 
 
-def quantile(values: list[float], part: float) -> float:
-    """The value below which a part of the values lies, the nearest rank."""
-    return sorted(values)[max(0, math.ceil(part * len(values)) - 1)]
+def beside(run: Run) -> PublishedRun:
+    """The run as planning/accuracy.py reads it."""
+    active = int(parameters(run.shape, active=True).total)
+    name = run.device.name
+    took = round(1 + run.error(), 2)  # a rate predicted too high by a part is a time predicted too short by it
+    precision, framework, model = (run.row[key] for key in ("precision", "framework", "model"))
+    return PublishedRun(run.kind, model, name, run.devices, framework, precision, run.length, active, took, run.fitted)
 
 
-def summary() -> str:
-    """accuracy.csv: errors of dense models and of mixtures of experts, and the range that nine runs in ten lie in."""
-    lines = [
-        "kind,runs,held out,devices,frameworks,median,largest,median held out,largest held out,shortest,longest",
-    ]
+def summary() -> tuple[str, str]:
+    """runs.csv, every counted run beside its prediction; accuracy.csv, errors of the runs that were never fitted."""
+    counted = [run for run in runs() if run.counted]
+    every = [beside(run) for run in counted]
+    names = [field.name for field in fields(PublishedRun)]
+    lines = [",".join(names)]
+    for one in every:
+        values = {name: getattr(one, name) for name in names} | {"fitted": "yes" if one.fitted else "no"}
+        lines.append(",".join(str(values[name]) for name in names))
+    totals = ["kind,runs,held out,devices,frameworks,median,largest,covered"]
     for kind in ("dense", "mixture"):
-        some = [run for run in runs() if run.kind == kind and run.counted]
-        errors = {run: run.error() for run in some}
-        sizes = [abs(error) for error in errors.values()]
-        unseen = [abs(error) for run, error in errors.items() if not run.fitted]
-        # a rate predicted too high by a part is a time predicted too short by it
-        low, high = (1 + quantile(list(errors.values()), part) for part in (0.05, 0.95))
-        counts = [len(some), len(unseen), len({run.device.name for run in some})]
-        counts.append(len({run.row["framework"] for run in some}))
-        figures = [statistics.median(sizes), max(sizes), statistics.median(unseen), max(unseen), low, high]
-        lines.append(",".join([kind, *map(str, counts), *(f"{figure:.3f}" for figure in figures)]))
-    return "\n".join(lines) + "\n"
+        some = [one for one in every if one.kind == kind]
+        unseen = [one for one in some if not one.fitted]
+        sizes = [abs(one.took - 1) for one in unseen]
+        counts = [len(some), len(unseen), len({one.device for one in some}), len({one.framework for one in some})]
+        figures = [statistics.median(sizes), max(sizes), sum(map(within(every), unseen)) / len(unseen)]
+        totals.append(",".join([kind, *map(str, counts), *(f"{figure:.3f}" for figure in figures)]))
+    return "\n".join(lines) + "\n", "\n".join(totals) + "\n"
+
+
+def within(every: list[PublishedRun]) -> Callable[[PublishedRun], bool]:
+    """Whether a run lies in the range of its nearest, of which none is of its model, device and framework."""
+
+    def inside(one: PublishedRun) -> bool:
+        own = (one.model, one.device, one.framework)
+        near = nearest(one, device(one.device), [run for run in every if (run.model, run.device, run.framework) != own])
+        return min(run.took for run in near) <= one.took <= max(run.took for run in near)
+
+    return inside
 
 
 def table() -> str:
@@ -282,23 +360,22 @@ def table() -> str:
         words = [f"{name} {size}" for name, size in (*parts.items(), ("pipeline", layout.pipeline)) if size > 1]
         rest = {name: float(seconds) for name, seconds in step.parts.items() if name != "matmul"}
         most = max(rest, key=rest.__getitem__)
-        unit = {"t": "tok/s", "h": "TFLOP/s with recomputation", "m": "TFLOP/s"}[row["unit"][0]]
+        unit = UNITS[row["unit"].split()[0]]
+        precision = "" if row["precision"] == "bf16" else f"; {row['precision']}"
         error = f"{run.rate(step) / run.published - 1:+.0%}"
         lines.append(
             f"| {row['model']} | {run.devices:,} × {row['device']} | {', '.join(words) or 'replicas'}; "
-            f"{run.micro_batch} × {run.length:,}; {row['checkpointing']} | {run.published:,.0f} {unit} | "
+            f"{run.micro_batch} × {run.length:,}; {row['checkpointing']}{precision} | {run.published:,.0f} {unit} | "
             f"{run.rate(step):,.0f} | {error if run.fitted else f'**{error}**' if run.counted else f'*{error}*'} | "
             f"{most} {rest[most] / float(step.total):.0%} | {row['source']} |"
         )
     lines.append("")
-    for row in csv.DictReader(summary().splitlines()):
+    for row in csv.DictReader(summary()[1].splitlines()):
         lines.append(
             f"{row['kind'].capitalize()}: {row['runs']} runs on {row['devices']} kinds of device by "
-            f"{row['frameworks']} frameworks: median error {float(row['median']):.0%}, largest "
-            f"{float(row['largest']):.0%}; of the "
-            f"{row['held out']} that no constant was fitted to {float(row['median held out']):.0%} and "
-            f"{float(row['largest held out']):.0%}. Nine in ten took between {float(row['shortest']):.2f} and "
-            f"{float(row['longest']):.2f} of the predicted time."
+            f"{row['frameworks']} frameworks. The {row['held out']} that no constant was fitted to: median error "
+            f"{float(row['median']):.0%}, largest {float(row['largest']):.0%}; {float(row['covered']):.0%} of them lie "
+            "in the range of the runs most like them, without those of their own model, device and framework."
         )
         lines.append("")
     lines += [f"- {name}: [{title}]({address})" for name, (title, address) in SOURCES.items()]
@@ -311,11 +388,11 @@ def page() -> str:
     return f"{before}{START}\n\n{table()}\n\n{END}{rest.partition(END)[2]}"
 
 
-def fit(kind: str) -> dict[str, float]:
+def fit() -> dict[str, float]:
     """The constants of step_time.py with the least mean square logarithm of predicted over published rate, over the
-    fitted runs of a kind, by Gauss-Newton steps in the constants' logarithms; they are left set."""
-    some = [run for run in runs() if run.fitted and run.kind == kind]
-    logs = {name: math.log(start) for name, start in FITTED[kind].items()}
+    fitted runs, by Gauss-Newton steps in the constants' logarithms; they are left set."""
+    some = [run for run in runs() if run.fitted]
+    logs = {name: math.log(getattr(constants, name)) for name in FITTED}
 
     def residuals(moved: str = "", by: float = 0.0) -> list[float]:
         for name, value in logs.items():
@@ -330,8 +407,11 @@ def fit(kind: str) -> dict[str, float]:
             + [-math.fsum(map(math.prod, zip(row, here, strict=True)))]
             for row in slopes
         ]
-        for name, move in zip(logs, solved(normal), strict=True):
+        moves = solved(normal)
+        for name, move in zip(logs, moves, strict=True):
             logs[name] += max(-0.5, min(0.5, move))
+        if max(map(abs, moves)) < 1e-3:
+            break
     residuals()
     return {name: math.exp(value) for name, value in logs.items()}
 
@@ -350,12 +430,14 @@ def solved(rows: list[list[float]]) -> list[float]:
 
 if __name__ == "__main__":
     if "--fit" in sys.argv[1:]:
-        print(*(f"{name} = {value:.3g}" for kind in FITTED for name, value in fit(kind).items()), sep="\n")
+        print(*(f"{name} = {value:.3g}" for name, value in fit().items()), sep="\n")
     elif "--write" in sys.argv[1:]:
-        SUMMARY.write_text(summary(), encoding="utf-8")
+        for file, text in zip(SUMMARIES, summary(), strict=True):
+            file.write_text(text, encoding="utf-8")
         PAGE.write_text(page(), encoding="utf-8")
     elif "--check" in sys.argv[1:]:
-        if SUMMARY.read_text(encoding="utf-8") != summary() or PAGE.read_text(encoding="utf-8") != page():
-            sys.exit("accuracy.csv or cluster-plans.md is not up to date: run published_runs.py --write")
+        tables = tuple(file.read_text(encoding="utf-8") for file in SUMMARIES)
+        if tables != summary() or PAGE.read_text(encoding="utf-8") != page():
+            sys.exit("runs.csv, accuracy.csv or cluster-plans.md is not up to date: run published_runs.py --write")
     else:
         print(table())

@@ -28,8 +28,8 @@ OPERATORS: dict[type[ast.AST], str] = {
 }
 RESERVED = {"default", "new", "function", "var", "this", "case", "const", "let", "static", "package", "switch", "enum"}
 NATIVE = {"split", "replace", "sort", "pop"}  # methods of JavaScript's own strings and arrays, which do something else
-UNTRANSLATED = ("__future__", "typing", "collections.abc")  # modules of names that stand in annotations
-BASES = {"Mapping", "KW_ONLY"}  # names of those that runtime.js defines
+UNTRANSLATED = ("__future__", "typing", "collections.abc", "math")  # modules of names that stand in annotations
+BASES = {"Mapping", "KW_ONLY", "log2"}  # names of those that runtime.js defines
 UNNEEDED = {"Named"}  # classes of tables whose names a form chooses: Named(kind, entries) is its entries
 
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import accounting
 from accounting import SHAPES, ByteRate, Layout, Policy, Seconds, TransformerShape, forward_flops, human, training_time
 from accounting.cluster.device import replicated
 from accounting.cluster.layout import Place
@@ -25,8 +26,8 @@ from accounting.formula import Term
 from accounting.hardware.devices import device
 from accounting.hardware.interconnect import Interconnect, interconnect
 from accounting.planning.accuracy import accuracy
-from accounting.planning.layouts import candidates, divisors, plan
-from accounting.planning.step_time import ATTENTION, HIDDEN, _between_nodes, _shares, matmul_efficiency, step_time
+from accounting.planning.layouts import _memory, candidates, divisors, plan
+from accounting.planning.step_time import FLASH3, HIDDEN, _between_nodes, _shares, matmul_efficiency, step_time
 
 H100, JOINED = device("h100"), interconnect("h100")
 SMALL = TransformerShape(32000, 1024, 8, 1024, 16, 4096)
@@ -36,7 +37,7 @@ BF16 = Policy(precision="bf16")
 def test_one_device_computes_and_sends_nothing() -> None:
     step = step_time(SMALL, Layout(micro_batches=4), H100, JOINED, 2, policy=BF16, pairs="causal")
     forward = forward_flops(SMALL, None, 8, pairs="causal")
-    weighted = int(forward.total) + int(forward["scores"]) * (1 / ATTENTION - 1)
+    weighted = int(forward.total) + int(forward["scores"]) * (1 / FLASH3 - 1)
     assert float(step.matmul) == pytest.approx(3 * weighted / float(H100.matmul))
     assert int(step.link_bytes) == int(step.network_bytes) == 0
     assert float(step.tensor) == float(step.bubble) == float(step.data) == 0
@@ -48,7 +49,7 @@ def test_full_checkpointing_computes_the_blocks_once_more() -> None:
         for name in ("none", "full")
     )
     forward = forward_flops(SMALL)
-    weighted = int(forward.total) + int(forward["scores"]) * (1 / ATTENTION - 1)
+    weighted = int(forward.total) + int(forward["scores"]) * (1 / FLASH3 - 1)
     part = (weighted - int(forward["head"])) / (3 * weighted)
     assert float(full.matmul) / float(plain.matmul) == pytest.approx(1 + part)
 
@@ -213,41 +214,52 @@ def test_published_runs_are_met(published: Any) -> None:
     assert len(kinds[0]) >= 40
     assert len({run.device.name for run in runs}) >= 6
     assert len({run.row["framework"] for run in runs}) >= 4
-    for some in (*kinds, *([run for run in kind if not run.fitted] for kind in kinds)):
-        errors = [abs(run.error()) for run in some]
-        assert statistics.median(errors) <= 0.15
-        assert max(errors) <= 0.30
+    for some, median, largest in zip(kinds, (0.10, 0.15), (0.30, 0.35), strict=True):
+        errors = [abs(run.error()) for run in some if not run.fitted]
+        assert len(errors) > 10
+        assert statistics.median(errors) <= median
+        assert max(errors) <= largest
 
 
-def test_half_of_the_published_runs_are_held_out_by_rule(published: Any) -> None:
-    runs = sorted((run for run in published.runs() if run.counted), key=lambda run: run.key)
-    for place, run in enumerate(runs):
-        assert run.fitted == (place < len(runs) // 2), run.row["model"]
+def test_a_third_of_the_published_runs_is_never_fitted(published: Any) -> None:
+    runs = [run for run in published.runs() if run.counted]
+    for run in runs:
+        assert run.fitted == (int(run.key, 16) % 3 > 0), run.row["model"]
         assert run.row["source"] in published.SOURCES
         assert run.layout.gpus == run.devices
         assert run.layout.data * run.layout.micro_batches * run.micro_batch == run.batch
-    assert sum(not run.fitted for run in runs) >= len(runs) / 2
+    assert sum(not run.fitted for run in runs) >= len(runs) / 4
+    left_out = {run.row["left out"] for run in published.runs() if not run.counted}
+    assert left_out == {"not re-read", "untuned"}
+
+
+def test_ranges_hold_for_runs_that_were_never_fitted(published: Any) -> None:
+    every = [published.beside(run) for run in published.runs() if run.counted]
+    unseen = [run for run in every if not run.fitted]
+    inside = sum(map(published.within(every), unseen)) / len(unseen)
+    assert 0.85 <= inside <= 0.97
 
 
 def test_constants_are_those_of_the_fit(published: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     constants = published.constants
-    for kind, names in published.FITTED.items():
-        before = {name: getattr(constants, name) for name in names}
-        for name, value in before.items():
-            monkeypatch.setattr(constants, name, value)  # restored after the fit has moved them
-        assert published.fit(kind) == pytest.approx(before, rel=0.01)
+    before = {name: getattr(constants, name) for name in published.FITTED}
+    for name, value in before.items():
+        monkeypatch.setattr(constants, name, value)  # restored after the fit has moved them
+    assert published.fit() == pytest.approx(before, rel=0.01)
 
 
 def test_page_and_footer_print_the_errors_of_the_table(published: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert published.SUMMARY.read_text(encoding="utf-8") == published.summary()
+    assert tuple(file.read_text(encoding="utf-8") for file in published.SUMMARIES) == published.summary()
     assert published.PAGE.read_text(encoding="utf-8") == published.page()
     for shape in ("llama-3-8b", "mixtral-8x7b"):
-        errors = accuracy(SHAPES[shape])
+        errors = accuracy(SHAPES[shape], device("h100"), 16, 1024)
         options = "--devices 16xh100 --tokens 1T --context 1024 --batch-tokens 65536 --most 1"
         assert main(["plan", shape, *options.split()]) == 0
         footer = " ".join(capsys.readouterr().out.split())
         assert errors.words in footer
-        assert f"{errors.largest_held_out:.0%}" in footer
+        assert f"{errors.largest:.0%}" in footer
+        assert len(errors.nearest) == 19
+        assert errors.nearest[0].device == "h100"
 
 
 def test_replicas_of_experts_lie_in_different_nodes() -> None:
@@ -276,7 +288,7 @@ def test_tokens_go_to_each_node_once() -> None:
 
 
 def test_every_time_has_a_range() -> None:
-    errors = accuracy(SMALL)
+    errors = accuracy(SMALL, H100, 8)
     assert errors.shortest < 1 < errors.longest
     for one in plan(SMALL, H100, 8, 10**9, batch_tokens=32 * 1024, most=5):
         assert float(one.shortest) == pytest.approx(errors.shortest * float(one.seconds))
@@ -320,3 +332,53 @@ def test_a_large_mixture_is_not_gathered_over_all_replicas() -> None:
 def test_named_shapes_can_be_planned() -> None:
     for name in ("gpt2-xl", "mixtral-8x7b", "gemma-3-1b"):
         assert plan(SHAPES[name], H100, 16, 10**9, most=2, seq_len=1024, batch_tokens=1 << 16), name
+
+
+def test_narrow_experts_are_slower_than_wide_ones() -> None:
+    """The FLOPs of two shapes are equal, and so is everything but the width of an expert."""
+    sizes = {"experts": 64, "experts_per_token": 8}
+    narrow = replace(SMALL, d_ff=512, **sizes)
+    wide = replace(SMALL, d_ff=2048, experts=16, experts_per_token=2)
+    times = [float(step_time(shape, Layout(), H100, JOINED, policy=BF16).matmul) for shape in (narrow, wide)]
+    assert times[0] > 1.2 * times[1]
+
+
+def test_kernels_of_attention_differ() -> None:
+    slow, fast = (
+        step_time(SMALL, Layout(), H100, JOINED, 1, 16384, policy=BF16, kernel=kernel)
+        for kernel in ("flash2", "flash3")
+    )
+    assert float(slow.matmul) > 1.3 * float(fast.matmul)
+    assert step_time(SMALL, Layout(), H100, JOINED, 1, 16384, policy=BF16).matmul == fast.matmul
+    ampere = device("a100-80gb")
+    default = step_time(SMALL, Layout(), ampere, JOINED, policy=BF16)
+    assert default == step_time(SMALL, Layout(), ampere, JOINED, policy=BF16, kernel="flash2")
+    with pytest.raises(ValueError, match="kernel 'flash9'"):
+        step_time(SMALL, Layout(), H100, JOINED, kernel="flash9")
+
+
+def test_fp8_is_faster_and_takes_more_memory() -> None:
+    best = {
+        precision: plan(SHAPES["llama-3-8b"], H100, 64, 10**12, policy=Policy(precision=precision), most=1)[0]
+        for precision in ("bf16", "fp8")
+    }
+    assert 1.2 < float(best["bf16"].seconds) / float(best["fp8"].seconds) < 1.7  # published pairs: 1.32 to 1.72
+    assert {run.precision for run in best["fp8"].published.nearest} > {"fp8"}
+    assert best["fp8"].published.nearest[0].precision == "fp8"
+    one = Layout(64, zero=1)
+    plain, fp8 = (_memory(SMALL, one, 1, 1024, Policy(precision=precision), 10**15) for precision in ("bf16", "fp8"))
+    held = accounting.parameters(SMALL)
+    assert fp8 - plain == 2 * (int(held["attention"]) + int(held["ffn"]))
+    with pytest.raises(ValueError, match="matmuls in fp8, got a100-80gb"):
+        step_time(SMALL, Layout(), device("a100-80gb"), JOINED, policy=Policy(precision="fp8"))
+
+
+def test_a_device_that_was_not_measured_takes_the_least_of_its_maker(capsys: pytest.CaptureFixture[str]) -> None:
+    measured = [one.attainable for one in accounting.DEVICES.values() if one.matmul and one.maker == "NVIDIA"]
+    assert device("l40s").attainable == min(measured) < 0.8
+    assert device("rtx-4090").attainable > 1
+    command = (
+        "plan llama-3.2-1b --devices 8xl40s --link 32 --network 50 --node-size 8 --tokens 1e9 --context 2048 --most 1"
+    )
+    assert main(command.split()) == 0
+    assert "it was not measured" in " ".join(capsys.readouterr().out.split())

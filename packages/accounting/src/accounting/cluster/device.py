@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 from accounting.breakdown import Breakdown, breakdown
 from accounting.cluster.layout import Layout, Place, shard
 from accounting.cluster.zero import Held
@@ -90,6 +93,17 @@ def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[He
 
     Experts that several devices share are held by fewer than everything else.
     """
+    return _replicated(shape, plain(layout), place)
+
+
+@lru_cache(maxsize=256)  # layouts of a plan differ in ZeRO stage and micro-batches, which do not change it
+def plain(layout: Layout) -> Layout:
+    """The layout for one micro-batch, without ZeRO."""
+    return replace(layout, zero=0, micro_batches=1)
+
+
+@lru_cache(maxsize=1 << 11)
+def _replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[Held]:
     held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
     layers = mine.num_layers
     blocks = {kind: sum(block_parameters(mine, kind)) for kind in stack(mine).counts}

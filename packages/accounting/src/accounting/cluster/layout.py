@@ -111,7 +111,7 @@ def places(layout: Layout) -> Iterator[Place]:
     return (Place(stage, rank) for stage in range(layout.pipeline) for rank in range(layout.tensor))
 
 
-@lru_cache(maxsize=64)  # the time and memory of a layout ask for the same share again
+@lru_cache(maxsize=1 << 10)  # the time and memory of a layout ask for the same share again
 def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerShape:
     """What a device computes, as a shape: its layers, heads, feed-forward width and rows of the vocabulary.
 

@@ -91,11 +91,25 @@ def fullest(
     seq_len: int | None = None,
     *,
     policy: Policy = DEFAULT,
+    limit: int | None = None,
 ) -> Phase:
-    """device_memory where it is most: what decides whether the layout fits."""
-    alike = {(place.stage, shard(shape, layout, place)): place for place in places(layout)}  # most ranks hold the same
-    found = (device_memory(shape, layout, place, batch_size, seq_len, policy=policy) for place in alike.values())
-    return max(found, key=lambda one: int(one.total))
+    """device_memory where it is most: what decides whether the layout fits. With a limit that of the first device that
+    is above it, if any is."""
+    seen: set[tuple[int, TransformerShape]] = set()
+    most: Phase | None = None
+    for place in places(layout):
+        mine = (place.stage, shard(shape, layout, place))
+        if mine in seen:  # most ranks hold the same
+            continue
+        seen.add(mine)
+        peak = device_memory(shape, layout, place, batch_size, seq_len, policy=policy)
+        if most is None or int(peak.total) > int(most.total):
+            most = peak
+        if limit is not None and int(peak.total) > limit:
+            break
+    if most is None:
+        raise ValueError(f"{layout.words} has no device")
+    return most
 
 
 def device_forward_pass(

@@ -12,7 +12,6 @@ from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
 from accounting.planning import layouts
-from accounting.planning.accuracy import accuracy
 from accounting.planning.layouts import BATCH_TOKENS, Plan
 from accounting.planning.step_time import matmul_efficiency
 from accounting.units import ByteRate, Seconds, human
@@ -83,8 +82,11 @@ def plan(options: argparse.Namespace) -> Answer:
         )
     best = plans[0]
     efficiency = matmul_efficiency(machine) if options.efficiency is None else options.efficiency
-    source = f"measured: {machine.matmul_source}" if machine.matmul else "as its maker's other devices were measured"
-    errors = accuracy(shape)
+    source = (
+        f"measured: {machine.matmul_source}"
+        if machine.matmul
+        else "the least of its maker's measured devices, as it was not measured"
+    )
     beyond = ", those that a mask or a window leaves out too" if options.pairs == "full" else ""
     note = (
         f"{best.steps:,} steps of {int(best.tokens) // best.steps:,} tokens; matmuls at {efficiency:.0%} of the dense "
@@ -92,7 +94,7 @@ def plan(options: argparse.Namespace) -> Answer:
         f"{joined.node_size} devices a node, {human(joined.link)} inside it and "
         f"{human(joined.network)} outside, each way and device ({joined.source}); MFU counts {options.pairs} "
         f"pairs{beyond}; "
-        f"the first time is predicted for a tuned run, and 'range' is what nine in ten took of {errors.words}"
+        f"the first time is predicted for a tuned run, and 'range' is that of {best.published.words}"
     )
     title = f"{name_of(options)} on {count:,} × {machine.name}, {options.tokens:,} tokens"
     lines = [title, columns(table), *(details if options.explain else []), wrapped(note)]

@@ -53,6 +53,11 @@ class Device:
         return self.source == MEASURED
 
     @property
+    def maker(self) -> str:
+        """The first word of its document."""
+        return self.source.split()[0].rstrip("'s:")
+
+    @property
     def known_bandwidth(self) -> ByteRate:
         """The bandwidth; ValueError if unknown."""
         if not self.bandwidth:
@@ -61,17 +66,16 @@ class Device:
 
     @property
     def attainable(self) -> float:
-        """Part of the peak that the best measured matmul reaches: the mean of the maker's other devices if this one has
-        no published measurement, 1 if the rate itself was measured."""
+        """Part of the peak that the best measured matmul reaches: the least of the maker's other devices if nobody
+        published one of this, 1 if the rate itself was measured."""
         if self.measured:
             return 1.0
         if self.matmul:
             return float(self.matmul) / float(self.peaks["bf16"])
-        maker = self.source.split()[0].rstrip("'s:")
-        parts = [one.attainable for one in DEVICES.values() if one.matmul and one.source.startswith(maker)]
+        parts = [one.attainable for one in DEVICES.values() if one.matmul and one.maker == self.maker]
         if not parts:
             parts = [one.attainable for one in DEVICES.values() if one.matmul]
-        return sum(parts) / len(parts)
+        return min(parts)
 
     def rate_in_words(self, dtype: str) -> str:
         """The rate that a utilisation is a part of."""

@@ -144,12 +144,12 @@ throw ValueError(("" + "expected a device whose links are listed, or one device,
 }
 pairs = ($eq(policy.attention_kernel, "eager") ? "full" : "causal");
 step = step_time(shape, layout, machine, joined, batch, context, {__proto__: $k, policy: policy, pairs: pairs});
-[each, errors] = $tuple([float(getattr(step, "total")), accuracy(shape)]);
+[each, errors] = $tuple([float(getattr(step, "total")), accuracy(shape, machine, devices, context, {__proto__: $k, precision: policy.precision})]);
 steps = $neg($floordiv($neg(positive("tokens", $item(question, "tokens"))), $mul(sequences, context)));
 whole = $mul(each, steps);
 peak = float(machine.peak(($eq(policy.precision, "fp32") ? "fp32" : "bf16")));
 run = [_figure("steps", steps, "", "tokens // (sequences of a step · context), rounded up"), _figure("time", whole, "s", ("" + $format(human(getattr(step, "total")), "") + " of a step · " + $format(steps, ("" + ",")) + " steps")), _figure("at best", $mul(whole, errors.shortest), "s", ("" + "time · " + $format(errors.shortest, ""))), _figure("at worst", $mul(whole, errors.longest), "s", ("" + "time · " + $format(errors.longest, ""))), _figure("MFU", $div(int(getattr(flops, "total")), $mul($mul(each, devices), peak)), "", "FLOPs / (step · devices · dense peak)"), _figure("cost", $div($mul($mul($item(question, "price"), devices), whole), 3600n), "", "price · devices · hours of time")];
-return [memory, _table("FLOPs of a step", flops), dict([["title", "time of a step"], ["note", ("" + "the slowest stage of " + $format(layout.words, "") + "; matmuls as measured on " + $format(machine.name, ""))], ["total", each], ["shown", human(getattr(step, "total"))], ["rows", [...(function* ($first) { for (const [name, part] of $first) if ($true(float(part))) yield _figure(name, float(part), "s", $item(CAUSES, name)); })(step.parts.items())]]]), dict([["title", "the run"], ["note", ("" + "nine in ten of " + $format(errors.words, ""))], ["total", null], ["shown", ""], ["rows", run]])];
+return [memory, _table("FLOPs of a step", flops), dict([["title", "time of a step"], ["note", ("" + "the slowest stage of " + $format(layout.words, "") + "; matmuls as measured on " + $format(machine.name, ""))], ["total", each], ["shown", human(getattr(step, "total"))], ["rows", [...(function* ($first) { for (const [name, part] of $first) if ($true(float(part))) yield _figure(name, float(part), "s", $item(CAUSES, name)); })(step.parts.items())]]]), dict([["title", "the run"], ["note", ("" + "the range is that of " + $format(errors.words, ""))], ["total", null], ["shown", ""], ["rows", run]])];
 });
 let CAUSES;
 CAUSES = dict([["matmul", "FLOPs, recomputed ones included / (dense peak · part that matmuls reach)"], ["memory", "bytes that elementwise work reads and writes / bandwidth"], ["tensor", "bytes to the devices of a layer / rate of the link"], ["context", "keys and values of the other parts of a sequence / rate of the link"], ["expert", "tokens to their experts and back / rate of the link"], ["bubble", "(stages - 1) · time of a micro-batch"], ["data", "gradients and parameters / rate of the link or network, less what the backward hides"], ["optimizer", "bytes of weights, gradients and optimizer state / bandwidth"]]);
@@ -388,12 +388,29 @@ phases.append(phase("optimizer step", getattr(PhaseKind, "OPTIMIZER_STEP"), step
 return max(phases, {__proto__: $k, key: ((one) => int(getattr(one, "total")))});
 });
 let fullest;
-fullest = $def("fullest", "shape layout batch_size= seq_len= * policy=", [1n, null, DEFAULT], function (shape, layout, batch_size, seq_len, policy) {
-let alike, found;
+fullest = $def("fullest", "shape layout batch_size= seq_len= * policy= limit=", [1n, null, DEFAULT, null], function (shape, layout, batch_size, seq_len, policy, limit) {
+let mine, most, peak, place, seen;
 
-alike = dict((function* ($first) { for (const place of $first) yield [$tuple([place.stage, shard(shape, layout, place)]), place]; })(places(layout)));
-found = (function* ($first) { for (const place of $first) yield device_memory(shape, layout, place, batch_size, seq_len, {__proto__: $k, policy: policy}); })(alike.values());
-return max(found, {__proto__: $k, key: ((one) => int(getattr(one, "total")))});
+seen = set();
+most = null;
+for (place of places(layout)) {
+mine = $tuple([place.stage, shard(shape, layout, place)]);
+if ($in(mine, seen)) {
+continue;
+}
+seen.add(mine);
+peak = device_memory(shape, layout, place, batch_size, seq_len, {__proto__: $k, policy: policy});
+if (($is(most, null) || $gt(int(getattr(peak, "total")), int(getattr(most, "total"))))) {
+most = peak;
+}
+if (($isnot(limit, null) && $gt(int(getattr(peak, "total")), limit))) {
+break;
+}
+}
+if ($is(most, null)) {
+throw ValueError(("" + $format(layout.words, "") + " has no device"));
+}
+return most;
 });
 let device_forward_pass;
 device_forward_pass = $def("device_forward_pass", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
@@ -2141,7 +2158,9 @@ const block_parameters = $load("accounting.counting.parameters").block_parameter
 const breakdown = $load("accounting.breakdown").breakdown;
 const expert_parameters = $load("accounting.counting.parameters").expert_parameters;
 const forward_flops = $load("accounting.counting.flops").forward_flops;
+const lru_cache = $load("functools").lru_cache;
 const parameters = $load("accounting.counting.parameters").parameters;
+const replace = $load("dataclasses").replace;
 const shard = $load("accounting.cluster.layout").shard;
 const stack = $load("accounting.counting.layers").stack;
 let device_parameters;
@@ -2209,8 +2228,17 @@ return $add($add($add(int($item(held, "norms")), int($item(held, "positions"))),
 });
 let replicated;
 replicated = $def("replicated", "shape layout place", [], function (shape, layout, place) {
-let adapters, block, block_experts, blocks, dp, edp, expert_layers, experts, held, largest, layers, mine, of_experts, others, outside, params, trained;
 
+return _replicated(shape, plain(layout), place);
+});
+let plain;
+plain = lru_cache({__proto__: $k, maxsize: 256n})($def("plain", "layout", [], function (layout) {
+
+return replace(layout, {__proto__: $k, zero: 0n, micro_batches: 1n});
+}));
+let _replicated;
+_replicated = lru_cache({__proto__: $k, maxsize: $shl(1n, 11n)})($def("_replicated", "shape layout place", [], function (shape, layout, place) {
+let adapters, block, block_experts, blocks, dp, edp, expert_layers, experts, held, largest, layers, mine, of_experts, others, outside, params, trained;
 [held, mine] = $tuple([device_parameters(shape, layout, place), shard(shape, layout, place)]);
 layers = mine.num_layers;
 blocks = dict((function* ($first) { for (const kind of $first) yield [kind, sum(block_parameters(mine, kind))]; })(stack(mine).counts));
@@ -2239,8 +2267,8 @@ others = Symbol("n_params", $sub(int(getattr(held, "total")), of_experts));
 outside = [...(function* ($first) { for (const [kind, size] of $first) yield ($is(kind.ffn.experts, null) ? size : $sub(size, int(block_experts))); })(blocks.items())];
 block = Symbol("block_params", max(outside));
 return [Held(others, block, dp, others, block), Held(experts, block_experts, edp, experts, block_experts)];
-});
-return {device_parameters, device_flops, replicated_parameters, replicated};
+}));
+return {device_parameters, device_flops, replicated_parameters, replicated, plain, _replicated};
 };
 $modules["accounting.cluster.layout"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -2308,7 +2336,7 @@ places = $def("places", "layout", [], function (layout) {
 return (function* ($first) { for (const stage of $first) for (const rank of range(getattr(layout, "tensor"))) yield Place(stage, rank); })(range(getattr(layout, "pipeline")));
 });
 let shard;
-shard = lru_cache({__proto__: $k, maxsize: 64n})($def("shard", "shape layout place", [], function (shape, layout, place) {
+shard = lru_cache({__proto__: $k, maxsize: $shl(1n, 10n)})($def("shard", "shape layout place", [], function (shape, layout, place) {
 let after, at, before, delta, devices, fewest, group, heads, key, keys, kv, layer, layers, leading, mine, most, name, own, part, pattern, rank, sharing, softmax, tensor, widths;
 
 if ($gt(layout.gpus, 1n)) {
@@ -4108,6 +4136,10 @@ $c.measured = property($def("measured", "self", [], function (self) {
 
 return $eq(self.source, MEASURED);
 }));
+$c.maker = property($def("maker", "self", [], function (self) {
+
+return $item(self.source.$split(), 0n).rstrip("'s:");
+}));
 $c.known_bandwidth = property($def("known_bandwidth", "self", [], function (self) {
 
 if (!$true(self.bandwidth)) {
@@ -4116,7 +4148,7 @@ throw ValueError(("" + $format(self.name, "") + " has no known bandwidth: give o
 return self.bandwidth;
 }));
 $c.attainable = property($def("attainable", "self", [], function (self) {
-let maker, parts;
+let parts;
 
 if ($true(self.measured)) {
 return 1.0;
@@ -4124,12 +4156,11 @@ return 1.0;
 if ($true(self.matmul)) {
 return $div(float(getattr(self, "matmul")), float($item(self.peaks, "bf16")));
 }
-maker = $item(self.source.$split(), 0n).rstrip("'s:");
-parts = [...(function* ($first) { for (const one of $first) if (($true(one.matmul) && $true(one.source.startswith(maker)))) yield one.attainable; })(DEVICES.values())];
+parts = [...(function* ($first) { for (const one of $first) if (($true(one.matmul) && $eq(one.maker, self.maker))) yield one.attainable; })(DEVICES.values())];
 if (!$true(parts)) {
 parts = [...(function* ($first) { for (const one of $first) if ($true(one.matmul)) yield one.attainable; })(DEVICES.values())];
 }
-return $div(sum(parts), len(parts));
+return min(parts);
 }));
 $c.rate_in_words = $def("rate_in_words", "self dtype", [], function (self, dtype) {
 let rate;
@@ -4582,29 +4613,92 @@ SHAPES = _SHAPES;
 return {_GPT2, _GPT2_BLOCK, _DEEPSEEK, _DEEPSEEK_FFN, _SCOUT_FFN, _SCOUT_LAYERS, _GEMMA, _gpt_oss, _SHAPES, SHAPES};
 };
 $modules["accounting.planning.accuracy"] = () => {
+const DEVICES = $load("accounting.hardware.devices").DEVICES;
 const dataclass = $load("dataclasses").dataclass;
-let Accuracy;
-Accuracy = $class("Accuracy", [], true, [["kind"], ["runs"], ["held_out"], ["devices"], ["frameworks"], ["median"], ["largest"], ["median_held_out"], ["largest_held_out"], ["shortest"], ["longest"]], ($c) => {
+const log2 = $load("math").log2;
+const parameters = $load("accounting.counting.parameters").parameters;
+let NEAREST;
+NEAREST = 19n;
+let NAMED;
+NAMED = 3n;
+let PublishedRun;
+PublishedRun = $class("PublishedRun", [], true, [["kind"], ["model"], ["device"], ["devices"], ["framework"], ["precision"], ["length"], ["active"], ["took"], ["fitted"]], ($c) => {
 $c.words = property($def("words", "self", [], function (self) {
-let models;
+let precision;
+
+precision = ($eq(self.precision, "bf16") ? "" : ("" + " in " + $format(self.precision, "")));
+return ("" + $format(self.model, "") + $format(precision, "") + " on " + $format(self.devices, ("" + ",")) + " × " + $format(self.device, "") + " by " + $format(self.framework, "") + " " + $format(self.took, ("" + ".2f")));
+}));
+});
+let Accuracy;
+Accuracy = $class("Accuracy", [], true, [["nearest"], ["kind"], ["runs"], ["held_out"], ["median"], ["largest"], ["covered"]], ($c) => {
+$c.shortest = property($def("shortest", "self", [], function (self) {
+
+return min((function* ($first) { for (const run of $first) yield run.took; })(self.nearest));
+}));
+$c.longest = property($def("longest", "self", [], function (self) {
+
+return max((function* ($first) { for (const run of $first) yield run.took; })(self.nearest));
+}));
+$c.words = property($def("words", "self", [], function (self) {
+let models, named;
 
 models = ($eq(self.kind, "dense") ? "dense models" : "mixtures of experts");
-return ("" + $format(self.runs, "") + " published runs of " + $format(models, "") + " on " + $format(self.devices, "") + " kinds of device by " + $format(self.frameworks, "") + " frameworks: median error " + $format(self.median, ("" + ".0%")) + ", largest " + $format(self.largest, ("" + ".0%")) + "; of the " + $format(self.held_out, "") + " held out " + $format(self.median_held_out, ("" + ".0%")) + " and " + $format(self.largest_held_out, ("" + ".0%")));
+named = "; ".join((function* ($first) { for (const run of $first) yield run.words; })($slice(self.nearest, null, NAMED)));
+return ("" + "the " + $format(len(getattr(self, "nearest")), "") + " published runs most like it, which took " + $format(self.shortest, ("" + ".2f")) + " to " + $format(self.longest, ("" + ".2f")) + " of the predicted time, the nearest: " + $format(named, "") + ". Of " + $format(self.held_out, "") + " runs of " + $format(models, "") + " that were never fitted (of " + $format(self.runs, "") + ") " + $format(self.covered, ("" + ".0%")) + " lie in such a range; their median error is " + $format(self.median, ("" + ".0%")) + ", the largest " + $format(self.largest, ("" + ".0%")));
 }));
 });
 let accuracy;
-accuracy = $def("accuracy", "shape", [], function (shape) {
-let kind, numbers, row, values;
+accuracy = $def("accuracy", "shape device devices seq_len= * precision=", [null, "bf16"], function (shape, device, devices, seq_len, precision) {
+let active, every, kind, length, mine, numbers, row;
 
 kind = ($gt(shape.most_experts, 1n) ? "mixture" : "dense");
+[active, length] = $tuple([int(getattr(parameters(shape, {__proto__: $k, active: true}), "total")), shape.sequence(seq_len)]);
+mine = PublishedRun(kind, "", getattr(device, "name"), devices, "", precision, length, active, 1.0, false);
+every = [...(function* ($first) { for (const row of $first) yield _run(row); })(run_rows())];
 row = next((function* ($first) { for (const row of $first) if ($eq($item(row, "kind"), kind)) yield row; })(rows()));
-values = dict((function* ($first) { for (const [name, value] of $first) if ($ne(name, "kind")) yield [name.$replace(" ", "_"), value]; })(row.items()));
-numbers = dict((function* ($first) { for (const [name, value] of $first) yield [name, ($in(".", value) ? float(value) : int(value))]; })(values.items()));
-return Accuracy(kind, {__proto__: $k, ...$named(numbers)});
+numbers = dict((function* ($first) { for (const name of $first) yield [name, float($item(row, name))]; })($tuple(["median", "largest", "covered"])));
+return Accuracy(nearest(mine, device, every), kind, int($item(row, "runs")), int($item(row, "held out")), {__proto__: $k, ...$named(numbers)});
+});
+let nearest;
+nearest = $def("nearest", "mine device among", [], function (mine, device, among) {
+let first, run, some;
+
+some = sorted((function* ($first) { for (const run of $first) if ($eq(run.kind, mine.kind)) yield run; })(among), {__proto__: $k, key: ((run) => _distance(mine, device, run))});
+first = dict([]);
+for (run of some) {
+first.setdefault($tuple([run.model, run.device, run.framework, run.precision]), run);
+}
+return $slice(tuple(first.values()), null, NEAREST);
+});
+let _distance;
+_distance = $def("_distance", "mine device run", [], function (mine, device, run) {
+let distance, other, peaks, sizes;
+
+sizes = $tuple([$div(mine.devices, run.devices), $div(mine.active, run.active), $div(mine.length, run.length)]);
+distance = $div(sum((function* ($first) { for (const ratio of $first) yield abs(log2(ratio)); })(sizes)), 6n);
+if ($ne($eq(mine.precision, "bf16"), $eq(run.precision, "bf16"))) {
+distance = $add(distance, 1n);
+}
+if ($ne(run.device, mine.device)) {
+other = $item(DEVICES, run.device);
+peaks = [...(function* ($first) { for (const one of $first) yield float($or(one.peaks.get("bf16"), () => max(one.peaks.values()))); })($tuple([device, other]))];
+distance = $add(distance, $add($add(0.5, $div(abs(log2($div($item(peaks, 0n), $item(peaks, 1n)))), 2n)), $ne(device.maker, other.maker)));
+}
+return round($mul(distance, 1000000.0));
+});
+let _run;
+_run = $def("_run", "row", [], function (row) {
+let active, device, devices, fitted, framework, kind, length, model, precision, sizes, took;
+[kind, model, device, devices, framework, precision, length, active, took, fitted] = row;
+sizes = $tuple([int(length), int(active), float(took)]);
+return PublishedRun(kind, model, device, int(devices), framework, precision, ...sizes, $eq(fitted, "yes"));
 });
 let rows;
-rows = () => $data([{"kind": "dense", "runs": "67", "held out": "32", "devices": "8", "frameworks": "6", "median": "0.101", "largest": "0.239", "median held out": "0.101", "largest held out": "0.239", "shortest": "0.800", "longest": "1.214"}, {"kind": "mixture", "runs": "18", "held out": "11", "devices": "5", "frameworks": "2", "median": "0.110", "largest": "0.239", "median held out": "0.076", "largest held out": "0.239", "shortest": "0.761", "longest": "1.126"}]);
-return {Accuracy, accuracy, rows};
+rows = () => $data([{"kind": "dense", "runs": "136", "held out": "41", "devices": "10", "frameworks": "8", "median": "0.070", "largest": "0.260", "covered": "0.854"}, {"kind": "mixture", "runs": "54", "held out": "13", "devices": "5", "frameworks": "4", "median": "0.070", "largest": "0.240", "covered": "1.000"}]);
+let run_rows;
+run_rows = () => $data([["dense", "llama-3.1-405b", "h100", "8192", "Meta's own", "bf16", "8192", "405853388800", "1.26", "no"], ["dense", "llama-3.1-405b", "h100", "16384", "Meta's own", "bf16", "8192", "405853388800", "1.25", "no"], ["dense", "mpt-70b", "a100-80gb", "64", "llm-foundry", "bf16", "2048", "64862437376", "1.04", "no"], ["dense", "mpt-30b", "a100-80gb", "8", "llm-foundry", "bf16", "2048", "29975214080", "0.96", "no"], ["dense", "mpt-13b", "a100-80gb", "8", "llm-foundry", "bf16", "4096", "12864440320", "0.87", "yes"], ["dense", "mpt-7b", "a100-80gb", "8", "llm-foundry", "bf16", "8192", "6684024832", "0.79", "no"], ["dense", "mpt-7b", "a100-80gb", "8", "llm-foundry", "bf16", "2048", "6658859008", "1.03", "yes"], ["dense", "mpt-3b", "a100-80gb", "8", "llm-foundry", "bf16", "2048", "2651837440", "0.99", "yes"], ["dense", "mpt-1b", "a100-80gb", "8", "llm-foundry", "bf16", "2048", "1315950592", "0.97", "yes"], ["dense", "mpt-70b", "a100-40gb", "128", "llm-foundry", "bf16", "2048", "64862437376", "1.06", "yes"], ["dense", "mpt-30b", "a100-40gb", "128", "llm-foundry", "bf16", "2048", "29975214080", "1.0", "no"], ["dense", "mpt-30b", "a100-40gb", "32", "llm-foundry", "bf16", "2048", "29975214080", "0.99", "no"], ["dense", "mpt-13b", "a100-40gb", "128", "llm-foundry", "bf16", "2048", "12853954560", "0.99", "no"], ["dense", "mpt-13b", "a100-40gb", "8", "llm-foundry", "bf16", "4096", "12864440320", "1.05", "yes"], ["dense", "mpt-7b", "a100-40gb", "128", "llm-foundry", "bf16", "2048", "6658859008", "0.99", "yes"], ["dense", "mpt-7b", "a100-40gb", "8", "llm-foundry", "bf16", "8192", "6684024832", "0.85", "yes"], ["dense", "mpt-3b", "a100-40gb", "8", "llm-foundry", "bf16", "2048", "2651837440", "0.99", "yes"], ["dense", "mpt-70b", "h100", "512", "llm-foundry", "bf16", "2048", "64862437376", "1.14", "yes"], ["dense", "mpt-70b", "h100", "128", "llm-foundry", "bf16", "2048", "64862437376", "1.1", "yes"], ["dense", "mpt-30b", "h100", "256", "llm-foundry", "bf16", "2048", "29975214080", "1.14", "no"], ["dense", "mpt-30b", "h100", "8", "llm-foundry", "bf16", "2048", "29975214080", "1.16", "no"], ["dense", "mpt-13b", "h100", "64", "llm-foundry", "bf16", "2048", "12853954560", "1.2", "yes"], ["dense", "mpt-13b", "h100", "8", "llm-foundry", "bf16", "4096", "12864440320", "1.04", "yes"], ["dense", "mpt-7b", "h100", "512", "llm-foundry", "bf16", "2048", "6658859008", "1.17", "yes"], ["dense", "mpt-7b", "h100", "128", "llm-foundry", "bf16", "2048", "6658859008", "1.16", "yes"], ["dense", "mpt-7b", "h100", "8", "llm-foundry", "bf16", "8192", "6684024832", "1.01", "no"], ["dense", "mpt-7b", "h100", "8", "llm-foundry", "bf16", "2048", "6658859008", "1.18", "yes"], ["dense", "mpt-1b", "h100", "8", "llm-foundry", "bf16", "2048", "1315950592", "1.12", "yes"], ["dense", "mpt-3b", "h100", "512", "llm-foundry", "bf16", "2048", "2651837440", "1.14", "no"], ["dense", "mpt-3b", "h100", "8", "llm-foundry", "bf16", "4096", "2657080320", "1.11", "yes"], ["dense", "llama-3-8b", "a100-80gb", "64", "torchtitan", "bf16", "8192", "8030261248", "0.85", "no"], ["dense", "llama-3-70b", "a100-80gb", "64", "torchtitan", "bf16", "8192", "70553706496", "0.9", "yes"], ["dense", "llama-2-13b", "a100-80gb", "64", "torchtitan", "bf16", "4096", "13015864320", "0.97", "yes"], ["dense", "llama-2-70b", "a100-80gb", "64", "torchtitan", "bf16", "4096", "68976648192", "0.98", "yes"], ["dense", "llama-3-8b", "h100", "8", "torchtitan", "bf16", "8192", "8030261248", "1.02", "yes"], ["dense", "llama-3-8b", "h100", "128", "torchtitan", "bf16", "8192", "8030261248", "1.02", "yes"], ["dense", "llama-3-8b", "h100", "64", "torchtitan", "bf16", "8192", "8030261248", "1.16", "yes"], ["dense", "llama-3-70b", "h100", "256", "torchtitan", "bf16", "8192", "70553706496", "1.08", "yes"], ["dense", "kempner-7b", "h200", "1", "KempnerForge", "bf16", "4096", "8030261248", "0.77", "yes"], ["dense", "kempner-7b", "h200", "2", "KempnerForge", "bf16", "4096", "8030261248", "0.83", "yes"], ["dense", "kempner-7b", "h200", "4", "KempnerForge", "bf16", "4096", "8030261248", "0.81", "no"], ["dense", "kempner-7b", "h200", "4", "KempnerForge", "bf16", "4096", "8030261248", "1.05", "yes"], ["dense", "kempner-7b", "h200", "8", "KempnerForge", "bf16", "4096", "8030261248", "1.03", "yes"], ["dense", "kempner-7b", "h200", "32", "KempnerForge", "bf16", "4096", "8030261248", "1.06", "yes"], ["dense", "kempner-13b", "h200", "8", "KempnerForge", "bf16", "4096", "14840386560", "0.96", "yes"], ["dense", "kempner-13b", "h200", "32", "KempnerForge", "bf16", "4096", "14840386560", "0.9", "yes"], ["dense", "llama-3-70b", "h200", "32", "KempnerForge", "bf16", "4096", "70553706496", "0.88", "yes"], ["dense", "llama-3-70b", "h100", "64", "NeMo AutoModel", "bf16", "8192", "70553706496", "1.04", "yes"], ["mixture", "qwen3-30b-a3b", "h100", "8", "NeMo AutoModel", "bf16", "4096", "3353032704", "0.76", "yes"], ["mixture", "gpt-oss-20b", "h100", "8", "NeMo AutoModel", "bf16", "4096", "4187440704", "0.94", "yes"], ["mixture", "gpt-oss-120b", "h100", "64", "NeMo AutoModel", "bf16", "4096", "5711982912", "0.91", "yes"], ["mixture", "deepseek-v3", "h100", "1024", "NeMo AutoModel", "bf16", "4096", "37552282624", "1.11", "yes"], ["mixture", "deepseek-v3", "h100", "256", "NeMo AutoModel", "bf16", "4096", "37552282624", "0.93", "yes"], ["dense", "llama-3-8b-lora", "h100", "1", "NeMo AutoModel", "bf16", "4096", "8072204288", "1.28", "yes"], ["mixture", "gpt-oss-120b", "gb300", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "0.99", "no"], ["mixture", "gpt-oss-120b", "gb200", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "1.14", "yes"], ["mixture", "gpt-oss-120b", "b300", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "1.14", "yes"], ["mixture", "gpt-oss-120b", "b200", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "1.1", "no"], ["mixture", "gpt-oss-120b", "h100", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "1.13", "yes"], ["mixture", "deepseek-v3", "gb300", "256", "Megatron-Bridge", "bf16", "4096", "37552282624", "0.9", "yes"], ["mixture", "deepseek-v3", "gb200", "256", "Megatron-Bridge", "bf16", "4096", "37552282624", "1.09", "yes"], ["mixture", "qwen3-235b-a22b", "gb300", "256", "Megatron-Bridge", "bf16", "4096", "22190763520", "0.84", "yes"], ["mixture", "qwen3-235b-a22b", "gb200", "256", "Megatron-Bridge", "bf16", "4096", "22190763520", "1.02", "no"], ["mixture", "kimi-k2", "h100", "256", "NeMo AutoModel", "bf16", "4096", "32861477888", "1.21", "yes"], ["mixture", "gpt-oss-120b", "gb300", "64", "Megatron-Bridge", "bf16", "8192", "5711982912", "1.01", "yes"], ["mixture", "gpt-oss-120b", "gb200", "64", "Megatron-Bridge", "bf16", "8192", "5711982912", "1.16", "yes"], ["mixture", "gpt-oss-120b", "h100", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "0.92", "yes"], ["dense", "maxtext-22b", "tpu-v4", "64", "MaxText", "bf16", "2048", "25760962560", "0.9", "yes"], ["dense", "maxtext-52b", "tpu-v4", "192", "MaxText", "bf16", "2048", "65211740160", "0.93", "yes"], ["dense", "maxtext-16b", "tpu-v5e", "256", "MaxText", "bf16", "2048", "15831666688", "0.8", "yes"], ["dense", "maxtext-32b", "tpu-v5e", "256", "MaxText", "bf16", "2048", "31663333376", "0.76", "no"], ["dense", "maxtext-64b", "tpu-v5e", "256", "MaxText", "bf16", "2048", "62802370560", "0.79", "no"], ["dense", "maxtext-32b", "tpu-v5p", "64", "MaxText", "bf16", "2048", "31663333376", "0.97", "no"], ["dense", "maxtext-64b", "tpu-v5p", "64", "MaxText", "bf16", "2048", "62802370560", "0.98", "no"], ["dense", "maxtext-128b", "tpu-v5p", "128", "MaxText", "bf16", "2048", "125079396352", "0.98", "yes"], ["dense", "maxtext-256b", "tpu-v5p", "512", "MaxText", "bf16", "2048", "250158792704", "1.03", "yes"], ["dense", "maxtext-512b", "tpu-v5p", "512", "MaxText", "bf16", "2048", "499268993024", "0.82", "yes"], ["dense", "llama-3-8b", "tpu-v6e", "8", "MaxText", "bf16", "8192", "8030261248", "0.95", "yes"], ["dense", "llama-3-8b", "tpu-v6e", "64", "MaxText", "bf16", "8192", "8030261248", "0.96", "yes"], ["dense", "llama-3-8b", "tpu-v6e", "256", "MaxText", "bf16", "8192", "8030261248", "0.95", "yes"], ["dense", "llama-3-70b", "tpu-v6e", "32", "MaxText", "bf16", "8192", "70553706496", "0.99", "yes"], ["dense", "llama-3-70b", "tpu-v6e", "256", "MaxText", "bf16", "8192", "70553706496", "1.01", "yes"], ["dense", "llama-2-70b", "tpu-v6e", "256", "MaxText", "bf16", "4096", "68976648192", "0.97", "yes"], ["dense", "gpt3-175b", "tpu-v6e", "256", "MaxText", "bf16", "2048", "174604259328", "1.03", "yes"], ["dense", "mistral-7b", "tpu-v6e", "8", "MaxText", "bf16", "8192", "7241732096", "0.97", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "bf16", "8192", "8030261248", "0.99", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "fp8", "8192", "8030261248", "1.01", "yes"], ["dense", "llama-3-8b", "h100", "32", "NeMo", "bf16", "8192", "8030261248", "1.0", "no"], ["dense", "llama-3-8b", "h100", "32", "NeMo", "fp8", "8192", "8030261248", "1.02", "yes"], ["dense", "llama-3-8b", "h100", "128", "NeMo", "bf16", "8192", "8030261248", "1.0", "yes"], ["dense", "llama-3-8b", "h100", "128", "NeMo", "fp8", "8192", "8030261248", "1.03", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "bf16", "8192", "8030261248", "1.04", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "fp8", "8192", "8030261248", "1.05", "yes"], ["dense", "llama-3-70b", "h100", "64", "NeMo", "bf16", "8192", "70553706496", "1.03", "no"], ["dense", "llama-3-70b", "h100", "2048", "NeMo", "bf16", "8192", "70553706496", "1.03", "yes"], ["dense", "llama-3-70b", "h100", "64", "NeMo", "fp8", "8192", "70553706496", "0.92", "yes"], ["dense", "llama-3-70b", "h100", "2048", "NeMo", "fp8", "8192", "70553706496", "0.95", "yes"], ["dense", "llama-3-70b", "h100", "64", "NeMo", "bf16", "8192", "70553706496", "1.03", "no"], ["dense", "llama-3-70b", "h100", "64", "NeMo", "fp8", "8192", "70553706496", "1.06", "no"], ["dense", "llama-3.1-405b-8-layers", "h100", "32", "NeMo", "bf16", "8192", "29704339456", "1.02", "yes"], ["dense", "llama-3.1-405b-8-layers", "h100", "32", "NeMo", "fp8", "8192", "29704339456", "0.91", "yes"], ["dense", "llama-3.1-405b", "h100", "512", "NeMo", "bf16", "8192", "405853388800", "1.01", "yes"], ["dense", "llama-3.1-405b", "h100", "512", "NeMo", "fp8", "8192", "405853388800", "0.89", "no"], ["dense", "llama-3.1-405b", "h100", "2048", "NeMo", "bf16", "8192", "405853388800", "1.01", "yes"], ["dense", "llama-3.1-405b", "h100", "2048", "NeMo", "fp8", "8192", "405853388800", "0.9", "yes"], ["dense", "llama-3.1-405b", "h100", "576", "NeMo", "bf16", "8192", "405853388800", "0.98", "yes"], ["dense", "llama-3.1-405b", "h100", "576", "NeMo", "fp8", "8192", "405853388800", "0.89", "no"], ["dense", "nemotron-4-15b", "h100", "16", "NeMo", "bf16", "4096", "15628376064", "0.98", "yes"], ["dense", "nemotron-4-15b", "h100", "16", "NeMo", "fp8", "4096", "15628376064", "0.96", "yes"], ["dense", "nemotron-4-15b", "h100", "2048", "NeMo", "bf16", "4096", "15628376064", "0.99", "no"], ["dense", "nemotron-4-15b", "h100", "2048", "NeMo", "fp8", "4096", "15628376064", "0.94", "yes"], ["dense", "nemotron-4-15b", "h100", "16", "NeMo", "bf16", "4096", "15628376064", "1.06", "no"], ["dense", "nemotron-4-15b", "h100", "16", "NeMo", "fp8", "4096", "15628376064", "1.06", "no"], ["dense", "nemotron-4-340b", "h100", "128", "NeMo", "bf16", "4096", "341025638400", "1.04", "no"], ["dense", "nemotron-4-340b", "h100", "128", "NeMo", "fp8", "4096", "341025638400", "0.98", "yes"], ["dense", "nemotron-4-340b", "h100", "256", "NeMo", "bf16", "4096", "341025638400", "1.01", "no"], ["dense", "nemotron-4-340b", "h100", "256", "NeMo", "fp8", "4096", "341025638400", "0.92", "yes"], ["dense", "gpt-175b", "h100", "128", "NeMo", "bf16", "2048", "174615846912", "1.11", "no"], ["dense", "gpt-175b", "h100", "128", "NeMo", "fp8", "2048", "174615846912", "1.06", "yes"], ["dense", "gpt-175b", "h100", "128", "NeMo", "bf16", "2048", "174615846912", "1.03", "yes"], ["dense", "gpt-175b", "h100", "128", "NeMo", "fp8", "2048", "174615846912", "1.0", "yes"], ["dense", "llama-3.1-405b", "gb200", "128", "NeMo", "bf16", "8192", "405853388800", "1.21", "yes"], ["dense", "llama-3.1-405b", "gb200", "128", "NeMo", "fp8", "8192", "405853388800", "1.19", "yes"], ["dense", "llama-3.1-405b", "gb200", "512", "NeMo", "bf16", "8192", "405853388800", "1.23", "yes"], ["dense", "llama-3.1-405b", "gb200", "512", "NeMo", "fp8", "8192", "405853388800", "1.21", "yes"], ["dense", "nemotron-4-340b", "gb200", "128", "NeMo", "bf16", "4096", "341025638400", "1.2", "yes"], ["dense", "nemotron-4-340b", "gb200", "128", "NeMo", "fp8", "4096", "341025638400", "1.14", "yes"], ["dense", "nemotron-4-340b", "gb200", "512", "NeMo", "bf16", "4096", "341025638400", "1.2", "yes"], ["dense", "nemotron-4-340b", "gb200", "512", "NeMo", "fp8", "4096", "341025638400", "1.16", "no"], ["dense", "nemotron-4-340b", "gb200", "128", "NeMo", "bf16", "4096", "341025638400", "1.17", "yes"], ["dense", "nemotron-4-340b", "gb200", "128", "NeMo", "fp8", "4096", "341025638400", "1.1", "yes"], ["dense", "llama-3-70b", "h100", "32", "NeMo", "bf16", "4096", "70553706496", "0.96", "no"], ["dense", "llama-3-70b", "h100", "32", "NeMo", "fp8", "4096", "70553706496", "0.9", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "bf16", "4096", "8030261248", "0.91", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "fp8", "4096", "8030261248", "0.89", "no"], ["dense", "llama-3-8b-lora", "h100", "8", "NeMo", "bf16", "4096", "8072204288", "0.89", "yes"], ["dense", "llama-3-8b-lora", "h100", "8", "NeMo", "fp8", "4096", "8072204288", "0.88", "yes"], ["dense", "llama-3-70b-lora", "h100", "8", "NeMo", "bf16", "4096", "70760800256", "1.06", "yes"], ["dense", "llama-3-70b-lora", "h100", "8", "NeMo", "fp8", "4096", "70760800256", "1.07", "no"], ["dense", "llama-2-70b", "h100", "64", "MaxText", "bf16", "4096", "68976648192", "0.9", "yes"], ["dense", "llama-2-70b", "h100", "64", "MaxText", "fp8", "4096", "68976648192", "0.83", "no"], ["dense", "llama-2-70b", "h100", "256", "MaxText", "bf16", "4096", "68976648192", "0.91", "yes"], ["dense", "llama-2-70b", "h100", "256", "MaxText", "fp8", "4096", "68976648192", "0.93", "no"], ["dense", "llama-3-70b", "h100", "128", "MaxText", "bf16", "8192", "70553706496", "0.99", "yes"], ["dense", "llama-3-70b", "h100", "128", "MaxText", "fp8", "8192", "70553706496", "0.86", "no"], ["mixture", "grok-1-8-layers", "h100", "64", "NeMo", "bf16", "8192", "11174221824", "1.01", "no"], ["mixture", "grok-1-8-layers", "h100", "64", "NeMo", "fp8", "8192", "11174221824", "1.03", "yes"], ["mixture", "grok-1-16-layers", "h100", "128", "NeMo", "bf16", "8192", "21543131136", "1.02", "no"], ["mixture", "grok-1-16-layers", "h100", "128", "NeMo", "fp8", "8192", "21543131136", "1.05", "yes"], ["mixture", "grok-1", "h100", "512", "NeMo", "bf16", "8192", "83756587008", "1.02", "yes"], ["mixture", "grok-1", "h100", "512", "NeMo", "fp8", "8192", "83756587008", "1.06", "yes"], ["mixture", "grok-1", "gb200", "128", "NeMo", "bf16", "8192", "83756587008", "0.88", "no"], ["mixture", "grok-1", "gb200", "128", "NeMo", "fp8", "8192", "83756587008", "0.85", "yes"], ["mixture", "grok-1", "gb200", "256", "NeMo", "bf16", "8192", "83756587008", "0.89", "no"], ["mixture", "grok-1", "gb200", "256", "NeMo", "fp8", "8192", "83756587008", "0.83", "yes"], ["mixture", "llama-4-maverick", "gb200", "128", "NeMo", "bf16", "8192", "17184691200", "1.09", "yes"], ["mixture", "llama-4-maverick", "gb200", "128", "NeMo", "fp8", "8192", "17184691200", "1.08", "yes"], ["mixture", "llama-4-maverick", "gb200", "512", "NeMo", "bf16", "8192", "17184691200", "1.1", "yes"], ["mixture", "llama-4-maverick", "gb200", "512", "NeMo", "fp8", "8192", "17184691200", "1.09", "yes"], ["mixture", "llama-4-maverick", "h100", "512", "NeMo", "bf16", "8192", "17184691200", "0.93", "no"], ["mixture", "llama-4-maverick", "h100", "512", "NeMo", "fp8", "8192", "17184691200", "0.98", "yes"], ["mixture", "mixtral-8x7b", "h100", "64", "Megatron-LM", "bf16", "4096", "12879925248", "0.87", "yes"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "4096", "22190763520", "0.76", "no"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "16384", "22190763520", "1.01", "yes"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "32768", "22190763520", "1.0", "yes"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "65536", "22190763520", "0.99", "yes"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "131072", "22190763520", "1.0", "yes"], ["mixture", "qwen3-235b-a22b", "gb200", "256", "Megatron-LM", "bf16", "4096", "22190763520", "0.96", "yes"], ["mixture", "qwen3-235b-a22b", "gb200", "256", "Megatron-LM", "mxfp8", "4096", "22190763520", "0.97", "yes"], ["mixture", "qwen3-235b-a22b", "gb300", "64", "Megatron-LM", "mxfp8", "4096", "22190763520", "0.89", "yes"], ["dense", "llama-3-70b", "gb300", "64", "Megatron-Bridge", "mxfp8", "8192", "70553706496", "0.95", "no"], ["dense", "llama-3-70b", "gb200", "64", "Megatron-Bridge", "mxfp8", "8192", "70553706496", "1.11", "yes"], ["dense", "llama-3-70b", "gb300", "64", "Megatron-Bridge", "fp8", "8192", "70553706496", "0.89", "yes"], ["dense", "llama-3-70b", "gb200", "64", "Megatron-Bridge", "fp8", "8192", "70553706496", "1.13", "no"], ["dense", "llama-3-70b", "h100", "64", "Megatron-Bridge", "fp8", "8192", "70553706496", "0.95", "no"], ["dense", "llama-3.1-405b", "gb300", "256", "Megatron-Bridge", "mxfp8", "8192", "405853388800", "0.93", "no"], ["dense", "llama-3.1-405b", "gb200", "256", "Megatron-Bridge", "mxfp8", "8192", "405853388800", "1.08", "yes"], ["dense", "llama-3.1-405b", "gb300", "256", "Megatron-Bridge", "fp8", "8192", "405853388800", "0.82", "yes"], ["dense", "llama-3.1-405b", "gb200", "256", "Megatron-Bridge", "fp8", "8192", "405853388800", "1.01", "yes"], ["mixture", "deepseek-v3", "gb300", "256", "Megatron-Bridge", "mxfp8", "4096", "37552282624", "0.91", "no"], ["mixture", "deepseek-v3", "gb200", "256", "Megatron-Bridge", "mxfp8", "4096", "37552282624", "1.04", "no"], ["mixture", "deepseek-v3", "b300", "256", "Megatron-Bridge", "mxfp8", "4096", "37552282624", "1.22", "yes"], ["mixture", "deepseek-v3", "b200", "256", "Megatron-Bridge", "mxfp8", "4096", "37552282624", "1.32", "yes"], ["mixture", "qwen3-30b-a3b", "gb300", "8", "Megatron-Bridge", "mxfp8", "4096", "3353032704", "0.89", "yes"], ["mixture", "qwen3-30b-a3b", "gb200", "8", "Megatron-Bridge", "mxfp8", "4096", "3353032704", "1.07", "no"], ["mixture", "qwen3-30b-a3b", "b300", "8", "Megatron-Bridge", "mxfp8", "4096", "3353032704", "0.92", "no"], ["mixture", "qwen3-30b-a3b", "b200", "8", "Megatron-Bridge", "mxfp8", "4096", "3353032704", "1.03", "yes"], ["mixture", "qwen3-235b-a22b", "gb300", "256", "Megatron-Bridge", "mxfp8", "4096", "22190763520", "0.88", "yes"], ["mixture", "qwen3-235b-a22b", "gb200", "256", "Megatron-Bridge", "mxfp8", "4096", "22190763520", "1.04", "yes"], ["mixture", "qwen3-235b-a22b", "b300", "256", "Megatron-Bridge", "mxfp8", "4096", "22190763520", "1.16", "yes"]]);
+return {NEAREST, NAMED, PublishedRun, Accuracy, accuracy, nearest, _distance, _run, rows, run_rows};
 };
 $modules["accounting.planning.step_time"] = () => {
 const Bytes = $load("accounting.units").Bytes;
@@ -4617,12 +4711,15 @@ const Seconds = $load("accounting.units").Seconds;
 const Term = $load("accounting.formula").Term;
 const TransformerShape = $load("accounting.shape").TransformerShape;
 const backward_terms = $load("accounting.counting.flops").backward_terms;
+const choose = $load("accounting.checks").choose;
 const dataclass = $load("dataclasses").dataclass;
 const device_flops = $load("accounting.cluster.device").device_flops;
 const device_forward_pass = $load("accounting.cluster.memory").device_forward_pass;
 const device_traffic = $load("accounting.cluster.traffic").device_traffic;
 const head_tensors = $load("accounting.memory.activations").head_tensors;
 const instance = $load("accounting.checks").instance;
+const lru_cache = $load("functools").lru_cache;
+const plain = $load("accounting.cluster.device").plain;
 const positive = $load("accounting.checks").positive;
 const replace = $load("dataclasses").replace;
 const replicated = $load("accounting.cluster.device").replicated;
@@ -4630,16 +4727,24 @@ const saved_by_layers = $load("accounting.memory.activations").saved_by_layers;
 const shard_of = $load("accounting.cluster.zero").shard_of;
 const total_bytes = $load("accounting.memory.records").total_bytes;
 const zero_traffic = $load("accounting.cluster.zero").zero_traffic;
-let ATTENTION;
-ATTENTION = 0.193;
+let FLASH2;
+FLASH2 = 0.185;
+let FLASH3;
+FLASH3 = 0.583;
 let PASSES;
-PASSES = 7.32;
+PASSES = 9.46;
 let HIDDEN;
-HIDDEN = 0.512;
+HIDDEN = 0.5;
+let FP8;
+FP8 = 1.83;
 let EXPERT_PASSES;
-EXPERT_PASSES = 25.1;
-let MIXTURE_RATE;
-MIXTURE_RATE = 0.5;
+EXPERT_PASSES = 33.1;
+let EXPERT_WIDTH;
+EXPERT_WIDTH = 418.0;
+let KERNELS;
+KERNELS = $tuple(["flash2", "flash3"]);
+let FLASH3_DEVICES;
+FLASH3_DEVICES = $tuple(["h100", "h20", "h800", "gh200", "b200", "b300", "gb", "tpu"]);
 let OF_A_MICRO_BATCH;
 OF_A_MICRO_BATCH = $tuple(["matmul", "memory", "tensor", "context", "expert"]);
 let RECOMPUTED_PASSES;
@@ -4659,7 +4764,7 @@ return max(getattr(self, "parts"), {__proto__: $k, key: ((name) => float($item(s
 }));
 });
 let step_time;
-step_time = $def("step_time", "shape layout device interconnect batch_size= seq_len= * policy= pairs= efficiency= virtual_stages=", [1n, null, DEFAULT, "full", null, 1n], function (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, virtual_stages) {
+step_time = $def("step_time", "shape layout device interconnect batch_size= seq_len= * policy= pairs= efficiency= virtual_stages= kernel=", [1n, null, DEFAULT, "full", null, 1n, null], function (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, virtual_stages, kernel) {
 let common, data, idle, of_passes, passes, stage, stages, window;
 
 instance("shape", shape, TransformerShape, "SHAPES");
@@ -4671,11 +4776,15 @@ if (($true(isinstance(efficiency, bool)) || !($lt(0n, efficiency) && $le(efficie
 throw ValueError(("" + "expected efficiency above 0 and at most 1, got " + $format(repr(efficiency), "")));
 }
 positive("virtual_stages", virtual_stages);
-if (($ne(policy.offload, "none") || $eq(policy.precision, "fp8"))) {
-throw ValueError("the time of steps in fp8, and of offloaded ones, is not predicted: no such run is in the table");
+kernel = choose("kernel", ($is(kernel, null) ? attention_kernel(device) : kernel), KERNELS);
+if ($ne(policy.offload, "none")) {
+throw ValueError("the time of offloaded steps is not predicted: no such run is in the table");
+}
+if (($eq(policy.precision, "fp8") && $notin("fp8", device.peaks))) {
+throw ValueError(("" + "expected a device with matmuls in fp8, got " + $format(device.name, "") + ": use precision bf16"));
 }
 stages = set([0n, $sub(layout.pipeline, 1n)]);
-common = $tuple([shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency]);
+common = $tuple([shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, kernel]);
 stage = max((function* ($first) { for (const stage of $first) yield _stage_time(Place(stage), ...common); })(stages), {__proto__: $k, key: _micro_batch});
 idle = $div($sub(layout.pipeline, 1n), virtual_stages);
 passes = layout.micro_batches;
@@ -4694,21 +4803,33 @@ matmul_efficiency = $def("matmul_efficiency", "device", [], function (device) {
 return min(1.0, getattr(device, "attainable"));
 });
 let _stage_time;
-_stage_time = $def("_stage_time", "place shape layout device interconnect batch_size seq_len policy pairs efficiency", [], function (place, shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency) {
-let both, copies, expert, ffn, flops, forward, group, groups, in_node, link, link_bytes, matmul, members, memory, memory_time, micro_batches, mixture, network, network_bytes, number, one, peak, recomputed, rings, scores, seconds, sent, size, slowed, stride, trained, weights;
+_stage_time = $def("_stage_time", "place shape layout device interconnect batch_size seq_len policy pairs efficiency kernel", [], function (place, shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, kernel) {
+let again, both, copies, elementwise, every, expert, ffn, flops, forward, fp8, group, groups, head, in_node, inside, link, link_bytes, matmul, members, memory, memory_time, micro_batches, network, network_bytes, number, one, outside, peak, recomputed, repeated, rings, scores, seconds, sent, size, slowed, split, stride, trained, weights, width;
 
-flops = device_flops(shape, layout, place, batch_size, seq_len, {__proto__: $k, pairs: pairs});
-forward = int(getattr(flops, "total"));
-recomputed = $item(dict([["none", 0n], ["selective", int($item(flops, "scores"))], ["full", $sub(forward, ($eq(place.stage, $sub(layout.pipeline, 1n)) ? int($item(flops, "head")) : 0n))]]), policy.activation_checkpointing);
+fp8 = $eq(policy.precision, "fp8");
+if ($true(fp8)) {
+policy = replace(policy, {__proto__: $k, precision: "bf16"});
+}
+split = plain(layout);
+[flops, both] = _flops(shape, split, place, batch_size, seq_len, pairs);
+[forward, head] = $tuple([sum(flops.values()), flops.get("head", 0n)]);
+recomputed = $item(dict([["none", 0n], ["selective", $item(flops, "scores")], ["full", $sub(forward, head)]]), policy.activation_checkpointing);
 peak = float(device.peak(($eq(policy.precision, "fp32") ? "fp32" : "bf16")));
-both = $add(forward, sum(backward_terms(shape, dict((function* ($first) { for (const name of $first) yield [name, int($item(flops, name))]; })(flops))).values()));
-scores = $mul(int($item(flops, "scores")), ($eq(policy.activation_checkpointing, "none") ? 3n : 4n));
-ffn = $mul(int($item(flops, "ffn")), ($eq(policy.activation_checkpointing, "full") ? 4n : 3n));
-mixture = $gt(shape.most_experts, 1n);
-slowed = ($true(mixture) ? $mul($add(scores, ffn), $sub($div(1n, MIXTURE_RATE), 1n)) : $mul(scores, $sub($div(1n, ATTENTION), 1n)));
+scores = $mul($item(flops, "scores"), ($eq(policy.activation_checkpointing, "none") ? 3n : 4n));
+slowed = $mul(scores, $sub($div(1n, _attention_rate(kernel)), 1n));
+if ($true(fp8)) {
+slowed = $sub(slowed, $mul($sub($sub($add(both, recomputed), scores), $mul(3n, head)), $sub(1n, $div(1n, FP8))));
+}
+if ($gt(shape.most_experts, 1n)) {
+ffn = $mul($item(flops, "ffn"), ($eq(policy.activation_checkpointing, "full") ? 4n : 3n));
+width = min((function* ($first) { for (const one of $first) if ($isnot(one.experts, null)) yield $or(one.d_ff, () => 1n); })(shape.ffns));
+slowed = $add(slowed, $div($div($mul($mul(ffn, EXPERT_WIDTH), peak), 1000000000000000.0), width));
+}
 trained = sum((function* ($first) { for (const one of $first) yield int(getattr(one, "trained")); })(replicated(shape, layout, place)));
 weights = $mul(trained, $add($mul(2n, policy.bytes.weights), $mul(2n, policy.gradient_bytes)));
-sent = device_traffic(shape, layout, place, batch_size, seq_len, {__proto__: $k, policy: policy}).by_group();
+[every, again] = _traffic(shape, layout, place, batch_size, seq_len, replace(policy, {__proto__: $k, activation_checkpointing: "full"}));
+repeated = $item(dict([["none", $tuple([])], ["selective", $tuple([Joins.CONTEXT])], ["full", tuple(Joins)]]), policy.activation_checkpointing);
+sent = dict((function* ($first) { for (const group of $first) yield [group, $sub($item(every, group), ($in(group, repeated) ? 0n : $item(again, group)))]; })(Joins));
 groups = [$tuple([Joins.TENSOR, int($item(sent, Joins.TENSOR)), layout.tensor, 1n]), $tuple([Joins.CONTEXT, int($item(sent, Joins.CONTEXT)), layout.context, layout.tensor]), $tuple([Joins.EXPERT, int($item(sent, Joins.EXPERT)), layout.expert, layout.tensor]), $tuple([Joins.PIPELINE, int($item(sent, Joins.PIPELINE)), layout.pipeline, $mul(layout.tensor, layout.replicas)])];
 micro_batches = layout.micro_batches;
 number = $tuple([Term(getattr(policy.bytes, "weights")), Term(getattr(policy, "gradient_bytes")), layout.zero, Term(micro_batches)]);
@@ -4734,7 +4855,12 @@ $set(seconds, group, $add($item(seconds, group), $mul(rings, interconnect.latenc
 [link_bytes, network_bytes] = $tuple([$add(link_bytes, link), $add(network_bytes, network)]);
 }
 matmul = $div($add($add(both, recomputed), slowed), $mul(peak, efficiency));
-memory = $add(_elementwise_bytes(shape, layout, place, batch_size, seq_len, policy), weights);
+[inside, outside] = _elementwise_bytes(shape, split, place, batch_size, seq_len, policy);
+elementwise = $add($mul(inside, ($gt(shape.most_experts, 1n) ? EXPERT_PASSES : PASSES)), $mul(outside, PASSES));
+if ($eq(policy.activation_checkpointing, "full")) {
+elementwise = $mul(elementwise, $add(1n, RECOMPUTED_PASSES));
+}
+memory = $add(elementwise, weights);
 memory_time = $div(memory, float(getattr(device, "known_bandwidth")));
 expert = $div($item(seconds, Joins.EXPERT), micro_batches);
 return StepTime({__proto__: $k, matmul: Seconds(matmul), memory: Seconds(memory_time), tensor: Seconds($div($item(seconds, Joins.TENSOR), micro_batches)), context: Seconds($div($item(seconds, Joins.CONTEXT), micro_batches)), expert: Seconds($sub(expert, $mul(HIDDEN, min(expert, $add(matmul, memory_time))))), bubble: Seconds($div($item(seconds, Joins.PIPELINE), micro_batches)), data: Seconds($item(seconds, Joins.DATA)), optimizer: Seconds($div(_optimizer_bytes(shape, layout, place, policy), float(getattr(device, "known_bandwidth")))), link_bytes: Bytes(link_bytes), network_bytes: Bytes(network_bytes)});
@@ -4759,20 +4885,59 @@ return round($div($mul(sent, reached), $div($mul(experts, $sub(devices, 1n)), de
 });
 let _elementwise_bytes;
 _elementwise_bytes = $def("_elementwise_bytes", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
-let components, inside, passes, run, size;
 
-run = device_forward_pass(shape, layout, place, batch_size, seq_len, replace(policy, {__proto__: $k, activation_checkpointing: "none"}));
-passes = dict([]);
-if ($gt(shape.most_experts, 1n)) {
-inside = $tuple([Component.FFN_HIDDEN, Component.SHARED_FFN_HIDDEN]);
-passes = dict([[Component.ROUTER, 0.0], ...dict.fromkeys(inside, EXPERT_PASSES).items()]);
-}
+return _saved_bytes(shape, layout, place, batch_size, seq_len, replace(policy, {__proto__: $k, activation_checkpointing: "none"}));
+});
+let _saved_bytes;
+_saved_bytes = lru_cache({__proto__: $k, maxsize: $shl(1n, 12n)})($def("_saved_bytes", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
+let component, components, inside, outside, run, saved, size, tensors;
+run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy);
 components = [saved_by_layers(run, getattr(run.stack, "counts"))];
 if ($eq(place.stage, $sub(layout.pipeline, 1n))) {
 components.append(head_tensors(run));
 }
-size = sum((function* ($first) { for (const saved of $first) for (const [component, tensors] of saved.items()) yield $mul(int(total_bytes(tensors)), passes.get(component, PASSES)); })(components));
-return ($eq(policy.activation_checkpointing, "full") ? $mul(size, $add(1n, RECOMPUTED_PASSES)) : size);
+inside = 0n;outside = inside;
+for (saved of components) {
+for ([component, tensors] of saved.items()) {
+size = int(total_bytes(tensors));
+if ($in(component, $tuple([Component.FFN_HIDDEN, Component.SHARED_FFN_HIDDEN]))) {
+inside = $add(inside, size);
+} else {
+if (($isnot(component, Component.ROUTER) || $eq(shape.most_experts, 1n))) {
+outside = $add(outside, size);
+}
+}
+}
+}
+return $tuple([inside, outside]);
+}));
+let _traffic;
+_traffic = lru_cache({__proto__: $k, maxsize: $shl(1n, 12n)})($def("_traffic", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
+let again, group, name, term, traffic;
+
+traffic = device_traffic(shape, layout, place, batch_size, seq_len, {__proto__: $k, policy: policy});
+again = dict.fromkeys(Joins, 0n);
+for ([group, [name, term]] of zip(getattr(traffic, "joins"), getattr(traffic, "terms"), {__proto__: $k, strict: true})) {
+$set(again, group, $add($item(again, group), ($true(name.endswith("recomputed")) ? int(term) : 0n)));
+}
+return $tuple([dict((function* ($first) { for (const [group, size] of $first) yield [group, int(size)]; })(traffic.by_group().items())), again]);
+}));
+let _flops;
+_flops = lru_cache({__proto__: $k, maxsize: $shl(1n, 12n)})($def("_flops", "shape layout place batch_size seq_len pairs", [], function (shape, layout, place, batch_size, seq_len, pairs) {
+let counted, flops;
+
+counted = device_flops(shape, layout, place, batch_size, seq_len, {__proto__: $k, pairs: pairs});
+flops = dict((function* ($first) { for (const name of $first) yield [name, int($item(counted, name))]; })(counted));
+return $tuple([flops, $add(sum(flops.values()), sum(backward_terms(shape, flops).values()))]);
+}));
+let attention_kernel;
+attention_kernel = $def("attention_kernel", "device", [], function (device) {
+
+return ($true(device.name.startswith(FLASH3_DEVICES)) ? "flash3" : "flash2");
+});
+let _attention_rate;
+_attention_rate = $def("_attention_rate", "kernel", [], function (kernel) {
+return ($eq(kernel, "flash2") ? FLASH2 : FLASH3);
 });
 let _optimizer_bytes;
 _optimizer_bytes = $def("_optimizer_bytes", "shape layout place policy", [], function (shape, layout, place, policy) {
@@ -4783,7 +4948,7 @@ weight = policy.bytes.weights;
 each = $add($add($add($mul($mul(2n, 2n), policy.moment_bytes), weight), $mul(2n, weight)), ($true(policy.bytes.master_weights) ? 8n : 0n));
 return $mul(share, each);
 });
-return {ATTENTION, PASSES, HIDDEN, EXPERT_PASSES, MIXTURE_RATE, OF_A_MICRO_BATCH, RECOMPUTED_PASSES, StepTime, step_time, _micro_batch, matmul_efficiency, _stage_time, _shares, _between_nodes, _elementwise_bytes, _optimizer_bytes};
+return {FLASH2, FLASH3, PASSES, HIDDEN, FP8, EXPERT_PASSES, EXPERT_WIDTH, KERNELS, FLASH3_DEVICES, OF_A_MICRO_BATCH, RECOMPUTED_PASSES, StepTime, step_time, _micro_batch, matmul_efficiency, _stage_time, _shares, _between_nodes, _elementwise_bytes, _saved_bytes, _traffic, _flops, attention_kernel, _attention_rate, _optimizer_bytes};
 };
 $modules["accounting.cluster.traffic"] = () => {
 const Breakdown = $load("accounting.breakdown").Breakdown;

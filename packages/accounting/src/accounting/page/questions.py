@@ -152,7 +152,7 @@ def _training(question: Mapping[str, Any], shape: TransformerShape, machine: Dev
         raise ValueError(f"expected a device whose links are listed, or one device, got {devices} × {machine.name}")
     pairs = "full" if policy.attention_kernel == "eager" else "causal"
     step = step_time(shape, layout, machine, joined, batch, context, policy=policy, pairs=pairs)
-    each, errors = float(step.total), accuracy(shape)
+    each, errors = float(step.total), accuracy(shape, machine, devices, context, precision=policy.precision)
     steps = -(-positive("tokens", question["tokens"]) // (sequences * context))
     whole = each * steps
     peak = float(machine.peak("fp32" if policy.precision == "fp32" else "bf16"))
@@ -174,7 +174,7 @@ def _training(question: Mapping[str, Any], shape: TransformerShape, machine: Dev
             "shown": human(step.total),
             "rows": [_figure(name, float(part), "s", CAUSES[name]) for name, part in step.parts.items() if float(part)],
         },
-        {"title": "the run", "note": f"nine in ten of {errors.words}", "total": None, "shown": "", "rows": run},
+        {"title": "the run", "note": f"the range is that of {errors.words}", "total": None, "shown": "", "rows": run},
     ]
 
 

@@ -246,6 +246,7 @@ Object.assign(Mapping.prototype, {
 });
 $modules.enum = () => ({ Enum });
 $modules["collections.abc"] = () => ({ Mapping });
+$modules.math = () => ({ log2: (x) => Math.log2(Number($raw(x))) });
 $modules.functools = () => ({ lru_cache, cached_property });
 $modules.dataclasses = () => ({
   KW_ONLY: "",

@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from accounting.checks import instance, positive
-from accounting.cluster.layout import Layout
+from accounting.cluster.device import device_parameters
+from accounting.cluster.layout import Layout, Place
 from accounting.cluster.memory import fullest
 from accounting.counting.flops import training_flops
 from accounting.hardware.devices import Device
 from accounting.hardware.interconnect import Interconnect, interconnect
-from accounting.planning.accuracy import accuracy
+from accounting.planning.accuracy import Accuracy, accuracy
 from accounting.planning.step_time import StepTime, step_time
 from accounting.policy import DEFAULT, SETTINGS, Policy
 from accounting.shape import TransformerShape
@@ -46,7 +47,9 @@ class Plan:
         mfu: the model's FLOPs over those of the devices' peak in that time (Chowdhery et al. 2022), counted over the
             `pairs` of positions given to plan(), as training_time() counts them.
         seconds: predicted wall clock of the run.
-        shortest, longest: range of the wall clock, by what published runs took of their predicted time.
+        shortest, longest: range of the wall clock, by what the most similar published runs took of their predicted
+            time.
+        published: those runs, and the errors over all of their kind.
         cost: money for the predicted time, None without a price.
     """
 
@@ -61,6 +64,7 @@ class Plan:
     seconds: Seconds
     shortest: Seconds
     longest: Seconds
+    published: Accuracy
     cost: float | None
 
 
@@ -139,15 +143,15 @@ def plan(
             f"{batch_tokens:,}: the nearest is {nearest * length:,}"
         )
     timed.sort(key=lambda one: (one[0], int(one[4].network_bytes), int(one[4].link_bytes)))
-    peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
-    errors = accuracy(shape)
+    peak = float(device.peak(policy.precision if policy.precision in ("fp32", "fp8") else "bf16"))
+    errors = accuracy(shape, device, devices, length, precision=policy.precision)
     plans: list[Plan] = []
     fitting = set()  # layouts that fit already, with less recomputed
     for seconds, layout, micro_batch, chosen, step in timed:
         if (layout, micro_batch) in fitting:
             continue
-        memory = fullest(shape, layout, micro_batch, length, policy=chosen).total
-        if int(memory) > limit:
+        memory = _memory(shape, layout, micro_batch, length, chosen, limit)
+        if memory > limit:
             continue
         fitting.add((layout, micro_batch))
         whole = Seconds(seconds * steps)
@@ -156,7 +160,7 @@ def plan(
                 layout,
                 micro_batch,
                 chosen,
-                Bytes(int(memory)),
+                Bytes(memory),
                 step,
                 steps,
                 Tokens(steps * sequences * length),
@@ -164,12 +168,24 @@ def plan(
                 whole,
                 Seconds(float(whole) * errors.shortest),
                 Seconds(float(whole) * errors.longest),
+                errors,
                 None if price is None else price * devices * float(whole) / 3600,
             )
         )
         if len(plans) == most:
             break
     return plans
+
+
+def _memory(shape: TransformerShape, layout: Layout, micro_batch: int, length: int, policy: Policy, limit: int) -> int:
+    """Bytes on the fullest device, or on one above the limit; in fp8 those of bf16 and two fp8 copies of each matrix,
+    an upper bound: what is saved in fp8 in place of bf16 is not taken off."""
+    if policy.precision != "fp8":
+        return int(fullest(shape, layout, micro_batch, length, policy=policy, limit=limit).total)
+    plain = replace(policy, precision="bf16")
+    memory = int(fullest(shape, layout, micro_batch, length, policy=plain, limit=limit).total)
+    stages = (device_parameters(shape, layout, Place(stage)) for stage in {0, layout.pipeline - 1})
+    return memory + max(2 * (int(held["attention"]) + int(held["ffn"])) for held in stages)
 
 
 def candidates(

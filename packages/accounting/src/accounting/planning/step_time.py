@@ -5,26 +5,27 @@
     one micro-batch = matmuls + elementwise work + tensor-, context- and expert-parallel traffic
 
 A device's best measured matmul, which the matmuls of a model reach, measured collectives and NCCL's latencies are
-given; three constants are fitted, the same ones for every device: matmuls inside attention reach ATTENTION of that
-rate; elementwise work (norms, activations, the softmax of an unfused kernel, residual sums) reads and writes every
-saved tensor PASSES times at the memory's bandwidth, and 40% more often with full activation checkpointing; HIDDEN of
-data-parallel traffic runs beside the passes that can hide it. Traffic of tensor and context parallelism is waited for.
-Schedules are 1F1B (Narayanan et al. 2021, arXiv:2104.04473). Fit, held-out runs and errors:
-docs/design/cluster-plans.md.
+given; the other constants are fitted, the same ones for every device: matmuls inside attention reach a part of that
+rate that depends on the kernel; elementwise work (norms, activations, the softmax of an unfused kernel, residual sums)
+reads and writes every saved tensor PASSES times at the memory's bandwidth, and 40% more often with full activation
+checkpointing; HIDDEN of data-parallel traffic runs beside the passes that can hide it; matmuls of blocks in fp8 take
+the FP8-th part of their time in bf16. Traffic of tensor and context parallelism is waited for. Schedules are 1F1B
+(Narayanan et al. 2021, arXiv:2104.04473). Fit, held-out runs and errors: docs/design/cluster-plans.md.
 
-Mixtures of experts differ: matmuls grouped by expert, and those inside attention by the kernels of 2025 that all their
-published runs use, are taken at half of the rate; tensors inside feed-forward layers are read and written EXPERT_PASSES
-times, which is fitted; HIDDEN of the traffic of tokens to their experts runs beside the computation, and the kernels
-that send tokens also gather them.
+Mixtures of experts differ: matmuls grouped by expert are slower, the more so the narrower an expert and the faster the
+device is, since each of them takes a time that does not shrink with its size (EXPERT_WIDTH); tensors inside
+feed-forward layers are read and written EXPERT_PASSES times; HIDDEN of the traffic of tokens to their experts runs
+beside the computation, and the kernels that send tokens also gather them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
-from accounting.checks import instance, positive
-from accounting.cluster.device import device_flops, replicated
+from accounting.checks import choose, instance, positive
+from accounting.cluster.device import device_flops, plain, replicated
 from accounting.cluster.layout import Layout, Place
 from accounting.cluster.memory import device_forward_pass
 from accounting.cluster.traffic import Joins, device_traffic
@@ -40,11 +41,15 @@ from accounting.shape import TransformerShape
 from accounting.units import Bytes, Seconds
 
 # fitted by benchmarks/published_runs.py --fit to the runs of its table that are not held out
-ATTENTION = 0.193
-PASSES = 7.32
-HIDDEN = 0.512
-EXPERT_PASSES = 25.1
-MIXTURE_RATE = 0.5  # of the best matmul, which the matmuls grouped by expert and attention in mixtures reach
+FLASH2 = 0.185  # parts of the best matmul's rate that matmuls inside attention reach
+FLASH3 = 0.583
+PASSES = 9.46
+HIDDEN = 0.5
+FP8 = 1.83
+EXPERT_PASSES = 33.1
+EXPERT_WIDTH = 418.0  # width of an expert at half of the rate, on a device of 1,000 TFLOP/s
+KERNELS = ("flash2", "flash3")  # of attention: FlashAttention 2; FlashAttention 3, cuDNN's or a TPU's own
+FLASH3_DEVICES = ("h100", "h20", "h800", "gh200", "b200", "b300", "gb", "tpu")  # beginnings of their names
 OF_A_MICRO_BATCH = ("matmul", "memory", "tensor", "context", "expert")  # causes that each micro-batch has
 RECOMPUTED_PASSES = 0.4  # a recomputed tensor is written and read once more, beside five times without recomputation
 
@@ -104,6 +109,7 @@ def step_time(
     pairs: str = "full",
     efficiency: float | None = None,
     virtual_stages: int = 1,
+    kernel: str | None = None,
 ) -> StepTime:
     """Seconds of an optimizer step of `layout.micro_batches` micro-batches of batch_size sequences on each replica.
 
@@ -112,6 +118,7 @@ def step_time(
         efficiency: part of the dense peak that matmuls reach, above 0 and at most 1; by the device's best measured
             matmul if None.
         virtual_stages: runs of layers on each stage, of an interleaved schedule.
+        kernel: of attention, one of KERNELS; the fastest that the device has if None.
 
     Returns:
         The time of the slower of the first and the last stage; its parts add up.
@@ -126,12 +133,13 @@ def step_time(
     if isinstance(efficiency, bool) or not 0 < efficiency <= 1:
         raise ValueError(f"expected efficiency above 0 and at most 1, got {efficiency!r}")
     positive("virtual_stages", virtual_stages)
-    if policy.offload != "none" or policy.precision == "fp8":
-        raise ValueError(
-            "the time of steps in fp8, and of offloaded ones, is not predicted: no such run is in the table"
-        )
+    kernel = choose("kernel", attention_kernel(device) if kernel is None else kernel, KERNELS)
+    if policy.offload != "none":
+        raise ValueError("the time of offloaded steps is not predicted: no such run is in the table")
+    if policy.precision == "fp8" and "fp8" not in device.peaks:
+        raise ValueError(f"expected a device with matmuls in fp8, got {device.name}: use precision bf16")
     stages = {0, layout.pipeline - 1}
-    common = (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency)
+    common = (shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, kernel)
     stage = max((_stage_time(Place(stage), *common) for stage in stages), key=_micro_batch)
     idle = (layout.pipeline - 1) / virtual_stages
     passes = layout.micro_batches
@@ -167,29 +175,36 @@ def _stage_time(
     policy: Policy,
     pairs: str,
     efficiency: float,
+    kernel: str,
 ) -> StepTime:
     """Seconds of one micro-batch on a stage, its traffic with the next stage as `bubble`; of a step for all data and
     the optimizer."""
-    flops = device_flops(shape, layout, place, batch_size, seq_len, pairs=pairs)
-    forward = int(flops.total)
-    recomputed = {
-        "none": 0,
-        "selective": int(flops["scores"]),
-        "full": forward - (int(flops["head"]) if place.stage == layout.pipeline - 1 else 0),
-    }[policy.activation_checkpointing]
+    fp8 = policy.precision == "fp8"
+    if fp8:  # the rest of the step, and what is sent, is that of bf16
+        policy = replace(policy, precision="bf16")
+    split = plain(layout)
+    flops, both = _flops(shape, split, place, batch_size, seq_len, pairs)
+    forward, head = sum(flops.values()), flops.get("head", 0)
+    recomputed = {"none": 0, "selective": flops["scores"], "full": forward - head}[policy.activation_checkpointing]
     peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
-    both = forward + sum(backward_terms(shape, {name: int(flops[name]) for name in flops}).values())
     # in attention, forward and backward; every kind of checkpointing computes it once more
-    scores = int(flops["scores"]) * (3 if policy.activation_checkpointing == "none" else 4)
-    ffn = int(flops["ffn"]) * (4 if policy.activation_checkpointing == "full" else 3)
-    mixture = shape.most_experts > 1
-    slowed = (scores + ffn) * (1 / MIXTURE_RATE - 1) if mixture else scores * (1 / ATTENTION - 1)
+    scores = flops["scores"] * (3 if policy.activation_checkpointing == "none" else 4)
+    slowed = scores * (1 / _attention_rate(kernel) - 1)
+    if fp8:
+        slowed -= (both + recomputed - scores - 3 * head) * (1 - 1 / FP8)
+    if shape.most_experts > 1:
+        ffn = flops["ffn"] * (4 if policy.activation_checkpointing == "full" else 3)
+        width = min(one.d_ff or 1 for one in shape.ffns if one.experts is not None)
+        slowed += ffn * EXPERT_WIDTH * peak / 1e15 / width
 
     # weights are read forward and backward, and their gradients added up: much for experts that few tokens reach
     trained = sum(int(one.trained) for one in replicated(shape, layout, place))
     weights = trained * (2 * policy.bytes.weights + 2 * policy.gradient_bytes)
 
-    sent = device_traffic(shape, layout, place, batch_size, seq_len, policy=policy).by_group()
+    every, again = _traffic(shape, layout, place, batch_size, seq_len, replace(policy, activation_checkpointing="full"))
+    # keys and values of other devices are gathered again by every kind of checkpointing, the rest by "full" alone
+    repeated = {"none": (), "selective": (Joins.CONTEXT,), "full": tuple(Joins)}[policy.activation_checkpointing]
+    sent = {group: every[group] - (0 if group in repeated else again[group]) for group in Joins}
     # bytes, size of a group, distance of its members: tensor ranks are neighbours, then ranks of a sequence, replicas,
     # stages; the devices that hold the same experts are as far apart as the experts are shared
     groups = [
@@ -221,7 +236,11 @@ def _stage_time(
         link_bytes, network_bytes = link_bytes + link, network_bytes + network
 
     matmul = (both + recomputed + slowed) / (peak * efficiency)
-    memory = _elementwise_bytes(shape, layout, place, batch_size, seq_len, policy) + weights
+    inside, outside = _elementwise_bytes(shape, split, place, batch_size, seq_len, policy)
+    elementwise = inside * (EXPERT_PASSES if shape.most_experts > 1 else PASSES) + outside * PASSES
+    if policy.activation_checkpointing == "full":
+        elementwise *= 1 + RECOMPUTED_PASSES
+    memory = elementwise + weights
     memory_time = memory / float(device.known_bandwidth)
     expert = seconds[Joins.EXPERT] / micro_batches
     return StepTime(
@@ -260,25 +279,60 @@ def _between_nodes(sent: int, devices: int, in_node: int, experts: int) -> int:
 
 def _elementwise_bytes(
     shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
-) -> float:
-    """Bytes that elementwise work on a micro-batch reads and writes: each tensor that would be saved without activation
-    checkpointing, as many times as its component is passed over."""
-    run = device_forward_pass(
-        shape, layout, place, batch_size, seq_len, replace(policy, activation_checkpointing="none")
-    )
-    passes: dict[Component, float] = {}
-    if shape.most_experts > 1:
-        inside = (Component.FFN_HIDDEN, Component.SHARED_FFN_HIDDEN)
-        passes = {Component.ROUTER: 0.0, **dict.fromkeys(inside, EXPERT_PASSES)}
+) -> tuple[int, int]:
+    """Bytes of the tensors that elementwise work on a micro-batch passes over, those that would be saved without
+    activation checkpointing: inside feed-forward layers, and the others."""
+    return _saved_bytes(shape, layout, place, batch_size, seq_len, replace(policy, activation_checkpointing="none"))
+
+
+@lru_cache(maxsize=1 << 12)  # layouts of a plan differ in ZeRO stage and checkpointing, which do not change it
+def _saved_bytes(
+    shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
+) -> tuple[int, int]:
+    run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy)
     components = [saved_by_layers(run, run.stack.counts)]
     if place.stage == layout.pipeline - 1:
         components.append(head_tensors(run))
-    size = sum(
-        int(total_bytes(tensors)) * passes.get(component, PASSES)
-        for saved in components
-        for component, tensors in saved.items()
-    )
-    return size * (1 + RECOMPUTED_PASSES) if policy.activation_checkpointing == "full" else size
+    inside = outside = 0
+    for saved in components:
+        for component, tensors in saved.items():
+            size = int(total_bytes(tensors))
+            if component in (Component.FFN_HIDDEN, Component.SHARED_FFN_HIDDEN):
+                inside += size
+            elif component is not Component.ROUTER or shape.most_experts == 1:
+                outside += size
+    return inside, outside
+
+
+@lru_cache(maxsize=1 << 12)
+def _traffic(
+    shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
+) -> tuple[dict[Joins, int], dict[Joins, int]]:
+    """Bytes of device_traffic with full activation checkpointing, and those of them that it adds."""
+    traffic = device_traffic(shape, layout, place, batch_size, seq_len, policy=policy)
+    again = dict.fromkeys(Joins, 0)
+    for group, (name, term) in zip(traffic.joins, traffic.terms, strict=True):
+        again[group] += int(term) if name.endswith("recomputed") else 0
+    return {group: int(size) for group, size in traffic.by_group().items()}, again
+
+
+@lru_cache(maxsize=1 << 12)
+def _flops(
+    shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, pairs: str
+) -> tuple[dict[str, int], int]:
+    """FLOPs of a forward pass on a stage by component, and those of forward and backward together."""
+    counted = device_flops(shape, layout, place, batch_size, seq_len, pairs=pairs)
+    flops = {name: int(counted[name]) for name in counted}
+    return flops, sum(flops.values()) + sum(backward_terms(shape, flops).values())
+
+
+def attention_kernel(device: Device) -> str:
+    """The fastest of KERNELS that the device has."""
+    return "flash3" if device.name.startswith(FLASH3_DEVICES) else "flash2"
+
+
+def _attention_rate(kernel: str) -> float:
+    return FLASH2 if kernel == "flash2" else FLASH3
 
 
 def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
