@@ -492,3 +492,42 @@ def test_pages_send_forms_nowhere_and_stay_where_they_are(folder):
     for rule in ("default-src 'none'", "base-uri 'none'", "form-action 'none'"):
         assert rule in page
     assert page.count("disabled>") == 3, "buttons wait until the model is unpacked"
+
+
+def test_a_conversation_can_be_changed_and_is_kept_at_a_reload(browser, folder, tmp_path):
+    lm.to_huggingface(rounded("llama"), folder / "talker", tokenizer=folder / "tok.json")
+    page = tmp_path / "chat.html"
+    command = ["chat", str(folder / "talker"), "--page", str(page), "--temperature", "0", "--max-new-tokens", "12"]
+    assert main(command) == 0
+    browser.open(page)
+    done = "(async () => { while (asking) await new Promise(resume => setTimeout(resume, 20)); })()"
+
+    def say(text):
+        browser.run(f"at('text').value = {json.dumps(text)}, at('form').requestSubmit(), 0")
+        browser.run(done)
+
+    def press(kind, name):
+        browser.run(f"[...document.querySelectorAll('.{kind} button[data-name=\"{name}\"]')].at(-1).click(), 0")
+        browser.run(done)
+
+    for text in ("hello", "and more"):
+        say(text)
+    whole = browser.run("messages")
+    assert [message["role"] for message in whole] == ["user", "assistant"] * 2
+    press("assistant", "Once more")
+    assert browser.run("messages") == whole, "at temperature 0 the answer is the same"
+    browser.open(page)
+    assert browser.run("messages") == whole
+    assert browser.run("[...at('log').children].map(line => line.textContent)") == [m["content"] for m in whole]
+    press("user", "Edit")
+    assert browser.run("[messages.length, at('log').children.length, at('text').value]") == [2, 2, "and more"]
+    too_long = "word " * 400
+    say(too_long)
+    assert browser.run("[messages.length, at('text').value]") == [2, too_long], "what failed is in the box again"
+    assert "too long" in browser.run("at('log').lastChild.textContent")
+    browser.run("at('temperature').value = '-3', 0")
+    say("refused")
+    assert browser.run("messages.length") == 2
+    browser.run("at('reset').click(), 0")
+    browser.open(page)
+    assert browser.run("messages") == []

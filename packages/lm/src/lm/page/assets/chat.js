@@ -1,25 +1,73 @@
 "use strict";
 // A conversation on a page. `answer`, of the file after this one, is where answers come from: an async generator of
-// pieces of text from (messages, settings, signal), which may return {dropped: how many of the oldest were left out}.
+// {piece: text, tokens: their number so far} from (messages, settings, signal); {dropped} is the number of the oldest
+// messages that were left out.
 
 const at = (id) => document.getElementById(id);
+const KEPT = `conversation of ${location.pathname}`; // in the tab, so that a reload goes on with it
 let messages = [],
   asking = null;
 
-function show(kind, text) {
-  const line = document.createElement("div");
+/** A line of the log; one of a message has buttons, whose names are attributes: what is copied is the text alone. */
+function show(kind, text, message = null) {
+  const line = document.createElement("div"),
+    words = line.appendChild(document.createElement("span"));
   line.className = kind;
-  line.textContent = text;
+  words.textContent = text;
+  if (message && kind !== "note") {
+    const buttons = line.appendChild(document.createElement("span")),
+      actions = { Copy: () => navigator.clipboard.writeText(message.content) };
+    if (kind === "user") actions.Edit = () => cut(line, message) && (write(message.content), at("text").focus());
+    else actions["Once more"] = () => cut(line, message) && ask();
+    buttons.className = "actions";
+    for (const [name, act] of Object.entries(actions)) {
+      const button = buttons.appendChild(document.createElement("button"));
+      button.type = "button";
+      button.dataset.name = name;
+      button.setAttribute("aria-label", name);
+      button.addEventListener("click", act);
+    }
+  }
   at("log").append(line);
   scrollTo(0, document.documentElement.scrollHeight);
   return line;
 }
 
+function write(text) {
+  at("text").value = text;
+}
+
+/** Take a message and all after it out of the conversation. False if it cannot be done now. */
+function cut(line, message) {
+  const place = messages.indexOf(message);
+  if (asking || place < 0) return false;
+  messages.length = place;
+  while (line.nextSibling) line.nextSibling.remove();
+  line.remove();
+  keep();
+  return true;
+}
+
+/** Keep the conversation in the tab; a browser that does not allow it forgets at a reload. */
+function keep() {
+  try {
+    sessionStorage.setItem(KEPT, JSON.stringify(messages));
+  } catch {
+    // full, or turned off
+  }
+}
+
+function kept() {
+  try {
+    return JSON.parse(sessionStorage.getItem(KEPT));
+  } catch {
+    return null;
+  }
+}
+
 function settings() {
-  return {
-    temperature: Number(at("temperature").value),
-    topP: at("top-p").value === "" ? null : Number(at("top-p").value),
-  };
+  const number = (id, otherwise) => (at(id).value === "" ? otherwise : Number(at(id).value));
+  return { temperature: number("temperature", 1), topP: number("top-p", null) };
 }
 
 function isAtEnd() {
@@ -27,24 +75,28 @@ function isAtEnd() {
 }
 
 async function ask() {
-  const line = show("assistant", ""),
-    mine = (asking = new AbortController());
-  let text = "",
-    failed = null;
+  const message = { role: "assistant", content: "" },
+    line = show("assistant", "", message),
+    mine = (asking = new AbortController()),
+    begun = performance.now();
+  let failed = null,
+    tokens = 0;
   at("send").disabled = true;
   at("stop").disabled = false;
   try {
-    for await (const { piece, dropped } of answer([...messages], settings(), mine.signal)) {
-      if (dropped) {
-        messages.splice(messages[0].role === "system" ? 1 : 0, dropped);
+    for await (const part of answer([...messages], settings(), mine.signal)) {
+      if (part.dropped) {
+        messages.splice(messages[0].role === "system" ? 1 : 0, part.dropped);
         const left = document.createElement("div");
         left.className = "note";
-        left.textContent = `The context is full: the ${dropped} oldest message${dropped > 1 ? "s" : ""} left out.`;
+        const oldest = part.dropped > 1 ? `${part.dropped} oldest messages` : "oldest message";
+        left.textContent = `The context is full: the ${oldest} left out.`;
         line.before(left);
       }
       if (mine !== asking) return;
       const follows = isAtEnd();
-      line.textContent = text += piece ?? "";
+      tokens = part.tokens ?? tokens;
+      line.firstChild.textContent = message.content += part.piece ?? "";
       if (follows) scrollTo(0, document.documentElement.scrollHeight);
     }
   } catch (error) {
@@ -52,18 +104,35 @@ async function ask() {
   }
   if (mine !== asking) return;
   asking = null;
-  if (text) messages.push({ role: "assistant", content: text });
-  else messages.pop();
-  if (failed) show("note", failed.message);
+  const seconds = (performance.now() - begun) / 1000;
+  if (tokens > 1) line.lastChild.dataset.speed = `${tokens} tokens, ${(tokens / seconds).toFixed(0)} a second`;
+  if (message.content) messages.push(message);
+  else giveBack(line);
+  // fetch() tells of a network that fails by a TypeError
+  const trouble = failed instanceof TypeError ? `No answer could be had: ${failed.message}` : failed?.message;
+  if (failed) show("note", trouble);
+  else if (!message.content) show("note", "The model ended the conversation here.");
+  keep();
   at("send").disabled = false;
   at("stop").disabled = true;
 }
 
+/** What was not answered goes back into the box, unless something is there by now. */
+function giveBack(line) {
+  const asked = messages.at(-1).role === "user" ? messages.pop() : null;
+  if (asked && !at("text").value) write(asked.content);
+  if (asked && line.previousSibling?.className === "user") line.previousSibling.remove();
+  line.remove();
+}
+
+/** A new conversation, which begins with these messages; the system's stands above the log. */
 function restart(first = []) {
   asking?.abort();
   asking = null;
   messages = [...first];
   at("log").replaceChildren();
+  for (const message of messages) show(message.role === "system" ? "note" : message.role, message.content, message);
+  keep();
   at("send").disabled = false;
   at("stop").disabled = true;
 }
@@ -71,10 +140,11 @@ function restart(first = []) {
 at("form").addEventListener("submit", (event) => {
   event.preventDefault();
   const content = at("text").value;
-  if (!content.trim() || asking) return;
-  at("text").value = "";
+  const isValid = ["temperature", "top-p"].every((id) => at(id).reportValidity());
+  if (!content.trim() || asking || !isValid) return;
+  write("");
   messages.push({ role: "user", content });
-  show("user", content);
+  show("user", content, messages.at(-1));
   ask();
 });
 at("text").addEventListener("keydown", (event) => {
@@ -84,4 +154,3 @@ at("text").addEventListener("keydown", (event) => {
   }
 });
 at("stop").addEventListener("click", () => asking?.abort());
-at("reset").addEventListener("click", () => restart());

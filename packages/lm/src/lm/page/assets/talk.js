@@ -61,6 +61,7 @@ class Talk {
       decoder = new TextDecoder(),
       most = Math.min(this.about.max_new_tokens, context - ids.length);
     let text = "",
+      written = 0,
       shown = 0,
       stopped = false,
       drawn = performance.now();
@@ -69,6 +70,7 @@ class Talk {
       const id = choose(sequence.logits, settings, this.random);
       if (this.about.stop.includes(id)) break;
       sequence.append(id);
+      written++;
       if (this.encoder.has(id)) text += decoder.decode(this.encoder.bytesOf(id), { stream: true });
       const ends = this.about.stop_strings.map((stop) => text.indexOf(stop)).filter((place) => place >= 0);
       if (ends.length) {
@@ -78,11 +80,11 @@ class Talk {
       }
       if (performance.now() - drawn < BATCH) continue;
       const certain = text.length - Math.max(0, ...this.about.stop_strings.map((stop) => overlap(text, stop)));
-      if (certain > shown) yield { piece: text.slice(shown, (shown = certain)) };
+      if (certain > shown) yield { piece: text.slice(shown, (shown = certain)), tokens: written };
       await new Promise((resume) => setTimeout(resume));
       drawn = performance.now();
     }
-    yield { piece: text.slice(shown) + (stopped ? "" : decoder.decode()) };
+    yield { piece: text.slice(shown) + (stopped ? "" : decoder.decode()), tokens: written };
   }
 }
 
@@ -107,6 +109,10 @@ const ready = (async () => {
   at("temperature").value = about.temperature;
   at("top-p").value = about.top_p ?? "";
   const system = about.system === null ? [] : [{ role: "system", content: about.system }];
-  restart(system);
+  const { parameters, config, dtype } = about;
+  at("facts").textContent =
+    `${(parameters / 1e6).toFixed(1)} million parameters in ${dtype}, a context of ${config.context_length} tokens; ` +
+    "it computes on this page, and nothing is sent.";
+  restart(kept() ?? system);
   at("reset").addEventListener("click", () => restart(system));
 })();

@@ -12,11 +12,17 @@ async function introduce() {
 }
 
 async function* answer(messages, { temperature, topP }, signal) {
-  const body = { messages, stream: true, truncation: "auto", temperature, ...(topP === null ? {} : { top_p: topP }) };
+  const stream_options = { include_usage: true };
+  const limits = { temperature, ...(topP === null ? {} : { top_p: topP }) };
+  const body = { messages, stream: true, stream_options, truncation: "auto", ...limits };
   const reply = await fetch("/v1/chat/completions", {
     method: "POST", signal, headers: headers(), body: JSON.stringify(body),
   });
-  if (!reply.ok) throw new Error((await reply.json()).error.message);
+  if (!reply.ok) {
+    // a proxy answers in HTML
+    const error = await reply.json().catch(() => null);
+    throw new Error(error?.error?.message ?? `The server answered ${reply.status} ${reply.statusText}`);
+  }
   yield { dropped: Number(reply.headers.get("X-Messages-Left-Out") ?? 0) };
   const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = "";;) {
@@ -28,10 +34,12 @@ async function* answer(messages, { temperature, topP }, signal) {
       if (line === "data: [DONE]") continue;
       const event = JSON.parse(line.slice(6));
       if (event.error) throw new Error(event.error.message);
-      yield { piece: event.choices[0].delta.content ?? "" };
+      yield { piece: event.choices[0]?.delta.content ?? "", tokens: event.usage?.completion_tokens };
     }
   }
 }
 
 at("key").addEventListener("change", introduce);
+at("reset").addEventListener("click", () => restart());
+restart(kept() ?? []);
 const ready = introduce();
