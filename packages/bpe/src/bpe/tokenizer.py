@@ -38,11 +38,17 @@ from bpe.patterns import SplitPattern
 
 if TYPE_CHECKING:
     from bpe.encoding.decoder import Decoder
+    from bpe.encoding.streaming import TailEncoder
 
 TokenIds = Iterable[int]  # a list of ids or an array of any integer type, mostly
 Errors = Literal["strict", "replace", "ignore", "backslashreplace", "surrogateescape", "surrogatepass"]
 
 CACHE_BYTES = 64 << 20
+
+
+def _tail_encoder(tokenizer: Tokenizer, allowed_special: Special, disallowed_special: Special) -> TailEncoder:
+    encoder = tokenizer._text_encoder
+    return encoder.tail_encoder(encoder.policy.rules(allowed_special, disallowed_special))
 
 
 class Tokenizer(EncodeMethods):
@@ -269,6 +275,58 @@ class Tokenizer(EncodeMethods):
             data = data._replace(merges=list(self.merges), characters=characters)
         formats.huggingface.write(path, data)
 
+    def add_tokens(self, tokens: Iterable[str] | Mapping[str, int], *, special_tokens: bool = False) -> Self:
+        """Return a tokenizer with more added tokens, each of which is one token of any text; this one stays as it is.
+
+        As transformers' add_tokens(): a token that is an added one already keeps its id; one that is in the vocabulary
+        gets that id; others follow the largest id. All else is that of this tokenizer: merges, flags, normalizer,
+        template.
+
+        Args:
+            tokens: the tokens, or {token: id}.
+            special_tokens: True for special tokens, which encode() refuses in a text unless they are allowed.
+
+        Raises:
+            ValueError: a token is empty, or an id is that of another token. TypeError: a token is not a str.
+
+        Example:
+            >>> chat = tokenizer.add_tokens(["<tool>"])
+            >>> chat.encode("low<tool>"), tokenizer.encode("low<tool>")
+            ([258, 262], [258, 60, 116, 111, 111, 108, 62])
+        """
+        with import_lock:
+            from bpe.formats.changing import with_tokens
+
+        return self._made(with_tokens(self._data, tokens, special=special_tokens), None, self._cache_bytes)
+
+    def add_special_tokens(self, tokens: Iterable[str] | Mapping[str, int]) -> Self:
+        """Return a tokenizer with more special tokens: add_tokens(tokens, special_tokens=True).
+
+        Example:
+            >>> chat = tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
+            >>> chat.encode("low<|im_end|>", allowed_special="all")
+            [258, 263]
+        """
+        return self.add_tokens(tokens, special_tokens=True)
+
+    def with_vocab_size(self, vocab_size: int) -> Self:
+        """Return the tokenizer of the first merges: the one that training to a smaller vocabulary would have given.
+
+        Args:
+            vocab_size: number of tokens, special and added ones included.
+
+        Raises:
+            ValueError: this vocabulary is smaller, or has more tokens than that without any merge.
+
+        Example:
+            >>> tokenizer.with_vocab_size(260).merges == tokenizer.merges[:3]
+            True
+        """
+        with import_lock:
+            from bpe.formats.changing import with_vocab_size
+
+        return self._made(with_vocab_size(self._data, vocab_size, self.merges), None, self._cache_bytes)
+
     # What it is
 
     @property
@@ -423,16 +481,17 @@ class Tokenizer(EncodeMethods):
         special = self._data.special_tokens
         return {token: number for number, token in ordinary} | {name.encode(): special[name] for name in special}
 
-    def add_special_tokens(self, ids: Iterable[int], pair: Iterable[int] | None = None) -> list[int]:
-        """The ids of a text between those that the template of its tokenizer.json asks for, such as <s> and </s>.
+    def post_process(self, ids: Iterable[int], pair: Iterable[int] | None = None) -> list[int]:
+        """The ids of a text between those that the template of its tokenizer.json puts there, such as <s> and </s>.
 
-        As tokenizers' encode(add_special_tokens=True); encode() adds none. Without a template the ids as they are.
+        As tokenizers' post_process(), or encode(add_special_tokens=True); encode() adds none. Without a template the
+        ids stay the same.
 
         Args:
             ids, pair: of a text, and of a second one for the template of two texts.
 
         Example:
-            >>> tokenizer.add_special_tokens([258])
+            >>> tokenizer.post_process([258])
             [258]
         """
         return formats.templates.filled(self._data, ids, pair)
@@ -669,9 +728,7 @@ class Tokenizer(EncodeMethods):
         with import_lock:
             from bpe.encoding.streaming import EncodeSession
 
-        return EncodeSession(
-            self._text_encoder.tail_encoder(self._text_encoder.policy.rules(allowed_special, disallowed_special))
-        )
+        return EncodeSession(partial(_tail_encoder, self, allowed_special, disallowed_special))
 
     def encode_segments(self, segments: Iterable[tuple[Text, bool]]) -> list[int]:
         """The ids of one text of which only trusted segments may hold special tokens, as a chat of users' messages is.
@@ -685,7 +742,7 @@ class Tokenizer(EncodeMethods):
             segments: (text, trusted) of each; str, or UTF-8 as bytes, in whole characters.
 
         Returns:
-            The ids, without those that add_special_tokens() puts around a text.
+            The ids, without those that post_process() puts around a text.
 
         Example:
             >>> tokenizer.encode_segments([("low", False), ("<|endoftext|>", True), ("<|", False)])
@@ -765,12 +822,13 @@ class Tokenizer(EncodeMethods):
 
         return decoder_of(self._data)
 
-    def decode(self, tokens: TokenIds, errors: Errors = "replace") -> str:
+    def decode(self, tokens: TokenIds, errors: Errors = "replace", *, skip_special_tokens: bool = False) -> str:
         """The text of the ids.
 
         Args:
             tokens: a list of ids, an array of any integer type, anything that gives integers.
             errors: what becomes of bytes that are not UTF-8, as for bytes.decode().
+            skip_special_tokens: leave the special tokens out, as sentencepiece does always and tokenizers by default.
 
         Returns:
             The text.
@@ -783,6 +841,9 @@ class Tokenizer(EncodeMethods):
             >>> tokenizer.decode([258, 260, 114])
             'low lower'
         """
+        if skip_special_tokens:
+            special = self._special_ids
+            tokens = [token for token in tokens if token not in special]
         return self._decoder.decode(tokens).decode("utf-8", errors)
 
     def decode_bytes(self, tokens: TokenIds) -> bytes:
@@ -852,14 +913,22 @@ class Tokenizer(EncodeMethods):
         """
         return self._decoder.decode_with_offsets(tokens, False)
 
-    def decode_batch(self, batch: Sequence[TokenIds], *, errors: Errors = "replace", num_threads: int = 8) -> list[str]:
+    def decode_batch(
+        self,
+        batch: Sequence[TokenIds],
+        *,
+        errors: Errors = "replace",
+        num_threads: int = 8,
+        skip_special_tokens: bool = False,
+    ) -> list[str]:
         """decode() of each, in several threads, as encode_batch().
 
         Example:
             >>> tokenizer.decode_batch([[258], [260, 114]])
             ['low', ' lower']
         """
-        return map_in_threads(lambda tokens: self.decode(tokens, errors), batch, num_threads)
+        decode = partial(self.decode, errors=errors, skip_special_tokens=skip_special_tokens)
+        return map_in_threads(decode, batch, num_threads)
 
     def decode_bytes_batch(self, batch: Sequence[TokenIds], *, num_threads: int = 8) -> list[bytes]:
         """decode_bytes() of each, in several threads, as encode_batch().
@@ -896,8 +965,11 @@ class Tokenizer(EncodeMethods):
 
         return decode_column(self._decoder, array, errors)
 
-    def decode_stream(self) -> bpe.DecodeStream:
+    def decode_stream(self, *, skip_special_tokens: bool = False) -> bpe.DecodeStream:
         """A decoder that takes ids as they come, and never gives part of a character.
+
+        Args:
+            skip_special_tokens: as decode() takes it.
 
         Example:
             >>> stream = tokenizer.decode_stream()
@@ -907,7 +979,7 @@ class Tokenizer(EncodeMethods):
         with import_lock:
             from bpe.encoding.decoding import stream_of
 
-        return stream_of(self._data, self._decoder)
+        return stream_of(self._data, self._decoder, self._special_ids if skip_special_tokens else frozenset())
 
     # Private names that tiktoken's README uses to make an encoding of more special tokens
 

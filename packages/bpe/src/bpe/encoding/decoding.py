@@ -22,13 +22,13 @@ def decoder_of(data: TokenizerData) -> Decoder:
     return _Stripping(data.vocab) if _strips(data) else Decoder(data.vocab)
 
 
-def stream_of(data: TokenizerData, decoder: Decoder) -> DecodeStream:
-    """Return a stream that decodes the ids of one text as they come."""
+def stream_of(data: TokenizerData, decoder: Decoder, skipped: frozenset[int]) -> DecodeStream:
+    """Return a stream that decodes the ids of one text as they come, but for those that are skipped."""
     if data.words is not None:
-        return decoder.stream()  # type: ignore[attr-defined, no-any-return]
+        return decoder.stream(skipped)  # type: ignore[attr-defined, no-any-return]
     if _strips(data):
-        return DecodeStream(lambda ids: b"".join(decoder.decode_each(ids)), begin=b" ")
-    return DecodeStream(decoder.decode)
+        return DecodeStream(lambda ids: b"".join(decoder.decode_each(ids)), begin=b" ", skipped=skipped)
+    return DecodeStream(decoder.decode, skipped=skipped)
 
 
 def _strips(data: TokenizerData) -> bool:

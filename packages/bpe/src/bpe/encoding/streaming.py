@@ -11,7 +11,7 @@ import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from encodings import utf_8, utf_16_le
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.encoding.texts import Text, utf8
 from bpe.native.lazy_imports import numpy as np
@@ -135,20 +135,27 @@ def _joiner() -> Callable[[str | bytes | memoryview | None], bytes]:
 
 
 class EncodeSession:
-    """The ids of a text that grows at its end; see Tokenizer.encode_session().
+    """The ids of a text that grows at its end; see Tokenizer.encode_session(). It pickles, with its tokenizer.
 
     Args:
-        encoder: encodes a part of the text.
+        make_encoder: makes what encodes a part of the text, here and in the process that unpickles a session.
     """
 
-    def __init__(self, encoder: TailEncoder) -> None:
-        self._encoder = encoder
+    def __init__(self, make_encoder: Callable[[], TailEncoder]) -> None:
+        self._make_encoder, self._encoder = make_encoder, make_encoder()
         self._ids, self._certain = array("I"), 0  # all ids; how many of them no later text can change
         self._tail, self._continued = b"", False  # the text of the others; True if it goes on from what is before it
         self._half = ""  # a high surrogate at the end, which the next text may complete
 
     def __len__(self) -> int:
         return len(self._ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_encoder"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._encoder = self._make_encoder()
 
     def append(self, text: Text) -> tuple[int, list[int]]:
         """Add a text at the end.
@@ -201,9 +208,17 @@ class DecodeStream:
         decode_bytes: gives the bytes of ids.
         begin: what is left out where a text begins with it.
         end: what is left out where a text ends with it; in front of more it is a space.
+        skipped: ids that give no text.
     """
 
-    def __init__(self, decode_bytes: Callable[[list[int]], bytes], begin: bytes = b"", end: bytes = b"") -> None:
+    def __init__(
+        self,
+        decode_bytes: Callable[[list[int]], bytes],
+        begin: bytes = b"",
+        end: bytes = b"",
+        skipped: frozenset[int] = frozenset(),
+    ) -> None:
+        self._skipped = skipped
         self._decode_bytes, self._begin, self._begun = decode_bytes, begin, False
         self._end, self._ended = end, False
         self._decoder = utf_8.IncrementalDecoder("replace")
@@ -227,7 +242,7 @@ class DecodeStream:
             ('', 'é')
         """
         ids = [tokens] if isinstance(tokens, (int, np.integer)) else list(tokens)
-        data = self._decode_bytes(ids)
+        data = self._decode_bytes([number for number in ids if number not in self._skipped] if self._skipped else ids)
         if data and not self._begun:
             data, self._begun = data.removeprefix(self._begin), True
         if data and self._end:

@@ -127,8 +127,8 @@ class WordDecoder(Decoder):
         byte_ends[:] = np.cumsum([len(text) for text in texts])
         return b"".join(texts)
 
-    def stream(self) -> DecodeStream:
-        """A decode_stream()."""
+    def stream(self, skipped: frozenset[int]) -> DecodeStream:
+        """Return a decode_stream(). skipped: ids that give no text."""
         mark, between = self.words.decoded_suffix.encode(), self.words.between.encode()
 
         def decode(ids: list[int]) -> bytes:
@@ -137,7 +137,7 @@ class WordDecoder(Decoder):
                 tokens = [token.replace(mark, b" ") for token in tokens[:-1]] + tokens[-1:]
             return b"".join(between + token for token in tokens)
 
-        return DecodeStream(decode, begin=between, end=mark)
+        return DecodeStream(decode, begin=between, end=mark, skipped=skipped)
 
     def _pieces(self, tokens: list[bytes]) -> list[bytes]:
         """The text that each token adds."""

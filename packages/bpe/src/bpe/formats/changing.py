@@ -1,0 +1,119 @@
+"""A tokenizer with more added tokens, or with fewer merges: all else that it has stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bpe import formats
+from bpe.formats import Pair, TokenizerData
+from bpe.native.checks import whole
+from bpe.native.printable import PRINTABLE, SPACE_MARK
+
+NewTokens = Iterable[str] | Mapping[str, int]
+
+
+def with_tokens(data: TokenizerData, tokens: NewTokens, *, special: bool) -> TokenizerData:
+    """Return a tokenizer that has these added tokens too.
+
+    As in transformers, a token that is an added one already keeps its id, and becomes special if it is to be; one that
+    the file of the vocabulary spells as an ordinary token gets the id of that; the others get the ids after the
+    largest, or those that a mapping gives them.
+
+    Raises:
+        ValueError: A token is empty, or an id is that of another token.
+        TypeError: A token is not a str.
+    """
+    if isinstance(tokens, str):
+        raise TypeError(f"expected a list of tokens or {{token: id}}, got the str {tokens!r}: put it into a list")
+    vocab, added, specials = dict(data.vocab), dict(data.added_tokens), dict(data.special_tokens)
+    ordinary = {_spelled(data, token): number for token, number in formats.ordinary_ids(data).items()}
+    normalized = set(data.normalized)
+    for token in tokens:
+        if not isinstance(token, str):
+            raise TypeError(f"expected a str as an added token, got {token!r}")
+        if not token:
+            raise ValueError("an added token is empty; give it at least one character or leave it out")
+        is_new = token not in added and token not in specials
+        present = specials.get(token, added.get(token, ordinary.get(token)))
+        number = max(vocab) + 1 if present is None else present
+        if isinstance(tokens, Mapping):
+            if present not in (None, tokens[token]):
+                raise ValueError(f"the token {token!r} has the id {present} already, not {tokens[token]}")
+            number = tokens[token]
+        if present is None:
+            if number in vocab:
+                raise ValueError(f"the id {number} for {token!r} is that of {vocab[number]!r}; give another one")
+            vocab[number] = token.encode()
+        if token not in specials:
+            added.pop(token, None)
+            (specials if special else added)[token] = number
+        # transformers looks for ordinary added tokens in the normalized text, and for special ones before
+        if is_new and not special and data.normalizer is not None:
+            normalized.add(token)
+        elif special:
+            normalized.discard(token)
+    formats.check_ids(vocab)
+    return data._replace(
+        vocab=vocab, added_tokens=added, special_tokens=specials, normalized=frozenset(normalized), name=None
+    )
+
+
+def _spelled(data: TokenizerData, token: bytes) -> str:
+    """A token of the vocabulary as its file spells it."""
+    if data.words is not None:
+        from bpe.encoding.words import spelled_by
+
+        return spelled_by(data.words, token)
+    if data.characters is not None:
+        return token.decode("utf-8", "surrogateescape").replace(" ", SPACE_MARK)  # a lone byte equals no str
+    return "".join(map(PRINTABLE.__getitem__, token))
+
+
+def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]) -> TokenizerData:
+    """Return a tokenizer without the tokens of the last merges.
+
+    Ids above those of the tokens that go move down, so that the result is that of a training to the smaller size.
+
+    Args:
+        data: The tokenizer.
+        vocab_size: Number of tokens, all counted.
+        merges: Its merges, also where it merges by rank.
+
+    Raises:
+        ValueError: vocab_size is larger than the vocabulary, or smaller than what is there without any merge.
+    """
+    if data.characters is not None and data.characters.late:
+        raise ValueError("a vocabulary in which some tokens merge late cannot be cut: train a smaller one")
+    ids = formats.ordinary_ids(data)
+    merges = list(merges)
+    made = list(dict.fromkeys(left + right for left, right in merges if left + right in ids))
+    least, size = len(data.vocab) - len(made), whole("vocab_size", vocab_size)
+    if not least <= size <= len(data.vocab):
+        raise ValueError(f"expected vocab_size from {least:,} (without merges) to {len(data.vocab):,}, got {size:,}")
+    gone = set(made[size - least :])
+    gone_ids = {ids[token] for token in gone}
+    new_id: dict[int, int] = {}
+    shift = 0
+    for number in sorted(data.vocab):
+        shift += number in gone_ids
+        new_id[number] = number - shift
+
+    def moved(numbers: Mapping[str, int]) -> dict[str, int]:
+        return {text: new_id[number] for text, number in numbers.items()}
+
+    changes: dict[str, Any] = {
+        "vocab": {new_id[number]: token for number, token in data.vocab.items() if number not in gone_ids},
+        "special_tokens": moved(data.special_tokens),
+        "added_tokens": moved(data.added_tokens),
+        "unspelled": frozenset(new_id[number] for number in data.unspelled),
+        "name": data.name if not gone else None,
+    }
+    if data.merges is not None:
+        changes["merges"] = [pair for pair in merges if not gone.intersection((*pair, pair[0] + pair[1]))]
+    if data.characters is not None:
+        byte_ids = tuple(new_id[number] for number in data.characters.byte_ids)
+        changes["characters"] = data.characters._replace(byte_ids=byte_ids)
+    if data.words is not None and data.words.unk >= 0:
+        changes["words"] = data.words._replace(unk=new_id[data.words.unk])
+    return data._replace(**changes)
