@@ -1,6 +1,10 @@
 """Time, money, rooflines and scaling laws."""
 
+import importlib.util
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +24,8 @@ from accounting import (
     weight_bytes,
     weights_read,
 )
-from accounting.planning.inference import device_inference_memory
+from accounting.commands.parser import main
+from accounting.planning.inference import REACHED, Engine, device_inference_memory, engine_for, free_cache
 from accounting.planning.scaling import loss
 
 
@@ -240,3 +245,50 @@ def test_value_embeddings_are_read_by_their_rows() -> None:
     assert int(step.flops) - int(plain.flops) == 2 * 3 * 4 * 8 * 4096
     with pytest.raises(ValueError, match="is not counted of shapes with value embeddings"):
         accounting.decode_time(shape, DEVICES["h100"], 100, 3, storage=Storage(devices=2))
+
+
+@pytest.fixture(scope="module")
+def generation() -> Any:
+    path = Path(__file__).parents[1] / "benchmarks/published_generation.py"
+    spec = importlib.util.spec_from_file_location("published_generation", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_an_engine_leaves_as_much_for_the_cache_as_its_logs_say(generation: Any) -> None:
+    for name, predicted, logged in generation.logs():
+        assert predicted == pytest.approx(logged, rel=0.1), name
+
+
+def test_bounds_are_never_beaten_and_their_reached_parts_are_those_of_the_table(generation: Any) -> None:
+    assert all(0 < part <= 1 for _, _, part in generation.parts())
+    assert generation.reached() == REACHED
+
+
+def test_an_engine_decides_what_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    shape, device = SHAPES["llama-3-8b"], DEVICES["h100"]
+    free = free_cache(shape, device, engine_for(device))
+    most = accounting.max_sequences(shape, device, 8000, engine=engine_for(device))
+    assert int(kv_cache(shape, most, 8000).total) <= free < int(kv_cache(shape, most + 1, 8000).total)
+    assert most < accounting.max_sequences(shape, device, 8000)
+    longest = accounting.longest_generation(shape, device, 4, engine=engine_for(device))
+    assert int(kv_cache(shape, 4, longest).total) <= free < int(kv_cache(shape, 4, longest + 1).total)
+    assert accounting.max_sequences(shape, device, 1, engine=engine_for(device)) == 1024
+    assert free_cache(shape, device, Engine(utilization=0.5)) < 0.6 * free
+    assert free_cache(shape, device, Engine(sequences=64)) > free
+    assert requests_at_once(shape, device, 7000, 1000, engine=engine_for(device)) == most
+    base = ["infer", "llama-3-8b", "--device", "h100", "--json"]
+    assert main(base) == 0
+    by_vllm = json.loads(capsys.readouterr().out)
+    assert main([*base, "--engine", "none"]) == 0
+    alone = json.loads(capsys.readouterr().out)
+    assert by_vllm[1]["free for the cache"] == free
+    assert alone[1]["most sequences"] > by_vllm[1]["most sequences"]
+    assert main([*base, "--engine", "none", "--chunk", "9"]) == 2
+    assert main([*base, "--utilization", "1.5"]) == 2
+    assert main([*base, "--overhead", "10"]) == 0
+    less = json.loads(capsys.readouterr().out)
+    assert free - less[1]["free for the cache"] == 10 * 10**9 - 140_000_000

@@ -31,10 +31,13 @@ if TYPE_CHECKING:
     from accounting.models.published import SHAPES
     from accounting.planning.fitting import largest_shape, longest_context, max_batch_size, memory_line
     from accounting.planning.inference import (
+        Engine,
         Generation,
         Roofline,
         Storage,
         decode_time,
+        engine_for,
+        free_cache,
         generation_time,
         longest_generation,
         max_sequences,
@@ -77,8 +80,8 @@ _MODULES = {
         ("planning.fitting", "largest_shape longest_context max_batch_size memory_line"),
         (
             "planning.inference",
-            "Generation Roofline Storage decode_time generation_time longest_generation max_sequences prefill_time "
-            "requests_at_once",
+            "Engine Generation Roofline Storage decode_time engine_for free_cache generation_time longest_generation "
+            "max_sequences prefill_time requests_at_once",
         ),
         ("planning.layouts", "Plan plan"),
         ("planning.scaling", "LAWS ComputeOptimal compute_optimal"),
@@ -94,11 +97,12 @@ _MODULES = {
 # fmt: off
 __all__ = [
     "DEVICES", "INTERCONNECTS", "LAWS", "SHAPES", "Breakdown", "ByteRate", "Bytes", "ComputeOptimal", "Device",
-    "FLOPRate", "FLOPs", "Generation", "Group", "Interconnect", "Layout", "Parameters", "Phase", "PhaseKind",
+    "Engine", "FLOPRate", "FLOPs", "Generation", "Group", "Interconnect", "Layout", "Parameters", "Phase", "PhaseKind",
     "Place", "Plan", "Policy", "Roofline", "Seconds", "StepTime", "Storage", "TokenRate", "Tokens",
     "TrainingMemory", "TrainingTime", "TransformerShape", "compute_optimal", "decode_flops", "decode_time",
     "device_flops", "device_memory", "device_parameters", "device_state", "device_traffic", "elementwise_flops",
-    "forward_flops", "from_config", "from_huggingface", "from_run", "generation_time", "human",
+    "engine_for", "forward_flops", "free_cache", "from_config", "from_huggingface", "from_run", "generation_time",
+    "human",
     "inference_memory", "kv_cache", "largest_shape", "longest_context", "longest_generation", "matmul_flops",
     "max_batch_size", "max_sequences", "measured_device", "memory_line", "mfu", "optimizer_flops",
     "optimizer_state", "parameters", "plan", "prefill_flops", "prefill_time", "requests_at_once",

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 from accounting.commands.answer import Answer
-from accounting.commands.options import shape_of
+from accounting.commands.options import GB, shape_of
 from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import Device, device
 from accounting.memory.inference import FORMATS
 from accounting.planning.inference import (
+    REACHED,
+    Engine,
     Generation,
     Storage,
     device_inference_memory,
+    engine_for,
+    free_cache,
     generation_time,
     longest_generation,
     max_sequences,
+    reached,
     requests_at_once,
 )
 from accounting.shape import TransformerShape
@@ -32,9 +38,10 @@ def infer(options: argparse.Namespace) -> Answer:
     shape, machine = shape_of(options), device(options.device)
     prompt, output = lengths(shape, options.prompt, options.output)
     head = ["weights", "memory", "fits", "most sequences", "longest context", "prefill", "bound by"]
-    head += ["decoding a step", "bound by", "tokens/s"]
+    head += ["decoding a step", "bound by", "tokens/s at most", "reached"]
     if options.price is not None:
         head += ["cost/M prompt", "cost/M output"]
+    engine = engine_of(options, machine)
     limits = {"first_token": options.first_token, "each_token": options.each_token}
     limits = {name: value for name, value in limits.items() if value is not None}
     if limits:
@@ -45,10 +52,12 @@ def infer(options: argparse.Namespace) -> Answer:
             continue
         storage = Storage(weights, options.cache, options.devices, options.page, options.hybrid_pages)
         found = generation_time(shape, machine, prompt, output, options.batch, storage=storage)
-        record = figures(shape, machine, found, storage, options.price)
+        record = figures(shape, machine, found, storage, options.price, engine)
         row = cells(weights, found, record)
         if limits:
-            record["requests at once"] = requests_at_once(shape, machine, prompt, output, storage=storage, **limits)
+            record["requests at once"] = requests_at_once(
+                shape, machine, prompt, output, storage=storage, engine=engine, **limits
+            )
             row = (*row, f"{record['requests at once']:,}")
         records.append({"weights": weights, **record})
         table.append(row)
@@ -57,14 +66,18 @@ def infer(options: argparse.Namespace) -> Answer:
     if options.page:
         alike = "of a window those that it touches" if options.hybrid_pages else "for every layer alike"
         pages = f"in pages of {options.page:,} positions, {alike}"
+    least, most = reached(options.batch, options.devices)
+    kind = "of one text on one device" if options.devices == 1 else "of one text on several"
+    kind = "in batches" if options.batch > 1 else kind
     cache = device_inference_memory(shape, options.batch, prompt + output, storage=storage)["kv cache"]
     note = (
         f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × "
         f"{machine.name} ({machine.source}); {options.cache} cache of {human(cache)} "
-        f"on a device at the end, {pages}; most sequences and longest context "
-        "are what fits the memory; prefill is the time to the first token, a decoding step that of each further one: "
-        "a lower bound of time, arithmetic and memory traffic overlapping "
-        "perfectly, every expert that the batch can choose read"
+        f"on a device at the end, {pages}; fits, most sequences and longest context are by {taken_by(engine)}; prefill "
+        "is the time to the first token, a decoding step that of each further one, both at least: arithmetic and "
+        "memory traffic overlap perfectly, every expert that the batch can choose is read. Reached is what measured "
+        f"engines make of such a bound, {least:.0%} to {most:.0%} {kind}, {REACHED['prefill'][0]:.0%} to "
+        f"{REACHED['prefill'][1]:.0%} of prefill, by which costs are"
     )
     if prompt + output > shape.context_length:
         note += f"; {prompt + output:,} positions are more than the {shape.context_length:,} of the model's own context"
@@ -78,6 +91,29 @@ def infer(options: argparse.Namespace) -> Answer:
     return Answer("\n".join(page), records)
 
 
+def engine_of(options: argparse.Namespace, machine: Device) -> Engine | None:
+    """What the options leave of a device, None for all of it."""
+    names = ("utilization", "chunk", "sequences", "overhead")
+    changes = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.engine == "none":
+        if changes:
+            raise ValueError(f"--{next(iter(changes))} is of an engine, and --engine is none: leave one of them out")
+        return None
+    if "overhead" in changes:
+        changes["overhead"] = round(changes["overhead"] * GB)
+    return replace(engine_for(machine), **changes)
+
+
+def taken_by(engine: Engine | None) -> str:
+    """What may be used of a device, in words."""
+    if engine is None:
+        return "all of the datasheet's memory"
+    return (
+        f"what vLLM leaves with a utilization of {engine.utilization:g}, {engine.chunk:,} tokens of a prefill and "
+        f"{engine.sequences:,} sequences at once"
+    )
+
+
 def lengths(shape: TransformerShape, prompt: int | None, output: int | None) -> tuple[int, int]:
     """Positions of the prompt and new tokens; what is not given fills the context, up to OUTPUT new tokens."""
     if output is None:
@@ -87,21 +123,31 @@ def lengths(shape: TransformerShape, prompt: int | None, output: int | None) -> 
 
 
 def figures(
-    shape: TransformerShape, machine: Device, found: Generation, storage: Storage, price: float | None
+    shape: TransformerShape,
+    machine: Device,
+    found: Generation,
+    storage: Storage,
+    price: float | None,
+    engine: Engine | None,
 ) -> dict[str, Any]:
     """One row as plain data."""
+    least, most = reached(found.batch_size, found.devices)
     context = found.prompt + found.output
     memory = int(device_inference_memory(shape, found.batch_size, context, storage=storage))
+    longest = longest_generation(shape, machine, found.batch_size, storage=storage, engine=engine)
     return {
         "bytes": memory,
-        "fits": memory <= machine.memory,
-        "most sequences": max_sequences(shape, machine, context, storage=storage),
-        "longest context": longest_generation(shape, machine, found.batch_size, storage=storage),
+        "free for the cache": None if engine is None else free_cache(shape, machine, engine, storage=storage),
+        "fits": longest >= context,
+        "most sequences": max_sequences(shape, machine, context, storage=storage, engine=engine),
+        "longest context": longest,
         "prefill seconds": float(found.prefill.seconds),
         "prefill bound by": found.prefill.bound,
         "decoding seconds a step": float(found.last_step.seconds),
         "decoding bound by": found.last_step.bound,
         "tokens a second": found.tokens_per_second,
+        "least reached tokens a second": least * found.tokens_per_second,
+        "most reached tokens a second": most * found.tokens_per_second,
         "cost of a million prompt tokens": None if price is None else found.cost_per_million_prompt_tokens(price),
         "cost of a million output tokens": None if price is None else found.cost_per_million_output_tokens(price),
     }
@@ -120,9 +166,12 @@ def cells(weights: str, found: Generation, record: dict[str, Any]) -> tuple[str,
         human(found.last_step.seconds),
         found.last_step.bound,
         f"{found.tokens_per_second:,.0f}",
+        f"{record['least reached tokens a second']:,.0f}–{record['most reached tokens a second']:,.0f}",
     ]
-    for name in ("cost of a million prompt tokens", "cost of a million output tokens"):
-        row += [] if record[name] is None else [f"{record[name]:,.4f}"]
+    parts = {"prompt": REACHED["prefill"], "output": reached(found.batch_size, found.devices)}
+    for name, (least, most) in parts.items():
+        cost = record[f"cost of a million {name} tokens"]
+        row += [] if cost is None else [f"{cost / most:,.4f}–{cost / least:,.4f}"]
     return tuple(row)
 
 

@@ -16,6 +16,8 @@ const Storage = $load("accounting.planning.inference").Storage;
 const accuracy = $load("accounting.planning.accuracy").accuracy;
 const decode_flops = $load("accounting.counting.flops").decode_flops;
 const device_inference_memory = $load("accounting.planning.inference").device_inference_memory;
+const engine_for = $load("accounting.planning.inference").engine_for;
+const free_cache = $load("accounting.planning.inference").free_cache;
 const from_config = $load("accounting.models.families").from_config;
 const fullest = $load("accounting.cluster.memory").fullest;
 const generation_time = $load("accounting.planning.inference").generation_time;
@@ -28,6 +30,7 @@ const max_sequences = $load("accounting.planning.inference").max_sequences;
 const parameters = $load("accounting.counting.parameters").parameters;
 const positive = $load("accounting.checks").positive;
 const prefill_flops = $load("accounting.counting.flops").prefill_flops;
+const reached = $load("accounting.planning.inference").reached;
 const replace = $load("dataclasses").replace;
 const step_time = $load("accounting.planning.step_time").step_time;
 const training_flops = $load("accounting.counting.flops").training_flops;
@@ -59,14 +62,16 @@ return dict([["tables", [...tables, ...rest(question, shape, machine)]]]);
 });
 let largest;
 largest = $def("largest", "question", [], function (question) {
-let batch, context, how, layout, machine, memory, policy, positions, rows, shape, size, storage;
+let batch, context, engine, free, how, layout, machine, memory, policy, positions, rows, shape, size, storage;
 
 [shape, machine] = $tuple([_shape(question), $item(DEVICES, $item(question, "device"))]);
 [memory, batch, context] = $tuple([int(getattr(machine, "memory")), $item(question, "batch"), $item(question, "context")]);
 if ($eq($item(question, "purpose"), "generate")) {
 [storage, positions] = $tuple([_storage(question), $add(_prompt(question, shape), $item(question, "output"))]);
-rows = [$tuple(["sequences at once", (() => max_sequences(shape, machine, positions, {__proto__: $k, storage: storage}))]), $tuple(["positions of each", (() => longest_generation(shape, machine, batch, {__proto__: $k, storage: storage}))])];
-how = ("" + "the most whose weights, cache, activations and logits take at most " + $format(memory, ("" + ",")) + " bytes of a device");
+engine = engine_for(machine);
+rows = [$tuple(["sequences at once", (() => max_sequences(shape, machine, positions, {__proto__: $k, storage: storage, engine: engine}))]), $tuple(["positions of each", (() => longest_generation(shape, machine, batch, {__proto__: $k, storage: storage, engine: engine}))])];
+free = free_cache(shape, machine, engine, {__proto__: $k, storage: storage});
+how = ("" + "the most whose cache takes at most the " + $format(free, ("" + ",")) + " bytes that vLLM leaves of a device by its defaults");
 return dict([["rows", [...(function* ($first) { for (const [name, search] of $first) yield _searched(name, search, how); })(rows)]]]);
 }
 [policy, layout] = $tuple([_policy(question), _layout(question)]);
@@ -155,18 +160,19 @@ let CAUSES;
 CAUSES = dict([["matmul", "FLOPs, recomputed ones included / (dense peak · part that matmuls reach)"], ["memory", "bytes that elementwise work reads and writes / bandwidth"], ["tensor", "bytes to the devices of a layer / rate of the link"], ["context", "keys and values of the other parts of a sequence / rate of the link"], ["expert", "tokens to their experts and back / rate of the link"], ["bubble", "(stages - 1) · time of a micro-batch"], ["data", "gradients and parameters / rate of the link or network, less what the backward hides"], ["optimizer", "bytes of weights, gradients and optimizer state / bandwidth"]]);
 let _generation;
 _generation = $def("_generation", "question shape machine", [], function (question, shape, machine) {
-let batch, how, memory, name, note, one, output, price, prompt, run, storage, time;
+let batch, how, least, memory, most, name, note, one, output, price, prompt, rate, run, storage, time;
 [batch, prompt, output] = $tuple([$item(question, "batch"), _prompt(question, shape), $item(question, "output")]);
 [storage, price] = $tuple([_storage(question), $item(question, "price")]);
 memory = _table("memory", device_inference_memory(shape, batch, $add(prompt, output), {__proto__: $k, storage: storage}));
 memory = $union(memory, dict([["device", int(getattr(machine, "memory"))], ["device shown", human(getattr(machine, "memory"))]]));
 time = generation_time(shape, machine, prompt, output, batch, {__proto__: $k, storage: storage});
+[rate, [least, most]] = $tuple([time.tokens_per_second, reached(batch, $item(question, "devices"))]);
 run = [];
 for ([name, one] of $tuple([$tuple(["time to the first token", time.prefill]), $tuple(["time of the last token", time.last_step])])) {
 how = ("" + "the longer of " + $format(int(getattr(one, "flops")), ("" + ",")) + " FLOP / peak and " + $format(int(getattr(one, "moved")), ("" + ",")) + " B / bandwidth: " + $format(one.bound, ""));
 run.append(_figure(name, float(getattr(one, "seconds")), "s", how));
 }
-run = $add(run, [_figure("time", float(getattr(time, "seconds")), "s", "first token + every further token"), _figure("tokens a second", getattr(time, "tokens_per_second"), "", "batch · (output - 1) / time after the first token"), _figure("cost of 1M prompt tokens", time.cost_per_million_prompt_tokens(price), "", "price · devices · hours"), _figure("cost of 1M output tokens", time.cost_per_million_output_tokens(price), "", "price · devices · hours")]);
+run = $add(run, [_figure("time", float(getattr(time, "seconds")), "s", "first token + every further token"), _figure("tokens a second", rate, "", "batch · (output - 1) / time after the first token"), _figure("tokens a second, slowest engine", $mul(least, rate), "", ("" + $format(least, "") + " of it, which measured engines reach")), _figure("tokens a second, fastest engine", $mul(most, rate), "", ("" + $format(most, "") + " of it")), _figure("cost of 1M prompt tokens", time.cost_per_million_prompt_tokens(price), "", "price · devices · hours"), _figure("cost of 1M output tokens", time.cost_per_million_output_tokens(price), "", "price · devices · hours")]);
 note = "a roofline, hence lower bounds: arithmetic and memory traffic overlap, the longer decides";
 return [memory, _table("FLOPs of the prompt", prefill_flops(shape, prompt, batch)), _table("FLOPs of the last token", decode_flops(shape, $sub($add(prompt, output), 1n), batch)), dict([["title", "the run"], ["note", note], ["total", null], ["shown", ""], ["rows", run]])];
 });
@@ -3528,8 +3534,11 @@ const pairwise = $load("itertools").pairwise;
 const places = $load("accounting.cluster.layout").places;
 const positive = $load("accounting.checks").positive;
 const prefill_flops = $load("accounting.counting.flops").prefill_flops;
+const replace = $load("dataclasses").replace;
 const shard = $load("accounting.cluster.layout").shard;
+const weight_bytes = $load("accounting.memory.inference").weight_bytes;
 const weights_read = $load("accounting.memory.inference").weights_read;
+const whole = $load("accounting.checks").whole;
 let Storage;
 Storage = $class("Storage", [], true, [["weights", "bf16"], ["cache", "bf16"], ["devices", 1n], ["page", 0n], ["hybrid", false]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
@@ -3540,6 +3549,74 @@ positive("devices", getattr(self, "devices"));
 });
 let PLAIN;
 PLAIN = Storage();
+let VISIBLE;
+VISIBLE = $div($mul(0.99, $pow(2n, 30n)), $pow(10n, 9n));
+let SAMPLING_BYTES;
+SAMPLING_BYTES = 38n;
+let NON_TORCH;
+NON_TORCH = $tuple([140000000n, 590000000n]);
+let PADDED;
+PADDED = 256n;
+let REACHED;
+REACHED = dict([["one text", $tuple([0.26, 0.89])], ["tensor parallel", $tuple([0.22, 0.64])], ["batched", $tuple([0.07, 0.28])], ["prefill", $tuple([0.13, 0.88])]]);
+let Engine;
+Engine = $class("Engine", [], true, [["utilization", 0.9], ["chunk", 8192n], ["sequences", 1024n], ["overhead", null]], ($c) => {
+$c.__post_init__ = $def("__post_init__", "self", [], function (self) {
+let name;
+if (($true(isinstance(getattr(self, "utilization"), bool)) || !($lt(0n, self.utilization) && $le(self.utilization, 1n)))) {
+throw ValueError(("" + "expected utilization above 0 and at most 1, got " + $format(repr(self.utilization), "")));
+}
+for (name of $tuple(["chunk", "sequences"])) {
+positive(name, getattr(self, name));
+}
+if ($isnot(self.overhead, null)) {
+whole("overhead", getattr(self, "overhead"));
+}
+});
+});
+let engine_for;
+engine_for = $def("engine_for", "device", [], function (device) {
+let large;
+
+large = $and($ge(float(getattr(device, "memory")), 70000000000.0), () => !$true(device.name.startswith("a100")));
+return ($true(large) ? Engine() : Engine({__proto__: $k, chunk: 2048n, sequences: 256n}));
+});
+let free_cache;
+free_cache = $def("free_cache", "shape device engine * storage=", [PLAIN], function (shape, device, engine, storage) {
+let overhead, taken, usable;
+
+if ($eq(storage.weights, "mxfp4")) {
+shape = _padded(shape);
+}
+usable = int($mul($mul(int(getattr(device, "memory")), VISIBLE), engine.utilization));
+overhead = ($is(engine.overhead, null) ? $item(NON_TORCH, $gt(storage.devices, 1n)) : engine.overhead);
+taken = $def("taken", "mine", [], function (mine) {
+let residual, sampling, weights, width;
+width = max($mul($add(mine.num_heads, $mul(2n, mine.kv_heads)), mine.head_width), ...(function* ($first) { for (const one of $first) yield $mul($mul(mine.matrices_of_ffn, one.active), $or(one.d_ff, () => 0n)); })(mine.ffns));
+residual = $mul($mul($mul(2n, 2n), engine.chunk), mine.d_model);
+sampling = $mul($mul(SAMPLING_BYTES, engine.sequences), shape.vocab_rows);
+weights = int(getattr(weight_bytes(mine, {__proto__: $k, weights: storage.weights}), "total"));
+return $add($add(weights, residual), max($mul($mul(2n, engine.chunk), width), sampling));
+});
+return $sub($sub(usable, overhead), max(map(taken, _shares(shape, getattr(storage, "devices")))));
+});
+let _padded;
+_padded = $def("_padded", "shape", [], function (shape) {
+let layer;
+
+layer = $def("layer", "one", [], function (one) {
+if (($is(one.ffn, null) || $is(one.ffn.experts, null) || $is(one.ffn.d_ff, null))) {
+return one;
+}
+return replace(one, {__proto__: $k, ffn: replace(getattr(one, "ffn"), {__proto__: $k, d_ff: $mul($neg($floordiv($neg(one.ffn.d_ff), PADDED)), PADDED)})});
+});
+return replace(shape, {__proto__: $k, d_ff: $mul($neg($floordiv($neg(shape.d_ff), PADDED)), PADDED), leading: tuple(map(layer, getattr(shape, "leading"))), layers: tuple(map(layer, getattr(shape, "layers")))});
+});
+let reached;
+reached = $def("reached", "batch_size devices", [], function (batch_size, devices) {
+
+return $item(REACHED, ($gt(batch_size, 1n) ? "batched" : ($eq(devices, 1n) ? "one text" : "tensor parallel")));
+});
 let Roofline;
 Roofline = $class("Roofline", [], true, [["flops"], ["moved"], ["sent"], ["arithmetic"], ["traffic"]], ($c) => {
 $c.seconds = property($def("seconds", "self", [], function (self) {
@@ -3641,21 +3718,37 @@ half = $floordiv($add(first, last), 2n);
 return $add(_steps(step, first, half), _steps(step, $add(half, 1n), last));
 });
 let max_sequences;
-max_sequences = $def("max_sequences", "shape device context= * storage=", [null, PLAIN], function (shape, device, context, storage) {
+max_sequences = $def("max_sequences", "shape device context= * storage= engine=", [null, PLAIN, null], function (shape, device, context, storage, engine) {
+let fits, length;
 
 instance("shape", shape, TransformerShape, "SHAPES");
 instance("device", device, Device, "DEVICES");
-return largest(((batch) => $le(int(device_inference_memory(shape, batch, context, {__proto__: $k, storage: storage})), int(getattr(device, "memory")))));
+length = shape.sequence(context);
+fits = _fits(shape, device, storage, engine);
+return largest(((batch) => $and($or($is(engine, null), () => $le(batch, engine.sequences)), () => fits(batch, length))));
 });
 let longest_generation;
-longest_generation = $def("longest_generation", "shape device batch_size= * storage=", [1n, PLAIN], function (shape, device, batch_size, storage) {
+longest_generation = $def("longest_generation", "shape device batch_size= * storage= engine=", [1n, PLAIN, null], function (shape, device, batch_size, storage, engine) {
 let fits, most;
 
 most = ($eq(shape.position, "learned") ? shape.context_length : $shl(1n, 40n));
-fits = $def("fits", "context", [], function (context) {
-return $le(int(device_inference_memory(shape, batch_size, context, {__proto__: $k, storage: storage})), int(getattr(device, "memory")));
+fits = _fits(shape, device, storage, engine);
+return largest(((context) => $and($le(context, most), () => fits(batch_size, context))));
 });
-return largest(((context) => $and($le(context, most), () => fits(context))));
+let _fits;
+_fits = $def("_fits", "shape device storage engine", [], function (shape, device, storage, engine) {
+let fits, free;
+
+if ($is(engine, null)) {
+return ((batch, context) => $le(int(device_inference_memory(shape, batch, context, {__proto__: $k, storage: storage})), int(getattr(device, "memory"))));
+}
+free = free_cache(shape, device, engine, {__proto__: $k, storage: storage});
+fits = $def("fits", "batch context", [], function (batch, context) {
+let cached;
+cached = (function* ($first) { for (const mine of $first) yield kv_cache(mine, batch, context, {__proto__: $k, dtype: storage.cache, page: storage.page, hybrid: storage.hybrid}); })(_shares(shape, getattr(storage, "devices")));
+return $le(max((function* ($first) { for (const one of $first) yield int(getattr(one, "total")); })(cached)), free);
+});
+return fits;
 });
 let device_inference_memory;
 device_inference_memory = $def("device_inference_memory", "shape batch_size= context= * storage=", [1n, null, PLAIN], function (shape, batch_size, context, storage) {
@@ -3694,7 +3787,7 @@ found = [...(function* ($first) { for (const mine of $first) yield of(mine); })(
 [flops, moved] = max(found, {__proto__: $k, key: ((one) => max(float($div($item(one, 0n), peak)), float($div($item(one, 1n), bandwidth))))});
 return Roofline(flops, moved, sent, Seconds($div(flops, peak)), Seconds($div(moved, bandwidth)));
 });
-return {Storage, PLAIN, Roofline, Generation, prefill_time, decode_time, generation_time, _steps, max_sequences, longest_generation, device_inference_memory, _shares, arithmetic_dtype, _roofline};
+return {Storage, PLAIN, VISIBLE, SAMPLING_BYTES, NON_TORCH, PADDED, REACHED, Engine, engine_for, free_cache, _padded, reached, Roofline, Generation, prefill_time, decode_time, generation_time, _steps, max_sequences, longest_generation, _fits, device_inference_memory, _shares, arithmetic_dtype, _roofline};
 };
 $modules["accounting.memory.inference"] = () => {
 const Bytes = $load("accounting.units").Bytes;

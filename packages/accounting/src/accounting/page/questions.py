@@ -29,9 +29,12 @@ from accounting.planning.fitting import largest_shape, longest_context, max_batc
 from accounting.planning.inference import (
     Storage,
     device_inference_memory,
+    engine_for,
+    free_cache,
     generation_time,
     longest_generation,
     max_sequences,
+    reached,
 )
 from accounting.planning.step_time import step_time
 from accounting.policy import SETTINGS, Policy
@@ -76,11 +79,13 @@ def largest(question: Mapping[str, Any]) -> dict[str, Any]:
     memory, batch, context = int(machine.memory), question["batch"], question["context"]
     if question["purpose"] == "generate":
         storage, positions = _storage(question), _prompt(question, shape) + question["output"]
+        engine = engine_for(machine)
         rows: list[tuple[str, Callable[[], int | None]]] = [
-            ("sequences at once", lambda: max_sequences(shape, machine, positions, storage=storage)),
-            ("positions of each", lambda: longest_generation(shape, machine, batch, storage=storage)),
+            ("sequences at once", lambda: max_sequences(shape, machine, positions, storage=storage, engine=engine)),
+            ("positions of each", lambda: longest_generation(shape, machine, batch, storage=storage, engine=engine)),
         ]
-        how = f"the most whose weights, cache, activations and logits take at most {memory:,} bytes of a device"
+        free = free_cache(shape, machine, engine, storage=storage)
+        how = f"the most whose cache takes at most the {free:,} bytes that vLLM leaves of a device by its defaults"
         return {"rows": [_searched(name, search, how) for name, search in rows]}
     policy, layout = _policy(question), _layout(question)
 
@@ -196,13 +201,16 @@ def _generation(question: Mapping[str, Any], shape: TransformerShape, machine: D
     memory = _table("memory", device_inference_memory(shape, batch, prompt + output, storage=storage))
     memory |= {"device": int(machine.memory), "device shown": human(machine.memory)}
     time = generation_time(shape, machine, prompt, output, batch, storage=storage)
+    rate, (least, most) = time.tokens_per_second, reached(batch, question["devices"])
     run = []
     for name, one in (("time to the first token", time.prefill), ("time of the last token", time.last_step)):
         how = f"the longer of {int(one.flops):,} FLOP / peak and {int(one.moved):,} B / bandwidth: {one.bound}"
         run.append(_figure(name, float(one.seconds), "s", how))
     run += [
         _figure("time", float(time.seconds), "s", "first token + every further token"),
-        _figure("tokens a second", time.tokens_per_second, "", "batch · (output - 1) / time after the first token"),
+        _figure("tokens a second", rate, "", "batch · (output - 1) / time after the first token"),
+        _figure("tokens a second, slowest engine", least * rate, "", f"{least} of it, which measured engines reach"),
+        _figure("tokens a second, fastest engine", most * rate, "", f"{most} of it"),
         _figure("cost of 1M prompt tokens", time.cost_per_million_prompt_tokens(price), "", "price · devices · hours"),
         _figure("cost of 1M output tokens", time.cost_per_million_output_tokens(price), "", "price · devices · hours"),
     ]

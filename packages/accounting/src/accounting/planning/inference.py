@@ -8,16 +8,17 @@ is counted in bytes, not in seconds.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from accounting.breakdown import Breakdown
-from accounting.checks import choose, instance, positive
+from accounting.checks import choose, instance, positive, whole
 from accounting.cluster.layout import Layout, places, shard
 from accounting.counting.flops import decode_flops, prefill_flops
 from accounting.hardware.devices import Device
-from accounting.memory.inference import BITS, FORMATS, inference_memory, kv_cache, weights_read
+from accounting.layer import Layer
+from accounting.memory.inference import BITS, FORMATS, inference_memory, kv_cache, weight_bytes, weights_read
 from accounting.planning.fitting import largest
 from accounting.shape import TransformerShape
 from accounting.units import Bytes, FLOPs, Seconds
@@ -41,6 +42,93 @@ class Storage:
 
 
 PLAIN = Storage()
+VISIBLE = 0.99 * 2**30 / 10**9  # bytes that a driver shows of one of the datasheet's, whose GB are GiB
+SAMPLING_BYTES = 38  # a logit, its copy in fp32, and what sorting and normalising it take, in vLLM's sampler
+NON_TORCH = (140_000_000, 590_000_000)  # bytes of driver and libraries, on one device and where several communicate
+PADDED = 256  # to a multiple of this vLLM pads the width of experts in mxfp4
+# parts of these bounds that measured engines reach, by benchmarks/published_generation.py
+REACHED = {
+    "one text": (0.26, 0.89),
+    "tensor parallel": (0.22, 0.64),
+    "batched": (0.07, 0.28),
+    "prefill": (0.13, 0.88),
+}
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What an engine that serves leaves of a device for the cache, as vLLM's profile of a first step decides it.
+
+    Args:
+        utilization: part of the memory that a driver shows which the engine may use.
+        chunk: tokens of a prefill that are computed at once.
+        sequences: most sequences that decode together.
+        overhead: bytes of driver and libraries; those of NON_TORCH if None.
+    """
+
+    utilization: float = 0.9
+    chunk: int = 8192
+    sequences: int = 1024
+    overhead: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.utilization, bool) or not 0 < self.utilization <= 1:
+            raise ValueError(f"expected utilization above 0 and at most 1, got {self.utilization!r}")
+        for name in ("chunk", "sequences"):
+            positive(name, getattr(self, name))
+        if self.overhead is not None:
+            whole("overhead", self.overhead)
+
+
+def engine_for(device: Device) -> Engine:
+    """vLLM's defaults for a device: fewer tokens and sequences at once below 70 GiB, and on an A100."""
+    large = float(device.memory) >= 70e9 and not device.name.startswith("a100")
+    return Engine() if large else Engine(chunk=2048, sequences=256)
+
+
+def free_cache(shape: TransformerShape, device: Device, engine: Engine, *, storage: Storage = PLAIN) -> int:
+    """Bytes that an engine leaves for the cache on the fullest device, below zero where the model does not fit.
+
+    Of the memory that a driver shows it may use a part, less weights, driver and libraries, and the larger of two
+    peaks: the widest layer over a chunk of the prompt, and the sampling of as many sequences as may decode at once.
+    """
+    if storage.weights == "mxfp4":
+        shape = _padded(shape)
+    usable = int(int(device.memory) * VISIBLE * engine.utilization)
+    overhead = NON_TORCH[storage.devices > 1] if engine.overhead is None else engine.overhead
+
+    def taken(mine: TransformerShape) -> int:
+        width = max(
+            (mine.num_heads + 2 * mine.kv_heads) * mine.head_width,
+            *(mine.matrices_of_ffn * one.active * (one.d_ff or 0) for one in mine.ffns),
+        )
+        residual = 2 * 2 * engine.chunk * mine.d_model
+        sampling = SAMPLING_BYTES * engine.sequences * shape.vocab_rows  # every device has all of them
+        weights = int(weight_bytes(mine, weights=storage.weights).total)
+        return weights + residual + max(2 * engine.chunk * width, sampling)
+
+    return usable - overhead - max(map(taken, _shares(shape, storage.devices)))
+
+
+def _padded(shape: TransformerShape) -> TransformerShape:
+    """The shape with experts as wide as a kernel pads them."""
+
+    def layer(one: Layer) -> Layer:
+        if one.ffn is None or one.ffn.experts is None or one.ffn.d_ff is None:
+            return one
+        return replace(one, ffn=replace(one.ffn, d_ff=-(-one.ffn.d_ff // PADDED) * PADDED))
+
+    return replace(
+        shape,
+        d_ff=-(-shape.d_ff // PADDED) * PADDED,
+        leading=tuple(map(layer, shape.leading)),
+        layers=tuple(map(layer, shape.layers)),
+    )
+
+
+def reached(batch_size: int, devices: int) -> tuple[float, float]:
+    """The least and the greatest part of the bound of decoding that measured engines reach."""
+    return REACHED["batched" if batch_size > 1 else "one text" if devices == 1 else "tensor parallel"]
 
 
 @dataclass(frozen=True)
@@ -180,14 +268,22 @@ def _steps(step: Callable[[int], Roofline], first: int, last: int) -> float:
 
 
 def max_sequences(
-    shape: TransformerShape, device: Device, context: int | None = None, *, storage: Storage = PLAIN
+    shape: TransformerShape,
+    device: Device,
+    context: int | None = None,
+    *,
+    storage: Storage = PLAIN,
+    engine: Engine | None = None,
 ) -> int:
-    """The most sequences of so many positions that devices decode together; 0 if not even one fits."""
+    """The most sequences of so many positions that devices decode together; 0 if not even one fits.
+
+    With an engine those whose caches are in what it leaves, and no more than it decodes at once.
+    """
     instance("shape", shape, TransformerShape, "SHAPES")
     instance("device", device, Device, "DEVICES")
-    return largest(
-        lambda batch: int(device_inference_memory(shape, batch, context, storage=storage)) <= int(device.memory)
-    )
+    length = shape.sequence(context)
+    fits = _fits(shape, device, storage, engine)
+    return largest(lambda batch: (engine is None or batch <= engine.sequences) and fits(batch, length))
 
 
 def requests_at_once(
@@ -199,6 +295,7 @@ def requests_at_once(
     first_token: float = float("inf"),
     each_token: float = float("inf"),
     storage: Storage = PLAIN,
+    engine: Engine | None = None,
 ) -> int:
     """The most requests of one prompt and output length whose prompts are read within `first_token` seconds, together,
     and whose decoding steps take at most `each_token` seconds, the last included, in the memory of the devices.
@@ -209,9 +306,12 @@ def requests_at_once(
         if not limit > 0:
             raise ValueError(f"expected {name} above 0 seconds, got {limit!r}: leave it out for no limit")
 
+    fits = _fits(shape, device, storage, engine)
+
     def meets(batch: int) -> bool:
         return (
-            int(device_inference_memory(shape, batch, prompt + output, storage=storage)) <= int(device.memory)
+            (engine is None or batch <= engine.sequences)
+            and fits(batch, prompt + output)
             and float(prefill_time(shape, device, prompt, batch, storage=storage).seconds) <= first_token
             and float(decode_time(shape, device, prompt + output - 1, batch, storage=storage).seconds) <= each_token
         )
@@ -220,16 +320,39 @@ def requests_at_once(
 
 
 def longest_generation(
-    shape: TransformerShape, device: Device, batch_size: int = 1, *, storage: Storage = PLAIN
+    shape: TransformerShape,
+    device: Device,
+    batch_size: int = 1,
+    *,
+    storage: Storage = PLAIN,
+    engine: Engine | None = None,
 ) -> int:
     """The longest context that batch_size sequences decode with, at most what learned positions reach; 0 if none
     fits."""
     most = shape.context_length if shape.position == "learned" else 1 << 40  # where a window ends the cache, any fits
 
-    def fits(context: int) -> bool:
-        return int(device_inference_memory(shape, batch_size, context, storage=storage)) <= int(device.memory)
+    fits = _fits(shape, device, storage, engine)
+    return largest(lambda context: context <= most and fits(batch_size, context))
 
-    return largest(lambda context: context <= most and fits(context))
+
+def _fits(
+    shape: TransformerShape, device: Device, storage: Storage, engine: Engine | None
+) -> Callable[[int, int], bool]:
+    """True for a batch and context that fit: all memory of the datasheet, or what an engine leaves for the cache."""
+    if engine is None:
+        return lambda batch, context: (
+            int(device_inference_memory(shape, batch, context, storage=storage)) <= int(device.memory)
+        )
+    free = free_cache(shape, device, engine, storage=storage)
+
+    def fits(batch: int, context: int) -> bool:
+        cached = (
+            kv_cache(mine, batch, context, dtype=storage.cache, page=storage.page, hybrid=storage.hybrid)
+            for mine in _shares(shape, storage.devices)
+        )
+        return max(int(one.total) for one in cached) <= free
+
+    return fits
 
 
 def device_inference_memory(
