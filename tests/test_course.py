@@ -4,6 +4,7 @@ help."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 import grade as grader
+import grading
 import interpreter  # type: ignore[import-not-found]  # before whatever imports triton
 import pytest
 
@@ -59,6 +61,91 @@ def test_the_command_gives_a_status_and_one_exercise_if_asked(tmp_path: Path) ->
     assert "chapter 1 has no exercise encode" in missing.stderr
 
 
+BROKEN = {
+    "exit": ("import sys\nsys.exit(0)\n", "ends the program"),
+    "exit inside": ("def encode_utf8(text):\n    exit()\n", "✗ encode_utf8: ends the program"),
+    "endless import": ("while True:\n    pass\n", "not finished after 1 seconds"),
+    "endless": ("def is_whole(data):\n    while True:\n        try:\n            while True: pass\n"
+                "        except Exception: pass\n", "✗ is_whole: is not finished after 1 seconds"),
+    "no Python": ("def", "✗ mine.py: SyntaxError"),
+    "a package's name": ("def encode_utf8(text): return text.encode(), json\n", "name 'json' is not defined"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_file_that_ends_the_program_or_never_ends_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
+) -> None:
+    path = tmp_path / ("json.py" if "json" in text else "mine.py")
+    path.write_text(text, encoding="utf-8")
+    assert not grader.grade(1, path, limit=1)
+    assert message in capsys.readouterr().out
+
+
+def test_the_command_stops_code_that_python_cannot_interrupt(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text("import sys\nsum(iter(int, 1))\n", encoding="utf-8")
+    code = "import limits, runpy; limits.GRACE = 1; runpy.run_path('grade.py', None, '__main__')"
+    command = [sys.executable, "-c", code, "1", "--limit", "1", "--file", path]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=EXERCISES, timeout=120)
+    assert ran.returncode == 1
+    assert "Timeout" in ran.stderr
+
+
+def test_points_as_json_and_hidden_checks(tmp_path: Path) -> None:
+    path, hidden = tmp_path / "mine.py", tmp_path / "hidden.py"
+    path.write_text("print('noise')\ndef encode_utf8(text): return text.encode()\n", encoding="utf-8")
+    hidden.write_text(
+        "from grading import same\n"
+        "def more(yours): same('encode_utf8(3)', yours('3'), b'4')\n"
+        "CHAPTERS = {1: {'encode_utf8': more}}\n",
+        encoding="utf-8",
+    )
+    command = [sys.executable, EXERCISES / "grade.py", "1", "--json", "--seed", "7", "--file", path]
+    for extra, points in ((), 1), (("--hidden", hidden), 0):
+        ran = subprocess.run([*command, *extra], capture_output=True, text=True, timeout=120)
+        assert ran.returncode == 1
+        report = json.loads(ran.stdout)
+        assert (report["points"], report["max_points"], report["seed"]) == (points, 3, 7)
+        assert [each["points"] for each in report["exercises"]] == [points, 0, 0]
+        assert "There is no decode_utf8" in report["exercises"][1]["message"]
+
+
+def test_a_pipe_without_check_marks(tmp_path: Path) -> None:
+    command = [sys.executable, EXERCISES / "grade.py", "1", "--file", SOLUTIONS / "ex1_utf8.py"]
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    ran = subprocess.run(command, capture_output=True, encoding="cp1252", env=environment, timeout=120)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "ok encode_utf8" in ran.stdout
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_pool_of_processes_can_import_the_file(tmp_path: Path, method: str) -> None:
+    """As on macOS, Windows, and in Python 3.14; the pool is not closed, and the command ends nevertheless."""
+    path = tmp_path / "my pool.py"
+    path.write_text(
+        "import multiprocessing\n"
+        "def code(character): return character.encode()\n"
+        "def encode_utf8(text):\n"
+        "    global pool\n"
+        "    pool = globals().get('pool') or multiprocessing.get_context('METHOD').Pool(1)\n"
+        "    return b''.join(pool.map(code, text))\n".replace("METHOD", method),
+        encoding="utf-8",
+    )
+    command = [sys.executable, EXERCISES / "grade.py", "1", "--only", "encode_utf8", "--json", "--file", path]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak), pytest.param(3, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("name", [name for name in NAMES if chapter_of(name) not in (8, 9)])
+def test_a_solution_passes_with_other_inputs(
+    name: str, seed: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(grading.State, "seed", seed)
+    assert grader.grade(chapter_of(name), SOLUTIONS / name, is_timed=False), capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_solution_passes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     right, lines = grade(SOLUTIONS / name, capsys)
@@ -99,6 +186,19 @@ def test_mutants_of_the_solutions_are_caught(chapters: list[int], every: int) ->
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+KINDS = ("wrong",)
+
+
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_solutions_of_students_are_judged_as_they_should_be(kind: str, every: int) -> None:
+    """One of so many of each table: mistakes that no change of one token makes, and right ways that are not ours."""
+    files = [name for name in NAMES if not name.startswith("ex8") or importlib.util.find_spec("triton")]
+    command = [sys.executable, ROOT / "tests/course_mistakes.py", kind, *files, "--every", str(every)]
+    ran = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_skeleton_fails_and_says_what_is_missing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     right, lines = grade(EXERCISES / name, capsys)
@@ -128,8 +228,8 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ("ex1_utf8.py", "is_whole", "== size", ">= 1", "✗ is_whole: is_whole("),
         ("ex2_bpe.py", "count_pairs", "counts[pair] += count", "counts[pair] += 1", "✗ count_pairs"),
         ("ex2_bpe.py", "apply_merge", "            i += 2", "            i += 1", "never use a symbol twice"),
-        ("ex2_bpe.py", "train_bpe", "(counts[pair], pair)", "counts[pair]", "which of equally frequent pairs"),
-        ("ex2_bpe.py", "train_bpe", "[::2]", "", "Check what is counted"),
+        ("ex2_bpe.py", "train_bpe", "(counts[pair], pair)", "counts[pair]", "Of equally frequent pairs"),
+        ("ex2_bpe.py", "train_bpe", "[::2]", "", "its letters are no text"),
         ("ex2_bpe.py", "Tokenizer", "min(pairs, key=self.ranks.__getitem__)", "pairs[0]", "stands first in the list"),
         ("ex2_bpe.py", "Tokenizer", 'errors="replace"', 'errors="strict"', "raises UnicodeDecodeError"),
         ("ex2_bpe.py", "train_bpe", "map(regex.escape, longest_first)", "longest_first", "escape them"),
@@ -154,7 +254,7 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ),
         ("ex4_transformer.py", "TransformerLM", "self.ln_final(x)", "x", "ln_final, is missing"),
         ("ex4_transformer.py", "softmax", ".sum(dim, keepdim=True)", ".sum()", "Sum over dim alone"),
-        ("ex4_transformer.py", "Linear", "empty(shape)", "empty(shape[::-1])", "has the shape (4, 3), and should have"),
+        ("ex4_transformer.py", "Linear", "empty(shape)", "empty(shape[::-1])", "has the shape ("),
         ("ex4_transformer.py", "RMSNorm", " + self.eps)", ")", "eps is added to the mean"),
         ("ex4_transformer.py", "RMSNorm", "wide = x.float()", "wide = x", "compute in float32"),
         ("ex4_transformer.py", "RMSNorm", "self.weight = nn.Param", "self.gain = nn.Param", "has no weight 'weight'"),
@@ -176,11 +276,11 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ("ex6_training.py", "AdamW", 'group["weight_decay"] * p', "0 * p", "does not decay the weights"),
         ("ex6_training.py", "AdamW", '= group["betas"]', "= 0.9, 0.999", "as if betas had not been passed"),
         ("ex6_training.py", "AdamW", '+ group["eps"]', "+ 1e-8", "as if eps had not been passed"),
-        ("ex6_training.py", "AdamW", '* group["weight_decay"]', "* 0.01", "as if weight_decay had not been passed"),
+        ("ex6_training.py", "AdamW", '* group["weight_decay"]', "* 0.01", "and weight_decay too"),
         ("ex6_training.py", "AdamW", "* p.grad * p.grad", "* p.grad**2 + 1e-6", "Count t from 1"),
         ("ex6_training.py", "AdamW", '"m", 0.0) + (1 - beta1) * p.grad', '"m", p.grad)', "Count t from 1"),
         ("ex6_training.py", "AdamW", "+ (1 - beta1) * p.grad", "+ (1 - beta1) * (p.grad + 0.01 * p)", "Count t from 1"),
-        ("ex6_training.py", "AdamW", "t = state", "p.grad += group['weight_decay'] * p; t = state", "Parameter 0"),
+        ("ex6_training.py", "AdamW", "t = state", "p.grad += group['weight_decay'] * p; t = state", "changes p.grad"),
         ("ex6_training.py", "AdamW", "v.sqrt() / math.sqrt(1 - beta2**t)", "v.sqrt()", "Count t from 1"),
         (
             "ex6_training.py",
@@ -208,7 +308,13 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ),
         ("ex6_training.py", "get_batch", "both[:, 1:]", "both[:, :-1]", "the inputs one further"),
         ("ex6_training.py", "get_batch", ".astype(np.int64)", ".astype(np.int32)", "torch.int64"),
-        ("ex6_training.py", "", "    optimizer.load_state_dict(", "    dict(", "moments and its count of steps"),
+        (
+            "ex6_training.py",
+            "save_checkpoint",
+            "    optimizer.load_state_dict(",
+            "    dict(",
+            "belong to the checkpoint",
+        ),
         ("ex7_generation.py", "softmax_with_temperature", "logits / temp", "logits * temp", "Divide before"),
         ("ex7_generation.py", "top_p", "before < p", "before + ordered <= p", "that crosses p is kept"),
         ("ex7_generation.py", "generate", "return text[len(ids) :]", "return text", "only new tokens"),
@@ -242,9 +348,9 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ),
         ("ex9_parallel.py", "DDP", "p.grad, async_op=True", "p.grad", "raises AttributeError"),
         ("ex9_parallel.py", "ShardedOptimizer", "dist.broadcast(p.data, src=owner)", "pass", "the others have stepped"),
-        ("ex9_parallel.py", "ShardedOptimizer", "if owner == dist.get_rank()]", "]", "about half"),
+        ("ex9_parallel.py", "ShardedOptimizer", "if owner == dist.get_rank()]", "]", "should keep about"),
         ("ex9_parallel.py", "FSDP", "own / size", "own", "the mean over processes"),
-        ("ex9_parallel.py", "FSDP", "(nn.Linear, nn.Embedding)", "nn.Linear", "half of each weight"),
+        ("ex9_parallel.py", "FSDP", "(nn.Linear, nn.Embedding)", "nn.Linear", "its share of each weight"),
         (
             "ex9_parallel.py",
             "FlashAttention",
@@ -315,6 +421,7 @@ def test_a_mistake_is_named(
     assert right in solution
     path = tmp_path / name
     path.write_text(solution.replace(right, wrong), encoding="utf-8")
-    passed, lines = grade(path, capsys, only)
+    needs_interpreter(name)
+    passed = grader.grade(chapter_of(name), path, only, is_timed=False)
     assert not passed
-    assert message in "\n".join(lines)
+    assert message in capsys.readouterr().out

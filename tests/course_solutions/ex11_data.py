@@ -14,15 +14,15 @@ class Text(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.pieces: list[str] = []
-        self.hidden = 0
+        self.hidden = False
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self.hidden += tag in ("script", "style")
+        self.hidden = self.hidden or tag in ("script", "style")
         if tag in BLOCKS:
             self.pieces.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        self.hidden -= tag in ("script", "style")
+        self.hidden = self.hidden and tag not in ("script", "style")
         if tag in BLOCKS:
             self.pieces.append("\n")
 
@@ -34,6 +34,7 @@ class Text(HTMLParser):
 def extract_text(html: str) -> str:
     parser = Text()
     parser.feed(html)
+    parser.close()
     lines = (" ".join(line.split()) for line in "".join(parser.pieces).split("\n"))
     return "\n".join(line for line in lines if line)
 
@@ -52,6 +53,15 @@ def classify(text: str, profiles: dict[str, Counter[str]]) -> str:
 
 def mask_emails(text: str) -> tuple[str, int]:
     return re.subn(r"[A-Za-z0-9._%+-]+@(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,}", "|||EMAIL_ADDRESS|||", text)
+
+
+def mask_phone_numbers(text: str) -> tuple[str, int]:
+    return re.subn(r"(?<!\d)(?:\(\d{3}\)[ -]?|\d{3}[ .-]?)\d{3}[ .-]?\d{4}(?!\d)", "|||PHONE_NUMBER|||", text)
+
+
+def mask_ips(text: str) -> tuple[str, int]:
+    number = r"(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+    return re.subn(rf"(?<!\d)(?<!\d\.){number}(?:\.{number}){{3}}(?!\d|\.\d)", "|||IP_ADDRESS|||", text)
 
 
 def gopher_rules(text: str) -> list[str]:

@@ -16,10 +16,9 @@ def all_reduce_bytes(size: int, devices: int) -> float:
 
 def step_bytes(parameters: int, devices: int, kind: str) -> float:
     size = 4 * parameters
-    if kind == "fsdp":
+    if kind != "ddp":
         return 3 * size * (devices - 1) / devices
-    sent = all_reduce_bytes(size, devices)
-    return sent + size / devices if kind == "sharded optimizer" else sent
+    return all_reduce_bytes(size, devices)
 
 
 def average_gradients(module: nn.Module) -> None:
@@ -79,6 +78,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        group = self.param_groups[0]
+        self.inner.param_groups[0].update({name: value for name, value in group.items() if name != "params"})
         self.inner.step()
         for p, owner in self.owner.items():
             dist.broadcast(p.data, src=owner)

@@ -39,11 +39,18 @@ def compile(pattern: Any, flags: int = 0) -> re.Pattern[Any]:
     return re.compile("".join(parts), flags)
 
 
-def by_pattern(name: str) -> Callable[..., Any]:
-    """Return a function of re that takes a pattern, as a method of the compiled one."""
-    return lambda pattern, *arguments, **options: getattr(compile(pattern), name)(*arguments, **options)
+def by_pattern(name: str, flags_at: int) -> Callable[..., Any]:
+    """Return a function of re that takes a pattern, and flags by name or as an argument at a place behind it."""
+
+    def call(pattern: Any, *arguments: Any, flags: int = 0, **options: Any) -> Any:
+        if len(arguments) > flags_at:
+            flags, arguments = arguments[flags_at], arguments[:flags_at] + arguments[flags_at + 1 :]
+        return getattr(compile(pattern, int(flags)), name)(*arguments, **options)
+
+    return call
 
 
-findall, finditer, fullmatch, match, search, split, sub = map(
-    by_pattern, ("findall", "finditer", "fullmatch", "match", "search", "split", "sub")
+findall, finditer, fullmatch, match, search = (
+    by_pattern(name, 1) for name in ("findall", "finditer", "fullmatch", "match", "search")
 )
+split, sub = by_pattern("split", 2), by_pattern("sub", 3)

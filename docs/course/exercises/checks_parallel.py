@@ -1,4 +1,4 @@
-"""Checks of the exercises of chapter 9. Functions that begin with `both_` run in each of two processes."""
+"""Checks of the exercises of chapter 9. Functions that begin with `both_` run in each of several processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 import pair
 import torch
 import torch.distributed as dist
-from grading import NOT_WRITTEN, Wrong, close, mistake, near, same
+from grading import NOT_WRITTEN, Wrong, close, drawing, mistake, near, normal, same
+from pair import Messages
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -19,17 +20,21 @@ KINDS = ("ddp", "sharded optimizer", "fsdp")
 
 
 def all_reduce_bytes(yours: Callable[..., Any]) -> None:
-    for size, devices in ((1000, 2), (4096, 8), (100, 1)):
+    numbers = drawing("all_reduce_bytes")
+    for size, devices in ((1000, 2), (4096, 8), (100, 1), (numbers.randint(1, 10**9), numbers.randint(3, 2000))):
         hint = "Both halves of the all-reduce send (devices - 1) / devices of the data."
         near(f"all_reduce_bytes({size}, {devices})", yours(size, devices), 2 * size * (devices - 1) / devices, hint)
 
 
 def step_bytes(yours: Callable[..., Any]) -> None:
-    for parameters, devices in ((1000, 2), (4096, 8)):
+    numbers = drawing("step_bytes")
+    for parameters, devices in ((1000, 2), (4096, 8), (77, 1), (numbers.randint(1, 10**9), numbers.randint(3, 2000))):
         share = 4 * parameters * (devices - 1) / devices
-        for kind, right in zip(KINDS, (2 * share, 2 * share + 4 * parameters / devices, 3 * share), strict=True):
+        for kind, rounds in zip(KINDS, (2, 3, 3), strict=True):
             hint = "An all-gather and a reduce-scatter each send (devices - 1) / devices of the data."
-            near(f"step_bytes({parameters}, {devices}, {kind!r})", yours(parameters, devices, kind), right, hint)
+            near(
+                f"step_bytes({parameters}, {devices}, {kind!r})", yours(parameters, devices, kind), rounds * share, hint
+            )
 
 
 def model(seed: int) -> nn.Module:
@@ -66,24 +71,25 @@ def loss_of(module: Any, step: int, rank: int) -> Tensor:
 
 
 def mean_gradients(module: nn.Module, step: int) -> dict[str, Tensor]:
-    """The mean over both processes, computed in one."""
+    """The mean over all processes, computed in one."""
     sums: dict[str, Tensor] = {}
-    for rank in range(2):
+    for rank in range(dist.get_world_size()):
         module.zero_grad()
         loss_of(module, step, rank).backward()
         for name, p in module.named_parameters():
             if p.grad is not None:
-                sums[name] = sums.get(name, 0.0) + p.grad / 2
+                sums[name] = sums.get(name, 0.0) + p.grad / dist.get_world_size()
     module.zero_grad()
     return sums
 
 
 def right_gradients(call: str, module: nn.Module, right: dict[str, Tensor], own: dict[str, Tensor]) -> None:
-    """Raise Wrong unless a module's gradients are the mean of both processes' ones."""
+    """Raise Wrong unless a module's gradients are the mean of those of all processes."""
     for name, p in module.named_parameters():
         if name in right:
             mistakes = {
-                "It is the sum over processes: divide by their number.": 2 * right[name],
+                "It is the sum over processes: divide by their number.": dist.get_world_size() * right[name],
+                "It is divided by 2, which is not the number of processes.": dist.get_world_size() / 2 * right[name],
                 "It is this process's own gradient: nothing was sent, or its body is not written yet.": own[name],
             }
             close(f"The gradient of {name} after {call}", p.grad, right[name], mistake(p.grad, mistakes.items(), ""))
@@ -91,36 +97,17 @@ def right_gradients(call: str, module: nn.Module, right: dict[str, Tensor], own:
             raise Wrong(f"{name}, which has no gradient, has one after {call}.")
 
 
-class Messages:
-    """Counts all_reduce calls of torch.distributed while it is used."""
-
-    def __init__(self) -> None:
-        self.count, self.waiting = 0, 0
-        self.original = dist.all_reduce
-
-    def __enter__(self) -> Messages:
-        def all_reduce(tensor: Any, *arguments: Any, **settings: Any) -> Any:
-            self.count += 1
-            self.waiting += not settings.get("async_op", False)
-            return self.original(tensor, *arguments, **settings)
-
-        dist.all_reduce = all_reduce
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        dist.all_reduce = self.original
-
-
 def both_average(student: Any, name: str, most_messages: int) -> None:
     module = Run(0)
     right = mean_gradients(module, 1)
     loss_of(module, 1, dist.get_rank()).backward()
     own = {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
-    with Messages() as messages:
-        getattr(student, name)(module)
+    before = Messages.count
+    getattr(student, name)(module)
+    count = Messages.count - before
     right_gradients(f"{name}(module)", module, right, own)
-    if messages.count > most_messages:
-        raise Wrong(f"{name} sends {messages.count} messages: put all gradients into one tensor first.")
+    if count > most_messages:
+        raise Wrong(f"{name} sends {count} messages: put all gradients into one tensor first.")
 
 
 def both_average_naive(student: Any) -> None:
@@ -134,29 +121,35 @@ def both_average_flat(student: Any) -> None:
 def both_ddp(student: Any) -> None:
     module, right_module = Run(dist.get_rank()), Run(0)
     begun: list[int] = []
-    with Messages() as messages:
-        # it runs before the student's hook, which is registered later
-        first = module.parts["embedding"].weight  # type: ignore[index]
-        first.register_post_accumulate_grad_hook(lambda _: begun.append(messages.count))
-        wrapped = student.DDP(module)
-        if not list(wrapped.parameters()):
-            raise Wrong("DDP has no parameters: its body is not written yet.")
-        for (name, p), q in zip(module.named_parameters(), right_module.parameters(), strict=True):
-            close(f"{name} in process {dist.get_rank()} of DDP", p, q, "All processes begin with the weights of 0.")
-        for step in (1, 2):
-            right = mean_gradients(right_module, step)
-            own_model = Run(0)
-            loss_of(own_model, step, dist.get_rank()).backward()
-            own = {name: p.grad for name, p in own_model.named_parameters() if p.grad is not None}
-            module.zero_grad()
-            before, begun[:] = messages.count, []
-            loss_of(wrapped, step, dist.get_rank()).backward()
-            wrapped.finish_gradient_synchronization()
-            right_gradients("finish_gradient_synchronization()", module, right, own)
-            if begun[0] == before:
-                raise Wrong("When the first layer's gradient comes, DDP has sent none of the others: nothing overlaps.")
-        if messages.waiting:
-            raise Wrong("An all-reduce of DDP has no async_op=True: the backward pass waits for it.")
+    # it runs before the student's hook, which is registered later
+    first = module.parts["embedding"].weight  # type: ignore[index]
+    first.register_post_accumulate_grad_hook(lambda _: begun.append(Messages.count))
+    wrapped = student.DDP(module)
+    if not list(wrapped.parameters()):
+        raise Wrong("DDP has no parameters: its body is not written yet.")
+    for (name, p), q in zip(module.named_parameters(), right_module.parameters(), strict=True):
+        close(f"{name} in process {dist.get_rank()} of DDP", p, q, "All processes begin with the weights of 0.")
+    waiting = Messages.waiting
+    for step in (1, 2):
+        right = mean_gradients(right_module, step)
+        own_model = Run(0)
+        loss_of(own_model, step, dist.get_rank()).backward()
+        own = {name: p.grad for name, p in own_model.named_parameters() if p.grad is not None}
+        module.zero_grad()
+        before, begun[:] = Messages.count, []
+        loss_of(wrapped, step, dist.get_rank()).backward()
+        wrapped.finish_gradient_synchronization()
+        right_gradients("finish_gradient_synchronization()", module, right, own)
+        if begun[0] == before:
+            raise Wrong("When the first layer's gradient comes, DDP has sent none of the others: nothing overlaps.")
+    if Messages.waiting > waiting:
+        raise Wrong("An all-reduce of DDP has no async_op=True: the backward pass waits for it.")
+
+
+def layers(seed: int) -> nn.Sequential:
+    """Six equal layers, so that every way to share them out gives each process as much."""
+    torch.manual_seed(seed)
+    return nn.Sequential(*(nn.Linear(6, 6) for _ in range(6)))
 
 
 def both_sharded_optimizer(student: Any) -> None:
@@ -168,26 +161,34 @@ def both_sharded_optimizer(student: Any) -> None:
             optimizers.append(self)
 
     settings = {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.2, "eps": 1e-3}
-    module, right_module = Run(0), Run(0)
-    trained = [p for p in module.parameters() if p.requires_grad]
-    optimizer = student.ShardedOptimizer(iter(trained), Recorded, **settings)
-    right = torch.optim.AdamW([p for p in right_module.parameters() if p.requires_grad], **settings)  # type: ignore[arg-type]
-    for step in range(3):
-        gradients = mean_gradients(right_module, step)
-        for each in (module, right_module):
-            for name, p in each.named_parameters():
-                p.grad = gradients[name].clone() if name in gradients else None
+    module, right_module = layers(0), layers(0)
+    optimizer = student.ShardedOptimizer(module.parameters(), Recorded, **settings)
+    right = torch.optim.AdamW(right_module.parameters(), **settings)  # type: ignore[arg-type]
+    for step in range(4):
+        for number, (p, q) in enumerate(zip(module.parameters(), right_module.parameters(), strict=True)):
+            q.grad = normal(*q.shape, seed=20 * step + number)
+            p.grad = q.grad.clone()
         optimizer.step()
         right.step()
-    if not optimizers:
-        raise Wrong("ShardedOptimizer makes no optimizer_cls: its body is not written yet.")
-    for (name, p), q in zip(module.named_parameters(), right_module.named_parameters(), strict=True):
-        hint = "After a step every process needs the parameters that the others have stepped."
-        close(f"{name} after 3 steps of ShardedOptimizer", p, q[1], hint, 1e-6)
+        if not optimizers:
+            raise Wrong("ShardedOptimizer makes no optimizer_cls: its body is not written yet.")
+        for (name, p), q in zip(module.named_parameters(), right_module.parameters(), strict=True):
+            hint = "After a step every process needs the parameters that the others have stepped."
+            if step > 1:
+                hint = (
+                    "Its learning rate was changed in param_groups, as a schedule does: the inner optimizer needs it."
+                )
+            close(f"{name} after {step + 1} steps of ShardedOptimizer", p, q, hint, 1e-6)
+        if step:
+            for group in (*optimizer.param_groups, *right.param_groups):
+                group["lr"] = 0.03 / step
+    optimizer.zero_grad()
+    if any(p.grad is not None and bool(p.grad.any()) for p in module.parameters()):
+        raise Wrong("After zero_grad() of ShardedOptimizer a gradient is left: it is of all parameters.")
     elements = sum(t.numel() for one in optimizers for state in one.state.values() for t in state.values() if t.dim())
-    whole = 2 * sum(p.numel() for p in trained)
-    if not 0.4 * whole <= elements <= 0.6 * whole:
-        raise Wrong(f"A process keeps {elements} of {whole} elements of the moments, and should keep about half.")
+    share = 2 * sum(p.numel() for p in module.parameters()) // dist.get_world_size()
+    if not 0.75 * share <= elements <= 1.25 * share:
+        raise Wrong(f"A process keeps {elements} elements of the moments, and should keep about {share}.")
 
 
 def both_fsdp(student: Any) -> None:
@@ -199,11 +200,13 @@ def both_fsdp(student: Any) -> None:
         raise Wrong("FSDP has no parameters: its body is not written yet.")
     whole = dict(right_module.named_parameters())
     sharded = {name for name in whole if name.endswith("weight") and "norm" not in name}
-    each = sum(math.ceil(p.numel() / 2) if name in sharded else p.numel() for name, p in whole.items())
+    each = sum(
+        math.ceil(p.numel() / dist.get_world_size()) if name in sharded else p.numel() for name, p in whole.items()
+    )
     elements = sum(p.numel() for p in parameters)
     if elements != each:
         raise Wrong(
-            f"A process has {elements} elements of parameters, and should have {each}: half of each weight of "
+            f"A process has {elements} elements of parameters, and should have {each}: its share of each weight of "
             "nn.Linear and nn.Embedding (rounded up), and all of norms and biases."
         )
 
@@ -243,7 +246,7 @@ def both_fsdp(student: Any) -> None:
 
 
 def in_pair(check: str) -> Callable[..., None]:
-    """A check that runs in both processes."""
+    """A check that runs in every process."""
 
     def run(yours: Any) -> None:
         pair.run("checks_parallel", check)
@@ -265,10 +268,9 @@ class Largest(TorchDispatchMode):
 
 
 def flash_attention(yours: Any) -> None:
-    generator = torch.Generator().manual_seed(0)
-    for queries, keys, causal in ((16, 16, False), (50, 50, True), (24, 40, False), (128, 128, True)):
+    for queries, keys, causal in ((16, 16, False), (50, 50, True), (24, 40, False), (1, 3, False), (128, 128, True)):
         shapes = ((2, queries, 8), (2, keys, 8), (2, keys, 8))
-        q, k, v = ((2 * torch.randn(s, generator=generator)).requires_grad_() for s in shapes)
+        q, k, v = (normal(*shape, seed=i, scale=4).requires_grad_() for i, shape in enumerate(shapes))
         mask = torch.ones(queries, keys, dtype=torch.bool).tril() if causal else None
         call = f"FlashAttention of {queries} queries and {keys} keys{', causal' if causal else ''}"
         with Largest() as largest:
@@ -280,6 +282,8 @@ def flash_attention(yours: Any) -> None:
             out = yours.apply(q, k, v, causal)
             forward = largest.elements
         close(f"The output of {call}", out, right, "When the largest score grows, both sums shrink.")
+        if not out.requires_grad:
+            raise Wrong(f"{call} has no gradient: call apply, and write both passes.")
         if not causal:
             close(f"{call}, without is_causal,", yours.apply(q, k, v), right, "is_causal is False unless it is passed.")
         scores = (q @ k.transpose(1, 2) / math.sqrt(8)).detach()
@@ -290,7 +294,9 @@ def flash_attention(yours: Any) -> None:
         if not logs:
             raise Wrong(f"{call} saves no tensor of the shape (batch, queries): L is needed for the backward pass.")
         close(f"L of {call}", logs[0], scores.logsumexp(-1), "L = m + log l.")
-        gradient = torch.randn(out.shape, generator=generator)
+        gradient = normal(*out.shape, seed=9)
+        if queries == 24:  # as the sum of an output has it: one number, expanded
+            gradient = torch.ones(()).expand(out.shape)
         with Largest() as largest:
             mine = torch.autograd.grad(out, (q, k, v), gradient)
         ours = torch.autograd.grad(reference.attention(q, k, v, mask), (q, k, v), gradient)
@@ -302,7 +308,10 @@ def flash_attention(yours: Any) -> None:
 
 
 def best_segment(yours: Callable[..., Any]) -> None:
-    for layers, boundary, inside in ((48, 1, 16), (16, 1, 1), (7, 3, 2), (1, 5, 5), (12, 100, 1), (10, 1, 100)):
+    numbers = drawing("best_segment")
+    drawn = tuple(numbers.randint(1, 200) for _ in range(3))
+    cases = ((48, 1, 16), (16, 1, 1), (7, 3, 2), (1, 5, 5), (12, 100, 1), (10, 1, 100), (6, 1, 1), (12, 4, 2), drawn)
+    for layers, boundary, inside in cases:
         memory = {s: -(-layers // s) * boundary + s * inside for s in range(1, layers + 1)}
         right = min(memory, key=memory.__getitem__)
         hint = f"With {right} layers it is {memory[right]} bytes."
@@ -325,10 +334,10 @@ class Block(nn.Module):
 
 
 def run_blocks(yours: Callable[..., Any]) -> None:
-    for count, size in ((4, 2), (5, 2), (3, 1), (3, 3)):
+    for count, size in ((4, 2), (5, 2), (3, 1), (3, 3), (2, 5)):
         events: list[str] = []
         blocks = [Block(i, events) for i in range(count)]
-        x = torch.tensor([0.1, -0.2], requires_grad=True)
+        x = normal(2).requires_grad_()
         out = yours(blocks, x, size)
         if out is None:
             raise Wrong(f"run_blocks returns None: {NOT_WRITTEN}.")
@@ -337,7 +346,15 @@ def run_blocks(yours: Callable[..., Any]) -> None:
             right = torch.tanh(right * block.weight)
         call = f"run_blocks({count} blocks, x, {size})"
         close(call, out, right)
+        weights = [block.weight for block in blocks]
+        gradients = torch.autograd.grad(right.sum(), [x, *weights])
+        if not out.requires_grad:
+            raise Wrong(f"{call} has no gradient: a segment is checkpointed, not run under no_grad().")
+        events[:] = events[:count]
         out.sum().backward()
+        for number, (tensor, gradient) in enumerate(zip((x, *weights), gradients, strict=True)):
+            name = f"the weight of block {number - 1}" if number else "x"
+            close(f"The gradient of {name} of {call}", tensor.grad, gradient)
         expected = [f"forward {i}" for i in range(count)]
         for start in reversed(range(0, count, size)):
             segment = range(start, min(count, start + size))
@@ -347,7 +364,7 @@ def run_blocks(yours: Callable[..., Any]) -> None:
         same(f"The order in {call}", seen, expected, "Each segment computes again just before its backward pass.")
 
 
-CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
+CHAPTERS: dict[int, dict[str, Callable[..., None]]] = {
     9: {
         "all_reduce_bytes": all_reduce_bytes,
         "step_bytes": step_bytes,

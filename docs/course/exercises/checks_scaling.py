@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from grading import NOT_WRITTEN, Wrong, close, compare_speed, near, same, seconds
+from grading import NOT_WRITTEN, Wrong, close, compare_speed, drawing, near, normal, same, seconds
 from recorded import Key, Runs, recorded
 
 import accounting
@@ -20,12 +21,24 @@ TO_SPEND = 1.1e12  # FLOPs, of 2.8e12 that all runs for sale cost
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"  # there in Triton's interpreter
 
 
+def memory() -> contextlib.AbstractContextManager[list[int]]:
+    """The interpreter's memory, checked; a GPU's is as it is."""
+    if DEVICE == "cuda":
+        return contextlib.nullcontext([1])
+    from bounds import checked_memory
+
+    return checked_memory()
+
+
 def fit_power_law(yours: Callable[..., Any]) -> None:
-    exact = [1e3, 1e5, 1e9]
-    noisy = [(x, 3 * x**0.5 * noise) for x, noise in ((1e2, 1.1), (1e3, 0.9), (1e4, 1.0), (1e5, 1.2))]
+    numbers = drawing("fit_power_law")
+    factor, exponent = numbers.uniform(0.1, 50), numbers.uniform(-2, 2)
+    exact = sorted(numbers.uniform(1, 1e9) for _ in range(5))
+    noisy = [(x, 3 * x**0.5 * numbers.uniform(0.7, 1.4)) for x in (1e2, 1e3, 1e4, 1e5)]
     slope, offset = np.polyfit(*(np.log(column) for column in zip(*noisy, strict=True)), 1)
     for x, y, (a, b) in (
-        (exact, [0.5 * value**-0.25 for value in exact], (0.5, -0.25)),
+        ([1e3, 1e5, 1e9], [0.5 * value**-0.25 for value in (1e3, 1e5, 1e9)], (0.5, -0.25)),
+        (exact, [factor * value**exponent for value in exact], (factor, exponent)),
         (*map(list, zip(*noisy, strict=True)), (float(np.exp(offset)), float(slope))),
     ):
         answer = yours(x, y)
@@ -36,9 +49,11 @@ def fit_power_law(yours: Callable[..., Any]) -> None:
 
 
 def isoflop_optimum(yours: Callable[..., Any]) -> None:
+    numbers = drawing("isoflop_optimum")
     sizes = [1e7, 3e7, 1e8, 3e8, 1e9]
-    for best, noise in ((1e8, (0, 0, 0, 0, 0)), (4e7, (0, 0, 0, 0, 0)), (2e8, (0.01, -0.02, 0, 0.03, -0.01))):
-        losses = [3 + 0.1 * np.log(size / best) ** 2 + off for size, off in zip(sizes, noise, strict=True)]
+    noise = [numbers.uniform(-0.03, 0.03) for _ in sizes]
+    for best, offsets in ((1e8, [0] * 5), (4e7, [0] * 5), (2e8, noise), (numbers.uniform(3e7, 3e8), [0] * 5)):
+        losses = [3 + 0.1 * np.log(size / best) ** 2 + off for size, off in zip(sizes, offsets, strict=True)]
         square, line, _ = np.polyfit(np.log(sizes), losses, 2)
         shown = [round(float(loss), 3) for loss in losses]
         hint = "The lowest point of a·z² + b·z + c is at z = -b / 2a, and z is the logarithm of a size."
@@ -47,17 +62,25 @@ def isoflop_optimum(yours: Callable[..., Any]) -> None:
 
 
 def compute_optimal(yours: Callable[..., Any]) -> None:
-    for law in ("besiroglu", "hoffmann-3"):
-        surface = accounting.LAWS[law].surface
-        for flops in (1e19, 5.76e23):
+    numbers = drawing("compute_optimal")
+    surfaces = [(law, accounting.LAWS[law].surface) for law in ("besiroglu", "hoffmann-3")]
+    surfaces.append(
+        (
+            "of drawn constants",
+            (1.5, numbers.uniform(100, 900), numbers.uniform(100, 9000), numbers.uniform(0.2, 0.5), 0.3),
+        )
+    )
+    for law, surface in surfaces:
+        _, A, B, alpha, beta = surface  # type: ignore[misc]
+        for flops in (1e19, 5.76e23, numbers.uniform(1e18, 1e24)):
             answer = yours(flops, *surface)  # type: ignore[misc]
             if answer is None:
                 raise Wrong(f"compute_optimal returns None: {NOT_WRITTEN}.")
-            right = accounting.compute_optimal(flops, law=law)
+            size = (alpha * A / (beta * B) * (flops / 6) ** beta) ** (1 / (alpha + beta))
             call = f"compute_optimal({flops:g}, …) of the law {law}"
             hint = "At the optimum alpha · A / N^alpha = beta · B / D^beta."
-            near(f"The parameters of {call}", answer[0], float(right.parameters), hint, 1e-4)
-            near(f"The tokens of {call}", answer[1], float(right.tokens), "D = flops / (6·N).", 1e-4)
+            near(f"The parameters of {call}", answer[0], size, hint, 1e-4)
+            near(f"The tokens of {call}", answer[1], flops / (6 * size), "D = flops / (6·N).", 1e-4)
 
 
 def invented(best_rate: float, floor: float, beta: float) -> dict[Key, tuple[float, float]]:
@@ -70,8 +93,9 @@ def invented(best_rate: float, floor: float, beta: float) -> dict[Key, tuple[flo
     return table
 
 
-def predict(yours: Callable[..., Any]) -> str:
-    for best_rate, floor, beta in ((1e-2, 1.5, 0.37), (3e-2, 1.0, 0.36), (3e-3, 2.0, 0.38)):
+def predict(yours: Callable[..., Any]) -> Callable[[], str]:
+    drawn = drawing("predict").uniform(0.8, 2.5)
+    for best_rate, floor, beta in ((1e-2, 1.5, 0.37), (3e-2, 1.0, 0.36), (3e-3, drawn, 0.38)):
         runs = Runs(invented(best_rate, floor, beta), 2 * 1e11 + 5 * 7e11, below=1.6e12)
         answer = yours(runs, 1.6e12)
         if answer is None:
@@ -98,39 +122,44 @@ def predict(yours: Callable[..., Any]) -> str:
     near(f"The loss of {call}, within 4%,", loss, losses[best], "The smaller runs say more than that.", 0.04)
     if losses[nearest] > 1.02 * losses[best]:
         raise Wrong(f"{call} says {size:,.0f} parameters: their loss was {losses[nearest]}, the best {losses[best]}.")
-    return (
+    line = (
         f"  at {target:g} FLOPs you predict {loss:.3f} with {size:,.0f} parameters; of the recorded runs {best:,.0f} "
         f"parameters were best, with {losses[best]:.3f}; {runs.remaining:.3g} of {TO_SPEND:.3g} FLOPs are left"
     )
+    return lambda: line
 
 
-def written(name: str, out: Any) -> Any:
-    """The output of a kernel, on the CPU; raises Wrong if nothing was written."""
+def written(name: str, out: Any, stores: list[int]) -> Any:
+    """The output of a kernel, on the CPU; raises Wrong if nothing was written, or NaN alone."""
     if bool(out.isnan().all()):
-        raise Wrong(f"{name} writes nothing: its body is not written yet.")
+        if not sum(stores):
+            raise Wrong(f"{name} writes nothing: its body is not written yet.")
+        raise Wrong(f"{name} writes NaN alone: it divides 0 by 0. Does it read every tile?")
     return out.cpu()
 
 
-def softmax(kernel: Any, launch: Callable[..., Any]) -> str:
-    torch.manual_seed(0)
-    for rows, columns in ((1, 1), (3, 8), (5, 37), (2, 300)):
-        x = torch.randn(rows, columns) * 5
+def softmax(kernel: Any, launch: Callable[..., Any]) -> Callable[[], str]:
+    numbers = drawing("softmax_kernel")
+    for rows, columns in ((1, 1), (3, 8), (5, 37), (2, 300), (numbers.randint(2, 9), numbers.randint(65, 127))):
+        x = normal(rows, columns, scale=5)
         hint = "Where a row is shorter than BLOCK, load -inf instead, and store only what is there."
-        close(
-            f"softmax of {rows} rows of {columns}", written("softmax_kernel", launch(x.to(DEVICE))), x.softmax(-1), hint
-        )
+        call = f"softmax of {rows} rows of {columns}"
+        with memory() as stores:
+            out = launch(x.to(DEVICE))
+        close(call, written("softmax_kernel", out, stores), x.softmax(-1), hint)
     large = torch.tensor([[1000.0, 1001.0]])
-    close("softmax([[1000, 1001]])", launch(large.to(DEVICE)).cpu(), large.softmax(-1), "Take the largest off first.")
-    x = torch.randn(64, 256)
-    slow = seconds(lambda: launch(x.to(DEVICE)))
+    hint = "Take the largest off first."
+    close("softmax([[1000, 1001]])", launch(large.to(DEVICE)).cpu(), large.softmax(-1), hint, 2e-4)
+    x = normal(64, 256).to(DEVICE)
     where = "on the GPU" if DEVICE == "cuda" else "in the interpreter, where no kernel is fast"
-    return compare_speed(f"64 rows of 256, {where}, beside torch's", slow, seconds(lambda: x.to(DEVICE).softmax(-1), 3))
+    what = f"64 rows of 256, {where}, beside torch's"
+    return lambda: compare_speed(what, seconds(lambda: launch(x)), seconds(lambda: x.softmax(-1), 3))
 
 
 def guarded(t: Any) -> Any:
     """A contiguous tensor behind which the memory is NaN, so that reading beyond the end shows."""
-    memory = torch.full((t.numel() + 64 * t.shape[-1],), float("nan"), device=DEVICE)
-    return memory[: t.numel()].view(t.shape).copy_(t)
+    larger = torch.full((t.numel() + 64 * t.shape[-1],), float("nan"), device=DEVICE)
+    return larger[: t.numel()].view(t.shape).copy_(t)
 
 
 LENGTHS = ((1, 16, 16, 16), (1, 1, 1, 16), (1, 20, 65, 16), (1, 45, 20, 16), (2, 50, 50, 32))  # heads, …, width
@@ -138,10 +167,9 @@ LENGTHS = ((1, 16, 16, 16), (1, 1, 1, 16), (1, 20, 65, 16), (1, 45, 20, 16), (2,
 
 def attention_cases() -> Iterator[tuple[str, Any, Any, Any, bool]]:
     """A description, queries, keys, values and is_causal of each case."""
-    torch.manual_seed(0)
-    for heads, queries, keys, width in LENGTHS:
-        q = 4 * torch.randn(heads, queries, width)
-        k, v = torch.randn(2, heads, keys, width)
+    for number, (heads, queries, keys, width) in enumerate(LENGTHS):
+        q = normal(heads, queries, width, seed=number, scale=4)
+        k, v = normal(2, heads, keys, width, seed=100 + number)
         for causal in (True, False) if queries == keys else (False,):
             words = f"{heads} heads, {queries} queries and {keys} keys of {width}{', causal' if causal else ''}"
             yield words, q, k, v, causal
@@ -157,20 +185,27 @@ def log_sums(q: Any, k: Any, causal: bool) -> Any:
     return scores.masked_fill(~visible(q, k, causal), -math.inf).logsumexp(-1)
 
 
-def attention(kernel: Any, launch: Callable[..., Any]) -> str:
+def attention(kernel: Any, launch: Callable[..., Any]) -> Callable[[], str]:
     for words, q, k, v, causal in attention_cases():
-        out, logs = launch(*map(guarded, (q, k, v)), *([True] if causal else []))
+        with memory() as stores:
+            out, logs = launch(*map(guarded, (q, k, v)), *([True] if causal else []))
         right = reference.attention(q, k, v, visible(q, k, causal))
         hint = "Hidden scores are -inf before the maximum is taken; when the maximum grows, both sums shrink."
-        close(f"attention_forward of {words}", written("attention_kernel", out), right, hint, 1e-4)
+        close(f"attention_forward of {words}", written("attention_kernel", out, stores), right, hint, 1e-4)
         if bool(logs.isnan().all()):
             raise Wrong("attention_kernel writes nothing into logs.")
         hint = "It is the largest score, and the logarithm of the sum."
         close(f"logs of {words}", logs.cpu(), log_sums(q, k, causal), hint, 1e-4)
-    q, k, v = torch.randn(3, 2, 128, 32).to(DEVICE).unbind()
-    slow = seconds(lambda: launch(q, k, v, True))
+    q, k, v = normal(3, 2, 128, 32).to(DEVICE).unbind()
     where = "on the GPU" if DEVICE == "cuda" else "in the interpreter, beside what lm calls on a CPU"
-    return compare_speed(f"2 heads, 128 positions, {where}", slow, seconds(lambda: lm.attention.attention(q, k, v), 3))
+
+    def speed() -> str:
+        lm.attention.attention(q, k, v)  # its first call may compile
+        slow = seconds(lambda: launch(q, k, v, True))
+        fast = seconds(lambda: lm.attention.attention(q, k, v), 3)
+        return compare_speed(f"2 heads, 128 positions, {where}", slow, fast)
+
+    return speed
 
 
 class Saved:
@@ -185,14 +220,15 @@ def attention_backward(keys_kernel: Any, queries_kernel: Any, function: Any) -> 
     for words, q, k, v, causal in attention_cases():
         inputs = [t.clone().requires_grad_() for t in (q, k, v)]
         out = reference.attention(*inputs, visible(q, k, causal))
-        gradient = torch.randn(out.shape)
+        gradient = normal(*out.shape, seed=200)
         right = torch.autograd.grad(out, inputs, gradient)
         saved = Saved(tuple(map(guarded, (q, k, v, out.detach(), log_sums(q, k, causal)))), causal)
-        dq, dk, dv, _ = function.backward(saved, guarded(gradient))
+        with memory() as stores:
+            dq, dk, dv, _ = function.backward(saved, guarded(gradient))
         hint = "dS = P · (dout vᵀ - row_sums), and scores were multiplied by scale: so are dq and dk."
         kernels = ("queries_kernel", "keys_kernel", "keys_kernel")
         for name, kernel, yours, ours in zip("qkv", kernels, (dq, dk, dv), right, strict=True):
-            close(f"The gradient of {name} of {words}", written(kernel, yours), ours, hint, 1e-4)
+            close(f"The gradient of {name} of {words}", written(kernel, yours, stores), ours, hint, 1e-4)
     for causal in (True, False):  # all kernels together, and a gradient that is not contiguous
         yours, inputs = ([t.clone().to(DEVICE).requires_grad_() for t in (q, k, v)] for _ in range(2))
         out = function.apply(*yours, *([True] if causal else []))
@@ -203,7 +239,7 @@ def attention_backward(keys_kernel: Any, queries_kernel: Any, function: Any) -> 
             close(f"The gradient of {name} of FlashAttention.apply", mine, ours, "Are both kernels right?", 1e-4)
 
 
-CHAPTERS: dict[int, dict[str, Callable[..., str | None]]] = {
+CHAPTERS: dict[int, dict[str, Callable[..., Callable[[], str] | None]]] = {
     8: {
         "fit_power_law": fit_power_law,
         "isoflop_optimum": isoflop_optimum,

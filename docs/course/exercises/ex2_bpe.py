@@ -22,12 +22,15 @@ def train_bpe(
     pair, of several the greatest (max of pairs of bytes), until the vocabulary has vocab_size tokens: 256 bytes, the
     special tokens and the merges; or until there is no pair left.
 
-    Returns the vocabulary, {id: token}, and the merges in their order.
+    Returns the vocabulary, {id: token} with the ids 0, 1, 2, … in an order of your choice, and the merges in theirs.
     """
 
 
 class Tokenizer:
-    """A vocabulary and its merges, ready to encode and decode."""
+    """A vocabulary and its merges, ready to encode and decode.
+
+    Special tokens are in the vocabulary already. Where one begins with another, the longer one is looked for first.
+    """
 
     def __init__(
         self, vocab: dict[int, bytes], merges: list[tuple[bytes, bytes]], special_tokens: list[str] | None = None

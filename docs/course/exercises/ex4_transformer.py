@@ -58,7 +58,7 @@ class RotaryPositionalEmbedding(nn.Module):
         super().__init__()
 
     def forward(self, x: Tensor, token_positions: Tensor) -> Tensor:
-        """x (…, seq, d_k), token_positions (…, seq) → (…, seq, d_k)."""
+        """x (…, seq, d_k), token_positions (seq,) or (…, seq) as x → (…, seq, d_k)."""
 
 
 def scaled_dot_product_attention(Q: Tensor, K: Tensor, V: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -20,7 +20,8 @@ class AdamW(torch.optim.Optimizer):
         m = beta1 · m + (1 - beta1) · g
         v = beta2 · v + (1 - beta2) · g²
         p = p - lr · √(1 - beta2^t) / (1 - beta1^t) · m / (√v + eps)
-        p = p - lr · weight_decay · p
+        p = p - lr · weight_decay · p          (or before the line above: both are in use, and right here)
+    What an optimizer remembers belongs into self.state[p], so that state_dict() has it.
     """
 
     def __init__(

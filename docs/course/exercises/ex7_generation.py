@@ -46,8 +46,8 @@ def encode_chat(messages: list[dict[str, str]], tokenizer: Any) -> tuple[list[in
     """A conversation as ids to train on, and for each id whether it is learned.
 
     It begins with <|endoftext|>. Each message {"role": …, "content": …} is <|im_start|>role⏎content<|im_end|>⏎,
-    where ⏎ is a line break. What the assistant says is learned, with its <|im_end|>. A special token in a content is
-    only text.
+    where ⏎ is a line break. Role with its line break, content, and the last line break are encoded each by itself. What
+    the assistant says is learned, with its <|im_end|>. A special token in a content is only text.
 
     tokenizer.special_tokens is {name: id}; tokenizer.encode_ordinary(text) takes all as text.
     """

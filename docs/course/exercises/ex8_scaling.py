@@ -34,9 +34,10 @@ def compute_optimal(flops: float, E: float, A: float, B: float, alpha: float, be
 def predict(runs: Runs, flops: float) -> tuple[float, float, float]:
     """The best number of parameters for a budget of `flops`, its learning rate, and the loss that it will reach.
 
-    Runs of so many FLOPs are not for sale, only smaller ones (see recorded.py), and runs.remaining pays for less than
-    half of them. Choose the learning rate where that is cheapest. Then find the best size, and the loss there, at each
-    of runs.budgets: the lowest point of a parabola. Lay a power law through the sizes, and another through the losses.
+    Runs of that size are not for sale, only smaller ones (see recorded.py), and runs.remaining pays for less than half
+    of them. Choose the learning rate with runs of one width, at the smallest budget. Then find the best size, and the
+    loss there, at each of runs.budgets: the lowest point of a parabola. Lay a power law through the sizes, and another
+    through the losses.
     """
 
 

@@ -1,7 +1,7 @@
 """Exercises of chapter 9: many devices, little memory. Fill in the bodies, then run `python grade.py 9`.
 
-The grader runs your code in two processes that are joined by torch.distributed (gloo). In each, dist.get_rank() is 0 or
-1 and dist.get_world_size() 2; your code should work for any number.
+The grader runs your code in three processes that are joined by torch.distributed (gloo). In each, dist.get_rank() is 0,
+1 or 2 and dist.get_world_size() 3; your code should work for any number.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,9 +20,9 @@ def all_reduce_bytes(size: int, devices: int) -> float:
 def step_bytes(parameters: int, devices: int, kind: str) -> float:
     """Bytes that each device sends in a training step, with weights and gradients of 4 bytes.
 
-    kind: "ddp" sums all gradients. "sharded optimizer" does so too, then every parameter goes from its owner to all
-    others: an owner has parameters / devices of them, and sends each once (a pipelined broadcast). "fsdp" gathers the
-    weights for the forward pass, gathers them again for the backward pass, and reduces gradients to shards.
+    kind: "ddp" sums all gradients. "sharded optimizer" does so too, then every device gets the parameters that it has
+    not stepped from their owners, in a ring (an all-gather). "fsdp" gathers the weights for the forward pass, gathers
+    them again for the backward pass, and reduces gradients to shards.
     """
 
 
@@ -52,7 +52,11 @@ class DDP(nn.Module):
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """Steps as optimizer_cls(params, **settings) would, but each process keeps the state of its own parameters only."""
+    """Steps as optimizer_cls(params, **settings) would, but each process keeps the state of its own parameters only.
+
+    Each parameter has one owner, and all processes own about as many elements. A learning rate that is changed in
+    self.param_groups, as schedules do, counts from the next step on.
+    """
 
     def __init__(self, params: Iterable[nn.Parameter], optimizer_cls: Callable[..., Any], **settings: Any) -> None:
         super().__init__(params, settings)

@@ -21,7 +21,7 @@ class Runs:
     """A table of runs, and what is left to spend on them.
 
     Attributes:
-        left: FLOPs that are left.
+        remaining: FLOPs that are left.
         widths: Each d_model that was trained, in ascending order, and so for:
         learning_rates, budgets: What loss() takes.
     """
