@@ -20,7 +20,7 @@ import bpe
 from bpe import patterns
 from bpe.formats import TokenizerData
 from bpe.patterns import PATTERNS
-from bpe.reporting import javascript
+from bpe.reporting import javascript, report
 from bpe.reporting.page import SAMPLE, page
 from bpe.tokenizer import Tokenizer
 
@@ -416,3 +416,20 @@ def test_what_the_pages_encoder_does_not_do_is_drawn_as_it_stands_and_said(
     assert said in columns
     assert "data-vocabulary" not in columns
     assert columns.count('class="bpe-t ') > 3
+
+
+def test_a_report_fits_a_telephone_and_its_numbers_stand_to_the_right(browser, tmp_path: Path) -> None:
+    """Tables scroll inside their own boxes; a name is told from markup; the page has the dress of the others."""
+    named = {"a<b": bpe.train(["a text of its own, a text"], 262), "c": bpe.train(["another text"], 260)}
+    (tmp_path / "report.html").write_text(report.measure(named, {"x": [b"some text " * 40]}).html())
+    browser.open(tmp_path / "report.html")
+    browser.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=False)
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth") is True
+    browser.call("Emulation.clearDeviceMetricsOverride")
+    assert browser.run("document.querySelector('main td').textContent") == "a<b"
+    sides = "[...document.querySelectorAll('tbody tr:first-child td')].map(cell => getComputedStyle(cell).textAlign)"
+    # Of a text: tokenizer, text, seven numbers. Of a vocabulary: tokenizer, five numbers, the longest tokens. Of two
+    # tokenizers: their names and two shares.
+    expected = ["left"] * 2 + ["right"] * 7 + ["left"] + ["right"] * 5 + ["left"] * 3 + ["right"] * 2
+    assert browser.run(sides) == expected
+    assert browser.run("getComputedStyle(document.body).maxWidth") == "1320px"

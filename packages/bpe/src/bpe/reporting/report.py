@@ -114,11 +114,18 @@ class Report:
     def html(self) -> str:
         """A page that needs nothing but itself."""
         parts = []
-        for heading, (names, *rows) in self.tables():
-            head = "".join(f"<th>{escape(name)}</th>" for name in names)
-            body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in rows)
-            parts.append(f"<h2>{heading}</h2>\n<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>\n")
-        return asset("report.html").replace("TABLES", "".join(parts)).replace("NOTES", escape(_NOTES))
+        for heading, table in self.tables():
+            kinds = [' class="n"' if numbers else "" for numbers in _of_numbers(table)]
+            head, *body = (
+                "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for cell, kind in zip(row, kinds, strict=True))
+                for row, tag in zip(table, ["th", *["td"] * (len(table) - 1)], strict=True)
+            )
+            lines = "".join(f"<tr>{row}</tr>\n" for row in body)
+            scrolls = f'<div class="wide" tabindex="0" role="group" aria-label="{heading}">'
+            parts.append(f"<h2>{heading}</h2>\n{scrolls}<table><thead><tr>{head}</tr></thead>\n")
+            parts.append(f"<tbody>{lines}</tbody></table></div>\n")
+        page = asset("report.html").replace("STYLE", asset("dress.css")).replace("NOTES", escape(_NOTES))
+        return page.replace("TABLES", "".join(parts))
 
 
 _NOTES = (
@@ -266,14 +273,18 @@ def shown(token: str) -> str:
     return repr(short)
 
 
+def _of_numbers(rows: Sequence[tuple[str, ...]]) -> list[bool]:
+    """True for each column of numbers; the first row has the names."""
+    return [all(cell == "-" or cell[:1].isdigit() for cell in column[1:]) for column in zip(*rows, strict=True)]
+
+
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """The rows as lines of text whose columns stand under one another; columns of numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    right = [all(cell == "-" or cell[:1].isdigit() for cell in column[1:]) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
             cell.rjust(width) if numbers else cell.ljust(width)
-            for cell, width, numbers in zip(row, widths, right, strict=True)
+            for cell, width, numbers in zip(row, widths, _of_numbers(rows), strict=True)
         ).rstrip()
         for row in rows
     ]
