@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 import bpe
 from bpe import Tokenizer, reference
-from bpe.formats import table_cache
 
 LETTERS = "กขเ世é🙂ab"
 # New pretokens enough to make the tables: each cache makes them when it has seen five bytes of such for each symbol.
@@ -88,23 +86,3 @@ def test_merges_that_come_before_their_parts(data: st.DataObject) -> None:
     tokenizer = Tokenizer(vocab, merges, pattern="gpt2", special_tokens=[])
     ranks = reference.rank_merges(merges)
     assert_alike(tokenizer, text, lambda pretoken: reference.encode_pretoken_by_merges(pretoken, ranks, ids))
-
-
-def test_the_tables_are_kept_for_the_next_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BPE_CACHE_DIR", str(tmp_path / "kept"))
-    monkeypatch.setattr(table_cache, "SMALLEST", 0)
-    path = tmp_path / "thai.json"
-    bpe.train([BEFORE], 300, special_tokens=[]).to_huggingface(path)
-    first = bpe.load(path)
-    expected = first.encode(BEFORE) + first.encode(BEFORE[::-1])
-    (file,) = (tmp_path / "kept").glob("*.matches.tables")
-    content = file.read_bytes()
-    for damaged in (content, content[: len(content) // 2], content[:-1] + bytes([content[-1] ^ 1]), b""):
-        file.write_bytes(damaged)
-        again = bpe.load(path)
-        assert again.encode(BEFORE) + again.encode(BEFORE[::-1]) == expected
-        assert file.read_bytes() == content
-    with monkeypatch.context() as patched:
-        patched.setattr(table_cache.MatchesFile, "write", lambda *_: pytest.fail("they were there"))
-        again = bpe.load(path)
-        assert again.encode(BEFORE) == first.encode(BEFORE)

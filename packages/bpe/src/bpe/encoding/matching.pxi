@@ -156,62 +156,6 @@ cdef bint make_tree(Ranks ranks, Matches *matches) except -1:
     return True
 
 
-# Kept on disk
-
-cdef int write_matches(Ranks ranks) except -1:
-    """Keep the tables in ranks.matches_file, if there is one, for the next process."""
-    cdef Matches *matches = ranks.matches
-    if matches == NULL or ranks.matches_file is None:
-        return 0
-    ranks.matches_file.write({
-        "pairs": copy(matches.pairs.pairs, (matches.pairs.mask + 2) * sizeof(uint64_t)),
-        "filter": copy(matches.pairs.filter, (matches.pairs.mask + 1) // 2),
-        "edges": copy(matches.edges, (matches.edge_mask + 1) * sizeof(uint64_t)),
-        "first": copy(matches.first, FIRST_CHARACTERS * sizeof(uint32_t)),
-        "token_of": copy(matches.token_of, matches.numbers * sizeof(uint32_t)),
-        "splits": copy(matches.splits, matches.numbers * sizeof(Split)),
-        "symbol_of": copy(matches.symbol_of, matches.numbers * sizeof(uint32_t)),
-        "least": copy(matches.least, BYTE_PAIRS * sizeof(uint32_t)),
-        "nodes": copy(&matches.nodes, sizeof(uint32_t)),
-    })
-    return 0
-
-
-cdef bint read_matches(Ranks ranks) except -1:
-    """Fill ranks.matches with what write_matches() kept; returns False where there is nothing of use."""
-    cdef Matches *matches
-    parts = None if ranks.matches_file is None else ranks.matches_file.read()
-    if parts is None:
-        return False
-    matches = <Matches *> checked_block(sizeof(Matches))
-    try:
-        take_matches(matches, parts)
-        ranks.matches = matches
-        matches = NULL
-    except (KeyError, ValueError):
-        return False
-    finally:
-        free_matches(matches)
-    return True
-
-
-cdef int take_matches(Matches *matches, dict parts) except -1:
-    cdef size_t slots = len(parts["edges"]) // sizeof(uint64_t)
-    matches.numbers = <uint32_t> (len(parts["symbol_of"]) // sizeof(uint32_t))
-    take_pairs(&matches.pairs, matches.numbers, matches.numbers)
-    take_tokens(matches, slots)
-    paste(matches.pairs.pairs, (matches.pairs.mask + 2) * sizeof(uint64_t), parts["pairs"])
-    paste(matches.pairs.filter, (matches.pairs.mask + 1) // 2, parts["filter"])
-    paste(matches.edges, slots * sizeof(uint64_t), parts["edges"])
-    paste(matches.first, FIRST_CHARACTERS * sizeof(uint32_t), parts["first"])
-    paste(matches.token_of, matches.numbers * sizeof(uint32_t), parts["token_of"])
-    paste(matches.splits, matches.numbers * sizeof(Split), parts["splits"])
-    paste(matches.symbol_of, matches.numbers * sizeof(uint32_t), parts["symbol_of"])
-    paste(matches.least, BYTE_PAIRS * sizeof(uint32_t), parts["least"])
-    paste(&matches.nodes, sizeof(uint32_t), parts["nodes"])
-    return 0
-
-
 cdef int take_tokens(Matches *matches, size_t slots) except -1:
     """Room for the tokens of matches.numbers, and for as many edges as slots."""
     matches.edge_mask, matches.edge_shift = slots - 1, 64 - count_trailing_zeros(slots)

@@ -103,12 +103,11 @@ cdef class Ranks:
     cdef size_t merges                  # of `tables.made`
     cdef const uint8_t **text           # by symbol, in `joined`
     cdef uint32_t *size
-    cdef bint all_bytes                 # each byte is a symbol
+    cdef readonly bint all_bytes        # each byte is a symbol
     cdef bint matched                   # made, or there are none
     cdef bint drops_bytes               # those that are none are left out
     cdef MergeTables tables
     cdef Matches *matches               # NULL: not made yet, or there are none
-    cdef public object matches_file     # a bpe.formats.table_cache.MatchesFile that keeps them, or None
     cdef lowest_function lowest
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 class Ranks:
     symbols: int
-    matches_file: Any  # a bpe.formats.table_cache.MatchesFile, or None
+    all_bytes: bool
     def __new__(
         cls,
         *,

@@ -31,7 +31,9 @@ from bpe.scanning.scanner cimport add_token, add_whole_token
 cdef extern from "encoding/merge_tables.h" nogil:
     enum:
         BYTE_PAIRS
+        JOINS_AT
     const uint64_t FREE
+    uint32_t joining_merge(uint64_t word)
     uint32_t made_by(const MergeTables *tables, uint32_t merge)
     uint64_t pair_of(const MergeTables *tables, uint64_t left, uint64_t right)
     uint32_t left_of_entry(const MergeTables *tables, uint64_t entry)
@@ -200,9 +202,8 @@ cdef class Ranks:
             return 0
         with gil, cython.critical_section(self):        # another thread may have made them
             if not self.matched:
-                if self.all_bytes and not read_matches(self):
+                if self.all_bytes:
                     make_matches(self)
-                    write_matches(self)
                 self.matched = True
             work.tables, work.has_tables = self.matches, True
         return 0

@@ -104,8 +104,40 @@ cdef int take_parts(Ranks ranks, parts) except -1:
         ranks.merges = len(parts["made"]) // sizeof(uint32_t)
         tables.made = <uint32_t *> checked_malloc(ranks.merges * sizeof(uint32_t))
         paste(tables.made, ranks.merges * sizeof(uint32_t), parts["made"])
+    check_parts(ranks)
     if lost.shape[0]:
         add_whole(ranks, &lost[0], lost.shape[0])
+    return 0
+
+
+cdef int check_parts(Ranks ranks) except -1:
+    """Refuse tables of parts that merging would read beyond; they may come from a file, and files lie.
+
+    Merging keeps count of the places in a text by itself. What it takes from the tables are the numbers of symbols and
+    of merges, so these are bounded here, and a search of the pairs ends, as one slot is free.
+    """
+    cdef const MergeTables *tables = &ranks.tables
+    cdef size_t symbols = ranks.symbols, merges = ranks.merges, i, free_slots = 0
+    cdef uint64_t entry
+    cdef bint wrong = symbols > MOST_SYMBOLS or merges > MOST_MERGES or tables.pairs[tables.mask + 1] != FREE
+    if tables.made == NULL:
+        wrong |= tables.first_made > symbols
+        merges = 0 if wrong else symbols - tables.first_made
+    for i in range(ranks.merges):
+        wrong |= tables.made[i] >= symbols
+    for i in range(symbols):
+        wrong |= ranks.size[i] == 0
+    for i in range(BYTE_PAIRS):
+        wrong |= (tables.byte_pairs[i] >> JOINS_AT != 0) & (joining_merge(tables.byte_pairs[i]) >= merges)
+    for i in range(tables.mask + 1):
+        entry = tables.pairs[i]
+        free_slots += entry == FREE
+        wrong |= (entry != FREE) & (
+            (left_of_entry(tables, entry) >= symbols) | (right_of_entry(tables, entry) >= symbols)
+            | (merge_of_entry(tables, entry) >= merges)
+        )
+    if wrong or free_slots == 0:
+        raise ValueError("these are no parts of ranks")
     return 0
 
 

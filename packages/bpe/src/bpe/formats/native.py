@@ -195,23 +195,23 @@ def _to_json(tokenizer: TokenizerData) -> dict[str, Any]:
     ids = [number for number, _ in items]
     merges = tokenizer.merges
     return {
-        **{
-            key: value
-            for key, field in FIELDS.items()
-            if (value := field.write(getattr(tokenizer, field.name or key))) != field.default
-        },
+        **write_fields(tokenizer),
         "ids": None if ids == list(range(len(ids))) else ids,
         "vocab": [to_printable(token) for _, token in items],
         "merges": None if merges is None else [f"{to_printable(a)} {to_printable(b)}" for a, b in merges],
     }
 
 
-def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
-    """The tokenizer of a file's body, checked although the checksum vouches for it: anybody can write a checksum."""
-    vocab, spelled = _read_vocab(body, source)
-    if body.get("drops_bytes") is not True:
-        check_bytes(set(vocab.values()), source)
-    merges = _read_merges(body, vocab, spelled, source)
+def write_fields(tokenizer: TokenizerData) -> dict[str, Any]:
+    """Return all of a tokenizer but its vocabulary and its merges, as JSON can say it."""
+    values = {key: field.write(getattr(tokenizer, field.name or key)) for key, field in FIELDS.items()}
+    return {key: value for key, value in values.items() if value != FIELDS[key].default}
+
+
+def read_fields(body: Any, source: StrPath) -> dict[str, Any]:
+    """Return the arguments of TokenizerData() that write_fields() wrote. ValueError for a value that is none."""
+    if not isinstance(body, dict):
+        refuse(source, "not an object")
     read = {}
     for key, field in FIELDS.items():
         if key not in body and field.default is not ...:
@@ -221,7 +221,6 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
             read[field.name or key] = field.read(value)
         except ValueError as error:
             refuse(source, str(error))
-    _check_split_off(read["special_tokens"], read["added_tokens"], vocab, source)
     split_off = read["special_tokens"].keys() | read["added_tokens"].keys()
     for key, field in FIELDS.items():
         if (name := field.name or key) not in read:
@@ -229,7 +228,18 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
         names = split_off if field.read is frozenset else read["special_tokens"] if field.read is tuple else None
         if names is not None and not all(text in names for text in read[name] if type(text) is not int):
             _refuse_value(body, key, field.what, source)
-    return TokenizerData(vocab=vocab, merges=merges, **read)
+    return read
+
+
+def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
+    """The tokenizer of a file's body, checked although the checksum vouches for it: anybody can write a checksum."""
+    vocab, spelled = _read_vocab(body, source)
+    if body.get("drops_bytes") is not True:
+        check_bytes(set(vocab.values()), source)
+    merges = _read_merges(body, vocab, spelled, source)
+    fields = read_fields(body, source)
+    _check_split_off(fields["special_tokens"], fields["added_tokens"], vocab, source)
+    return TokenizerData(vocab=vocab, merges=merges, **fields)
 
 
 def _value(body: dict[str, Any], key: str, fits: Callable[[Any], bool], what: str, source: StrPath) -> Any:

@@ -17,7 +17,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
-from bpe.native.memory cimport checked_malloc
+from bpe.native.memory cimport checked_block, checked_malloc, free_block
 
 cdef extern from "Python.h":
     void PyObject_GC_UnTrack(object)
@@ -30,6 +30,7 @@ cdef extern from *:
 
 cdef enum:
     SPACE = 32
+    MAX_ID = 0x7FFFFFFF         # as bpe.formats has it
 
 cdef uint32_t NONE = <uint32_t> -1
 cdef uint64_t EMPTY = <uint64_t> -1   # no symbol is numbered NONE
@@ -118,6 +119,42 @@ def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None)
         PyObject_GC_UnTrack(merge)      # of bytes, which the collector would find out by looking at each
         rows[i] = merge
     return rows
+
+
+def check_numbers(const uint32_t[::1] ids, const uint32_t[::1] used, others, const uint32_t[::1] halves, size_t count):
+    """Refuse numbers in a file of tables that point at nothing. ValueError for any of these.
+
+    Args:
+        ids: the ids of a vocabulary; each once, none above MAX_ID.
+        used: ids that encoding gives; each is one of these, or of `others`.
+        others: an iterable of ids.
+        halves: the numbers of tokens, each below `count`.
+    """
+    cdef size_t i
+    cdef uint32_t highest = 0
+    cdef uint8_t *is_id
+    cdef bint fits = True
+    for i in range(<size_t> ids.shape[0]):
+        highest = max(highest, ids[i])
+    for number in others:
+        highest = max(highest, <uint32_t> number)
+    if highest > MAX_ID:
+        raise ValueError(f"an id of {highest}")
+    is_id = <uint8_t *> checked_block(<size_t> highest + 1)     # of zeros, whose pages are there when written to
+    try:
+        for i in range(<size_t> ids.shape[0]):
+            fits = fits and not is_id[ids[i]]
+            is_id[ids[i]] = 1
+        for number in others:
+            is_id[<uint32_t> number] = 1
+        for i in range(<size_t> used.shape[0]):
+            fits = fits and used[i] <= highest and is_id[used[i]]
+        for i in range(<size_t> halves.shape[0]):
+            fits = fits and halves[i] < count
+    finally:
+        free_block(is_id, <size_t> highest + 1)
+    if not fits:
+        raise ValueError("an id that stands twice, or a number of no token")
 
 
 def halves_of(list merges not None, dict places not None):

@@ -1,17 +1,21 @@
 """The tables of large tokenizers, kept on disk: the next process that loads the same file reads them in milliseconds.
 
 Loading a tokenizer of 100,000 tokens takes a tenth of a second: its file is parsed, and the pair that makes each token
-is found. When the first text is encoded, what came out is written into a folder; a file of the same content is then
-loaded from there. A tokenizer is the same in either case, and nothing depends on the folder: it may be deleted at any
-time, and where it cannot be read or written nothing is kept.
+is found. load() writes what came out into a folder; a file of the same content is then loaded from there. A tokenizer
+is the same in either case, and nothing depends on the folder: it may be deleted at any time, and where it cannot be
+read or written nothing is kept.
 
 The folder is the one that BPE_CACHE_DIR names; if that is empty, nothing is kept. Otherwise it is groundup-bpe in the
-user's folder for caches. It has a file or two for each tokenizer:
+user's folder for caches. It has a file for each tokenizer:
 
     a checksum          in eight hexadecimal digits, and a space
     a line of JSON      the format and the sizes of the sections
-    sections            TokenizerData, but vocabulary and merges, as JSON (bpe.formats.packed); the arrays of the
+    sections            TokenizerData, but vocabulary and merges, as JSON (bpe.formats.native); the arrays of the
                         vocabulary, of the merges, and of bpe.encoding.ranks.Ranks; each filled up to eight bytes
+
+What a file says is checked when it is read: a folder or a file that somebody else owns or may write to is not read, and
+every number that is an index later is bounded, so that a file with a right checksum and wrong content costs no more
+than another encoding.
 
 Its name is a hash of all that the tokenizer is made from: the contents of its files, what was given beside them, and
 the code that reads them. Files appear whole or not at all, so several processes may write one at a time.
@@ -26,19 +30,25 @@ import zlib
 from array import array
 from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
 from contextlib import suppress
+from functools import partial
 from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bpe.encoding.ranks import Ranks
-from bpe.formats import Merges, TokenizerData, check_ids
+from bpe.formats import Merges, TokenizerData, check_ids, split_off_ids
+from bpe.formats.pairs import check_numbers
 from bpe.formats.vocabulary import Tables, make_tables
 from bpe.native.atomic_file import atomic_file
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 
-FORMAT = "tables of groundup-bpe, version 2"
+FORMAT = "tables of groundup-bpe, version 3"
+SECTIONS = {
+    *("data", "vocab ids", "vocab sizes", "vocab text", "ids", "stands for", "merges"),
+    *(f"ranks {name}" for name in ("text", "sizes", "pairs", "filter", "byte_pairs", "made", "first_made", "lost")),
+}
 ALIGNMENT = 8
 SMALLEST = 1 << 18  # bytes of the files of a tokenizer that is kept; others load in a few milliseconds anyway
 LARGEST_FOLDER = 1 << 29  # bytes of all files; the ones not used for the longest time go
@@ -65,16 +75,17 @@ def load(parse: Callable[[], TokenizerData], contents: Sequence[bytes], *beside:
         return loaded
     data = parse()
     check_ids(data.vocab)
+    if path is None or data.words is not None:  # whose encoder has no tables
+        return Loaded(data, partial(make_tables, data))
+    built = make_tables(data, data.ignore_merges)
+    with suppress(OSError):  # a full disk, a folder that is read-only: the next process makes them again
+        _write(path, data, built)
+    return Loaded(data, partial(_tables, data, built))
 
-    def tables(ignore_merges: bool) -> Tables:
-        built = make_tables(data, ignore_merges)
-        if path is not None and ignore_merges == data.ignore_merges:
-            with suppress(OSError):  # a full disk, a folder that is read-only: the next process makes them again
-                _write(path, data, built)
-            built.ranks.matches_file = MatchesFile(path)
-        return built
 
-    return Loaded(data, tables)
+def _tables(data: TokenizerData, built: Tables, ignore_merges: bool) -> Tables:
+    """The tables that were built or read, unless others are needed."""
+    return built if ignore_merges == data.ignore_merges else make_tables(data, ignore_merges)
 
 
 # Which file
@@ -102,6 +113,9 @@ def _path_of(contents: Sequence[bytes], beside: Sequence[Any]) -> Path | None:
     within = folder()
     if within is None:
         return None
+    with suppress(OSError):  # there may be none yet
+        if not _is_own(os.stat(within)):
+            return None
     digest = hashlib.sha256()
     for part in (repr([FORMAT, sys.byteorder, _code(), beside]).encode(), *contents):
         digest.update(len(part).to_bytes(8, "little") + part)
@@ -122,21 +136,6 @@ def _code() -> list[Any]:
 
 
 # Reading
-
-
-class MatchesFile:
-    """A file with the tables for long pretokens, which are made when a text needs them (encoding/matches.h)."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path.with_suffix(".matches.tables")
-
-    def read(self) -> dict[str, memoryview] | None:
-        """The sections of the file; None where there is none, or one that is damaged."""
-        return _sections_at(self._path)
-
-    def write(self, sections: Mapping[str, bytes]) -> None:
-        with suppress(OSError):
-            _write_sections(self._path, sections)
 
 
 class KeptTokens:
@@ -203,24 +202,23 @@ class KeptMerges(Merges):
 
 
 def _read(path: Path) -> Loaded | None:
-    """The tokenizer of a file; None where there is none, or one that is damaged."""
-    sections = _sections_at(path)
+    """The tokenizer of a file; None where there is none, or one that is damaged or of somebody else."""
     try:
-        return None if sections is None else _loaded(sections, path)
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _sections_at(path: Path) -> dict[str, memoryview] | None:
-    try:
-        if not os.environ.get("BPE_CACHE_DIR") and os.name == "posix" and path.parent.stat().st_uid != os.geteuid():
-            return None  # somebody else could have written to it
-        sections = _sections_of(path.read_bytes())
+        with open(path, "rb") as file:
+            if not _is_own(os.fstat(file.fileno())):
+                return None
+            content = file.read()
+        loaded = _loaded(_sections_of(content), path)
         with suppress(OSError):
             os.utime(path)  # so that it is not the next to go
-        return sections
-    except (OSError, ValueError, KeyError, TypeError):
+        return loaded
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _is_own(state: os.stat_result) -> bool:
+    """True if a file or folder is of this process's user and nobody else may write to it."""
+    return os.name != "posix" or (state.st_uid == os.geteuid() and not state.st_mode & 0o022)
 
 
 def _sections_of(content: bytes) -> dict[str, memoryview]:
@@ -235,36 +233,45 @@ def _sections_of(content: bytes) -> dict[str, memoryview]:
     for name, size in head["sections"].items():
         sections[name] = summed[begin - 9 : begin - 9 + size]
         begin += -(-size // ALIGNMENT) * ALIGNMENT
+    if SECTIONS - sections.keys() - {"merges"} or sections.keys() - SECTIONS:
+        raise ValueError("of other sections")
     return sections
 
 
 def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
     with import_lock:
-        from bpe.formats.packed import unpack
+        from bpe.formats.native import read_fields
 
     def copy(name: str) -> bytes:  # so that nothing holds the whole file in memory
         return bytes(sections[name])
 
     vocab = KeptVocabulary(copy("vocab ids"), KeptTokens(copy("vocab text"), copy("vocab sizes")))
-    merges = None
-    if "merges" in sections:
-        merges = KeptMerges(KeptTokens(copy("ranks text"), copy("ranks sizes")), copy("merges"))
-    data = unpack(copy("data"))._replace(vocab=vocab, merges=merges)
+    halves = copy("merges") if "merges" in sections else b""
+    merges = KeptMerges(KeptTokens(copy("ranks text"), copy("ranks sizes")), halves) if "merges" in sections else None
+    data = TokenizerData(vocab, merges, **read_fields(json.loads(copy("data")), path))
     parts = {name.removeprefix("ranks "): part for name, part in sections.items() if name.startswith("ranks ")}
     stands_for = {number: tuple(ids) for number, ids in json.loads(copy("stands for"))}
-    tables_on_disk = Tables(
-        Ranks(parts=parts, drops_bytes=data.drops_bytes),
-        memoryview(copy("ids")).cast("I"),
-        None,
-        stands_for,
-    )
+    ids = _words(copy("ids"))
+    ranks = Ranks(parts=parts, drops_bytes=data.drops_bytes)
+    byte_ids = set(data.characters.byte_ids if data.characters is not None else ())
+    if not (
+        len(ids) == ranks.symbols
+        and len(vocab) == len(copy("vocab sizes")) // 4
+        and (ranks.all_bytes or data.drops_bytes)
+        and [*stands_for] == [*range(min(stands_for, default=0), min(stands_for, default=0) + len(stands_for))]
+        and all(2 <= len(spelled) <= 3 and byte_ids.issuperset(spelled) for spelled in stands_for.values())
+    ):
+        raise ValueError("sections that do not fit together")
+    used = array("I", split_off_ids(data))
+    used.frombytes(sections["ids"])
+    others = [0, *stands_for]  # the space that "▁" stands for has no id of its own
+    check_numbers(_words(copy("vocab ids")), memoryview(used), others, _words(halves), ranks.symbols)
+    return Loaded(data, partial(_tables, data, Tables(ranks, ids, None, stands_for)))
 
-    tables_on_disk.ranks.matches_file = MatchesFile(path)
 
-    def tables(ignore_merges: bool) -> Tables:
-        return tables_on_disk if ignore_merges == data.ignore_merges else make_tables(data, ignore_merges)
-
-    return Loaded(data, tables)
+def _words(part: bytes) -> memoryview:
+    """The numbers of a section of uint32."""
+    return memoryview(part).cast("I")
 
 
 # Writing
@@ -272,11 +279,11 @@ def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
 
 def _write(path: Path, data: TokenizerData, tables: Tables) -> None:
     with import_lock:
-        from bpe.formats.packed import pack
+        from bpe.formats.native import write_fields
 
     vocab = data.vocab
     sections = {
-        "data": pack(data._replace(vocab={}, merges=None)),
+        "data": json.dumps(write_fields(data)).encode(),
         "vocab ids": array("I", vocab).tobytes(),
         "vocab sizes": array("I", map(len, vocab.values())).tobytes(),
         "vocab text": b"".join(vocab.values()),
@@ -299,6 +306,8 @@ def _write_sections(path: Path, sections: Mapping[str, bytes]) -> None:
         checksum = zlib.crc32(part, checksum)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with atomic_file(path, flush=False) as file:
+        if os.name == "posix":
+            os.fchmod(file.fileno(), 0o600)
         file.write(b"%08x " % checksum)
         file.writelines(filled)
     _tidy(path.parent)
