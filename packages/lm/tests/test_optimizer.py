@@ -160,3 +160,58 @@ def test_a_rate_for_a_head_that_is_the_embedding_is_refused(data, tmp_path):
     with pytest.raises(ValueError, match="head_learning_rate"):
         run(data, tmp_path, MUON, dataclasses.replace(MODEL, tied_embeddings=True))
     assert not (tmp_path / "config.toml").exists()
+
+
+def moved(optimizer, model, gradient, steps=3):
+    """Take steps with one gradient for all weights; return whether all stay finite, and whether any moved."""
+    before = [p.detach().clone() for p in model.parameters()]
+    for _ in range(steps):
+        for p in model.parameters():
+            p.grad = gradient(p)
+        optimizer.step()
+    assert all(p.isfinite().all() for p in model.parameters())
+    return [not torch.equal(old, p) for old, p in zip(before, model.parameters(), strict=True)]
+
+
+MAKES = {
+    "adamw": adamw,
+    "muon": muon,
+    "normuon": lambda model, lr, **more: muon(model, lr, normalize_rows=True, **more),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", MAKES)
+def test_gradients_of_zero_move_nothing_and_stay_numbers(kind, dtype):
+    """Of LoRA's A at first, of experts without tokens, of GRPO with equal rewards, of outputs that begin at 0."""
+    torch.manual_seed(0)
+    model = Transformer(dataclasses.replace(MODEL, num_layers=1)).to(dtype)
+    optimizer = MAKES[kind](model, 0.1, weight_decay=0.0)
+    assert not any(moved(optimizer, model, torch.zeros_like))
+    assert all(moved(optimizer, model, torch.ones_like))  # and what comes after them is learned
+    assert all(value.isfinite().all() for state in optimizer.state.values() for value in state.values())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", MAKES)
+def test_rows_of_zeros_and_matrices_of_one_element_stay_numbers(kind, dtype):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6, bias=False), nn.Linear(1, 1, bias=False), nn.Linear(5, 1, bias=False))
+    optimizer = MAKES[kind](model.to(dtype), 0.1, weight_decay=0.0)
+
+    def gradient(p):
+        g = torch.randn_like(p)
+        g[1::2] = 0
+        return g
+
+    assert all(moved(optimizer, model, gradient))
+    tiny = torch.finfo(dtype).tiny
+    assert len(moved(optimizer, model, lambda p: torch.full_like(p, tiny))) == 3
+
+
+@pytest.mark.parametrize("kind", ["adamw", "muon", "normuon"])
+def test_adapters_are_trained_by_every_optimizer(data, base, tmp_path, kind):
+    config = dataclasses.replace(CONFIG, steps=3, warmup_steps=0, lora_rank=2, init_from=str(base), optimizer=kind)
+    result = run(data, tmp_path, config)
+    assert result.skipped == 0
+    assert all(p.isfinite().all() for p in result.model.parameters())

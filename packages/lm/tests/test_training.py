@@ -30,7 +30,7 @@ from lm.training.checkpoint import NotSaved
 from lm.training.measure import measure
 from lm.training.run import Run, Taken, lock, read_config
 from lm.training.train import Diverged, Stopped
-from lm.training.trainer import Trainer, compile_blocks, in_trouble
+from lm.training.trainer import Trainer, compile_blocks
 
 
 @pytest.fixture(scope="module")
@@ -276,13 +276,58 @@ def test_bad_data_is_refused_before_anything_is_written(data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_trouble_is_told_from_usual_steps():
+def test_no_finite_gradient_is_left_out_unless_that_is_set():
+    def decide(loss, norm, norms, **settings):
+        trainer = Trainer(Transformer(MODEL), dataclasses.replace(CONFIG, **settings))
+        trainer.gradient_norms = list(norms)
+        return trainer.decide(loss, norm, 1), trainer
+
     usual = [1.0, 2.0, 0.5] * 20
-    assert in_trouble(3.0, 10.0, usual) is None
-    assert "loss is nan" in in_trouble(math.nan, 1.0, usual)
-    assert "norm is inf" in in_trouble(3.0, math.inf, usual)
-    assert "norm is 30" in in_trouble(3.0, 30.0, usual)
-    assert in_trouble(3.0, 30.0, usual[:20]) is None  # too early to say what is usual
+    assert decide(3.0, 1e9, usual)[0] is None
+    assert decide(3.0, 0.3, [0.0] * 40)[0] is None
+    assert "loss is nan" in decide(math.nan, 1.0, usual)[0]
+    assert "norm is inf" in decide(3.0, math.inf, usual)[0]
+    skipped, trainer = decide(3.0, 30.0, usual, skip_outliers=20.0, gradient_clip=0.0)
+    assert "norm is 30, more than 20 times" in skipped
+    assert (trainer.skipped, trainer.skips_in_a_row) == (1, 0)  # it never ends a run
+    assert decide(3.0, 30.0, usual, skip_outliers=20.0)[0] is None  # clipping leaves 1
+    assert decide(3.0, 30.0, usual[:20], skip_outliers=20.0, gradient_clip=0.0)[0] is None  # too early to tell
+    assert decide(3.0, 0.0, usual)[1].gradient_norms == usual  # what had no gradient is no measure of the others
+
+
+def test_what_is_not_yet_learned_is_learned_after_saturation():
+    """A batch whose gradient is a hundred times those of the last steps: a second data set, or a rare example."""
+    model = Transformer(MODEL)
+    trainer = Trainer(model, dataclasses.replace(CONFIG, steps=300, schedule="constant", batch_size=2))
+    first, second = (torch.randint(50, (2, 17), generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+
+    def learn(ids, steps):
+        batch = (ids[:, :-1], ids[:, 1:])
+        return [trainer.train_step(iter([batch])) for _ in range(steps)]
+
+    quiet = learn(first, 150)[-1]
+    lines = learn(second, 100)
+    assert lines[0]["gradient_norm"] > 20 * quiet["gradient_norm"]
+    assert not any("skipped" in line for line in lines)
+    assert lines[-1]["loss"] < 0.1 < lines[0]["loss"]
+
+
+def test_weights_that_are_not_numbers_are_never_saved(data, tmp_path, monkeypatch):
+    real = Trainer.update
+
+    def spoil(self, *rest):
+        result = real(self, *rest)
+        if self.step == 9:
+            with torch.no_grad():
+                self.model.blocks[0].ffn.down.weight[0, 0] = math.nan
+        return result
+
+    monkeypatch.setattr(Trainer, "update", spoil)
+    config = dataclasses.replace(CONFIG, checkpoint_every=4, keep_checkpoints=1, eval_every=0)
+    with pytest.raises(Diverged, match=r"after step 12 a weight is NaN .*step 8\) .*--step 8 "):
+        run(data, tmp_path, config)
+    assert checkpoint.steps(tmp_path / "checkpoints") == [8]
+    assert all(p.isfinite().all() for p in Run.load(tmp_path).parameters())
 
 
 def break_gradients(monkeypatch, steps):
@@ -307,6 +352,7 @@ def test_a_step_in_trouble_is_skipped_and_said(data, tmp_path, monkeypatch, caps
     assert "loss" not in metrics(tmp_path)[2]  # JSON has no NaN
     assert "step 3 is skipped: the loss is nan" in capsys.readouterr().err
     assert math.isfinite(result.loss)
+    assert result.skipped == 2
     assert all(p.isfinite().all() for p in result.model.parameters())
 
 

@@ -227,6 +227,9 @@ class TrainConfig:
     beta2: float = 0.95  # of AdamW, how much of the mean squared gradient each step keeps
     eps: float = 1e-8  # of AdamW, added to the root of the mean squared gradient
     gradient_clip: float = 1.0  # the largest global norm of the gradients; 0: no limit
+    # Skip an update whose gradient norm, as clipping leaves it, is more than this many times the median of the last 128
+    # that are not 0; 0: skip none that is finite.
+    skip_outliers: float = 0.0
     seed: int = 0  # of the initial weights and of the order of the data
     log_every: int = 1  # log a line of metrics every N steps
     eval_every: int = 500  # evaluate every N steps; 0: only at the end
@@ -273,6 +276,8 @@ class TrainConfig:
             at_least(name, getattr(self, name), 0)
         at_most("seed", self.seed, (1 << 63) - 1)  # what TOML and torch hold
         at_most("threads", self.threads, 1024)  # torch does not survive that the system has no more of them
+        if self.skip_outliers:
+            more_than_0("skip_outliers", self.skip_outliers)
         for name in ("weight_decay", "min_learning_rate"):
             is_finite(name, getattr(self, name))
         for name in ("learning_rate", "eps", "lora_alpha", "dpo_beta", "grpo_clip"):

@@ -16,12 +16,13 @@ from torch.optim.adamw import adamw as adamw_update
 
 from lm.device import multiplies_bfloat16
 from lm.model import Attention, SwiGLU
-from lm.sharding import full_tensor, own_part
+from lm.sharding import full_tensor, is_sharded, own_part
 
 MUON = "row_splits"  # the key that marks a group of matrices that Muon updates
 # Of x ← a x + (b x xᵀ + c (x xᵀ)²) x, which brings singular values in (0, 1] to 0.7 … 1.2 in five steps.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
+GATHERED = 4  # sharded matrices that stand whole in a process at a time
 UPDATE_RMS = 0.2  # of Muon's updates: that of AdamW's, as measured by Liu et al. 2025
 
 
@@ -137,10 +138,11 @@ class Muon(torch.optim.Optimizer):
     NorMuon (Li et al. 2025, arXiv:2510.05491) divides each row of U Vᵀ by the root of its mean square, averaged over
     the steps, before the scaling: neurons then learn at one rate too.
 
-    Sharded weights are gathered one by one, and every process computes the whole update.
+    Sharded weights are gathered a few at a time, and every process computes the whole update.
 
     Args:
-        groups: Parameter groups; of one with "row_splits" every matrix is so many rows of one, and so many of the next.
+        groups: Parameter groups. "row_splits": sizes along dimension 0 of matrices that are stored together, as q, k
+            and v; each is made orthogonal alone.
         lr: The learning rate.
         betas: AdamW's; the second is that of NorMuon's mean squares too.
         eps: AdamW's.
@@ -182,7 +184,10 @@ class Muon(torch.optim.Optimizer):
         by_shape: dict[torch.Size, list[Tensor]] = {}
         for p in parameters:
             by_shape.setdefault(p.shape, []).append(p)
-        for alike in by_shape.values():
+        # Matrices of one shape share each product. Of sharded ones only a few at a time are whole in each process.
+        sizes = [GATHERED if is_sharded(matrices[0]) else len(matrices) for matrices in by_shape.values()]
+        groups = zip(by_shape.values(), sizes, strict=True)
+        for alike in [matrices[i : i + size] for matrices, size in groups for i in range(0, len(matrices), size)]:
             directions = []
             for p in alike:
                 assert p.grad is not None
@@ -216,7 +221,9 @@ class Muon(torch.optim.Optimizer):
             averaged.append(state["row_mean_square"].lerp_(now, 1 - beta2))
         scales = torch.stack(averaged).sqrt().add_(1e-10).split_with_sizes(group[MUON], dim=1)
         normal = [part / scale for part, scale in zip(results, scales, strict=True)]
-        sizes = [UPDATE_RMS * math.sqrt(part[0].numel()) / part.norm(dim=(1, 2), keepdim=True) for part in normal]
+        # The norm is 0 where momentum and gradient are: of LoRA's A at first, or of experts without tokens.
+        norms = [part.norm(dim=(1, 2), keepdim=True).clamp_min(1e-10) for part in normal]
+        sizes = [UPDATE_RMS * math.sqrt(part[0].numel()) / norm for part, norm in zip(normal, norms, strict=True)]
         return torch.cat([part * size for part, size in zip(normal, sizes, strict=True)], dim=1)
 
     def adamw_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:

@@ -17,6 +17,11 @@ def is_sharded(value: object) -> bool:
     return isinstance(value, Tensor) and hasattr(value, "full_tensor")
 
 
+def own_memory(value: Tensor) -> Tensor:
+    """The part of a tensor that lies in this process; the tensor itself if it is not sharded."""
+    return cast(Any, value).to_local() if is_sharded(value) else value
+
+
 def own_part(full: Tensor, like: Tensor) -> Tensor:
     """This process's part of a whole tensor, sharded as another is; the tensor itself if that is not."""
     if not is_sharded(like):

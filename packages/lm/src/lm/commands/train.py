@@ -79,7 +79,8 @@ def train(options: argparse.Namespace) -> None:
     if local_rank():
         return
     heldout = "" if result.heldout is None else f", held-out {result.heldout}"
-    print(f"trained {result.steps} steps in {result.seconds:.0f} s: loss {result.loss:.4f}{heldout}")
+    skipped = f"; {result.skipped} updates were skipped" if result.skipped else ""
+    print(f"trained {result.steps} steps in {result.seconds:.0f} s: loss {result.loss:.4f}{heldout}{skipped}")
 
 
 def depth_instead_of(config: argparse.Action) -> Callable[[str], int]:

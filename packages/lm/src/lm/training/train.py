@@ -51,7 +51,7 @@ class Stopped(Exception):
 
 
 class Diverged(RuntimeError):
-    """Too many steps in a row were skipped. The state of the last good one is saved."""
+    """The loss was not finite for too many steps, or a weight is not. No checkpoint holds such weights."""
 
 
 class OutOfMemory(RuntimeError):
@@ -68,6 +68,7 @@ class Result:
     heldout: Score | None  # on the held-out sample; None if nothing is held out
     seconds: float  # in steps and evaluations, over all of the run
     tokens_per_second: float  # in this call
+    skipped: int = 0  # updates that changed nothing, over all of the run: "skipped" in metrics.jsonl says why
 
 
 def train(
@@ -114,7 +115,7 @@ def train(
 
     Raises:
         Stopped: After Ctrl-C, SIGTERM or by on_step, once the step is done and saved.
-        Diverged: The loss stayed NaN, or the gradient far outside its history.
+        Diverged: The loss or its gradient stayed NaN or infinite, or the weights became so.
         ValueError: The run in run_dir has another configuration, other data or another origin, by name; something of it
             is missing; another process is training in it; no model is given; or the processes were not given the same.
         checkpoint.NotSaved: The disk is full or read-only.
@@ -219,16 +220,21 @@ def run_steps(
             stopping = stop.is_set() if processes.size == 1 else trainer.stop_requested
             diverged = trainer.skips_in_a_row >= SKIPS_IN_A_ROW
             if due(step, config.checkpoint_every, config.steps) or stopping or diverged:
-                saver.save(trainer)
+                # Saving removes older checkpoints: weights that are not numbers may not take their place.
+                is_good = trainer.has_finite_weights()
+                diverged = diverged or not is_good
+                if is_good:
+                    saver.save(trainer)
             if stopping or diverged or step == config.steps:
                 saver.finish()
             if diverged:
-                raise Diverged(divergence_message(trainer, run.folder, str(skipped)))
+                raise Diverged(divergence_message(trainer, run.folder, skipped))
             if stopping and step < config.steps:
                 raise Stopped(f"stopped after step {step} of {config.steps}: the same command continues it")
     trainer.model.eval()
     speed = trainer.throughput.mean_tokens_per_second
-    return Result(trainer.model, trainer.step, trainer.loss, trainer.score, trainer.seconds, speed or math.nan)
+    speed = math.nan if speed is None else speed
+    return Result(trainer.model, trainer.step, trainer.loss, trainer.score, trainer.seconds, speed, trainer.skipped)
 
 
 def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
@@ -411,14 +417,19 @@ def log_of(
         yield stack.enter_context(run.log_to(run_dir / METRICS, *listeners, stop=stop, patience=patience))
 
 
-def divergence_message(trainer: Trainer, run_dir: Path, skipped: str) -> str:
-    """Say why a run ends that skipped too many steps, and the remedy: a branch with another rate."""
+def divergence_message(trainer: Trainer, run_dir: Path, skipped: str | None) -> str:
+    """Say why a run ends that diverged, and the remedy: a branch with another rate, if there is a checkpoint."""
     config, steps = trainer.config, checkpoint.steps(run_dir / CHECKPOINTS)
+    rate = f"{config.learning_rate / 2:g}"
+    reason = f"after step {trainer.step} a weight is NaN or infinite"
+    if trainer.skips_in_a_row >= SKIPS_IN_A_ROW:
+        reason = f"{trainer.skips_in_a_row} steps in a row were skipped, the last because {skipped}"
+    if not steps:
+        return f"{reason}: look at the data, or begin again with --train.learning_rate {rate} --restart"
     return (
-        f"{trainer.skips_in_a_row} steps in a row were skipped, the last because {skipped}: look at the data, or go "
-        f"on from a checkpoint (of step {' or '.join(map(str, steps))}) with a lower learning_rate than "
-        f"{config.learning_rate:g}: --branch {run_dir} --step {steps[0]} --train.learning_rate "
-        f"{config.learning_rate / 2:g} --out ANOTHER"
+        f"{reason}: look at the data, or go on from a checkpoint (of step {' or '.join(map(str, steps))}) with a lower "
+        f"learning_rate than {config.learning_rate:g}: --branch {run_dir} --step {steps[0]} --train.learning_rate "
+        f"{rate} --out ANOTHER"
     )
 
 

@@ -30,21 +30,19 @@ from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, muon
 from lm.schedule import learning_rate
-from lm.sharding import full_tensor
+from lm.sharding import full_tensor, own_memory
 from lm.training.budget import trained_shape
 from lm.training.validation import Score, mixed
 
 Result = TypeVar("Result")
 MicroBatch = tuple[Tensor, ...]  # inputs and targets, (rows, seq) int64 each, and what an objective adds to them
-# A gradient norm is an outlier when it is this many times the median of the last ones.
-OUTLIER = 20.0
-HISTORY = 128
+HISTORY = 128  # gradient norms with whose median skip_outliers compares
 HISTORY_AT_LEAST = 32
 
 # Attributes of a Trainer that a checkpoint keeps as they are.
-STATE = ("seconds", "loss", "gradient_norms", "skips_in_a_row", "best")
+STATE = ("seconds", "loss", "gradient_norms", "skipped", "skips_in_a_row", "best")
 
-NO_TARGETS = "none of its tokens is to be learned"
+NO_TARGETS = "every target is masked"
 OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
 
 
@@ -255,8 +253,9 @@ class Trainer:
 
         self.step = 0  # steps done
         self.loss = math.nan  # of the last step that was not skipped
-        self.gradient_norms: list[float] = []  # of the last steps that were not skipped
-        self.skips_in_a_row = 0
+        self.gradient_norms: list[float] = []  # of the last steps that had a gradient, as clipping left them
+        self.skipped = 0  # updates that changed nothing, over all of the run
+        self.skips_in_a_row = 0  # of these the last ones whose loss or gradient was not finite
         self.seconds = 0.0  # in steps and evaluations, over all of the run
         self.score: Score | None = None  # of the last evaluation
         self.scored_at = -1  # its step
@@ -266,9 +265,9 @@ class Trainer:
     def train_step(self, batches: Iterator[MicroBatch], *, stop: bool = False) -> dict[str, Any]:
         """One step: batch, what the objective adds to it, updates of the weights, metrics.
 
-        An update whose loss is not finite, or whose gradient is far outside its history, changes neither weights nor
-        optimizer; "skipped" in the line of metrics has the reason of the last update. stop: True if this process is to
-        stop, so that stop_requested becomes True in every process.
+        An update whose loss or gradient is not finite changes neither weights nor optimizer, and neither does one that
+        skip_outliers leaves out; "skipped" in the line of metrics has the reason of the last update. stop: True if this
+        process is to stop, so that stop_requested becomes True in every process.
         """
         began = time.perf_counter()
         lr = learning_rate(self.config, self.step)
@@ -296,7 +295,7 @@ class Trainer:
     def update(
         self, micro_batches: list[MicroBatch], num_losses: int, lr: float, stop: bool
     ) -> tuple[float, float, str | None]:
-        """One update of the weights: forward, backward, clip, optimizer.
+        """One update of the weights: clip, sum over the processes, decide, step, zero.
 
         Return the mean loss over num_losses, the norm of its gradient, and why nothing was changed, or None.
         """
@@ -311,20 +310,44 @@ class Trainer:
         loss, norm, stopping = self.distributed.sum(loss, float(full_tensor(total_norm)) / size, float(stop))
         self.stop_requested = bool(stopping)
 
-        skipped = in_trouble(loss, norm, self.gradient_norms) if num_losses else NO_TARGETS
-        if self.scaler.is_enabled() and num_losses and skipped and not math.isfinite(norm):
-            skipped = OVERFLOW if self.scaler.get_scale() > 1 else skipped
+        skipped = self.decide(loss, norm, num_losses)
         if skipped is None:
             for group in self.optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
             self.scaler.step(self.optimizer)
-            self.loss, self.skips_in_a_row = loss, 0
-            self.gradient_norms = [*self.gradient_norms[1 - HISTORY :], norm]
-        elif skipped not in (NO_TARGETS, OVERFLOW):
-            self.skips_in_a_row += 1
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm, skipped
+
+    def decide(self, loss: float, norm: float, num_losses: int) -> str | None:
+        """Return the reason why an update is to change nothing, or None; and keep count of both."""
+        clip, limit = self.config.gradient_clip, self.config.skip_outliers
+        left = min(norm, clip) if clip else norm  # what clipping leaves
+        is_finite = math.isfinite(loss) and math.isfinite(norm)
+        skipped = None
+        if not num_losses:
+            skipped = NO_TARGETS
+        elif not is_finite and self.scaler.is_enabled() and not math.isfinite(norm) and self.scaler.get_scale() > 1:
+            skipped = OVERFLOW
+        elif not is_finite:
+            skipped = f"the gradient norm is {norm}" if math.isfinite(loss) else f"the loss is {loss}"
+            self.skips_in_a_row += 1
+        elif limit and is_outlier(left, self.gradient_norms, limit):
+            median = statistics.median(self.gradient_norms)
+            skipped = f"the gradient norm is {left:.3g}, more than {limit:g} times the median, {median:.3g}"
+        if skipped is not None:
+            self.skipped += 1
+            return skipped
+        self.loss, self.skips_in_a_row = loss, 0
+        if norm:
+            self.gradient_norms = [*self.gradient_norms[1 - HISTORY :], left]
+        return None
+
+    def has_finite_weights(self) -> bool:
+        """True if no weight is NaN or infinite, in any process. All processes call it."""
+        weights = (own_memory(p.detach()) for p in self.model.parameters() if p.requires_grad)
+        wrong = any(not bool(weight.isfinite().all()) for weight in weights)
+        return not self.distributed.sum(float(wrong))[0]
 
     def forward_backward(self, micro_batches: list[MicroBatch], num_losses: int) -> float:
         """Add up the gradients of the mean loss over num_losses, those of all processes; return this one's share."""
@@ -438,15 +461,9 @@ def compile_blocks(model: Transformer) -> None:
         block.compile()
 
 
-def in_trouble(loss: float, norm: float, norms: list[float]) -> str | None:
-    """The reason against a step, or None: loss or gradient is not finite, or the norm far outside its history."""
-    if not math.isfinite(loss):
-        return f"the loss is {loss}"
-    if not math.isfinite(norm):
-        return f"the gradient norm is {norm}"
-    if len(norms) >= HISTORY_AT_LEAST and norm > OUTLIER * (usual := statistics.median(norms)):
-        return f"the gradient norm is {norm:.3g}, and of late it was {usual:.3g}"
-    return None
+def is_outlier(norm: float, norms: list[float], limit: float) -> bool:
+    """True if a gradient norm is more than `limit` times the median of the last ones, if there are enough."""
+    return len(norms) >= HISTORY_AT_LEAST and norm > limit * statistics.median(norms)
 
 
 def finite(value: float | None) -> float | None:
