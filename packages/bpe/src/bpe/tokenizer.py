@@ -751,6 +751,47 @@ class Tokenizer(EncodeMethods):
         ids: list[int] = self._text_encoder.segments_to_ids(segments).tolist()
         return ids
 
+    def encode_after(
+        self, ids: TokenIds, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+    ) -> list[int]:
+        """The ids of a text after ids that stay the same, as those that a model sampled; what is before is not encoded.
+
+        Args:
+            ids: what the text follows, canonical or not.
+            text, allowed_special, disallowed_special: as encode() takes them.
+
+        Returns:
+            The ids of the text alone: those of encode() of the whole where the given ids are its beginning.
+
+        Raises:
+            ValueError: the text holds a disallowed special token; the tokenizer puts or takes spaces (SentencePiece).
+
+        Example:
+            >>> tokenizer.encode_after([108, 111, 119], "er low")
+            [101, 114, 260]
+        """
+        with import_lock:
+            from bpe.encoding.canonical import encode_after
+
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        return encode_after(self._text_encoder, self._decoder, ids, text, rules)
+
+    def first_difference(self, ids: TokenIds) -> int | None:
+        """The index of the first id that encoding the text of the ids does not give; None where it gives them all.
+
+        Example:
+            >>> tokenizer.first_difference([258, 108, 111, 119]), tokenizer.first_difference([258, 260])
+            (0, None)
+        """
+        with import_lock:
+            from bpe.encoding.canonical import first_difference
+
+        return first_difference(self._text_encoder, self._decoder, ids)
+
+    def is_canonical(self, ids: TokenIds) -> bool:
+        """True if encoding the text of the ids, special tokens recognised, gives them: first_difference() is None."""
+        return self.first_difference(ids) is None
+
     def truncate(
         self, text: Text, tokens: int, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> bpe.Piece:

@@ -1,0 +1,111 @@
+"""Ids that a model sampled, beside those that encoding gives: where the two differ, and the ids of a text after them.
+
+Ids are canonical if encoding the text that they decode to gives them again. Sampled ids often are not: in cl100k
+" Pant" and "om" are tokens, and " Pantom" is encoded as " P" and "antom". A program that encodes a conversation's text
+anew for its next turn then gives the model other ids than those it sampled.
+
+Within a pretoken ids are canonical exactly if each two neighbours are. Up to the first merge that crosses a border,
+each token is merged as if it stood alone; that merge joins the last symbol of one token and the first of the next, and
+so it happens in these two alone as well. tests/test_canonical.py holds random sequences to this. The functions here do
+not rely on it: they compare with what encoding gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from bpe.encoding.texts import Text, checked
+from bpe.native.lazy_imports import numpy as np
+from bpe.scanning.special_tokens import Rules, SpecialTokens
+
+if TYPE_CHECKING:
+    from bpe.encoding.decoder import Decoder
+    from bpe.encoding.text_encoder import TextEncoder
+
+SLICE = 1 << 14  # bytes of text that are encoded and compared at a time
+CONTEXT = 32  # ids from whose text on a place is looked for at which encoding can begin
+FAR = 64  # bytes from the beginning of that text, before which it may be part of a longer pretoken
+NO_TOKENS = SpecialTokens(())
+
+
+def first_difference(encoder: TextEncoder, decoder: Decoder, tokens: Any) -> int | None:
+    """Return the index of the first id that encoding the text of the ids does not give; None where it gives them all.
+
+    The text is encoded part by part, up to the first difference.
+    """
+    ids = np.array(tokens if isinstance(tokens, np.ndarray) else list(tokens), dtype=np.uint32)
+    text = decoder.decode(ids)
+    parts: Iterator[bytes] = (text[at : at + SLICE] for at in range(0, len(text), SLICE))
+    at = 0
+    for canonical in encoder.chunks(parts, encoder.policy.rules("all", ())):
+        shared = min(len(canonical), len(ids) - at)
+        different = np.flatnonzero(canonical[:shared] != ids[at : at + shared])
+        if len(different):
+            return at + int(different[0])
+        at += shared
+        if shared < len(canonical):
+            return at
+    return None if at == len(ids) else at
+
+
+def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text, rules: Rules) -> list[int]:
+    """Return the ids of a text after ids that stay as they are.
+
+    The pretoken that the border divides is merged in two parts; the others are those of the whole text. Only what
+    follows the last place before the border at which encoding can begin is encoded.
+    """
+    data = encoder.data
+    if data.characters is not None or data.words is not None or data.add_prefix_space or data.lstrip or data.rstrip:
+        raise ValueError(
+            "encode_after() is for byte-level tokenizers: this one puts spaces before a text or takes them away, so "
+            "that the ids of a text depend on what stands before it in other ways"
+        )
+    given = list(tokens)
+    appended, recognised = checked(text, rules, repair=False), rules.recognised
+    pieces = recognised.split(appended)
+    if not pieces:
+        return []
+    head = pieces[0][0] if pieces[0][1] < 0 else b""
+    following = encoder.to_ids(appended[len(head) :], recognised).tolist()
+    if data.normalizer is not None:
+        head = decoder.decode(encoder.to_ids(head, NO_TOKENS))
+    context = _context(encoder, decoder, given)
+    border = len(context)
+    near = encoder.safe_cut(context + head, border + FAR, NO_TOKENS) if border + FAR < border + len(head) else None
+    text_near = (context + head)[:near]
+    pretokens = encoder.split(text_near)
+    ids = encoder.encoder.encode_pieces(pretokens)
+    ends = np.cumsum([len(token) for token in decoder.decode_each(ids)], dtype=np.int64)
+    at = int(np.searchsorted(ends, border))
+    if border == 0 or (at < len(ends) and ends[at] == border and not data.drops_bytes):
+        result = ids[at + 1 if border else 0 :]
+    else:
+        result = encoder.encoder.encode_pieces(_after(pretokens, border))
+    far = encoder.unprepared_to_ids((context + head)[len(text_near) :], NO_TOKENS)
+    return [*result.tolist(), *far.tolist(), *following]
+
+
+def _context(encoder: TextEncoder, decoder: Decoder, ids: list[int]) -> bytes:
+    """Return the end of the text of ids, from the last place at which encoding can begin."""
+    count = CONTEXT
+    while True:
+        part = ids[max(0, len(ids) - count) :]
+        split_off = [place for place, number in enumerate(part) if number in encoder.special_ids]
+        text = decoder.decode(part[split_off[-1] + 1 :] if split_off else part)
+        if split_off or count >= len(ids):
+            return text
+        cut = encoder.safe_cut(text, FAR, NO_TOKENS) if len(text) > FAR else len(text)
+        if cut < len(text):
+            return text[cut:]
+        count *= 4
+
+
+def _after(pretokens: list[bytes], border: int) -> list[bytes]:
+    """Return what pretokens have after a place in their text."""
+    rest: list[bytes] = []
+    for pretoken in pretokens:
+        if len(pretoken) > max(border, 0):
+            rest.append(pretoken[max(border, 0) :])
+        border -= len(pretoken)
+    return rest
