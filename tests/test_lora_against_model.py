@@ -28,7 +28,7 @@ import lm.model  # noqa: E402
 import lm.rope  # noqa: E402
 from accounting import Policy, TransformerShape  # noqa: E402
 from lm.config import ModelConfig, TrainConfig  # noqa: E402
-from lm.loss import cross_entropy  # noqa: E402
+from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
 from lm.model import Transformer  # noqa: E402
 from lm.training.budget import trained_shape  # noqa: E402
 
@@ -123,9 +123,10 @@ def test_parameters_flops_and_saved_activations(seed: int, monkeypatch: pytest.M
     assert accounting.trained_parameters(shape) == sum(one.numel() for one in model.parameters() if one.requires_grad)
     ids, targets = (torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2))
     policy = Policy(precision="bf16" if narrow else "fp32", attention_kernel=kernel, norm_kernel="composite")
-    predicted = accounting.saved_activations(shape, batch, length, policy=policy)
-    kept = kept_by_autograd(lambda: cross_entropy(model(ids), targets, reduction="sum"), model.parameters())
-    assert predicted.total == kept
+    for loss in ("plain", "chunked"):
+        predicted = accounting.saved_activations(shape, batch, length, policy=replace(policy, loss=loss))
+        kept = kept_by_autograd(lambda loss=loss: step_loss(model, ids, targets, loss), model.parameters())
+        assert predicted.total == kept, loss
     if kernel == "eager":  # whose matrix multiplications torch counts one by one
         with FlopCounterMode(display=False) as counted:
             cross_entropy(model(ids), targets, reduction="sum").backward()
@@ -166,14 +167,26 @@ PEAKS = {
 }
 
 
+def step_loss(model: Transformer, ids: Any, targets: Any, loss: str) -> Any:
+    if loss == "plain":
+        return cross_entropy(model(ids), targets, reduction="sum")
+    vocab = model.config.vocab_size
+    return chunked_cross_entropy(model.hidden(ids), model.head_weight, targets, vocab_size=vocab, reduction="sum")
+
+
+@pytest.mark.parametrize("loss", ["plain", "chunked"])
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
 @pytest.mark.parametrize("attention", ["fused", "eager"])
 @pytest.mark.parametrize("name", PEAKS)
-def test_peak_of_a_step(name: str, attention: str, checkpointing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_peak_of_a_step(
+    name: str, attention: str, checkpointing: str, loss: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if attention == "eager" else 0)
     config, batch, length = PEAKS[name]
     shape = replace(config.shape(), lora_rank=8)
-    policy = Policy(attention_kernel=attention, norm_kernel="composite", activation_checkpointing=checkpointing)
+    policy = Policy(
+        attention_kernel=attention, norm_kernel="composite", activation_checkpointing=checkpointing, loss=loss
+    )
     predicted = accounting.training_memory(shape, batch, length, policy=policy)
     model = with_adapters(Transformer(config), shape)
     model.set_activation_checkpointing(checkpointing)
@@ -183,7 +196,7 @@ def test_peak_of_a_step(name: str, attention: str, checkpointing: str, monkeypat
     with live:
         for _ in range(2):
             live.most = 0
-            cross_entropy(model(ids), targets, reduction="sum").backward()
+            step_loss(model, ids, targets, loss).backward()
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
     assert int(predicted.total) == pytest.approx(live.most, rel=0.03), predicted.peak.title
@@ -192,7 +205,6 @@ def test_peak_of_a_step(name: str, attention: str, checkpointing: str, monkeypat
 @pytest.mark.parametrize(
     "changed",
     [
-        {"loss": "chunked"},
         {"precision": "autocast"},
         {"norm_kernel": "normalised"},
         {"gate_kernel": "fused"},

@@ -381,6 +381,19 @@ def test_a_row_without_targets_costs_nothing_and_gives_no_nan():
     assert cross_entropy(randn(3, 5), torch.full((3,), -100)) == 0
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_frozen_head_changes_no_gradient_and_has_none(dtype):
+    targets = torch.tensor([0, 3, -100, 4])
+    hidden, weight = (randn(*shape, dtype=dtype) for shape in ((4, 8), (5, 8)))
+    grads = []
+    for frozen in (False, True):
+        inputs = hidden.clone().requires_grad_(), weight.clone().requires_grad_(not frozen)
+        chunked_cross_entropy(*inputs, targets, chunk_bytes=2 * 4 * 5).backward()
+        grads.append(inputs[0].grad)
+    assert torch.equal(*grads)
+    assert inputs[1].grad is None
+
+
 def test_losses_refuse_an_unknown_reduction():
     for loss in (lambda: cross_entropy(randn(1, 2), torch.zeros(1).long(), reduction="none"),):
         with pytest.raises(ValueError, match="'none' is unknown"):

@@ -23,6 +23,7 @@ class Precision:
 PRECISIONS = {
     "fp32": Precision(4, 4, 4, False),
     "bf16": Precision(2, 2, 2, True),
+    "pure_bf16": Precision(2, 2, 2, False),
     # fp32 weights, of which every matrix multiplication reads a bf16 copy: torch.autocast
     "autocast": Precision(4, 4, 2, False),
     # bf16 beside which every matrix of a block and what it multiplies are stored in fp8: Transformer Engine
@@ -53,9 +54,10 @@ class Policy:
 
     Args:
         precision: "fp32"; "bf16" for weights, gradients and activations, with fp32 master weights in the optimizer;
-            "autocast" for fp32 weights, gradients and residual stream, with matrix multiplications in bf16, whose
-            copies of the weights autograd keeps; "fp8" as bf16, with an fp8 copy and its transpose of each matrix of a
-            block, and the inputs of those matrices saved in fp8 (by Transformer Engine's rules, not measured).
+            "pure_bf16" without master weights; "autocast" for fp32 weights, gradients and residual stream, with matrix
+            multiplications in bf16, whose copies of the weights autograd keeps; "fp8" as bf16, with an fp8 copy and its
+            transpose of each matrix of a block, and the inputs of those matrices saved in fp8 (by Transformer Engine's
+            rules, not measured).
         optimizer: "adamw", "adamw8bit" (bitsandbytes), "sgd" (with momentum) or "muon".
         optimizer_step: "fused", "foreach" or "loop": how PyTorch goes over the parameters, which decides the
             temporaries.
@@ -116,8 +118,10 @@ class Policy:
         for name, value in (("moment_dtype", "bf16"), ("offload", "optimizer")):
             if getattr(self, name) == value and not counted:
                 raise ValueError(f"{name} {value!r} is counted of a fused step of adamw or sgd: use one of them")
-        if self.frozen_dtype == "nf4" and self.precision != "bf16":
-            raise ValueError(f"frozen_dtype 'nf4' is counted with precision 'bf16', and it is {self.precision!r}")
+        if self.frozen_dtype == "nf4" and self.precision not in ("bf16", "pure_bf16"):
+            raise ValueError(
+                f"frozen_dtype 'nf4' is counted with precision 'bf16' or 'pure_bf16', and it is {self.precision!r}"
+            )
         positive("logits_chunk_bytes", self.logits_chunk_bytes)
         whole("overhead_bytes", self.overhead_bytes)
         booleans(self, ("gradient_accumulation",))

@@ -133,7 +133,7 @@ class _Chunked(torch.autograd.Function):
     ) -> Tensor:
         train = any(ctx.needs_input_grad[:2])
         hidden_grad = torch.empty_like(hidden) if train else None
-        weight_grad = torch.zeros_like(weight) if train else None
+        weight_grad = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None  # not that of a frozen head
         total = hidden.new_zeros((), dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
         matrix = weight.to(dtype)
         by_kernel = (
@@ -177,19 +177,21 @@ class _Chunked(torch.autograd.Function):
                 total += nats.sum()
                 if softcap is not None:
                     logits.mul_(slope)  # the gradient, by now
-                if hidden_grad is not None and weight_grad is not None:
+                if hidden_grad is not None:
                     p = logits.to(dtype)  # the gradient, by now
                     place, counts = hidden_grad[start : start + chunk], counts.unsqueeze(-1)
                     if some_ignored:  # left out of the weight's gradient here, of the hidden state's below
                         h = h.mul_(counts) if dtype != hidden.dtype else torch.mul(h, counts, out=place)
+                    if weight_grad is not None:
+                        if by_onednn:
+                            weight_grad += products.weight_gradient(p, h)
+                        elif weight_grad.dtype == dtype:
+                            weight_grad.addmm_(p.T, h)
+                        else:
+                            weight_grad += p.T @ h
                     if by_onednn:
-                        weight_grad += products.weight_gradient(p, h)
                         place.copy_(products.product(p, matrix.T))
-                    elif hidden_grad.dtype == weight_grad.dtype == dtype:
-                        weight_grad.addmm_(p.T, h)
-                        torch.mm(p, matrix, out=place)
                     else:
-                        weight_grad += p.T @ h
                         torch.mm(p, matrix, out=place) if place.dtype == dtype else place.copy_(p @ matrix)
                     if some_ignored:
                         place *= counts
@@ -202,7 +204,8 @@ class _Chunked(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         hidden_grad, weight_grad = ctx.saved_tensors
-        return hidden_grad * grad, weight_grad * grad, None, None, None, None, None, None
+        of_weight = None if weight_grad is None else weight_grad * grad
+        return hidden_grad * grad, of_weight, None, None, None, None, None, None
 
 
 def check_reduction(reduction: str) -> None:

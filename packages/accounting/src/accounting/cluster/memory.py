@@ -123,7 +123,7 @@ def device_forward_pass(
         )
     if policy.allocator != "exact":
         raise ValueError(f"allocator {policy.allocator!r} is counted of one device alone: use 'exact'")
-    for name, only in (("precision", ("fp32", "bf16", "autocast")), ("frozen_dtype", ("weights",))):
+    for name, only in (("precision", ("fp32", "bf16", "pure_bf16", "autocast")), ("frozen_dtype", ("weights",))):
         if getattr(policy, name) not in only:
             raise ValueError(
                 f"{name} {getattr(policy, name)!r} is counted of one device alone: use one of {', '.join(only)}"

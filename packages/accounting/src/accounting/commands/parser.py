@@ -247,7 +247,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
     to.add_argument("--network", type=_number, metavar="GB/S", help="that a device sends to other nodes")
     to.add_argument("--most", type=_whole, default=10, help="layouts to show")
     to.add_argument("--pairs", choices=PAIRS, default="causal", help="pairs of positions that MFU counts, as time does")
-    to.add_argument("--precision", choices=("fp32", "bf16", "autocast", "fp8"), default="bf16")
+    to.add_argument("--precision", choices=("fp32", "bf16", "pure_bf16", "autocast", "fp8"), default="bf16")
     _settings(to, "optimizer", "attention_kernel", "loss", "gradient_dtype", "moment_dtype")
     _formats(to, "where the seconds of a step go, and what is sent")
 

@@ -101,8 +101,7 @@ def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
     """ValueError for adapters whose memory is not counted."""
     for name, chosen, counted in (
         ("experts", next(iter(shape.ffns)).experts, (None,)),
-        ("loss", policy.loss, ("plain",)),
-        ("precision", policy.precision, ("fp32", "bf16")),
+        ("precision", policy.precision, ("fp32", "bf16", "pure_bf16")),
         ("norm_kernel", policy.norm_kernel, ("fused", "composite")),
         ("gate_kernel", policy.gate_kernel, ("composite",)),
         ("attention_kernel", policy.attention_kernel, ("fused", "eager")),
@@ -375,7 +374,9 @@ def head_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     n = run.n
     saved = {Component.FINAL_NORM: norm_tensors(run, run.between, n.d_model)}
     if run.policy.loss == "chunked":  # its gradients are ready on the way forward, and nothing else is saved
-        gradients: Tensors = [(1, run.tokens * n.d_model * run.residual), (1, n.vocab * n.d_model * run.weight)]
+        gradients: Tensors = [(1, run.tokens * n.d_model * run.residual)]
+        if run.shape.lora_rank is None:  # adapters leave the head frozen
+            gradients.append((1, n.vocab * n.d_model * run.weight))
         return {**saved, Component.LOSS: gradients}
     if run.shape.lora_rank is None:
         saved[Component.HEAD_INPUT] = [(1, run.between * n.d_model * run.act)]

@@ -282,11 +282,8 @@ class Step:
         nothing = self.gradients(none, none)
         if self.policy.loss == "chunked":
             # the saved gradients times the loss's own are tensors of their own
-            scaled = Gradients(
-                nothing.finished + self.embedding_matrix * self.weight,
-                nothing.newest,
-                [*nothing.tensors, (1, self.embedding_matrix * self.weight)],
-            )
+            of_head = Term(0) if self.frozen else self.embedding_matrix * self.weight
+            scaled = Gradients(nothing.finished + of_head, nothing.newest, [*nothing.tensors, (1, of_head)])
             chunks = temporary("chunks of logits", *self._chunks())
             loss = [*after, *copies, temporary("hidden state", self.hidden), chunks]
             return [
@@ -322,7 +319,9 @@ class Step:
         chunk = min(int(run.tokens), max(1, self.policy.logits_chunk_bytes // (4 * self.shape.vocab_rows)))
         rows = Symbol("chunk_rows", chunk)
         in_fp32, narrow = (1, 4 * (rows * n.vocab)), (1, rows * n.vocab * run.act)
-        products: Tensors = [(1, n.vocab * n.d_model * run.act), (1, rows * n.d_model * run.act)]
+        products: Tensors = [(1, rows * n.d_model * run.act)]
+        if not self.frozen:
+            products.insert(0, (1, n.vocab * n.d_model * run.act))
         if self.policy.loss_kernel == "fused":
             return [narrow, *products] if self._autocast else [narrow]
         return [in_fp32, narrow, *products] if run.narrow else [in_fp32]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def only_counted(run: ForwardPass) -> None:
     """ValueError for a policy or a part of the shape with which such a block is not counted."""
     for name, chosen, counted in (
-        ("precision", run.policy.precision, ("fp32", "bf16")),
+        ("precision", run.policy.precision, ("fp32", "bf16", "pure_bf16")),
         ("norm_kernel", run.policy.norm_kernel, ("fused", "composite")),
         ("gate_kernel", run.policy.gate_kernel, ("composite",)),
         ("attention_kernel", run.policy.attention_kernel, ("fused", "eager")),

@@ -149,7 +149,7 @@ throw ValueError(("" + "expected a device whose links are listed, or one device,
 }
 pairs = ($eq(policy.attention_kernel, "eager") ? "full" : "causal");
 step = step_time(shape, layout, machine, joined, batch, context, {__proto__: $k, policy: policy, pairs: pairs});
-[each, errors] = $tuple([float(getattr(step, "total")), accuracy(shape, machine, devices, context, {__proto__: $k, precision: policy.precision})]);
+[each, errors] = $tuple([float(getattr(step, "total")), accuracy(shape, machine, devices, context, {__proto__: $k, precision: ($eq(policy.precision, "fp8") ? "fp8" : "bf16")})]);
 steps = $neg($floordiv($neg(positive("tokens", $item(question, "tokens"))), $mul(sequences, context)));
 whole = $mul(each, steps);
 peak = float(machine.peak(($eq(policy.precision, "fp32") ? "fp32" : "bf16")));
@@ -428,7 +428,7 @@ throw ValueError(("" + "optimizer " + $format(repr(policy.optimizer), "") + " go
 if ($ne(policy.allocator, "exact")) {
 throw ValueError(("" + "allocator " + $format(repr(policy.allocator), "") + " is counted of one device alone: use 'exact'"));
 }
-for ([name, only] of $tuple([$tuple(["precision", $tuple(["fp32", "bf16", "autocast"])]), $tuple(["frozen_dtype", $tuple(["weights"])])])) {
+for ([name, only] of $tuple([$tuple(["precision", $tuple(["fp32", "bf16", "pure_bf16", "autocast"])]), $tuple(["frozen_dtype", $tuple(["weights"])])])) {
 if ($notin(getattr(policy, name), only)) {
 throw ValueError(("" + $format(name, "") + " " + $format(repr(getattr(policy, name)), "") + " is counted of one device alone: use one of " + $format(", ".join(only), "")));
 }
@@ -2487,7 +2487,7 @@ let _only_counted_adapters;
 _only_counted_adapters = $def("_only_counted_adapters", "shape policy", [], function (shape, policy) {
 let chosen, counted, name;
 
-for ([name, chosen, counted] of $tuple([$tuple(["experts", next(iter(getattr(shape, "ffns"))).experts, $tuple([null])]), $tuple(["loss", policy.loss, $tuple(["plain"])]), $tuple(["precision", policy.precision, $tuple(["fp32", "bf16"])]), $tuple(["norm_kernel", policy.norm_kernel, $tuple(["fused", "composite"])]), $tuple(["gate_kernel", policy.gate_kernel, $tuple(["composite"])]), $tuple(["attention_kernel", policy.attention_kernel, $tuple(["fused", "eager"])])])) {
+for ([name, chosen, counted] of $tuple([$tuple(["experts", next(iter(getattr(shape, "ffns"))).experts, $tuple([null])]), $tuple(["precision", policy.precision, $tuple(["fp32", "bf16", "pure_bf16"])]), $tuple(["norm_kernel", policy.norm_kernel, $tuple(["fused", "composite"])]), $tuple(["gate_kernel", policy.gate_kernel, $tuple(["composite"])]), $tuple(["attention_kernel", policy.attention_kernel, $tuple(["fused", "eager"])])])) {
 if ($notin(chosen, counted)) {
 throw ValueError(("" + "the memory of training adapters is not counted with " + $format(name, "") + " " + $format(repr(chosen), "") + ": it is with " + $format(" and ".join(map(str, counted)), "")));
 }
@@ -2759,7 +2759,10 @@ let gradients, n, saved;
 n = run.n;
 saved = dict([[Component.FINAL_NORM, norm_tensors(run, getattr(run, "between"), getattr(n, "d_model"))]]);
 if ($eq(run.policy.loss, "chunked")) {
-gradients = [$tuple([1n, $mul($mul(run.tokens, n.d_model), run.residual)]), $tuple([1n, $mul($mul(n.vocab, n.d_model), run.weight)])];
+gradients = [$tuple([1n, $mul($mul(run.tokens, n.d_model), run.residual)])];
+if ($is(run.shape.lora_rank, null)) {
+gradients.append($tuple([1n, $mul($mul(n.vocab, n.d_model), run.weight)]));
+}
 return dict([...saved.items(), [Component.LOSS, gradients]]);
 }
 if ($is(run.shape.lora_rank, null)) {
@@ -2789,7 +2792,7 @@ let only_counted;
 only_counted = $def("only_counted", "run", [], function (run) {
 let chosen, counted, kind, mistake, name;
 
-for ([name, chosen, counted] of $tuple([$tuple(["precision", run.policy.precision, $tuple(["fp32", "bf16"])]), $tuple(["norm_kernel", run.policy.norm_kernel, $tuple(["fused", "composite"])]), $tuple(["gate_kernel", run.policy.gate_kernel, $tuple(["composite"])]), $tuple(["attention_kernel", run.policy.attention_kernel, $tuple(["fused", "eager"])]), $tuple(["norm", run.shape.norm, $tuple(["rmsnorm"])]), $tuple(["post_norm", run.shape.post_norm, $tuple([false])]), $tuple(["block_norms", run.shape.block_norms, $tuple([null])]), $tuple(["embedding_norm", run.shape.embedding_norm, $tuple([false])]), $tuple(["position", run.shape.position, $tuple(["rope", "none"])]), $tuple(["ffn", run.shape.ffn, $tuple(["swiglu", "clamped_swiglu"])]), $tuple(["lora_rank", run.shape.lora_rank, $tuple([null])])])) {
+for ([name, chosen, counted] of $tuple([$tuple(["precision", run.policy.precision, $tuple(["fp32", "bf16", "pure_bf16"])]), $tuple(["norm_kernel", run.policy.norm_kernel, $tuple(["fused", "composite"])]), $tuple(["gate_kernel", run.policy.gate_kernel, $tuple(["composite"])]), $tuple(["attention_kernel", run.policy.attention_kernel, $tuple(["fused", "eager"])]), $tuple(["norm", run.shape.norm, $tuple(["rmsnorm"])]), $tuple(["post_norm", run.shape.post_norm, $tuple([false])]), $tuple(["block_norms", run.shape.block_norms, $tuple([null])]), $tuple(["embedding_norm", run.shape.embedding_norm, $tuple([false])]), $tuple(["position", run.shape.position, $tuple(["rope", "none"])]), $tuple(["ffn", run.shape.ffn, $tuple(["swiglu", "clamped_swiglu"])]), $tuple(["lora_rank", run.shape.lora_rank, $tuple([null])])])) {
 if ($notin(chosen, counted)) {
 mistake = ($true(hasattr(getattr(run, "shape"), name)) ? NotCounted : ValueError);
 throw mistake(("" + "the memory of training layers as transformers computes them is not counted with " + $format(name, "") + " " + $format(repr(chosen), "") + ": it is with " + $format(" and ".join(map(str, counted)), "")));
@@ -3235,7 +3238,7 @@ $c._autocast = property($def("_autocast", "self", [], function (self) {
 return $eq(self.policy.precision, "autocast");
 }));
 $c.losses = $def("losses", "self", [], function (self) {
-let after, before, chunks, copies, head, head_gradients, in_fp32, logits, loss, loss_gradients, n, newest, none, nothing, of_block, run, scaled, wide;
+let after, before, chunks, copies, head, head_gradients, in_fp32, logits, loss, loss_gradients, n, newest, none, nothing, of_block, of_head, run, scaled, wide;
 
 [none, n, run] = $tuple([Term(0n), self.n, self.run]);
 head = dict((function* ($first) { for (const [one, found] of $first) if ($isnot(one, Component.LOSS)) yield [one, found]; })(self.head.items()));
@@ -3251,7 +3254,8 @@ copies.append(temporary("head in bf16", $tuple([1n, $mul(2n, self.embedding_matr
 }
 nothing = self.gradients(none, none);
 if ($eq(self.policy.loss, "chunked")) {
-scaled = Gradients($add(nothing.finished, $mul(self.embedding_matrix, self.weight)), getattr(nothing, "newest"), [...nothing.tensors, $tuple([1n, $mul(self.embedding_matrix, self.weight)])]);
+of_head = ($true(self.frozen) ? Term(0n) : $mul(self.embedding_matrix, self.weight));
+scaled = Gradients($add(nothing.finished, of_head), getattr(nothing, "newest"), [...nothing.tensors, $tuple([1n, of_head])]);
 chunks = temporary("chunks of logits", ...self._chunks());
 loss = [...after, ...copies, temporary("hidden state", getattr(self, "hidden")), chunks];
 return [Moment("loss", getattr(PhaseKind, "FORWARD"), nothing, loss), Moment("backward of the loss", getattr(PhaseKind, "BACKWARD"), scaled, [...after, temporary("hidden gradient", getattr(self, "hidden"))])];
@@ -3271,7 +3275,10 @@ let chunk, in_fp32, n, narrow, products, rows, run;
 chunk = min(int(getattr(run, "tokens")), max(1n, $floordiv(self.policy.logits_chunk_bytes, $mul(4n, self.shape.vocab_rows))));
 rows = Symbol("chunk_rows", chunk);
 [in_fp32, narrow] = $tuple([$tuple([1n, $mul(4n, $mul(rows, n.vocab))]), $tuple([1n, $mul($mul(rows, n.vocab), run.act)])]);
-products = [$tuple([1n, $mul($mul(n.vocab, n.d_model), run.act)]), $tuple([1n, $mul($mul(rows, n.d_model), run.act)])];
+products = [$tuple([1n, $mul($mul(rows, n.d_model), run.act)])];
+if (!$true(self.frozen)) {
+products.insert(0n, $tuple([1n, $mul($mul(n.vocab, n.d_model), run.act)]));
+}
 if ($eq(self.policy.loss_kernel, "fused")) {
 return ($true(self._autocast) ? [narrow, ...products] : [narrow]);
 }
@@ -3439,7 +3446,7 @@ Precision = $class("Precision", [], true, [["weights"], ["residual"], ["activati
 
 });
 let PRECISIONS;
-PRECISIONS = dict([["fp32", Precision(4n, 4n, 4n, false)], ["bf16", Precision(2n, 2n, 2n, true)], ["autocast", Precision(4n, 4n, 2n, false)], ["fp8", Precision(2n, 2n, 2n, true)]]);
+PRECISIONS = dict([["fp32", Precision(4n, 4n, 4n, false)], ["bf16", Precision(2n, 2n, 2n, true)], ["pure_bf16", Precision(2n, 2n, 2n, false)], ["autocast", Precision(4n, 4n, 2n, false)], ["fp8", Precision(2n, 2n, 2n, true)]]);
 let SETTINGS;
 SETTINGS = dict([["precision", tuple(PRECISIONS)], ["optimizer", $tuple(["adamw", "adamw8bit", "sgd", "muon"])], ["optimizer_step", $tuple(["fused", "foreach", "loop"])], ["attention_kernel", $tuple(["fused", "eager", "blocks"])], ["norm_kernel", $tuple(["fused", "normalised", "composite"])], ["gate_kernel", $tuple(["composite", "fused"])], ["activation_checkpointing", $tuple(["none", "selective", "full"])], ["loss", $tuple(["plain", "chunked"])], ["loss_kernel", $tuple(["operators", "fused"])], ["allocator", $tuple(["exact", "cuda"])], ["gradient_dtype", $tuple(["weights", "fp32"])], ["moment_dtype", $tuple(["fp32", "bf16"])], ["offload", $tuple(["none", "optimizer"])], ["frozen_dtype", $tuple(["weights", "nf4"])], ["model_code", $tuple(["lm", "transformers"])]]);
 let Policy;
@@ -3455,8 +3462,8 @@ if (($eq(getattr(self, name), value) && !$true(counted))) {
 throw ValueError(("" + $format(name, "") + " " + $format(repr(value), "") + " is counted of a fused step of adamw or sgd: use one of them"));
 }
 }
-if (($eq(self.frozen_dtype, "nf4") && $ne(self.precision, "bf16"))) {
-throw ValueError(("" + "frozen_dtype 'nf4' is counted with precision 'bf16', and it is " + $format(repr(self.precision), "")));
+if (($eq(self.frozen_dtype, "nf4") && $notin(self.precision, $tuple(["bf16", "pure_bf16"])))) {
+throw ValueError(("" + "frozen_dtype 'nf4' is counted with precision 'bf16' or 'pure_bf16', and it is " + $format(repr(self.precision), "")));
 }
 positive("logits_chunk_bytes", getattr(self, "logits_chunk_bytes"));
 whole("overhead_bytes", getattr(self, "overhead_bytes"));

@@ -144,7 +144,7 @@ def plan(
         )
     timed.sort(key=lambda one: (one[0], int(one[4].network_bytes), int(one[4].link_bytes)))
     peak = float(device.peak(policy.precision if policy.precision in ("fp32", "fp8") else "bf16"))
-    errors = accuracy(shape, device, devices, length, precision=policy.precision)
+    errors = accuracy(shape, device, devices, length, precision="fp8" if policy.precision == "fp8" else "bf16")
     plans: list[Plan] = []
     fitting = set()  # layouts that fit already, with less recomputed
     for seconds, layout, micro_batch, chosen, step in timed:
