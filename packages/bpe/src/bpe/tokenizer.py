@@ -768,7 +768,7 @@ class Tokenizer(EncodeMethods):
 
         Example:
             >>> tokenizer.encode_after([108, 111, 119], "er low")
-            [101, 114, 260]
+            [101, 114, 32, 258]
         """
         with import_lock:
             from bpe.encoding.canonical import encode_after
@@ -781,7 +781,7 @@ class Tokenizer(EncodeMethods):
 
         Example:
             >>> tokenizer.first_difference([258, 108, 111, 119]), tokenizer.first_difference([258, 260])
-            (0, None)
+            (1, None)
         """
         with import_lock:
             from bpe.encoding.canonical import first_difference
@@ -789,7 +789,12 @@ class Tokenizer(EncodeMethods):
         return first_difference(self._text_encoder, self._decoder, ids)
 
     def is_canonical(self, ids: TokenIds) -> bool:
-        """True if encoding the text of the ids, special tokens recognised, gives them: first_difference() is None."""
+        """True if encoding the text of the ids, special tokens recognised, gives them: first_difference() is None.
+
+        Example:
+            >>> tokenizer.is_canonical([258, 260])
+            True
+        """
         return self.first_difference(ids) is None
 
     def truncate(
