@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from llama2c import from_llama2c
 from llama2c_files import tok_bin
 from models import SHAPES
 
+import lm
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.generation.stream import generate
@@ -213,3 +215,20 @@ def test_the_storyteller_tells_the_same_story_in_llama_cpp(tmp_path, capsys):
     tokens = continued(llama, ids, 100)
     assert tokens == generate(model, ids, max_new_tokens=100, temperature=0)
     assert llama.detokenize(tokens).decode() == tokenizer.decode_stream().step(tokens)
+
+
+@pytest.mark.parametrize("theta", [500.0, 1e6])
+@pytest.mark.parametrize("original", [None, 256, 1000, 16384])
+@pytest.mark.parametrize("bounds", [(1.0, 4.0), (1.0, 8.0), (2.5, 9.25)])
+def test_any_scaling_that_is_written_is_read(tmp_path, theta, original, bounds):
+    pytest.importorskip("gguf")
+    scaling = {"rope_factor": 10 / 3}
+    if original is not None:
+        scaling |= {"rope_original_context_length": original}
+        scaling |= dict(zip(("rope_low_freq_factor", "rope_high_freq_factor"), bounds, strict=True))
+    model = make(**scaling, rope_theta=theta, head_dim=16)
+    back = lm.load(to_gguf(model, tmp_path / "model.gguf", dtype="fp32"))
+    assert back.config == dataclasses.replace(model.config, num_kv_heads=2, norm_eps=back.config.norm_eps)
+    ids = torch.arange(60)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(back(ids), model(ids), rtol=1e-6, atol=1e-6)

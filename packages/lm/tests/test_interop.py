@@ -80,8 +80,9 @@ def test_transformers_has_the_same_logits_of_an_export_and_it_comes_back(tmp_pat
         ({"position": "none"}, "position 'none'"),
         ({"ffn": "silu"}, "ffn 'silu'"),
         ({"norm": "layernorm"}, "norm 'layernorm' and position 'rope'"),
-        ({"qk_norm": True, "bias": True}, "qwen3 has no model with bias True"),
-        ({"sliding_window": 3, "bias": True}, "mistral has no model with bias True"),
+        ({"qk_norm": True, "bias": True}, "qwen3 has no model with qkv_bias True, output_bias True and ffn_bias True"),
+        ({"sliding_window": 3, "bias": True}, "mistral has no model with qkv_bias True"),
+        ({"output_bias": True}, "llama has no model with qkv_bias False, output_bias True and ffn_bias False"),
         (GPT2 | {"norm": "rmsnorm"}, "norm 'rmsnorm'"),
         (GPT2 | {"sliding_window": 3}, "window 3"),
         (GPT2 | {"ffn": "swiglu"}, "ffn 'swiglu'"),
@@ -277,7 +278,7 @@ def test_pickled_weights_are_read_as_tensors_alone(tmp_path):
 
 
 @pytest.mark.parametrize("biased", [False, True])
-def test_biases_that_qwen2_or_a_llama_does_not_have_are_zero(tmp_path, biased):
+def test_a_qwen2_or_a_llama_has_no_biases_beside_its_own(tmp_path, biased):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     sizes = {
@@ -295,7 +296,8 @@ def test_biases_that_qwen2_or_a_llama_does_not_have_are_zero(tmp_path, biased):
             parameter.add_(0.2 * torch.randn_like(parameter))
     theirs.save_pretrained(tmp_path / "theirs")
     ours = from_huggingface(tmp_path / "theirs")
-    assert ours.config.bias
+    assert (ours.config.bias, ours.config.qkv_bias, ours.config.output_bias) == (False, True, biased or None)
+    assert sum(p.numel() for p in ours.parameters()) == sum(p.numel() for p in theirs.parameters())
     with torch.no_grad():
         same(logits_of(ours), theirs(some_ids()).logits)
     again = to_huggingface(ours, tmp_path / "ours")

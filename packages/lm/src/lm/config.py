@@ -57,7 +57,8 @@ OTHERS_NAMES = {
 # Settings of ModelConfig that accounting.TransformerShape has under the same names.
 SHAPE = (
     "vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "num_kv_heads", "head_dim", "norm",
-    "position", "tied_embeddings", "bias", "sliding_window", "qk_norm", "vocab_multiple",
+    "position", "tied_embeddings", "bias", "qkv_bias", "output_bias", "ffn_bias", "sliding_window", "qk_norm",
+    "vocab_multiple",
 )  # fmt: skip
 
 Config = TypeVar("Config")
@@ -131,6 +132,9 @@ class ModelConfig:
     rope_high_freq_factor: float = 4.0  # see rope_original_context_length
     tied_embeddings: bool = False  # the head's weight is the embedding's
     bias: bool = False  # of every projection, and of LayerNorm
+    qkv_bias: bool | None = None  # of queries, keys and values (Qwen 2 has no other); None: as bias
+    output_bias: bool | None = None  # of attention's output; None: as bias
+    ffn_bias: bool | None = None  # of the feed-forward; None: as bias
     sliding_window: int | None = None  # positions that a query sees, its own included; None: all before it
     qk_norm: bool = False  # an RMSNorm over each query and each key head
     # every other block, the last included, adds to its values an embedding of the token, by a gate for each key head
@@ -178,6 +182,11 @@ class ModelConfig:
             return None
         factors = self.rope_factor, self.rope_low_freq_factor, self.rope_high_freq_factor
         return *factors, self.rope_original_context_length
+
+    def has_bias(self, part: Literal["qkv", "output", "ffn"]) -> bool:
+        """True if the projections of this part have biases."""
+        own: bool | None = getattr(self, f"{part}_bias")
+        return self.bias if own is None else own
 
     def has_value_embedding(self, layer: int) -> bool:
         """True if the block of this number, counted from 0, has a value embedding."""

@@ -87,8 +87,10 @@ class Attention(nn.Module):
         self.num_heads, self.num_kv_heads, self.head_dim = config.num_heads, config.kv_heads, config.head_width
         self.sliding_window = config.sliding_window
         self.recompute = False  # see Transformer.set_activation_checkpointing
-        self.qkv = nn.Linear(config.d_model, (self.num_heads + 2 * self.num_kv_heads) * self.head_dim, config.bias)
-        self.output = nn.Linear(self.num_heads * self.head_dim, config.d_model, config.bias)
+        self.qkv = nn.Linear(
+            config.d_model, (self.num_heads + 2 * self.num_kv_heads) * self.head_dim, config.has_bias("qkv")
+        )
+        self.output = nn.Linear(self.num_heads * self.head_dim, config.d_model, config.has_bias("output"))
         self.q_norm: nn.Module = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.k_norm: nn.Module = RMSNorm(self.head_dim, config.norm_eps) if config.qk_norm else nn.Identity()
         self.value_embedding: nn.Embedding | None = None
@@ -182,9 +184,9 @@ class Block(nn.Module):
         self.ffn_norm = norm(config)
         self.ffn: SwiGLU | MLP
         if config.ffn == "swiglu":
-            self.ffn = SwiGLU(config.d_model, config.d_ff, config.bias)
+            self.ffn = SwiGLU(config.d_model, config.d_ff, config.has_bias("ffn"))
         else:
-            self.ffn = MLP(config.d_model, config.d_ff, config.ffn, config.bias)
+            self.ffn = MLP(config.d_model, config.d_ff, config.ffn, config.has_bias("ffn"))
 
     def forward(
         self,

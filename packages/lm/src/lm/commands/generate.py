@@ -68,5 +68,5 @@ def generate(options: argparse.Namespace) -> None:
         rest = writer.finish()
         end = "\n" if streaming or one is list(writers)[-1] else BETWEEN
         print(rest if streaming else texts[one] + rest, end=end)
-    if options.timing or sys.stderr.isatty():
-        print(f"prompt: {batch.prefill}; after it: {batch.decode}, {batch.decoder.how}", file=sys.stderr)
+    speeds = f"prompt: {batch.prefill}; after it: {batch.decode}, " if options.timing or sys.stderr.isatty() else ""
+    print(f"{speeds}decoded {batch.decoder.how}", file=sys.stderr)

@@ -140,11 +140,20 @@ def rotation_at(
         return table[positions].unsqueeze(-3)
     if isinstance(positions, slice):
         positions = torch.arange(positions.start, positions.stop, device=like.device)
-    lengths = positions.double().amax(-1) + 1  # of each sequence
-    turns = frequencies(parameters, head_dim, context_length, lengths).unsqueeze(-2)  # (…, 1, width / 2)
+    turns = frequencies(parameters, head_dim, context_length, lengths_of(positions))  # (…, seq, width / 2)
     angles = positions[..., None] * turns
     rotation = torch.stack((angles.cos(), angles.sin()), -1) * attention_factor(parameters, context_length)
     return rotation.to(dtype).unsqueeze(-3)
+
+
+def lengths_of(positions: Tensor) -> Tensor:
+    """Length of what each token is read with, float64: of its own document, whose positions (…, seq) rise up to its
+    end."""
+    index = torch.arange(positions.shape[-1], device=positions.device).expand(positions.shape)
+    is_last = torch.ones_like(positions, dtype=torch.bool)
+    is_last[..., :-1] = positions[..., 1:] <= positions[..., :-1]
+    last = torch.where(is_last, index, positions.shape[-1]).flip(-1).cummin(-1).values.flip(-1)
+    return positions.gather(-1, last).double() + 1
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,7 +1,7 @@
 """GGUF, the file of llama.cpp: weights, sizes and tokenizer in one.
 
-Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as ours), "qwen3" (the halves) and "gpt2";
-those of the families are in gguf_models.
+Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as ours), "qwen2" and "qwen3" (the halves)
+and "gpt2"; those of the families are in gguf_models.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from lm.config import ModelConfig
 from lm.extras import need
 from lm.families.parts import FamilyConfig
 from lm.files import atomic_path, reason
-from lm.interop import gguf_models, gpt2
+from lm.interop import gguf_models, gpt2, llama
 from lm.interop.exporting import source_of, special_names
-from lm.interop.gguf_models import PRE_TOKENIZERS
+from lm.interop.gguf_models import KINDS, PRE_TOKENIZERS
+from lm.interop.llama import ROPE_NAMES
 from lm.interop.loading import ModelText
 from lm.interop.tensors import refuse_unsupported
 from lm.model import Transformer
@@ -96,10 +97,11 @@ def architecture_of(config: ModelConfig) -> str:
     """llama.cpp's name for this kind of model. ValueError: it has none, with what it lacks."""
     if isinstance(config, FamilyConfig):
         return gguf_models.kind_of(config).architecture
+    supported: dict[str, tuple[Any, ...]]
     if config.position == "learned":
         architecture, supported = "gpt2", gpt2.SUPPORTED | gpt2.as_many_heads(config) | {"ffn": ("gelu",)}
     else:
-        architecture = "qwen3" if config.qk_norm else "llama"
+        architecture = KINDS[llama.name_of(config)].architecture
         supported = {
             "norm_placement": ("pre",),
             "value_embeddings": (False,),
@@ -108,7 +110,11 @@ def architecture_of(config: ModelConfig) -> str:
             "position": ("rope",),
             "norm": ("rmsnorm",),
             "ffn": ("swiglu",),
-        } | ({"bias": (False,), "rope_scaling": (None,)} if config.qk_norm else {})
+        }
+        if architecture != "llama":
+            supported["rope_scaling"] = (None,)
+        if config.qk_norm:
+            supported |= {"bias": (False,), "qkv_bias": (None, False), "output_bias": (None, False)}
     refuse_unsupported(config, f"llama.cpp's {architecture}", supported)
     return architecture
 
@@ -132,6 +138,8 @@ def describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
     else:
         writer.add_rope_dimension_count(c.head_width)
         writer.add_rope_freq_base(c.rope_theta)
+        if c.rope_scaling is not None:
+            gguf_models.describe_scaling(writer, {theirs: getattr(c, ours) for theirs, ours in ROPE_NAMES.items()})
 
 
 def add_weights(writer: Any, gguf: Any, model: Transformer, dtype: str) -> None:

@@ -41,6 +41,7 @@ EXPERT_WIDTH = "expert_feed_forward_length"
 # Layers of the Gemmas 2 and 3 of 27 billion parameters, whose scores have a factor that no file names.
 LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
+SCALING_KEY = "groundup.rope.scaling"
 MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
 # llama.cpp's names of the split patterns of bpe. Without one, a pattern would give other ids.
 PRE_TOKENIZERS = {
@@ -141,6 +142,8 @@ def kind_of(config: FamilyConfig) -> Kind:
     for layer in range(config.num_layers):
         if config.family == "smollm3" and (config.rope_of(layer) is None) != ((layer + 1) % 4 == 0):
             raise refused(f"layer {layer} that is{'' if config.rope_of(layer) else ' not'} rotated")
+    if config.num_layers == LAYERS_OF_27B.get(config.family):  # whose scores llama.cpp takes for those of 27B
+        raise refused(f"{config.num_layers} layers with query_scale {config.query_scale}")
     if config.family == "gemma2":
         for name in GEMMA.values():
             if getattr(config, name) is None:  # llama.cpp reads the usual bend from a file without one
@@ -185,6 +188,8 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
     elif scaling == "longrope":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
         writer.add_rope_scaling_attn_factors(ropes.attention_factor(rope, c.context_length))
+    elif scaling == "llama3":
+        describe_scaling(writer, {name: rope[name] for name in ROPE_NAMES})
     for key, name in kind.settings.items():
         value = getattr(c, name)
         add = (
@@ -194,12 +199,19 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
             add(f"{kind.architecture}.{key}", value)
 
 
+def describe_scaling(writer: Any, settings: Mapping[str, Any]) -> None:
+    """Write where the factors of rope_freqs.weight come from under keys of our own: llama.cpp reads the factors."""
+    for name, value in settings.items():
+        if value is not None:
+            (writer.add_uint32 if isinstance(value, int) else writer.add_float64)(f"{SCALING_KEY}.{name}", value)
+
+
 def folder_table(config: ModelConfig) -> tuple[str, Table]:
     """The family of a model, and the tensors of its folder that make up ours, with matrices (out, in)."""
     if isinstance(config, FamilyConfig):
         return config.family, families.table(config)
     if config.position != "learned":
-        return "qwen3" if config.qk_norm else "llama", llama.table(config)
+        return llama.name_of(config), llama.table(config)
     turned = {
         name: tuple(replace(part, transposed=False) for part in parts) for name, parts in gpt2.table(config).items()
     }
@@ -384,11 +396,16 @@ def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
     if "rope_freqs.weight" not in fields.tensors:
         return {}
     factors = fields.array("rope_freqs.weight").astype(np.float64).reshape(-1)
-    if np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
-        return {}
     factor = float(round(float(factors.max()), 6))
     plain = rope_frequencies(head_dim, theta)
+    own = {ours: fields.get(f"{SCALING_KEY}.{theirs}") for theirs, ours in ROPE_NAMES.items()}
+    if own["rope_factor"] is None and np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
+        return {}
     usual: list[dict[str, Any]] = [{"rope_factor": factor}]
+    if own["rope_factor"] is not None:
+        original = own["rope_original_context_length"]
+        names = own.keys() if original is not None else {"rope_factor"}
+        usual.insert(0, {name: own[name] for name in names if own[name] is not None})
     for context in (8192, 4096, 2048, 16384, 32768):
         for low, high in ((1.0, 4.0), (1.0, 32.0)):
             scaling = {
@@ -398,7 +415,10 @@ def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
             }
             usual.append({"rope_factor": factor, **scaling})
     for settings in usual:
-        config = ModelConfig(8, 8, 1, head_dim, 1, 8, rope_theta=theta, **settings)
+        try:
+            config = ModelConfig(8, 8, 1, head_dim, 1, 8, rope_theta=theta, **settings)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{fields.path}: {error}") from None
         slower = (plain / rope_frequencies(head_dim, theta, config.rope_scaling)).double().numpy()
         if slower.shape == factors.shape and np.allclose(slower, factors, rtol=1e-4):
             return settings

@@ -105,16 +105,14 @@ def from_gguf(path: str | Path) -> Transformer:
         config = ModelConfig(**common, ffn="gelu", norm="layernorm", position="learned", bias=True)
     else:
         config = of_family = family_config(family, common, fields)
-        if family in ("llama", "mistral", "qwen3") and (own := llama.plain(of_family, path)) is not None:
-            config = own[0]
+        if family in llama.FAMILIES and (own := llama.plain(of_family, path)) is not None:
+            parts = {"qkv": "attn_q", "output": "attn_output", "ffn": "ffn_up"}
+            has = {part: f"blk.0.{tensor}.bias" in shapes for part, tensor in parts.items()}
+            config = replace(own, bias=False, qkv_bias=None, output_bias=None, ffn_bias=None)
+            config = replace(config, **llama.biases(**has))
     check_sizes(config, shapes, path)
     tensors = {name: torch.from_numpy(fields.array(name)) for name in shapes if name not in ROPE_TENSORS}
     tensors, (_, names) = folder_tensors(config, tensors, fields.gguf), folder_table(config)
-    if type(config) is ModelConfig and family != "gpt2":  # any of its biases may not be there
-        names = {
-            ours: tuple(replace(one, absent=one.name.endswith(".bias") and one.name not in tensors) for one in parts)
-            for ours, parts in names.items()
-        }
     return built(config, imported(tensors, names, config, path))
 
 

@@ -48,7 +48,7 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
         "n_embd": config.d_model,
         "n_layer": config.num_layers,
         "n_head": config.num_heads,
-        "n_inner": config.d_ff,
+        "n_inner": None if config.d_ff == 4 * config.d_model else config.d_ff,
         "activation_function": next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.ffn),
         "layer_norm_epsilon": config.norm_eps,
         "attn_pdrop": 0.0,

@@ -48,19 +48,18 @@ def from_huggingface(folder: str | Path) -> Transformer:
     if model_type not in ("gpt2", *FILES):
         supported = ", ".join(("gpt2", *FILES))
         raise ValueError(f"{source}: model_type {model_type!r} is not supported: it is one of {supported}")
-    absent = frozenset[str]()
     if model_type == "gpt2":
         config: ModelConfig = gpt2.from_config(table, source)
     else:
         config = of_family = families.from_config(table, source)
         if model_type in llama.FAMILIES and (own := llama.plain(of_family, source)) is not None:
-            config, absent = own
+            config = own
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     if isinstance(config, FamilyConfig):
         tensors, names = family(config.family).from_theirs(tensors, config), families.table(config)
     else:
-        names = gpt2.table(config) if model_type == "gpt2" else llama.table(config, absent)
+        names = gpt2.table(config) if model_type == "gpt2" else llama.table(config)
     return built(config, imported(tensors, names, config, folder))
 
 

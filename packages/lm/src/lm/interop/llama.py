@@ -1,5 +1,5 @@
-"""The family of Llama in Hugging Face's words: Llama, Mistral (a window), Qwen2 (biases), Qwen3 (norms of queries and
-keys).
+"""The family of Llama in Hugging Face's words: Llama, Mistral (a window), Qwen2 (biases of queries, keys and values
+alone), Qwen3 (norms of queries and keys).
 
 Their rotary embedding turns the pairs (i, i + head_dim / 2), ours (2i, 2i + 1): the rows of queries and keys are
 permuted.
@@ -15,6 +15,14 @@ from lm.families.parts import FamilyConfig
 from lm.interop.tensors import Part, Table, refuse_unsupported
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
+NONE, ALL, OF_ATTENTION = (False, False, False), (True, True, True), (True, True, False)
+# Which of (queries, keys and values; attention's output; feed-forward) each may have biases of.
+BIASES = {
+    "llama": (NONE, ALL, OF_ATTENTION, (False, False, True)),
+    "mistral": (NONE,),
+    "qwen2": ((True, False, False),),
+    "qwen3": (NONE, OF_ATTENTION),
+}
 # Their settings of a scaled rotation, and ours.
 ROPE_NAMES = {
     "factor": "rope_factor",
@@ -24,9 +32,25 @@ ROPE_NAMES = {
 }
 
 
+def name_of(config: ModelConfig) -> str:
+    """The architecture that is the nearest to this model."""
+    if config.qk_norm:
+        return "qwen3"
+    if config.has_bias("qkv") and not (config.has_bias("output") or config.has_bias("ffn")):
+        return "qwen2"
+    return "llama" if config.sliding_window is None else "mistral"
+
+
+def biases(*, qkv: bool, output: bool, ffn: bool) -> dict[str, Any]:
+    """The settings of a model with these biases."""
+    if qkv == output == ffn:
+        return {"bias": qkv}
+    return {f"{part}_bias": True for part, has in (("qkv", qkv), ("output", output), ("ffn", ffn)) if has}
+
+
 def family_of(config: ModelConfig) -> str:
     """The architecture that is this model. ValueError: there is none, with what it lacks."""
-    family = "qwen3" if config.qk_norm else "llama" if config.sliding_window is None else "mistral"
+    family = name_of(config)
     supported: dict[str, tuple[Any, ...]] = {
         "value_embeddings": (False,),
         "logit_softcap": (None,),
@@ -34,9 +58,12 @@ def family_of(config: ModelConfig) -> str:
         "norm_placement": ("pre",),
         "position": ("rope",),
         "ffn": ("swiglu",),
-        "bias": (False, True) if family == "llama" else (False,),
     }
     refuse_unsupported(config, f"Hugging Face's {family}", supported)
+    has = config.has_bias("qkv"), config.has_bias("output"), config.has_bias("ffn")
+    if has not in BIASES[family]:
+        names = "qkv_bias {}, output_bias {} and ffn_bias {}".format(*has)
+        raise ValueError(f"Hugging Face's {family} has no model with {names}: such a model is not exported")
     return family
 
 
@@ -66,25 +93,27 @@ def to_config(config: ModelConfig) -> dict[str, Any]:
         "tie_word_embeddings": config.tied_embeddings,
         "attention_dropout": 0.0,
     }
+    if family == "qwen2" and config.head_width * config.num_heads == config.d_model:
+        del table["head_dim"]  # which its class has not
     if family == "llama":
-        table |= {"attention_bias": config.bias, "mlp_bias": config.bias}
+        table |= {"attention_bias": config.has_bias("qkv"), "mlp_bias": config.has_bias("ffn")}
     elif family == "mistral":
         table |= {"sliding_window": config.sliding_window}
     else:
         windowed = config.sliding_window is not None
         kind = "sliding_attention" if windowed else "full_attention"
+        table |= {"attention_bias": config.has_bias("qkv")} if family == "qwen3" else {}
         table |= {
-            "attention_bias": False,
             "use_sliding_window": windowed,
             "sliding_window": config.sliding_window,
-            "max_window_layers": 0 if windowed else config.num_layers,
             "layer_types": [kind] * config.num_layers,
+            **({"max_window_layers": 0} if windowed else {}),
         }
     return table
 
 
-def plain(config: FamilyConfig, source: object) -> tuple[ModelConfig, frozenset[str]] | None:
-    """The same model in lm.model's shapes, and which of our biases it does not have.
+def plain(config: FamilyConfig, source: object) -> ModelConfig | None:
+    """The same model in lm.model's shapes.
 
     None: only lm.families has it, for a rotation scaled by another rule, or a window in some of its layers.
     ValueError: heads that are rotated in part.
@@ -94,26 +123,20 @@ def plain(config: FamilyConfig, source: object) -> tuple[ModelConfig, frozenset[
         return None
     if "partial_rotary_factor" in rope:
         raise ValueError(f"{source}: partial_rotary_factor = {rope['partial_rotary_factor']!r} is not supported")
-    mlp_bias = getattr(config, "mlp_bias", False)
-    biases = {
-        "attention.qkv.bias": config.bias,
-        "attention.output.bias": config.bias and config.family != "qwen2",
-        "ffn.gate_up.bias": mlp_bias,
-        "ffn.down.bias": mlp_bias,
-    }
+    of_output, of_ffn = config.bias and config.family != "qwen2", getattr(config, "mlp_bias", False)
     settings = {field.name: getattr(config, field.name) for field in fields(ModelConfig)} | {
         "num_kv_heads": config.kv_heads,
         "head_dim": None if config.head_width * config.num_heads == config.d_model else config.head_width,
-        "bias": any(biases.values()),
+        "bias": False,
+        **biases(qkv=config.bias, output=of_output, ffn=of_ffn),
         "sliding_window": windows.pop(),
         "rope_theta": rope["rope_theta"],
         **{ours: rope[theirs] for theirs, ours in ROPE_NAMES.items() if theirs in rope},
     }
-    own = ModelConfig(**settings)
-    return own, frozenset(name for name, there in biases.items() if own.bias and not there)
+    return ModelConfig(**settings)
 
 
-def table(config: ModelConfig, absent: frozenset[str] = frozenset()) -> Table:
+def table(config: ModelConfig) -> Table:
     """Their tensors that make up each of ours."""
     width = config.head_width
     q, kv, ff = config.num_heads * width, config.kv_heads * width, config.d_ff
@@ -124,27 +147,19 @@ def table(config: ModelConfig, absent: frozenset[str] = frozenset()) -> Table:
             "attention_norm.weight": (Part(theirs + "input_layernorm.weight", config.d_model),),
             "ffn_norm.weight": (Part(theirs + "post_attention_layernorm.weight", config.d_model),),
         }
-        for kind in ("weight", "bias") if config.bias else ("weight",):
-
-            def gone(ours: str, kind: str = kind) -> bool:
-                return f"{ours}.{kind}" in absent
-
-            qkv, ffn = gone("attention.qkv"), gone("ffn.gate_up")
-            block |= {
-                f"attention.qkv.{kind}": (
-                    Part(f"{theirs}self_attn.q_proj.{kind}", q, half_split=True, absent=qkv),
-                    Part(f"{theirs}self_attn.k_proj.{kind}", kv, half_split=True, absent=qkv),
-                    Part(f"{theirs}self_attn.v_proj.{kind}", kv, absent=qkv),
-                ),
-                f"ffn.gate_up.{kind}": (
-                    Part(f"{theirs}mlp.gate_proj.{kind}", ff, absent=ffn),
-                    Part(f"{theirs}mlp.up_proj.{kind}", ff, absent=ffn),
-                ),
-                f"attention.output.{kind}": (
-                    Part(f"{theirs}self_attn.o_proj.{kind}", config.d_model, absent=gone("attention.output")),
-                ),
-                f"ffn.down.{kind}": (Part(f"{theirs}mlp.down_proj.{kind}", config.d_model, absent=gone("ffn.down")),),
-            }
+        for kind in ("weight", "bias"):
+            if kind == "weight" or config.has_bias("qkv"):
+                block[f"attention.qkv.{kind}"] = (
+                    Part(f"{theirs}self_attn.q_proj.{kind}", q, half_split=True),
+                    Part(f"{theirs}self_attn.k_proj.{kind}", kv, half_split=True),
+                    Part(f"{theirs}self_attn.v_proj.{kind}", kv),
+                )
+            if kind == "weight" or config.has_bias("output"):
+                block[f"attention.output.{kind}"] = (Part(f"{theirs}self_attn.o_proj.{kind}", config.d_model),)
+            if kind == "weight" or config.has_bias("ffn"):
+                gate_up = Part(f"{theirs}mlp.gate_proj.{kind}", ff), Part(f"{theirs}mlp.up_proj.{kind}", ff)
+                block[f"ffn.gate_up.{kind}"] = gate_up
+                block[f"ffn.down.{kind}"] = (Part(f"{theirs}mlp.down_proj.{kind}", config.d_model),)
         if config.qk_norm:
             block["attention.q_norm.weight"] = (Part(theirs + "self_attn.q_norm.weight", width, half_split=True),)
             block["attention.k_norm.weight"] = (Part(theirs + "self_attn.k_norm.weight", width, half_split=True),)

@@ -23,14 +23,13 @@ class Part:
     """One tensor of theirs, which is so many rows of one of ours.
 
     half_split: its rows are heads of head_dim whose pairs are (i, i + head_dim / 2), where ours are (2i, 2i + 1).
-    transposed: it is (in, out), where ours is (out, in). absent: their model has no such tensor, so that ours is 0.
+    transposed: it is (in, out), where ours is (out, in).
     """
 
     name: str
     rows: int
     half_split: bool = False
     transposed: bool = False
-    absent: bool = False
 
     def theirs(self, rows: Tensor, head_dim: int) -> Tensor:
         """These rows of ours as they keep them."""
@@ -65,7 +64,7 @@ def shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
 def with_biases(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[ModelConfig, dict[str, Tensor]]:
     """The same model in a shape that always has biases: those that it has not are 0."""
-    config = dataclasses.replace(config, bias=True)
+    config = dataclasses.replace(config, bias=True, qkv_bias=None, output_bias=None, ffn_bias=None)
     return config, {name: state[name] if name in state else torch.zeros(s) for name, s in shapes(config).items()}
 
 
@@ -88,9 +87,6 @@ def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, so
         pieces = []
         for part in parts:
             shape = (part.rows, *expected[name][1:])
-            if part.absent:
-                pieces.append(torch.zeros(shape))
-                continue
             tensor = theirs.get(part.name)
             if tensor is None:
                 raise ValueError(f"{source}: the tensor {part.name!r} is missing")

@@ -32,10 +32,11 @@ def trained_shape(model: ModelConfig, config: TrainConfig) -> TransformerShape:
 def memory_is_counted(model: ModelConfig, config: TrainConfig) -> bool:
     """True if accounting has the memory of a step here.
 
-    Not of a family, whose layers it counts as transformers computes them, nor with value embeddings or adapters, which
-    it counts without the chunked loss of a run here.
+    Not of a family or of a model with biases of some parts alone, whose layers it counts as transformers computes them,
+    nor with value embeddings or adapters, which it counts without the chunked loss of a run here.
     """
-    return type(model) is ModelConfig and not model.value_embeddings and not config.lora_rank
+    is_counted = type(model) is ModelConfig and model.shape().plain
+    return is_counted and not model.value_embeddings and not config.lora_rank
 
 
 def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, accumulate: bool = False) -> Policy:
@@ -80,7 +81,7 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
     micro = config.micro_batch_size or own
     counted = policy(model, config, device, accumulate=micro < own)
     shape = model.shape()
-    if type(model) is not ModelConfig:  # of which weights, gradients and moments are there
+    if type(model) is not ModelConfig or not shape.plain:  # of which weights, gradients and moments are there
         needed = 16 * int(parameters(shape).total)
     else:
         plain = dataclasses.replace(shape, value_embeddings=0)
