@@ -110,7 +110,7 @@ def warnings(target: str, sources: list[Path], includes: list[Path], *flags: str
 
 def run_headers(folder: Path) -> list[str]:
     """Return the failures of the tests of bpe's headers, here and by each emulator; print what ran."""
-    command = [*("-O1", "-Wno-unused-function", f"-I{BPE}"), str(BPE.parents[1] / "tests/headers.c"), "-o"]
+    command = [*("-O1", "-pthread", "-Wno-unused-function", f"-I{BPE}"), str(BPE.parents[1] / "tests/headers.c"), "-o"]
     here = folder / "here"
     subprocess.run(["cc", *command, str(here)], check=True)
     output = subprocess.run([str(here)], capture_output=True, text=True).stdout

@@ -1,11 +1,19 @@
 /* The C of bpe that needs no Python, each function beside a plain one, at every level that the processor has.
  *
- *     headers [LEVELS]     LEVELS: how many levels to test, where the compiler cannot ask the processor
+ *     headers [LEVELS [LOOKUPS]]     LEVELS: how many levels to test, 0 for all that the processor says it has
+ *                                    LOOKUPS: how many words one thread looks up in a cache that another one fills
  *
  * test_headers.py compiles and runs it here; tools/cross_compile.py for other systems, under their emulators. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#ifndef _WIN32
+#include <pthread.h>
+#include <signal.h>
+#include <sys/time.h>
+#endif
+
+#include "encoding/cache.h"
 #include "encoding/lowest.h"
 #include "encoding/normal_forms.h"
 #include "encoding/steps.h"
@@ -251,8 +259,135 @@ static void test_merging(int level) {
     }
 }
 
+#ifndef _WIN32
+/* One thread puts words into a cache of a single set, so that nearly each one pushes another out; the other looks words
+ * up, and is stopped by a timer at any of its instructions, as a system that gives its processor to others does. */
+enum { WORDS = 12, WORD_BYTES = 32, SET_RING = 256 };
+static struct {
+    uint8_t text[WORD_BYTES + 16];
+    uint32_t ids[COPIED_IDS + 1];
+    size_t size, count;
+} words[WORDS];
+static cache_table shared_table;
+static cache_reader cache_users[2];
+static int readers_done;
+
+static void stop_for_a_moment(int signal) {
+    (void)signal;
+    for (int turns = 1 << draw(8); turns; turns--) sched_yield();
+}
+
+static packed_key word_key(int word) {
+    packed_key key = {hash_bytes(words[word].text, words[word].size, seed), LONG_KEY + words[word].size};
+    return words[word].size <= SHORT ? pack_key(words[word].text, words[word].size, words[word].size) : key;
+}
+
+static void *fill_cache(void *unused) {
+    uint64_t chance = 7;
+    while (!__atomic_load_n(&readers_done, __ATOMIC_RELAXED)) {
+        while (!reader_enters(&cache_users[1], &shared_table)) sched_yield();
+        for (int i = 0; i < BATCH && !cache_needs_care(&shared_table); i++) {
+            chance = chance * 6364136223846793005ULL + 1442695040888963407ULL;
+            const int word = (int)(chance >> 33) % WORDS;
+            const packed_key key = word_key(word);
+            cache_keep(&shared_table, key, cache_set(&shared_table, key), words[word].text, words[word].ids,
+                       words[word].count);
+        }
+        reader_leaves(&cache_users[1]);
+        if (cache_needs_care(&shared_table)) {
+            be_alone(&shared_table);
+            if (shared_table.worn) cache_renew(&shared_table);
+            be_no_longer_alone(&shared_table);
+        }
+    }
+    return unused;
+}
+
+static void test_cache(int level, long lookups) {
+    static uint8_t text[BATCH * WORD_BYTES + 16];
+    static uint32_t ids[IDS_BEYOND + BATCH * COPIED_IDS];
+    size_t ends[BATCH], size = 0;
+    int numbers[BATCH];
+    cache_batch batch;
+    pthread_t writer;
+    for (int word = 0; word < WORDS; word++) { /* short and long, of few ids and many */
+        words[word].size = 3 + (size_t)word * 5 / 2;
+        words[word].count = 1 + (size_t)(word * 5 % 9);
+        for (size_t i = 0; i < words[word].size; i++) words[word].text[i] = (uint8_t)('a' + word + (int)i % 3);
+        for (uint32_t i = 0; i < COPIED_IDS + 1; i++) words[word].ids[i] = (uint32_t)word * 1000 + i;
+    }
+    for (int i = 0; i < BATCH; i++) {
+        numbers[i] = (int)draw(WORDS);
+        memcpy(text + size, words[numbers[i]].text, words[numbers[i]].size);
+        ends[i] = size += words[numbers[i]].size;
+    }
+    memset(&shared_table, 0, sizeof shared_table);
+    shared_table.seed = seed;
+    shared_table.slots = aligned_alloc(64, WAYS * sizeof(cache_slot));
+    shared_table.ring = malloc(SET_RING + COPIED_IDS * sizeof(uint32_t));
+    shared_table.ring_size = SET_RING;
+    memset(shared_table.slots, 0, WAYS * sizeof(cache_slot));
+    memset(shared_table.ring, 0, SET_RING + COPIED_IDS * sizeof(uint32_t));
+    shared_table.shared = shared_table.bounded = 1;
+    for (uint32_t ids3[COPIED_IDS + 1] = {0}; !cache_needs_care(&shared_table); ids3[0]++) /* to the last version */
+        cache_keep(&shared_table, word_key(0), shared_table.slots, words[0].text, ids3, 1);
+    const cache_slot worn = shared_table.slots[0];
+    check(worn.last >> VERSION_SHIFT == VERSION_COUNT - 2, "cache_write", (long)(worn.last >> VERSION_SHIFT));
+    cache_keep(&shared_table, word_key(0), shared_table.slots, words[0].text, words[0].ids, 1);
+    check(!memcmp(&worn, shared_table.slots, sizeof worn), "cache_worn", 0);
+    cache_renew(&shared_table);
+    check(shared_table.slots[0].last >> VERSION_SHIFT == 0 && shared_table.slots[0].ids == worn.ids, "cache_renew", 0);
+    memset(shared_table.slots, 0, WAYS * sizeof(cache_slot));
+    add_reader(&shared_table, &cache_users[0]);
+    add_reader(&shared_table, &cache_users[1]);
+    readers_done = 0;
+    sigset_t alarm_only; /* only this thread is stopped */
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarm_only, NULL);
+    pthread_create(&writer, NULL, fill_cache, NULL);
+    pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+    struct sigaction action = {.sa_handler = stop_for_a_moment, .sa_flags = SA_RESTART}, before;
+    sigaction(SIGALRM, &action, &before);
+    const struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &often, NULL);
+    long hits = 0;
+    for (long done = 0; done < lookups; done += BATCH) {
+        while (!reader_enters(&cache_users[0], &shared_table)) sched_yield();
+        cache_prepare(&shared_table, text, size, 0, ends, BATCH, &batch);
+        for (size_t i = 0; i < BATCH;) {
+            uint32_t *to = ids;
+            size_t first = i, at = 0;
+            uint64_t place;
+            i = cache_take(&shared_table, text, &batch, i, BATCH, &to, ids + sizeof ids / sizeof *ids);
+            for (; first < i; first++, hits++)
+                for (size_t n = 0; n < words[numbers[first]].count; n++, at++)
+                    if (ids[at] != words[numbers[first]].ids[n]) check(0, "cache_take", numbers[first]);
+            if (i == BATCH) break;
+            const int word = numbers[i++];
+            const size_t count = cache_find(&shared_table, word_key(word), ids, &place);
+            const size_t bytes = words[word].size > SHORT ? words[word].size : 0;
+            if (!count) continue;
+            if (place != NO_PLACE && !cache_copy(&shared_table, place, count, words[word].text, bytes, ids)) continue;
+            check(count == words[word].count && !memcmp(ids, words[word].ids, count * sizeof *ids), "cache_find", word);
+            hits++;
+        }
+        reader_leaves(&cache_users[0]);
+    }
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    __atomic_store_n(&readers_done, 1, __ATOMIC_RELAXED);
+    pthread_join(writer, NULL);
+    check(hits > lookups / 100, "test_cache: too few hits", hits);
+    checks += hits;
+    free(shared_table.slots);
+    free(shared_table.ring);
+}
+#endif
+
 int main(int argc, char **argv) {
-    const int levels = argc > 1 ? atoi(argv[1]) : best_level() + 1;
+    const int levels = argc > 1 && atoi(argv[1]) ? atoi(argv[1]) : best_level() + 1;
+    const long lookups = argc > 2 ? atol(argv[2]) : 2000000;
     printf("levels:");
     for (int level = 0; level < levels; level++) {
         level_name = level_names[level];
@@ -262,6 +397,9 @@ int main(int argc, char **argv) {
         test_utf8(level);
         test_lowest(level);
         test_merging(level);
+#ifndef _WIN32
+        test_cache(level, lookups);
+#endif
     }
     normal_prepare();
     test_normal_join();

@@ -148,7 +148,7 @@ def test_any_ranks(vocabulary: Any, by_rank: bool, ignore_merges: bool, words: l
     none, text = SpecialTokens(), " ".join(words).encode()
     for level in cpu.available():
         encoders = [
-            Encoder(ranks=ranks, ids=tables.ids, scanner=patterns.scanner_of(data.pattern), cache_bytes=0, level=level)
+            Encoder(ranks=ranks, ids=tables.ids, scanner=patterns.scanner_of(data.pattern), cache_bytes=0)
             for ranks in (tables.ranks, Ranks(parts=tables.ranks.parts(), level=level))
         ]
         result, again = (encoder.encode_array(text, Rules(none, none)) for encoder in encoders)

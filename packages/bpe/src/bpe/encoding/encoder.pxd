@@ -2,7 +2,7 @@ from cpython.ref cimport PyObject
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t
 
-from bpe.encoding.cache cimport Cache, Scratch, cache_batch, fetch_function
+from bpe.encoding.cache cimport Cache, Scratch, cache_batch
 from bpe.encoding.ids cimport Ids
 from bpe.encoding.ranks cimport Piece, Ranks
 from bpe.native.bytes cimport packed_key
@@ -30,7 +30,6 @@ cdef class Encoder:
     cdef size_t added_end
     cdef int scanner
     cdef cut_table *cuts        # where pretokens are cut, or NULL
-    cdef fetch_function fetch
     cdef Cache cache
     cdef PyObject **ints        # by id: the Python int, once a list wanted it
     cdef int encode_pretokens(

@@ -19,7 +19,7 @@
       |  settle                the others of the batch are looked up once more, or merged, 32 side by side
       |    join, filter, probe     bytes to symbols; pairs looked up in the table of merges            lanes.h
       |    merge_lanes             the pair of the lowest rank first, until none merges                steps.h
-      |    Cache.keep              the ids into the cache                                              cache.pyx
+      |    cache_keep              the ids into the cache                                              cache.h
       v
     ids of the batch           383 2068 7586 21831                                                     (GPT-2)
 
@@ -45,8 +45,8 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy
 
 from bpe.encoding.cache cimport (
-    BATCH, COPIED_IDS, INLINE_IDS, LONGEST, Cache, Scratch, cache_batch, cache_full, cache_holds, cache_prepare,
-    cache_second_set, cache_set, cache_slot, cache_take, choose_fetch, reader_leaves
+    BATCH, COPIED_IDS, INLINE_IDS, LONGEST, Cache, Scratch, cache_batch, cache_calls, cache_full, cache_holds,
+    cache_keep, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, reader_leaves
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
 from bpe.encoding.ranks cimport (
@@ -54,7 +54,6 @@ from bpe.encoding.ranks cimport (
     Work, is_matched, join_windows, make_cuts, match_all, need_lanes
 )
 from bpe.native.bytes cimport packed_key, prefetch
-from bpe.native.cpu cimport level_of
 from bpe.native.memory cimport checked_malloc
 from bpe.native.text cimport LONE, SLACK, TextBuffer, raise_lone_surrogate
 from bpe.scanning.blocks cimport Block, Blocks, Room
@@ -98,7 +97,6 @@ cdef class Encoder:
         cuts: Whether pretokens may be cut where no token joins two characters, as cuts.h has it: not where merges make
             other bytes than those they join.
         stands_for: {id: ids}, from two to three, of the last ids, side by side: what they stand for is given instead.
-        level: The SIMD level, by default that of the process.
 
     Raises:
         ValueError: There are not as many ids as symbols, or an id stands for more or fewer ids than its symbol has
@@ -107,7 +105,7 @@ cdef class Encoder:
 
     def __cinit__(
         self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, bint cuts=True, str space="never",
-        dict stands_for=None, added_ids=(), level=None,
+        dict stands_for=None, added_ids=(),
     ):
         cdef const uint32_t[::1] id_array = ids
         cdef size_t i
@@ -125,7 +123,6 @@ cdef class Encoder:
         if stands_for:
             take_beginnings(self, stands_for, ranks, id_array)
         self.ranks, self.scanner = ranks, scanner
-        self.fetch = choose_fetch(level_of(level))
         self.cache = Cache(cache_bytes)
         for i in range(ranks.symbols):
             others = others or id_array[i] != i
@@ -163,8 +160,8 @@ cdef class Encoder:
             while done < count:
                 done += self.encode_batch(scratch, text, ends + done, count - done, begin, size, out)
                 begin = ends[done - 1]
-                if self.cache.is_full() or self.cache.alone:
-                    self.cache.let_grow(scratch)
+                if cache_calls(&self.cache.table):
+                    self.cache.step_aside(scratch)
         finally:
             reader_leaves(scratch.reader)
         return 0
@@ -180,7 +177,7 @@ cdef class Encoder:
         cdef const uint8_t *pretoken
         cdef bint settled = False
         count = min(<size_t> BATCH, count)
-        cache_prepare(&self.cache.table, text, size, begin, ends, count, &batch, self.fetch)
+        cache_prepare(&self.cache.table, text, size, begin, ends, count, &batch)
         while True:
             reserve(out, (count - i) * (INLINE_IDS + 1) + COPIED_IDS)
             to = out.ids + out.size
@@ -268,7 +265,7 @@ cdef class Encoder:
             count = spell_beginnings(self, to, count)
         out.size += count
         if count:
-            self.cache.keep(key, cache_set(&self.cache.table, key), text, to, count)
+            cache_keep(&self.cache.table, key, cache_set(&self.cache.table, key), text, to, count)
         return 0
 
     # Text to pretokens

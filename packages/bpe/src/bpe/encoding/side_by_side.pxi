@@ -30,7 +30,7 @@ cdef int merge_together(
         if encoder.first_beginning != NONE:
             size = spell_beginnings(encoder, ids, size)
         if size:
-            batch.sets[i] = encoder.cache.keep(batch.keys[i], batch.sets[i], pieces[k].text, ids, size)
+            batch.sets[i] = cache_keep(&encoder.cache.table, batch.keys[i], batch.sets[i], pieces[k].text, ids, size)
         k += windows
     return 0
 
@@ -71,6 +71,6 @@ cdef int match_together(Encoder encoder, Scratch scratch, cache_batch *batch) ex
         if encoder.first_beginning != NONE:
             size = spell_beginnings(encoder, ids, size)
         if size:
-            batch.sets[i] = encoder.cache.keep(batch.keys[i], batch.sets[i], match.text, ids, size)
+            batch.sets[i] = cache_keep(&encoder.cache.table, batch.keys[i], batch.sets[i], match.text, ids, size)
     work.matches_count = work.matches_bytes = 0
     return 0
