@@ -21,6 +21,7 @@ from bpe.native.json_lines import parse_line
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.progress import Progress, reporter, silent, watched
 from bpe.outputs import FORMATS
+from bpe.outputs.writers import writer_of
 from bpe.tokenizer import Tokenizer
 
 BLOCK = 1 << 20  # bytes read, or ids decoded, at a time
@@ -49,7 +50,11 @@ def add(commands: Any) -> None:
         default="recognise",
         help="special tokens in the text are such, are ordinary text, or are an error (%(default)s)",
     )
-    encode.add_argument("--format", choices=FORMATS, help="write --out as other trainers read it (X.npy: npy)")
+    encode.add_argument(
+        "--format",
+        choices=FORMATS,
+        help="write --out as other trainers read it (X.npy: npy); a name without an ending gets the format's",
+    )
     encode.add_argument("--end-of-text", metavar="TOKEN", help="a special token to put after each text, for --format")
     encode.add_argument(
         "--shard-tokens",
@@ -86,6 +91,8 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
         raise ValueError(f"--{file_options[0].replace('_', '-')} is for --out, and ids are printed here")
     if file_options and options.format is None and suffix_of(options.out) != ".npy":
         raise ValueError(f"--{file_options[0].replace('_', '-')} needs a --format, or --out X.npy")
+    if options.out is not None and options.format is not None:
+        options.out = _named_for_trainers(options.out, options.format)
     if options.out is not None and (suffix_of(options.out) == ".npy" or options.format is not None):
         if options.special == "refuse":
             raise ValueError(
@@ -125,6 +132,17 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
                 _encode_documents(tokenizer, file, out, options)
             else:
                 _encode_text(tokenizer, file, out, options.special)
+
+
+def _named_for_trainers(out: Place, format: str) -> Place:
+    """Return the file to write, in a folder that is there: run/data of Megatron is run/data.bin and run/data.idx."""
+    if isinstance(out, str):
+        return out
+    ending = writer_of(format).ending
+    if ending and not out.name.endswith(ending) and not out.suffix:
+        out = out.with_name(out.name + ending)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    return out
 
 
 def _documents(options: argparse.Namespace) -> Iterator[str]:

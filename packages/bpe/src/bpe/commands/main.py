@@ -1,4 +1,4 @@
-"""The command `bpe`: train, count, encode, decode, convert, report, view."""
+"""The command `bpe`: train, count, encode, decode, tokens, vocab, convert, check, validate, report, view."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import bpe
-from bpe.commands import count, encode, report, train
+from bpe.commands import check, count, encode, report, tokens, train, validate
 from bpe.commands.corpus import check_place, place
 from bpe.corpus import compressed
 from bpe.loading import NAMED, load
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
         with warnings.catch_warnings(), _cleanup_at_sigterm():
             warnings.showwarning = _say
             warnings.simplefilter("default", UserWarning)
-            options.run(options)
+            status: int = options.run(options) or 0
             if sys.stdout is not None:  # None: it was closed before the start
                 sys.stdout.flush()  # what is wrong with the output is said here, not when the interpreter ends
     except KeyboardInterrupt as error:
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
             _abandon_output()
         _complain(f"bpe {options.command}: {_sentence(error)}")
         return 2
-    return 0
+    return status
 
 
 @contextlib.contextmanager
@@ -122,6 +122,8 @@ def _parser() -> argparse.ArgumentParser:
 
     encode.add(commands)
 
+    tokens.add(commands)
+
     add = commands.add_parser("convert", help="write a tokenizer of any format in another")
     add.add_argument("tokenizer", help=NAMED)
     add.add_argument("--to", required=True, choices=("native", "tiktoken", "gpt2", "huggingface"))
@@ -134,6 +136,10 @@ def _parser() -> argparse.ArgumentParser:
         help="a special token of such a file; without an id, the next one",
     )
     add.set_defaults(run=_convert)
+
+    check.add(commands)
+
+    validate.add(commands)
 
     report.add(commands)
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from bpe.formats import TokenizerData, huggingface, refuse, sentencepiece
 from bpe.native.atomic_file import StrPath
-from bpe.patterns import PATTERNS
+from bpe.patterns import PATTERNS, Pattern
 
 MAGIC = b"GGUF"
 MOST_ITEMS = 1 << 26  # of an array or a text: a damaged file shall not fill the memory
@@ -88,6 +88,12 @@ _NAMES: dict[tuple[str, ...], str] = {
 _PATTERNS = {name: expressions for expressions, names in _NAMES.items() for name in names.split()}
 # A pretoken that is a token is not merged.
 _WHOLE_FIRST = "llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano glm4 glm5 tekken"
+
+
+def pattern_name(pattern: Pattern) -> str | None:
+    """Return llama.cpp's name of a split pattern, the first of several; None where it has none."""
+    names = _NAMES.get(pattern.expressions)
+    return None if names is None else names.split()[0]
 
 
 def read(path: StrPath) -> TokenizerData:

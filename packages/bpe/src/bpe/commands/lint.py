@@ -1,0 +1,127 @@
+"""Checks of a tokenizer's file: what in it is probably a mistake, and what other libraries do with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bpe.formats.gguf import pattern_name
+from bpe.reporting.report import unreachable_tokens
+from bpe.tokenizer import Tokenizer
+
+LIKE_AN_EXPRESSION = re.compile(r"\\[pPsSdDwW]|\[\^|\(\?|\\[rn].*\]|\|.*\\")
+SHOWN = 5  # tokens that a finding names
+
+
+class Finding(NamedTuple):
+    """A finding: `kind` is "warning" for what is probably a mistake, and "note" for what is worth knowing."""
+
+    kind: str
+    text: str
+
+
+def check(tokenizer: Tokenizer, path: Path | None) -> list[Finding]:
+    """Check a tokenizer, and the tokenizer.json that it was read from, if it was."""
+    findings = [*_literals(path)] if path is not None else []
+    findings += [*_merges(tokenizer), *_vocabulary(tokenizer), *_special(tokenizer), *_elsewhere(tokenizer)]
+    return findings
+
+
+def _literals(path: Path) -> Iterator[Finding]:
+    """Strings of a tokenizer.json that are matched literally and look like expressions."""
+    try:
+        file = json.loads(path.read_bytes())
+    except ValueError:
+        return
+    steps: list[Any] = (
+        [file.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")] if isinstance(file, dict) else []
+    )
+    while steps:
+        step = steps.pop()
+        if isinstance(step, list):
+            steps += step
+        elif isinstance(step, dict):
+            steps += [value for value in step.values() if isinstance(value, (dict, list))]
+            literal = step["pattern"].get("String") if isinstance(step.get("pattern"), dict) else None
+            if isinstance(literal, str) and LIKE_AN_EXPRESSION.search(literal):
+                yield Finding(
+                    "warning",
+                    f"the step {step.get('type')} matches the literal string {literal[:60]!r}, which looks like an "
+                    'expression: {"Regex": …} would apply it',
+                )
+
+
+def _merges(tokenizer: Tokenizer) -> Iterator[Finding]:
+    """Merges that never apply: of a token whose own bytes do not merge to it, or that has such a half."""
+    texts = tokenizer._text_encoder
+    split_off = texts.special_ids
+    ids = {token: number for number, token in sorted(tokenizer.vocab.items(), reverse=True) if number not in split_off}
+    never = set(texts.never_merged(ids)) if tokenizer.data.words is None else set()
+    dead = [pair for pair in tokenizer.merges if never.intersection((*pair, pair[0] + pair[1]))]
+    if dead:
+        examples = _some([left + right for left, right in dead])
+        # with ignore_merges a pretoken that is such a token is taken whole, as several published vocabularies want it
+        kind, how = ("note", ", but for whole pretokens") if tokenizer.data.ignore_merges else ("warning", "")
+        yield Finding(kind, f"{len(dead):,} merges never apply{how}, as of {examples}")
+
+
+def _vocabulary(tokenizer: Tokenizer) -> Iterator[Finding]:
+    """Tokens that no text gives, holes in the ids, bytes without a token."""
+    if tokenizer.data.words is None:
+        unreachable = unreachable_tokens(tokenizer)
+        if unreachable:
+            tokens = [tokenizer.vocab[number] for number in unreachable]
+            yield Finding("warning", f"{len(unreachable):,} tokens are given by no text, as {_some(tokens)}")
+    holes = tokenizer.max_token_value + 1 - len(tokenizer.vocab)
+    if holes:
+        yield Finding(
+            "note", f"{holes:,} ids up to {tokenizer.max_token_value:,} have no token; a model needs rows for them"
+        )
+    if tokenizer.data.characters is None and tokenizer.data.words is None:
+        missing = 256 - len({token for token in tokenizer.vocab.values() if len(token) == 1})
+        if missing:
+            yield Finding("note", f"{missing} bytes have no token: text with them loses them, or is refused")
+
+
+def _special(tokenizer: Tokenizer) -> Iterator[Finding]:
+    """Special tokens that ordinary text can give: an ordinary token has the same bytes."""
+    split_off = tokenizer._text_encoder.special_ids
+    ordinary = {token for number, token in tokenizer.vocab.items() if number not in split_off}
+    for name, number in tokenizer.special_tokens.items():
+        ids = tokenizer.encode_ordinary(name)
+        if ids == [number] or name.encode() in ordinary:
+            yield Finding("warning", f"the special token {name!r} can be given by ordinary text, as {ids}")
+
+
+def _elsewhere(tokenizer: Tokenizer) -> Iterator[Finding]:
+    """What other libraries can do with the tokenizer."""
+    writers: dict[str, Callable[[Path], None]] = {
+        "tokenizers (tokenizer.json)": tokenizer.to_huggingface,
+        "tiktoken (.tiktoken)": tokenizer.to_tiktoken,
+        "GPT-2's vocab.json and merges.txt": tokenizer.to_gpt2,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (library, write) in enumerate(writers.items()):
+            try:
+                write(Path(folder, str(number)))
+                yield Finding("note", f"{library}: can be written, with the same ids")
+            except ValueError as error:
+                reason = str(error).replace(str(Path(folder, str(number))), "").lstrip(": ")
+                yield Finding("note", f"{library}: cannot be written: {reason}")
+    if tokenizer.data.characters is not None:
+        yield Finding("note", "llama.cpp: its model `llama`, SentencePiece's")
+    elif tokenizer.data.words is None:
+        name = pattern_name(tokenizer.data.pattern)
+        yield Finding(
+            "note",
+            f"llama.cpp: its split pattern {name!r}" if name else "llama.cpp: it has no split pattern like this one",
+        )
+
+
+def _some(tokens: list[bytes]) -> str:
+    """The first tokens of a list, as literals."""
+    return ", ".join(repr(token.decode("utf-8", "backslashreplace")) for token in tokens[:SHOWN])
