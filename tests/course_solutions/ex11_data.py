@@ -69,7 +69,7 @@ def gopher_rules(text: str) -> list[str]:
     broken = []
     if not 50 <= len(words) <= 100_000:
         broken.append("words")
-    if not words or not 3 <= sum(map(len, words)) / len(words) <= 10:
+    if words and not 3 <= sum(map(len, words)) / len(words) <= 10:
         broken.append("length")
     if sum(line.endswith("...") for line in lines) > 0.3 * len(lines):
         broken.append("ellipsis")

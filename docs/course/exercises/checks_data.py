@@ -67,6 +67,8 @@ def classify(yours: Callable[..., Any]) -> None:
     long = "wo ist der hund und wie kalt ist das wasser im fluss, the river? " * 40
     hint = "The product of so many probabilities is 0 for every class: add logarithms."
     same("classify(a text of 2,600 characters, …)", yours(long, profiles), "de", hint)
+    two = f"{LANGUAGES['en']} " + "wo ist der hund und wie kalt ist das wasser " * 40
+    same("classify(one line of English before 40 of German, …)", yours(two, profiles), "de", "All of the text counts.")
     hint = "Bigrams are in lower case, as those of the profiles."
     same("classify('LE CHIEN EST PARESSEUX', …)", yours("LE CHIEN EST PARESSEUX", profiles), "fr", hint)
     numbers = drawing("classify")

@@ -16,9 +16,12 @@ from lm.chat_template import default_template, messages_of
 torch.set_num_threads(1)  # so that the figures are of the code, and not of what else the machine does
 
 
+NEAR = torch.tensor([0.01, 0.0, 0.02])
+
+
 def softmax_with_temperature(yours: Callable[..., Any]) -> None:
     numbers = drawing("softmax_with_temperature")
-    for logits in (torch.tensor([1.0, 3.0, -2.0, 2.0]), normal(9), torch.tensor([-900.0, -903.0, -901.0])):
+    for logits in (torch.tensor([1.0, 3.0, -2.0, 2.0]), normal(9), torch.tensor([-900.0, -903.0, -901.0]), NEAR):
         name = f"softmax_with_temperature({[round(x, 4) for x in logits.tolist()]}"
         for temperature in (1.0, 0.5, 2.0, 0.01, round(numbers.uniform(0.3, 3), 3)):
             right = (logits / temperature).softmax(-1)

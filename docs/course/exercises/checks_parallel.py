@@ -21,14 +21,26 @@ KINDS = ("ddp", "sharded optimizer", "fsdp")
 
 def all_reduce_bytes(yours: Callable[..., Any]) -> None:
     numbers = drawing("all_reduce_bytes")
-    for size, devices in ((1000, 2), (4096, 8), (100, 1), (numbers.randint(1, 10**9), numbers.randint(3, 2000))):
+    for size, devices in (
+        (1000, 2),
+        (4096, 8),
+        (100, 1),
+        (7, 3),
+        (numbers.randint(1, 10**9), numbers.randint(3, 2000)),
+    ):
         hint = "Both halves of the all-reduce send (devices - 1) / devices of the data."
         near(f"all_reduce_bytes({size}, {devices})", yours(size, devices), 2 * size * (devices - 1) / devices, hint)
 
 
 def step_bytes(yours: Callable[..., Any]) -> None:
     numbers = drawing("step_bytes")
-    for parameters, devices in ((1000, 2), (4096, 8), (77, 1), (numbers.randint(1, 10**9), numbers.randint(3, 2000))):
+    for parameters, devices in (
+        (1000, 2),
+        (4096, 8),
+        (77, 1),
+        (5, 3),
+        (numbers.randint(1, 10**9), numbers.randint(3, 2000)),
+    ):
         share = 4 * parameters * (devices - 1) / devices
         for kind, rounds in zip(KINDS, (2, 3, 3), strict=True):
             hint = "An all-gather and a reduce-scatter each send (devices - 1) / devices of the data."

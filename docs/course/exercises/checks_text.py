@@ -17,6 +17,7 @@ TEXTS = (
     "\x00\x7f\x80\u07ff\u0800\uffff\U00010000\U0010ffff",
     "\ud7ff\ue000\ufeff\ufffd",
     "\U00040000\U000c0000",
+    "\ufeffa byte order mark",
 )
 RANGES = ((0x20, 0x7E), (0x80, 0x7FF), (0x800, 0xD7FF), (0xE000, 0xFFFF), (0x10000, 0x10FFFF))
 

@@ -58,6 +58,7 @@ def apply_merge(yours: Callable[..., Any]) -> None:
         ((a,), (a, b)),
         ((a + b, a), (a, b)),
         ((a, b + a, b), (a, b)),
+        ((a + a, b), (a, a + b)),
         *drawn,
     ):
         right: list[bytes] = []
@@ -81,6 +82,7 @@ def training_cases() -> tuple[tuple[str, int, list[str], str], ...]:
         ("aaaa bbbb aaaa bbbb", 262, [END], COUNTED),
         (END * 20 + "one two one two", 261, [END], "A special token is not counted: its letters are no text."),
         (f"ab{END}cd" * 9 + " cd cd", 260, [END], BORDER),
+        (f" ab{END} ab{END} ab", 259, [END], "White space at the edge of a document counts too."),
         ("no special tokens at all, none at all", 262, [], COUNTED),
         ("Aa AA aA aa AA AA aA", 260, [END], "A and a are two characters."),
         ("größer größer 日本 日本 größte e\u0301 e\u0301 e\u0301", 266, [END], COUNTED),
@@ -138,7 +140,18 @@ def tokenizer(yours: Callable[..., Any]) -> Callable[[], str]:
     student = yours(vocab, merges, names)
     other = yours({renamed[number]: token for number, token in vocab.items()}, list(ours.merges), [END])
     drawn = drawn_text(numbers, 40)
-    texts = (*TEXTS, drawn, LOW, english(3000), f"one{END}two", END, f"{END}{END}\n{END}", "aaaaaaaa", " spaces \n\n ")
+    texts = (
+        *TEXTS,
+        drawn,
+        LOW,
+        english(3000),
+        f"one{END}two",
+        END,
+        f"{END}{END}\n{END}",
+        "aaaaaaaa",
+        " spaces \n\n ",
+        "a\r\nb\r",
+    )
     for text in texts:
         right = ours.encode(text, allowed_special="all")
         hint = "Within a pretoken the pair that stands first in the list of merges is joined first."
@@ -157,12 +170,14 @@ def tokenizer(yours: Callable[..., Any]) -> Callable[[], str]:
     same(f"encode({text!r}) without special tokens", plain.encode(text), ours.encode_ordinary(text), hint)
     longer = {**vocab, len(vocab): END.encode() * 2}
     for order in ([END, END * 2], [END * 2, END]):
+        given_order = list(order)
         nested = yours(longer, list(ours.merges), order)
         text = f"a{END}{END}b{END}"
         end = ours.special_tokens[END]
         right = [*ours.encode("a"), len(vocab), *ours.encode("b"), end]
         hint = "Where one special token begins with another, the longer one is looked for first."
         same(f"encode({text!r}) with a special token of two of them", nested.encode(text), right, hint)
+        same("The list of special tokens after encode", order, given_order, "It belongs to whoever made the tokenizer.")
     number = {token: number for number, token in vocab.items()}
     for data in ("日".encode()[:2], b"a\xffb", "🙂".encode()[:3] + b"z\x80"):
         pieces = [number[bytes([byte])] for byte in data]

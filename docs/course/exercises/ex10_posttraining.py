@@ -1,5 +1,7 @@
 """Exercises of chapter 10: after pretraining. Fill in the bodies, then run `python grade.py 10`."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -37,17 +39,68 @@ def sft_step(log_probs: Tensor, mask: Tensor, accumulation_steps: int, constant:
     """
 
 
-def group_advantages(rewards: Tensor, group_size: int, eps: float = 1e-6, divide: bool = True) -> Tensor:
-    """Of each reward (batch,) the mean of its group taken off, and with `divide` over (standard deviation + eps).
+def compute_group_normalized_rewards(
+    rewards: Tensor, group_size: int, baseline: str = "mean", eps: float = 1e-6, normalizer: str = "std"
+) -> Tensor:
+    """The advantage of each reward (batch,). The answers to a prompt stand one behind the other, group_size of them.
 
-    The answers to a prompt stand one behind the other, group_size of them. Tensor.std is the deviation.
+    baseline: "mean" takes the mean of the group off, "none" takes off nothing.
+    normalizer: "std" divides by (standard deviation of the group + eps), with Tensor.std; "mean" by (mean of the
+    group's rewards + eps), as MaxRL does; "none" does not divide.
     """
 
 
-def grpo_clip_loss(advantages: Tensor, log_probs: Tensor, old_log_probs: Tensor, clip: float) -> Tensor:
-    """-min(ratio · A, clamp(ratio, 1 - clip, 1 + clip) · A) of each token, ratio = exp(log_probs - old_log_probs).
+def compute_policy_gradient_loss(
+    advantages: Tensor,
+    log_probs: Tensor,
+    method: str = "none",
+    old_log_probs: Tensor | None = None,
+    clip: float | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """The loss of each token, (batch, seq). advantages (batch,); log_probs, old_log_probs, mask (batch, seq).
 
-    advantages: (batch, 1); log_probs, old_log_probs: (batch, seq).
+    With r = exp(log_probs - old_log_probs) of each token, and A the advantage of its answer:
+    "none": -A · log_probs;  "noclip": -r · A;  "grpo": -min(r · A, clamp(r, 1 - clip, 1 + clip) · A);
+    "gspo": as "grpo", with one r for all tokens of an answer: exp of the mean of log_probs - old_log_probs over the
+    tokens where the mask is 1.
+    """
+
+
+def aggregate_loss_across_microbatch(
+    losses: Tensor, mask: Tensor, normalization: str = "sequence", constant: float | None = None
+) -> Tensor:
+    """One loss of the losses (batch, seq) where the mask is 1.
+
+    "sequence": the mean over each answer, and the mean of these. "constant": the sum of all, divided by the constant.
+    """
+
+
+def grpo_train_step(
+    model: Callable[[Tensor], Tensor],
+    optimizer: torch.optim.Optimizer,
+    inputs: Tensor,
+    labels: Tensor,
+    mask: Tensor,
+    rewards: Tensor,
+    group_size: int,
+    accumulation_steps: int = 1,
+    max_norm: float | None = None,
+    baseline: str = "mean",
+    normalizer: str = "std",
+    method: str = "none",
+    old_log_probs: Tensor | None = None,
+    clip: float | None = None,
+    normalization: str = "sequence",
+    constant: float | None = None,
+) -> Tensor:
+    """One step of the optimizer on a batch of answers. Returns the loss of the whole batch, without its graph.
+
+    model(ids) gives logits. inputs, labels, mask, old_log_probs: (batch, seq), rewards: (batch,). Advantages are those
+    of the whole batch, with the default eps. The rows are cut into accumulation_steps micro-batches (Tensor.chunk), one
+    after another: the step is the same for any number of them, even where their sizes differ. If max_norm is given, the
+    norm of all gradients is clipped to it (torch.nn.utils.clip_grad_norm_). Gradients from before do not count, and
+    none are left.
     """
 
 
