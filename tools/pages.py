@@ -3,6 +3,7 @@ use.
 
     python tools/pages.py                          every page
     python tools/pages.py docs/guides packages/bpe/README.md     some of them
+    python tools/pages.py --together               the guides in the site's order, in one folder, as a reader would
 
 The packages have to be installed. Each page is run from top to bottom in a temporary folder of its own, by one process:
 
@@ -254,9 +255,16 @@ def pages(names: list[str]) -> list[Path]:
     return [page for page in every if not paths or any(page == path or path in page.parents for path in paths)]
 
 
+def guides() -> list[Path]:
+    """The guides in the order of the site."""
+    names = re.findall(r'"(guides/[\w-]+\.md)"', (ROOT / "zensical.toml").read_text("utf-8"))
+    return [ROOT / "docs" / name for name in dict.fromkeys(names)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("pages", nargs="*", help="files or folders; all pages if none is named")
+    parser.add_argument("--together", action="store_true", help="the guides, in the site's order and in one folder")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)  # run one page in the current folder
     options = parser.parse_args()
     if options.inside:
@@ -271,11 +279,13 @@ def main() -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "GROUNDUP": str(ROOT)}
     faults = []
-    for page in pages(options.pages):
+    shared = tempfile.TemporaryDirectory() if options.together else None
+    for page in guides() if options.together else pages(options.pages):
         faults += [*unknown_names(page), *wrong_links(page)]
         began = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            furnish(Path(folder))
+        with contextlib.nullcontext(shared.name) if shared else tempfile.TemporaryDirectory() as folder:
+            if not Path(folder, "corpus.txt").exists():
+                furnish(Path(folder))
             command = [sys.executable, __file__, "--inside", str(page)]
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
         seconds = time.monotonic() - began
