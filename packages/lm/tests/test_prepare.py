@@ -16,6 +16,7 @@ from corpora import END, as_gzip, as_json_lines, as_text, read_back, restored, s
 
 from lm.commands.cli import main
 from lm.data import TokenWriter, open_data, open_tokens, token_files, write_tokens
+from lm.data.documents import documents, is_one_text
 from lm.data.infill import NAMES, FillInTheMiddle
 from lm.data.prepare import Recipe, prepare
 
@@ -132,24 +133,22 @@ def test_a_document_may_hold_the_name_of_a_special_token(tmp_path, tok):
     assert tok.decode_bytes(ids[ends[0] + 1 : ends[1]]).decode() == documents[1]
 
 
-def test_a_mapped_text_is_given_back_behind_the_documents(tmp_path, tok, monkeypatch):
-    documents = stories(9000)
-    (tmp_path / "t.txt").write_bytes(as_text(documents))  # over a megabyte, so that it is mapped
-    monkeypatch.setattr("lm.data.documents.LAG", 1 << 14)
-    monkeypatch.setattr("lm.data.prepare.GROUP", 1 << 16)
-    given_back = []
-    real = bpe_sources().release
-    monkeypatch.setattr(
-        "bpe.corpus.sources.release", lambda text, begin, end: given_back.append((begin, end)) or real(text, begin, end)
-    )
+def test_a_large_text_is_read_in_blocks(tmp_path, tok, monkeypatch):
+    """Of whatever size the blocks are, which cut documents and separators."""
+    texts = stories(9000)
+    (tmp_path / "t.txt").write_bytes(as_text(texts))
+    (tmp_path / "one.txt").write_bytes(as_text(texts).replace(END.encode(), b""))
+    sources = importlib.import_module("bpe.corpus.sources")
+    assert (tmp_path / "t.txt").stat().st_size > sources.SMALL, "a smaller file is read whole"
+    for size in (7, 4096, 1 << 20):
+        monkeypatch.setattr(sources, "BLOCK", size)
+        parts = documents(tmp_path / "t.txt", separator=END.encode())
+        assert [bytes(document).decode() for document in itertools.islice(parts, 200)] == texts[:200]
+        parts.close()
+        assert not is_one_text(tmp_path / "t.txt", END.encode())
+        assert size == 7 or is_one_text(tmp_path / "one.txt", END.encode())
     prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "out", {}, num_threads=2)
-    assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens) == documents
-    assert len(given_back) > 20
-    assert all(one[1] == other[0] for one, other in itertools.pairwise(given_back))
-
-
-def bpe_sources():
-    return importlib.import_module("bpe.corpus.sources")
+    assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens) == texts
 
 
 def test_a_large_document_is_encoded_as_a_stream(tmp_path, tok, monkeypatch):

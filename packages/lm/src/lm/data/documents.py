@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +10,18 @@ from lm.extras import MissingExtra, need
 
 Document = bytes | memoryview
 
-LAG = 1 << 24  # bytes of a mapped text behind the one being looked for that stay in memory
-
 
 def documents(path: str | Path, *, separator: bytes, key: str = "text", partial: bool = False) -> Iterator[Document]:
     """The documents of a file, in order, empty ones left out; its name says what it is, as for bpe.train.
 
-    A text is split at the separator, and what is mapped from a file comes as memoryviews of the map. JSON lines and
-    Parquet have a document in each line or row, under `key`. partial: the file is the beginning of a longer one, and so
-    its last document is left out.
+    A text is split at the separator; of a large one a block is in memory at a time. JSON lines and Parquet have a
+    document in each line or row, under `key`. partial: the file is the beginning of a longer one, and so its last
+    document is left out.
     """
     sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
     texts = sources.texts(sources.file_of(path, key))
-    parts = (
-        separated(texts, separator, sources.release)
-        if isinstance(sources.file_of(path), sources.PlainText)
-        else whole(texts)
-    )
+    is_text = isinstance(sources.file_of(path), sources.PlainText)
+    parts = separated(texts, separator) if is_text else whole(texts)
     try:
         yield from all_but_last(parts, path) if partial else parts
     except ImportError as error:
@@ -39,17 +34,14 @@ def whole(texts: Iterator[Any]) -> Iterator[Document]:
             yield text.data
 
 
-def separated(texts: Iterator[Any], separator: bytes, release: Callable[[Any, int, int], None]) -> Iterator[Document]:
+def separated(texts: Iterator[Any], separator: bytes) -> Iterator[Document]:
     for text in texts:
         if hasattr(text, "data"):
-            view, begin, released = memoryview(text.data), 0, 0
+            view, begin = memoryview(text.data), 0
             while (end := text.data.find(separator, begin)) >= 0:
                 if end > begin:
                     yield view[begin:end]
                 begin = end + len(separator)
-                if begin - released > 2 * LAG:  # what may still be at work on pages given back has them read again
-                    release(text.data, released, begin - LAG)
-                    released = begin - LAG
             if begin < len(view):
                 yield view[begin:]
             continue
@@ -85,4 +77,16 @@ def is_one_text(path: str | Path, separator: bytes) -> bool:
     file = sources.file_of(path)
     if not isinstance(file, sources.PlainText):
         return False
-    return all(hasattr(text, "data") and text.data.find(separator) < 0 for text in sources.texts(file))
+    for text in sources.texts(file):
+        if isinstance(text, sources.LargeFile):
+            blocks = (block for block, _ in text)
+        elif hasattr(text, "data"):
+            blocks = iter([text.data])
+        else:  # compressed
+            return False
+        end = b""  # of the last block, where a separator may begin
+        for block in blocks:
+            if separator in end + bytes(block):
+                return False
+            end = bytes(block[1 - len(separator) or len(block) :])
+    return True
