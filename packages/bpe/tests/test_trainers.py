@@ -46,6 +46,25 @@ PRE_TOKENIZERS: dict[str, Any] = {
     "metaspace": lambda m: m.pre_tokenizers.Metaspace(),
     "metaspace, whole": lambda m: m.pre_tokenizers.Metaspace(prepend_scheme="never", split=False),
     "merged with next": lambda m: m.pre_tokenizers.Split(" ", "merged_with_next"),
+    # As tutorials have it: each word is given a space.
+    "words, byte level": lambda m: m.pre_tokenizers.Sequence(
+        [m.pre_tokenizers.Whitespace(), m.pre_tokenizers.ByteLevel()]
+    ),
+    "byte level, words": lambda m: m.pre_tokenizers.Sequence(
+        [m.pre_tokenizers.ByteLevel(add_prefix_space=False), m.pre_tokenizers.Whitespace()]
+    ),
+    # As Falcon has it: digits and scripts are looked for among the characters that stand for bytes.
+    "byte level, digits": lambda m: m.pre_tokenizers.Sequence(
+        [
+            m.pre_tokenizers.Punctuation("contiguous"),
+            m.pre_tokenizers.ByteLevel(add_prefix_space=False),
+            m.pre_tokenizers.Digits(individual_digits=False),
+            m.pre_tokenizers.Split(m.Regex("[0-9][0-9][0-9]"), "isolated"),
+        ]
+    ),
+    "byte level, a delimiter of bytes": lambda m: m.pre_tokenizers.Sequence(
+        [m.pre_tokenizers.ByteLevel(add_prefix_space=False), m.pre_tokenizers.CharDelimiterSplit("Ġ")]
+    ),
     "delimiter": lambda m: m.pre_tokenizers.CharDelimiterSplit("a"),
 }
 NORMALIZERS: dict[str, Any] = {

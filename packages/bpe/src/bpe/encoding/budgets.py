@@ -45,7 +45,7 @@ def _tokens(texts: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, mos
         if most is not None and texts.can_cut:
             end = texts.safe_cut(data, at + max(_FEWEST_BYTES, _BYTES_OF_TOKEN * (most - len(ids))), rules.all)
         part = data[at:end]
-        aligned = texts.with_offsets(part, rules, decoder)
+        aligned = texts.with_offsets(part, rules, decoder, exact=True)
         part_ids = texts.to_ids(part, rules.recognised).tolist() if aligned is None else aligned[0]
         decoded, begins = decoder.decode_with_offsets(part_ids, False)
         ids += part_ids
@@ -54,14 +54,15 @@ def _tokens(texts: TextEncoder, decoder: Decoder, data: bytes, rules: Rules, mos
         at = end
     starts = np.concatenate([*places, [at]])
     cuts = np.append(np.concatenate([*firsts, np.empty(0, dtype=np.uint8)]) & 0xC0 != 0x80, True)
+    cuts &= np.frombuffer(data + b" ", dtype=np.uint8)[starts] & 0xC0 != 0x80
     cuts[1:] &= starts[1:] > starts[:-1]
     cuts[[0, -1]] = True
-    starts[0] = 0
+    starts[0] = 0 if ids else at  # a text may have no ids
     return _Tokens(ids, starts, np.flatnonzero(cuts))
 
 
 def _piece(text: Text, data: bytes, tokens: _Tokens, begin: int, end: int) -> Piece:
-    part = data[tokens.places[begin] : tokens.places[end]]
+    part = data[tokens.places[begin] if begin else 0 : tokens.places[end]]
     return Piece(part.decode() if isinstance(text, str) else part, tokens.ids[begin:end])
 
 
@@ -83,6 +84,8 @@ def split(texts: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: 
     borders = tokens.borders
     pieces: list[Piece] = []
     end = 0
+    if data and not tokens.ids:
+        return [Piece(text if isinstance(text, str) else data, [])]
     while end < len(tokens.ids):
         following = int(borders[np.searchsorted(borders, end, "right")])
         begin = int(borders[np.searchsorted(borders, max(end - overlap, following - most))])

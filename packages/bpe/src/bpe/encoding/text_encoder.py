@@ -211,19 +211,44 @@ class TextEncoder:
         trusted = np.repeat(flags, np.array(list(map(len, parts)), dtype=int))
         return self._pieces_to_ids([(data[b:e], number) for b, e, number in trusted_spans(data, tokens, trusted)])
 
-    def with_offsets(self, text: Text, rules: Rules, decoder: Decoder) -> tuple[list[int], list[int]] | None:
-        """The ids of a text, and where in it each begins; None where the text is encoded as it stands."""
+    @made_once_property
+    def _lost_bytes(self) -> bytes:
+        """The bytes that are left out of a text, as no token has them."""
+        if not self.data.drops_bytes or self.data.words is not None:  # whose encoder gives places itself
+            return b""
+        apart = self.special_ids | self.data.unspelled
+        tokens = {token for number, token in self.data.vocab.items() if number not in apart}
+        return bytes(byte for byte in range(256) if bytes([byte]) not in tokens)
+
+    def with_offsets(
+        self, text: Text, rules: Rules, decoder: Decoder, *, exact: bool = False
+    ) -> tuple[list[int], list[int]] | None:
+        """The ids of a text, and where in it each begins; None where the text is encoded as it stands.
+
+        exact: a token behind bytes that are left out begins where it stands. Otherwise, as in tokenizers, such bytes
+            move the tokens behind them in their pretoken to the left.
+        """
         preparation = self._preparation
-        if preparation is None or (self.form is not None and in_form(text, self.form, rules.all, self.alone) is text):
+        direct = preparation is None or (
+            self.form is not None and in_form(text, self.form, rules.all, self.alone) is text
+        )
+        if direct and not self._lost_bytes:
             return None
         data = bytes(checked(text, rules, repair=True))
+        loses = len(data.translate(None, self._lost_bytes)) < len(data)
+        if direct and not loses:
+            return None
         ids: list[int] = []
         offsets = [np.empty(0, dtype=np.int64)]
         with import_lock:
-            from bpe.encoding.aligning import characters_of_bytes
+            from bpe.encoding.aligning import begins_by_pretoken, characters_of_bytes, pieces_in_place
 
         whole = data.decode("utf-8", "surrogateescape")
-        for piece, number, places in preparation.aligned_pieces(whole, rules.recognised):
+        if preparation is None:
+            pieces = pieces_in_place(data, rules.recognised)
+        else:
+            pieces = iter(preparation.aligned_pieces(whole, rules.recognised))
+        for piece, number, places in pieces:
             if number >= 0:
                 ids.append(number)
                 offsets.append(places)
@@ -232,6 +257,9 @@ class TextEncoder:
             if self.data.words is not None:
                 piece_ids, places_of_words = self.encoder.with_begins(of_piece, self.split(of_piece))  # type: ignore[attr-defined]
                 begins = np.array(places_of_words, dtype=np.int64)
+            elif loses:
+                lost = self._lost_bytes if exact else None
+                piece_ids, begins = begins_by_pretoken(of_piece, self.split(of_piece), self.encoder, decoder, lost)
             else:
                 piece_ids = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
                 sizes = [len(token) for token in decoder.decode_each(piece_ids)]

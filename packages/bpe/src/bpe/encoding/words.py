@@ -45,9 +45,14 @@ class WordEncoder:
         self._words = data.words
         self._ignore_merges = data.ignore_merges
         self._spelled = spelling(data)
-        self._ids = {text: number for number, text in self._spelled.items()}
+        ids = {text: number for number, text in self._spelled.items()}
         halves = [[spelled_by(data.words, half) for half in pair] for pair in data.merges or ()]
-        rows = [(self._ids[left], self._ids[right], self._ids[left + right]) for left, right in halves]
+        rows = [(ids[left], ids[right], ids[left + right]) for left, right in halves]
+        # A token that is split off is no character, unless it is a byte or merges have it.
+        merged = {text for left, right in halves for text in (left, right, left + right)}
+        split_off = data.special_tokens.keys() | data.added_tokens.keys()
+        apart = {text for text in split_off - merged if not (data.words.byte_level and len(text) == 1)}
+        self._ids = {text: number for text, number in ids.items() if text not in apart}
         self._merges = PairMerges(rows)
         self.word = functools.lru_cache(1 << 16)(self._word)
 

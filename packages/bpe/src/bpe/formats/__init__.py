@@ -213,6 +213,13 @@ def check_plain(tokenizer: TokenizerData, path: StrPath, form: str) -> None:
     """Refuse a tokenizer that changes the text before it encodes it, for a format that cannot say so."""
     if tokenizer.characters is not None or tokenizer.words is not None:
         refuse(path, f"a {form} cannot say that tokens are merged from characters")
+    flagged = tokenizer.added_tokens.keys() | tokenizer.lstrip | tokenizer.rstrip | tokenizer.single_word
+    if flagged:
+        refuse(
+            path,
+            f"a {form} holds no added tokens and no flags of tokens, so {min(flagged)!r} would be encoded otherwise; "
+            "save() and to_huggingface() keep it",
+        )
     changes = tokenizer.normalizer or ("a space before the text" if tokenizer.add_prefix_space else None)
     if changes is not None:
         refuse(path, f"this tokenizer changes the text first ({changes}), which a {form} cannot say")

@@ -8,6 +8,7 @@ Only the metadata at the beginning of the file is read:
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import Any, BinaryIO
 
@@ -17,6 +18,7 @@ from bpe.patterns import PATTERNS, Pattern
 
 MAGIC = b"GGUF"
 MOST_ITEMS = 1 << 26  # of an array or a text: a damaged file shall not fill the memory
+MOST_NESTED = 8  # arrays within arrays
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
 _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 2, 3, 4, 5  # types of tokens, as SentencePiece numbers them
@@ -109,8 +111,12 @@ def read(path: StrPath) -> TokenizerData:
         refuse(path, f"its tokenizer is {kind!r}, which is not supported: only gpt2, llama and gemma4 are")
     if not isinstance(types, list) or len(types) != len(texts):
         types = [1] * len(texts)
+    if not all(isinstance(text, str) for text in texts) or not all(isinstance(kind, int) for kind in types):
+        refuse(path, "its tokens are not texts, or their types not numbers")
     if kind == "llama":
         scores = values.get("tokenizer.ggml.scores") or [0.0] * len(texts)
+        if not isinstance(scores, list) or len(scores) != len(texts) or not all(map(_is_score, scores)):
+            refuse(path, "expected a score for each of its tokens")
         pieces = list(zip(texts, scores, types, strict=True))
         while pieces and pieces[-1][2] == _UNUSED:  # fills the vocabulary up to the size of the model
             pieces.pop()
@@ -139,7 +145,7 @@ def _as_tokenizer_json(values: dict[str, Any], texts: list[str], types: list[int
         file["decoder"] = {"type": "Sequence", "decoders": [back, {"type": "ByteFallback"}, {"type": "Fuse"}]}
         return file
     name = values.get("tokenizer.ggml.pre", "default")
-    if name not in _PATTERNS:
+    if not isinstance(name, str) or name not in _PATTERNS:
         refuse(path, f"its split pattern is {name!r}, which is not supported: only {', '.join(_PATTERNS)} are")
     splits = [
         {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
@@ -150,6 +156,10 @@ def _as_tokenizer_json(values: dict[str, Any], texts: list[str], types: list[int
     file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
     file["decoder"] = byte_level
     return file
+
+
+def _is_score(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not math.isnan(value)
 
 
 def _values(file: BinaryIO) -> dict[str, Any]:
@@ -173,7 +183,7 @@ def _values(file: BinaryIO) -> dict[str, Any]:
     def text() -> str:
         return take(size()).decode()
 
-    def value(kind: int) -> Any:
+    def value(kind: int, depth: int = 0) -> Any:
         if kind == _TEXT:
             return text()
         if kind != _ARRAY:
@@ -182,7 +192,9 @@ def _values(file: BinaryIO) -> dict[str, Any]:
         if item in _NUMBERS:
             form = _NUMBERS[item]
             return list(struct.unpack(f"<{count}{form[1]}", take(count * struct.calcsize(form))))
-        return [value(item) for _ in range(count)]
+        if depth == MOST_NESTED:
+            raise EOFError
+        return [value(item, depth + 1) for _ in range(count)]
 
     if take(4) != MAGIC or number("<I") not in (2, 3):
         raise EOFError

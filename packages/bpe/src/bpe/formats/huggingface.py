@@ -86,7 +86,9 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
     normalizer = _read_normalizer(file.get("normalizer"), path)
     characters, ignore_merges, add_prefix_space = None, False, False
     drops_bytes, unspelled, words = False, frozenset[int](), _read_words(file, path)
+    _check_texts(file, path)
     if sentencepiece.is_one(file):
+        _checked_model(file["model"], path)
         ids, merges, byte_ids = sentencepiece.read_model(file["model"], added_ids, path)
         pattern, prepend = sentencepiece.read_pre_tokenizer(file.get("pre_tokenizer"), normalizer, path)
         characters = Characters(byte_ids, prepend, sentencepiece.read_decoder(file.get("decoder"), path))
@@ -98,6 +100,9 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
             _check_decoder(file.get("decoder"), path)
         pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
         drops_bytes = drops_bytes or words is not None
+    for text, entry in added.items():
+        if entry["normalized"]:
+            _normalize_token(ids, entry["id"], text, normalizer, merges)
     special = {text: entry["id"] for text, entry in added.items() if entry["special"]}
     around = read_post_processor(file.get("post_processor"), special, path)
 
@@ -127,6 +132,26 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
         unspelled=unspelled,
         unused=json.dumps(unused, ensure_ascii=False) if unused else "",
     )
+
+
+def _normalize_token(
+    ids: dict[int, bytes], number: int, text: str, normalizer: str | None, merges: Sequence[Pair]
+) -> None:
+    """Decode an added token that is looked for in normalized text as what it is found by, as tokenizers does."""
+    token = normalizing.normalizer_of(normalizer)(text).replace(sentencepiece.MARK, " ").encode()
+    usual = text.replace(sentencepiece.MARK, " ").encode()
+    changes = token not in (usual, b"") and ids[number] == usual
+    if changes and not any(usual in (left, right, left + right) for left, right in merges):
+        ids[number] = token
+
+
+def _check_texts(file: dict[str, Any], path: StrPath) -> None:
+    """Refuse texts of steps that are no text, as JSON can spell lone surrogates."""
+    for key in ("normalizer", "pre_tokenizer", "decoder", "post_processor", "truncation", "padding"):
+        try:
+            json.dumps(file.get(key), ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            refuse(path, f'"{key}" holds a lone surrogate')
 
 
 def write(path: StrPath, tokenizer: TokenizerData) -> None:
@@ -322,6 +347,8 @@ def _read_characters(
 ) -> tuple[dict[int, bytes], Sequence[Pair], bool, frozenset[int]]:
     """As _read_model(), of a model whose tokens are text."""
     vocab, merge_list = _checked_model(model, path)
+    for text, number in vocab.items():
+        check_id(number, path, text)
     if len({*vocab.values(), *added.values()}) < len(vocab | added):
         refuse(path, "two tokens have the same id")
     for text in added.keys() & vocab.keys():
@@ -335,16 +362,25 @@ def _read_characters(
 def _read_words(file: dict[str, Any], path: StrPath) -> Words | None:
     """The options of a model whose characters may be unknown, or of which the last of a word is marked; else None."""
     model = file["model"]
-    byte_level = any(s["type"] == "ByteLevel" for s in parts_of(file.get("pre_tokenizer"), "pretokenizers", path))
+    pre_steps = parts_of(file.get("pre_tokenizer"), "pretokenizers", path)
+    byte_level = any(step["type"] == "ByteLevel" for step in pre_steps)
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or model.get("byte_fallback") is True:
         return None
     suffix, unk, vocab = model.get("end_of_word_suffix") or "", model.get("unk_token"), model.get("vocab")
     if not isinstance(vocab, dict):
         return None
+    for option in ("end_of_word_suffix", "unk_token"):
+        if model.get(option) is not None and not isinstance(model[option], str):
+            refuse(path, f'"{option}" is {str(model[option])[:80]}: it should be a text')
     if byte_level and not suffix and (unk is None or vocab.keys() >= TEXT_BYTES):
         return None
     if unk is not None and unk not in vocab:
         refuse(path, f"the unk_token {unk!r} is not in the vocabulary")
+    byte_steps = [step for step in pre_steps if step["type"] == "ByteLevel"]
+    if len(byte_steps) > 1 or any(
+        flag(step, "add_prefix_space", True, path) for step in byte_steps if step != pre_steps[0]
+    ):
+        refuse(path, "ByteLevel twice, or with add_prefix_space after other steps, is not supported for words")
     steps = parts_of(file.get("decoder"), "decoders", path)
     kinds, decoded = [step["type"] for step in steps], ""
     if kinds == ["BPEDecoder"]:

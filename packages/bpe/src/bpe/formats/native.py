@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from bpe.encoding.normalizing import FORMS, checked, steps_of
+from bpe.encoding.normalizing import FORMS, checked, normalizer_of, steps_of
 from bpe.formats import (
     Characters,
     Pair,
@@ -238,7 +238,7 @@ def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
         check_bytes(set(vocab.values()), source)
     merges = _read_merges(body, vocab, spelled, source)
     fields = read_fields(body, source)
-    _check_split_off(fields["special_tokens"], fields["added_tokens"], vocab, source)
+    _check_split_off(fields, vocab, source)
     return TokenizerData(vocab=vocab, merges=merges, **fields)
 
 
@@ -288,8 +288,10 @@ def _read_merges(
     return read_merges(lines, places, dict.fromkeys(vocab.values()), source)
 
 
-def _check_split_off(special: dict[str, int], added: dict[str, int], vocab: dict[int, bytes], source: StrPath) -> None:
+def _check_split_off(fields: dict[str, Any], vocab: dict[int, bytes], source: StrPath) -> None:
     """Refuse special and added tokens that are both, or whose ids the vocabulary gives to other tokens."""
+    special, added = fields["special_tokens"], fields["added_tokens"]
+    normalize = normalizer_of(fields["normalizer"])
     texts_of: dict[int, list[str]] = {}  # several special tokens may share an id, as two of o200k_harmony do
     for text, number in (special | added).items():
         texts_of.setdefault(number, []).append(text)
@@ -297,7 +299,8 @@ def _check_split_off(special: dict[str, int], added: dict[str, int], vocab: dict
         # A text that spells a single byte, as "Ġ" does 0x20, may be that byte too.
         single = [token for text in texts if (token := from_printable(text)) is not None and len(token) == 1]
         marked = [text.replace("▁", " ").encode() for text in texts]  # as a tokenizer of characters decodes them
-        if vocab.get(number) not in [*(text.encode() for text in texts), *marked, *single]:
+        found = [normalize(text).replace("▁", " ").encode() for text in texts if text in fields["normalized"]]
+        if vocab.get(number) not in [*(text.encode() for text in texts), *marked, *single, *found]:
             token = vocab.get(number)
             refuse(source, f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {token!r}")
     both = sorted(special.keys() & added.keys())

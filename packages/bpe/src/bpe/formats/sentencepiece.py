@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -45,16 +46,17 @@ def read_model(
     model: dict[str, Any], added: dict[str, int], path: StrPath
 ) -> tuple[dict[int, bytes], Sequence[Pair], tuple[int, ...]]:
     """({id: token}, merges, the ids of the bytes)."""
-    vocab, merges = model.get("vocab"), model.get("merges")
-    if not isinstance(vocab, dict) or not isinstance(merges, list):
-        refuse(path, 'the model has no "vocab" of tokens and ids or no list of "merges"')
-    if model.get("ignore_merges"):
-        refuse(path, '"ignore_merges" beside "byte_fallback" is not supported')
+    vocab, merges = model["vocab"], model["merges"]
+    for option in ("ignore_merges", "end_of_word_suffix"):
+        if model.get(option):
+            refuse(path, f'"{option}" beside "byte_fallback" is not supported')
     byte_ids = _byte_ids(vocab, path)
     by_id: dict[int, bytes] = dict(zip(byte_ids, (bytes([byte]) for byte in range(256)), strict=True))
     tokens: dict[str, bytes] = {}
     for text, number in vocab.items():
         check_id(number, path, text)
+        if not text:
+            refuse(path, "an empty token")
         if text in added and added[text] != number:
             refuse(path, f"{text!r} has the id {number} in the vocabulary and {added[text]} as an added token")
         if number in by_id and not (number in byte_ids and (text in BYTE_TOKENS or by_id[number] == text.encode())):
@@ -105,6 +107,8 @@ def read_pre_tokenizer(value: Any, normalizer: str | None, path: StrPath) -> tup
     steps = parts_of(value, "pretokenizers", path)
     spaces_gone = _marks_spaces(normalizer)
     if not steps:
+        if not spaces_gone:
+            refuse(path, f"no step writes spaces as {MARK}, so that they become bytes, which is not supported")
         return resolve(None), "never"
     (step,) = steps if len(steps) == 1 else [{"type": "Sequence of several steps"}]
     if step["type"] == "Split" and step.get("pattern") == {"String": " "} and spaces_gone:
@@ -228,6 +232,8 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}
     for field, value in _fields(data, path):
+        if field in (1, 2, 3) and not isinstance(value, bytes):
+            refuse(path, f"field {field} is a number: it should be a message")
         if field == 1:
             pieces.append(_piece(value, path))
         elif field in (2, 3):
@@ -235,9 +241,12 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     kind = _MODELS.get(trainer.get(3, 1), "unknown")
     if kind != "BPE":
         refuse(path, f"a {kind} model of sentencepiece, which is not supported: only BPE is; use sentencepiece for it")
-    if normalizer.get(2) or normalizer.get(1, b"") not in (b"", b"identity"):
-        name = bytes(normalizer.get(1, b"")).decode("utf-8", "replace")
+    name = normalizer.get(1, b"")
+    if normalizer.get(2) or name not in (b"", b"identity"):
+        name = name.decode("utf-8", "replace") if isinstance(name, bytes) else name
         refuse(path, f"the normalizer {name!r} is not supported: only identity is")
+    if trainer.get(24):
+        refuse(path, "treat_whitespace_as_suffix, which is not supported: a space stands before a word")
     # By default sentencepiece puts a space before a text and removes spaces that follow another.
     return of_pieces(pieces, bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1)), path)
 
@@ -252,17 +261,22 @@ def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: b
     added: dict[str, int] = {}
     byte_ids: dict[int, int] = {}
     scores: dict[int, float] = {}
+    texts: dict[str, int] = {}
     for number, (text, score, kind) in enumerate(pieces):
-        what = _KINDS[kind]
+        what = _KINDS.get(kind)
+        if texts.setdefault(text, number) != number:
+            refuse(path, f"the piece {text!r} stands twice, with the ids {texts[text]} and {number}")
         vocab[number] = text.replace(MARK, " ").encode()
         if what in ("unknown", "control"):
             special[text], vocab[number] = number, text.encode()
         elif what == "user defined":
+            if " " in text or (trims and MARK in text):  # spaces are looked at before such a piece is
+                refuse(path, f"the user-defined piece {text!r} has a space, which is not supported")
             added[text.replace(MARK, " ")] = number
         elif what == "byte":
             byte_ids[BYTE_TOKENS.index(text) if text in BYTE_TOKENS else -1] = number
-        elif what == "unused":
-            refuse(path, f"the piece {text!r} is unused, which is not supported")
+        elif what != "normal":
+            refuse(path, f"the piece {text!r} is {what or f'of kind {kind!r}'}, which is not supported")
         elif len(text) > 1:
             scores[number] = score
     if set(byte_ids) != set(range(256)):
@@ -349,11 +363,11 @@ def _piece(data: bytes, path: StrPath) -> tuple[str, float, int]:
             except UnicodeDecodeError:
                 refuse(path, "a piece that is not UTF-8")
         elif field == 2 and isinstance(value, bytes):
-            (score,) = struct.unpack("<f", value)
+            score = struct.unpack("<f", value)[0] if len(value) == 4 else math.nan
         elif field == 3:
             kind = value
-    if not text or kind not in _KINDS:
-        refuse(path, f"a piece without text or of an unknown kind: {text!r}")
+    if not text or kind not in _KINDS or math.isnan(score):
+        refuse(path, f"a piece without text, of an unknown kind or without a score: {text!r}")
     return text, score, kind
 
 

@@ -237,12 +237,16 @@ class _Words:
         if not byte_level:  # the same pieces as bytes
             steps.append({"type": "ByteLevel", "add_prefix_space": False, "use_regex": False})
         self.changes = changes
-        self.pattern = patterns.of_steps([part for step in steps for part in _isolating(step)])
         self.byte_level = byte_level
-        kinds = {step["type"] for step in steps}
-        self.dropped = {step["delimiter"] for step in steps if step["type"] == "CharDelimiterSplit"}
-        if kinds & {"Whitespace", "WhitespaceSplit", "BertPreTokenizer"}:
-            self.dropped |= {chr(code) for begin, end in white_space() for code in range(begin, end + 1)}
+        before = [step["type"] for step in steps].index("ByteLevel")
+        self.dropped: tuple[bytes, ...] = ()
+        byte_steps = [step for step in steps if step["type"] == "ByteLevel"]
+        # Where pieces are given a space in front or become bytes twice, so would those that are dropped after counting.
+        if len(byte_steps) > 1 or byte_steps[0]["add_prefix_space"]:
+            self.pattern = patterns.of_steps(steps)
+        else:
+            self.pattern = patterns.of_steps([part for step in steps for part in _isolating(step)])
+            self.dropped = tuple(_dropped(steps[:before], steps[before:]))
 
     def count(self, texts: Iterator[str], report: Any) -> Records:
         """Return the pretokens of texts and how often each occurs. Texts of no characters are passed over."""
@@ -254,14 +258,14 @@ class _Words:
         """Yield, for some pretokens at a time: their code points, how many each has, and how often it occurs."""
         printable = np.array([ord(character) for character in PRINTABLE], dtype=np.uint32)
         for pretokens, counts in batches(records):
-            texts = [pretoken.decode() for pretoken in pretokens]
             if self.dropped:
-                rows = [i for i, text in enumerate(texts) if text[0] not in self.dropped]
-                texts, counts = [texts[i] for i in rows], [counts[i] for i in rows]
-            if self.byte_level:
-                codes = printable[np.frombuffer("".join(texts).encode(), dtype=np.uint8)]
-                sizes = [len(text.encode()) for text in texts]
+                rows = [i for i, pretoken in enumerate(pretokens) if not pretoken.startswith(self.dropped)]
+                pretokens, counts = [pretokens[i] for i in rows], [counts[i] for i in rows]
+            if self.byte_level:  # a pretoken may be part of a character
+                codes = printable[np.frombuffer(b"".join(pretokens), dtype=np.uint8)]
+                sizes = [len(pretoken) for pretoken in pretokens]
             else:
+                texts = [pretoken.decode() for pretoken in pretokens]
                 codes = np.frombuffer("".join(texts).encode("utf-32-le"), dtype="<u4")
                 sizes = [len(text) for text in texts]
             yield codes, np.array(sizes, dtype=np.int64), np.array(counts, dtype=np.uint64)
@@ -283,6 +287,21 @@ def _metaspace(step: dict[str, Any]) -> Callable[[str], str]:
         return text if scheme == "never" or text.startswith(mark) else mark + text
 
     return change
+
+
+def _dropped(steps: list[dict[str, Any]], byte_steps: list[dict[str, Any]]) -> Iterator[bytes]:
+    """Yield how the pretokens begin that are dropped: white space and delimiters.
+
+    After ByteLevel no character is white space, and a delimiter is the character that stands for a byte.
+    """
+    for step in steps:
+        if step["type"] == "CharDelimiterSplit":
+            yield step["delimiter"].encode()
+        elif step["type"] in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer"):
+            yield from (chr(code).encode() for begin, end in white_space() for code in range(begin, end + 1))
+    for step in byte_steps:
+        if step["type"] == "CharDelimiterSplit" and step["delimiter"] in PRINTABLE:
+            yield bytes([PRINTABLE.index(step["delimiter"])])
 
 
 def _isolating(step: dict[str, Any]) -> list[dict[str, Any]]:
