@@ -41,6 +41,90 @@ CASES = [
 ]
 
 
+# other families by model_type, with sizes that their class needs or that make them small
+FOUR: dict[str, Any] = {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}
+SPARSE = {"n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+MORE: dict[str, dict[str, Any]] = {
+    **{
+        name: {"head_dim": 16}
+        for name in (
+            *("arcee", "seed_oss", "ernie4_5", "ministral", "ministral3", "helium", "hunyuan_v1_dense", "iquestcoder"),
+            *("internlm3", "hyperclovax", "cwm", "exaone4", "vaultgemma", "jais2", "nemotron"),
+        )
+    },
+    **{name: {} for name in ("stablelm", "granite_swa")},
+    **{
+        name: {"num_local_experts": 6, "num_experts_per_tok": 2}
+        for name in ("granitemoe", "granitemoeshared", "phimoe")
+    },
+    "flex_olmo": {"num_experts": 6, "num_experts_per_tok": 2},
+    "minimax_m2": {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2},
+    "mellum": {"head_dim": 16, "num_local_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40},
+    "dots1": {"head_dim": 16, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, **SPARSE},
+    "solar_open": {"head_dim": 16, **SPARSE},
+    "glm4_moe_lite": {"q_lora_rank": 24, "kv_lora_rank": 20, "num_key_value_heads": 4, **SPARSE},
+    "youtu": {"q_lora_rank": 24, "kv_lora_rank": 20, "num_key_value_heads": 4},
+    "ernie4_5_moe": {"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 40, "moe_num_shared_experts": 2},
+}
+NEEDED = {  # of class defaults that cannot build a model
+    "ministral": {"head_dim": 128},
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "nemotron": {"head_dim": 128, "num_key_value_heads": 8},
+    "dots1": SPARSE,
+}
+SWITCHED: list[tuple[str, dict[str, Any]]] = [
+    ("arcee", {"mlp_bias": True}),
+    ("seed_oss", {"attention_out_bias": True}),
+    ("seed_oss", {"attention_bias": False}),
+    ("ernie4_5", {"use_bias": True}),
+    ("stablelm", {"use_qkv_bias": True}),
+    ("stablelm", {"use_parallel_residual": True}),
+    ("hyperclovax", {"use_post_norm": False}),
+    ("granitemoeshared", {"shared_intermediate_size": 1024}),
+    ("phimoe", {"attention_bias": True}),
+]
+
+
+def other_config(name: str, sizes: dict[str, Any]) -> Any:
+    config = transformers.AutoConfig.for_model(name, **sizes)
+    config._experts_implementation = "eager"  # torch counts no grouped multiplication
+    return config
+
+
+@pytest.mark.parametrize(("name", "sizes"), [*((name, {}) for name in MORE), *SWITCHED])
+def test_parameters_of_other_families(name: str, sizes: dict[str, Any]) -> None:
+    config = other_config(name, {"num_hidden_layers": 5, **NEEDED.get(name, {}), **sizes})
+    with torch.device("meta"):
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    shape = accounting.from_config(config.to_dict())
+    assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_flops_of_other_families(name: str) -> None:
+    sizes = {"vocab_size": 500, "intermediate_size": 48, "pad_token_id": 0, **FOUR, **MORE[name]}
+    config = other_config(name, sizes)
+    shape = accounting.from_config(config.to_dict())
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    ids = torch.randint(0, 500, (2, 16))
+    with FlopCounterMode(display=False) as forward:
+        logits = model(ids, use_cache=False).logits
+    with FlopCounterMode(display=False) as backward:
+        logits.sum().backward()
+    assert forward.get_total_flops() == accounting.forward_flops(shape, 16, 2).total
+    total = forward.get_total_flops() + backward.get_total_flops()
+    assert total == accounting.training_flops(shape, 16, 2).total
+
+
+def test_text_models_of_vision_models_are_those_that_they_are_made_of() -> None:
+    config = transformers.AutoConfig.for_model("qwen3").to_dict()
+    inner = {**config, "model_type": "qwen3_vl_text"}
+    assert accounting.from_config({"model_type": "qwen3_vl", "text_config": inner}) == accounting.from_config(config)
+    config = transformers.AutoConfig.for_model("qwen2").to_dict()
+    flat = {**config, "model_type": "qwen2_5_vl", "vision_config": {"depth": 32}}
+    assert accounting.from_config(flat) == accounting.from_config(config)
+
+
 @pytest.mark.parametrize(("family", "sizes"), CASES)
 def test_parameters(family: str, sizes: dict[str, Any]) -> None:
     config = published_config(family, sizes)

@@ -206,8 +206,8 @@ def test_gemma3_sees_far_in_every_sixth_layer() -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"model_type": "mamba"}, "model_type mamba is not known: it must be one of llama"),
-        ({}, "model_type None is not known"),
+        ({"model_type": "mamba"}, "model_type 'mamba' is not known: describe it by --layers"),
+        ({}, "model_type 'None' is not known"),
         ({**LLAMA, "hidden_size": "wide"}, "must give hidden_size as a whole number, and it gives 'wide'"),
         ({**LLAMA, "hidden_act": "relu"}, "activation 'relu' is not known"),
         ({**LLAMA, "model_type": "qwen3_moe", "decoder_sparse_step": 0}, "decoder_sparse_step must be at least 1"),

@@ -253,7 +253,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
 
 
 def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
-    words = "a name such as gpt2-xl, or gpt2-xl-swiglu as CS336 has it, a config.json, or an lm run"
+    words = "a name such as gpt2-xl, a config.json, an lm run, or owner/name on the Hugging Face Hub"
     if several:
         to.add_argument("shapes", nargs="*", metavar="SHAPE", help=words)
     else:

@@ -13,8 +13,11 @@ from accounting.checks import positive
 from accounting.layer import AnyAttention, Attention, DeltaAttention, FeedForward, LatentAttention, Layer, pattern
 from accounting.shape import TransformerShape
 
-ALIASES = {"kimi_k2": "deepseek_v3", "llama4": "llama4_text", "gemma3": "gemma3_text"}  # the same layers
-
+ALIASES = {  # the same layers
+    **{"kimi_k2": "deepseek_v3", "llama4": "llama4_text", "gemma3": "gemma3_text", "qwen3_vl_text": "qwen3"},
+    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2"),
+    "qwen3_vl_moe_text": "qwen3_moe",
+}
 
 SIZES = (
     *("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size", "num_attention_heads"),
@@ -100,6 +103,57 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **{"use_qk_norm": True, "no_rope_layer_interval": 4, "attention_chunk_size": 8192},
     ),
     "gpt2": _defaults(50257, 1024, 12, 768, 12, None, None, hidden_act="gelu_new", tie_word_embeddings=True),
+    "arcee": _defaults(32000, 4096, 32, 2560, 32, None, 18432, hidden_act="relu2"),
+    "seed_oss": _defaults(155136, 524288, 64, 4096, 80, 8, 27648, head_dim=128, attention_bias=True),
+    "ernie4_5": _defaults(103424, 131072, 18, 1024, 16, 2, 3072, head_dim=128, tie_word_embeddings=True),
+    "ministral": _defaults(32000, 131072, 32, 4096, 32, 8, 14336, sliding_window=4096),
+    "ministral3": _defaults(131072, 262144, 34, 4096, 32, 8, 14336, head_dim=128),
+    "helium": _defaults(48000, 4096, 24, 2560, 20, 20, 7040, head_dim=128),
+    "hunyuan_v1_dense": _defaults(290943, 2048, 32, 4096, 32, None, 11008),
+    "iquestcoder": _defaults(76800, 131072, 80, 5120, 40, 8, 27648, head_dim=128),
+    "internlm3": _defaults(128512, 32768, 48, 4096, 32, 2, 10240, head_dim=128),
+    "hyperclovax": _defaults(32000, 2048, 32, 4096, 32, None, 11008, use_post_norm=True),
+    "stablelm": _defaults(50304, 4096, 32, 2560, 32, 32, 6912),
+    "cwm": _defaults(128256, 131072, 64, 6144, 48, 8, 21504, head_dim=128, sliding_window=8192),
+    "exaone4": _defaults(102400, 2048, 32, 4096, 32, 32, 16384, sliding_window=4096),
+    "vaultgemma": _defaults(256000, 8192, 26, 2304, 8, 4, 9216, head_dim=256, sliding_window=4096, **_GELU),
+    "granite_swa": _defaults(100352, 8192, 24, 2560, 20, 4, 8192, sliding_window=128, tie_word_embeddings=True),
+    "jais2": _defaults(
+        *(150272, 8192, 32, 3328, 26, None, 26624),
+        **{"head_dim": 128, "hidden_act": "relu2", "attention_bias": True, "mlp_bias": True},
+    ),
+    "nemotron": _defaults(256000, 4096, 32, 6144, 48, None, 24576, hidden_act="relu2"),
+    "granitemoe": _defaults(32000, 2048, 32, 4096, 32, None, 11008, num_local_experts=8, num_experts_per_tok=2),
+    "granitemoeshared": _defaults(32000, 2048, 32, 4096, 32, None, 11008, num_local_experts=8, num_experts_per_tok=2),
+    "flex_olmo": _defaults(100352, 4096, 32, 4096, 32, None, 11008, num_experts=7, num_experts_per_tok=5),
+    "phimoe": _defaults(32064, 131072, 32, 4096, 32, 8, 6400, num_local_experts=16, num_experts_per_tok=2),
+    "minimax_m2": _defaults(
+        *(200064, 196608, 62, 3072, 48, 8, 1536),
+        **{"head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8},
+    ),
+    "mellum": _defaults(
+        *(98304, 131072, 28, 2304, 32, 4, 7168),
+        **{"head_dim": 128, "num_local_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 896},
+        **{"sliding_window": 1024},
+    ),
+    "dots1": _defaults(152064, 2048, 62, 4608, 32, 32, 10944, moe_intermediate_size=1408, first_k_dense_replace=0),
+    "solar_open": _defaults(
+        *(196608, 131072, 48, 4096, 64, 8, None),
+        **{"head_dim": 128, "moe_intermediate_size": 1280, "n_routed_experts": 128, "num_experts_per_tok": 8},
+        **{"n_shared_experts": 1},
+    ),
+    "ernie4_5_moe": _defaults(
+        *(103424, 131072, 28, 2560, 20, 4, 12288),
+        **{"moe_intermediate_size": 1536, "n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2},
+        **{"moe_layer_start_index": 1, "moe_layer_end_index": -1, "moe_layer_interval": 1},
+        tie_word_embeddings=True,
+    ),
+    "youtu": _defaults(128256, 131072, 32, 2048, 16, None, 6144, **_LATENT, tie_word_embeddings=True),
+    "glm4_moe_lite": _defaults(
+        *(154880, 202752, 47, 2048, 20, None, 10240),
+        **{"moe_intermediate_size": 1536, "n_routed_experts": 64, "num_experts_per_tok": 4, "n_shared_experts": 1},
+        **{**_LATENT, "q_lora_rank": 768, "qk_nope_head_dim": 192, "v_head_dim": 256, "first_k_dense_replace": 1},
+    ),
 }
 FAMILIES = tuple(DEFAULTS)
 RENAMED = {  # other names of a setting
@@ -114,22 +168,45 @@ RENAMED = {  # other names of a setting
     "activation_function": "hidden_act",
     "activation": "hidden_act",
     "hidden_activation": "hidden_act",
+    "moe_num_experts": "n_routed_experts",
+    "moe_k": "num_experts_per_tok",
+    "moe_num_shared_experts": "n_shared_experts",
 }
 OWN_FFN_NAME = ("gpt2", "opt", "bloom", "falcon")  # their classes do not read intermediate_size
-PLAIN_FFN = ("gpt2", "starcoder2", "gpt_neox", "opt", "bloom", "falcon")  # without a gate
-BIASED_QKV = ("glm", "glm4", "glm4_moe")  # attention_bias leaves the output out
-SWITCHLESS = ("mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "starcoder2", "opt", "bloom", "falcon", "gpt2")
-MLP_BIAS = ("llama", "granite", "smollm3")
-QK_NORM = ("qwen3", "qwen3_moe", "qwen3_next", "gemma3_text")
-WIDE_QK_NORM = ("olmo2", "olmo3", "olmoe")
-WINDOW_PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "olmo3": 4, "gpt_oss": 2}  # all but the last of each
+PLAIN_FFN = ("gpt2", "starcoder2", "gpt_neox", "opt", "bloom", "falcon", "arcee", "jais2", "nemotron")  # without a gate
+LAYERNORM = (*(name for name in PLAIN_FFN if name != "arcee"), "cohere", "cohere2", "stablelm", "phimoe")
+BIASED_QKV = ("glm", "glm4", "glm4_moe", "seed_oss")  # attention_bias leaves the output out
+SWITCHLESS = (
+    *("mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "starcoder2", "opt", "bloom", "falcon", "gpt2", "cwm"),
+    *("ministral", "ministral3", "exaone4", "minimax_m2", "stablelm", "ernie4_5", "ernie4_5_moe"),
+)
+MLP_BIAS = (
+    *("llama", "granite", "smollm3", "arcee", "cwm", "helium", "hyperclovax", "iquestcoder", "internlm3", "jais2"),
+    *("nemotron", "seed_oss", "granite_swa"),
+)
+QK_NORM = ("qwen3", "qwen3_moe", "qwen3_next", "gemma3_text", "hunyuan_v1_dense", "dots1", "exaone4", "mellum")
+WIDE_QK_NORM = ("olmo2", "olmo3", "olmoe", "flex_olmo", "minimax_m2")
+LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu")
+SHARED_EXPERTS = ("glm4_moe", "deepseek_v2", "deepseek_v3", "dots1", "solar_open", "ernie4_5_moe", "glm4_moe_lite")
+EXPERTS = (
+    *("mixtral", "olmoe", "gpt_oss", "llama4_text", "granitemoe", "granitemoeshared", "flex_olmo", "phimoe"),
+    *("minimax_m2", "mellum", *SHARED_EXPERTS),
+)
+# all layers but the last of each pattern have a window, or all but the first
+WINDOW_PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "olmo3": 4, "gpt_oss": 2, "exaone4": 4, "vaultgemma": 2}
+WINDOWS_AFTER = {"cwm": 4, "granite_swa": 4}
 MOST_LISTED = 1 << 14  # layers of a file, which are compared one by one to find their period
-ROUTERS = {"deepseek_v3": "sigmoid", "glm4_moe": "sigmoid", "gpt_oss": "softmax_of_chosen"}
+ROUTERS = {
+    **dict.fromkeys(("deepseek_v3", "glm4_moe", "dots1", "solar_open", "glm4_moe_lite", "minimax_m2"), "sigmoid"),
+    **dict.fromkeys(("gpt_oss", "granitemoe", "granitemoeshared"), "softmax_of_chosen"),
+}
 REFUSED = {  # settings whose cost is not counted unless they have this value
     "add_cross_attention": False,
     "do_layer_norm_before": True,
     "layer_norm_elementwise_affine": True,
     "_remove_final_layer_norm": False,
+    "qk_layernorm": False,
+    "lm_head_bias": False,
 }
 
 
@@ -155,7 +232,10 @@ def text_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 def shape_of_family(family: str, config: Mapping[str, Any]) -> TransformerShape:
     """The shape of a model of this family; ValueError for a family or a setting whose cost is not known."""
     if family not in DEFAULTS:
-        raise ValueError(f"model_type {family} is not known: it must be one of {', '.join(FAMILIES)}")
+        raise ValueError(
+            f"model_type {family!r} is not known: describe it by --layers, --d-model, --heads, --d-ff and --vocab, or "
+            f"TransformerShape(…); known are {', '.join(FAMILIES)}"
+        )
     renamed = {
         RENAMED.get(name, name): value
         for name, value in config.items()
@@ -243,7 +323,7 @@ class _Settings:
     def attention(self, at: int, layers: int) -> AnyAttention:
         """Attention of one layer."""
         family = self.family
-        if family in ("deepseek_v2", "deepseek_v3"):
+        if family in LATENT:
             ranks = None if self.get("q_lora_rank") is None else self.whole("q_lora_rank")
             names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
             return LatentAttention(ranks, *map(self.whole, names))
@@ -256,12 +336,16 @@ class _Settings:
         rotated = None
         if family in ("smollm3", "llama4_text"):
             rotated = None if self.rotated(at, layers) else False
-        elif family == "cohere2":
+        elif family == "cohere2" or (family == "exaone4" and self.get("sliding_window") is not None):
             rotated = None if window else False
         norm = None
         if family == "llama4_text" and rotated is None and self.switch("use_qk_norm"):
             norm = "l2"
-        chunked, sinks, gated = kind == "chunked_attention", family == "gpt_oss", family == "qwen3_next"
+        chunked, sinks, gated = (
+            kind == "chunked_attention",
+            family in ("gpt_oss", "granite_swa"),
+            family == "qwen3_next",
+        )
         return Attention(window, chunked, rotated, norm, sinks, gated)
 
     def kind(self, at: int, layers: int) -> str:
@@ -281,13 +365,15 @@ class _Settings:
         if family in WINDOW_PATTERNS:
             turn = self.get("sliding_window_pattern", WINDOW_PATTERNS[family])
             sliding = sliding and (at + 1) % positive("sliding_window_pattern", turn) > 0
+        elif family in WINDOWS_AFTER:
+            sliding = sliding and at % WINDOWS_AFTER[family] > 0
         elif family in ("qwen2", "qwen3", "qwen2_moe"):
             sliding = sliding and self.switch("use_sliding_window") and at >= self.whole("max_window_layers")
         elif family == "qwen3_moe":
             sliding = sliding and self.switch("use_sliding_window")
         elif family == "smollm3":
             sliding = sliding and self.switch("use_sliding_window") and not self.rotated(at, layers)
-        elif family not in ("mistral", "mixtral", "phi3", "starcoder2"):
+        elif family not in ("mistral", "mixtral", "phi3", "starcoder2", "ministral", "ministral3"):
             sliding = False
         return "sliding_attention" if sliding else "full_attention"
 
@@ -301,9 +387,9 @@ class _Settings:
     def ffn(self, at: int) -> FeedForward | None:
         """The feed-forward layer of one layer; None where all have the same."""
         family = self.family
-        if family in ("mixtral", "olmoe", "gpt_oss", "llama4_text", "glm4_moe", "deepseek_v2", "deepseek_v3"):
-            name = "n_routed_experts" if "n_routed_experts" in self.values else "num_local_experts"
-            name = "num_experts" if family == "olmoe" else name
+        if family in EXPERTS:
+            name = "n_routed_experts" if family in SHARED_EXPERTS else "num_local_experts"
+            name = "num_experts" if family in ("olmoe", "flex_olmo") else name
         elif family in ("qwen2_moe", "qwen3_moe", "qwen3_next"):
             # older files of Qwen 3 say num_local_experts
             name = "num_local_experts" if self.get("num_local_experts") else "num_experts"
@@ -315,7 +401,9 @@ class _Settings:
         shared = None
         if family in ("qwen2_moe", "qwen3_next"):
             shared = self.whole("shared_expert_intermediate_size") or None
-        elif family in ("glm4_moe", "deepseek_v2", "deepseek_v3"):
+        elif family == "granitemoeshared" and self.get("shared_intermediate_size"):
+            shared = self.whole("shared_intermediate_size")
+        elif family in SHARED_EXPERTS:
             copies = self.whole("n_shared_experts") if self.get("n_shared_experts") else 0
             shared = copies * self.whole("moe_intermediate_size") or None
         elif family == "llama4_text":
@@ -326,12 +414,19 @@ class _Settings:
             shared_d_ff=shared,
             shared_gate=family in ("qwen2_moe", "qwen3_next") and shared is not None,
             router="sigmoid_of_input" if family == "llama4_text" else ROUTERS.get(family, "softmax"),
-            router_bias=family == "gpt_oss",
+            router_bias=family in ("gpt_oss", "ernie4_5_moe"),
         )
 
     def has_experts(self, at: int) -> bool:
         """True for a layer with experts, of families that leave some without."""
-        if self.family in ("glm4_moe", "deepseek_v2", "deepseek_v3"):
+        kinds = self.listed("mlp_layer_types")
+        if kinds is not None and at < len(kinds):
+            return bool(kinds[at] == "sparse")
+        if self.family == "ernie4_5_moe":
+            first, last = self.get("moe_layer_start_index"), self.get("moe_layer_end_index")
+            interval = positive("moe_layer_interval", self.get("moe_layer_interval"))
+            return first <= at and (last < 0 or at <= last) and (at + 1) % interval == 0
+        if self.family in SHARED_EXPERTS:
             return at >= (self.whole("first_k_dense_replace") if self.get("first_k_dense_replace") else 0)
         if self.family == "llama4_text":
             listed = self.listed("moe_layers")
@@ -365,7 +460,7 @@ class _Settings:
         kind = "silu" if name in ("silu", "swish") else "gelu" if name.startswith("gelu") else name
         activations = {"silu": "swiglu", "gelu": "geglu"}
         if self.family in PLAIN_FFN:
-            activations = {"silu": "silu", "gelu": "gelu", "relu": "relu"}
+            activations = {"silu": "silu", "gelu": "gelu", "relu": "relu", "relu2": "relu2"}
         if kind not in activations:
             raise ValueError(f"activation {name!r:.80} is not known here: it must be one of {', '.join(activations)}")
         return activations[kind]
@@ -373,15 +468,20 @@ class _Settings:
     def norms(self) -> dict[str, Any]:
         """Norms and positions."""
         family = self.family
-        sizes: dict[str, Any] = {"post_norm": family in ("gemma2", "gemma3_text", "glm4")}
+        doubled = family in ("gemma2", "gemma3_text", "glm4") or (
+            family == "hyperclovax" and self.switch("use_post_norm")
+        )
+        sizes: dict[str, Any] = {"post_norm": doubled}
         if family in QK_NORM or (family == "glm4_moe" and self.switch("use_qk_norm")):
             sizes["qk_norm"] = True
         elif family in WIDE_QK_NORM or (family == "cohere" and self.switch("use_qk_norm")):
             sizes["qk_norm"] = "width"
-        if family in (*PLAIN_FFN, "cohere", "cohere2"):
+        if family in LAYERNORM:
             sizes |= {"norm": "layernorm", "norm_bias": None if family == "gpt2" else not family.startswith("cohere")}
-        if family in ("cohere", "cohere2"):
+        if family in ("cohere", "cohere2") or (family == "stablelm" and self.switch("use_parallel_residual")):
             sizes["block_norms"] = 1
+        if family == "exaone4":  # two after the sublayers, none before: what they save differs
+            sizes["block_norms"] = 2
         if family == "falcon" and self.switch("parallel_attn"):
             count = self.get("num_ln_in_parallel_attn") or (2 if self.switch("new_decoder_architecture") else 1)
             sizes["block_norms"] = 2 if count == 2 else 1
@@ -397,8 +497,10 @@ class _Settings:
             raise ValueError("word_embed_proj_dim differs from hidden_size, and its cost is not known here")
         if family in ("gpt2", "bloom", "opt"):
             return {"bias": self.switch("enable_bias", True)}
-        if family in ("starcoder2", "falcon"):
-            return {"bias": self.switch("use_bias" if family == "starcoder2" else "bias")}
+        if family in ("starcoder2", "falcon", "ernie4_5", "ernie4_5_moe"):
+            return {"bias": self.switch("bias" if family == "falcon" else "use_bias")}
+        if family == "stablelm":
+            return {"qkv_bias": self.switch("use_qkv_bias")}
         attention = family not in SWITCHLESS and self.switch("attention_bias")
         mlp = self.switch("mlp_bias") or family in ("gpt_neox", "gpt_oss")
         if self.switch("mlp_bias") and family not in MLP_BIAS:
@@ -408,6 +510,6 @@ class _Settings:
         if attention and mlp:
             return {"bias": True}
         sizes: dict[str, Any] = {"qkv_bias": True} if attention else {}
-        if attention and family not in BIASED_QKV:
+        if attention and (family not in BIASED_QKV or self.switch("attention_out_bias")):
             sizes["output_bias"] = True
         return sizes | ({"ffn_bias": True} if mlp else {})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields
+from functools import lru_cache
 from typing import Any
 
 from accounting.checks import named
@@ -18,19 +19,31 @@ _FREE = ("norm_eps", "norm_placement", "logit_softcap")  # settings of lm that c
 
 
 def find(name: str) -> TransformerShape:
-    """The shape of a known name, a config.json, a config.toml, or a folder with one of them in it."""
+    """The shape of a known name, a config.json, a config.toml, a folder with one of them in it, or owner/name on the
+    Hugging Face Hub."""
     if name.lower() in SHAPES:
         return SHAPES[name.lower()]
     path = _file(name)
     if not path:
         raise FileNotFoundError(f"{name} has neither config.json nor config.toml in it: give the file itself")
     if not os.path.exists(path):
+        from accounting.models import hub  # few shapes come from there
+
+        if hub.is_name(name) and not name.endswith((".json", ".toml")):
+            return from_config(_hub_config(name))
         if os.sep in name or name.endswith((".json", ".toml")):
             raise FileNotFoundError(
                 f"there is no file {name}: give a config.json, an lm run, or one of {', '.join(SHAPES)}"
             )
         return named("shape", name, SHAPES)
     return from_run(path) if path.endswith(".toml") else from_huggingface(path)
+
+
+@lru_cache(maxsize=8)  # a report asks for the settings that no table counts, too
+def _hub_config(name: str) -> dict[str, Any]:
+    from accounting.models import hub
+
+    return hub.config(name)
 
 
 def _file(name: str) -> str:
@@ -61,9 +74,9 @@ def not_counted(name: str) -> list[str]:
     """Settings of the config.json of this name, if it is one, whose parameters are not in the shape: other towers, and
     layers that predict further tokens."""
     path = _file(name)
-    if name.lower() in SHAPES or path.endswith(".toml") or not os.path.exists(path):
+    if not name or name.lower() in SHAPES or path.endswith(".toml"):
         return []
-    config = _contents(path)
+    config = _contents(path) if os.path.exists(path) else _hub_config(name)
     towers = [key for key in config if key.startswith(("vision", "audio")) and key.endswith("_config") and config[key]]
     _, text = text_of(config)
     return towers + ["num_nextn_predict_layers"] * bool(text.get("num_nextn_predict_layers"))

@@ -4301,7 +4301,7 @@ const TransformerShape = $load("accounting.shape").TransformerShape;
 const pattern = $load("accounting.layer").pattern;
 const positive = $load("accounting.checks").positive;
 let ALIASES;
-ALIASES = dict([["kimi_k2", "deepseek_v3"], ["llama4", "llama4_text"], ["gemma3", "gemma3_text"]]);
+ALIASES = dict([...dict([["kimi_k2", "deepseek_v3"], ["llama4", "llama4_text"], ["gemma3", "gemma3_text"], ["qwen3_vl_text", "qwen3"]]).items(), ...dict.fromkeys($tuple(["qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"]), "qwen2").items(), ["qwen3_vl_moe_text", "qwen3_moe"]]);
 let SIZES;
 SIZES = $tuple([...$tuple(["vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size", "num_attention_heads"]), ...$tuple(["num_key_value_heads", "intermediate_size"])]);
 let _defaults;
@@ -4314,33 +4314,43 @@ _GELU = dict([["hidden_act", "gelu_pytorch_tanh"], ["tie_word_embeddings", true]
 let _LATENT;
 _LATENT = dict([...dict([["q_lora_rank", 1536n], ["kv_lora_rank", 512n]]).items(), ...dict([["qk_rope_head_dim", 64n], ["qk_nope_head_dim", 128n], ["v_head_dim", 128n]]).items()]);
 let DEFAULTS;
-DEFAULTS = dict([["llama", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["mistral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, sliding_window: 4096n})], ["mixtral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, num_local_experts: 8n, num_experts_per_tok: 2n})], ["qwen2", _defaults(151936n, 32768n, 32n, 4096n, 32n, 32n, 22016n, {__proto__: $k, sliding_window: 4096n, max_window_layers: 28n})], ["qwen3", _defaults(151936n, 32768n, 32n, 4096n, 32n, 32n, 22016n, {__proto__: $k, sliding_window: 4096n, max_window_layers: 28n, head_dim: 128n})], ["qwen2_moe", _defaults(...$tuple([151936n, 32768n, 24n, 2048n, 16n, 16n, 5632n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1408n], ["num_experts", 60n], ["num_experts_per_tok", 4n], ["qkv_bias", true]])), ...$named(dict([["shared_expert_intermediate_size", 5632n], ["sliding_window", 4096n], ["max_window_layers", 28n]]))})], ["qwen3_moe", _defaults(...$tuple([151936n, 32768n, 24n, 2048n, 32n, 4n, 6144n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 768n], ["num_experts", 128n], ["num_experts_per_tok", 8n], ["sliding_window", 4096n]]))})], ["qwen3_next", _defaults(...$tuple([151936n, 32768n, 48n, 2048n, 16n, 2n, 5632n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 512n], ["num_experts", 512n], ["num_experts_per_tok", 10n], ["head_dim", 256n]])), ...$named(dict([["linear_num_key_heads", 16n], ["linear_num_value_heads", 32n], ["linear_key_head_dim", 128n]])), ...$named(dict([["linear_value_head_dim", 128n], ["linear_conv_kernel_dim", 4n], ["shared_expert_intermediate_size", 512n]]))})], ["gemma", _defaults(256000n, 8192n, 28n, 3072n, 16n, 16n, 24576n, {__proto__: $k, head_dim: 256n, ...$named(_GELU)})], ["gemma2", _defaults(256000n, 8192n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["gemma3_text", _defaults(262208n, 131072n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["phi3", _defaults(32064n, 4096n, 32n, 3072n, 32n, null, 8192n)], ["olmo2", _defaults(50304n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["olmo3", _defaults(50304n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, sliding_window: 4096n})], ["olmoe", _defaults(50304n, 4096n, 16n, 2048n, 16n, null, 2048n, {__proto__: $k, num_experts: 64n, num_experts_per_tok: 8n})], ["smollm3", _defaults(128256n, 32768n, 36n, 2048n, 16n, 4n, 11008n, {__proto__: $k, tie_word_embeddings: true, no_rope_layer_interval: 4n})], ["glm", _defaults(151552n, 131072n, 40n, 4096n, 32n, 2n, 13696n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["glm4", _defaults(151552n, 131072n, 40n, 4096n, 32n, 2n, 13696n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["glm4_moe", _defaults(...$tuple([151552n, 131072n, 46n, 4096n, 96n, 8n, 10944n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1408n], ["n_routed_experts", 128n], ["num_experts_per_tok", 8n]])), ...$named(dict([["n_shared_experts", 1n], ["first_k_dense_replace", 1n]]))})], ["cohere", _defaults(256000n, 8192n, 40n, 8192n, 64n, null, 22528n, {__proto__: $k, tie_word_embeddings: true})], ["cohere2", _defaults(256000n, 8192n, 40n, 8192n, 64n, null, 22528n, {__proto__: $k, tie_word_embeddings: true, sliding_window: 4096n})], ["granite", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["starcoder2", _defaults(49152n, 4096n, 30n, 3072n, 24n, 2n, 12288n, {__proto__: $k, use_bias: true, ...$named(_GELU)})], ["gpt_neox", _defaults(50432n, 2048n, 44n, 6144n, 64n, null, 24576n, {__proto__: $k, hidden_act: "gelu", attention_bias: true})], ["opt", _defaults(50272n, 2048n, 12n, 768n, 12n, null, 3072n, {__proto__: $k, hidden_act: "relu", tie_word_embeddings: true})], ["bloom", _defaults(250880n, 2048n, 2n, 64n, 8n, null, null, {__proto__: $k, hidden_act: "gelu", tie_word_embeddings: true})], ["falcon", _defaults(...$tuple([65024n, 2048n, 32n, 4544n, 71n, null, null]), {__proto__: $k, ...$named(dict([["hidden_act", "gelu"], ["tie_word_embeddings", true], ["multi_query", true], ["parallel_attn", true]]))})], ["deepseek_v2", _defaults(...$tuple([102400n, 2048n, 32n, 4096n, 32n, null, 11008n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1407n], ["n_routed_experts", 64n], ["n_shared_experts", 2n], ..._LATENT.items()]))})], ["deepseek_v3", _defaults(...$tuple([129280n, 4096n, 61n, 7168n, 128n, null, 18432n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 2048n], ["n_routed_experts", 256n], ["num_experts_per_tok", 8n], ..._LATENT.items()])), ...$named(dict([["n_shared_experts", 1n], ["first_k_dense_replace", 3n]]))})], ["gpt_oss", _defaults(...$tuple([201088n, 131072n, 36n, 2880n, 64n, 8n, 2880n]), {__proto__: $k, ...$named(dict([["num_local_experts", 128n], ["num_experts_per_tok", 4n], ["head_dim", 64n], ["sliding_window", 128n]])), ...$named(dict([["attention_bias", true]]))})], ["llama4_text", _defaults(...$tuple([202048n, 131072n, 48n, 5120n, 40n, 8n, 8192n]), {__proto__: $k, ...$named(dict([["num_local_experts", 16n], ["num_experts_per_tok", 1n], ["head_dim", 128n], ["intermediate_size_mlp", 16384n]])), ...$named(dict([["use_qk_norm", true], ["no_rope_layer_interval", 4n], ["attention_chunk_size", 8192n]]))})], ["gpt2", _defaults(50257n, 1024n, 12n, 768n, 12n, null, null, {__proto__: $k, hidden_act: "gelu_new", tie_word_embeddings: true})]]);
+DEFAULTS = dict([["llama", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["mistral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, sliding_window: 4096n})], ["mixtral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, num_local_experts: 8n, num_experts_per_tok: 2n})], ["qwen2", _defaults(151936n, 32768n, 32n, 4096n, 32n, 32n, 22016n, {__proto__: $k, sliding_window: 4096n, max_window_layers: 28n})], ["qwen3", _defaults(151936n, 32768n, 32n, 4096n, 32n, 32n, 22016n, {__proto__: $k, sliding_window: 4096n, max_window_layers: 28n, head_dim: 128n})], ["qwen2_moe", _defaults(...$tuple([151936n, 32768n, 24n, 2048n, 16n, 16n, 5632n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1408n], ["num_experts", 60n], ["num_experts_per_tok", 4n], ["qkv_bias", true]])), ...$named(dict([["shared_expert_intermediate_size", 5632n], ["sliding_window", 4096n], ["max_window_layers", 28n]]))})], ["qwen3_moe", _defaults(...$tuple([151936n, 32768n, 24n, 2048n, 32n, 4n, 6144n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 768n], ["num_experts", 128n], ["num_experts_per_tok", 8n], ["sliding_window", 4096n]]))})], ["qwen3_next", _defaults(...$tuple([151936n, 32768n, 48n, 2048n, 16n, 2n, 5632n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 512n], ["num_experts", 512n], ["num_experts_per_tok", 10n], ["head_dim", 256n]])), ...$named(dict([["linear_num_key_heads", 16n], ["linear_num_value_heads", 32n], ["linear_key_head_dim", 128n]])), ...$named(dict([["linear_value_head_dim", 128n], ["linear_conv_kernel_dim", 4n], ["shared_expert_intermediate_size", 512n]]))})], ["gemma", _defaults(256000n, 8192n, 28n, 3072n, 16n, 16n, 24576n, {__proto__: $k, head_dim: 256n, ...$named(_GELU)})], ["gemma2", _defaults(256000n, 8192n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["gemma3_text", _defaults(262208n, 131072n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["phi3", _defaults(32064n, 4096n, 32n, 3072n, 32n, null, 8192n)], ["olmo2", _defaults(50304n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["olmo3", _defaults(50304n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, sliding_window: 4096n})], ["olmoe", _defaults(50304n, 4096n, 16n, 2048n, 16n, null, 2048n, {__proto__: $k, num_experts: 64n, num_experts_per_tok: 8n})], ["smollm3", _defaults(128256n, 32768n, 36n, 2048n, 16n, 4n, 11008n, {__proto__: $k, tie_word_embeddings: true, no_rope_layer_interval: 4n})], ["glm", _defaults(151552n, 131072n, 40n, 4096n, 32n, 2n, 13696n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["glm4", _defaults(151552n, 131072n, 40n, 4096n, 32n, 2n, 13696n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["glm4_moe", _defaults(...$tuple([151552n, 131072n, 46n, 4096n, 96n, 8n, 10944n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1408n], ["n_routed_experts", 128n], ["num_experts_per_tok", 8n]])), ...$named(dict([["n_shared_experts", 1n], ["first_k_dense_replace", 1n]]))})], ["cohere", _defaults(256000n, 8192n, 40n, 8192n, 64n, null, 22528n, {__proto__: $k, tie_word_embeddings: true})], ["cohere2", _defaults(256000n, 8192n, 40n, 8192n, 64n, null, 22528n, {__proto__: $k, tie_word_embeddings: true, sliding_window: 4096n})], ["granite", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["starcoder2", _defaults(49152n, 4096n, 30n, 3072n, 24n, 2n, 12288n, {__proto__: $k, use_bias: true, ...$named(_GELU)})], ["gpt_neox", _defaults(50432n, 2048n, 44n, 6144n, 64n, null, 24576n, {__proto__: $k, hidden_act: "gelu", attention_bias: true})], ["opt", _defaults(50272n, 2048n, 12n, 768n, 12n, null, 3072n, {__proto__: $k, hidden_act: "relu", tie_word_embeddings: true})], ["bloom", _defaults(250880n, 2048n, 2n, 64n, 8n, null, null, {__proto__: $k, hidden_act: "gelu", tie_word_embeddings: true})], ["falcon", _defaults(...$tuple([65024n, 2048n, 32n, 4544n, 71n, null, null]), {__proto__: $k, ...$named(dict([["hidden_act", "gelu"], ["tie_word_embeddings", true], ["multi_query", true], ["parallel_attn", true]]))})], ["deepseek_v2", _defaults(...$tuple([102400n, 2048n, 32n, 4096n, 32n, null, 11008n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1407n], ["n_routed_experts", 64n], ["n_shared_experts", 2n], ..._LATENT.items()]))})], ["deepseek_v3", _defaults(...$tuple([129280n, 4096n, 61n, 7168n, 128n, null, 18432n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 2048n], ["n_routed_experts", 256n], ["num_experts_per_tok", 8n], ..._LATENT.items()])), ...$named(dict([["n_shared_experts", 1n], ["first_k_dense_replace", 3n]]))})], ["gpt_oss", _defaults(...$tuple([201088n, 131072n, 36n, 2880n, 64n, 8n, 2880n]), {__proto__: $k, ...$named(dict([["num_local_experts", 128n], ["num_experts_per_tok", 4n], ["head_dim", 64n], ["sliding_window", 128n]])), ...$named(dict([["attention_bias", true]]))})], ["llama4_text", _defaults(...$tuple([202048n, 131072n, 48n, 5120n, 40n, 8n, 8192n]), {__proto__: $k, ...$named(dict([["num_local_experts", 16n], ["num_experts_per_tok", 1n], ["head_dim", 128n], ["intermediate_size_mlp", 16384n]])), ...$named(dict([["use_qk_norm", true], ["no_rope_layer_interval", 4n], ["attention_chunk_size", 8192n]]))})], ["gpt2", _defaults(50257n, 1024n, 12n, 768n, 12n, null, null, {__proto__: $k, hidden_act: "gelu_new", tie_word_embeddings: true})], ["arcee", _defaults(32000n, 4096n, 32n, 2560n, 32n, null, 18432n, {__proto__: $k, hidden_act: "relu2"})], ["seed_oss", _defaults(155136n, 524288n, 64n, 4096n, 80n, 8n, 27648n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["ernie4_5", _defaults(103424n, 131072n, 18n, 1024n, 16n, 2n, 3072n, {__proto__: $k, head_dim: 128n, tie_word_embeddings: true})], ["ministral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, sliding_window: 4096n})], ["ministral3", _defaults(131072n, 262144n, 34n, 4096n, 32n, 8n, 14336n, {__proto__: $k, head_dim: 128n})], ["helium", _defaults(48000n, 4096n, 24n, 2560n, 20n, 20n, 7040n, {__proto__: $k, head_dim: 128n})], ["hunyuan_v1_dense", _defaults(290943n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["iquestcoder", _defaults(76800n, 131072n, 80n, 5120n, 40n, 8n, 27648n, {__proto__: $k, head_dim: 128n})], ["internlm3", _defaults(128512n, 32768n, 48n, 4096n, 32n, 2n, 10240n, {__proto__: $k, head_dim: 128n})], ["hyperclovax", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, use_post_norm: true})], ["stablelm", _defaults(50304n, 4096n, 32n, 2560n, 32n, 32n, 6912n)], ["cwm", _defaults(128256n, 131072n, 64n, 6144n, 48n, 8n, 21504n, {__proto__: $k, head_dim: 128n, sliding_window: 8192n})], ["exaone4", _defaults(102400n, 2048n, 32n, 4096n, 32n, 32n, 16384n, {__proto__: $k, sliding_window: 4096n})], ["vaultgemma", _defaults(256000n, 8192n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["granite_swa", _defaults(100352n, 8192n, 24n, 2560n, 20n, 4n, 8192n, {__proto__: $k, sliding_window: 128n, tie_word_embeddings: true})], ["jais2", _defaults(...$tuple([150272n, 8192n, 32n, 3328n, 26n, null, 26624n]), {__proto__: $k, ...$named(dict([["head_dim", 128n], ["hidden_act", "relu2"], ["attention_bias", true], ["mlp_bias", true]]))})], ["nemotron", _defaults(256000n, 4096n, 32n, 6144n, 48n, null, 24576n, {__proto__: $k, hidden_act: "relu2"})], ["granitemoe", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, num_local_experts: 8n, num_experts_per_tok: 2n})], ["granitemoeshared", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, num_local_experts: 8n, num_experts_per_tok: 2n})], ["flex_olmo", _defaults(100352n, 4096n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, num_experts: 7n, num_experts_per_tok: 5n})], ["phimoe", _defaults(32064n, 131072n, 32n, 4096n, 32n, 8n, 6400n, {__proto__: $k, num_local_experts: 16n, num_experts_per_tok: 2n})], ["minimax_m2", _defaults(...$tuple([200064n, 196608n, 62n, 3072n, 48n, 8n, 1536n]), {__proto__: $k, ...$named(dict([["head_dim", 128n], ["num_local_experts", 256n], ["num_experts_per_tok", 8n]]))})], ["mellum", _defaults(...$tuple([98304n, 131072n, 28n, 2304n, 32n, 4n, 7168n]), {__proto__: $k, ...$named(dict([["head_dim", 128n], ["num_local_experts", 64n], ["num_experts_per_tok", 8n], ["moe_intermediate_size", 896n]])), ...$named(dict([["sliding_window", 1024n]]))})], ["dots1", _defaults(152064n, 2048n, 62n, 4608n, 32n, 32n, 10944n, {__proto__: $k, moe_intermediate_size: 1408n, first_k_dense_replace: 0n})], ["solar_open", _defaults(...$tuple([196608n, 131072n, 48n, 4096n, 64n, 8n, null]), {__proto__: $k, ...$named(dict([["head_dim", 128n], ["moe_intermediate_size", 1280n], ["n_routed_experts", 128n], ["num_experts_per_tok", 8n]])), ...$named(dict([["n_shared_experts", 1n]]))})], ["ernie4_5_moe", _defaults(...$tuple([103424n, 131072n, 28n, 2560n, 20n, 4n, 12288n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1536n], ["n_routed_experts", 64n], ["num_experts_per_tok", 6n], ["n_shared_experts", 2n]])), ...$named(dict([["moe_layer_start_index", 1n], ["moe_layer_end_index", $neg(1n)], ["moe_layer_interval", 1n]])), tie_word_embeddings: true})], ["youtu", _defaults(128256n, 131072n, 32n, 2048n, 16n, null, 6144n, {__proto__: $k, ...$named(_LATENT), tie_word_embeddings: true})], ["glm4_moe_lite", _defaults(...$tuple([154880n, 202752n, 47n, 2048n, 20n, null, 10240n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1536n], ["n_routed_experts", 64n], ["num_experts_per_tok", 4n], ["n_shared_experts", 1n]])), ...$named(dict([..._LATENT.items(), ["q_lora_rank", 768n], ["qk_nope_head_dim", 192n], ["v_head_dim", 256n], ["first_k_dense_replace", 1n]]))})]]);
 let FAMILIES;
 FAMILIES = tuple(DEFAULTS);
 let RENAMED;
-RENAMED = dict([["n_embd", "hidden_size"], ["n_positions", "max_position_embeddings"], ["n_layer", "num_hidden_layers"], ["n_head", "num_attention_heads"], ["n_inner", "intermediate_size"], ["ffn_dim", "intermediate_size"], ["ffn_hidden_size", "intermediate_size"], ["num_kv_heads", "num_key_value_heads"], ["activation_function", "hidden_act"], ["activation", "hidden_act"], ["hidden_activation", "hidden_act"]]);
+RENAMED = dict([["n_embd", "hidden_size"], ["n_positions", "max_position_embeddings"], ["n_layer", "num_hidden_layers"], ["n_head", "num_attention_heads"], ["n_inner", "intermediate_size"], ["ffn_dim", "intermediate_size"], ["ffn_hidden_size", "intermediate_size"], ["num_kv_heads", "num_key_value_heads"], ["activation_function", "hidden_act"], ["activation", "hidden_act"], ["hidden_activation", "hidden_act"], ["moe_num_experts", "n_routed_experts"], ["moe_k", "num_experts_per_tok"], ["moe_num_shared_experts", "n_shared_experts"]]);
 let OWN_FFN_NAME;
 OWN_FFN_NAME = $tuple(["gpt2", "opt", "bloom", "falcon"]);
 let PLAIN_FFN;
-PLAIN_FFN = $tuple(["gpt2", "starcoder2", "gpt_neox", "opt", "bloom", "falcon"]);
+PLAIN_FFN = $tuple(["gpt2", "starcoder2", "gpt_neox", "opt", "bloom", "falcon", "arcee", "jais2", "nemotron"]);
+let LAYERNORM;
+LAYERNORM = $tuple([...(function* ($first) { for (const name of $first) if ($ne(name, "arcee")) yield name; })(PLAIN_FFN), "cohere", "cohere2", "stablelm", "phimoe"]);
 let BIASED_QKV;
-BIASED_QKV = $tuple(["glm", "glm4", "glm4_moe"]);
+BIASED_QKV = $tuple(["glm", "glm4", "glm4_moe", "seed_oss"]);
 let SWITCHLESS;
-SWITCHLESS = $tuple(["mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "starcoder2", "opt", "bloom", "falcon", "gpt2"]);
+SWITCHLESS = $tuple([...$tuple(["mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "starcoder2", "opt", "bloom", "falcon", "gpt2", "cwm"]), ...$tuple(["ministral", "ministral3", "exaone4", "minimax_m2", "stablelm", "ernie4_5", "ernie4_5_moe"])]);
 let MLP_BIAS;
-MLP_BIAS = $tuple(["llama", "granite", "smollm3"]);
+MLP_BIAS = $tuple([...$tuple(["llama", "granite", "smollm3", "arcee", "cwm", "helium", "hyperclovax", "iquestcoder", "internlm3", "jais2"]), ...$tuple(["nemotron", "seed_oss", "granite_swa"])]);
 let QK_NORM;
-QK_NORM = $tuple(["qwen3", "qwen3_moe", "qwen3_next", "gemma3_text"]);
+QK_NORM = $tuple(["qwen3", "qwen3_moe", "qwen3_next", "gemma3_text", "hunyuan_v1_dense", "dots1", "exaone4", "mellum"]);
 let WIDE_QK_NORM;
-WIDE_QK_NORM = $tuple(["olmo2", "olmo3", "olmoe"]);
+WIDE_QK_NORM = $tuple(["olmo2", "olmo3", "olmoe", "flex_olmo", "minimax_m2"]);
+let LATENT;
+LATENT = $tuple(["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]);
+let SHARED_EXPERTS;
+SHARED_EXPERTS = $tuple(["glm4_moe", "deepseek_v2", "deepseek_v3", "dots1", "solar_open", "ernie4_5_moe", "glm4_moe_lite"]);
+let EXPERTS;
+EXPERTS = $tuple([...$tuple(["mixtral", "olmoe", "gpt_oss", "llama4_text", "granitemoe", "granitemoeshared", "flex_olmo", "phimoe"]), ...$tuple(["minimax_m2", "mellum", ...SHARED_EXPERTS])]);
 let WINDOW_PATTERNS;
-WINDOW_PATTERNS = dict([["gemma2", 2n], ["gemma3_text", 6n], ["cohere2", 4n], ["olmo3", 4n], ["gpt_oss", 2n]]);
+WINDOW_PATTERNS = dict([["gemma2", 2n], ["gemma3_text", 6n], ["cohere2", 4n], ["olmo3", 4n], ["gpt_oss", 2n], ["exaone4", 4n], ["vaultgemma", 2n]]);
+let WINDOWS_AFTER;
+WINDOWS_AFTER = dict([["cwm", 4n], ["granite_swa", 4n]]);
 let MOST_LISTED;
 MOST_LISTED = $shl(1n, 14n);
 let ROUTERS;
-ROUTERS = dict([["deepseek_v3", "sigmoid"], ["glm4_moe", "sigmoid"], ["gpt_oss", "softmax_of_chosen"]]);
+ROUTERS = dict([...dict.fromkeys($tuple(["deepseek_v3", "glm4_moe", "dots1", "solar_open", "glm4_moe_lite", "minimax_m2"]), "sigmoid").items(), ...dict.fromkeys($tuple(["gpt_oss", "granitemoe", "granitemoeshared"]), "softmax_of_chosen").items()]);
 let REFUSED;
-REFUSED = dict([["add_cross_attention", false], ["do_layer_norm_before", true], ["layer_norm_elementwise_affine", true], ["_remove_final_layer_norm", false]]);
+REFUSED = dict([["add_cross_attention", false], ["do_layer_norm_before", true], ["layer_norm_elementwise_affine", true], ["_remove_final_layer_norm", false], ["qk_layernorm", false], ["lm_head_bias", false]]);
 let from_config;
 from_config = $def("from_config", "config", [], function (config) {
 
@@ -4365,7 +4375,7 @@ shape_of_family = $def("shape_of_family", "family config", [], function (family,
 let name, renamed, settings, value;
 
 if ($notin(family, DEFAULTS)) {
-throw ValueError(("" + "model_type " + $format(family, "") + " is not known: it must be one of " + $format(", ".join(FAMILIES), "")));
+throw ValueError(("" + "model_type " + $format(repr(family), "") + " is not known: describe it by --layers, --d-model, --heads, --d-ff and --vocab, or TransformerShape(…); known are " + $format(", ".join(FAMILIES), "")));
 }
 renamed = dict((function* ($first) { for (const [name, value] of $first) if ((($isnot(value, null) || $notin(name, RENAMED)) && !($eq(name, "intermediate_size") && $in(family, OWN_FFN_NAME)))) yield [RENAMED.get(name, name), value]; })(config.items()));
 settings = _Settings(family, dict([...$item(DEFAULTS, family).items(), ...renamed.items()]));
@@ -4451,7 +4461,7 @@ $c.attention = $def("attention", "self at layers", [], function (self, at, layer
 let chunked, family, gated, kind, names, norm, parts, ranks, rotated, sinks, sizes, window;
 
 family = self.family;
-if ($in(family, $tuple(["deepseek_v2", "deepseek_v3"]))) {
+if ($in(family, LATENT)) {
 ranks = ($is(self.get("q_lora_rank"), null) ? null : self.whole("q_lora_rank"));
 names = $tuple(["kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]);
 return LatentAttention(ranks, ...map(getattr(self, "whole"), names));
@@ -4467,7 +4477,7 @@ rotated = null;
 if ($in(family, $tuple(["smollm3", "llama4_text"]))) {
 rotated = ($true(self.rotated(at, layers)) ? null : false);
 } else {
-if ($eq(family, "cohere2")) {
+if (($eq(family, "cohere2") || ($eq(family, "exaone4") && $isnot(self.get("sliding_window"), null)))) {
 rotated = ($true(window) ? null : false);
 }
 }
@@ -4475,7 +4485,7 @@ norm = null;
 if (($eq(family, "llama4_text") && $is(rotated, null) && $true(self.switch("use_qk_norm")))) {
 norm = "l2";
 }
-[chunked, sinks, gated] = $tuple([$eq(kind, "chunked_attention"), $eq(family, "gpt_oss"), $eq(family, "qwen3_next")]);
+[chunked, sinks, gated] = $tuple([$eq(kind, "chunked_attention"), $in(family, $tuple(["gpt_oss", "granite_swa"])), $eq(family, "qwen3_next")]);
 return Attention(window, chunked, rotated, norm, sinks, gated);
 });
 $c.kind = $def("kind", "self at layers", [], function (self, at, layers) {
@@ -4501,6 +4511,9 @@ if ($in(family, WINDOW_PATTERNS)) {
 turn = self.get("sliding_window_pattern", $item(WINDOW_PATTERNS, family));
 sliding = $and(sliding, () => $gt($mod($add(at, 1n), positive("sliding_window_pattern", turn)), 0n));
 } else {
+if ($in(family, WINDOWS_AFTER)) {
+sliding = $and(sliding, () => $gt($mod(at, $item(WINDOWS_AFTER, family)), 0n));
+} else {
 if ($in(family, $tuple(["qwen2", "qwen3", "qwen2_moe"]))) {
 sliding = $and(sliding, () => $and(self.switch("use_sliding_window"), () => $ge(at, self.whole("max_window_layers"))));
 } else {
@@ -4510,8 +4523,9 @@ sliding = $and(sliding, () => self.switch("use_sliding_window"));
 if ($eq(family, "smollm3")) {
 sliding = $and(sliding, () => $and(self.switch("use_sliding_window"), () => !$true(self.rotated(at, layers))));
 } else {
-if ($notin(family, $tuple(["mistral", "mixtral", "phi3", "starcoder2"]))) {
+if ($notin(family, $tuple(["mistral", "mixtral", "phi3", "starcoder2", "ministral", "ministral3"]))) {
 sliding = false;
+}
 }
 }
 }
@@ -4532,9 +4546,9 @@ $c.ffn = $def("ffn", "self at", [], function (self, at) {
 let copies, family, name, shared;
 
 family = self.family;
-if ($in(family, $tuple(["mixtral", "olmoe", "gpt_oss", "llama4_text", "glm4_moe", "deepseek_v2", "deepseek_v3"]))) {
-name = ($in("n_routed_experts", self.values) ? "n_routed_experts" : "num_local_experts");
-name = ($eq(family, "olmoe") ? "num_experts" : name);
+if ($in(family, EXPERTS)) {
+name = ($in(family, SHARED_EXPERTS) ? "n_routed_experts" : "num_local_experts");
+name = ($in(family, $tuple(["olmoe", "flex_olmo"])) ? "num_experts" : name);
 } else {
 if ($in(family, $tuple(["qwen2_moe", "qwen3_moe", "qwen3_next"]))) {
 name = ($true(self.get("num_local_experts")) ? "num_local_experts" : "num_experts");
@@ -4550,7 +4564,10 @@ shared = null;
 if ($in(family, $tuple(["qwen2_moe", "qwen3_next"]))) {
 shared = $or(self.whole("shared_expert_intermediate_size"), () => null);
 } else {
-if ($in(family, $tuple(["glm4_moe", "deepseek_v2", "deepseek_v3"]))) {
+if (($eq(family, "granitemoeshared") && $true(self.get("shared_intermediate_size")))) {
+shared = self.whole("shared_intermediate_size");
+} else {
+if ($in(family, SHARED_EXPERTS)) {
 copies = ($true(self.get("n_shared_experts")) ? self.whole("n_shared_experts") : 0n);
 shared = $or($mul(copies, self.whole("moe_intermediate_size")), () => null);
 } else {
@@ -4559,12 +4576,22 @@ shared = self.whole("intermediate_size");
 }
 }
 }
-return FeedForward({__proto__: $k, experts: self.whole(name), experts_per_token: self.whole("num_experts_per_tok"), shared_d_ff: shared, shared_gate: $and($in(family, $tuple(["qwen2_moe", "qwen3_next"])), () => $isnot(shared, null)), router: ($eq(family, "llama4_text") ? "sigmoid_of_input" : ROUTERS.get(family, "softmax")), router_bias: $eq(family, "gpt_oss")});
+}
+return FeedForward({__proto__: $k, experts: self.whole(name), experts_per_token: self.whole("num_experts_per_tok"), shared_d_ff: shared, shared_gate: $and($in(family, $tuple(["qwen2_moe", "qwen3_next"])), () => $isnot(shared, null)), router: ($eq(family, "llama4_text") ? "sigmoid_of_input" : ROUTERS.get(family, "softmax")), router_bias: $in(family, $tuple(["gpt_oss", "ernie4_5_moe"]))});
 });
 $c.has_experts = $def("has_experts", "self at", [], function (self, at) {
-let listed, step;
+let first, interval, kinds, last, listed, step;
 
-if ($in(self.family, $tuple(["glm4_moe", "deepseek_v2", "deepseek_v3"]))) {
+kinds = self.listed("mlp_layer_types");
+if (($isnot(kinds, null) && $lt(at, len(kinds)))) {
+return bool($eq($item(kinds, at), "sparse"));
+}
+if ($eq(self.family, "ernie4_5_moe")) {
+[first, last] = $tuple([self.get("moe_layer_start_index"), self.get("moe_layer_end_index")]);
+interval = positive("moe_layer_interval", self.get("moe_layer_interval"));
+return $and($le(first, at), () => $and($or($lt(last, 0n), () => $le(at, last)), () => $eq($mod($add(at, 1n), interval), 0n)));
+}
+if ($in(self.family, SHARED_EXPERTS)) {
 return $ge(at, ($true(self.get("first_k_dense_replace")) ? self.whole("first_k_dense_replace") : 0n));
 }
 if ($eq(self.family, "llama4_text")) {
@@ -4609,7 +4636,7 @@ return "clamped_swiglu";
 kind = ($in(name, $tuple(["silu", "swish"])) ? "silu" : ($true(name.startswith("gelu")) ? "gelu" : name));
 activations = dict([["silu", "swiglu"], ["gelu", "geglu"]]);
 if ($in(self.family, PLAIN_FFN)) {
-activations = dict([["silu", "silu"], ["gelu", "gelu"], ["relu", "relu"]]);
+activations = dict([["silu", "silu"], ["gelu", "gelu"], ["relu", "relu"], ["relu2", "relu2"]]);
 }
 if ($notin(kind, activations)) {
 throw ValueError(("" + "activation " + $format(repr(name), ("" + ".80")) + " is not known here: it must be one of " + $format(", ".join(activations), "")));
@@ -4617,10 +4644,11 @@ throw ValueError(("" + "activation " + $format(repr(name), ("" + ".80")) + " is 
 return $item(activations, kind);
 });
 $c.norms = $def("norms", "self", [], function (self) {
-let count, family, sizes;
+let count, doubled, family, sizes;
 
 family = self.family;
-sizes = dict([["post_norm", $in(family, $tuple(["gemma2", "gemma3_text", "glm4"]))]]);
+doubled = $or($in(family, $tuple(["gemma2", "gemma3_text", "glm4"])), () => $and($eq(family, "hyperclovax"), () => self.switch("use_post_norm")));
+sizes = dict([["post_norm", doubled]]);
 if (($in(family, QK_NORM) || ($eq(family, "glm4_moe") && $true(self.switch("use_qk_norm"))))) {
 $set(sizes, "qk_norm", true);
 } else {
@@ -4628,11 +4656,14 @@ if (($in(family, WIDE_QK_NORM) || ($eq(family, "cohere") && $true(self.switch("u
 $set(sizes, "qk_norm", "width");
 }
 }
-if ($in(family, $tuple([...PLAIN_FFN, "cohere", "cohere2"]))) {
+if ($in(family, LAYERNORM)) {
 sizes = $union(sizes, dict([["norm", "layernorm"], ["norm_bias", ($eq(family, "gpt2") ? null : !$true(family.startswith("cohere")))]]));
 }
-if ($in(family, $tuple(["cohere", "cohere2"]))) {
+if (($in(family, $tuple(["cohere", "cohere2"])) || ($eq(family, "stablelm") && $true(self.switch("use_parallel_residual"))))) {
 $set(sizes, "block_norms", 1n);
+}
+if ($eq(family, "exaone4")) {
+$set(sizes, "block_norms", 2n);
 }
 if (($eq(family, "falcon") && $true(self.switch("parallel_attn")))) {
 count = $or(self.get("num_ln_in_parallel_attn"), () => ($true(self.switch("new_decoder_architecture")) ? 2n : 1n));
@@ -4655,8 +4686,11 @@ throw ValueError("word_embed_proj_dim differs from hidden_size, and its cost is 
 if ($in(family, $tuple(["gpt2", "bloom", "opt"]))) {
 return dict([["bias", self.switch("enable_bias", true)]]);
 }
-if ($in(family, $tuple(["starcoder2", "falcon"]))) {
-return dict([["bias", self.switch(($eq(family, "starcoder2") ? "use_bias" : "bias"))]]);
+if ($in(family, $tuple(["starcoder2", "falcon", "ernie4_5", "ernie4_5_moe"]))) {
+return dict([["bias", self.switch(($eq(family, "falcon") ? "bias" : "use_bias"))]]);
+}
+if ($eq(family, "stablelm")) {
+return dict([["qkv_bias", self.switch("use_qkv_bias")]]);
 }
 attention = $and($notin(family, SWITCHLESS), () => self.switch("attention_bias"));
 mlp = $or(self.switch("mlp_bias"), () => $in(family, $tuple(["gpt_neox", "gpt_oss"])));
@@ -4670,13 +4704,13 @@ if (($true(attention) && $true(mlp))) {
 return dict([["bias", true]]);
 }
 sizes = ($true(attention) ? dict([["qkv_bias", true]]) : dict([]));
-if (($true(attention) && $notin(family, BIASED_QKV))) {
+if (($true(attention) && ($notin(family, BIASED_QKV) || $true(self.switch("attention_out_bias"))))) {
 $set(sizes, "output_bias", true);
 }
 return $union(sizes, ($true(mlp) ? dict([["ffn_bias", true]]) : dict([])));
 });
 });
-return {ALIASES, SIZES, _defaults, _GELU, _LATENT, DEFAULTS, FAMILIES, RENAMED, OWN_FFN_NAME, PLAIN_FFN, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, WINDOW_PATTERNS, MOST_LISTED, ROUTERS, REFUSED, from_config, text_of, shape_of_family, _Settings};
+return {ALIASES, SIZES, _defaults, _GELU, _LATENT, DEFAULTS, FAMILIES, RENAMED, OWN_FFN_NAME, PLAIN_FFN, LAYERNORM, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, LATENT, SHARED_EXPERTS, EXPERTS, WINDOW_PATTERNS, WINDOWS_AFTER, MOST_LISTED, ROUTERS, REFUSED, from_config, text_of, shape_of_family, _Settings};
 };
 $modules["accounting.models.published"] = () => {
 const Attention = $load("accounting.layer").Attention;
