@@ -243,3 +243,31 @@ def test_training_by_command_makes_no_tables_for_other_commands(tmp_path: Path) 
     """
     actual = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert actual.splitlines()[-1] == "False", "it would be most of the memory that training takes"
+
+
+def test_nested_sizes_are_those_of_trainings_apart(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text, out = str(trained / "corpus.txt"), trained / "nested.json"
+    assert main(["train", text, "--sizes", "300,320", "--out", str(out), "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert row["outputs"] == {str(trained / "nested-300.json"): 300, str(trained / "nested-320.json"): 320}
+    assert {"reading", "splitting", "counting", "merging"} == row["cpu_seconds"].keys()
+    assert all(spent >= 0 for spent in row["cpu_seconds"].values())
+    assert sum(row["cpu_seconds"].values()) > 0
+    for vocab_size in (300, 320):
+        assert main(["train", text, "--vocab-size", str(vocab_size), "--out", str(out)]) == 0
+        assert (trained / f"nested-{vocab_size}.json").read_bytes() == out.read_bytes()
+    assert "CPU seconds: reading" in capsys.readouterr().out
+    for wrong in (["--superwords", "superbpe"], ["--extend", str(out)]):
+        assert main(["train", text, "--sizes", "300", "--out", str(out), *wrong]) == 2
+    with pytest.raises(SystemExit):
+        main(["train", text, "--sizes", "many", "--out", str(out)])
+
+
+def test_sizes_may_have_a_k(trained: Path) -> None:
+    from bpe.commands.train import _named_by_size, _sizes
+
+    assert _sizes("16k,32K,500") == {"16k": 16_000, "32K": 32_000, "500": 500}
+    assert _named_by_size(Path("a.b/x.json"), "16k") == Path("a.b/x-16k.json")
+    assert _named_by_size(Path("a.b/x"), "16k") == Path("a.b/x-16k")
+    assert _named_by_size("s3://a.b/x", "16k") == "s3://a.b/x-16k"
+    assert _named_by_size("s3://a.b/x.json", "16k") == "s3://a.b/x-16k.json"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from bpe.commands.cluster import add_cluster_argument, train_on_cluster
-from bpe.commands.corpus import check_place, corpus, keep_apart, place
+from bpe.commands.corpus import Place, check_place, corpus, keep_apart, place
 from bpe.commands.count import add_counting_arguments, read_counts, split_by
 from bpe.loading import load
 from bpe.merging.conventions import CONVENTIONS
-from bpe.native.progress import watched
-from bpe.reporting.report import longest_tokens, shown
+from bpe.native.progress import timed_phases, watched
+from bpe.reporting.report import longest_tokens
 from bpe.tokenizer import Tokenizer
 from bpe.training import extend, train, train_from_counts, train_sentencepiece
 
@@ -30,7 +32,15 @@ def add(commands: Any) -> None:
         "--special '<|endoftext|>' --special '<|im_start|>' --special '<|im_end|>', for a model that will learn one "
         "later.",
     )
-    parser.add_argument("--vocab-size", type=int, required=True)
+    size = parser.add_mutually_exclusive_group(required=True)
+    size.add_argument("--vocab-size", type=int)
+    size.add_argument(
+        "--sizes",
+        type=_sizes,
+        metavar="N,N",
+        help="several vocabulary sizes, as 16k,32k,64k: the text is counted and merged once, and each tokenizer, the "
+        "same as of a training to its size, is written beside --out: X.json is X-16k.json",
+    )
     parser.add_argument("--out", type=place, required=True, help="the file, or the URL, to write the tokenizer to")
     add_counting_arguments(parser)
     parser.add_argument(
@@ -52,6 +62,7 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--extend", metavar="TOKENIZER", help="continue this tokenizer, its ids, pattern and special tokens kept"
     )
+    parser.add_argument("--json", action="store_true", help="print what was trained, and the phases, as JSON")
     add_cluster_argument(parser, "its nodes count the files, this machine learns the merges")
     parser.set_defaults(run=_run)
 
@@ -69,19 +80,65 @@ def _run(options: argparse.Namespace) -> None:
         name: getattr(options, name)
         for name in ("min_count", "max_token_bytes", "num_threads", "memory_limit", "checkpoint")
     }
+    outs = {options.out: options.vocab_size}
+    if options.sizes is not None:
+        outs = {_named_by_size(options.out, label): size for label, size in options.sizes.items()}
+        options.vocab_size = max(outs.values())
     begun = time.perf_counter()
     try:
-        tokenizer = _trained(options, source, settings)
+        with timed_phases() as phases:
+            tokenizer = _trained(options, source, settings)
         seconds = time.perf_counter() - begun
-        tokenizer.save(options.out)
+        for out, size in outs.items():
+            (tokenizer if size == options.vocab_size else tokenizer.with_vocab_size(size)).save(out)
     except KeyboardInterrupt as error:
         if options.checkpoint is not None and (options.checkpoint / "counts").exists():
             error.add_note(f"the counts are in {options.checkpoint}: the same command goes on from there")
         raise
+    _print(options, tokenizer, outs, seconds, phases)
+
+
+def _print(
+    options: argparse.Namespace, tokenizer: Tokenizer, outs: dict[Place, int], seconds: float, phases: dict[str, float]
+) -> None:
+    """Print what was trained, in how long, and the CPU seconds of each phase."""
     memory = most_memory()
+    longest = [token.decode(errors="replace") for _, token in longest_tokens(tokenizer, 5)]
+    if options.json:
+        row = {
+            "outputs": {str(out): size for out, size in outs.items()},
+            "seconds": round(seconds, 6),
+            "memory": memory or None,
+            "cpu_seconds": {phase: round(spent, 6) for phase, spent in phases.items()},
+            "longest": longest,
+        }
+        print(json.dumps(row))
+        return
     peak = f", {memory / 1e6:,.0f} MB at most" if memory else ""
-    longest = "  ".join(shown(token.decode(errors="replace")) for _, token in longest_tokens(tokenizer, 5))
-    print(f"{options.out}: {tokenizer.vocab_size:,} tokens in {seconds:.2f} s{peak}\nlongest: {longest}")
+    for out, size in outs.items():
+        print(f"{out}: {size:,} tokens in {seconds:.2f} s{peak}")
+    if phases:
+        print("CPU seconds: " + ", ".join(f"{phase} {spent:.2f}" for phase, spent in phases.items()))
+    print("longest: " + "  ".join(map(repr, longest)))
+
+
+def _sizes(text: str) -> dict[str, int]:
+    """{label: size} of "16k,32k" or "16000,32768"."""
+    sizes: dict[str, int] = {}
+    for label in text.split(","):
+        match = re.fullmatch(r"([0-9]+)(k?)", label.strip().lower())
+        if match is None or not int(match[1]):
+            raise argparse.ArgumentTypeError(f"expected sizes as 16k,32k or 16000,32000, got {text!r}")
+        sizes[label.strip()] = int(match[1]) * (1000 if match[2] else 1)
+    return sizes
+
+
+def _named_by_size(out: Place, label: str) -> Place:
+    """The file of one of several sizes: X-16k.json for X.json."""
+    name = out if isinstance(out, str) else out.name
+    stem, dot, ending = name.rpartition(".")
+    name = f"{stem}-{label}.{ending}" if dot and "/" not in ending else f"{name}-{label}"
+    return name if isinstance(out, str) else out.with_name(name)
 
 
 def most_memory() -> int:
@@ -114,6 +171,9 @@ def _check_style(options: argparse.Namespace) -> None:
     for name in ("pattern", "tie_break", "counts", "extend", "cluster", "superwords"):
         if options.sentencepiece and getattr(options, name) is not None:
             raise ValueError(f"--{name.replace('_', '-')} has no meaning beside --sentencepiece: leave one of them out")
+    for name in ("superwords", "extend"):
+        if options.sizes is not None and getattr(options, name) is not None:
+            raise ValueError(f"--sizes are nested where merges depend on the counts alone: leave out --{name}")
     for name in ("counts", "extend", "cluster"):
         if options.superwords is not None and getattr(options, name) is not None:
             raise ValueError(f"--superwords are learned from text on one machine: leave out --{name}")

@@ -8,6 +8,7 @@ outgrows its share of a memory limit is sorted and written to a temporary file.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +18,7 @@ from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_into, pack_table, room_for
 from bpe.counting.spill import Spill
 from bpe.native.parallel import map_in_threads, stream
-from bpe.native.progress import Progress
+from bpe.native.progress import Progress, spend
 from bpe.native.warn import warn_caller
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
@@ -102,11 +103,13 @@ def count_source(
     total = sources.size_of(source)
     threads, in_caller, chunk_bytes, room, share = plan(total, num_threads, memory_limit)
     tables = [new_table(room) for _ in range(threads)]
-    idle = list(tables)
+    idle = list(range(threads))
+    busy = [0.0] * threads  # CPU seconds of counting into each table
     with Spill() as spill:
 
         def count_chunk(chunk: Chunk) -> None:
-            table = idle.pop()
+            number, begun = idle.pop(), time.thread_time()
+            table = tables[number]
             for text, begin, end, *_ in chunk:
                 with memoryview(text)[begin:end] as stretch:
                     if scanner >= 0:
@@ -115,17 +118,26 @@ def count_source(
                         _count_slowly(stretch, pattern, special, table)
             if share is not None and table.memory_to_grow > share:
                 spill.add(table)
-            idle.append(table)
+            busy[number] += time.thread_time() - begun
+            idle.append(number)
 
         chunks = _reported(_chunks(source, scanner, special, chunk_bytes), report, total)
         for _ in map(count_chunk, chunks) if in_caller else stream(count_chunk, chunks, threads, ordered=False):
             pass
+        splitting, adding = sum(table.splitting for table in tables), sum(table.adding for table in tables)
+        share_of_splitting = splitting / max(1, splitting + adding)
+        spend("splitting", share_of_splitting * sum(busy))
+        spend("counting", (1 - share_of_splitting) * sum(busy))
+        begun = time.process_time()
         memory = ADDING_UP * sum(table.memory for table in tables)
         if spill.used or (memory_limit is not None and memory > memory_limit):
             for _ in stream(spill.add, tables, threads, ordered=False):
                 pass
-            return spill.sum()
-    return _add_up(tables)
+            records = spill.sum()
+        else:
+            records = _add_up(tables)
+        spend("counting", time.process_time() - begun)
+        return records
 
 
 def _chunks(source: sources.Source, scanner: int, special: SpecialTokens, size: int) -> Iterator[Chunk]:
@@ -149,10 +161,13 @@ def _chunks(source: sources.Source, scanner: int, special: SpecialTokens, size: 
 def _reported(chunks: Iterator[Chunk], report: Progress, total: int | None) -> Iterator[Chunk]:
     """Yield the same chunks, and report each when the next is requested."""
     done = 0
+    begun = time.thread_time()
     for chunk in chunks:
+        spend("reading", time.thread_time() - begun)
         yield chunk
         done += sum(stretch.read for stretch in chunk)
         report("counting bytes", done, total)
+        begun = time.thread_time()
 
 
 def _count_slowly(text: memoryview, pattern: patterns.Pattern, special: SpecialTokens, table: PretokenCounts) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from bpe.counting.records import approximate_kth_largest_count, total_size
 from bpe.merging.merger import Merger
-from bpe.native.progress import Progress, silent
+from bpe.native.progress import Progress, silent, spend
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
@@ -55,6 +56,7 @@ def learn(
     """
     if merge_count == 0:
         return list(tokens), bytearray()
+    begun = time.thread_time()
     merger = Merger(
         records,
         tokens=tokens,
@@ -73,6 +75,7 @@ def learn(
         merges = now
         report("merging", merges, merge_count)
     result = merger.result()
+    spend("merging", time.thread_time() - begun)
     if consume and isinstance(records, bytearray):
         del merger  # the bytearray cannot be emptied while its memory is used
         records.clear()

@@ -6,9 +6,31 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 Progress = Callable[[str, int, int | None], None]  # phase, done, total (None: not known)
+
+
+_seconds: ContextVar[dict[str, float] | None] = ContextVar("seconds of phases", default=None)
+
+
+@contextmanager
+def timed_phases() -> Iterator[dict[str, float]]:
+    """A dict that gets the seconds of each phase that the block runs: CPU seconds of threads, summed."""
+    seconds: dict[str, float] = {}
+    token = _seconds.set(seconds)
+    try:
+        yield seconds
+    finally:
+        _seconds.reset(token)
+
+
+def spend(phase: str, seconds: float) -> None:
+    """Add the seconds of a phase, where a caller of timed_phases() wants to know them."""
+    phases = _seconds.get()
+    if phases is not None:
+        phases[phase] = phases.get(phase, 0.0) + seconds
 
 
 def silent(phase: str, done: int, total: int | None) -> None:

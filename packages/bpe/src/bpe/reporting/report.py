@@ -95,7 +95,7 @@ class Report:
         vocabularies += [
             (
                 row.tokenizer, f"{row.tokens:,}", f"{row.special:,}", f"{len(row.unused):,}",
-                f"{len(row.unreachable):,}", f"{len(row.broken):,}", "  ".join(map(shown, row.longest)),
+                f"{len(row.unreachable):,}", f"{len(row.broken):,}", "  ".join(map(repr, row.longest)),
             )
             for row in self.vocabularies
         ]  # fmt: skip
