@@ -109,10 +109,16 @@ def device(name: str) -> Device:
     return named("device", name, DEVICES)
 
 
+def lines() -> list[list[str]]:
+    """The lines of devices.csv, the names of its columns first: a page has them in this short form."""
+    with open(TABLE, encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
 def rows() -> list[dict[str, str]]:
     """The rows of devices.csv, by the names of its columns."""
-    with open(TABLE, encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    names, *others = lines()
+    return [dict(zip(names, line, strict=True)) for line in others]
 
 
 def _from_row(row: Mapping[str, str]) -> Device:

@@ -142,6 +142,11 @@ def training_memory(
         convention += "; gradients added up in fp32"
     if policy.offload == "optimizer":
         convention += f"; optimizer state of {human(optimizer_state(shape, policy=policy).total)} on the host"
+    if policy.frozen_dtype == "nf4":
+        convention += (
+            "; nf4 beside layers in plain bf16: PEFT's prepare_model_for_kbit_training, with norms, head and residual "
+            "stream in fp32, saves half as much again"
+        )
     if policy.precision == "fp8":
         convention += "; fp8 by Transformer Engine's rules, not measured"
     found = _alive(shape, batch_size, seq_len, policy)
