@@ -12,8 +12,16 @@ from hypothesis import strategies as st
 from strategies import DATA, corpus
 
 import bpe
+from bpe.counting import records
+from bpe.counting.pretoken_counts import PretokenCounts
+from bpe.encoding.encoder import Encoder
+from bpe.encoding.policy import KEPT
+from bpe.encoding.ranks import Ranks
 from bpe.formats import reading, tiktoken
+from bpe.formats.pairs import merges_of_numbers
 from bpe.patterns import PATTERNS
+from bpe.scanning.safe_cut import safe_cut
+from bpe.scanning.special_tokens import SpecialTokens
 from bpe.tokenizer import Tokenizer
 
 BYTES = {i: bytes([i]) for i in range(256)}
@@ -208,3 +216,31 @@ def test_files_that_are_something_else_are_refused(tmp_path: Path, kind: str, co
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(ValueError, match="file"):
         tiktoken.read(tmp_path / "file") if kind == "tiktoken" else reading.read(tmp_path / "file", kind)
+
+
+def test_numbers_that_name_nothing_are_errors_of_the_compiled_functions() -> None:
+    nothing, ranks = SpecialTokens(), Ranks(symbols=[bytes([byte]) for byte in range(256)])
+    for scanner in (100, 5000, (1 << 20) + 4000, (1 << 30)):
+        with pytest.raises(KeyError):
+            safe_cut(b"abc def", 1, scanner, nothing)
+        with pytest.raises(KeyError):
+            PretokenCounts().count(b"abc def", scanner, nothing)
+        with pytest.raises(KeyError):
+            Encoder(ranks=ranks, ids=np.arange(256, dtype=np.uint32), scanner=scanner, cache_bytes=0)
+    with pytest.raises(IndexError):
+        merges_of_numbers([b"a"], np.array([5, 9], dtype=np.uint32))
+    for damaged in (b"\x01" * 20, b"\x00" * 3):
+        for read in (records.items, records.number_of_records):
+            with pytest.raises(ValueError, match="whole records"):
+                list(read(damaged))
+
+
+def test_sets_of_names_that_never_come_again_take_no_memory_for_ever() -> None:
+    """Each set of allowed names has search tables of its own, of which a bounded number is kept."""
+    special = {f"<{number}>": 256 + number for number in range(600)}
+    data = bpe.Tokenizer(BYTES, [], special_tokens=special).data
+    tokenizer = bpe.Tokenizer.from_data(data._replace(normalizer="NFC", lstrip=frozenset(["<0>"])))
+    for name in special:
+        tokenizer.encode("é", allowed_special={name}, disallowed_special=())
+        tokenizer.encode(f"e\u0301<0>{name}", allowed_special={name}, disallowed_special=())
+    assert len(tokenizer._text_encoder._preparation._early_and_late_of) <= KEPT

@@ -296,6 +296,38 @@ def test_a_fork_while_another_thread_imports_a_module_leaves_a_child_that_can(mo
     assert subprocess.run(program, env=os.environ | {"BPE_CACHE_DIR": ""}).returncode == 0
 
 
+FORK_DURING_FIRST_SCAN = """
+import os, signal, sys, threading
+import bpe
+
+patterns = ("gpt2", "cl100k", "qwen3.5", "o200k", "deepseek-v3")
+tokenizers = [bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], pattern=pattern) for pattern in patterns]
+text = "é a" * 3000  # long enough to be scanned without the GIL
+for tokenizer in tokenizers:
+    tokenizer._text_encoder.encoder  # what is made before the first scan
+threads = [threading.Thread(target=tokenizer.encode, args=(text,)) for tokenizer in tokenizers]
+children = []
+sys.setswitchinterval(1e-6)
+for thread in threads:
+    thread.start()
+    while thread.is_alive():
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)  # kills a child that waits for a table of classes which nobody fills
+            assert all(tokenizer.encode("é a") == [195, 169, 32, 97] for tokenizer in tokenizers)
+            os._exit(0)
+        children.append(child)
+sys.exit(max((abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) for child in children), default=0))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_while_another_thread_fills_a_table_of_classes_leaves_a_child_that_can() -> None:
+    for _ in range(6):  # the moment is a fraction of a millisecond, which one process may miss
+        program = (sys.executable, "-W", "ignore", "-c", FORK_DURING_FIRST_SCAN)
+        assert subprocess.run(program, env=os.environ | {"BPE_CACHE_DIR": ""}).returncode == 0
+
+
 def test_a_list_that_another_thread_changes() -> None:
     """It gives the ids that it had at some time, or an error; never what is no id of it."""
     tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [])

@@ -16,7 +16,7 @@ from bpe.native.bytes cimport (
 )
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport LARGE, checked_block, checked_realloc, free_block, touch_block
-from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, scan_block, scan_start
+from bpe.scanning.scanner cimport SCAN_ENDS, Scanner, number_of, scan_block, scan_start
 from bpe.scanning.special_tokens cimport Hit
 
 cdef enum:
@@ -217,8 +217,11 @@ cdef class PretokenCounts:
         return 0
 
     def count(self, const uint8_t[::1] text not None, ScannedPattern scanner, SpecialTokens special not None):
-        """Count the pretokens of `text` between the special tokens; releases the GIL. `scanner` is a scanner_of()."""
+        """Count the pretokens of `text` between the special tokens; releases the GIL. `scanner` is a scanner_of();
+        KeyError for another number.
+        """
         cdef size_t size = text.shape[0]
+        number_of(<int> scanner)
         if size:
             with nogil:
                 self.add_text(&text[0], size, scanner, special)

@@ -169,7 +169,7 @@ def items(const uint8_t[::1] records not None):
     """Yield (pretoken, count) for each record."""
     cdef size_t at = 0, size
     while at < <size_t> records.shape[0]:
-        size = size_of(&records[at])
+        size = checked_size(records, at)
         yield (<const char *> &records[at])[HEADER : HEADER + size], count_of(&records[at])
         at += HEADER + size
 
@@ -178,9 +178,17 @@ def number_of_records(const uint8_t[::1] records not None):
     """Return the number of records."""
     cdef size_t at = 0, n = 0, size = records.shape[0]
     while at < size:
-        at += HEADER + size_of(&records[at])
+        at += HEADER + checked_size(records, at)
         n += 1
     return n
+
+
+cdef size_t checked_size(const uint8_t[::1] records, size_t at) except? <size_t> -1:
+    """size_of() the record at a place. ValueError where the records end before it does."""
+    cdef size_t room = records.shape[0] - at
+    if room < HEADER or size_of(&records[at]) > room - HEADER:
+        raise ValueError(f"expected whole records, got {room} bytes of one at byte {at}")
+    return size_of(&records[at])
 
 
 def approximate_kth_largest_count(const uint8_t[::1] records not None, size_t k):

@@ -58,7 +58,8 @@ from bpe.native.memory cimport checked_malloc
 from bpe.native.text cimport LONE, SLACK, TextBuffer, raise_lone_surrogate
 from bpe.scanning.blocks cimport Block, Blocks, Room
 from bpe.scanning.scanner cimport (
-    PATTERN_SPLITTER, PATTERN_WHOLE, SCAN_ENDS, ScannedPattern, Scanner, scan_block, scan_start, splits_at_every_space
+    PATTERN_SPLITTER, PATTERN_WHOLE, SCAN_ENDS, ScannedPattern, Scanner, number_of, scan_block, scan_start,
+    splits_at_every_space
 )
 from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
 
@@ -101,6 +102,7 @@ cdef class Encoder:
     Raises:
         ValueError: There are not as many ids as symbols, or an id stands for more or fewer ids than its symbol has
             bytes.
+        KeyError: `scanner` is the number of no scanner.
     """
 
     def __cinit__(
@@ -112,6 +114,8 @@ cdef class Encoder:
         cdef bint others = False
         if <size_t> id_array.shape[0] != ranks.symbols:
             raise ValueError(f"{ranks.symbols} symbols with {id_array.shape[0]} ids; give each its own")
+        if scanner >= 0:
+            number_of(scanner)
         self.space = <Space> ("never", "first", "each", "always", "text").index(space)
         self.added_end = max(added_ids, default=-1) + 1 if self.space == TEXT_SPACE else 0
         self.added = <uint8_t *> calloc(max(1, self.added_end), 1)

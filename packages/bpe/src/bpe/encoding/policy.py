@@ -45,7 +45,7 @@ class Policy:
             _check(names)
             ids = {**self._added} | {name: number for name, number in self._special.items() if name in names}
             tokens = SpecialTokens(ids, ids.values())
-            _keep(self._recognised, names, tokens)
+            keep(self._recognised, names, tokens)
         return tokens
 
     def rules(self, allowed: Special, disallowed: Special) -> Rules:
@@ -59,7 +59,7 @@ class Policy:
         if rules is None:
             _check(refused)
             rules = Rules(recognised, SpecialTokens(sorted(refused)))
-            _keep(self._rules, (recognised, refused), rules)
+            keep(self._rules, (recognised, refused), rules)
         return rules
 
 
@@ -69,7 +69,8 @@ def _check(names: frozenset[str]) -> None:
             raise TypeError(f"the name of a special token is a str, not {name!r}")
 
 
-def _keep(cache: dict[Key, Value], key: Key, value: Value) -> None:
+def keep(cache: dict[Key, Value], key: Key, value: Value) -> None:
+    """Put a value into a cache of bounded size, which is cleared when it is full."""
     if len(cache) >= KEPT:
-        cache.clear()  # whoever makes up names for every call
+        cache.clear()  # a caller that makes up names for every call would fill it for ever
     cache[key] = value

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from bpe.encoding.normalizing import FORMS, cuts_at_spaces, marks_spaces_only, normalizer_of, steps_of
+from bpe.encoding.policy import keep
 from bpe.encoding.segments import Span, spans_of, trusted_spans
 from bpe.native.lazy_imports import import_lock, regex
 from bpe.native.lazy_imports import numpy as np
@@ -195,7 +196,7 @@ class Preparation:
                     late.setdefault(text, ids[name])
             early = {name: ids[name] for name in ids if name not in self._late}
             both = (SpecialTokens(early, early.values()), SpecialTokens(late, late.values()))
-            self._early_and_late_of[tokens.names] = both
+            keep(self._early_and_late_of, tokens.names, both)
         return both
 
     def _spans(self, text: str, tokens: SpecialTokens, trusted: NDArray[np.bool_] | None = None) -> list[Span]:

@@ -233,10 +233,12 @@ cdef class Ranks:
 cdef int need_lanes(Work *work) except -1 nogil:
     if work.lanes == NULL:
         work.lanes = <Lane *> checked_malloc(LANES * sizeof(Lane))
+        memset(work.lanes, 0, LANES * sizeof(Lane))     # so that what a lane has beyond its symbols is symbols too
+    if work.matches == NULL:            # also where memory ran out after the lanes were there
         work.matches = <Match *> checked_malloc(MATCHES * sizeof(Match))
+    if work.matched == NULL:
         work.matched = <uint32_t *> checked_malloc((MOST_MATCHED + 16) * sizeof(uint32_t))
         memset(work.matched, 0, (MOST_MATCHED + 16) * sizeof(uint32_t))
-        memset(work.lanes, 0, LANES * sizeof(Lane))     # so that what a lane has beyond its symbols is symbols too
     return 0
 
 

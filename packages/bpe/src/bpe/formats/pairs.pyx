@@ -7,6 +7,8 @@ For the merges of Llama 3's tokenizer.json that takes 23 ms, by dictionaries in 
 that reading the file takes (`python benchmarks/parts.py merges TOKENIZER.json`, on a Zen 5).
 """
 
+cimport cython
+
 from bpe.native.lazy_imports import numpy as np
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
@@ -109,6 +111,7 @@ cdef class Symbols:
         return self.find(hash_of(text, len(token)), text, len(token), text, 0)
 
 
+@cython.boundscheck(True)               # the numbers come from a file
 def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None):
     """The merges [(left bytes, right bytes)] of halves given by their numbers in `tokens`: left, right, left…"""
     cdef size_t merges = halves.shape[0] // 2, i

@@ -47,6 +47,12 @@ static void fill_class_table(int family) {
     } /* another thread fills it, in a fraction of a millisecond */
 }
 
+/* In a child process after a fork: a table that another thread was filling is filled by nobody here. */
+static void after_fork_of_class_tables(void) {
+    for (int family = 0; family < FAMILIES; family++)
+        exchange_if(&class_table_state[family], FILLING_TABLE, EMPTY_TABLE);
+}
+
 static inline void need_class_table(int family) {
     if (load_acquire(&class_table_state[family]) != FULL_TABLE) fill_class_table(family);
 }

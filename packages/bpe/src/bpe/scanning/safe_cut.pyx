@@ -1,6 +1,6 @@
 """Safe cuts: places where a text can be cut, and its parts counted or encoded apart with the same result."""
 
-from bpe.scanning.scanner cimport PATTERN_JOINS, PATTERN_WHOLE, ScannedPattern, scan_cut
+from bpe.scanning.scanner cimport PATTERN_JOINS, PATTERN_WHOLE, ScannedPattern, number_of, scan_cut
 
 cdef extern from "Python.h":
     int PyErr_CheckSignals() except -1
@@ -17,8 +17,13 @@ def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTo
     register_joins() has no cut right after a special token either: a space may have to be put there. Where no place
     can be told from the text around it (no split, or a pattern that no compiled scanner serves: -1), a special token
     begins there, which splits the text before any pattern does.
+
+    Raises:
+        KeyError: `scanner` is the number of no scanner.
     """
     cdef size_t size = text.shape[0]
+    if scanner >= 0:
+        number_of(scanner)
     if size == 0:
         return 0
     with nogil:

@@ -82,6 +82,7 @@ ctypedef struct Scanner:
     const cut_table *cuts       # where pretokens are cut too, or NULL; see cuts.h
     cut_before cut
 
+cdef ScannedPattern number_of(pattern) except *
 cdef void scan_start(Scanner *scanner, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil
 cdef size_t scan_block(Scanner *scanner, size_t *ends) noexcept nogil
 cdef bint splits_at_every_space(ScannedPattern pattern) noexcept nogil

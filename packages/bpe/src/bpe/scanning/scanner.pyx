@@ -23,6 +23,8 @@ cl100k.pxi serves llama3 and the qwens too. All share these terms:
 * to flood a mask from some starts is one addition: the carry runs through the ones.
 """
 
+import os
+
 cimport cython
 
 from libc.stdlib cimport calloc, free
@@ -39,6 +41,7 @@ cdef extern from "scanning/places.h" nogil:
 cdef extern from "scanning/characters.h" nogil:
     void fill_byte_masks()
     void need_class_table(int family)
+    void after_fork_of_class_tables()
     classify_function choose_classify(int family, int level)
     characters_function choose_characters(int level)
     uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
@@ -195,8 +198,16 @@ def register_joins(tokens, bint every_space):
             free(entry)
 
 
-cdef inline ScannedPattern number_of(pattern) except *:
-    """The scanner of a named pattern, or of the number that register_splitter() or register_joins() gave."""
+def _after_fork():
+    after_fork_of_class_tables()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+cdef ScannedPattern number_of(pattern) except *:
+    """The scanner of a named pattern, or of a number that is one. KeyError for other names and numbers."""
     if type(pattern) is int:
         if not (0 <= pattern < PATTERN_SPLITTER + splitter_count or 0 <= pattern - PATTERN_JOINS < joins_count):
             raise KeyError(pattern)
