@@ -244,6 +244,8 @@ def docs(session: nox.Session) -> None:
     session.run("python", "tools/notebooks.py", *([] if session.posargs else ["--run"]))
     session.run("zensical", "build", "--clean", "--strict")
     session.run("python", "tools/pages.py", *session.posargs)
+    if not session.posargs:
+        session.run("python", "tools/pages.py", "--together")
     session.run("python", "tools/check_site.py", "site", "--pictures", "site/pictures")
 
 
