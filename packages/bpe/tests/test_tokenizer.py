@@ -2,6 +2,7 @@
 
 import pickle
 import re
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -218,6 +219,11 @@ def test_batches_are_encoded_one_by_one(tokenizer: Tokenizer) -> None:
     assert tokenizer.decode_bytes_batch(expected) == [text.encode() for text in texts]
     with pytest.raises(ValueError, match="disallowed special token"):
         tokenizer.encode_batch([*texts, EOT])
+
+
+def test_what_a_pickle_calls_is_a_name_of_a_module(tokenizer: Tokenizer) -> None:
+    call = tokenizer.__reduce__()[0]  # Ray's and Dask's pickles copy any other function, with all that it refers to
+    assert getattr(sys.modules[call.__module__], call.__qualname__) is call
 
 
 def test_pickle_and_file(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -46,6 +46,13 @@ Errors = Literal["strict", "replace", "ignore", "backslashreplace", "surrogatees
 CACHE_BYTES = 64 << 20
 
 
+def _unpickled(kind: type[Tokenizer], packed: bytes, cache_bytes: int) -> Tokenizer:
+    """Return a tokenizer from its pickle. A function of a module, which cloudpickle pickles by its name."""
+    with import_lock:
+        from bpe.formats.packed import unpack
+    return kind._made(unpack(packed), None, cache_bytes)
+
+
 def _tail_encoder(tokenizer: Tokenizer, allowed_special: Special, disallowed_special: Special) -> TailEncoder:
     encoder = tokenizer._text_encoder
     return encoder.tail_encoder(encoder.policy.rules(allowed_special, disallowed_special))
@@ -117,18 +124,11 @@ class Tokenizer(EncodeMethods):
         tokenizer._set(data, cache_bytes, tables)
         return tokenizer
 
-    @classmethod
-    def _unpickled(cls, packed: bytes, cache_bytes: int) -> Self:
-        with import_lock:
-            from bpe.formats.packed import unpack
-
-        return cls._made(unpack(packed), None, cache_bytes)
-
     def __reduce__(self) -> tuple[Any, ...]:
         with import_lock:
             from bpe.formats.packed import pack
 
-        return type(self)._unpickled, (pack(self._data), self._cache_bytes)
+        return _unpickled, (type(self), pack(self._data), self._cache_bytes)
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.name!r}: {self.n_vocab:,} ids, pattern {self.pattern!r}>"
