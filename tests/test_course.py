@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import assignment
 import grade as grader
 import grading
 import interpreter  # type: ignore[import-not-found]  # before whatever imports triton
@@ -109,6 +110,46 @@ def test_points_as_json_and_hidden_checks(tmp_path: Path) -> None:
         assert (report["points"], report["max_points"], report["seed"]) == (points, 3, 7)
         assert [each["points"] for each in report["exercises"]] == [points, 0, 0]
         assert "There is no decode_utf8" in report["exercises"][1]["message"]
+
+
+def test_gradescope_gets_points_for_what_was_handed_in(tmp_path: Path) -> None:
+    (tmp_path / "ex1_utf8.py").write_text((SOLUTIONS / "ex1_utf8.py").read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "ex5_budget.py").write_text("import os\nprint('[]', flush=True)\nos._exit(0)\n", encoding="utf-8")
+    command = [sys.executable, EXERCISES / "gradescope.py", tmp_path, tmp_path / "results.json", "--chapters", "1", "3"]
+    subprocess.run(command, check=True, timeout=120)
+    tests = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["tests"]
+    assert [(test["score"], test["max_score"]) for test in tests[:3]] == [(1, 1)] * 3
+    assert [test["name"] for test in tests[:4]] == [
+        "1. encode_utf8",
+        "1. decode_utf8",
+        "1. is_whole",
+        "3. ex3_judge.py",
+    ]
+    assert sum(test["score"] for test in tests[3:]) == 0
+    assert sum(test["max_score"] for test in tests[3:]) == 3 + 5
+    assert "ended by this file (status 0)" in tests[4]["output"]
+
+
+@pytest.mark.parametrize("chapter", [1, 2, 6])
+def test_a_notebook_of_nbgrader_gives_each_exercise_a_graded_cell(chapter: int) -> None:
+    cells = assignment.notebook(chapter)["cells"]
+    solution = (SOLUTIONS / grader.CHAPTERS[chapter][0]).read_text(encoding="utf-8")
+    right: dict[str, object] = {}
+    exec(compile(solution, "solution", "exec"), right)
+    names: dict[str, object] = {"check": grader.check}
+    points = 0
+    for one in cells[2:]:
+        text, marks = "".join(one["source"]), one["metadata"].get("nbgrader")
+        if marks is None:
+            exec(text, names)
+            continue
+        with pytest.raises(AssertionError, match="its body is not written yet"):
+            exec(text, names)
+        exec(text, {**names, **{name: value for name, value in right.items() if name in names}})
+        points += marks["points"]
+    assert points == sum(grader.POINTS.get(name, 1) for name in grader.checks_of(chapter))
+    with pytest.raises(SystemExit, match="graded as a file"):
+        assignment.notebook(9)
 
 
 def test_a_pipe_without_check_marks(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from grading import State, Wrong, watched
@@ -46,6 +46,7 @@ CHAPTERS = {  # the file that a student fills, and the module that checks it
 }
 POINTS = {  # of exercises that are worth more than one
     **dict.fromkeys(("Tokenizer", "AdamW", "MultiHeadSelfAttention", "TransformerLM", "generate", "predict"), 3),
+    "grpo_train_step": 3,
     **dict.fromkeys(("train_bpe", "DDP", "FSDP", "ShardedOptimizer", "FlashAttention", "near_duplicates"), 5),
     "attention_kernel and attention_forward": 5,
     "keys_kernel and queries_kernel and FlashAttention": 10,
@@ -158,7 +159,7 @@ def in_words(error: BaseException, path: Path, limit: float) -> str:
 
 
 def graded(
-    checks: dict[str, Callable[..., Any]], student: ModuleType, path: Path, limit: float, may_exit: bool
+    checks: Mapping[str, Callable[..., Any]], student: object, path: Path, limit: float, may_exit: bool
 ) -> Iterator[tuple[Result, Callable[[], str] | None]]:
     """The result of each check of a student's module, and what measures its speed."""
     for name, check in checks.items():
@@ -177,6 +178,15 @@ def graded(
         most = POINTS.get(name, 1)
         show_progress("")
         yield Result(name, 0 if message else most, most, message, round(time.perf_counter() - began, 3)), line
+
+
+def check(chapter: int, exercise: str, names: Mapping[str, Any], limit: float = LIMIT) -> None:
+    """Raise AssertionError unless an exercise is right, for a cell of a notebook: check(1, "is_whole", globals())."""
+    student = SimpleNamespace(**{part: names[part] for part in exercise.split(" and ") if part in names})
+    checks = {exercise: checks_of(chapter)[exercise]}
+    for result, _ in graded(checks, student, Path("this notebook"), limit, False):
+        if result.message:
+            raise AssertionError(f"{exercise}: {result.message}")
 
 
 def show_progress(words: str) -> None:
