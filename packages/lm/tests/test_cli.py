@@ -490,3 +490,14 @@ def test_a_model_that_is_not_there_is_said_not_to_be_there(command, tmp_path, ca
     name, *options = command
     assert main([name, str(tmp_path / "none"), *options]) == 2
     assert f"there is no {tmp_path / 'none'}" in capsys.readouterr().err
+
+
+def test_a_terminal_that_is_not_utf_8_gets_a_mark_for_what_it_lacks(tmp_path):
+    """An answer goes on behind a character that the encoding does not have."""
+    script = "import lm.commands.cli as cli\n"
+    script += "import types; cli.parsed = lambda _: types.SimpleNamespace(command=lambda _: print('a é b'))\n"
+    script += "raise SystemExit(cli.main([]))"
+    process = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}
+    )
+    assert (process.returncode, process.stdout) == (0, "a ? b\n")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import gc
+import hashlib
 import http.client
 import json
 import queue
@@ -241,7 +243,12 @@ def test_the_page_is_one_file(server):
 
     page = httpx.get(server, timeout=60)
     assert page.headers["content-type"].startswith("text/html")
-    assert "connect-src 'self'" in page.headers["content-security-policy"]
+    policy = page.headers["content-security-policy"]
+    assert "connect-src 'self'" in policy
+    (script,) = re.findall("<script>(.*?)</script>", page.text, re.DOTALL)
+    assert f"script-src 'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}';" in policy
+    assert {"img-src data:", "frame-ancestors 'none'", "form-action 'none'"} <= set(policy.split("; "))
+    assert page.headers["x-content-type-options"] == "nosniff"
     assert "/v1/chat/completions" in page.text
     assert "http://" not in page.text
     assert "https://" not in page.text

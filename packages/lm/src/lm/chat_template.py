@@ -340,10 +340,11 @@ def default_template(tokenizer: Any, end_of_text: str | None = None) -> ChatTemp
         f"{{% for message in messages %}}{{{{ {turn} }}}}{{% endfor %}}"
         f"{{% if add_generation_prompt %}}{{{{ {json.dumps(turns.head.format(role=LEARNED))} }}}}{{% endif %}}"
     )
-    if turns is PLAIN:
-        return ChatTemplate(tokenizer, source, (int(special[end]),), (turns.end,), is_default=True)
-    stops = dict.fromkeys((int(special[end]), int(special[turns.end])))
-    return ChatTemplate(tokenizer, source, tuple(stops), is_default=True)
+    # A base model that has written its text begins another one: that token ends an answer, too.
+    ends = [end] if turns is PLAIN else [end, turns.end]
+    ends += [name for name in BEGINS if name in special]
+    stops = tuple(dict.fromkeys(int(special[name]) for name in ends))
+    return ChatTemplate(tokenizer, source, stops, (turns.end,) if turns is PLAIN else (), is_default=True)
 
 
 @functools.lru_cache(maxsize=16)

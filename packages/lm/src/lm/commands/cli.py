@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import io
 import itertools
 import os
 import signal
@@ -31,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Torch's threads spin for work before they sleep. When they spin for long, as they do unasked, anything else that
     # runs on the machine makes a step ten times slower. It is read when torch is loaded, which no command has done yet.
     os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that is not UTF-8 must not end an answer
+        sys.stdout.reconfigure(errors="replace")
     try:
         options = parsed(sys.argv[1:] if arguments is None else arguments)
         options.command(options)

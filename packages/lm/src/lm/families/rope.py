@@ -39,7 +39,7 @@ BY_LENGTH = ("dynamic", "longrope")  # the rotation of a position depends on the
 
 
 def check(parameters: Mapping[str, Any], head_dim: int) -> None:
-    """ValueError: a rope_type or a setting of it that is unknown, or one that is missing."""
+    """ValueError: a rope_type or a setting of it that is unknown, one that is missing, or an odd width."""
     kind = parameters.get("rope_type", "default")
     if kind not in SETTINGS:
         raise ValueError(f"rope_type {kind!r} is not supported: it is one of {', '.join(SETTINGS)}")
@@ -50,7 +50,10 @@ def check(parameters: Mapping[str, Any], head_dim: int) -> None:
     for name in parameters:
         if name not in (*required, *others, *COMMON):
             raise ValueError(f"rope_type {kind!r} has no setting {name!r}")
-    pairs = rotated_width(parameters, head_dim) // 2
+    width = rotated_width(parameters, head_dim)
+    if width % 2:
+        raise ValueError(f"expected a rotation of pairs, got one of {width} of a head's {head_dim} elements")
+    pairs = width // 2
     for name in ("short_factor", "long_factor"):
         if name in parameters and len(parameters[name]) != pairs:
             raise ValueError(f"{name} has {len(parameters[name])} factors, and a head rotates {pairs} pairs")

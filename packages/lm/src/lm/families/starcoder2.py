@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from torch import nn
 
 from lm.config import Norm
 from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, LlamaBlock
 from lm.model import MLP
+
+if TYPE_CHECKING:
+    from accounting import TransformerShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,22 +24,28 @@ class Starcoder2Config(FamilyConfig):
 
     norm: Norm = "layernorm"
     norm_eps: float = 1e-5
-    bias: bool = True
+    bias: bool = True  # of norms
+    use_bias: bool = True  # of matrices
     tied_embeddings: bool = True
 
     renamed = {
         "norm_epsilon": "norm_eps",
-        "use_bias": "bias",
         "sliding_window": "sliding_window",
     }
     fixed = {"hidden_act": ("gelu_pytorch_tanh",)}
+
+    def has_bias(self, part: Literal["qkv", "output", "ffn"]) -> bool:
+        return self.use_bias
+
+    def shape(self) -> TransformerShape:
+        return replace(super().shape(), norm_bias=True)
 
 
 class Starcoder2Block(LlamaBlock):
     """Llama's block with an MLP."""
 
     def feed_forward(self, config: FamilyConfig, layer: int) -> nn.Module:
-        return MLP(config.d_model, config.d_ff, "gelu", config.bias)
+        return MLP(config.d_model, config.d_ff, "gelu", config.has_bias("ffn"))
 
 
 class Starcoder2(FamilyModel):

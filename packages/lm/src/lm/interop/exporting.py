@@ -65,7 +65,8 @@ def to_huggingface(
     with replacing(folder) as target:
         write_weights(target, weights(model, DTYPES[dtype]), shard_bytes)
         write_json(target / "config.json", described)
-        write_json(target / "generation_config.json", {"_from_model_config": not generation, **special, **generation})
+        unchanged = {} if generation else {"_from_model_config": True}
+        write_json(target / "generation_config.json", {**unchanged, **special, **generation})
         if text is not None:
             text.tokenizer.to_huggingface(target / "tokenizer.json")
             names = special_names(text)

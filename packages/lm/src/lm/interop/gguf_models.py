@@ -114,7 +114,7 @@ KINDS = {
         only=(("norm_topk_prob", True), ("mlp_only_layers", ()), ("decoder_sparse_step", 1)),
     ),
     "smollm3": Kind("smollm3", scalings=ROPES, turns_neighbours=True),
-    "starcoder2": Kind("starcoder2", only=(("bias", True),)),
+    "starcoder2": Kind("starcoder2", only=(("use_bias", True),)),
 }
 
 

@@ -28,6 +28,7 @@ class Choice:
     cached: int = 0
     ended: str | None = None
     mistake: str = ""
+    ids: list[int] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)  # of tools
     begun: bool = False  # True once a part of it was sent
@@ -38,6 +39,7 @@ class Choice:
         self.text += piece.text
         self.tokens, self.cached, self.ended, self.mistake = piece.tokens, piece.cached, piece.ended, piece.mistake
         self.logprobs += piece.logprobs
+        self.ids += piece.ids
 
     @property
     def reason(self) -> str | None:
@@ -71,7 +73,7 @@ class Answer:
             return None
         choice.text, calls = calls_in(choice.text, self.template)
         choice.calls = calls[: self.task.most_calls]
-        return Piece(choice.text, piece.tokens, piece.ended, tuple(choice.logprobs))
+        return Piece(choice.text, piece.tokens, piece.ended, tuple(choice.logprobs), ids=tuple(choice.ids))
 
     def whole(self) -> dict[str, Any]:
         """The answer, sent whole."""
@@ -79,6 +81,7 @@ class Answer:
             {
                 "index": choice.index,
                 **self.content(choice),
+                **self.token_ids(choice, choice.ids, is_first=True),
                 "logprobs": self.format_logprobs(choice, choice.logprobs),
                 "finish_reason": choice.reason,
             }
@@ -88,6 +91,13 @@ class Answer:
 
     def content(self, choice: Choice) -> dict[str, Any]:
         return {"text": choice.text}
+
+    def token_ids(self, choice: Choice, ids: Sequence[int], *, is_first: bool) -> dict[str, Any]:
+        """The ids of a part of a text, if requested, and before the first those of its prompt."""
+        if not self.task.return_token_ids:
+            return {}
+        prompt = {"prompt_token_ids": self.task.prompts[choice.index // self.task.n]} if is_first else {}
+        return {**prompt, "token_ids": list(ids)}
 
     def begin(self) -> Iterable[dict[str, Any]]:
         """The events before the first piece."""
@@ -99,6 +109,7 @@ class Answer:
         part = {
             "index": index,
             **self.delta(choice, piece),
+            **self.token_ids(choice, piece.ids, is_first=not choice.begun),
             "logprobs": self.format_logprobs(choice, piece.logprobs),
             "finish_reason": None if piece.ended is None else choice.reason,
         }

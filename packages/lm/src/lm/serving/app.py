@@ -1,12 +1,16 @@
 """The server: /v1/completions, /v1/chat/completions, /v1/responses and /v1/models as OpenAI's clients ask for them,
-/health, /metrics, and a page to talk on."""
+/tokenize and /detokenize as vLLM has them, /health, /metrics, and a page to talk on."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import ctypes
+import functools
+import hashlib
 import json
+import re
 import socket
 import sys
 import time
@@ -32,9 +36,14 @@ from lm.serving.grammar import Grammars
 from lm.serving.guards import AccessLog, Guard, SendTimeout
 from lm.serving.requests import BadRequest, ChatBody, CompletionBody, GenerationRequest, Limits, chat, completion, parse
 from lm.serving.responses import ResponseAnswer, ResponseBody, respond
+from lm.serving.tokens import DetokenizeBody, TokenizeBody, detokenize, tokenize
 from lm.special_tokens import stop_ids
 
-POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
+# Of the page: its own script alone runs, nothing frames it, and no form of it is sent.
+POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 ESCAPED_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}  # JSON escapes those below 32
 Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
 SHORT = 1 << 12  # bytes of a request that is encoded at once: of a longer one on another thread, or all would wait
@@ -94,6 +103,8 @@ class Server:
             Route("/v1/completions", self.completions, methods=["POST"]),
             Route("/v1/chat/completions", self.chats, methods=["POST"]),
             Route("/v1/responses", self.responses, methods=["POST"]),
+            Route("/tokenize", self.tokenize, methods=["POST"]),
+            Route("/detokenize", self.detokenize, methods=["POST"]),
         ]
         middleware = [
             Middleware(AccessLog, count=self.engine.metrics.responded, write=log),
@@ -107,9 +118,19 @@ class Server:
         return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
 
     async def page(self, request: Request) -> Response:
+        return HTMLResponse(*self.page_and_policy)
+
+    @functools.cached_property
+    def page_and_policy(self) -> tuple[str, int, dict[str, str]]:
+        """The page to talk on, its status, and its headers, which name the scripts in it by their hashes."""
         server = resources.files("lm.serving").joinpath("assets/server.js").read_text(encoding="utf-8")
         page = chat_shell(self.limits.model, "", asset("chat.js") + server)
-        return HTMLResponse(page, headers={"Content-Security-Policy": POLICY})
+        hashes = [
+            base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+            for script in re.findall("<script>(.*?)</script>", page, re.DOTALL)
+        ]
+        policy = POLICY.format(scripts=" ".join(f"'sha256-{digest}'" for digest in hashes))
+        return page, 200, {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
 
     async def health(self, request: Request) -> Response:
         alive = self.engine.thread.is_alive() and not self.engine.closed
@@ -151,6 +172,18 @@ class Server:
         body = await asyncio.to_thread(parse, ResponseBody, text)
         task = await asyncio.to_thread(respond, body, self.template, self.limits, self.grammars)
         return await self.answer(request, ResponseAnswer(task, self.limits.model, self.template, body))
+
+    async def tokenize(self, request: Request) -> Response:
+        text = await self.body(request)
+        return JSONResponse(
+            await asyncio.to_thread(lambda: tokenize(parse(TokenizeBody, text), self.template, self.limits))
+        )
+
+    async def detokenize(self, request: Request) -> Response:
+        text = await self.body(request)
+        return JSONResponse(
+            await asyncio.to_thread(lambda: detokenize(parse(DetokenizeBody, text), self.template, self.limits))
+        )
 
     async def body(self, request: Request) -> bytes:
         # A page elsewhere can send a form or plain text without asking, and JSON it cannot.

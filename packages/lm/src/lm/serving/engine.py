@@ -33,6 +33,7 @@ class Piece:
     ended: str | None  # "stop", "length", or "error" if decoding failed; None as long as it goes on
     logprobs: tuple[TokenLogprob, ...] = ()  # of the tokens since the piece before, if requested
     cached: int = 0  # tokens of the prompt that were in the cache
+    ids: tuple[int, ...] = ()  # of the tokens since the piece before
     mistake: str = ""  # in the request, if that is why decoding failed
 
 
@@ -52,6 +53,7 @@ class Job:
     writer: StreamDecoder | None = field(default=None, repr=False)
     since: float = field(default_factory=time.perf_counter)  # its arrival, or its last token
     tokens: int = 0  # so far
+    ids_sent: int = 0
     logprobs_sent: int = 0
 
 
@@ -212,7 +214,9 @@ class Engine:
         if piece or ended is not None:
             new = tuple(sequence.logprobs[job.logprobs_sent :])
             job.logprobs_sent += len(new)
-            self._tell(job, Piece(piece, job.tokens, ended, new, sequence.cached))
+            ids = tuple(sequence.tokens[job.ids_sent : job.tokens])
+            job.ids_sent = job.tokens
+            self._tell(job, Piece(piece, job.tokens, ended, new, sequence.cached, ids))
 
     def _tell(self, job: Job, piece: Piece) -> None:
         self.pieces.setdefault(job, []).append(piece)

@@ -25,14 +25,14 @@ from lm.serving.tools import grammar_of, spelled_out
 from lm.special_tokens import prompt_ids
 
 MOST_STOPS, MOST_CHOICES, MOST_TOP_LOGPROBS, MOST_TOOLS = 4, 16, 20, 128
-TOOL = "tool"  # the role of an answer to a call
+TOOL, TOO_LONG = "tool", "context_length_exceeded"  # the role of an answer to a call; the code of an error
 SAMPLING = frozenset(Sampling.__dataclass_fields__) - {"logit_bias"}
 # What pydantic's errors of a wrong type expect.
 TYPES = {"string": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list"}
 FunctionName = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
 TokenId = Annotated[int, Field(ge=0)]
 Stop = Annotated[str, Field(min_length=1)]
-B = TypeVar("B", bound="Body")
+B = TypeVar("B", bound=BaseModel)
 
 
 class BadRequest(ValueError):
@@ -87,6 +87,7 @@ class Body(BaseModel):
     stop_token_ids: Annotated[list[TokenId], Field(max_length=1024)] | None = None
     ignore_eos: bool | None = None
     skip_special_tokens: bool | None = None
+    return_token_ids: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
@@ -98,8 +99,8 @@ class Body(BaseModel):
             return body
         for name, harmless in cls.only.items():
             if body.get(name) not in (None, *harmless):
-                message = "{name} is not supported: leave it out"
-                raise PydanticCustomError("unsupported_parameter", message, {"name": name})
+                error = "unsupported_parameter", "{name} is not supported: leave it out"
+                raise PydanticCustomError(*error, {"name": name})
         return {name: value for name, value in body.items() if name not in cls.only and name not in cls.ignored}
 
 
@@ -227,13 +228,8 @@ class ChatBody(Body):
     """A body of /v1/chat/completions. truncation "auto" leaves out the oldest messages where they do not fit."""
 
     only: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "functions": ([],),
-        "function_call": ("none",),
-        "modalities": (["text"],),
-        "prediction": (),
-        "audio": (),
-        "web_search_options": (),
-        "verbosity": (),
+        **{"functions": ([],), "function_call": ("none",), "modalities": (["text"],)},
+        **dict.fromkeys(("prediction", "audio", "web_search_options", "verbosity"), ()),
     }
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
@@ -258,6 +254,12 @@ class Limits:
     context_length: int
     max_tokens: int
 
+    def check_model(self, name: str | None) -> None:
+        """BadRequest: it is another model's name."""
+        if name not in (None, self.model):
+            no_such = f"there is no model {name!r}: it is {self.model!r}"
+            raise BadRequest(no_such, "model", status=404, code="model_not_found")
+
 
 @dataclass(frozen=True)
 class GenerationRequest:
@@ -278,6 +280,7 @@ class GenerationRequest:
     constraint: Callable[[], Constraint] | None = None  # makes that of a text
     has_tools: bool = False  # True if the answer may call them
     most_calls: int | None = None
+    return_token_ids: bool = False  # beside the text, those of the prompt too
 
     def jobs(self, tell: Callable[[int, Sequence[Piece]], None]) -> list[Job]:
         """A job for each text; tell(index, pieces) is called with its pieces."""
@@ -314,7 +317,7 @@ def mistake(failed: ValidationError) -> BadRequest:
     errors = failed.errors(include_url=False)
     kind, location = errors[0]["type"], errors[0]["loc"]
     if kind == "json_invalid":
-        return BadRequest("the body is no JSON")
+        return BadRequest("the body is not JSON")
     if kind == "unsupported_parameter":
         return BadRequest(errors[0]["msg"], errors[0]["ctx"]["name"], code=kind)
     if not location:
@@ -354,8 +357,7 @@ def completion(body: CompletionBody, tokenizer: Any, stop_tokens: Sequence[int],
 
 def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Grammars) -> GenerationRequest:
     """The request of a body of /v1/chat/completions. BadRequest: the first mistake in it."""
-    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-    if most == 0:
+    if (most := body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens) == 0:
         raise BadRequest("max_tokens: expected at least 1, got 0", "max_tokens")
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs goes with logprobs true", "top_logprobs")
@@ -365,10 +367,8 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
     for name in ("ignore_eos", "min_tokens"):
         if constraint is not None and getattr(body, name):
             raise BadRequest(f"{name} does not go with an answer of a given form: leave it out", name)
-    names = body.chat_template_kwargs or {}
-    if body.reasoning_effort is not None:
-        names = {**names, "reasoning_effort": body.reasoning_effort}
-    template = template.with_names(names) if names else template
+    effort = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
+    template = template.with_names({**(body.chat_template_kwargs or {}), **effort})
     tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []] if body.tool_choice != "none" else []
     messages, dropped = [message.message(number) for number, message in enumerate(body.messages)], 0
     try:
@@ -437,12 +437,10 @@ def to_request(
     default: int,
 ) -> GenerationRequest:
     """The request of what all bodies have in common; `most` new tokens, or as many of `default` as have room."""
-    if body.model not in (None, limits.model):
-        message = f"there is no model {body.model!r}: it is {limits.model!r}"
-        raise BadRequest(message, "model", status=404, code="model_not_found")
+    limits.check_model(body.model)
     if most is not None and most > limits.max_tokens:
         raise BadRequest(f"max_tokens: expected at most {limits.max_tokens}, got {most}", "max_tokens")
-    if body.top_k is not None and body.top_k > limits.vocab_size:
+    if (body.top_k or 0) > limits.vocab_size:
         raise BadRequest(f"top_k: expected at most {limits.vocab_size}, the vocabulary, got {body.top_k}", "top_k")
     if body.stream_options is not None and not body.stream:
         raise BadRequest("stream_options goes with stream true", "stream_options")
@@ -451,10 +449,9 @@ def to_request(
         room = limits.context_length - len(ids)
         new_tokens = min(default, limits.max_tokens, max(1, room)) if most is None else most
         if new_tokens > room:
-            sizes = f"the prompt has {len(ids)} tokens and max_tokens is {new_tokens}"
-            message = f"the context is {limits.context_length} tokens, {sizes}: shorten one of them"
-            param = "messages" if isinstance(body, ChatBody) else "prompt"
-            raise BadRequest(message, param, code="context_length_exceeded")
+            message = f"the context is {limits.context_length} tokens, the prompt has {len(ids)} tokens and max_tokens "
+            message += f"is {new_tokens}: shorten one of them"
+            raise BadRequest(message, "messages" if isinstance(body, ChatBody) else "prompt", code=TOO_LONG)
         max_new_tokens.append(new_tokens)
     if (min_tokens := body.min_tokens or 0) > min(max_new_tokens):
         raise BadRequest(f"min_tokens: expected at most {min(max_new_tokens)}, got {min_tokens}", "min_tokens")
@@ -479,6 +476,7 @@ def to_request(
         min_tokens,
         frozenset(tokenizer.special_tokens.values()) if body.skip_special_tokens else (),
         constraint=(lambda: Minimum(min_tokens, stops)) if min_tokens else None,
+        return_token_ids=bool(body.return_token_ids),
     )
 
 

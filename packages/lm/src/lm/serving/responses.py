@@ -75,6 +75,7 @@ class ResponseBody(Body):
         "max_tool_calls": (),
         "max_tokens": (),
         "n": (1,),
+        "return_token_ids": (False,),
     }
 
     input: str | Annotated[list[Item], Field(min_length=1)]
