@@ -557,7 +557,7 @@ def test_pieces_are_told_on_the_thread_of_the_loop_in_order(watches, monkeypatch
     job = Job([1], {}, lambda pieces: told.append((threading.get_ident(), [piece.tokens for piece in pieces])))
 
     async def serve():
-        with app.delivery() as deliver:
+        with app.thread_safe_callback() as deliver:
             thread = threading.Thread(target=lambda: [deliver({job: [Piece("", i, None)]}) for i in range(10_000)])
             thread.start()
             while not told:

@@ -436,7 +436,7 @@ def test_formats_of_templates(tokenizer):
 
 def test_a_template_without_tools_gets_them_as_text(tokenizer):
     from lm.chat_template import default_template
-    from lm.serving.tools import calls_in, spelled_out
+    from lm.serving.tools import calls_in, render_tools_as_text
 
     call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Ulm"}}}
     written_call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Ulm"}}\n</tool_call>'
@@ -448,7 +448,7 @@ def test_a_template_without_tools_gets_them_as_text(tokenizer):
     ]
     plain = default_template(tokenizer)
     for template, has_system in ((plain, True), (ChatTemplate(tokenizer, GEMMA, ()), False)):
-        messages, tools = spelled_out(talk, [WEATHER], template)
+        messages, tools = render_tools_as_text(talk, [WEATHER], template)
         assert tools is None
         assert [one.role for one in messages] == ["system"] * has_system + ["user", "assistant", "user"]
         assert json.dumps(WEATHER) in messages[0].content
@@ -458,9 +458,9 @@ def test_a_template_without_tools_gets_them_as_text(tokenizer):
         )
         template.prompt(messages)
         assert calls_in(written_call, template)[1][0]["function"] == {"name": "weather", "arguments": '{"city": "Ulm"}'}
-    first = spelled_out([Message("system", "be brief"), *talk], [WEATHER], plain)[0][0]
+    first = render_tools_as_text([Message("system", "be brief"), *talk], [WEATHER], plain)[0][0]
     assert (first.role, first.content[:9]) == ("system", "be brief\n")
-    assert spelled_out(talk[:1], [], plain) == (talk[:1], None)
+    assert render_tools_as_text(talk[:1], [], plain) == (talk[:1], None)
 
 
 @pytest.mark.parametrize("separator", ["\n", "\r", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])

@@ -89,9 +89,9 @@ def attention(
     elif backend == "auto" and q.device.type == "cpu":
         backend = "matmul" if queries > 1 and keys <= MATMUL_KEYS else "sdpa"
     elif backend == "auto":
-        # torch's fused kernels know no documents, no windows, and causality only from the top left corner.
+        # torch's fused kernels support neither document masks nor windows, and align a causal mask top-left.
         special = document_ids is not None or sliding_window is not None or queries != keys
-        real = q.device.type != "meta"  # of which autocast does not know
+        real = q.device.type != "meta"  # autocast raises on the meta device
         mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
         dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
         backend, allowed = backend_of(str(q.device), dtype, q.shape[3], special)
@@ -135,7 +135,7 @@ def attention(
     return out
 
 
-def bent_attention(
+def attention_with_caps_or_sinks(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -146,7 +146,7 @@ def bent_attention(
     causal: bool = True,
     **limits: Any,
 ) -> Tensor:
-    """attention() with whole score matrices, whose scores or softmax are not the plain ones.
+    """Attention with soft-capped scores (Gemma 2) or attention sinks (gpt-oss), by whole score matrices.
 
     softcap: scores are bent into ±softcap by its tanh (Gemma 2). sinks (heads,): one more score for each head, whose
     share of the softmax is given to no value (gpt-oss). The others, and limits (sliding_window and
@@ -321,7 +321,7 @@ def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | No
             torch.inference_mode(False),
             torch.enable_grad(),
             torch.autocast(torch.device(device).type, enabled=False),
-            # or a checkpoint around the caller would take what is saved here for its own
+            # Turn off the caller's saved-tensor hooks, which activation checkpointing installs.
             torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
             warnings.catch_warnings(),
         ):

@@ -28,8 +28,8 @@ GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit
 CPUINFO = Path("/proc/cpuinfo")
 CACHE_LINE = 64  # bytes
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
-# Words by which the names of two different cards differ.
-OTHERS = frozenset({"ti", "super", "laptop", "max", "mobile", "d", "nvl", "ultra", "mig", "sxm3"})
+# Words that make a name another card's: "4070 Ti" is not a "4070".
+CARD_SUFFIXES = frozenset({"ti", "super", "laptop", "max", "mobile", "d", "nvl", "ultra", "mig", "sxm3"})
 
 
 def choose_device(name: str, index: int = 0) -> torch.device:
@@ -147,7 +147,7 @@ def known_device(name: str) -> Device | None:
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
     fitting = [card for card in DEVICES if set(card.split("-")) <= words]
     best = max(fitting, key=len, default=None)
-    if best is None or (words - set(best.split("-"))) & OTHERS:
+    if best is None or (words - set(best.split("-"))) & CARD_SUFFIXES:
         return None
     return DEVICES[best]
 

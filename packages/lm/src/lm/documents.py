@@ -39,7 +39,7 @@ def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, 
     return start[:, None] if isinstance(start, Tensor) else slice(start, start + ids.shape[1])
 
 
-def embedded(embedding: nn.Embedding, ids: Tensor) -> Tensor:
+def embed_checked(embedding: nn.Embedding, ids: Tensor) -> Tensor:
     """embedding(ids). ValueError: an id has no row (on a CPU; CUDA's own assertion fails later)."""
     try:
         return embedding(ids)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ class MissingExtra(ImportError):
 
 
 def need(module: str, what: str, install: str) -> Any:
-    """The module, imported. MissingExtra: `what` needs it; `install` is what pip is to be asked for."""
+    """The module, imported. MissingExtra: `what` needs it; install: the requirement for pip."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

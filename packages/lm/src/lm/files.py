@@ -151,7 +151,7 @@ def lock(path: str | Path) -> Iterator[None]:
 
 def reason(error: BaseException, folder: Path) -> str:
     """Describe an error of the disk, with a remedy."""
-    code = number_of(error)
+    code = errno_of(error)
     if code is None:
         with contextlib.suppress(OSError):
             code = errno.ENOSPC if shutil.disk_usage(folder).free < 1 << 20 else None
@@ -166,8 +166,8 @@ def reason(error: BaseException, folder: Path) -> str:
     return str(error)
 
 
-def number_of(error: BaseException | None) -> int | None:
-    """The system's number for what failed: of the error or of what it came from; safetensors has it in its words."""
+def errno_of(error: BaseException | None) -> int | None:
+    """Return errno of an error or of its causes, parsed from the message where safetensors raised it."""
     while error is not None:
         if isinstance(code := getattr(error, "errno", None), int):
             return code

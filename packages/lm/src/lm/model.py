@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lm.activation_checkpointing import recomputed
 from lm.attention import attention
 from lm.config import ActivationCheckpointing, ModelConfig, one_of
-from lm.documents import embedded, positions_of
+from lm.documents import embed_checked, positions_of
 from lm.rope import rope_at
 
 
@@ -256,7 +256,7 @@ class Transformer(nn.Module):
             ValueError: ids are not (batch, seq), not in the vocabulary, or longer than the context.
         """
         positions = positions_of(ids, document_ids, start, self.config.context_length)
-        x = embedded(self.embedding, ids)  # (batch, seq, d_model)
+        x = embed_checked(self.embedding, ids)  # (batch, seq, d_model)
         if self.positions is not None:
             x = x + self.positions.weight[positions]  # a slice keeps no index for the backward pass
         x = self.dropout(x)

@@ -57,7 +57,7 @@ def memory(text: str) -> int:
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write it as 512M or 4G") from None
     if size < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no memory: write it as 512M or 4G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write it as 512M or 4G")
     return size
 
 

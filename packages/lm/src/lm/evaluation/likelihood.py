@@ -48,7 +48,7 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
 
     What does not fit the context loses the beginning of what stands before it; ids that alone do not fit are scored in
     stretches of half a context, each after as much as fits. ValueError: a request without ids, an id outside the
-    vocabulary, or a model whose likelihoods are no numbers.
+    vocabulary, or a model whose likelihoods are not numbers.
     """
     size = model.config.vocab_size
     for request in requests:
@@ -59,14 +59,14 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
                 raise ValueError(f"id {number} is outside the model's vocabulary of {size}: use its own tokenizer")
     owners, pieces = list[int](), list[Request]()
     for owner, request in enumerate(requests):
-        for piece in fitted(request, model.config.context_length):
+        for piece in split_to_context(request, model.config.context_length):
             owners.append(owner)
             pieces.append(piece)
     was_training = model.training
     model.eval()
     nats, greedy = [0.0] * len(requests), [True] * len(requests)
     try:
-        for index, likelihood in scored(model, pieces, budget):
+        for index, likelihood in score(model, pieces, budget):
             if not math.isfinite(likelihood.nats):
                 raise ValueError(f"the model's likelihoods are not numbers ({likelihood.nats}): its training diverged")
             nats[owners[index]] += likelihood.nats
@@ -76,8 +76,8 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
     return [Likelihood(n, g) for n, g in zip(nats, greedy, strict=True)]
 
 
-def fitted(request: Request, context: int) -> Iterator[Request]:
-    """Requests that fit the context and come, added up, to the one given."""
+def split_to_context(request: Request, context: int) -> Iterator[Request]:
+    """Split a request into some that fit the context, whose likelihoods add up to its own."""
     before, ids = request.before, request.ids
     stretch = max(1, context // 2)
     while len(ids) > context:
@@ -86,8 +86,8 @@ def fitted(request: Request, context: int) -> Iterator[Request]:
     yield Request(before[-(context + 1 - len(ids)) :], ids)
 
 
-def scored(model: Transformer, requests: Sequence[Request], budget: int) -> Iterator[tuple[int, Likelihood]]:
-    """The place of each request, in an order of our own, and its likelihood; all fit the context."""
+def score(model: Transformer, requests: Sequence[Request], budget: int) -> Iterator[tuple[int, Likelihood]]:
+    """Yield (index, likelihood) of each request, grouped by length; all fit the context."""
     if isinstance(model.config, FamilyConfig) and model.config.rope_depends_on_length:
         for index, request in enumerate(requests):
             yield index, score_alone(model, [request])[0]
@@ -138,7 +138,9 @@ def score_alone(model: Transformer, requests: Sequence[Request]) -> list[Likelih
     rows = [row for row, request in enumerate(requests) for _ in request.ids]
     places = [len(request.before) - 1 + place for request in requests for place in range(len(request.ids))]
     targets = torch.tensor([number for request in requests for number in request.ids], device=device)
-    return added_up(*judged(model, hidden[rows, places], targets), [len(request.ids) for request in requests])
+    return sum_by_request(
+        *nats_and_hits(model, hidden[rows, places], targets), [len(request.ids) for request in requests]
+    )
 
 
 def score_together(
@@ -166,15 +168,15 @@ def score_together(
         rows = [row for row, i in enumerate(longer) for _ in ids[i][1:]]
         states.append(hidden[rows, [place for i in longer for place in range(len(ids[i]) - 1)]])
     targets = [row[0] for row in ids] + [number for i in longer for number in ids[i][1:]]
-    nats, hits = judged(model, torch.cat(states), torch.tensor(targets, device=device))
-    firsts = added_up(nats[: len(ids)], hits[: len(ids)], [1] * len(ids))
-    others = added_up(nats[len(ids) :], hits[len(ids) :], [len(ids[i]) - 1 for i in longer])
+    nats, hits = nats_and_hits(model, torch.cat(states), torch.tensor(targets, device=device))
+    firsts = sum_by_request(nats[: len(ids)], hits[: len(ids)], [1] * len(ids))
+    others = sum_by_request(nats[len(ids) :], hits[len(ids) :], [len(ids[i]) - 1 for i in longer])
     for i, other in zip(longer, others, strict=True):
         firsts[i] = Likelihood(firsts[i].nats + other.nats, firsts[i].greedy and other.greedy)
     return firsts
 
 
-def judged(model: Transformer, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def nats_and_hits(model: Transformer, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """For hidden (n, d_model) and targets (n,): nats, float64, and True if the likeliest, both on the CPU."""
     nats, hits = [], []
     rows = max(1, LOGITS // model.config.vocab_rows)
@@ -186,7 +188,7 @@ def judged(model: Transformer, hidden: Tensor, targets: Tensor) -> tuple[Tensor,
     return torch.cat(nats).double().cpu(), torch.cat(hits).cpu()
 
 
-def added_up(nats: Tensor, hits: Tensor, counts: Sequence[int]) -> list[Likelihood]:
-    """A likelihood of each run of so many targets."""
+def sum_by_request(nats: Tensor, hits: Tensor, counts: Sequence[int]) -> list[Likelihood]:
+    """Sum the nats of each request, which has counts[i] targets in order."""
     parts = zip(torch.split(nats, list(counts)), torch.split(hits, list(counts)), strict=True) if counts else ()
     return [Likelihood(float(some.sum()), bool(all_hit.all())) for some, all_hit in parts]

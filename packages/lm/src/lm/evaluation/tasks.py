@@ -103,7 +103,7 @@ def item_of(line: Mapping[str, Any], last_word: bool, cleaned: bool) -> tuple[st
         return CHOICE, Item(context, tuple(f" {ending}" for ending in endings), gold(line, "label", len(endings)))
     if {"query", "choices"} <= line.keys():
         context, endings = text_of(line, "query").strip(), texts_of(line, "choices")
-        # What is put as a question is answered as one; else the choice goes on where the text breaks off.
+        # Prompts that begin with "Question:" get "Answer:"; others are completed in place.
         context += "\nAnswer:" if context.startswith("Question:") else ""
         return CHOICE, Item(context, tuple(f" {e.strip()}" for e in endings), gold(line, "gold", len(endings)))
     if {"context", "continuation"} <= line.keys():

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.attention import attention, bent_attention
+from lm.attention import attention, attention_with_caps_or_sinks
 from lm.families.parts import (
     LLAMA_NAMES,
     QK_NORM_NAMES,
@@ -118,7 +118,9 @@ class Gemma2Attention(FamilyAttention):
 
     @property
     def attend(self) -> Attend:
-        return attention if self.softcap is None else functools.partial(bent_attention, softcap=self.softcap)
+        return (
+            attention if self.softcap is None else functools.partial(attention_with_caps_or_sinks, softcap=self.softcap)
+        )
 
 
 class Gemma2Block(GemmaBlock, SandwichBlock):

@@ -71,11 +71,11 @@ class FamilyConfig(ModelConfig):
     norm_eps: float = 1e-6
     layer_types: tuple[str, ...] = ()  # "sliding_attention" or "full_attention" of each layer; (): all alike
 
-    renamed: ClassVar[Mapping[str, str]] = {}  # their names of fields where they are not SIZES' or our own
-    aliases: ClassVar[Mapping[str, str]] = {}  # their other names of a setting, and the one that is written
-    ignored: ClassVar[tuple[str, ...]] = ()  # theirs that change nothing here
-    absent: ClassVar[tuple[str, ...]] = ()  # fields that their config.json does not have
-    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = SILU  # theirs, and what is supported
+    renamed: ClassVar[Mapping[str, str]] = {}  # {setting of config.json: field}, beside those of SIZES
+    aliases: ClassVar[Mapping[str, str]] = {}  # {another name of a setting of config.json: the one that is written}
+    ignored: ClassVar[tuple[str, ...]] = ()  # settings of config.json without effect
+    absent: ClassVar[tuple[str, ...]] = ()  # fields without a setting in config.json
+    fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = SILU  # {setting of config.json: its supported values}
     full_every: ClassVar[int | None] = None  # every layer of this number has full attention where layer_types is ()
     default_theta: ClassVar[float] = 10000.0
     theta_name: ClassVar[str] = "rope_theta"  # of files without rope_parameters

@@ -48,10 +48,11 @@ class Decoder:
         memory: As for Cache.
 
     Attributes:
-        how: Which of them it was, and why.
-        reread_at: Tokens of a text after which its next one needs all of it to be read again; None: it never does.
-        likeliest: Of each row of the last step the first of its largest logits, below 0 if there is none; None if
-            PyTorch took it.
+        how: Which step runs ("in C", "as a CUDA graph", "in PyTorch"), and why.
+        reread_at: Length at which the rotation of all positions changes, so that the whole text is read again; None:
+            there is none.
+        likeliest: The argmax of each row of the last step's logits, below 0 for a row with NaN; None if PyTorch
+            computed the step.
     """
 
     def __init__(

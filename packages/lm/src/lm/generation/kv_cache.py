@@ -59,7 +59,7 @@ class StepLayer:
 
     def __init__(self, store: Tensor, step: Step) -> None:
         self.store, self.step = store, step
-        self.length = 0  # of no use: every sequence has its own, and the model is given the positions
+        self.length = 0  # unused here, as positions are passed; the protocol of a layer's cache asks for it
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, sliding_window: int | None, attend: Attend = attention) -> Tensor:
         """Append k, v (batch, kv_heads, 1, head_dim) and return attention of q (batch, num_heads, 1, head_dim)."""

@@ -47,7 +47,7 @@ class Sequence:
         window: The ids at the beginning of its cache, read as a prompt.
         cached: Number of the prompt's tokens that were in the cache before.
 
-    TypeError, ValueError: the model cannot read the prompt, or cannot continue it as far.
+    TypeError, ValueError: the prompt is invalid, or prompt and max_new_tokens exceed the context.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ class Fields:
         gguf = need("gguf", "GGUF", "groundup-lm[gguf]")
         with open(path, "rb") as file:
             if file.read(4) != b"GGUF":
-                raise ValueError(f"{path} is no GGUF file")
+                raise ValueError(f"{path} is not a GGUF file")
         try:
             self.reader = gguf.GGUFReader(path)
         except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError) as error:

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 from lm.interop.loading import (
+    check_finite,
     located,
     place_of,
     read_model,
     read_tokenizer,
-    refuse_what_is_no_number,
     text_config,
     tokenizer_of,
 )
@@ -32,7 +32,7 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
         raise FileExistsError(f"{run} is not an empty folder: choose another for the imported model")
     here = located(source)
     model = read_model(here, None)
-    refuse_what_is_no_number(model, source)
+    check_finite(model, source)
     path = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
     data = {}
     loaded = None if path is None else read_tokenizer(path)

@@ -62,14 +62,14 @@ def load(
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
     target = choose_device(device) if isinstance(device, str) else device
     model = read_model(located(path), step)
-    refuse_what_is_no_number(model, path)
+    check_finite(model, path)
     model = model.to(device=target, dtype=dtype if isinstance(dtype, torch.dtype) else DTYPES[dtype]).eval()
     if torch.device(target).type == "cpu":
         use_huge_pages(model)
     return model
 
 
-def refuse_what_is_no_number(model: Transformer, path: str | Path) -> None:
+def check_finite(model: Transformer, path: str | Path) -> None:
     """ValueError: a weight holds NaN or infinities, with its name."""
     for name, weight in model.named_parameters():
         low, high = weight.detach().aminmax()

@@ -20,7 +20,7 @@ Table = dict[str, tuple["Part", ...]]
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor of theirs, which is so many rows of one of ours.
+    """A tensor of the other program, which is `rows` successive rows of one of ours.
 
     half_split: its rows are heads of head_dim whose pairs are (i, i + head_dim / 2), where ours are (2i, 2i + 1).
     transposed: it is (in, out), where ours is (out, in).

@@ -22,14 +22,14 @@ BINARY = {
 def javascript(source: str) -> str:
     """A template as a JavaScript function of its variables, an object without a prototype, that returns the text.
 
-    ValueError: it is no Jinja template, or does something that a page does not.
+    ValueError: it is not a Jinja template, or does something that a page does not.
     """
     import jinja2
 
     try:
         tree = environment().parse(source)
     except jinja2.TemplateError as error:
-        raise ValueError(f"the chat template is no Jinja template: {error}") from None
+        raise ValueError(f"the chat template is not a Jinja template: {error}") from None
     return "(scope) => {\n" + function_body(tree.body) + "\n}"
 
 

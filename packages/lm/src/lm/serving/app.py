@@ -90,7 +90,7 @@ class Server:
 
         @contextlib.asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
-            with delivery() as self.engine.deliver:
+            with thread_safe_callback() as self.engine.deliver:
                 yield
                 await asyncio.to_thread(self.engine.close)
 
@@ -232,8 +232,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def delivery() -> Iterator[Callable[[PiecesOfStep], object]]:
-    """A function that tells pieces on the thread of the running event loop.
+def thread_safe_callback() -> Iterator[Callable[[PiecesOfStep], object]]:
+    """A callback for worker threads, by which pieces are told on the thread of the running event loop.
 
     Unlike loop.call_soon_threadsafe it does not release the GIL, which the loop would take to send the pieces while the
     decoding thread waits: the loop gets it when that thread is in C again.

@@ -46,7 +46,7 @@ class Job:
     tell: Callable[[Sequence[Piece]], None]  # called with the pieces of each step, by tell_all
     stop: Sequence[str] = ()  # strings that end it
     min_tokens: int = 0  # tokens before which they do not
-    hidden: Collection[int] = ()  # tokens that are not part of its text
+    skip_ids: Collection[int] = ()  # tokens that are not part of its text
     echo: str = ""  # begins the first piece
     cancelled: bool = False
     sequence: ScheduledSequence | None = None
@@ -195,7 +195,7 @@ class Engine:
         sequence, writer = job.sequence, job.writer
         assert sequence is not None
         assert writer is not None
-        piece = "" if token is None or token in job.hidden else writer.feed(token)
+        piece = "" if token is None or token in job.skip_ids else writer.feed(token)
         if token is not None:
             job.tokens += 1
             self.metrics.token(seconds, first=job.tokens == 1)

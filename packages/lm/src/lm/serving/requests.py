@@ -21,7 +21,7 @@ from lm.extras import MissingExtra
 from lm.generation.sampling import Constraint, Sampling
 from lm.serving.engine import Job, Piece
 from lm.serving.grammar import Grammar, Grammars, Minimum
-from lm.serving.tools import grammar_of, spelled_out
+from lm.serving.tools import grammar_of, render_tools_as_text
 from lm.special_tokens import prompt_ids
 
 MOST_STOPS, MOST_CHOICES, MOST_TOP_LOGPROBS, MOST_TOOLS = 4, 16, 20, 128
@@ -274,7 +274,7 @@ class GenerationRequest:
     stream: bool = False
     usage: bool = False  # True if a stream ends with the number of tokens
     min_tokens: int = 0  # nothing ends a text before
-    hidden: Collection[int] = ()  # tokens that are not part of the text
+    skip_ids: Collection[int] = ()  # tokens that are not part of the text
     echoes: Sequence[str] = ()  # the text of each prompt, if answers begin with it
     dropped: int = 0  # messages that were left out because they do not fit
     constraint: Callable[[], Constraint] | None = None  # makes that of a text
@@ -296,7 +296,7 @@ class GenerationRequest:
                 functools.partial(tell, number * self.n + sample),
                 self.stop,
                 min_tokens=self.min_tokens,
-                hidden=self.hidden,
+                skip_ids=self.skip_ids,
                 echo=self.echoes[number] if self.echoes else "",
             )
             for number, ids in enumerate(self.prompts)
@@ -372,7 +372,7 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
     tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []] if body.tool_choice != "none" else []
     messages, dropped = [message.message(number) for number, message in enumerate(body.messages)], 0
     try:
-        messages, described_tools = spelled_out(messages, tools, template)
+        messages, described_tools = render_tools_as_text(messages, tools, template)
         if body.truncation == "auto":  # as in `lm chat`: at most half the context stays free for the answer
             room = min(most or limits.max_tokens, limits.context_length // 2)
             prompt, dropped = template.fit(messages, limits.context_length - room, described_tools)
@@ -388,7 +388,7 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
         dropped=dropped,
         constraint=constraint or request.constraint,
         has_tools=bool(tools),
-        hidden=() if tools else request.hidden,  # a call may be written with special tokens
+        skip_ids=() if tools else request.skip_ids,  # a call may be written with special tokens
         most_calls=1 if body.parallel_tool_calls is False else None,
     )
 

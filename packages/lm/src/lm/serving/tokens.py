@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field
 from lm.chat_template import ChatTemplate
 from lm.serving.grammar import token_bytes
 from lm.serving.requests import BadRequest, ChatMessage, Limits, Strict, TokenId, Tool
-from lm.serving.tools import spelled_out
+from lm.serving.tools import render_tools_as_text
 from lm.special_tokens import prompt_ids
 
 
@@ -45,7 +45,7 @@ def tokenize(body: TokenizeBody, template: ChatTemplate, limits: Limits) -> dict
         tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []]
         messages = [message.message(number) for number, message in enumerate(body.messages)]
         try:
-            messages, described_tools = spelled_out(messages, tools, template)
+            messages, described_tools = render_tools_as_text(messages, tools, template)
             ids = template.prompt(messages, described_tools)
         except ValueError as error:
             raise BadRequest(str(error), "messages") from None

@@ -49,12 +49,14 @@ def format_of(source: str) -> Format | None:
     return "llama" if '"parameters"' in source or "ipython" in source else None
 
 
-def spelled_out(
+def render_tools_as_text(
     messages: Sequence[Message], tools: Sequence[Mapping[str, Any]], template: ChatTemplate
 ) -> tuple[list[Message], Sequence[Mapping[str, Any]] | None]:
-    """The messages and tools to give to a template. Where it has no tools, or calls in an unknown format, tools, calls
-    and their results become text in Hermes' format, the tools in the system's message (in the user's first, if the
-    template has no system)."""
+    """Return the messages and tools to give to a template.
+
+    Where it has no tools, or calls in an unknown format, tools, calls and their results become text in Hermes' format,
+    the tools in the system's message (in the user's first, if the template has no system).
+    """
     if format_of(template.source) is not None:
         return [*messages], tools or None
     result = list[Message]()

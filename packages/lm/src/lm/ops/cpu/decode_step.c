@@ -99,7 +99,7 @@ static inline Ints load_ints(const int16_t *from)
     return v;
 }
 
-/* Asks for what lies AHEAD of so many vectors. */
+/* Prefetches the cache lines AHEAD vectors further on. */
 static inline __attribute__((always_inline)) void fetch(const void *from, const int64_t vectors)
 {
     for (int64_t at = 0; at < vectors * BYTES; at += 64) __builtin_prefetch((const char *)from + AHEAD + at, 0, 2);

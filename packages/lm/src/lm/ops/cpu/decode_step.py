@@ -1,5 +1,5 @@
-"""Prompts, steps of decoding and the choice of tokens in C: what decode_step.c and what goes on from it (prompt.c,
-choice.c) are given of a model and of its cache."""
+"""The Python side of decode_step.c, prompt.c and choice.c, which read prompts, decode and choose tokens: it passes them
+pointers to the weights and to the key/value cache."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ class NativeStep:
         )
 
     def __call__(self, tokens: Sequence[int], rows: Sequence[int], positions: Sequence[int]) -> Call:
-        """tokens[i] comes to positions[i] of rows[i]; what came of it, which the next call overwrites.
+        """Run one step, token i at positions[i] of row rows[i] of the cache; the next call overwrites what it returns.
 
-        The cache holds what is before it, or this call brings it.
+        The cache holds the tokens before each, or this call brings them.
 
         IndexError: a token that the vocabulary does not have.
         """
@@ -177,8 +177,8 @@ class NativeStep:
         return Pointer(self.choosing.data_ptr()), Pointer(self.choosing[1:].data_ptr())
 
     def read(self, ids: Sequence[int], row: int, position: int, outputs: int) -> tuple[Tensor, Call]:
-        """ids come to a row from a position on: what the head reads of the last `outputs` of them, (outputs, d_model),
-        and a call with the logits after the last, if there are any outputs.
+        """Prefill: write ids into `row` from `position` on. Return the hidden states of the last `outputs` of them,
+        (outputs, d_model), and a call with the logits after the last, if there are any outputs.
 
         IndexError: as for a step. ValueError: the row has no room for them.
         """
