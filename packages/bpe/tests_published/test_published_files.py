@@ -22,21 +22,34 @@ import pytest
 import bpe
 
 FOLDER = Path(os.environ.get("BPE_PUBLISHED", "/nonexistent"))
-NAMES = ("tokenizer.json", "*20B_tokenizer.json", "allenai_*.json", "*.model", "*.model.v*", "tekken_*.json")
+NAMES = ("tokenizer.json", "*_tokenizer.json", "*BPE_tokenizer_*.json", "allenai_*.json", "*.model", "*.model.v*")
 FILES = sorted(
     {
         str(path.relative_to(FOLDER))
-        for pattern in (*NAMES, "*.tiktoken", "vocab.bpe", "ggml-vocab-*.gguf")
+        for pattern in (*NAMES, "tekken_*.json", "*.tiktoken", "vocab.bpe", "merges.txt", "ggml-vocab-*.gguf")
         for path in FOLDER.rglob(pattern)
+        if pattern != "merges.txt" or path.with_name("tokenizer_config.json").exists()
     }
 )
-# Of another kind than byte-pair encoding, or with pieces of one score for which sentencepiece has no order of merges.
+# By the end of the path: of another kind than byte-pair encoding, with pieces of one score for which sentencepiece has
+# no order of merges, or cut short in the package itself.
 REFUSED = {
+    "spiece.model": "Unigram",
+    "flux/tokenizer_2/tokenizer.json": "Unigram",
+    "stable_diffusion_3/tokenizer_3/tokenizer.json": "Unigram",
+    "stable_diffusion_xl/tokenizer_2/merges.txt": "merge 40211",
     "j2-tokenizer.model": "Unigram",
     "ggml-vocab-bert-bge.gguf": "'bert'",
     "ggml-vocab-nomic-bert-moe.gguf": "'t5'",
     "ggml-vocab-baichuan.gguf": "the same score",
 }
+
+
+def refusal(name: str) -> str | None:
+    """Return what the error says of a file that is refused; None for one that is read."""
+    return next((reason for end, reason in REFUSED.items() if name.endswith(end)), None)
+
+
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 SAMPLES = [
     "Hello, world! It's 12345 tests.\n\n\nfoo   bar\t\tbaz I'M you'LL 'S don't 'ſ",
@@ -97,6 +110,13 @@ def peer_of(path: Path, tokenizer: bpe.Tokenizer) -> Library:
     if ".model" in path.name:
         model = pytest.importorskip("sentencepiece").SentencePieceProcessor(model_file=str(path))
         return Library(model.encode, model.decode)
+    if path.name == "merges.txt":
+        transformers = pytest.importorskip("transformers")
+        folder = transformers.AutoTokenizer.from_pretrained(path.parent, local_files_only=True)
+        return Library(
+            lambda text: folder(text, add_special_tokens=False)["input_ids"],
+            lambda ids: folder.decode(ids, clean_up_tokenization_spaces=False),
+        )
     tokenizers = pytest.importorskip("tokenizers")
     if path.suffix == ".bpe":
         model = tokenizers.models.BPE.from_file(str(path.with_name("encoder.json")), str(path))
@@ -124,13 +144,13 @@ def loaded(path: Path) -> bpe.Tokenizer:
 @pytest.mark.parametrize("name", [name for name in FILES if not name.endswith(".gguf")])
 def test_ids_texts_offsets_streams_and_what_is_written(name: str, tmp_path: Path) -> None:
     path = FOLDER / name
-    if path.name in REFUSED:
-        with pytest.raises(ValueError, match=re.escape(REFUSED[path.name])):
+    if reason := refusal(name):
+        with pytest.raises(ValueError, match=re.escape(reason)):
             bpe.load(path)
         return
     tokenizer = loaded(path)
     peer = peer_of(path, tokenizer)
-    recognises = path.suffix == ".json" and not path.name.startswith("tekken")
+    recognises = path.name == "merges.txt" or (path.suffix == ".json" and not path.name.startswith("tekken"))
     options: dict[str, Any] = {"allowed_special": "all"} if recognises else {"disallowed_special": ()}
     special = [*tokenizer.special_tokens, *tokenizer.data.added_tokens]
     samples = list(texts(random.Random(1).sample(special, min(60, len(special)))))
@@ -188,8 +208,8 @@ def ids_in_newest(folder: str, path: str, samples: list[str]) -> list[list[int]]
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith(".gguf")])
 def test_ids_of_gguf_are_those_that_llama_cpp_publishes_beside_it(name: str) -> None:
     path = FOLDER / name
-    if path.name in REFUSED:
-        with pytest.raises(ValueError, match=re.escape(REFUSED[path.name])):
+    if reason := refusal(name):
+        with pytest.raises(ValueError, match=re.escape(reason)):
             bpe.load(path)
         return
     tokenizer = loaded(path)

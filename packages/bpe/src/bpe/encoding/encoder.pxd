@@ -31,7 +31,8 @@ cdef class Encoder:
     cdef int scanner
     cdef cut_table *cuts        # where pretokens are cut, or NULL
     cdef Cache cache
-    cdef PyObject **ints        # by id: the Python int, once a list wanted it
+    cdef PyObject **ints        # by id, for ids below shared_ints: the Python int, once a list wanted it
+    cdef size_t shared_ints
     cdef int encode_pretokens(
         self, Scratch scratch, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size,
         Ids *out

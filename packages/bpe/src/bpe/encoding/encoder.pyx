@@ -130,6 +130,7 @@ cdef class Encoder:
         self.cache = Cache(cache_bytes)
         for i in range(ranks.symbols):
             others = others or id_array[i] != i
+            self.shared_ints = max(self.shared_ints, min(<size_t> SHARED_INTS, <size_t> id_array[i] + 1))
         if others:
             self.ids = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
             memcpy(self.ids, &id_array[0], ranks.symbols * sizeof(uint32_t))
@@ -143,7 +144,7 @@ cdef class Encoder:
         free(self.cuts)
         free(self.added)
         if self.ints != NULL:
-            for i in range(<size_t> SHARED_INTS):
+            for i in range(self.shared_ints):
                 Py_XDECREF(self.ints[i])
             free(self.ints)
 
@@ -425,16 +426,16 @@ cdef class Encoder:
         cdef uint32_t number
         cdef object item
         if SHARES_INTS and self.ints == NULL:
-            self.ints = <PyObject **> calloc(SHARED_INTS, sizeof(PyObject *))
+            self.ints = <PyObject **> calloc(max(<size_t> 1, self.shared_ints), sizeof(PyObject *))
             if self.ints == NULL:
                 raise MemoryError
         for i in range(size):
             number = ids[i]
-            if SHARES_INTS and number < SHARED_INTS and self.ints[number] != NULL:
+            if SHARES_INTS and number < self.shared_ints and self.ints[number] != NULL:
                 item = <object> self.ints[number]
             else:
                 item = PyLong_FromUnsignedLong(number)
-                if SHARES_INTS and number < SHARED_INTS:
+                if SHARES_INTS and number < self.shared_ints:
                     Py_INCREF(item)
                     self.ints[number] = <PyObject *> item
             Py_INCREF(item)                 # PyList_SET_ITEM steals a reference

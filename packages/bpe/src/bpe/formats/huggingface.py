@@ -372,6 +372,7 @@ def _read_words(file: dict[str, Any], path: StrPath) -> Words | None:
     for option in ("end_of_word_suffix", "unk_token"):
         if model.get(option) is not None and not isinstance(model[option], str):
             refuse(path, f'"{option}" is {str(model[option])[:80]}: it should be a text')
+        encode_text(model.get(option) or "", path)
     if byte_level and not suffix and (unk is None or vocab.keys() >= TEXT_BYTES):
         return None
     if unk is not None and unk not in vocab:
