@@ -18,22 +18,19 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import CompiledKernel
 
-from lm.ops.triton import backward, decode, forward, problem, tile_sizes
+from lm.ops.triton import backward, cross_entropy, decode, forward, problem, tile_sizes
 
 SHARED = {80: 163, 86: 99, 89: 99, 90: 227, 100: 227, 120: 99}  # KiB that one program may have, by compute capability
 TMEM = 512  # columns of Blackwell's tensor memory; what asks for more is compiled to a trap
-KERNELS = {
-    "forward": forward.forward_kernel,
-    "keys": backward.keys_kernel,
-    "queries": backward.queries_kernel,
-    "decode": decode.decode_kernel,
-}
+KERNELS = ("forward", "keys", "queries", "decode")
+OTHERS = ("delta", "merge", "cross_entropy")  # which multiply no matrices, and have no tiles in the settings' table
 # Instructions of matrix units and of copies that do not pass through registers, as PTX names them.
 COUNTED = {
     "wgmma": r"wgmma\.mma_async|tcgen05\.mma",
@@ -64,43 +61,46 @@ def compile_for(
     kind: str,
     head_dim: int,
     dtype: torch.dtype,
-    tiles: problem.Tiles | None,
+    tiles: problem.Tiles | None = None,
     *,
     causal: bool = True,
     window: bool = False,
     documents: bool = False,
-    queries: int = 4096,
 ) -> tuple[problem.Tiles, CompiledKernel]:
     """One kernel compiled as a call with such tensors would have it, and the tiles it was compiled with."""
     triton.runtime.driver.set_active(Absent(arch))
-    kernel, compiled = KERNELS[kind], []
-    run = type(kernel).run
+    compiled = {}
+    run = triton.runtime.jit.JITFunction.run
 
-    def compile_only(*arguments: Any, grid: Any, warmup: bool, **named: Any) -> None:
-        compiled.append(run(kernel, *arguments, grid=grid, warmup=True, **named))
+    def compile_only(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> None:
+        compiled[kernel.__name__] = run(kernel, *arguments, grid=grid, warmup=True, **named)
 
-    keys = 4096
+    queries, keys = 1 if kind in ("decode", "merge") else 4096, 4096
     # Sixteen heads side by side for each position, as a model's projection leaves them; no memory is touched.
     q = torch.empty(2, queries, 16, head_dim, dtype=dtype).transpose(1, 2)
-    k, v, grad = (torch.empty(2, keys, 16, head_dim, dtype=dtype).transpose(1, 2) for _ in range(3))
+    k, v = (torch.empty(2, keys, 16, head_dim, dtype=dtype).transpose(1, 2) for _ in range(2))
     lse = torch.empty(q.shape[:3])
     packs = torch.zeros(2, keys, dtype=torch.int32) if documents else None
     call = problem.Problem(q, k, v, packs, causal, 1024 if window else None)
-    tiles = tiles or tile_sizes.tiles_on((arch // 10, arch % 10), kind, call.width, dtype)
+    capability = (arch // 10, arch % 10)
+    tiles = tiles or tile_sizes.tiles_on(capability, kind if kind in KERNELS else "forward", call.width, dtype)
     launches = {
         "forward": lambda: forward.gather_values(call, torch.empty_like(q), lse, tiles),
-        "keys": lambda: backward.key_gradients(call, grad, lse, lse, tiles),
-        "queries": lambda: backward.query_gradients(call, grad, lse, lse, tiles),
+        "keys": lambda: backward.key_gradients(call, q, lse, lse, tiles),
+        "queries": lambda: backward.query_gradients(call, q, lse, lse, tiles),
         "decode": lambda: decode.decode_splits(call, None, 8, tiles),
+        "delta": lambda: backward.row_deltas(call, q, q),
+        "merge": lambda: decode.decode(call, None),
+        "cross_entropy": lambda: cross_entropy.cross_entropy(
+            torch.empty(8, 50_304, dtype=dtype), torch.zeros(8, dtype=torch.int64), vocab_size=50_257, ignore_index=-100
+        ),
     }
-    kernel.run = compile_only
-    runs, problem.Problem._document_runs = problem.Problem._document_runs, lambda *_: torch.empty(1, dtype=torch.int32)
-    try:
+    with (
+        mock.patch.object(triton.runtime.jit.JITFunction, "run", compile_only),
+        mock.patch("torch.cuda.get_device_capability", return_value=capability),
+    ):
         launches[kind]()
-    finally:
-        problem.Problem._document_runs = runs
-        del kernel.run
-    return tiles, compiled[0]
+    return tiles, compiled[f"{kind}_kernel"]
 
 
 def report(kernel: CompiledKernel) -> dict[str, int]:
@@ -134,12 +134,12 @@ def parse_tiles(text: str) -> problem.Tiles:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--arch", type=int, nargs="*", default=[80, 89, 90, 100], choices=list(SHARED))
+    parser.add_argument("--arch", type=int, nargs="*", default=list(SHARED), choices=list(SHARED))
     parser.add_argument("--head-dim", type=int, nargs="*", default=[16, 32, 64, 96, 128, 256])
     parser.add_argument(
         "--dtype", nargs="*", default=["bfloat16", "float32"], choices=["bfloat16", "float16", "float32"]
     )
-    parser.add_argument("--kernel", nargs="*", default=list(KERNELS), choices=list(KERNELS))
+    parser.add_argument("--kernel", nargs="*", default=KERNELS, choices=KERNELS)
     parser.add_argument(
         "--tiles", nargs="*", type=parse_tiles, default=[None], help="others than the table's: 128,64,8,3,tma"
     )
@@ -160,7 +160,7 @@ def main() -> int:
                     for override in options.tiles:
                         tiles, kernel = compile_for(
                             arch, kind, head_dim, getattr(torch, name), override, causal=not options.full,
-                            window=options.window, documents=options.documents, queries=1 if kind == "decode" else 4096,
+                            window=options.window, documents=options.documents,
                         )  # fmt: skip
                         used = report(kernel)
                         wrong = [

@@ -30,10 +30,14 @@ if interpreter.LATE:
     raise ImportError("triton was imported before its interpreter was asked for: import tests/interpreter.py earlier")
 
 
+import triton
+import triton.language as tl
+
 from lm.ops.triton import decode as decoding
 from lm.ops.triton import tile_sizes
 from lm.ops.triton.flash import decode_attention, flash_attention, paged_attention, pairs
-from lm.ops.triton.problem import Tiles
+from lm.ops.triton.problem import Problem, Tiles
+from lm.ops.triton.tiles import block_and_head
 
 # What rounding a result alone may cost: of the few numbers of a small case SDPA's may all be lucky.
 ROUNDING = {torch.float32: 4e-7, torch.float16: 5e-4, torch.bfloat16: 4e-3}
@@ -227,6 +231,37 @@ def test_offsets_past_two_to_the_31(tmp_path):
         far, near = store.as_strided(far.shape, far.stride()).copy_(near), near.to(DEVICE)
     actual, want = (run(lambda *x: flash_attention(*x), q, k, k, q, torch.float16) for k in (far, near))
     assert all(torch.equal(x, y) for x, y in zip(actual, want, strict=True))
+
+
+@pytest.mark.parametrize(("blocks", "heads", "together"), [(5, 6, 1), (5, 7, 3), (4, 6, 2), (3, 4, 9), (1, 5, 2)])
+def test_every_block_of_every_head_has_one_program_the_long_ones_first(blocks, heads, together):
+    out = torch.full((blocks * heads, 2), -1, dtype=torch.int32, device=DEVICE)
+    place_kernel[(blocks * heads,)](out, blocks, together)
+    places = [tuple(row) for row in out.tolist()]
+    groups = [range(first, min(first + together, heads)) for first in range(0, heads, together)]
+    assert places == [(block, head) for group in groups for block in range(blocks) for head in group]
+
+
+@triton.jit
+def place_kernel(out, blocks, together):
+    block, head = block_and_head(blocks, together)
+    tl.store(out + 2 * tl.program_id(0), block)
+    tl.store(out + 2 * tl.program_id(0) + 1, head)
+
+
+def test_heads_start_side_by_side_as_far_as_the_cache_has_room(monkeypatch):
+    monkeypatch.setattr("lm.ops.triton.problem.second_cache", lambda _: 50 << 20)
+
+    def together(batch, heads, kv_heads, length, head_dim, side="queries", **masks):
+        q, k = (torch.empty(batch, n, length, head_dim, dtype=torch.bfloat16, device="meta") for n in (heads, kv_heads))
+        return Problem(q, k, k, None, masks.get("causal", True), masks.get("sliding_window")).heads_together(side)
+
+    assert together(8, 12, 12, 1024, 64) == 96
+    assert together(1, 16, 16, 16384, 128) == 4
+    assert together(1, 32, 8, 16384, 128) == 16  # four query heads read the same keys
+    assert together(1, 32, 8, 16384, 128, "keys") == 1
+    assert together(1, 1, 1, 2**20, 256) == together(8, 12, 12, 1024, 64, causal=False) == 1
+    assert together(8, 12, 12, 1024, 64, sliding_window=128) == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

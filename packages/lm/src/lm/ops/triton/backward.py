@@ -20,7 +20,7 @@ from torch import Tensor
 from lm.ops.triton.problem import LOG2E as LOG2_OF_E
 from lm.ops.triton.problem import Problem, Tiles, sources
 from lm.ops.triton.tile_sizes import tiles_for
-from lm.ops.triton.tiles import key_run, load_tile, query_run, seen, store_tile
+from lm.ops.triton.tiles import block_and_head, key_run, load_tile, query_run, seen, store_tile
 
 LOG2E = tl.constexpr(LOG2_OF_E)
 
@@ -84,7 +84,7 @@ def gather_keys(
 @triton.jit
 def keys_kernel(
     q, k, v, grad, dk, dv, lse, delta, document_ids, runs, q_strides, k_strides, v_strides, grad_strides, dk_strides,
-    dv_strides, document_strides, heads, group, queries, keys, sliding_window, factor, scale,
+    dv_strides, document_strides, heads, group, queries, keys, sliding_window, factor, together, scale,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr
@@ -92,9 +92,9 @@ def keys_kernel(
     """dk and dv of a block of keys: the query heads of its group one after the other, so that their sum has one
     order."""
     blocks, kv_heads = tl.cdiv(keys, KEYS), heads // group
-    block, kv = tl.program_id(0) % blocks, tl.program_id(0) // blocks % kv_heads
-    batch = tl.program_id(0) // blocks // kv_heads
-    first = block * KEYS  # with causality the first keys are seen by the most queries, and they begin first
+    block, kv = block_and_head(blocks, together)
+    kv, batch = kv % kv_heads, kv // kv_heads
+    first = block * KEYS  # with causality the first keys are seen by the most queries
     own_k = load_tile(k, k_strides, batch, kv, first, keys, HEAD, KEYS, WIDTH, True, COPY)
     own_v = load_tile(v, v_strides, batch, kv, first, keys, HEAD, KEYS, WIDTH, True, COPY)
     sum_k = tl.zeros([KEYS, WIDTH], WIDE)
@@ -154,15 +154,15 @@ def gather_queries(
 @triton.jit
 def queries_kernel(
     q, k, v, grad, dq, lse, delta, document_ids, runs, q_strides, k_strides, v_strides, grad_strides, dq_strides,
-    document_strides, heads, group, queries, keys, sliding_window, factor, scale,
+    document_strides, heads, group, queries, keys, sliding_window, factor, together, scale,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr
 ):  # fmt: skip
     """dq of a block of queries."""
     blocks = tl.cdiv(queries, QUERIES)
-    program = tl.program_id(0)
-    block, head, batch = program % blocks, program // blocks % heads, program // blocks // heads
+    block, head = block_and_head(blocks, together)
+    head, batch = head % heads, head // heads
     if CAUSAL:
         block = blocks - 1 - block
     first, kv = block * QUERIES, head // group

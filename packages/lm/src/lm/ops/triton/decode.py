@@ -165,7 +165,7 @@ def decode_splits(
     partial = torch.empty((*rows, problem.head_dim), dtype=problem.wide, device=q.device)
     partial_lse = torch.empty(rows, dtype=problem.wide, device=q.device)
     named = problem.arguments(tiles, "queries")
-    for name in ("document_ids", "runs", "document_strides", "DOCUMENTS"):
+    for name in ("document_ids", "runs", "document_strides", "DOCUMENTS", "together"):
         del named[name]
     group = problem.heads // problem.kv_heads
     named["QUERIES"] = max(16, triton.next_power_of_2(group * problem.queries))

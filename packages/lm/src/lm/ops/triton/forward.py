@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lm.ops.triton.problem import Problem, Tiles, sources
 from lm.ops.triton.tile_sizes import tiles_for
-from lm.ops.triton.tiles import key_run, load_tile, seen, store_tile
+from lm.ops.triton.tiles import block_and_head, key_run, load_tile, seen, store_tile
 
 LN2 = tl.constexpr(0.6931471805599453)
 
@@ -70,7 +70,7 @@ def finish(gathered, total, peak):
 @triton.jit
 def forward_kernel(
     q, k, v, out, lse, document_ids, runs, q_strides, k_strides, v_strides, out_strides, document_strides, heads,
-    group, queries, keys, sliding_window, factor,
+    group, queries, keys, sliding_window, factor, together,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
     WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr
@@ -78,10 +78,10 @@ def forward_kernel(
     """q (batch, heads, queries, HEAD), k and v (batch, heads / group, keys, HEAD) → out as q, lse (batch, heads,
     queries)."""
     blocks = tl.cdiv(queries, QUERIES)
-    program = tl.program_id(0)
-    block, head, batch = program % blocks, program // blocks % heads, program // blocks // heads
+    block, head = block_and_head(blocks, together)
+    head, batch = head % heads, head // heads
     if CAUSAL:
-        block = blocks - 1 - block  # the last queries see the most keys: the longest work begins first
+        block = blocks - 1 - block  # the last queries see the most keys
     first = block * QUERIES
     kv = head // group
     query = first + tl.arange(0, QUERIES)

@@ -93,6 +93,7 @@ class Problem:
             "keys": self.keys,
             "sliding_window": sliding_window or 0,
             "factor": self.scale * LOG2E,
+            "together": self.heads_together(blocks_of),
             "HEAD": self.head_dim,
             "WIDTH": self.width,
             "QUERIES": tiles.queries,
@@ -104,6 +105,23 @@ class Problem:
             "num_warps": tiles.warps,
             "num_stages": tiles.stages,
         }
+
+    def heads_together(self, blocks_of: str) -> int:
+        """Number of heads whose blocks start side by side (see block_and_head).
+
+        What they read takes about half of the device's L2 cache, and all groups have about one size: a small last group
+        would end late. Where all blocks take equally long it is 1.
+        """
+        if not self.causal or self.sliding_window is not None:
+            return 1
+        group = self.heads // self.kv_heads
+        heads, rows = (
+            (self.heads, self.keys / group) if blocks_of == "queries" else (self.kv_heads, self.queries * group)
+        )
+        of_head = 2 * rows * self.head_dim * self.q.element_size()
+        fitting = max(1, int(second_cache(self.q.device) / 2 / of_head))
+        groups = max(1, self.batch * heads // fitting)
+        return -(-self.batch * heads // groups)
 
     def _document_runs(self, document_ids: Tensor, tiles: Tiles, blocks_of: str) -> Tensor:
         """Runs of tiles that each block shares a document with: int32 (batch, blocks, 4), see document_runs_kernel."""
@@ -158,6 +176,12 @@ def descriptor(x: Tensor, rows: int, width: int) -> Any:
     from triton.tools.tensor_descriptor import TensorDescriptor
 
     return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, width])
+
+
+@functools.cache
+def second_cache(device: torch.device) -> int:
+    """Bytes of a CUDA device's L2 cache; so few elsewhere that the interpreter has groups of heads."""
+    return torch.cuda.get_device_properties(device).L2_cache_size if device.type == "cuda" else 40_000
 
 
 @functools.cache

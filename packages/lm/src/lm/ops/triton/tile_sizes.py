@@ -36,6 +36,8 @@ SMALL = table(
     queries=[(128, 64, 8, 2), (128, 64, 8, 2), (128, 64, 8, 2), (64, 64, 8, 2), (32, 32, 4, 2)],
     decode=[(16, 128, 4, 3), (16, 128, 4, 3), (16, 64, 4, 3), (16, 64, 4, 2), (16, 32, 4, 2)],
 )
+# On a B200 the four products of 64 keys would need more tensor memory than there is, and compile to a trap.
+BLACKWELL = SMALL | {"keys": SMALL["keys"] | {256: Tiles(32, 32, 8, 2)}}
 # float32 and float64 are multiplied by ordinary units, everywhere by the same tiles, which fit and compile fast.
 WIDE = table(
     forward=[(32, 32, 4, 2), (32, 32, 4, 2), (64, 32, 8, 2), (32, 16, 8, 1), (32, 16, 8, 1)],
@@ -59,7 +61,7 @@ def tiles_on(capability: tuple[int, int], kind: str, width: int, dtype: torch.dt
     if dtype not in (torch.float16, torch.bfloat16):
         return WIDE[kind][width]
     if capability != (9, 0):
-        return SMALL[kind][width]
+        return (BLACKWELL if capability[0] == 10 else SMALL)[kind][width]
     tiles = HOPPER[kind][width]
     # Descriptors were slower for queries at narrow heads; decoding reads no tile of queries by them.
     described = kind in ("forward", "keys") or (kind == "queries" and width >= 128)

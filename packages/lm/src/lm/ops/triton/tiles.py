@@ -66,6 +66,20 @@ def store_tile(
 
 
 @triton.jit
+def block_and_head(blocks, together):
+    """The block that this program takes, and its head, counted over the batch.
+
+    Blocks are numbered by how long they take, the longest first. All heads of a group of `together` begin a block
+    before any begins the next one, so that the last programs of a launch are short ones.
+    """
+    program, heads = tl.program_id(0), tl.num_programs(0) // blocks
+    group = program // (blocks * together)
+    size = tl.minimum(together, heads - group * together)
+    place = program - group * blocks * together
+    return place // size, group * together + place % size
+
+
+@triton.jit
 def seen(
     i, j, queries, keys, sliding_window, document_ids, document_strides, batch,
     CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr
