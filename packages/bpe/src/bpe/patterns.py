@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bpe.expressions.step_options import GPT2
-from bpe.native.lazy_imports import regex
+from bpe.native.lazy_imports import import_lock, regex
 from bpe.native.once import made_once
 from bpe.scanning import scanner
 
@@ -157,7 +157,8 @@ def resolve(pattern: SplitPattern, language: Literal["oniguruma", "fancy-regex"]
         if name in PATTERNS:
             return Pattern(name, PATTERNS[name])
         if _is_word(pattern):
-            import difflib  # only a mistake needs it
+            with import_lock:
+                import difflib  # only a mistake needs it
 
             near = difflib.get_close_matches(pattern, [*PATTERNS, *_ALIASES], n=1)
             raise ValueError(
@@ -209,7 +210,8 @@ def slow_warning(pattern: Pattern) -> str:
 
 
 def _obstacle(pattern: Pattern) -> str:
-    from bpe.expressions import automaton
+    with import_lock:
+        from bpe.expressions import automaton
 
     if pattern.steps:
         return "its steps do more than isolate matches"
@@ -236,9 +238,10 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
     If the steps only isolate matches before ByteLevel, the pattern holds their expressions, else the steps. Raises
     ValueError where a step is not supported.
     """
-    import json
+    with import_lock:
+        import json
 
-    from bpe.expressions.step_options import checked
+        from bpe.expressions.step_options import checked
 
     options = [checked(step) for step in steps]
     *before, last = options
@@ -255,7 +258,8 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
         except ValueError as error:
             if "can match the empty string" not in str(error):
                 raise
-    from bpe.expressions.steps import tree_of
+    with import_lock:
+        from bpe.expressions.steps import tree_of
 
     for step in options:
         if step["type"] == "Split":  # the others have no expression that could be refused
@@ -274,7 +278,8 @@ def to_plain(pattern: Pattern) -> Any:
     if pattern.name is not None:
         return pattern.name
     if pattern.steps:
-        import json
+        with import_lock:
+            import json
 
         return {"steps": json.loads(pattern.steps)}
     if pattern.language == "oniguruma":
@@ -308,9 +313,10 @@ def scanner_of(pattern: Pattern) -> int:
 
 @made_once
 def _scanner_of_automata(pattern: Pattern) -> int:
-    import json
+    with import_lock:
+        import json
 
-    from bpe.expressions import automaton, steps
+        from bpe.expressions import automaton, steps
 
     automata = []
     if pattern.steps:
@@ -344,15 +350,17 @@ def _automaton_of(expression: str, language: Language) -> Automaton | None:
 
     Raises ValueError where the expression is not supported.
     """
-    from bpe.expressions import automaton
+    with import_lock:
+        from bpe.expressions import automaton
 
     return automaton.compile_tree(tree_of(expression, language))
 
 
 def tree_of(expression: str, language: Language) -> Node:
     """Return the tree of an expression of Oniguruma or fancy-regex. Raises ValueError where it is not supported."""
-    from bpe.expressions.cursor import Refused
-    from bpe.expressions.parsing import parse
+    with import_lock:
+        from bpe.expressions.cursor import Refused
+        from bpe.expressions.parsing import parse
 
     try:
         return parse(expression, language)
@@ -395,7 +403,8 @@ def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
 @functools.cache
 def _stand_ins() -> dict[int, int]:
     """For each character whose category differs between `regex` and the compiled tables: one of which it does not."""
-    from bpe.expressions.properties import CATEGORIES
+    with import_lock:
+        from bpe.expressions.properties import CATEGORIES
 
     every = "".join(map(chr, range(0x110000)))
     compiled = scanner.categories()
@@ -414,9 +423,10 @@ def _stand_ins() -> dict[int, int]:
 
 @functools.cache
 def _splitting(steps: str) -> Splitting:
-    import json
+    with import_lock:
+        import json
 
-    from bpe.expressions.steps import Splitting
+        from bpe.expressions.steps import Splitting
 
     return Splitting(tuple(json.loads(steps)))
 
@@ -441,7 +451,8 @@ def _compile(expression: str, language: Language) -> regex.Pattern[str]:
     if not expression:
         raise ValueError("the split pattern '' is empty: use None for no split")
     if language != "regex":
-        from bpe.expressions.spelling import spelled
+        with import_lock:
+            from bpe.expressions.spelling import spelled
 
         plain = spelled(tree_of(expression, language))
     else:

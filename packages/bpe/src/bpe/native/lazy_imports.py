@@ -1,7 +1,8 @@
-"""Imports inside functions: NumPy and regex, which training does without (20 MB), and the lock for all such imports.
+"""Imports inside functions: NumPy and regex, which training does without (20 MB), and a lock that forks wait for.
 
-A fork waits for `import_lock`. Without it a process that forks while another thread imports a module leaves its child
-an import lock that no thread of the child releases, and the child hangs at its own import of that module.
+Without `import_lock` a process that forks while another thread imports a module leaves its child an import lock that no
+thread of the child releases, and the child hangs at its own import of that module. The methods of a tokenizer and what
+they call hold it, since servers fork while threads encode. Training, reading of files and the commands do not.
 """
 
 from __future__ import annotations
