@@ -2,14 +2,15 @@
 
     python tools/notebooks.py [CHAPTER …] [--run]      writes docs/course/notebooks/, which git ignores
 
-Prose becomes Markdown cells, Python becomes code cells without prompts, and shell commands become %%bash cells. The
-first cell writes corpus.txt and heldout.txt. `nox -s docs` runs it with --run: each notebook from top to bottom in a
-folder of its own, in one process.
+Prose becomes Markdown cells with their pictures inside, each Python example a code cell without its prompt, and shell
+commands become %%bash cells. The first cell writes corpus.txt and heldout.txt. `nox -s docs` runs it with --run: each
+notebook from top to bottom in a folder of its own, in one process.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import doctest
 import json
 import os
@@ -41,25 +42,61 @@ def cell(kind: str, text: str) -> dict[str, Any]:
     return common | ({"outputs": [], "execution_count": None} if kind == "code" else {})
 
 
-def code(block: pages.Block) -> str:
-    """A block as the text of a code cell; prompts and what they print are left out."""
+def code(block: pages.Block) -> list[str]:
+    """A block as code cells without prompts and what they print, one for each example: a cell shows one value."""
     if block.language in ("sh", "console"):
         commands = [line[2:] if line.startswith("$ ") else line for line in block.text.splitlines()]
         if block.language == "console":
             commands = [line[2:] for line in block.text.splitlines() if line.startswith("$ ")]
-        return "%%bash\n" + "\n".join(commands)
+        return ["%%bash\n" + "\n".join(commands)]
     if ">>> " not in block.text:
-        return block.text
-    examples = doctest.DocTestParser().get_examples(block.text)
-    calls = [
-        e.source if e.exc_msg is None else f"try:\n{indented(e.source)}except Exception as error:\n    print(error)\n"
-        for e in examples
-    ]
-    return "".join(calls)
+        return [block.text]
+    cells, silent = [], ""
+    for example in doctest.DocTestParser().get_examples(block.text):
+        source = example.source
+        if example.exc_msg is not None:
+            source = f"try:\n{indented(source)}except Exception as error:\n    print(error)\n"
+        silent += source
+        if example.want or example.exc_msg is not None:  # what shows nothing belongs to the next one that does
+            cells.append(silent)
+            silent = ""
+    return [*cells, *([silent] if silent else [])]
 
 
 def indented(text: str) -> str:
     return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def markdown(lines: list[str], folder: Path) -> dict[str, Any]:
+    """Prose as a cell of Jupyter's Markdown: answers fold, pictures are inside of the notebook, frames are links."""
+    attachments: dict[str, dict[str, str]] = {}
+
+    def picture(match: re.Match[str]) -> str:
+        kind = {".svg": "image/svg+xml", ".png": "image/png"}[Path(match[2]).suffix]
+        path = folder / match[2]
+        if not path.is_file():  # a picture of the live pages, before the site is built
+            return match[0]
+        attachments[path.name] = {kind: base64.b64encode(path.read_bytes()).decode()}
+        return f"![{match[1]}](attachment:{path.name})"
+
+    out: list[str] = []
+    is_folded = False
+    for line in lines:
+        if is_folded and line.strip() and not line.startswith("    "):
+            out.append("</details>\n")
+            is_folded = False
+        if match := re.match(r'(?:\?\?\?|!!!) \w+(?: "(.*)")?$', line):
+            out.append(f"<details><summary>{match[1] or 'Note'}</summary>\n")
+            is_folded = True
+            continue
+        line = line.removeprefix("    ") if is_folded else line
+        line = re.sub(r"!\[([^\]]*)\]\((?!https?:)([^)]+\.(?:svg|png))\)", picture, line)
+        line = re.sub(r'<iframe[^>]* src="([^"]+)" title="([^"]+)"[^>]*></iframe>', r"[\2](../\1)", line)
+        line = line.replace("{ target=_blank }", "")
+        out.append(re.sub(r"\]\((?!https?:|#|attachment:|\.\./live)([^)]+)\)", r"](../\1)", line))
+    if is_folded:
+        out.append("</details>")
+    return cell("markdown", "\n".join(out)) | ({"attachments": attachments} if attachments else {})
 
 
 def notebook(page: Path) -> dict[str, Any]:
@@ -75,16 +112,16 @@ def notebook(page: Path) -> dict[str, Any]:
             fence = opened[1]
             block = next(blocks)
             if block.language in ("python", "sh", "console") and not block.not_run and not block.source:
-                cells.append(cell("markdown", "\n".join(prose)))
+                cells.append(markdown(prose, page.parent))
                 prose = []
                 if block.before:
                     cells.append(cell("code", "%%bash\n" + block.before))
-                cells.append(cell("code", code(block)))
+                cells += [cell("code", text) for text in code(block)]
             else:
                 prose += ["", f"```{block.language}", *block.text.splitlines(), "```"]
         elif not line.strip().startswith("<!-- "):
-            prose.append(re.sub(r"\]\((?!https?:|#)([^)]+)\)", r"](../\1)", line))
-    cells.append(cell("markdown", "\n".join(prose)))
+            prose.append(line)
+    cells.append(markdown(prose, page.parent))
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     cells = [one for one in cells if one["source"]]
     return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 4}
