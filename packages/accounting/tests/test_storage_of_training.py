@@ -84,7 +84,15 @@ def test_fp8_stores_matrices_twice_more_and_their_inputs_in_a_byte() -> None:
         with pytest.raises(ValueError, match="fp8"):
             training_memory(wrong, 1, 512, policy=eight)
     with pytest.raises(ValueError, match="not predicted"):
-        step_time(LLAMA, Layout(8), DEVICES["h100"], INTERCONNECTS["h100"], policy=eight)
+        step_time(LLAMA, Layout(8), DEVICES["h100"], INTERCONNECTS["h100"], policy=Policy(offload="optimizer"))
+
+
+def test_pure_bf16_has_no_fp32_weights() -> None:
+    masters, pure = (training_memory(LLAMA, 1, 512, policy=Policy(precision=name)) for name in ("bf16", "pure_bf16"))
+    params = 8_030_261_248
+    states = [memory.phases[-1]["optimizer state"] for memory in (masters, pure)]
+    assert int(states[0]) - int(states[1]) == 4 * params
+    assert masters["parameters"] == pure["parameters"] == 2 * params
 
 
 @pytest.mark.parametrize(

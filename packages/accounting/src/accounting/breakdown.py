@@ -1,4 +1,4 @@
-"""What every question is answered with: named components, exact, with their sum, convention and formulas."""
+"""The answer to every question: named components, exact, with their sum, convention and formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a model is trained or run, as far as it decides what is kept in memory: one object, passed as a whole."""
+"""The settings of training and inference that decide memory: one object, passed as a whole."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SETTINGS = {  # the names that a field of Policy may have, its default first
 
 @dataclass(frozen=True)
 class Policy:
-    """How a step is computed; ValueError for a setting that is not known.
+    """The settings of a step; ValueError for a setting that is not known.
 
     Args:
         precision: "fp32"; "bf16" for weights, gradients and activations, with fp32 master weights in the optimizer;
@@ -143,12 +143,12 @@ class Policy:
 
     @property
     def accumulates(self) -> bool:
-        """Whether buffers of all gradients are there from the start."""
+        """True if buffers of all gradients are there from the start."""
         return self.gradient_accumulation or self.gradient_dtype == "fp32"
 
     @property
     def description(self) -> str:
-        """What decides the saved activations, in words."""
+        """The settings that decide the saved activations, in words."""
         return (
             f"{self.precision}, {self.attention_kernel} attention, {self.norm_kernel} norms, {self.loss} loss, "
             f"activation checkpointing {self.activation_checkpointing}"

@@ -289,7 +289,7 @@ class TransformerShape:
             and self.block_norms is None
             and not (self.embedding_norm or self.extra_positions)
             and self.position != "alibi"
-            and all(given in (None, self.bias) for given in (self.output_bias, self.ffn_bias, self.norm_bias))
+            and all(bias in (None, self.bias) for bias in (self.output_bias, self.ffn_bias, self.norm_bias))
             and all(
                 isinstance(one, Attention)
                 and not (one.sinks or one.gated or one.chunked)

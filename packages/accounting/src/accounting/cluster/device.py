@@ -1,4 +1,4 @@
-"""What a device of a layout holds and computes: its parameters and FLOPs."""
+"""Parameters and FLOPs of a device of a layout."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def device_flops(
 def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place) -> int:
     """Of a device's parameters with gradients, those that every device of its layer holds: norms, positions, routers,
     biases after sums; of adapters the half that reads what all have, or gives what is summed."""
-    held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
+    on_device, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
     if shape.lora_rank is not None:
         whole = sum(int(out if name in ("output", "down") else into) for name, (into, out) in adapted(mine).items())
         return mine.num_layers * shape.lora_rank * whole
@@ -85,7 +85,7 @@ def replicated_parameters(shape: TransformerShape, layout: Layout, place: Place)
         if isinstance(one, LatentAttention):
             latents += count * shape.d_model * ((one.q_rank or 0) + one.kv_rank + one.rope_dim)
     inside = biases + latents
-    return int(held["norms"]) + int(held["positions"]) + int(held["router"]) + inside
+    return int(on_device["norms"]) + int(on_device["positions"]) + int(on_device["router"]) + inside
 
 
 def replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[Held]:
@@ -104,7 +104,7 @@ def plain(layout: Layout) -> Layout:
 
 @lru_cache(maxsize=1 << 11)
 def _replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[Held]:
-    held, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
+    on_device, mine = device_parameters(shape, layout, place), shard(shape, layout, place)
     layers = mine.num_layers
     blocks = {kind: sum(block_parameters(mine, kind)) for kind in stack(mine).counts}
     largest = max(blocks.values())
@@ -112,20 +112,20 @@ def _replicated(shape: TransformerShape, layout: Layout, place: Place) -> list[H
     if shape.lora_rank is not None:
         if layout.expert > 1:
             raise ValueError(f"expert {layout.expert}: adapters of experts that several devices share are not counted")
-        adapters = int(held["adapters"])
-        params, block = Symbol("n_params", int(held.total)), Symbol("block_params", largest + adapters // layers)
+        adapters = int(on_device["adapters"])
+        params, block = Symbol("n_params", int(on_device.total)), Symbol("block_params", largest + adapters // layers)
         trained = Symbol("adapter_params", adapters), Symbol("block_adapters", adapters // layers)
         return [Held(params, block, dp, *trained)]
     of_experts = expert_parameters(mine)
     expert_layers = sum(count for one, count in mine.ffns.items() if one.experts is not None)
     if layout.expert == 1 or not of_experts:
         block = Symbol("block_params", largest)
-        params = Symbol("n_params", int(held.total))
+        params = Symbol("n_params", int(on_device.total))
         return [Held(params, block, dp, params, block)]
     experts = Symbol("expert_params", of_experts)
     edp = Symbol("edp", layout.replicas // layout.expert)
     block_experts = Symbol("block_experts", of_experts // expert_layers)
-    others = Symbol("n_params", int(held.total) - of_experts)
+    others = Symbol("n_params", int(on_device.total) - of_experts)
     outside = [size if kind.ffn.experts is None else size - int(block_experts) for kind, size in blocks.items()]
     block = Symbol("block_params", max(outside))
     return [Held(others, block, dp, others, block), Held(experts, block_experts, edp, experts, block_experts)]

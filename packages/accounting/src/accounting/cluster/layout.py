@@ -1,4 +1,4 @@
-"""How devices share a model, and the shape that each device computes: data, context, tensor, pipeline, expert
+"""Layouts: devices that share a model, and the shape that each device computes: data, context, tensor, pipeline, expert
 parallelism.
 
 Tensor parallelism splits heads, feed-forward width and vocabulary over devices that compute one layer together (Shoeybi
@@ -113,7 +113,7 @@ def places(layout: Layout) -> Iterator[Place]:
 
 @lru_cache(maxsize=1 << 10)  # the time and memory of a layout ask for the same share again
 def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerShape:
-    """What a device computes, as a shape: its layers, heads, feed-forward width and rows of the vocabulary.
+    """A device's share of the model, as a shape: its layers, heads, feed-forward width and rows of the vocabulary.
 
     Routers and the latents of latent attention are on every device. Where there are more devices than key heads, those
     that share one hold a copy of it. ValueError: too many devices.

@@ -136,7 +136,7 @@ def device_forward_pass(
 
 def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> dict[Part, Item]:
     """Parameters, gradients and optimizer state, by ZeRO's stage."""
-    policy, kept = run.policy, Term(0)
+    policy, states = run.policy, Term(0)
     sizes: dict[Part, Term] = {}
     rank, layers = place.data_rank, run.shape.num_layers
     for one in replicated(shape, layout, place):
@@ -146,15 +146,15 @@ def _state(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> 
         if policy.optimizer in MOMENTS:
             each = MOMENTS[policy.optimizer] * policy.moment_bytes + 4 * policy.bytes.master_weights
             each = 0 if policy.offload == "optimizer" else each
-            kept = kept + each * (shard_of(one.trained, one.devices, at) if layout.zero else one.trained)
+            states = states + each * (shard_of(one.trained, one.devices, at) if layout.zero else one.trained)
     if policy.optimizer not in MOMENTS:
         if layout.expert > 1:
             raise ValueError(
                 f"optimizer {policy.optimizer!r} is not counted where experts are shared: use adamw or sgd"
             )
         whole = added(term for _, term in optimizer_state(run.shape, policy=policy).terms)
-        kept = shard_of(whole, Symbol("dp", layout.replicas), rank) if layout.zero else whole
-    sizes[Part.OPTIMIZER_STATE] = kept
+        states = shard_of(whole, Symbol("dp", layout.replicas), rank) if layout.zero else whole
+    sizes[Part.OPTIMIZER_STATE] = states
     return {part: Item(part.value, GROUPS[part], [(1, size)]) for part, size in sizes.items()}
 
 
@@ -165,10 +165,10 @@ def _newest(run: Step, moment: Moment) -> Item:
 
 
 def _in_flight(run: Step, layout: Layout, place: Place, *, last: bool) -> list[Item]:
-    """What other micro-batches have saved whose backward is still to come."""
+    """Tensors that other micro-batches have saved, whose backward is still to come."""
     others = Symbol("in_flight", layout.in_flight(place.stage) - 1)
     of_blocks = saved_by_layers(run.run, run.run.stack.counts)
-    saved = {one: found for one, found in run.shared.items() if one not in MADE_ONCE} | of_blocks
+    saved = {one: tensors for one, tensors in run.shared.items() if one not in MADE_ONCE} | of_blocks
     if last:
         saved |= run.head
     waiting = items(Group.IN_FLIGHT, saved)
@@ -177,7 +177,7 @@ def _in_flight(run: Step, layout: Layout, place: Place, *, last: bool) -> list[I
 
 def _step_temporaries(run: Step, shape: TransformerShape, layout: Layout, place: Place) -> list[tuple[int, Term]]:
     """step_temporaries of what a device steps over: of all it holds, or with ZeRO of its shard."""
-    policy, held = run.policy, device_parameters(shape, layout, place)
+    policy, on_device = run.policy, device_parameters(shape, layout, place)
     of_device = replicated(shape, layout, place)
     if policy.optimizer_step == "fused" or policy.optimizer not in MOMENTS:
         return step_temporaries(run.shape, policy)
@@ -188,6 +188,6 @@ def _step_temporaries(run: Step, shape: TransformerShape, layout: Layout, place:
         sizes = [size for _, size in trained_tensors(run.shape)]
     else:
         sizes = [rows * columns for rows, columns in matrices(run.shape)]
-        sizes += [int(held[name]) for name in ("embedding", "positions", "head")]
+        sizes += [int(on_device[name]) for name in ("embedding", "positions", "head")]
     largest = Symbol("largest_tensor", min(int(share), max(sizes)))
     return [(2 if policy.optimizer == "adamw" else 1, 4 * largest)]

@@ -61,14 +61,14 @@ def device_traffic(
     that hold the same weights add up gradients, by the layout's ZeRO stage.
     """
     run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy)
-    found = {
+    parts = {
         Joins.TENSOR: _tensor(run, shape, layout, place),
         Joins.CONTEXT: _context(run, layout),
         Joins.EXPERT: _expert(run, layout),
         Joins.PIPELINE: _pipeline(run, layout, place),
         Joins.DATA: _data(run, shape, layout, place),
     }
-    terms = [(name, group, term) for group, sent in found.items() for name, term in sent.items()]
+    terms = [(name, group, term) for group, sent in parts.items() for name, term in sent.items()]
     return Traffic(
         f"sent by stage {place.stage}, rank {place.tensor_rank} in a step",
         Bytes,
@@ -181,6 +181,6 @@ def _data(run: ForwardPass, shape: TransformerShape, layout: Layout, place: Plac
     sent: dict[str, Term] = {}
     for one in replicated(shape, layout, place):
         if int(one.devices) > 1:
-            found = zero_traffic(one, run.weight, run.gradient, layout.zero, _micro_batches(layout))
-            sent = {name: sent[name] + size if name in sent else size for name, size in found.items()}
+            sizes = zero_traffic(one, run.weight, run.gradient, layout.zero, _micro_batches(layout))
+            sent = {name: sent[name] + size if name in sent else size for name, size in sizes.items()}
     return sent

@@ -45,39 +45,39 @@ class Held:
 
 
 def shard_of(whole: Term, dp: Term, data_rank: int = 0) -> Term:
-    """What replica `data_rank` of dp holds: ⌈whole / dp⌉, of the last what is left, which may be nothing."""
+    """Elements that replica `data_rank` of dp holds: ⌈whole / dp⌉, of the last what is left, which may be nothing."""
     each = (whole + (dp - 1)) // dp
     left = int(whole) - data_rank * int(each)
     return each if left >= int(each) else Symbol("last_shard", max(0, left))
 
 
 def sharded_bytes(
-    held: Held, weight: Term, gradient: Term, zero: int, layers: int, data_rank: int = 0
+    group: Held, weight: Term, gradient: Term, zero: int, layers: int, data_rank: int = 0
 ) -> dict[Part, Term]:
     """Bytes of parameters (`weight` each) and gradients (`gradient` each) on one of the devices that hold the same,
     with what 2 and 3 gather."""
-    several = int(held.devices) > 1
-    params, trained = (shard_of(whole, held.devices, data_rank) for whole in (held.params, held.trained))
+    several = int(group.devices) > 1
+    params, trained = (shard_of(whole, group.devices, data_rank) for whole in (group.params, group.trained))
     return {
-        Part.PARAMETERS: (params if zero >= 3 else held.params) * weight,
-        Part.GATHERED: min(2, layers) * held.block * weight if zero >= 3 and several else Term(0),
-        Part.GRADIENTS: (trained if zero >= 2 else held.trained) * gradient,
-        Part.REDUCED: held.block_trained * weight if zero >= 2 and several else Term(0),
+        Part.PARAMETERS: (params if zero >= 3 else group.params) * weight,
+        Part.GATHERED: min(2, layers) * group.block * weight if zero >= 3 and several else Term(0),
+        Part.GRADIENTS: (trained if zero >= 2 else group.trained) * gradient,
+        Part.REDUCED: group.block_trained * weight if zero >= 2 and several else Term(0),
     }
 
 
-def zero_traffic(held: Held, weight: Term, gradient: Term, zero: int, micro_batches: Term) -> dict[str, Term]:
+def zero_traffic(group: Held, weight: Term, gradient: Term, zero: int, micro_batches: Term) -> dict[str, Term]:
     """Bytes that a device sends in a step for parameters of `weight` bytes and their gradients, by collective.
 
     Parameters that are never updated are gathered by stage 3 alone. Stages 0 and 1 add up the gradients of
     micro-batches where they are, and reduce them once a step. Stages 2 and 3 hold only a shard of the sum, so that
     every micro-batch reduces; stage 3 gathers the parameters anew for each forward and backward.
     """
-    dp = held.devices
-    trained = ((held.trained + (dp - 1)) // dp) * (dp - 1)
+    dp = group.devices
+    trained = ((group.trained + (dp - 1)) // dp) * (dp - 1)
     once, reduced = trained * weight, trained * gradient
     if zero >= 3:
-        once = ((held.params + (dp - 1)) // dp) * (dp - 1) * weight
+        once = ((group.params + (dp - 1)) // dp) * (dp - 1) * weight
         return {
             "reduce-scatter of gradients": micro_batches * reduced,
             "all-gather for the forward": micro_batches * once,

@@ -1,4 +1,4 @@
-"""What a command answers: words for a person, and the same figures as records for a program."""
+"""The answer of a command: words for a person, and the same figures as records for a program."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def side_by_side(
 
 
 def formulas(mine: Section, other: Section, name: str, names: tuple[str, str]) -> list[str]:
-    """How a component is computed in each of two sections, where it is computed."""
+    """Formulas of a component in each of two sections that have it."""
     return [
         line
         for whose, one in zip(names, (mine, other), strict=True)
@@ -73,8 +73,8 @@ def compared(first: tuple[Section, ...], second: tuple[Section, ...]) -> list[di
 
 def pairs(first: tuple[Section, ...], second: tuple[Section, ...]) -> list[tuple[Section, Section]]:
     """The sections of one report with those of the other, by their titles; a peak's phase may differ."""
-    theirs = {one.title: one for one in second}
-    return [(mine, theirs[mine.title]) for mine in first]
+    others = {one.title: one for one in second}
+    return [(mine, others[mine.title]) for mine in first]
 
 
 def differences(mine: Section, other: Section) -> list[tuple[str, int, int]]:

@@ -34,7 +34,7 @@ OUTPUT = 256  # new tokens, unless the context is too short for them
 
 
 def infer(options: argparse.Namespace) -> Answer:
-    """What each way of storing the weights needs and reaches."""
+    """Memory and times for each format of the weights."""
     shape, machine = shape_of(options), device(options.device)
     prompt, output = lengths(shape, options.prompt, options.output)
     head = ["weights", "memory", "fits", "most sequences", "longest context", "prefill", "bound by"]
@@ -51,9 +51,9 @@ def infer(options: argparse.Namespace) -> Answer:
         if FORMATS[weights].stores == "experts" and shape.most_experts == 1:
             continue
         storage = Storage(weights, options.cache, options.devices, options.page, options.hybrid_pages)
-        found = generation_time(shape, machine, prompt, output, options.batch, storage=storage)
-        record = figures(shape, machine, found, storage, options.price, engine)
-        row = cells(weights, found, record)
+        generation = generation_time(shape, machine, prompt, output, options.batch, storage=storage)
+        record = figures(shape, machine, generation, storage, options.price, engine)
+        row = cells(weights, generation, record)
         if limits:
             record["requests at once"] = requests_at_once(
                 shape, machine, prompt, output, storage=storage, engine=engine, **limits
@@ -61,7 +61,7 @@ def infer(options: argparse.Namespace) -> Answer:
             row = (*row, f"{record['requests at once']:,}")
         records.append({"weights": weights, **record})
         table.append(row)
-        how += explained(shape, found, storage)
+        how += explained(shape, generation, storage)
     pages = "of layers with a window no more than the window"
     if options.page:
         alike = "of a window those that it touches" if options.hybrid_pages else "for every layer alike"
@@ -92,7 +92,7 @@ def infer(options: argparse.Namespace) -> Answer:
 
 
 def engine_of(options: argparse.Namespace, machine: Device) -> Engine | None:
-    """What the options leave of a device, None for all of it."""
+    """The engine that the options describe, None for all of a device."""
     names = ("utilization", "chunk", "sequences", "overhead")
     changes = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     if options.engine == "none":
@@ -105,7 +105,7 @@ def engine_of(options: argparse.Namespace, machine: Device) -> Engine | None:
 
 
 def taken_by(engine: Engine | None) -> str:
-    """What may be used of a device, in words."""
+    """The usable part of a device, in words."""
     if engine is None:
         return "all of the datasheet's memory"
     return (
@@ -125,35 +125,35 @@ def lengths(shape: TransformerShape, prompt: int | None, output: int | None) -> 
 def figures(
     shape: TransformerShape,
     machine: Device,
-    found: Generation,
+    generation: Generation,
     storage: Storage,
     price: float | None,
     engine: Engine | None,
 ) -> dict[str, Any]:
     """One row as plain data."""
-    least, most = reached(found.batch_size, found.devices)
-    context = found.prompt + found.output
-    memory = int(device_inference_memory(shape, found.batch_size, context, storage=storage))
-    longest = longest_generation(shape, machine, found.batch_size, storage=storage, engine=engine)
+    least, most = reached(generation.batch_size, generation.devices)
+    context = generation.prompt + generation.output
+    memory = int(device_inference_memory(shape, generation.batch_size, context, storage=storage))
+    longest = longest_generation(shape, machine, generation.batch_size, storage=storage, engine=engine)
     return {
         "bytes": memory,
         "free for the cache": None if engine is None else free_cache(shape, machine, engine, storage=storage),
         "fits": longest >= context,
         "most sequences": max_sequences(shape, machine, context, storage=storage, engine=engine),
         "longest context": longest,
-        "prefill seconds": float(found.prefill.seconds),
-        "prefill bound by": found.prefill.bound,
-        "decoding seconds a step": float(found.last_step.seconds),
-        "decoding bound by": found.last_step.bound,
-        "tokens a second": found.tokens_per_second,
-        "least reached tokens a second": least * found.tokens_per_second,
-        "most reached tokens a second": most * found.tokens_per_second,
-        "cost of a million prompt tokens": None if price is None else found.cost_per_million_prompt_tokens(price),
-        "cost of a million output tokens": None if price is None else found.cost_per_million_output_tokens(price),
+        "prefill seconds": float(generation.prefill.seconds),
+        "prefill bound by": generation.prefill.bound,
+        "decoding seconds a step": float(generation.last_step.seconds),
+        "decoding bound by": generation.last_step.bound,
+        "tokens a second": generation.tokens_per_second,
+        "least reached tokens a second": least * generation.tokens_per_second,
+        "most reached tokens a second": most * generation.tokens_per_second,
+        "cost of a million prompt tokens": None if price is None else generation.cost_per_million_prompt_tokens(price),
+        "cost of a million output tokens": None if price is None else generation.cost_per_million_output_tokens(price),
     }
 
 
-def cells(weights: str, found: Generation, record: dict[str, Any]) -> tuple[str, ...]:
+def cells(weights: str, generation: Generation, record: dict[str, Any]) -> tuple[str, ...]:
     """The same in words."""
     row = [
         weights,
@@ -161,26 +161,28 @@ def cells(weights: str, found: Generation, record: dict[str, Any]) -> tuple[str,
         "yes" if record["fits"] else "no",
         f"{record['most sequences']:,}" if record["most sequences"] < UNBOUNDED else "any",
         f"{record['longest context']:,}" if record["longest context"] < UNBOUNDED else "any",
-        human(found.prefill.seconds),
-        found.prefill.bound,
-        human(found.last_step.seconds),
-        found.last_step.bound,
-        f"{found.tokens_per_second:,.0f}",
+        human(generation.prefill.seconds),
+        generation.prefill.bound,
+        human(generation.last_step.seconds),
+        generation.last_step.bound,
+        f"{generation.tokens_per_second:,.0f}",
         f"{record['least reached tokens a second']:,.0f}–{record['most reached tokens a second']:,.0f}",
     ]
-    parts = {"prompt": REACHED["prefill"], "output": reached(found.batch_size, found.devices)}
+    parts = {"prompt": REACHED["prefill"], "output": reached(generation.batch_size, generation.devices)}
     for name, (least, most) in parts.items():
         cost = record[f"cost of a million {name} tokens"]
         row += [] if cost is None else [f"{cost / most:,.4f}–{cost / least:,.4f}"]
     return tuple(row)
 
 
-def explained(shape: TransformerShape, found: Generation, storage: Storage) -> list[str]:
-    """What the figures of a row are made of."""
-    memory = device_inference_memory(shape, found.batch_size, found.prompt + found.output, storage=storage)
+def explained(shape: TransformerShape, generation: Generation, storage: Storage) -> list[str]:
+    """The parts of the figures of a row."""
+    memory = device_inference_memory(
+        shape, generation.batch_size, generation.prompt + generation.output, storage=storage
+    )
     parts = " + ".join(f"{name} {value}" for name, value in memory.items() if value)
     lines = [f"{storage.weights}: memory = {parts}"]
-    for name, one in (("prefill", found.prefill), ("the last step", found.last_step)):
-        taken = f"{human(one.arithmetic)} for {human(one.flops)}, {human(one.traffic)} for {human(one.moved)} moved"
-        lines.append(f"{storage.weights}: {name} = the longer of {taken}")
+    for name, one in (("prefill", generation.prefill), ("the last step", generation.last_step)):
+        times = f"{human(one.arithmetic)} for {human(one.flops)}, {human(one.traffic)} for {human(one.moved)} moved"
+        lines.append(f"{storage.weights}: {name} = the longer of {times}")
     return lines

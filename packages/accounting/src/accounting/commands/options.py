@@ -1,4 +1,4 @@
-"""What the options of a command mean: the shape, how it is trained, the devices."""
+"""The options of a command as objects: shape, policy and devices."""
 
 from __future__ import annotations
 
@@ -36,42 +36,42 @@ def shape_of(options: argparse.Namespace, name: str | None = None) -> Transforme
     unless given. A context beyond that of the shape lengthens it, learned positions included.
     """
     values = {field: getattr(options, option, None) for option, field, _ in SHAPE_OPTIONS}
-    given: dict[str, Any] = {field: value for field, value in values.items() if value is not None}
+    changes: dict[str, Any] = {field: value for field, value in values.items() if value is not None}
     if getattr(options, "lora_targets", None) is not None:
-        given["lora_targets"] = tuple(options.lora_targets.split(","))
+        changes["lora_targets"] = tuple(options.lora_targets.split(","))
     named, context = name if name is not None else getattr(options, "shape", None), getattr(options, "context", None)
     if named is None:
         missing = [f"--{option.replace('_', '-')}" for option in ("layers", "d_model", "heads", "vocab", "context")]
         needed = {"num_layers", "d_model", "num_heads", "vocab_size"}
-        if not needed <= set(given) or context is None:
+        if not needed <= set(changes) or context is None:
             raise ValueError(f"give the name of a shape, a config.json, an lm run, or all of {', '.join(missing)}")
-        given.setdefault("d_ff", 4 * given["d_model"])
-        return TransformerShape(context_length=context, **given)
+        changes.setdefault("d_ff", 4 * changes["d_model"])
+        return TransformerShape(context_length=context, **changes)
     shape = find(named)
-    if "num_layers" in given:
-        shape = deepened(shape, given.pop("num_layers"))
-    if "num_heads" in given and "num_kv_heads" not in given and shape.num_kv_heads == shape.num_heads:
-        given["num_kv_heads"] = given["num_heads"]
-    return lengthened(replace(shape, **given), context or 1)
+    if "num_layers" in changes:
+        shape = deepened(shape, changes.pop("num_layers"))
+    if "num_heads" in changes and "num_kv_heads" not in changes and shape.num_kv_heads == shape.num_heads:
+        changes["num_kv_heads"] = changes["num_heads"]
+    return lengthened(replace(shape, **changes), context or 1)
 
 
 def name_of(options: argparse.Namespace, name: str | None = None) -> str:
     """The name of the shape, with what the options say otherwise."""
-    given = {option: getattr(options, option, None) for option, _, _ in SHAPE_OPTIONS}
-    words = ", ".join(f"{option.replace('_', ' ')} {value:,}" for option, value in given.items() if value is not None)
+    changes = {option: getattr(options, option, None) for option, _, _ in SHAPE_OPTIONS}
+    words = ", ".join(f"{option.replace('_', ' ')} {value:,}" for option, value in changes.items() if value is not None)
     named = name if name is not None else getattr(options, "shape", None)
     return f"{named} with {words}" if named and words else named or words
 
 
 def policy_of(options: argparse.Namespace) -> Policy:
-    """How the step is computed."""
+    """The policy that the options describe."""
     names = [field.name for field in fields(Policy) if hasattr(options, field.name)]
-    given = {name: getattr(options, name) for name in names}
+    settings = {name: getattr(options, name) for name in names}
     if getattr(options, "overhead", None) is not None:
         if not 0 <= options.overhead < 1e9:
             raise ValueError(f"--overhead must be a number of GB of at least 0, and {options.overhead:g} is not")
-        given["overhead_bytes"] = round(options.overhead * GB)
-    return Policy(**given)
+        settings["overhead_bytes"] = round(options.overhead * GB)
+    return Policy(**settings)
 
 
 ALONE = {

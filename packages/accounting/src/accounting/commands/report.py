@@ -199,7 +199,7 @@ def _cache(of: Question) -> list[Section]:
 
 
 def _devices(of: Question) -> list[Section]:
-    """What the devices of a layout hold and send: of data parallelism alone, any of them; else the fullest, and each
+    """Memory and traffic of the devices of a layout: of data parallelism alone, any of them; else the fullest, and each
     stage."""
     layout, shape = of.layout, of.shape
     if layout is None:

@@ -81,7 +81,7 @@ class ForwardPass:
 
     @property
     def narrow(self) -> bool:
-        """Whether matrix multiplications are in 16 bits."""
+        """True if matrix multiplications are in 16 bits."""
         return self.policy.bytes.activations < 4
 
     @property
@@ -132,18 +132,18 @@ def saved_activations(
     Bytes(37_748_736)
     """
     run = ForwardPass(shape, batch_size, seq_len, policy)
-    terms: dict[str, int] = {one.value: total_bytes(found) for one, found in shared_tensors(run).items()}
+    terms: dict[str, int] = {one.value: total_bytes(tensors) for one, tensors in shared_tensors(run).items()}
     for kind, count in run.stack.counts.items():
-        for one, found in saved_by_block(run, kind).items():
-            size = count * total_bytes(found)
+        for one, tensors in saved_by_block(run, kind).items():
+            size = count * total_bytes(tensors)
             terms[one.value] = terms[one.value] + size if one.value in terms else size
-    terms |= {one.value: total_bytes(found) for one, found in head_tensors(run).items()}
+    terms |= {one.value: total_bytes(tensors) for one, tensors in head_tensors(run).items()}
     words = f"{policy.description}, {run.code}: every tensor that autograd keeps, each storage once"
     return breakdown("saved activations", Bytes, terms, words)
 
 
 def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
-    """What all layers share: the token ids, a complex rotation for every position and pair, the mask of a window."""
+    """Tensors of all layers: the token ids, a complex rotation for every position and pair, the mask of a window."""
     window, tables = run.window, []
     if run.transformers:
         return {Component.TOKEN_IDS: [(1, 8 * run.tokens)], Component.TABLES: transformers_blocks.tables(run)}
@@ -159,18 +159,18 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
 
 
 def saved_by_layers(run: ForwardPass, layers: dict[Kind, Term]) -> dict[Component, Tensors]:
-    """What so many layers of each kind save until their backward."""
+    """Tensors that so many layers of each kind save until their backward."""
     saved: dict[Component, Tensors] = {}
     for kind, count in layers.items():
         if not count and len(layers) > 1:
             continue
-        for one, found in saved_by_block(run, kind).items():
-            saved.setdefault(one, []).extend((count * each, size) for each, size in found)
+        for one, tensors in saved_by_block(run, kind).items():
+            saved.setdefault(one, []).extend((count * each, size) for each, size in tensors)
     return saved
 
 
 def saved_by_block(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
-    """What one block saves until its backward; with checkpointing the rest is computed again then."""
+    """Tensors that one block saves until its backward; with checkpointing the rest is computed again then."""
     if run.policy.activation_checkpointing == "full":
         return {Component.BLOCK_INPUTS: [(1, run.between * run.n.d_model * run.residual)]}
     block = block_tensors(run, kind)
@@ -182,7 +182,7 @@ def saved_by_block(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
 
 
 def block_tensors(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
-    """What one block saves when nothing is recomputed."""
+    """Tensors that one block saves when nothing is recomputed."""
     shape, n, act, tokens = run.shape, run.n, run.act, run.tokens
     norms = shape.norms_of_block
     saved: dict[Component, Tensors] = {
@@ -218,23 +218,23 @@ def block_tensors(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
 
 
 def _with_adapters(run: ForwardPass, saved: dict[Component, Tensors]) -> dict[Component, Tensors]:
-    """What a block with adapters saves: a frozen matrix has no use for its input, unless its adapter has."""
-    found = dict(saved)
+    """Tensors that a block with adapters saves: a frozen matrix has no use for its input, unless its adapter has."""
+    components = dict(saved)
     targets = set(adapted(run.shape))
     if not targets & {"query", "key", "value", "qkv"}:
-        del found[Component.ATTENTION_INPUT]
+        del components[Component.ATTENTION_INPUT]
     if "output" not in targets and run.policy.attention_kernel == "eager":  # a fused kernel keeps it for itself
-        del found[Component.ATTENTION_OUTPUT]
+        del components[Component.ATTENTION_OUTPUT]
     if not targets & {"gate", "up", "gate_up"}:
-        del found[Component.FFN_INPUT]
+        del components[Component.FFN_INPUT]
     if "down" not in targets:
-        *others, (count, size) = found[Component.FFN_HIDDEN]
-        found[Component.FFN_HIDDEN] = [*others, (count - 1, size)]
+        *others, (count, size) = components[Component.FFN_HIDDEN]
+        components[Component.FFN_HIDDEN] = [*others, (count - 1, size)]
     for component, of_ffn in ((Component.ADAPTERS_OF_ATTENTION, False), (Component.ADAPTERS_OF_FFN, True)):
         count = sum((name in OF_FFN_MATRICES) == of_ffn for name in targets)
         if count:
-            found[component] = [(count, run.tokens * rank_of(run.shape) * run.act)]
-    return found
+            components[component] = [(count, run.tokens * rank_of(run.shape) * run.act)]
+    return components
 
 
 def _router(run: ForwardPass, ffn: FeedForward) -> Tensors:
@@ -278,7 +278,7 @@ def _attention_weights(run: ForwardPass) -> Tensors:
 
 
 def _entering_attention(run: ForwardPass, kind: Kind) -> Tensors:
-    """What attention's inside is computed from: views of the projection, or with norms of queries and keys one copy
+    """Inputs of attention's inside: views of the projection, or with norms of queries and keys one copy
     more."""
     if run.transformers:
         return transformers_blocks.entering(run, kind)
@@ -352,7 +352,7 @@ def copies_of_heads(run: ForwardPass, kind: Kind) -> Tensors:
 
 
 def norm_tensors(run: ForwardPass, tokens: Term, width: Term) -> Tensors:
-    """What one norm saves: its input, raw or normalised, which nothing else saves, and fp32 statistics of each
+    """Tensors that one norm saves: its input, raw or normalised, which nothing else saves, and fp32 statistics of each
     position."""
     if run.shape.norm == "none":
         return []
@@ -365,12 +365,12 @@ def norm_tensors(run: ForwardPass, tokens: Term, width: Term) -> Tensors:
 
 
 def frozen_norms(run: ForwardPass) -> bool:
-    """Whether norms have no gradients of their own: what they would multiply, the normalised input, is not kept."""
+    """True if norms have no gradients of their own: what they would multiply, the normalised input, is not kept."""
     return run.shape.lora_rank is not None
 
 
 def head_tensors(run: ForwardPass) -> dict[Component, Tensors]:
-    """What the final norm, the head and the loss save."""
+    """Tensors that the final norm, the head and the loss save."""
     n = run.n
     saved = {Component.FINAL_NORM: norm_tensors(run, run.between, n.d_model)}
     if run.policy.loss == "chunked":  # its gradients are ready on the way forward, and nothing else is saved

@@ -1,4 +1,4 @@
-"""What an allocator adds to the tensors: PyTorch's caching one for CUDA, by the rules of
+"""Bytes that an allocator adds to the tensors: PyTorch's caching one for CUDA, by the rules of
 c10/cuda/CUDACachingAllocator.cpp.
 
 Every tensor takes a block of a multiple of 512 bytes, and max_memory_allocated() counts blocks. Blocks are cut from

@@ -55,16 +55,18 @@ def optimizer_state(shape: TransformerShape, *, policy: Policy = DEFAULT) -> Bre
 def state_tensors(shape: TransformerShape, policy: Policy) -> list[tuple[int, int]]:
     """The same as tensors: (how many, bytes of one)."""
     optimizer = policy.optimizer
-    found: list[tuple[int, int]] = []
+    states: list[tuple[int, int]] = []
     if optimizer == "muon":
-        found += [(count, 4 * rows * columns) for (rows, columns), count in matrices(shape).items()]
+        states += [(count, 4 * rows * columns) for (rows, columns), count in matrices(shape).items()]
     for count, size in other_tensors(shape) if optimizer == "muon" else trained_tensors(shape):
         if optimizer == "adamw8bit" and size >= QUANTISED_FROM:
-            found += [(2 * count, size), (2 * count, 4 * -(-size // QUANTISED_BLOCK))]
+            states += [(2 * count, size), (2 * count, 4 * -(-size // QUANTISED_BLOCK))]
         else:
-            found.append(((1 if optimizer == "sgd" else 2) * count, policy.moment_bytes * size))
+            states.append(((1 if optimizer == "sgd" else 2) * count, policy.moment_bytes * size))
     return (
-        found + [(count, 4 * size) for count, size in trained_tensors(shape)] if policy.bytes.master_weights else found
+        states + [(count, 4 * size) for count, size in trained_tensors(shape)]
+        if policy.bytes.master_weights
+        else states
     )
 
 

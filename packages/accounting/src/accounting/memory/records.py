@@ -15,7 +15,7 @@ Tensors = list[tuple[int, Term]]
 
 
 class Component(Enum):
-    """What the forward pass saves for the backward."""
+    """Tensors that the forward pass saves for the backward."""
 
     TOKEN_IDS = "token ids"
     TABLES = "tables"
@@ -56,7 +56,7 @@ MADE_ONCE = frozenset({Component.TABLES, Component.MASK})  # whatever the number
 
 
 class Group(Enum):
-    """What bytes are there for; the value is the prefix of a component's name, if it needs one."""
+    """The purpose of bytes; the value is the prefix of a component's name, if it needs one."""
 
     PARAMETERS = "parameters"
     GRADIENTS = "gradients"
@@ -92,7 +92,7 @@ class Item:
 
 def items(group: Group, components: Mapping[Component, Tensors]) -> list[Item]:
     """The components as Items of a group, whose name each carries before its own."""
-    return [Item(f"{group.value}: {component.value}", group, found) for component, found in components.items()]
+    return [Item(f"{group.value}: {component.value}", group, tensors) for component, tensors in components.items()]
 
 
 def temporary(name: str, *tensors: tuple[int, Term]) -> Item:
@@ -112,7 +112,7 @@ def plain_bytes(tensors: Iterable[tuple[int, Term]]) -> int:
 
 @dataclass(frozen=True)
 class Phase(Breakdown):
-    """What is alive where a phase of a step needs most; `groups` says of each component what it is there for.
+    """Tensors alive where a phase of a step needs most; `groups` says of each component what it is there for.
 
     The title is the moment of the step, such as "backward of the loss", after the place of the device if it is one of
     several.

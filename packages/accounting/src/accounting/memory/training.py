@@ -149,8 +149,8 @@ def training_memory(
         )
     if policy.precision == "fp8":
         convention += "; fp8 by Transformer Engine's rules, not measured"
-    found = _alive(shape, batch_size, seq_len, policy)
-    phases = (phase(moment.title, moment.kind, alive, convention) for moment, alive in found)
+    moments = _alive(shape, batch_size, seq_len, policy)
+    phases = (phase(moment.title, moment.kind, alive, convention) for moment, alive in moments)
     return TrainingMemory(tuple(phases), policy, convention)
 
 
@@ -158,8 +158,8 @@ def training_peak(
     shape: TransformerShape, batch_size: int, seq_len: int | None = None, *, policy: Policy = DEFAULT
 ) -> int:
     """training_memory(…).total without the formulas: a search for what fits asks for it many times."""
-    found = _alive(shape, batch_size, seq_len, policy)
-    return max(sum(plain_bytes(item.tensors) for item in alive) for _, alive in found)
+    moments = _alive(shape, batch_size, seq_len, policy)
+    return max(sum(plain_bytes(item.tensors) for item in alive) for _, alive in moments)
 
 
 def _alive(
@@ -169,12 +169,12 @@ def _alive(
     run = Step(ForwardPass(shape, batch_size, seq_len, policy))
     offloaded = policy.offload == "optimizer"
     states = Term(0) if offloaded else added(term for _, term in optimizer_state(shape, policy=policy).terms)
-    held = [*run.weights, *([] if offloaded else state_tensors(shape, policy))]
+    lasting = [*run.weights, *([] if offloaded else state_tensors(shape, policy))]
     counters = Term(0)
     if policy.optimizer.startswith("adamw") and not offloaded:
         counters = Symbol("n_tensors", sum(count for count, _ in trained_tensors(shape)))
     always = [*run.parameters(), Item("optimizer state", Group.OPTIMIZER_STATE, [(1, states)])]
-    found = []
+    moments = []
     bottom = [] if run.frozen else [run.embedding_backward(tied=shape.tied_embeddings)]
     for moment in [*run.losses(), *run.blocks(), *bottom, run.stepping()]:
         gradients = moment.gradients
@@ -186,14 +186,14 @@ def _alive(
         if policy.overhead_bytes:
             alive.append(overhead(policy))
         if policy.allocator == "cuda":
-            rounded = [*held, *gradients.tensors, *(one for item in moment.alive for one in item.tensors)]
+            rounded = [*lasting, *gradients.tensors, *(one for item in moment.alive for one in item.tensors)]
             alive.append(Item("allocator rounding", Group.ALLOCATOR, [(1, BLOCK * counters + waste(rounded))]))
-        found.append((moment, alive))
-    return found
+        moments.append((moment, alive))
+    return moments
 
 
 def overhead(policy: Policy) -> Item:
-    """What driver, context and libraries take, as it was given."""
+    """Bytes of driver, context and libraries, as the policy gives them."""
     return Item("fixed overhead", Group.OVERHEAD, [(1, Symbol("overhead_bytes", policy.overhead_bytes))])
 
 
@@ -234,10 +234,10 @@ class Step:
                 Item("parameters", Group.PARAMETERS, stored),
                 temporary("a matrix in bf16", (1, largest * self.weight)),
             ]
-        found = [Item("parameters", Group.PARAMETERS, stored)]
+        parts = [Item("parameters", Group.PARAMETERS, stored)]
         if policy.precision == "fp8":
-            found.append(Item("matrices in fp8, twice", Group.PARAMETERS, [(2, elements)]))
-        return found
+            parts.append(Item("matrices in fp8, twice", Group.PARAMETERS, [(2, elements)]))
+        return parts
 
     @property
     def hidden(self) -> tuple[int, Term]:
@@ -274,7 +274,9 @@ class Step:
     def losses(self) -> list[Moment]:
         """Forward, loss, and their backward down to the final norm."""
         none, n, run = Term(0), self.n, self.run
-        head: dict[Component, Tensors] = {one: found for one, found in self.head.items() if one is not Component.LOSS}
+        head: dict[Component, Tensors] = {
+            one: tensors for one, tensors in self.head.items() if one is not Component.LOSS
+        }
         before = [*self.saved(run.stack.counts), *items(Group.SAVED, head)]
         after = [*before, *items(Group.SAVED, {Component.LOSS: self.head[Component.LOSS]})]
         # autocast keeps the copies that it made until the loss is there, whatever is recomputed later
@@ -392,7 +394,7 @@ class Step:
         return halves[-1] if halves else Term(0)
 
     def _attention_gradients(self) -> Tensors:
-        """What attention's backward holds at once: the gradients of weights and scores, or of its inputs and output."""
+        """Tensors alive at once in attention's backward: gradients of weights and scores, or of inputs and output."""
         run, n = self.run, self.n
         queries = run.tokens * (n.n_heads * n.head_dim) * run.act
         if self.policy.attention_kernel == "eager":
@@ -428,30 +430,32 @@ class Step:
         return Moment("optimizer step", PhaseKind.OPTIMIZER_STEP, gradients, [alive])
 
     def saved(self, layers: dict[Kind, Term], block: Kind | None = None) -> list[Item]:
-        """What so many layers of each kind save, and what they share with each other and the block in its backward."""
+        """Tensors that so many layers of each kind save, and those shared with each other and the current block."""
         shared = self.shared
         if self.run.transformers:
             shared = {**shared, Component.MASK: masks(self.run, layers, block)}
         return items(Group.SAVED, {**shared, **saved_by_layers(self.run, layers)})
 
     def _ffn_backward(self, kind: Kind) -> list[Item]:
-        """What the block in its backward holds when that begins: all that it saved or computed again."""
+        """Tensors of a block when its backward begins: all that it saved or computed again."""
         selective = self.policy.activation_checkpointing == "selective"
-        found = saved_by_block(self.run, kind) if selective else self.whole_block[kind]
-        return [*items(Group.THIS_BLOCK, found), *self._recomputed_input(kind)]
+        components = saved_by_block(self.run, kind) if selective else self.whole_block[kind]
+        return [*items(Group.THIS_BLOCK, components), *self._recomputed_input(kind)]
 
     def _attention_backward(self, kind: Kind) -> list[Item]:
         """The same once the feed-forward layer is done: what is left, and half of the norms."""
-        found = dict(self.whole_block[kind])
+        components = dict(self.whole_block[kind])
         if self.policy.activation_checkpointing == "selective":  # weights made once more, beside what they were made of
-            again = found[Component.ATTENTION_WEIGHTS]
-            found = {**saved_by_block(self.run, kind), Component.ATTENTION_WEIGHTS: again}
-            found[Component.QKV_COPIES] = copies_of_heads(self.run, kind)
-        found = {one: tensors for one, tensors in found.items() if one not in OF_FFN}
-        found[Component.NORMS] = [(count // 2, size) for count, size in found[Component.NORMS]]
-        if self.materialises_scores and Component.ATTENTION_OUTPUT in found:  # the output's own backward is over then
-            del found[Component.ATTENTION_OUTPUT]
-        return [*items(Group.THIS_BLOCK, found), *self._recomputed_input(kind)]
+            again = components[Component.ATTENTION_WEIGHTS]
+            components = {**saved_by_block(self.run, kind), Component.ATTENTION_WEIGHTS: again}
+            components[Component.QKV_COPIES] = copies_of_heads(self.run, kind)
+        components = {one: tensors for one, tensors in components.items() if one not in OF_FFN}
+        components[Component.NORMS] = [(count // 2, size) for count, size in components[Component.NORMS]]
+        if (
+            self.materialises_scores and Component.ATTENTION_OUTPUT in components
+        ):  # the output's own backward is over then
+            del components[Component.ATTENTION_OUTPUT]
+        return [*items(Group.THIS_BLOCK, components), *self._recomputed_input(kind)]
 
     def _recomputed_input(self, kind: Kind) -> list[Item]:
         """The input of a block that is computed again, unless that saves it anyway, and not only something made of

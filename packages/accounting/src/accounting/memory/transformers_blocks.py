@@ -74,7 +74,7 @@ def tables(run: ForwardPass) -> Tensors:
 
 
 def masks(run: ForwardPass, layers: dict[Kind, Term], block: Kind | None) -> Tensors:
-    """What score matrices are added to in so many layers of each kind, and in the block in its backward: made for each
+    """Masks of the scores in so many layers of each kind, and in the block in its backward: made for each
     sequence, and kept for layers that are computed again.
 
     Layers with a window have one of their own, and so have Llama 4's rotated layers, which see a chunk.
@@ -90,7 +90,7 @@ def masks(run: ForwardPass, layers: dict[Kind, Term], block: Kind | None) -> Ten
 
 
 def of_attention(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
-    """What attention saves, its input apart."""
+    """Tensors that attention saves, its input apart."""
     saved: dict[Component, Tensors] = {}
     attention = kind.attention
     if isinstance(attention, LatentAttention):
@@ -136,10 +136,10 @@ def _norm(run: ForwardPass, width: Term, stored: Term) -> Tensors:
 def _l2_norms(run: ForwardPass) -> Tensors:
     """Queries and keys as they were, in fp32, and what each head is divided by."""
     n = run.n
-    found: Tensors = []
+    tensors: Tensors = []
     for heads in (n.n_heads, n.n_kv_heads):
-        found += [(1, 4 * (run.tokens * heads * n.head_dim)), (1, 4 * (run.tokens * heads))]
-    return found
+        tensors += [(1, 4 * (run.tokens * heads * n.head_dim)), (1, 4 * (run.tokens * heads))]
+    return tensors
 
 
 def entering(run: ForwardPass, kind: Kind) -> Tensors:
@@ -187,7 +187,7 @@ def _weights(run: ForwardPass, kind: Kind) -> Tensors:
 
 
 def of_ffn(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
-    """What the feed-forward layer saves, its input apart."""
+    """Tensors that the feed-forward layer saves, its input apart."""
     ffn, tokens = kind.ffn, run.tokens
     m = FfnDimensions(run.shape, ffn)
     if ffn.experts is None:
@@ -206,7 +206,7 @@ def _hidden(run: ForwardPass, hidden: Term, *, in_one: bool = False) -> Tensors:
 
 
 def _router(run: ForwardPass, ffn: FeedForward) -> Tensors:
-    """What makes the weights of the experts chosen, and what the experts read and gave."""
+    """Tensors that make the weights of the experts chosen, and what the experts read and gave."""
     n, tokens, act, active = run.n, run.tokens, run.act, ffn.active
     n_experts = FfnDimensions(run.shape, ffn).n_experts
     of_experts: Tensors = [(active, 16 * tokens), (3 * active, tokens * n.d_model * act)]

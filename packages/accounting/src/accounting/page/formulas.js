@@ -440,9 +440,9 @@ return ForwardPass(mine, batch_size, shape.sequence(seq_len), accumulating, shar
 });
 let _state;
 _state = $def("_state", "run shape layout place", [], function (run, shape, layout, place) {
-let at, each, kept, layers, one, part, policy, rank, size, sizes, whole;
+let at, each, layers, one, part, policy, rank, size, sizes, states, whole;
 
-[policy, kept] = $tuple([run.policy, Term(0n)]);
+[policy, states] = $tuple([run.policy, Term(0n)]);
 sizes = dict([]);
 [rank, layers] = $tuple([place.data_rank, run.shape.num_layers]);
 for (one of replicated(shape, layout, place)) {
@@ -453,7 +453,7 @@ $set(sizes, part, ($in(part, sizes) ? $add($item(sizes, part), size) : size));
 if ($in(policy.optimizer, MOMENTS)) {
 each = $add($mul($item(MOMENTS, policy.optimizer), policy.moment_bytes), $mul(4n, policy.bytes.master_weights));
 each = ($eq(policy.offload, "optimizer") ? 0n : each);
-kept = $add(kept, $mul(each, ($true(layout.zero) ? shard_of(getattr(one, "trained"), getattr(one, "devices"), at) : one.trained)));
+states = $add(states, $mul(each, ($true(layout.zero) ? shard_of(getattr(one, "trained"), getattr(one, "devices"), at) : one.trained)));
 }
 }
 if ($notin(policy.optimizer, MOMENTS)) {
@@ -461,9 +461,9 @@ if ($gt(layout.expert, 1n)) {
 throw ValueError(("" + "optimizer " + $format(repr(policy.optimizer), "") + " is not counted where experts are shared: use adamw or sgd"));
 }
 whole = added((function* ($first) { for (const [, term] of $first) yield term; })(optimizer_state(getattr(run, "shape"), {__proto__: $k, policy: policy}).terms));
-kept = ($true(layout.zero) ? shard_of(whole, Symbol("dp", getattr(layout, "replicas")), rank) : whole);
+states = ($true(layout.zero) ? shard_of(whole, Symbol("dp", getattr(layout, "replicas")), rank) : whole);
 }
-$set(sizes, Part.OPTIMIZER_STATE, kept);
+$set(sizes, Part.OPTIMIZER_STATE, states);
 return dict((function* ($first) { for (const [part, size] of $first) yield [part, Item(getattr(part, "value"), $item(GROUPS, part), [$tuple([1n, size])])]; })(sizes.items()));
 });
 let _newest;
@@ -479,7 +479,7 @@ let of_blocks, others, saved, waiting;
 
 others = Symbol("in_flight", $sub(layout.in_flight(getattr(place, "stage")), 1n));
 of_blocks = saved_by_layers(getattr(run, "run"), getattr(run.run.stack, "counts"));
-saved = $union(dict((function* ($first) { for (const [one, found] of $first) if ($notin(one, MADE_ONCE)) yield [one, found]; })(run.shared.items())), of_blocks);
+saved = $union(dict((function* ($first) { for (const [one, tensors] of $first) if ($notin(one, MADE_ONCE)) yield [one, tensors]; })(run.shared.items())), of_blocks);
 if ($true(last)) {
 saved = $union(saved, run.head);
 }
@@ -488,9 +488,9 @@ return [...(function* ($first) { for (const item of $first) yield Item(getattr(i
 });
 let _step_temporaries;
 _step_temporaries = $def("_step_temporaries", "run shape layout place", [], function (run, shape, layout, place) {
-let held, largest, of_device, policy, share, sizes;
+let largest, of_device, on_device, policy, share, sizes;
 
-[policy, held] = $tuple([run.policy, device_parameters(shape, layout, place)]);
+[policy, on_device] = $tuple([run.policy, device_parameters(shape, layout, place)]);
 of_device = replicated(shape, layout, place);
 if (($eq(policy.optimizer_step, "fused") || $notin(policy.optimizer, MOMENTS))) {
 return step_temporaries(getattr(run, "shape"), policy);
@@ -503,7 +503,7 @@ if ($true(run.frozen)) {
 sizes = [...(function* ($first) { for (const [, size] of $first) yield size; })(trained_tensors(getattr(run, "shape")))];
 } else {
 sizes = [...(function* ($first) { for (const [rows, columns] of $first) yield $mul(rows, columns); })(matrices(getattr(run, "shape")))];
-sizes = $add(sizes, [...(function* ($first) { for (const name of $first) yield int($item(held, name)); })($tuple(["embedding", "positions", "head"]))]);
+sizes = $add(sizes, [...(function* ($first) { for (const name of $first) yield int($item(on_device, name)); })($tuple(["embedding", "positions", "head"]))]);
 }
 largest = Symbol("largest_tensor", min(int(share), max(sizes)));
 return [$tuple([($eq(policy.optimizer, "adamw") ? 2n : 1n), $mul(4n, largest)])];
@@ -577,7 +577,7 @@ return total_bytes(getattr(self, "tensors"));
 let items;
 items = $def("items", "group components", [], function (group, components) {
 
-return [...(function* ($first) { for (const [component, found] of $first) yield Item(("" + $format(group.value, "") + ": " + $format(component.value, "")), group, found); })(components.items())];
+return [...(function* ($first) { for (const [component, tensors] of $first) yield Item(("" + $format(group.value, "") + ": " + $format(component.value, "")), group, tensors); })(components.items())];
 });
 let temporary;
 temporary = $def("temporary", "name *tensors", [], function (name, tensors) {
@@ -1741,7 +1741,7 @@ return _sums((function* ($first) { for (const [kind, count] of $first) yield $tu
 }));
 $c.plain = cached_property($def("plain", "self", [], function (self) {
 
-return $and($eq(len(getattr(self, "matrix_kinds")), 1n), () => $and($in(self.ffn, $tuple(["swiglu", "geglu", "gelu", "silu", "relu2"])), () => $and($is(self.block_norms, null), () => $and(!($true(self.embedding_norm) || $true(self.extra_positions)), () => $and($ne(self.position, "alibi"), () => $and(all((function* ($first) { for (const given of $first) yield $in(given, $tuple([null, self.bias])); })($tuple([self.output_bias, self.ffn_bias, self.norm_bias]))), () => $and(all((function* ($first) { for (const one of $first) yield $and(isinstance(one, Attention), () => $and(!($true(one.sinks) || $true(one.gated) || $true(one.chunked)), () => $and($in(one.qk_norm, $tuple(["none", "head"])), () => $eq(one.rotated, $eq(self.position, "rope"))))); })(self.attentions)), () => all((function* ($first) { for (const one of $first) yield $and($is(one.shared_d_ff, null), () => $and($eq(one.router, "softmax"), () => !$true(one.router_bias))); })(self.ffns)))))))));
+return $and($eq(len(getattr(self, "matrix_kinds")), 1n), () => $and($in(self.ffn, $tuple(["swiglu", "geglu", "gelu", "silu", "relu2"])), () => $and($is(self.block_norms, null), () => $and(!($true(self.embedding_norm) || $true(self.extra_positions)), () => $and($ne(self.position, "alibi"), () => $and(all((function* ($first) { for (const bias of $first) yield $in(bias, $tuple([null, self.bias])); })($tuple([self.output_bias, self.ffn_bias, self.norm_bias]))), () => $and(all((function* ($first) { for (const one of $first) yield $and(isinstance(one, Attention), () => $and(!($true(one.sinks) || $true(one.gated) || $true(one.chunked)), () => $and($in(one.qk_norm, $tuple(["none", "head"])), () => $eq(one.rotated, $eq(self.position, "rope"))))); })(self.attentions)), () => all((function* ($first) { for (const one of $first) yield $and($is(one.shared_d_ff, null), () => $and($eq(one.router, "softmax"), () => !$true(one.router_bias))); })(self.ffns)))))))));
 }));
 $c.adapted = property($def("adapted", "self", [], function (self) {
 
@@ -2034,22 +2034,22 @@ left = $sub(int(whole), $mul(data_rank, int(each)));
 return ($ge(left, int(each)) ? each : Symbol("last_shard", max(0n, left)));
 });
 let sharded_bytes;
-sharded_bytes = $def("sharded_bytes", "held weight gradient zero layers data_rank=", [0n], function (held, weight, gradient, zero, layers, data_rank) {
+sharded_bytes = $def("sharded_bytes", "group weight gradient zero layers data_rank=", [0n], function (group, weight, gradient, zero, layers, data_rank) {
 let params, several, trained;
 
-several = $gt(int(getattr(held, "devices")), 1n);
-[params, trained] = (function* ($first) { for (const whole of $first) yield shard_of(whole, getattr(held, "devices"), data_rank); })($tuple([held.params, held.trained]));
-return dict([[Part.PARAMETERS, $mul(($ge(zero, 3n) ? params : held.params), weight)], [Part.GATHERED, (($ge(zero, 3n) && $true(several)) ? $mul($mul(min(2n, layers), held.block), weight) : Term(0n))], [Part.GRADIENTS, $mul(($ge(zero, 2n) ? trained : held.trained), gradient)], [Part.REDUCED, (($ge(zero, 2n) && $true(several)) ? $mul(held.block_trained, weight) : Term(0n))]]);
+several = $gt(int(getattr(group, "devices")), 1n);
+[params, trained] = (function* ($first) { for (const whole of $first) yield shard_of(whole, getattr(group, "devices"), data_rank); })($tuple([group.params, group.trained]));
+return dict([[Part.PARAMETERS, $mul(($ge(zero, 3n) ? params : group.params), weight)], [Part.GATHERED, (($ge(zero, 3n) && $true(several)) ? $mul($mul(min(2n, layers), group.block), weight) : Term(0n))], [Part.GRADIENTS, $mul(($ge(zero, 2n) ? trained : group.trained), gradient)], [Part.REDUCED, (($ge(zero, 2n) && $true(several)) ? $mul(group.block_trained, weight) : Term(0n))]]);
 });
 let zero_traffic;
-zero_traffic = $def("zero_traffic", "held weight gradient zero micro_batches", [], function (held, weight, gradient, zero, micro_batches) {
+zero_traffic = $def("zero_traffic", "group weight gradient zero micro_batches", [], function (group, weight, gradient, zero, micro_batches) {
 let dp, once, reduced, trained;
 
-dp = held.devices;
-trained = $mul($floordiv($add(held.trained, $sub(dp, 1n)), dp), $sub(dp, 1n));
+dp = group.devices;
+trained = $mul($floordiv($add(group.trained, $sub(dp, 1n)), dp), $sub(dp, 1n));
 [once, reduced] = $tuple([$mul(trained, weight), $mul(trained, gradient)]);
 if ($ge(zero, 3n)) {
-once = $mul($mul($floordiv($add(held.params, $sub(dp, 1n)), dp), $sub(dp, 1n)), weight);
+once = $mul($mul($floordiv($add(group.params, $sub(dp, 1n)), dp), $sub(dp, 1n)), weight);
 return dict([["reduce-scatter of gradients", $mul(micro_batches, reduced)], ["all-gather for the forward", $mul(micro_batches, once)], ["all-gather for the backward", $mul(micro_batches, once)]]);
 }
 return dict([["reduce-scatter of gradients", ($eq(zero, 2n) ? $mul(micro_batches, reduced) : reduced)], [($eq(zero, 0n) ? "all-gather of gradients" : "all-gather of parameters"), ($eq(zero, 0n) ? reduced : once)]]);
@@ -2116,21 +2116,21 @@ return breakdown("optimizer state", Bytes, terms, words);
 });
 let state_tensors;
 state_tensors = $def("state_tensors", "shape policy", [], function (shape, policy) {
-let count, found, optimizer, size;
+let count, optimizer, size, states;
 
 optimizer = policy.optimizer;
-found = [];
+states = [];
 if ($eq(optimizer, "muon")) {
-found = $add(found, [...(function* ($first) { for (const [[rows, columns], count] of $first) yield $tuple([count, $mul($mul(4n, rows), columns)]); })(matrices(shape).items())]);
+states = $add(states, [...(function* ($first) { for (const [[rows, columns], count] of $first) yield $tuple([count, $mul($mul(4n, rows), columns)]); })(matrices(shape).items())]);
 }
 for ([count, size] of ($eq(optimizer, "muon") ? other_tensors(shape) : trained_tensors(shape))) {
 if (($eq(optimizer, "adamw8bit") && $ge(size, QUANTISED_FROM))) {
-found = $add(found, [$tuple([$mul(2n, count), size]), $tuple([$mul(2n, count), $mul(4n, $neg($floordiv($neg(size), QUANTISED_BLOCK)))])]);
+states = $add(states, [$tuple([$mul(2n, count), size]), $tuple([$mul(2n, count), $mul(4n, $neg($floordiv($neg(size), QUANTISED_BLOCK)))])]);
 } else {
-found.append($tuple([$mul(($eq(optimizer, "sgd") ? 1n : 2n), count), $mul(policy.moment_bytes, size)]));
+states.append($tuple([$mul(($eq(optimizer, "sgd") ? 1n : 2n), count), $mul(policy.moment_bytes, size)]));
 }
 }
-return ($true(policy.bytes.master_weights) ? $add(found, [...(function* ($first) { for (const [count, size] of $first) yield $tuple([count, $mul(4n, size)]); })(trained_tensors(shape))]) : found);
+return ($true(policy.bytes.master_weights) ? $add(states, [...(function* ($first) { for (const [count, size] of $first) yield $tuple([count, $mul(4n, size)]); })(trained_tensors(shape))]) : states);
 });
 let step_temporaries;
 step_temporaries = $def("step_temporaries", "shape policy", [], function (shape, policy) {
@@ -2212,9 +2212,9 @@ return breakdown(("" + "forward FLOPs of stage " + $format(place.stage, "") + ",
 });
 let replicated_parameters;
 replicated_parameters = $def("replicated_parameters", "shape layout place", [], function (shape, layout, place) {
-let biases, count, held, inside, latents, mine, one, whole;
+let biases, count, inside, latents, mine, on_device, one, whole;
 
-[held, mine] = $tuple([device_parameters(shape, layout, place), shard(shape, layout, place)]);
+[on_device, mine] = $tuple([device_parameters(shape, layout, place), shard(shape, layout, place)]);
 if ($isnot(shape.lora_rank, null)) {
 whole = sum((function* ($first) { for (const [name, [into, out]] of $first) yield int(($in(name, $tuple(["output", "down"])) ? out : into)); })(adapted(mine).items()));
 return $mul($mul(mine.num_layers, shape.lora_rank), whole);
@@ -2230,7 +2230,7 @@ latents = $add(latents, $mul($mul(count, shape.d_model), $add($add($or(one.q_ran
 }
 }
 inside = $add(biases, latents);
-return $add($add($add(int($item(held, "norms")), int($item(held, "positions"))), int($item(held, "router"))), inside);
+return $add($add($add(int($item(on_device, "norms")), int($item(on_device, "positions"))), int($item(on_device, "router"))), inside);
 });
 let replicated;
 replicated = $def("replicated", "shape layout place", [], function (shape, layout, place) {
@@ -2244,8 +2244,8 @@ return replace(layout, {__proto__: $k, zero: 0n, micro_batches: 1n});
 }));
 let _replicated;
 _replicated = lru_cache({__proto__: $k, maxsize: $shl(1n, 11n)})($def("_replicated", "shape layout place", [], function (shape, layout, place) {
-let adapters, block, block_experts, blocks, dp, edp, expert_layers, experts, held, largest, layers, mine, of_experts, others, outside, params, trained;
-[held, mine] = $tuple([device_parameters(shape, layout, place), shard(shape, layout, place)]);
+let adapters, block, block_experts, blocks, dp, edp, expert_layers, experts, largest, layers, mine, of_experts, on_device, others, outside, params, trained;
+[on_device, mine] = $tuple([device_parameters(shape, layout, place), shard(shape, layout, place)]);
 layers = mine.num_layers;
 blocks = dict((function* ($first) { for (const kind of $first) yield [kind, sum(block_parameters(mine, kind))]; })(stack(mine).counts));
 largest = max(blocks.values());
@@ -2254,8 +2254,8 @@ if ($isnot(shape.lora_rank, null)) {
 if ($gt(layout.expert, 1n)) {
 throw ValueError(("" + "expert " + $format(layout.expert, "") + ": adapters of experts that several devices share are not counted"));
 }
-adapters = int($item(held, "adapters"));
-[params, block] = $tuple([Symbol("n_params", int(getattr(held, "total"))), Symbol("block_params", $add(largest, $floordiv(adapters, layers)))]);
+adapters = int($item(on_device, "adapters"));
+[params, block] = $tuple([Symbol("n_params", int(getattr(on_device, "total"))), Symbol("block_params", $add(largest, $floordiv(adapters, layers)))]);
 trained = $tuple([Symbol("adapter_params", adapters), Symbol("block_adapters", $floordiv(adapters, layers))]);
 return [Held(params, block, dp, ...trained)];
 }
@@ -2263,13 +2263,13 @@ of_experts = expert_parameters(mine);
 expert_layers = sum((function* ($first) { for (const [one, count] of $first) if ($isnot(one.experts, null)) yield count; })(mine.ffns.items()));
 if (($eq(layout.expert, 1n) || !$true(of_experts))) {
 block = Symbol("block_params", largest);
-params = Symbol("n_params", int(getattr(held, "total")));
+params = Symbol("n_params", int(getattr(on_device, "total")));
 return [Held(params, block, dp, params, block)];
 }
 experts = Symbol("expert_params", of_experts);
 edp = Symbol("edp", $floordiv(layout.replicas, layout.expert));
 block_experts = Symbol("block_experts", $floordiv(of_experts, expert_layers));
-others = Symbol("n_params", $sub(int(getattr(held, "total")), of_experts));
+others = Symbol("n_params", $sub(int(getattr(on_device, "total")), of_experts));
 outside = [...(function* ($first) { for (const [kind, size] of $first) yield ($is(kind.ffn.experts, null) ? size : $sub(size, int(block_experts))); })(blocks.items())];
 block = Symbol("block_params", max(outside));
 return [Held(others, block, dp, others, block), Held(experts, block_experts, edp, experts, block_experts)];
@@ -2515,15 +2515,15 @@ return dict([[Component.TOKEN_IDS, ids], [Component.TABLES, tables]]);
 });
 let saved_by_layers;
 saved_by_layers = $def("saved_by_layers", "run layers", [], function (run, layers) {
-let count, found, kind, one, saved;
+let count, kind, one, saved, tensors;
 
 saved = dict([]);
 for ([kind, count] of layers.items()) {
 if ((!$true(count) && $gt(len(layers), 1n))) {
 continue;
 }
-for ([one, found] of saved_by_block(run, kind).items()) {
-saved.setdefault(one, []).extend((function* ($first) { for (const [each, size] of $first) yield $tuple([$mul(count, each), size]); })(found));
+for ([one, tensors] of saved_by_block(run, kind).items()) {
+saved.setdefault(one, []).extend((function* ($first) { for (const [each, size] of $first) yield $tuple([$mul(count, each), size]); })(tensors));
 }
 }
 return saved;
@@ -2582,30 +2582,30 @@ return ($is(shape.lora_rank, null) ? saved : _with_adapters(run, saved));
 });
 let _with_adapters;
 _with_adapters = $def("_with_adapters", "run saved", [], function (run, saved) {
-let component, count, found, of_ffn, others, size, targets;
+let component, components, count, of_ffn, others, size, targets;
 
-found = dict(saved);
+components = dict(saved);
 targets = set(adapted(getattr(run, "shape")));
 if (!$true($meet(targets, set(["query", "key", "value", "qkv"])))) {
-found.$delete(Component.ATTENTION_INPUT);
+components.$delete(Component.ATTENTION_INPUT);
 }
 if (($notin("output", targets) && $eq(run.policy.attention_kernel, "eager"))) {
-found.$delete(Component.ATTENTION_OUTPUT);
+components.$delete(Component.ATTENTION_OUTPUT);
 }
 if (!$true($meet(targets, set(["gate", "up", "gate_up"])))) {
-found.$delete(Component.FFN_INPUT);
+components.$delete(Component.FFN_INPUT);
 }
 if ($notin("down", targets)) {
-[others, [count, size]] = $gathered($item(found, Component.FFN_HIDDEN), 0, 1);
-$set(found, Component.FFN_HIDDEN, [...others, $tuple([$sub(count, 1n), size])]);
+[others, [count, size]] = $gathered($item(components, Component.FFN_HIDDEN), 0, 1);
+$set(components, Component.FFN_HIDDEN, [...others, $tuple([$sub(count, 1n), size])]);
 }
 for ([component, of_ffn] of $tuple([$tuple([Component.ADAPTERS_OF_ATTENTION, false]), $tuple([Component.ADAPTERS_OF_FFN, true])])) {
 count = sum((function* ($first) { for (const name of $first) yield $eq($in(name, OF_FFN_MATRICES), of_ffn); })(targets));
 if ($true(count)) {
-$set(found, component, [$tuple([count, $mul($mul(run.tokens, rank_of(getattr(run, "shape"))), run.act)])]);
+$set(components, component, [$tuple([count, $mul($mul(run.tokens, rank_of(getattr(run, "shape"))), run.act)])]);
 }
 }
-return found;
+return components;
 });
 let _router;
 _router = $def("_router", "run ffn", [], function (run, ffn) {
@@ -2909,14 +2909,14 @@ return [$tuple([1n, $mul(4n, $mul(between, stored))]), $tuple([1n, $mul(4n, $mul
 });
 let _l2_norms;
 _l2_norms = $def("_l2_norms", "run", [], function (run) {
-let found, heads, n;
+let heads, n, tensors;
 
 n = run.n;
-found = [];
+tensors = [];
 for (heads of $tuple([n.n_heads, n.n_kv_heads])) {
-found = $add(found, [$tuple([1n, $mul(4n, $mul($mul(run.tokens, heads), n.head_dim))]), $tuple([1n, $mul(4n, $mul(run.tokens, heads))])]);
+tensors = $add(tensors, [$tuple([1n, $mul(4n, $mul($mul(run.tokens, heads), n.head_dim))]), $tuple([1n, $mul(4n, $mul(run.tokens, heads))])]);
 }
-return found;
+return tensors;
 });
 let entering;
 entering = $def("entering", "run kind", [], function (run, kind) {
@@ -3099,7 +3099,7 @@ Moment = $class("Moment", [], true, [["title"], ["kind"], ["gradients"], ["alive
 });
 let training_memory;
 training_memory = $def("training_memory", "shape batch_size seq_len= * policy=", [null, DEFAULT], function (shape, batch_size, seq_len, policy) {
-let chunk, chunks, code, convention, found, fused, phases;
+let chunk, chunks, code, convention, fused, moments, phases;
 
 instance("shape", shape, TransformerShape, "SHAPES");
 fused = $eq(policy.loss_kernel, "fused");
@@ -3120,31 +3120,31 @@ convention = $add(convention, "; nf4 beside layers in plain bf16: PEFT's prepare
 if ($eq(policy.precision, "fp8")) {
 convention = $add(convention, "; fp8 by Transformer Engine's rules, not measured");
 }
-found = _alive(shape, batch_size, seq_len, policy);
-phases = (function* ($first) { for (const [moment, alive] of $first) yield phase(getattr(moment, "title"), getattr(moment, "kind"), alive, convention); })(found);
+moments = _alive(shape, batch_size, seq_len, policy);
+phases = (function* ($first) { for (const [moment, alive] of $first) yield phase(getattr(moment, "title"), getattr(moment, "kind"), alive, convention); })(moments);
 return TrainingMemory(tuple(phases), policy, convention);
 });
 let training_peak;
 training_peak = $def("training_peak", "shape batch_size seq_len= * policy=", [null, DEFAULT], function (shape, batch_size, seq_len, policy) {
-let found;
+let moments;
 
-found = _alive(shape, batch_size, seq_len, policy);
-return max((function* ($first) { for (const [, alive] of $first) yield sum((function* ($first) { for (const item of $first) yield plain_bytes(getattr(item, "tensors")); })(alive)); })(found));
+moments = _alive(shape, batch_size, seq_len, policy);
+return max((function* ($first) { for (const [, alive] of $first) yield sum((function* ($first) { for (const item of $first) yield plain_bytes(getattr(item, "tensors")); })(alive)); })(moments));
 });
 let _alive;
 _alive = $def("_alive", "shape batch_size seq_len policy", [], function (shape, batch_size, seq_len, policy) {
-let alive, always, bottom, counters, found, gradients, held, moment, offloaded, rounded, run, states;
+let alive, always, bottom, counters, gradients, lasting, moment, moments, offloaded, rounded, run, states;
 
 run = Step(ForwardPass(shape, batch_size, seq_len, policy));
 offloaded = $eq(policy.offload, "optimizer");
 states = ($true(offloaded) ? Term(0n) : added((function* ($first) { for (const [, term] of $first) yield term; })(optimizer_state(shape, {__proto__: $k, policy: policy}).terms)));
-held = [...run.weights, ...($true(offloaded) ? [] : state_tensors(shape, policy))];
+lasting = [...run.weights, ...($true(offloaded) ? [] : state_tensors(shape, policy))];
 counters = Term(0n);
 if (($true(policy.optimizer.startswith("adamw")) && !$true(offloaded))) {
 counters = Symbol("n_tensors", sum((function* ($first) { for (const [count, ] of $first) yield count; })(trained_tensors(shape))));
 }
 always = [...run.parameters(), Item("optimizer state", getattr(Group, "OPTIMIZER_STATE"), [$tuple([1n, states])])];
-found = [];
+moments = [];
 bottom = ($true(run.frozen) ? [] : [run.embedding_backward({__proto__: $k, tied: shape.tied_embeddings})]);
 for (moment of [...run.losses(), ...run.blocks(), ...bottom, run.stepping()]) {
 gradients = moment.gradients;
@@ -3153,12 +3153,12 @@ if ($true(policy.overhead_bytes)) {
 alive.append(overhead(policy));
 }
 if ($eq(policy.allocator, "cuda")) {
-rounded = [...held, ...gradients.tensors, ...(function* ($first) { for (const item of $first) for (const one of item.tensors) yield one; })(moment.alive)];
+rounded = [...lasting, ...gradients.tensors, ...(function* ($first) { for (const item of $first) for (const one of item.tensors) yield one; })(moment.alive)];
 alive.append(Item("allocator rounding", getattr(Group, "ALLOCATOR"), [$tuple([1n, $add($mul(BLOCK, counters), waste(rounded))])]));
 }
-found.append($tuple([moment, alive]));
+moments.append($tuple([moment, alive]));
 }
-return found;
+return moments;
 });
 let overhead;
 overhead = $def("overhead", "policy", [], function (policy) {
@@ -3187,7 +3187,7 @@ $set(self.shared, Component.MASK, [$tuple([1n, $mul($mul(run.queries, run.seq), 
 }
 });
 $c.parameters = $def("parameters", "self", [], function (self) {
-let columns, elements, found, inside, largest, policy, rows, scales, stored;
+let columns, elements, inside, largest, parts, policy, rows, scales, stored;
 
 [inside, policy] = $tuple([matrices(replace(getattr(self, "shape"), {__proto__: $k, lora_rank: null, lora_targets: null})), self.policy]);
 elements = Symbol("block_elements", sum((function* ($first) { for (const [[rows, columns], count] of $first) yield $mul($mul(rows, columns), count); })(inside.items())));
@@ -3202,11 +3202,11 @@ stored = [$tuple([1n, $mul($sub(self.params, elements), self.weight)]), $tuple([
 largest = Symbol("largest_tensor", $mul(rows, columns));
 return [Item("parameters", getattr(Group, "PARAMETERS"), stored), temporary("a matrix in bf16", $tuple([1n, $mul(largest, self.weight)]))];
 }
-found = [Item("parameters", getattr(Group, "PARAMETERS"), stored)];
+parts = [Item("parameters", getattr(Group, "PARAMETERS"), stored)];
 if ($eq(policy.precision, "fp8")) {
-found.append(Item("matrices in fp8, twice", getattr(Group, "PARAMETERS"), [$tuple([2n, elements])]));
+parts.append(Item("matrices in fp8, twice", getattr(Group, "PARAMETERS"), [$tuple([2n, elements])]));
 }
-return found;
+return parts;
 });
 $c.hidden = property($def("hidden", "self", [], function (self) {
 
@@ -3244,7 +3244,7 @@ $c.losses = $def("losses", "self", [], function (self) {
 let after, before, chunks, copies, head, head_gradients, in_fp32, logits, loss, loss_gradients, n, newest, none, nothing, of_block, of_head, run, scaled, wide;
 
 [none, n, run] = $tuple([Term(0n), self.n, self.run]);
-head = dict((function* ($first) { for (const [one, found] of $first) if ($isnot(one, Component.LOSS)) yield [one, found]; })(self.head.items()));
+head = dict((function* ($first) { for (const [one, tensors] of $first) if ($isnot(one, Component.LOSS)) yield [one, tensors]; })(self.head.items()));
 before = [...self.saved(getattr(run.stack, "counts")), ...items(getattr(Group, "SAVED"), head)];
 after = [...before, ...items(getattr(Group, "SAVED"), dict([[Component.LOSS, $item(self.head, Component.LOSS)]]))];
 copies = [];
@@ -3393,27 +3393,27 @@ shared = dict([...shared.items(), [Component.MASK, masks(getattr(self, "run"), l
 return items(getattr(Group, "SAVED"), dict([...shared.items(), ...saved_by_layers(getattr(self, "run"), layers).items()]));
 });
 $c._ffn_backward = $def("_ffn_backward", "self kind", [], function (self, kind) {
-let found, selective;
+let components, selective;
 
 selective = $eq(self.policy.activation_checkpointing, "selective");
-found = ($true(selective) ? saved_by_block(getattr(self, "run"), kind) : $item(self.whole_block, kind));
-return [...items(getattr(Group, "THIS_BLOCK"), found), ...self._recomputed_input(kind)];
+components = ($true(selective) ? saved_by_block(getattr(self, "run"), kind) : $item(self.whole_block, kind));
+return [...items(getattr(Group, "THIS_BLOCK"), components), ...self._recomputed_input(kind)];
 });
 $c._attention_backward = $def("_attention_backward", "self kind", [], function (self, kind) {
-let again, found;
+let again, components;
 
-found = dict($item(self.whole_block, kind));
+components = dict($item(self.whole_block, kind));
 if ($eq(self.policy.activation_checkpointing, "selective")) {
-again = $item(found, Component.ATTENTION_WEIGHTS);
-found = dict([...saved_by_block(getattr(self, "run"), kind).items(), [Component.ATTENTION_WEIGHTS, again]]);
-$set(found, Component.QKV_COPIES, copies_of_heads(getattr(self, "run"), kind));
+again = $item(components, Component.ATTENTION_WEIGHTS);
+components = dict([...saved_by_block(getattr(self, "run"), kind).items(), [Component.ATTENTION_WEIGHTS, again]]);
+$set(components, Component.QKV_COPIES, copies_of_heads(getattr(self, "run"), kind));
 }
-found = dict((function* ($first) { for (const [one, tensors] of $first) if ($notin(one, OF_FFN)) yield [one, tensors]; })(found.items()));
-$set(found, Component.NORMS, [...(function* ($first) { for (const [count, size] of $first) yield $tuple([$floordiv(count, 2n), size]); })($item(found, Component.NORMS))]);
-if (($true(self.materialises_scores) && $in(Component.ATTENTION_OUTPUT, found))) {
-found.$delete(Component.ATTENTION_OUTPUT);
+components = dict((function* ($first) { for (const [one, tensors] of $first) if ($notin(one, OF_FFN)) yield [one, tensors]; })(components.items()));
+$set(components, Component.NORMS, [...(function* ($first) { for (const [count, size] of $first) yield $tuple([$floordiv(count, 2n), size]); })($item(components, Component.NORMS))]);
+if (($true(self.materialises_scores) && $in(Component.ATTENTION_OUTPUT, components))) {
+components.$delete(Component.ATTENTION_OUTPUT);
 }
-return [...items(getattr(Group, "THIS_BLOCK"), found), ...self._recomputed_input(kind)];
+return [...items(getattr(Group, "THIS_BLOCK"), components), ...self._recomputed_input(kind)];
 });
 $c._recomputed_input = $def("_recomputed_input", "self kind", [], function (self, kind) {
 let kernel, run, there;
@@ -3779,22 +3779,22 @@ return ($gt(devices, 1n) ? set((function* ($first) { for (const place of $first)
 });
 let arithmetic_dtype;
 arithmetic_dtype = $def("arithmetic_dtype", "device weights", [], function (device, weights) {
-let wanted;
+let formats;
 
-wanted = ($in(weights, $tuple(["fp32", "fp16", "fp8"])) ? $tuple([weights]) : $tuple(["bf16", "fp16", "fp32"]));
-return next((function* ($first) { for (const one of $first) if ($in(one, device.peaks)) yield one; })($tuple([...wanted, "fp32", "bf16", "fp16"])), $item(wanted, 0n));
+formats = ($in(weights, $tuple(["fp32", "fp16", "fp8"])) ? $tuple([weights]) : $tuple(["bf16", "fp16", "fp32"]));
+return next((function* ($first) { for (const one of $first) if ($in(one, device.peaks)) yield one; })($tuple([...formats, "fp32", "bf16", "fp16"])), $item(formats, 0n));
 });
 let _roofline;
 _roofline = $def("_roofline", "shape device storage tokens of", [], function (shape, device, storage, tokens, of) {
-let bandwidth, flops, found, moved, peak, ring, sent;
+let bandwidth, flops, moved, peak, ring, sent, shares;
 [peak, bandwidth] = $tuple([device.peak(arithmetic_dtype(device, getattr(storage, "weights"))), device.known_bandwidth]);
 sent = Bytes(0n);
 if ($gt(storage.devices, 1n)) {
 ring = $mul($mul(2n, $sub(storage.devices, 1n)), $neg($floordiv($mul($neg(tokens), shape.d_model), storage.devices)));
 sent = Bytes($mul($mul($add($mul(2n, shape.num_layers), 1n), ring), ($eq(storage.weights, "fp32") ? 4n : 2n)));
 }
-found = [...(function* ($first) { for (const mine of $first) yield of(mine); })(_shares(shape, getattr(storage, "devices")))];
-[flops, moved] = max(found, {__proto__: $k, key: ((one) => max(float($div($item(one, 0n), peak)), float($div($item(one, 1n), bandwidth))))});
+shares = [...(function* ($first) { for (const mine of $first) yield of(mine); })(_shares(shape, getattr(storage, "devices")))];
+[flops, moved] = max(shares, {__proto__: $k, key: ((one) => max(float($div($item(one, 0n), peak)), float($div($item(one, 1n), bandwidth))))});
 return Roofline(flops, moved, sent, Seconds($div(flops, peak)), Seconds($div(moved, bandwidth)));
 });
 return {Storage, PLAIN, VISIBLE, SAMPLING_BYTES, NON_TORCH, PADDED, REACHED, Engine, engine_for, free_cache, _padded, reached, Roofline, Generation, prefill_time, decode_time, generation_time, _steps, max_sequences, longest_generation, _fits, device_inference_memory, _shares, arithmetic_dtype, _roofline};
@@ -5134,11 +5134,11 @@ return dict((function* ($first) { for (const [group, size] of $first) yield [gro
 });
 let device_traffic;
 device_traffic = $def("device_traffic", "shape layout place= batch_size= seq_len= * policy=", [FIRST, 1n, null, DEFAULT], function (shape, layout, place, batch_size, seq_len, policy) {
-let found, run, terms;
+let parts, run, terms;
 
 run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy);
-found = dict([[Joins.TENSOR, _tensor(run, shape, layout, place)], [Joins.CONTEXT, _context(run, layout)], [Joins.EXPERT, _expert(run, layout)], [Joins.PIPELINE, _pipeline(run, layout, place)], [Joins.DATA, _data(run, shape, layout, place)]]);
-terms = [...(function* ($first) { for (const [group, sent] of $first) for (const [name, term] of sent.items()) yield $tuple([name, group, term]); })(found.items())];
+parts = dict([[Joins.TENSOR, _tensor(run, shape, layout, place)], [Joins.CONTEXT, _context(run, layout)], [Joins.EXPERT, _expert(run, layout)], [Joins.PIPELINE, _pipeline(run, layout, place)], [Joins.DATA, _data(run, shape, layout, place)]]);
+terms = [...(function* ($first) { for (const [group, sent] of $first) for (const [name, term] of sent.items()) yield $tuple([name, group, term]); })(parts.items())];
 return Traffic(("" + "sent by stage " + $format(place.stage, "") + ", rank " + $format(place.tensor_rank, "") + " in a step"), Bytes, tuple((function* ($first) { for (const [name, , term] of $first) yield $tuple([name, term]); })(terms)), ("" + $format(policy.precision, "") + ", " + $format(layout.micro_batches, "") + " micro-batches of " + $format(batch_size, "") + "; ring collectives over shares padded to one size"), tuple((function* ($first) { for (const [, group, ] of $first) yield group; })(terms)));
 });
 let _micro_batches;
@@ -5231,13 +5231,13 @@ return sent;
 });
 let _data;
 _data = $def("_data", "run shape layout place", [], function (run, shape, layout, place) {
-let found, one, sent;
+let one, sent, sizes;
 
 sent = dict([]);
 for (one of replicated(shape, layout, place)) {
 if ($gt(int(getattr(one, "devices")), 1n)) {
-found = zero_traffic(one, getattr(run, "weight"), getattr(run, "gradient"), getattr(layout, "zero"), _micro_batches(layout));
-sent = dict((function* ($first) { for (const [name, size] of $first) yield [name, ($in(name, sent) ? $add($item(sent, name), size) : size)]; })(found.items()));
+sizes = zero_traffic(one, getattr(run, "weight"), getattr(run, "gradient"), getattr(layout, "zero"), _micro_batches(layout));
+sent = dict((function* ($first) { for (const [name, size] of $first) yield [name, ($in(name, sent) ? $add($item(sent, name), size) : size)]; })(sizes.items()));
 }
 }
 return sent;

@@ -1,4 +1,4 @@
-"""What fits: exact inverses by bisection, where the answer fits and the answer plus one does not.
+"""The largest sizes that fit: exact inverses by bisection, where the answer fits and the answer plus one does not.
 
 All of it rests on memory being monotone in every size, which the tests check; 8-bit moments alone are not where a
 tensor reaches 4,096 elements and its own shrink. With a layout of several devices device_bytes are those of each, and

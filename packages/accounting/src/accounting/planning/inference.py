@@ -26,7 +26,7 @@ from accounting.units import Bytes, FLOPs, Seconds
 
 @dataclass(frozen=True)
 class Storage:
-    """How a model that generates is stored: its weights, its cache in pages of so many positions (0: as long as it
+    """Storage of a model that generates: its weights, its cache in pages of so many positions (0: as long as it
     is; see kv_cache), and the devices that share each layer."""
 
     weights: str = "bf16"
@@ -57,7 +57,7 @@ REACHED = {
 
 @dataclass(frozen=True)
 class Engine:
-    """What an engine that serves leaves of a device for the cache, as vLLM's profile of a first step decides it.
+    """Shares of a device that an engine takes, as vLLM's profile of a first step decides it.
 
     Args:
         utilization: part of the memory that a driver shows which the engine may use.
@@ -367,7 +367,7 @@ def device_inference_memory(
 
 
 def _shares(shape: TransformerShape, devices: int) -> set[TransformerShape]:
-    """What the devices compute, each share once."""
+    """The shares of the devices, each once."""
     layout = Layout(tensor=devices)
     return {shard(shape, layout, place) for place in places(layout)} if devices > 1 else {shape}
 
@@ -377,8 +377,8 @@ def arithmetic_dtype(device: Device, weights: str) -> str:
 
     A device without a rate for fp32 multiplies it in bf16, as a TPU does.
     """
-    wanted = (weights,) if weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
-    return next((one for one in (*wanted, "fp32", "bf16", "fp16") if one in device.peaks), wanted[0])
+    formats = (weights,) if weights in ("fp32", "fp16", "fp8") else ("bf16", "fp16", "fp32")
+    return next((one for one in (*formats, "fp32", "bf16", "fp16") if one in device.peaks), formats[0])
 
 
 def _roofline(
@@ -393,6 +393,6 @@ def _roofline(
     if storage.devices > 1:  # two sums a layer, and that of the embeddings, each a ring over all of them
         ring = 2 * (storage.devices - 1) * (-(-tokens * shape.d_model // storage.devices))
         sent = Bytes((2 * shape.num_layers + 1) * ring * (4 if storage.weights == "fp32" else 2))
-    found = [of(mine) for mine in _shares(shape, storage.devices)]
-    flops, moved = max(found, key=lambda one: max(float(one[0] / peak), float(one[1] / bandwidth)))
+    shares = [of(mine) for mine in _shares(shape, storage.devices)]
+    flops, moved = max(shares, key=lambda one: max(float(one[0] / peak), float(one[1] / bandwidth)))
     return Roofline(flops, moved, sent, Seconds(flops / peak), Seconds(moved / bandwidth))

@@ -185,7 +185,7 @@ def _memory(shape: TransformerShape, layout: Layout, micro_batch: int, length: i
     plain = replace(policy, precision="bf16")
     memory = int(fullest(shape, layout, micro_batch, length, policy=plain, limit=limit).total)
     stages = (device_parameters(shape, layout, Place(stage)) for stage in {0, layout.pipeline - 1})
-    return memory + max(2 * (int(held["attention"]) + int(held["ffn"])) for held in stages)
+    return memory + max(2 * (int(one["attention"]) + int(one["ffn"])) for one in stages)
 
 
 def candidates(

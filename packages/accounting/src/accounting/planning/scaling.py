@@ -97,14 +97,14 @@ def compute_optimal(
     if (compute is None) == (parameters is None):
         number = "neither" if compute is None else "both"
         raise ValueError(f"expected compute (FLOPs) or parameters, got {number}: each follows from the other")
-    given = compute if parameters is None else parameters
-    if given is None or isinstance(given, bool) or not 1 <= given < float("inf"):
+    amount = compute if parameters is None else parameters
+    if amount is None or isinstance(amount, bool) or not 1 <= amount < float("inf"):
         raise ValueError(
-            f"{'compute' if parameters is None else 'parameters'} must be at least 1, and {given!r} is not"
+            f"{'compute' if parameters is None else 'parameters'} must be at least 1, and {amount!r} is not"
         )
     fitted = LAWS[law]
     size, exponent, at = _power_law(fitted)
-    budget = float(given) if parameters is None else at * (float(given) / size) ** (1 / exponent)
+    budget = float(amount) if parameters is None else at * (float(amount) / size) ** (1 / exponent)
     n = size * (budget / at) ** exponent
     d = budget / (6 * n)
     if min(n, d) < 1:
@@ -130,7 +130,7 @@ def compute_optimal(
 
 
 def formula(law: str) -> str:
-    """How the law's parameters follow from compute, with its numbers, of a fitted surface its minimum too."""
+    """The law's parameters as a formula of compute, with its numbers, of a fitted surface its minimum too."""
     size, exponent, at = _power_law(LAWS[law])
     words = f"N = {size:.4g}·(C/{at:.4g})^{exponent:.4g}, D = C/(6·N)"
     surface = LAWS[law].surface
