@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import multiprocessing
 import os
@@ -14,7 +15,7 @@ import traceback
 
 import torch
 import torch.distributed as dist
-from runs import metrics, run, stop_at
+from runs import CONFIG, metrics, run, stop_at
 from torch.distributed.checkpoint import FileSystemWriter
 
 from lm.training import distributed, trainer
@@ -74,8 +75,27 @@ def join_and_leave(rank, ports):
         del module
 
 
-def train(rank, data, folder, config, stop=None):
-    run(data, folder, config, on_step=stop_at(stop) if stop and rank == 0 else None)
+def train(rank, data, folder, config, stop=None, *model):
+    run(data, folder, config, *model, on_step=stop_at(stop) if stop and rank == 0 else None)
+
+
+def keeps_parts(rank, data, folder):
+    """Between micro-batches each process has the gradient of its own part of a weight, and nothing unsharded."""
+    real = trainer.Trainer.forward_backward
+
+    def forward_backward(self, micro_batches, num_losses):
+        for batch in micro_batches[:-1]:
+            real(self, [batch, batch][:1], num_losses)
+            for p in self.model.parameters():
+                assert p.grad is not None, "the gradient waits for the last micro-batch"
+                assert p.grad.to_local().numel() <= p.numel() // 2 + p.shape[-1]
+        return real(self, micro_batches[-1:], num_losses)
+
+    sync = distributed.DistributedContext.gradient_sync
+    trainer.Trainer.forward_backward = forward_backward
+    distributed.DistributedContext.gradient_sync = lambda self, module, last: sync(self, module, False)
+    config = dataclasses.replace(CONFIG, batch_size=8, micro_batch_size=2, parallel="fsdp", steps=1, warmup_steps=0)
+    run(data, folder, config)
 
 
 def lose_one(rank, data, folder, config):

@@ -19,6 +19,7 @@ from processes import (
     fail_to_evaluate,
     free_port,
     join_and_leave,
+    keeps_parts,
     lose_one,
     processes,
     train,
@@ -221,6 +222,11 @@ def test_a_sharded_checkpoint_goes_on_with_any_number_of_processes_and_is_export
     ids = torch.arange(16).reshape(1, 16)
     with torch.no_grad():
         torch.testing.assert_close(lm.load(tmp_path / "hf")(ids), Run.load(tmp_path / "run")(ids))
+
+
+def test_micro_batches_under_fsdp_keep_no_whole_gradient(with_ends, tmp_path):
+    ends = processes(2, keeps_parts, with_ends, tmp_path)
+    assert [how for how, _ in ends] == ["done", "done"], ends
 
 
 def test_a_group_that_a_module_still_holds_is_left():

@@ -283,6 +283,13 @@ def gradients_of(model, folder):
     return safetensors.torch.load_file(folder / "model.safetensors")
 
 
+def balance_of(logits, per_token):
+    """experts · Σ f P of one layer. (Fedus et al. 2021, equations 4 to 6)"""
+    probabilities = logits.softmax(-1)
+    chosen = F.one_hot(probabilities.topk(per_token, -1).indices, logits.shape[-1]).sum(1)
+    return logits.shape[-1] * (chosen.float().mean(0) * probabilities.mean(0)).sum()
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_loss_and_gradients_are_those_of_transformers(folders, tmp_path, name):
     """The loss that spreads tokens over experts included."""
@@ -293,8 +300,10 @@ def test_loss_and_gradients_are_those_of_transformers(folders, tmp_path, name):
     routed = {"output_router_logits": True} if hasattr(theirs.config, "router_aux_loss_coef") else {}
     out = theirs(inputs, **routed)
     loss = F.cross_entropy(out.logits.flatten(0, 1), targets.flatten())
-    if routed:
-        loss = loss + theirs.config.router_aux_loss_coef * out.aux_loss
+    if routed:  # theirs is of all layers together, which lets a layer's collapse go unseen; the paper's is of each
+        per_token = theirs.config.num_experts_per_tok
+        own = [balance_of(logits, per_token) for logits in out.router_logits]
+        loss = loss + theirs.config.router_aux_loss_coef * torch.stack(own).mean()
     loss.backward()
     own_loss = NextToken(ours, CONFIG, None)(inputs, targets) / targets.numel()
     own_loss.backward()

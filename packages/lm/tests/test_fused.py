@@ -193,3 +193,19 @@ def test_an_optimizer_made_before_fusing_moves_the_same_parameters():
     before = model.blocks[0].attention.qkv.weight.detach().clone()
     optimizer.step()
     assert not torch.equal(model.blocks[0].attention.qkv.weight, before)
+
+
+def test_the_gradient_of_a_narrow_head_is_as_good_in_many_chunks_as_in_one():
+    generator = torch.Generator().manual_seed(0)
+    x, w = (torch.randn(size, 64, generator=generator) for size in (2048, 96))
+    targets = torch.randint(96, (2048,), generator=generator)
+
+    def weight_gradient(dtype, chunk_rows):
+        hidden, weight = x.to(dtype), w.to(dtype).requires_grad_()
+        chunked_cross_entropy(hidden, weight, targets, chunk_bytes=4 * 96 * chunk_rows).backward()
+        assert weight.grad.dtype == dtype
+        return weight.grad.double()
+
+    exact = weight_gradient(torch.float64, 2048)
+    errors = [(weight_gradient(torch.bfloat16, rows) - exact).norm() / exact.norm() for rows in (2048, 16)]
+    assert errors[1] < 1.5 * errors[0]

@@ -124,7 +124,7 @@ def test_the_loss_is_its_definition(problems, variant):
 
 def test_answers_end_with_their_token_or_at_their_length(problems):
     loss = objective()
-    answers = loss.answers([([END, 10], [11, DOT]), ([END, *range(5, 19)], [DOT])], samples=40, seed=1)
+    answers = loss.answers([([END, 10], [11, DOT]), ([END, *range(5, 19)], [DOT])], samples=40, seeds=[1, 2])
     assert all(DOT not in answer[:-1] and 1 <= len(answer) <= 3 for answer in answers[0])
     assert all(answer[-1] == DOT or len(answer) == 3 for answer in answers[0])
     assert all(len(answer) == 1 for answer in answers[1])  # the context has 16 positions
@@ -132,6 +132,30 @@ def test_answers_end_with_their_token_or_at_their_length(problems):
         loss.problems(
             torch.tensor([[END, 5, 11, END, 6, 12]]), torch.tensor([[IGNORE, 11, IGNORE, IGNORE, 12, IGNORE]])
         )
+
+
+def test_the_groups_of_a_step_are_independent_however_it_is_cut(problems):
+    """The same prompt again and again has other answers each time: a batch of prompts is worth more than one."""
+    loss = objective(grpo_group_size=4, grpo_answer_tokens=3)
+    row = torch.tensor([[END, 10, 11, 12, DOT]])
+    learned = torch.tensor([[IGNORE, IGNORE, 12, DOT]])
+    rows = [(row[:, :-1], learned)] * 8
+    answers = [inputs for inputs, *_ in loss.prepare(rows, 5)]
+    assert len({str(group.tolist()) for group in answers}) == 8
+    together = loss.prepare([tuple(torch.cat(parts) for parts in zip(*rows, strict=True))], 5)[0][0]
+    width = max(group.shape[1] for group in answers)
+    assert torch.equal(together, torch.cat([F.pad(group, (0, width - group.shape[1])) for group in answers]))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_prompt_that_fills_the_context_is_left_out(problems):
+    loss = objective()
+    ids = torch.tensor([[END, *range(5, 5 + WINDOW)]])
+    targets = torch.full((1, WINDOW), IGNORE)
+    targets[0, -1] = DOT
+    batches = loss.prepare([(ids[:, :-1], targets)], 0)
+    assert loss.count(batches) == 0
+    assert loss(*batches[0]) == 0
 
 
 @pytest.mark.parametrize("variant", ["grpo", "dr_grpo"])

@@ -217,7 +217,8 @@ class TrainConfig:
     _: KW_ONLY
     batch_size: int = 8  # sequences in a step, of all processes together
     # Sequences in one forward pass; None: all of a process. Gradients are summed over the passes of a step and divided
-    # by its tokens, so that this changes memory and, but for rounding, not the result.
+    # by its tokens, so that this changes memory and, but for rounding and the masks of dropout, not the result. Experts
+    # take another forward pass where there are several, to count their choices in the whole step.
     micro_batch_size: int | None = None
     learning_rate: float = 1e-3  # the highest, at the end of the warm-up
     min_learning_rate: float = 0.0  # that "cosine" and "linear" would reach at step `steps`, one after the last
@@ -254,7 +255,9 @@ class TrainConfig:
     # bf16, fp16: products in those, weights and their updates in fp32; fp16 with a loss scale.
     precision: Precision = "auto"
     activation_checkpointing: ActivationCheckpointing = "none"  # selective: recompute attention; full: all blocks
-    parallel: Parallel = "ddp"  # of several processes: ddp, all of the model on each; fsdp, a part on each
+    # Of several processes: ddp, each holds the whole model; fsdp, each holds a shard, and with bf16 the residual stream
+    # is bf16 too, where ddp's is fp32.
+    parallel: Parallel = "ddp"
     # next_token: all tokens; sft: those that the assistant says; dpo: of each pair the better answer is made likelier
     # than the other; grpo: of the model's own answers those that are right are made likelier (see training/objectives).
     objective: Objective = "next_token"

@@ -133,7 +133,10 @@ class _Chunked(torch.autograd.Function):
     ) -> Tensor:
         train = any(ctx.needs_input_grad[:2])
         hidden_grad = torch.empty_like(hidden) if train else None
-        weight_grad = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None  # not that of a frozen head
+        # The chunks' parts are added up in float32 at least: in bfloat16 the error would grow with their number.
+        sum_dtype = torch.promote_types(weight.dtype, torch.float32)
+        # A frozen head has none.
+        weight_grad = torch.zeros_like(weight, dtype=sum_dtype) if ctx.needs_input_grad[1] else None
         total = hidden.new_zeros((), dtype=torch.float64 if hidden.dtype == torch.float64 else torch.float32)
         matrix = weight.to(dtype)
         by_kernel = (
@@ -197,7 +200,7 @@ class _Chunked(torch.autograd.Function):
                         place *= counts
                     del p, h  # or they stood beside those of the next chunk
                 del logits, nats
-        ctx.save_for_backward(hidden_grad, weight_grad)
+        ctx.save_for_backward(hidden_grad, None if weight_grad is None else weight_grad.to(weight.dtype))
         return total
 
     @staticmethod

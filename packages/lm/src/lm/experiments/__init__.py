@@ -1,1 +1,1 @@
-"""Experiments: learning-rate and batch-size sweeps, ablations, and laws fitted to runs."""
+"""Experiments: sweeps of learning rates and batch sizes, and ablations."""

@@ -5,6 +5,7 @@ By plain code: one expert after the other computes the tokens that chose it. (Sh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +21,14 @@ class Load(NamedTuple):
     counts: Tensor
     probabilities: Tensor
     tokens: int
+
+
+class Step(NamedTuple):
+    """Choices of the experts of one layer in all of a step, (experts,), of so many tokens; and the step's losses."""
+
+    counts: Tensor
+    tokens: int
+    losses: int
 
 
 class Experts(nn.Module):
@@ -40,6 +49,8 @@ class Experts(nn.Module):
         self.router = nn.Linear(config.d_model, number, bias=bias)
         self.experts = nn.ModuleList(self.expert(config.d_model, d_ff) for _ in range(number))
         self.load: Load | None = None  # of the last forward pass in training
+        self.step: Step | None = None  # of a step of several micro-batches
+        self.step_counts: Tensor | None = None  # the choices that the last balancing loss was computed from
 
     def expert(self, d_model: int, d_ff: int) -> nn.Module:
         """A new expert."""
@@ -52,7 +63,7 @@ class Experts(nn.Module):
         if self.normalised:
             weights = weights / weights.sum(-1, keepdim=True)
         learns = torch.is_grad_enabled()
-        if self.training and learns:
+        if self.training:
             counts = torch.bincount(numbers.flatten(), minlength=len(self.experts))
             self.load = Load(counts, probabilities.sum(0), len(rows))
         y = torch.zeros_like(rows)
@@ -63,19 +74,53 @@ class Experts(nn.Module):
         return y.view_as(x)
 
 
-def balancing_loss(model: nn.Module) -> Tensor | None:
-    """coefficient · experts · Σ choices per token · mean probability, over the experts; of all layers together.
+def balancing_loss(model: nn.Module, losses: int) -> Tensor | None:
+    """losses · coefficient · experts · Σ share of choices · mean probability, over the experts; the mean of all layers.
 
-    It is least, coefficient · per_token, where all experts are chosen alike. (Fedus et al. 2021, arXiv:2101.03961)
-    Of the last forward pass in training, whose record is then forgotten; None without experts.
+    It is least, losses · coefficient · per_token, where in each layer all experts are chosen alike. Of each layer by
+    itself, as Fedus et al. 2021 (arXiv:2101.03961) have it: two layers that each use half of the experts do not make up
+    for each other. Of the last forward pass in training; None without experts.
+
+    Args:
+        model: The model, which has just computed a micro-batch.
+        losses: The number of losses that it was computed for.
+
+    Returns:
+        A scalar. Where count_choices has set the choices of the step, those of its micro-batches add up to the loss of
+        the whole batch: the share is of all choices, and the mean over all tokens.
     """
-    layers = [module for module in model.modules() if isinstance(module, Experts) and module.load is not None]
-    loads = [layer.load for layer in layers if layer.load is not None]
-    if not loads:
-        return None
-    tokens = sum(load.tokens for load in loads)
-    counts = torch.stack([load.counts for load in loads]).sum(0) / tokens
-    probabilities = torch.stack([load.probabilities for load in loads]).sum(0) / tokens
-    for layer in layers:
+    terms = []
+    for layer in layers_of(model):
+        if layer.load is None:
+            continue
+        load = layer.load
+        step = layer.step or Step(load.counts, load.tokens, losses)
+        layer.step_counts = step.counts
+        # The mean probability has the gradient; the choices have none.
+        products = (step.counts / step.tokens * load.probabilities / step.tokens).sum()
+        terms.append(step.losses * layer.balance * len(step.counts) * products)
         layer.load = None
-    return layers[0].balance * len(counts) * (counts * probabilities).sum()
+    return torch.stack(terms).mean() if terms else None
+
+
+def layers_of(model: nn.Module) -> list[Experts]:
+    """The layers of experts of a model, in order."""
+    return [module for module in model.modules() if isinstance(module, Experts)]
+
+
+def begin_step(layers: Sequence[Experts], counts: Sequence[Tensor], tokens: int, losses: int) -> None:
+    """Set the choices of all micro-batches of a step, of all processes, before the first of them is learned from."""
+    for layer, own in zip(layers, counts, strict=True):
+        layer.step = Step(own, tokens, losses)
+
+
+def end_step(layers: Sequence[Experts]) -> list[float]:
+    """Return how many times the mean load the largest was, in each layer, and forget the step.
+
+    A forward pass that activation checkpointing repeats leaves a record, which may not be taken for another's.
+    """
+    counts = [layer.step_counts for layer in layers if layer.step_counts is not None]
+    largest = torch.stack([own.max() * len(own) / own.sum() for own in counts]).tolist() if counts else []
+    for layer in layers:
+        layer.load = layer.step = layer.step_counts = None
+    return largest

@@ -135,7 +135,7 @@ def generate_batch(
     max_new_tokens: int,
     samples: int = 1,
     rows: int = 16,
-    seed: int | None = None,
+    seed: int | abc.Sequence[int] | None = None,
     stop_tokens: Collection[int] = (),
     when_full: str = "slide",
     **settings: Any,
@@ -151,7 +151,7 @@ def generate_batch(
         max_new_tokens: How many tokens at most for each.
         samples: How many continuations of each prompt.
         rows: How many texts at a time.
-        seed: Of the first sample of each prompt.
+        seed: Of the first sample of each prompt: one for all, which then draw the same random numbers, or one for each.
         stop_tokens: Ids that end a text.
         when_full: As for generate().
         **settings: The settings of Sampling: temperature, top_k, top_p, min_p, repetition_penalty.
@@ -173,18 +173,21 @@ def generate_batch(
     argument: Any = prompts
     if isinstance(argument, str | bytes) or not isinstance(argument, abc.Iterable):
         raise TypeError(f"expected prompts to be lists of token ids, got {prompts!r}")
-    for prompt in prompts:
-        Sequence(model.config, prompt, seed=seed, **request)  # refused before the first is continued
+    seeds = [seed] * len(prompts) if seed is None or isinstance(seed, int) else list(seed)
+    if len(seeds) != len(prompts):
+        raise ValueError(f"expected a seed for each of {len(prompts)} prompts, got {len(seeds)}")
+    for prompt, first in zip(prompts, seeds, strict=True):
+        Sequence(model.config, prompt, seed=first, **request)  # refused before the first is continued
     longest = max((len(prompt) for prompt in prompts), default=1)
     rows = min(rows, max(1, len(prompts) * samples))
     scheduler = Scheduler(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))
     results: list[list[list[int]]] = []
-    for prompt in prompts:
+    for prompt, first in zip(prompts, seeds, strict=True):
         results.append([])
         for j in range(samples):
             while not scheduler.room:
                 scheduler.step(PAUSE)
-            sequence = scheduler.add(prompt, seed=None if seed is None else seed + j, **request)
+            sequence = scheduler.add(prompt, seed=None if first is None else first + j, **request)
             results[-1].append(sequence.tokens)
     while scheduler.sequences:
         scheduler.step(PAUSE)

@@ -134,14 +134,10 @@ class DistributedContext(Processes):
 
     @contextlib.contextmanager
     def gradient_sync(self, module: nn.Module, sync: bool) -> Iterator[None]:
+        # Only ddp may wait: under fsdp each process would keep the whole gradient, in fp32, until the last micro-batch.
         wrapped: Any = module
-        if not sync and hasattr(module, "no_sync"):  # ddp
-            with wrapped.no_sync():
-                yield
-            return
-        if hasattr(module, "set_requires_gradient_sync"):  # fsdp
-            wrapped.set_requires_gradient_sync(sync)
-        yield
+        with wrapped.no_sync() if not sync and hasattr(module, "no_sync") else contextlib.nullcontext():
+            yield
 
 
 @contextlib.contextmanager

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 Policy = Literal["free", "rounding", "schedule", "exact"]
 POLICY: dict[str, Policy] = {
     **dict.fromkeys(("log_every", "eval_every", "eval_tokens", "checkpoint_every", "keep_checkpoints"), "free"),
-    **dict.fromkeys(("micro_batch_size", "activation_checkpointing", "parallel", "collective_timeout"), "free"),
-    **dict.fromkeys(("device", "threads", "compile"), "rounding"),
+    **dict.fromkeys(("micro_batch_size", "activation_checkpointing", "collective_timeout"), "free"),
+    **dict.fromkeys(("device", "threads", "compile", "parallel"), "rounding"),
     **dict.fromkeys(("steps", "decay_steps"), "schedule"),
     **dict.fromkeys(("batch_size", "warmup_steps", "schedule", "seed"), "exact"),
     **dict.fromkeys(("learning_rate", "min_learning_rate", "embedding_learning_rate", "head_learning_rate"), "exact"),
@@ -74,8 +74,9 @@ def refused_changes(
     for section, old_table in before.items():
         new_table = now[section]
         for key, old, new in differences(old_table, new_table):
+            redraws = key == "micro_batch_size" and new_table.get("dropout")  # whose masks it changes
             if section == "train" and (
-                POLICY.get(key) in ("free", "rounding")
+                (POLICY.get(key) in ("free", "rounding") and not redraws)
                 or (POLICY.get(key) == "schedule" and same_rates)
                 or (key == "steps" and new > old)
                 or (key == "precision" and old_table.get("device") != new_table.get("device"))

@@ -228,6 +228,7 @@ def computed_by(config: TrainConfig, processes: Processes) -> dict[str, Any]:
         "torch": torch.__version__,
         "groundup-lm": version(),
         "processes": processes.size,
+        **({"parallel": config.parallel} if processes.size > 1 else {}),
         "device": config.device,
         "precision": config.precision,
         "threads": config.threads,

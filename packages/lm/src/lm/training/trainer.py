@@ -26,6 +26,7 @@ from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
 from lm.device import autocast, peak_flops
+from lm.families.experts import begin_step, end_step, layers_of
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, muon
@@ -108,6 +109,7 @@ class Objective(nn.Module, ABC):
 
     Attributes:
         is_uniform: True if every process has as many losses in every step.
+        balances: True if the balancing loss of experts is part of the loss.
         needs_start: True if the run must begin with weights.
         needs_reference: True if the first weights are compared with.
         updates: Updates of the weights by the same micro-batches.
@@ -115,6 +117,7 @@ class Objective(nn.Module, ABC):
     """
 
     is_uniform: ClassVar[bool] = False
+    balances: ClassVar[bool] = False
     needs_start: ClassVar[bool] = False
     needs_reference: ClassVar[bool] = False
 
@@ -124,6 +127,7 @@ class Objective(nn.Module, ABC):
         super().__init__()
         self.model, self.config, self.end_of_text = model, config, end_of_text
         self.references = [] if reference is None else [reference]  # in a list: no part of what is trained and sharded
+        self.experts = layers_of(model) if self.balances else []
         self.updates = 1
         self.sums = defaultdict[str, float](float)
 
@@ -280,6 +284,8 @@ class Trainer:
             raise ValueError(f"expected {needed}, got {len(micro_batches)}: the iterator is exhausted")
         micro_batches = self.objective.prepare(micro_batches, self.seed())
         num_losses = self.count_losses(micro_batches)
+        if self.objective.experts and len(micro_batches) * self.distributed.size > 1:
+            self.count_choices(micro_batches, num_losses)
         for _ in range(self.objective.updates):
             loss, norm, skipped = self.update(micro_batches, num_losses, lr, stop)
         self.step += 1
@@ -290,6 +296,9 @@ class Trainer:
         line = self.metrics(loss if num_losses else math.nan, norm, lr, skipped)
         for name, total in self.objective.sums.items():
             line[name] = self.distributed.sum(total)[0] / max(1, num_losses)
+        # 1: every expert has as many tokens; the number of experts: one has all of them.
+        for layer, load in enumerate(end_step(self.objective.experts)):
+            line[f"expert_load/{layer}"] = round(load, 4)
         return line
 
     def update(
@@ -360,6 +369,26 @@ class Trainer:
                 self.scaler.scale(loss * self.distributed.size).backward()
             total = total + loss.detach()
         return float(total)
+
+    @torch.no_grad()
+    def count_choices(self, micro_batches: list[MicroBatch], num_losses: int) -> None:
+        """Count which experts the tokens of all micro-batches and processes choose, by a forward pass of its own.
+
+        The balancing loss is a product of means over the whole step, so that the first micro-batch needs the last one's
+        choices. (With one micro-batch in one process no such pass is needed.)
+        """
+        layers, tokens = self.objective.experts, 0
+        counts = [torch.zeros(len(layer.experts), device=self.device) for layer in layers]
+        with self.random_numbers(), autocast(self.device, self.config.precision):
+            for batch in micro_batches:
+                self.module(*batch)
+                for own, layer in zip(counts, layers, strict=True):
+                    assert layer.step_counts is not None
+                    own += layer.step_counts
+                tokens += batch[0].numel()
+        sizes = [len(own) for own in counts]
+        total, *values = self.distributed.sum(tokens, *torch.cat(counts).tolist())
+        begin_step(layers, torch.split(torch.tensor(values, device=self.device), sizes), int(total), num_losses)
 
     @contextlib.contextmanager
     def random_numbers(self) -> Iterator[None]:

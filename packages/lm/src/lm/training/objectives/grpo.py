@@ -6,12 +6,13 @@
     loss       -min(r A, clip(r, 1 - ε, 1 + ε) A) of each token, with r = p(token) / p(token) when it was drawn
 
 The loss of an answer is the mean over its tokens; with "dr_grpo" it is the sum over grpo_answer_tokens, so that
-neither long answers nor groups that are nearly all right or wrong weigh more. (Shao et al. 2024, arXiv:2402.03300; Liu
-et al. 2025, arXiv:2503.20783; the clip by Schulman et al. 2017, arXiv:1707.06347)
+neither long answers nor groups that are nearly all right or wrong weigh more. The loss has no KL term. (Shao et al.
+2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; the clip by Schulman et al. 2017, arXiv:1707.06347)
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
@@ -52,24 +53,34 @@ class GroupRelativePolicy(Objective):
 
     def prepare(self, micro_batches: list[MicroBatch], seed: int) -> list[MicroBatch]:
         self.updates = self.config.grpo_updates
-        return [self.with_answers(batch, mix(seed ^ index) >> 2) for index, batch in enumerate(micro_batches)]
+        numbers = itertools.count()  # of the problems of the step, however it is cut into micro-batches
+        return [self.with_answers(batch, seed, numbers) for batch in micro_batches]
 
     @torch.no_grad()
-    def with_answers(self, batch: MicroBatch, seed: int) -> MicroBatch:
-        """Draw answers to the prompts of a batch of windows.
+    def with_answers(self, batch: MicroBatch, seed: int, numbers: Iterator[int]) -> MicroBatch:
+        """Draw answers to the prompts of a batch of windows, each group by random numbers of its own.
+
+        Args:
+            batch: Inputs and targets.
+            seed: Of the step.
+            numbers: The number in the step of each problem.
 
         Returns:
             Inputs and targets (answers, seq), which are IGNORE outside of answers; advantages (answers, 1); log p of
             each target when it was drawn (answers, seq).
         """
         problems, size = self.problems(*batch), self.config.grpo_group_size
-        groups = self.answers(problems, samples=size, seed=seed)
+        seeds = [mix(mix(seed) ^ number) >> 2 for _, number in zip(problems, numbers, strict=False)]
+        groups = self.answers(problems, samples=size, seeds=seeds)
         rewards = torch.tensor(
             [[float(answer == right) for answer in group] for (_, right), group in zip(problems, groups, strict=True)]
         ).reshape(-1, size)
         rows = [(prompt, answer) for (prompt, _), group in zip(problems, groups, strict=True) for answer in group]
         device = batch[0].device
-        inputs, targets = (part.to(device) for part in padded(rows))
+        # Without a problem a row of no targets stands for the batch, so that every process has its backward pass.
+        inputs, targets = (part.to(device) for part in padded(rows or [([0], [])]))
+        if not rows:
+            return inputs, targets, torch.zeros(1, 1, device=device), torch.zeros_like(targets, dtype=torch.float32)
         advantages = group_advantages(rewards, by_std=self.config.grpo_variant == "grpo").reshape(-1, 1).to(device)
         self.sums["reward"] += float(rewards.sum())
         self.sums["answer_length"] += sum(len(answer) for _, answer in rows)
@@ -77,18 +88,23 @@ class GroupRelativePolicy(Objective):
             return inputs, targets, advantages, target_log_probs(self.model, inputs, targets)
 
     def problems(self, inputs: Tensor, targets: Tensor) -> list[Problem]:
-        """The problems of a batch of windows. ValueError: their answers do not end with one token."""
+        """The problems of a batch of windows, but for prompts that fill the context.
+
+        ValueError: their answers do not end with one token.
+        """
         assert self.end_of_text is not None  # as check() wants document_masking
         rows = zip(inputs.tolist(), targets.tolist(), strict=True)
-        problems = [problem for row in rows for problem in problems_of(*row, self.end_of_text)]
+        context = self.model.config.context_length
+        every = (problem for row in rows for problem in problems_of(*row, self.end_of_text))
+        problems = [(prompt, answer) for prompt, answer in every if len(prompt) < context]  # which have room to answer
         if len(ends := {answer[-1] for _, answer in problems}) > 1:
             raise ValueError(f"expected answers that end with one token, got {sorted(ends)}: end each with that token")
         return problems
 
     def answers(
-        self, problems: Sequence[Problem], samples: int, seed: int, temperature: float = 1.0
+        self, problems: Sequence[Problem], samples: int, seeds: Sequence[int], temperature: float = 1.0
     ) -> list[list[list[int]]]:
-        """The model's own answers to each problem, with their end, if they came to it."""
+        """The model's own answers to each problem, with their end, if they came to it. seeds: one for each problem."""
         most, context = self.config.grpo_answer_tokens, self.model.config.context_length
         end = problems[0][1][-1] if problems else 0
         prompts = [prompt for prompt, _ in problems]
@@ -100,7 +116,7 @@ class GroupRelativePolicy(Objective):
                 max_new_tokens=most,
                 samples=samples,
                 rows=ROWS,
-                seed=seed,
+                seed=seeds,
                 stop_tokens=[end],
                 when_full="end",
                 temperature=temperature,
@@ -114,20 +130,20 @@ class GroupRelativePolicy(Objective):
     def forward(self, inputs: Tensor, targets: Tensor, advantages: Tensor, old_log_probs: Tensor) -> Tensor:
         log_probs, counts = target_log_probs(self.model, inputs, targets), targets != IGNORE
         losses, clipped = clipped_losses(advantages, log_probs, old_log_probs, self.config.grpo_clip)
-        lengths = counts.sum(1)
+        lengths = counts.sum(1).clamp(min=1)
         self.sums["clipped"] += float(((clipped & counts).sum(1) / lengths).sum()) / self.updates
         divisors = lengths if self.config.grpo_variant == "grpo" else self.config.grpo_answer_tokens
         return ((losses * counts).sum(1) / divisors).sum()
 
     def count(self, micro_batches: Sequence[MicroBatch]) -> int:
-        return sum(len(batch[0]) for batch in micro_batches)
+        return sum(int((batch[1] != IGNORE).any(1).sum()) for batch in micro_batches)
 
     @torch.no_grad()
     def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
         count, reward = 0, 0.0
         for batch in spread_windows(tokens, max_tokens, ROWS):
             problems = self.problems(*batch)
-            groups = self.answers(problems, samples=1, seed=0, temperature=0.0)
+            groups = self.answers(problems, samples=1, seeds=[0] * len(problems), temperature=0.0)
             reward += sum(answer == right for (_, right), (answer,) in zip(problems, groups, strict=True))
             count += len(problems)
         self.sums["reward"] += reward
@@ -149,7 +165,7 @@ def problems_of(inputs: Sequence[int], targets: Sequence[int], end_of_text: int)
 
 def padded(rows: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
     """Prompts with answers → inputs and targets (rows, seq), filled up at their ends; targets of answers alone."""
-    width = max((len(prompt) + len(answer) for prompt, answer in rows), default=2) - 1
+    width = max(2, *(len(prompt) + len(answer) for prompt, answer in rows)) - 1
     inputs, targets = torch.zeros(len(rows), width, dtype=torch.int64), torch.full((len(rows), width), IGNORE)
     for row, (prompt, answer) in enumerate(rows):
         ids = torch.tensor(prompt + answer)

@@ -18,10 +18,14 @@ class NextToken(Objective):
     """Inputs and targets → the sum of the targets' losses, with the balancing loss of experts."""
 
     is_uniform: ClassVar[bool] = True
+    balances: ClassVar[bool] = True
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        losses, balance = sum_of_losses(self.model, inputs, targets, self.end_of_text), balancing_loss(self.model)
-        return losses if balance is None else losses + balance * (targets != IGNORE).sum()
+        losses = sum_of_losses(self.model, inputs, targets, self.end_of_text)
+        if not (self.model.training and self.experts):
+            return losses
+        balance = balancing_loss(self.model, int((targets != IGNORE).sum()))
+        return losses if balance is None else losses + balance
 
     def count(self, micro_batches: Sequence[MicroBatch]) -> int:
         return sum(targets.numel() for _, targets in micro_batches)
