@@ -50,7 +50,7 @@ class Counts:
         """Counts of pretokens that were made elsewhere.
 
         Args:
-            counts: How often each pretoken occurs, 1 or more. A str stands for its UTF-8.
+            counts: The count of each pretoken, 1 or more. A str stands for its UTF-8.
             pattern: The pattern that the text was split by, which the tokenizer will split by.
             special_tokens: The special tokens of the tokenizer.
 
@@ -115,10 +115,10 @@ class Counts:
 
     @classmethod
     def load(cls, path: StrPath) -> Counts:
-        """The counts that save() wrote; they stay in the file, which is mapped.
+        """Return the counts that save() wrote; they stay in the file, which is mapped.
 
         Raises:
-            ValueError: The file is none of counts, or is damaged.
+            ValueError: The file holds no counts, or is damaged.
         """
         from bpe.counting import counts_file
 

@@ -58,17 +58,17 @@ def train(
             these or of texts. In an iterable a str is a text, and a file is a PathLike. A path is read as its name
             says: .gz, .xz and .zst are decompressed; .jsonl, .ndjson and .json are JSON lines, the text of each under
             "text"; .parquet has a text a row in the column "text"; anything else is one text.
-        vocab_size: How many tokens, the 256 bytes and the special tokens included.
+        vocab_size: Number of tokens, the 256 bytes and the special tokens included.
         pattern: The split pattern: a name, a regular expression (slower), several in sequence, or None for no split.
         special_tokens: They split the text before the pattern does, and are never counted.
-        tie_break: Which of several pairs of equal count is merged first, and which ids the tokens get:
+        tie_break: The pair that is merged first among pairs of equal count, and the ids that tokens get:
             "bytes": the greatest (left bytes, right bytes), as in CS336; ids: bytes, special tokens, merges.
             "huggingface": the smallest pair of ids, as tokenizers' BpeTrainer; ids: special tokens, bytes, merges.
             "ids": the smallest pair of ids, as rustbpe; ids: bytes, merges, special tokens.
         superwords: Tokens of several words, such as " of the". The source is read twice, so an iterator will not do.
             "superbpe", or a bpe.SuperBPE with its settings: across any white space, after a transition.
-        min_count: No pair that occurs less often is merged.
-        max_token_bytes: No pair is merged that makes a longer token.
+        min_count: Minimum count of a pair that is merged.
+        max_token_bytes: Maximum number of bytes of a merged token.
         num_threads: Threads that count; all processors by default.
         memory_limit: Bytes that counting may hold; more goes to temporary files.
         checkpoint: A folder for the counts. A later call with the same corpus, pattern and special tokens reads them
@@ -131,16 +131,16 @@ def train_sentencepiece(
 
     Args:
         source: The corpus, as train() takes it.
-        vocab_size: How many tokens, the special tokens, the 256 bytes and the characters included.
+        vocab_size: Number of tokens, the special tokens, the 256 bytes and the characters included.
         special_tokens: They split the text before anything else does, and are never counted.
         add_prefix_space: A text that does not begin with a space is given one, as by Llama 2 and not by Gemma.
         split_at_spaces: No token goes on across a space. If not, a text is merged as a whole, as tokenizers does
             without a pre-tokenizer, which takes about 40 bytes of memory for each byte of the longest text.
         split_lines: Each line, its "\\n" included, is a text of its own, as it is to tokenizers in a file. If not, each
             file is one text, and so is each item of an iterable, as it is to tokenizers' train_from_iterator().
-        limit_alphabet: The most characters that become tokens: the space, and the commonest; all of the corpus, if
-            None. The others are spelled by bytes, and divide what is merged. (BpeTrainer leaves them out, and merges
-            across; and it has no token for the space where a corpus has none.)
+        limit_alphabet: Maximum number of characters that become tokens: the space, and the commonest; all of the
+            corpus, if None. The others are spelled by bytes, and divide what is merged. (BpeTrainer leaves them out,
+            and merges across; and it has no token for the space where a corpus has none.)
         min_count, max_token_bytes, num_threads, memory_limit, checkpoint, progress: As for train().
 
     Returns:
@@ -242,7 +242,7 @@ def extend(
         tokenizer: The tokenizer, which stays as it is. Pattern and special tokens are its own, and the result merges by
             a list or by rank as it does.
         source: The corpus, as train() takes it.
-        vocab_size: How many tokens there will be, all that the tokenizer has included.
+        vocab_size: Number of tokens of the result, those of the tokenizer included.
         tie_break, min_count, max_token_bytes, num_threads, memory_limit, checkpoint, progress: As for train().
 
     Returns:

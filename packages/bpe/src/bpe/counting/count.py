@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 
 THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up its table costs more than it saves
 BYTES_PER_PRETOKEN = 192  # a short text has a distinct pretoken in 120 bytes, a longer one fewer
-LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # pretokens that a table is made with room for
+LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # pretokens that a new table has room for
 CHUNK = 1 << 20  # bytes of text: handing it out costs next to nothing, and Ctrl-C is heard after it
 SMALL_CHUNK = 1 << 16  # of a text that is short for its threads
 SMALLEST_CHUNK = 4 << 10  # within a memory limit
-MEMORY_PER_BYTE = 144  # that a table may grow by for a byte of text, with what it takes to double, pack and sort it
-ADDING_UP = 3  # times what the tables take: they, their sums, and the records of these
-SHARES = 4  # of all hashes, that each thread adds up one by one, or more
-SHARE = 1 << 15  # pretokens of one, so that its table stays in the cache: adding up 40 MB of base64 takes a third less
+MEMORY_PER_BYTE = 144  # peak bytes of a table per byte of text, growing, packing and sorting included
+ADDING_UP = 3  # peak memory of adding up, in multiples of the tables
+SHARES = 4  # ranges of hashes that each thread adds up, at least
+SHARE = 1 << 15  # pretokens of a range, so that its table stays in the cache
 
 Chunk = list[sources.Stretch]
 
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     threads: int
     in_caller: bool  # by the calling thread alone
     chunk: int  # bytes of text that are counted between two looks at a table's memory
-    room: int  # pretokens that each table is made with room for
+    room: int  # pretokens that each new table has room for
     share: int | None  # bytes of memory that each table may take
 
 
@@ -58,7 +58,7 @@ def plan(total: int | None, num_threads: int, memory_limit: int | None) -> Plan:
 
     Args:
         total: Bytes of the source; None where that is not known.
-        num_threads: The most threads.
+        num_threads: Maximum number of threads.
         memory_limit: Bytes that all tables may take together; None for no limit.
     """
     threads = num_threads if total is None else max(1, min(num_threads, total // THREAD_BYTES))
@@ -87,11 +87,11 @@ def count_source(
         source: The corpus.
         pattern: The split pattern.
         special: The special tokens, which split the text before the pattern does.
-        num_threads: The most threads that count.
-        report: Told of the bytes that are counted.
+        num_threads: Maximum number of threads.
+        report: Progress in bytes of the source.
         memory_limit: Bytes that the tables may take together. What exceeds them goes to temporary files, and the
             records are then sorted, in a map of such a file.
-        new_table: Makes a table with room for so many pretokens, which may count them in another spelling.
+        new_table: Makes a table with room for a number of pretokens; it may count them in another spelling.
 
     Raises:
         OSError: The disk is full; it names the folder of the temporary files.
@@ -141,7 +141,7 @@ def count_source(
 
 
 def _chunks(source: sources.Source, scanner: int, special: SpecialTokens, size: int) -> Iterator[Chunk]:
-    """The source in chunks of about `size` bytes: a large text in stretches, small ones together."""
+    """Yield the source in chunks of about `size` bytes: a large text in stretches, small ones together."""
     chunk: Chunk = []
     gathered = 0
 

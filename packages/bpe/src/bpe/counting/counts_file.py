@@ -36,7 +36,7 @@ def write(path: StrPath, about: Any, records: Iterable[Any]) -> None:
 
     Args:
         path: The file.
-        about: What was counted; any JSON.
+        about: Description of what was counted; any JSON.
         records: Blocks of records, one after another.
     """
     import hashlib  # with OpenSSL, which would be a good part of the memory that training takes
@@ -57,7 +57,7 @@ def read(path: StrPath) -> tuple[Any, Records]:
     """The description, and the records as a map of the file (of a copy, for a URL).
 
     Raises:
-        ValueError: The file is none of counts, or is damaged, or was written by a machine of the other byte order.
+        ValueError: The file holds no counts, is damaged, or was written by a machine of the other byte order.
     """
     import hashlib
 

@@ -28,15 +28,15 @@ class Alphabet(NamedTuple):
 
     tokens: list[bytes]  # the bytes of each
     spell: Callable[[Records], Records] | None = None  # from bytes to these symbols; None where they are the 256 bytes
-    merges: int = 0  # how many merges made tokens of the alphabet
+    merges: int = 0  # merges that made tokens of the alphabet
 
     @classmethod
     def of(cls, encoder: TextEncoder) -> Alphabet:
         """The tokens of a tokenizer, in the order of their ids.
 
-        ValueError where merging the bytes of a token does not give that token. Where it does for all, the longer list
-        of merges does to any text what the old list and then the new merges do: what is merged between two borders of
-        tokens depends on the bytes between them alone, and no new merge makes a token that is there already.
+        ValueError where merging the bytes of a token does not give that token. If every token merges from its own
+        bytes, appending the new merges equals running the old list, then the new one: what is merged between two
+        borders of tokens depends on the bytes between them alone, and no new merge makes a token that is there already.
         """
         data = encoder.data
         split_off = set(data.special_tokens.values()) | set(data.added_tokens.values())

@@ -21,7 +21,7 @@ TieBreak = Literal["bytes", "huggingface", "ids"]
 
 
 class Convention:
-    """A convention by its name: "bytes" or "ids". The alphabet are the bytes in order; a special token of a byte is it.
+    """A convention by its name: "bytes" or "ids". The alphabet is the bytes in order; a special token of a byte is it.
 
     Attributes:
         by_bytes: Ties go to the greatest (left bytes, right bytes); else to the smallest pair of symbols.
@@ -39,7 +39,7 @@ class Convention:
         return [bytes([byte]) for byte in range(256)]
 
     def longest_merge(self, max_token_bytes: int | None) -> int:
-        """The most bytes that a merged token may have; 0 for no bound."""
+        """Maximum number of bytes of a merged token; 0 for no bound."""
         return max_token_bytes or 0
 
     def number(self, tokens: list[bytes], special: tuple[bytes, ...]) -> tuple[dict[int, bytes], dict[str, int]]:

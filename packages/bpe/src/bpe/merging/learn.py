@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from bpe.counting.records import Records
 
 STEP = 64  # merges between two reports
-SMALL_COUNT = 16  # among so small counts, a lower guess brings in many more pairs
-FEW = 4  # a guess of less keeps most pairs there are, and counting all again costs less than that
-MANY_BYTES = 32  # of records to a merge, from which that is so
+SMALL_COUNT = 16  # below it a lower floor brings in many more pairs
+# Below FEW nearly all pairs would be kept, and counting them again costs less, where the records exceed MANY_BYTES for
+# each merge.
+FEW = 4
+MANY_BYTES = 32
 
 
 class Rule(NamedTuple):
@@ -43,10 +45,10 @@ def learn(
     Args:
         records: The pretokens and their counts (see bpe.counting.records).
         tokens: The bytes of the first symbols: the 256 bytes in any order, or any tokens if the records are `spelled`.
-        merge_count: The most merges.
+        merge_count: Maximum number of merges.
         rule: Which pair is next.
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
-        made_before: How many of the first symbols are merged ones.
+        made_before: Number of the first symbols that are merged ones.
         consume: Merging may use the memory of the records, if they are a bytearray, and leaves none of them.
         report: Told of the merges that are made.
 
@@ -62,7 +64,7 @@ def learn(
         tokens=tokens,
         spelled=spelled,
         by_bytes=rule.by_bytes,
-        most=min(merge_count, len(records)),  # a merge leaves a symbol less
+        most=min(merge_count, len(records)),  # each merge removes at least one symbol
         min_count=rule.min_count,
         max_token_bytes=rule.longest,
         floor=likely_last_count(records, made_before + merge_count, 4 if spelled else 1),
@@ -83,7 +85,7 @@ def learn(
 
 
 def likely_last_count(records: Records, merges: int, symbol_bytes: int = 1) -> int:
-    """A guess, too low rather than too high, at the count of the last of so many merges.
+    """Guess the count of the last of `merges` merges, too low rather than too high.
 
     The commonest words become tokens: the count of the last word to become one is close, and below. Where words are
     long and rare, as without spaces, few do; but counts that fall as 1/rank, and make up most of the text, end at

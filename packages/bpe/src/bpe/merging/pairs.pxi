@@ -204,7 +204,7 @@ cdef void leave_postings(PairTable *table, uint32_t *postings, size_t size) noex
 
 
 cdef int place_postings(PairTable *table) except -1 nogil:
-    """Room for the postings of each pair, which says in `postings_size` how many it will have; then none is there."""
+    """Allocate each pair's postings (postings_size of them) and reset the size to 0."""
     cdef size_t left = 0, i
     cdef Pair *pair
     for i in range(table.size):

@@ -1,4 +1,4 @@
-"""Telling how far something is: to a function of the caller's, or to a bar on the terminal."""
+"""Progress reports: a callback, a bar, or log lines; and the seconds of each phase."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def spend(phase: str, seconds: float) -> None:
 
 
 def silent(phase: str, done: int, total: int | None) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 _LOG_INTERVAL = 30.0  # seconds between two lines of a log
