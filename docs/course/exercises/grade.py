@@ -32,6 +32,7 @@ from limits import TimeOver, limited
 HERE = Path(__file__).parent
 LIMIT = 120.0  # seconds for each exercise
 CHAPTERS = {  # the file that a student fills, and the module that checks it
+    0: ("ex0_tensors.py", "checks_tensors"),
     1: ("ex1_utf8.py", "checks_text"),
     2: ("ex2_bpe.py", "checks_tokenizer"),
     3: ("ex3_judge.py", "checks_tokenizer"),
