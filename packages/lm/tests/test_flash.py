@@ -543,7 +543,7 @@ def test_the_step_that_a_graph_records_is_a_step(shape):
             decoder.read(row, text)
         tokens, rows = [9, 8, 7], [2, 1, 0]
         if recorded:
-            step = RecordedStep(decoder, 4)  # one more than there are texts
+            step = RecordedStep(decoder.cache, decoder.device, decoder.logits, 4)  # one more than there are texts
             step.fill(tokens, rows, [decoder.cache.lengths[row] for row in rows])
             logits, likeliest = step.run()
             torch.testing.assert_close(logits[3], logits[0])

@@ -23,6 +23,8 @@ def register(commands: Commands) -> None:
     parser.add_argument("--shard-bytes", type=int, help="split weights above this size into files (default: 5 billion)")
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     parser.add_argument("--course", metavar="URL", help="address of the course's chapters, {} for the name, for a page")
+    help = "read what was written again, by lm and by transformers where it is installed, and compare it with RUN"
+    parser.add_argument("--check", action="store_true", help=help)
     add_step(parser)
 
 
@@ -41,10 +43,21 @@ def export(options: argparse.Namespace) -> None:
             raise ValueError("--shard-bytes is for a folder: a .gguf is one file")
         dtype = options.dtype or "fp16"
         print(to_gguf(options.run, options.out, dtype=dtype, tokenizer=options.tokenizer, step=step_of(options)))
-        return
+        return check(options, dtype)
     source = {"tokenizer": options.tokenizer, "step": step_of(options)}
     size = SHARD_BYTES if options.shard_bytes is None else options.shard_bytes
-    print(to_huggingface(options.run, options.out, dtype=options.dtype or "fp32", shard_bytes=size, **source))
+    dtype = options.dtype or "fp32"
+    print(to_huggingface(options.run, options.out, dtype=dtype, shard_bytes=size, **source))
+    check(options, dtype)
+
+
+def check(options: argparse.Namespace, dtype: str) -> None:
+    """Compare what was written with its source, if that is requested."""
+    from lm.interop.check import check_export
+
+    if options.check:
+        about = {"dtype": dtype, "tokenizer": options.tokenizer, "step": step_of(options)}
+        print(*check_export(options.run, options.out, **about), sep="\n")
 
 
 def export_page(options: argparse.Namespace) -> None:
@@ -52,8 +65,8 @@ def export_page(options: argparse.Namespace) -> None:
     from lm.files import atomic_write
     from lm.page.export import page_bytes, page_of, read
 
-    if options.shard_bytes is not None:
-        raise ValueError("--shard-bytes is for a folder: a page is one file")
+    if options.shard_bytes is not None or options.check:
+        raise ValueError("--shard-bytes and --check are for a folder or a .gguf: leave them out for a page")
     dtype, path = options.dtype or "fp16", Path(options.page)
     model, text, name = read(options.run, options.tokenizer, step_of(options))
     print(f"weights in {dtype}: at most {page_bytes(model, dtype) / 1e6:.2f} MB")

@@ -90,7 +90,7 @@ class Decoder:
             # Experts choose their tokens by numbers that the CPU must see, which no graph can record.
             recordable = all(is_plain(module) and not isinstance(module, Experts) for module in model.modules())
             if native is None and self.has_kernel and recordable:
-                self.graphs, self.how = GraphSteps(self), "as a CUDA graph"
+                self.graphs, self.how = GraphSteps(self.cache, self.device, self.logits), "as a CUDA graph"
 
     @torch.inference_mode()
     def read(self, row: int, ids: Sequence[int], *, last: bool = True, every: bool = False) -> Tensor | None:

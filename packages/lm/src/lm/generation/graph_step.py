@@ -5,27 +5,26 @@ A step is a few hundred kernels, and launching them one by one takes several tim
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lm.generation.kv_cache import Step
+from lm.generation.kv_cache import Cache, Step
 
-if TYPE_CHECKING:
-    from lm.generation.decoder import Decoder
+Logits = Callable[[Tensor, Step], Tensor]  # of the texts whose tokens a step appends, (batch, vocab_size)
 
 
 class GraphSteps:
-    """The steps of a decoder: a graph for 1, 2, 4, 8 … texts, each recorded when it is first wanted.
+    """The steps of a decoder: a graph for 1, 2, 4, 8 … texts, each recorded when it is first used.
 
     It serves fewer texts by computing the first of them several times, with the same result.
     """
 
-    def __init__(self, decoder: Decoder) -> None:
-        self.decoder = decoder
+    def __init__(self, cache: Cache, device: torch.device, logits: Logits) -> None:
+        self.about = cache, device, logits
         self.recorded: dict[int, RecordedStep] = {}
         self.pool = torch.cuda.graph_pool_handle()
 
@@ -35,7 +34,7 @@ class GraphSteps:
         size = 1 << (batch - 1).bit_length()
         step = self.recorded.get(size)
         if step is None:
-            step = RecordedStep(self.decoder, size)
+            step = RecordedStep(*self.about, size)
             step.fill(tokens, rows, positions)
             step.record(self.pool)
             self.recorded[size] = step
@@ -57,15 +56,15 @@ class RecordedStep:
     logits: Tensor
     likeliest: Tensor
 
-    def __init__(self, decoder: Decoder, batch: int) -> None:
-        self.decoder, self.batch, cache = decoder, batch, decoder.cache
+    def __init__(self, cache: Cache, device: torch.device, logits: Logits, batch: int) -> None:
+        self.cache, self.device, self.logits_of, self.batch = cache, device, logits, batch
         self.host = np.zeros((batch, 3 + cache.table.shape[1]), dtype=np.int64)
-        self.inputs = torch.zeros(self.host.shape, dtype=torch.int64, device=decoder.device)
+        self.inputs = torch.zeros(self.host.shape, dtype=torch.int64, device=device)
 
     def fill(self, tokens: Sequence[int], rows: Sequence[int], positions: list[int]) -> None:
         """Hands in the texts of the next step, the first of them again for every one that is lacking."""
-        page, count = self.decoder.cache.page, len(tokens)
-        at, pages = np.asarray(positions), self.decoder.cache.table[np.asarray(rows)]
+        page, count = self.cache.page, len(tokens)
+        at, pages = np.asarray(positions), self.cache.table[np.asarray(rows)]
         self.host[:count, 0] = tokens
         self.host[:count, 1] = at
         self.host[:count, 2] = pages[np.arange(count), at // page] * page + at % page
@@ -75,7 +74,7 @@ class RecordedStep:
 
     def record(self, pool: Any) -> None:
         """Takes the step twice, so that every kernel is compiled and every library ready, and then records it."""
-        with torch.cuda.device(self.decoder.device):
+        with torch.cuda.device(self.device):
             # torch asks for another stream than the usual one before a graph is recorded
             stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             stream.wait_stream(torch.cuda.current_stream())
@@ -91,6 +90,6 @@ class RecordedStep:
     def run(self) -> tuple[Tensor, Tensor]:
         """The operations: logits and likeliest."""
         tokens, at, new = self.inputs[:, 0], self.inputs[:, 1], self.inputs[:, 2]
-        logits = self.decoder.logits(tokens, Step(new, at, None, self.inputs[:, 3:]))
+        logits = self.logits_of(tokens, Step(new, at, None, self.inputs[:, 3:]))
         best, place = logits.max(-1)
         return logits, torch.where(best > -torch.inf, place, -1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +16,11 @@ from lm.families import family as family_class
 from lm.families import rope as ropes
 from lm.families.parts import FULL, SLIDING, FamilyConfig
 from lm.interop import families, gpt2, llama
+from lm.interop.gguf_fields import Fields
 from lm.interop.llama import ROPE_NAMES
 from lm.interop.tensors import Table, exported, with_biases
 from lm.model import Transformer
 from lm.rope import rope_frequencies
-
-if TYPE_CHECKING:
-    from lm.interop.gguf_reader import Fields
 
 EXPERT = re.compile(r"model\.layers\.(\d+)\..*\.experts\.(\d+)\.(\w+)\.(weight|bias)")
 ROTATED = re.compile(r"\.attn_[qk]\.(weight|bias)")

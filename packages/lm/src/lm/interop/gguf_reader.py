@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from lm.config import ModelConfig
 from lm.extras import need
 from lm.interop import llama
+from lm.interop.gguf_fields import Fields
 from lm.interop.gguf_models import (
     KINDS,
     PRE_TOKENIZERS,
@@ -28,50 +28,6 @@ from lm.tokenizer import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, of_pieces
 from lm.training.weights import check_sizes
 
 SPECIAL = (CONTROL, USER_DEFINED, UNKNOWN)
-
-
-class Fields:
-    """The header of a file, and its tensors; errors begin with its path."""
-
-    def __init__(self, path: Path) -> None:
-        gguf = need("gguf", "GGUF", "groundup-lm[gguf]")
-        with open(path, "rb") as file:
-            if file.read(4) != b"GGUF":
-                raise ValueError(f"{path} is not a GGUF file")
-        try:
-            self.reader = gguf.GGUFReader(path)
-        except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError) as error:
-            raise ValueError(f"{path} is damaged or cut short: export or download it again ({error})") from None
-        self.path, self.gguf = path, gguf
-        self.tensors = {tensor.name: tensor for tensor in self.reader.tensors}
-
-    def get(self, name: str, default: Any = None) -> Any:
-        field = self.reader.fields.get(name)
-        return default if field is None else field.contents()
-
-    def need(self, name: str) -> Any:
-        value = self.get(name)
-        if value is None:
-            raise ValueError(f"{self.path}: {name} is missing")
-        return value
-
-    def at(self, name: str, default: Any = None) -> Any:
-        """A setting of the architecture."""
-        return self.get(f"{self.get('general.architecture')}.{name}", default)
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Of the tensors, by name."""
-        return {name: tuple(int(size) for size in reversed(one.shape)) for name, one in self.tensors.items()}
-
-    def array(self, name: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-        """The values of a tensor. ValueError: its type of numbers is not read."""
-        one = self.tensors[name]
-        try:
-            array = self.gguf.quants.dequantize(one.data, one.tensor_type)
-        except (RuntimeError, ValueError, KeyError) as error:
-            raise ValueError(f"{self.path}: {name} has numbers of the type {one.tensor_type.name}: {error}") from None
-        return np.array(array, dtype=np.float32).reshape(self.shapes[name])
 
 
 def from_gguf(path: str | Path) -> Transformer:

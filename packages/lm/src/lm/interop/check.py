@@ -1,0 +1,116 @@
+"""An export read again and compared with what it was made of."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lm.generation.stream import generate
+from lm.interop.exporting import source_of
+from lm.interop.loading import load, model_text
+from lm.model import Transformer
+
+TOKENS, GREEDY = 48, 16  # of the prompt whose logits are compared, and of the greedy text that is
+EXACT = 1e-4  # the most that logits of the same weights differ by, of the largest, as sums have another order
+TEXT = "The  quick brown\n\tfox — 12,345 déjà vu 東京 😀 <|im_end|>"
+
+
+def check_export(
+    source: str | Path,
+    target: str | Path,
+    *,
+    dtype: str,
+    tokenizer: str | Path | None = None,
+    step: int | Literal["best"] | None = None,
+) -> Iterator[str]:
+    """Compare an export with its source: ids of a text and of a conversation, stop tokens, logits and greedy text.
+
+    Args:
+        source: The run or the model that was exported.
+        target: The folder or the .gguf file.
+        dtype: Of the export: its logits are those of the source only in "fp32".
+        tokenizer, step: As for to_huggingface().
+
+    Yields:
+        A sentence for each reader: lm, and transformers for a folder, where it is installed.
+
+    Raises:
+        ValueError: The first difference.
+    """
+    _, model, text = source_of(source, tokenizer, step)
+    back, ids = load(target), prompt_of(model)
+    if text is not None:
+        compare_texts(text, model_text(target))
+    size = model.config.context_length - len(ids)
+    count = min(GREEDY, size)
+    difference = compare_logits("lm", logits_of(back, ids), logits_of(model, ids), exact=dtype == "fp32")
+    greedy = generate(back, ids, max_new_tokens=count, temperature=0)
+    if dtype == "fp32" and greedy != generate(model, ids, max_new_tokens=count, temperature=0):
+        raise ValueError(f"{target}: the greedy text of what lm reads is another than that of {source}")
+    yield f"lm reads it: logits differ by {difference:.1e} of the largest from the source's in its own dtype"
+    if Path(target).is_dir() and importlib.util.find_spec("transformers") is not None:
+        import transformers
+
+        auto: Any = transformers.AutoModelForCausalLM
+        theirs = auto.from_pretrained(target, dtype=torch.float32).eval()
+
+        def their_logits(ids: list[int]) -> Tensor:
+            return logits_of(lambda batch: theirs(batch).logits, ids)
+
+        difference = compare_logits("transformers", their_logits(ids), logits_of(back, ids))
+        written = [*ids]
+        for _ in range(count):
+            written.append(int(their_logits(written)[-1].argmax()))
+        if written[len(ids) :] != greedy:
+            raise ValueError(f"{target}: transformers writes another greedy text than lm")
+        if text is not None:
+            its_ids = transformers.AutoTokenizer.from_pretrained(target)(TEXT, add_special_tokens=False)["input_ids"]
+            compare_ids("transformers", its_ids, text.tokenizer.encode(TEXT, allowed_special="all"))
+        yield f"transformers reads it: logits differ by {difference:.1e} of the largest, the greedy text is lm's"
+
+
+def prompt_of(model: Transformer) -> list[int]:
+    """Ids that spread over the vocabulary, at most half the context."""
+    count = min(TOKENS, max(1, model.config.context_length // 2))
+    return [(7919 * i + 3) % model.config.vocab_size for i in range(count)]
+
+
+@torch.inference_mode()
+def logits_of(model: Callable[[Tensor], Tensor], ids: list[int]) -> Tensor:
+    return model(torch.tensor([ids]))[0].float()
+
+
+def compare_logits(reader: str, logits: Tensor, expected: Tensor, *, exact: bool = True) -> float:
+    """The largest difference, as a part of the largest logit. ValueError: sums in another order do not explain it."""
+    difference = float((logits - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
+    if exact and not difference < EXACT:
+        place = int((logits - expected).abs().amax(-1).argmax())
+        raise ValueError(
+            f"{reader} reads another model: logits differ by {difference:.1e} of the largest at token {place}"
+        )
+    return difference
+
+
+def compare_ids(reader: str, ids: list[int], expected: list[int]) -> None:
+    """ValueError: the first id that differs."""
+    for place, pair in enumerate(zip(ids, expected, strict=False)):
+        if pair[0] != pair[1]:
+            raise ValueError(f"{reader} encodes {TEXT!r} with id {pair[0]} in place {place}, expected {pair[1]}")
+    if len(ids) != len(expected):
+        raise ValueError(f"{reader} encodes {TEXT!r} as {len(ids)} ids, expected {len(expected)}")
+
+
+def compare_texts(text: Any, back: Any) -> None:
+    """ValueError: the tokenizer, the chat template or the stop tokens that were written are others."""
+    ids = [list(map(int, each.tokenizer.encode(TEXT, allowed_special="all"))) for each in (back, text)]
+    compare_ids("lm", *ids)
+    if text.kept_template is not None:
+        if back.template.source != text.kept_template.source:
+            raise ValueError("the chat template that was written is another")
+        if not set(back.template.stop_tokens) >= set(text.kept_template.stop_tokens[:1]):
+            raise ValueError(f"stop tokens {back.template.stop_tokens}, expected {text.kept_template.stop_tokens}")

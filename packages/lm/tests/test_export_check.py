@@ -1,0 +1,89 @@
+"""`lm export --check`: what was written is read again, and a difference is named."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+from models import SHAPES, make
+
+import lm
+from lm.chat_template import default_template
+from lm.commands.cli import main
+from lm.interop.check import check_export
+
+bpe = pytest.importorskip("bpe")
+pytest.importorskip("gguf")
+transformers = pytest.importorskip("transformers")
+MARKS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    """A model in a folder, with a tokenizer and a chat template."""
+    folder = tmp_path_factory.mktemp("source")
+    tokenizer = bpe.train(["the quick brown fox, the other one, 12 times"], 270, special_tokens=MARKS)
+    tokenizer.save(folder / "tok.json")
+    model = make(vocab_size=tokenizer.n_vocab, context_length=80, **SHAPES["grouped"])
+    out = lm.to_huggingface(model, folder / "model", tokenizer=folder / "tok.json")
+    about = json.loads((out / "tokenizer_config.json").read_text())
+    template = default_template(tokenizer).source
+    (out / "tokenizer_config.json").write_text(json.dumps(about | {"chat_template": template}))
+    (out / "checksums.json").unlink()
+    return out
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("out", "fp32"), ("out", "bf16"), ("m.gguf", "fp32"), ("m.gguf", "q8_0")])
+def test_an_export_is_what_it_was_made_of(source, tmp_path, capsys, name, dtype):
+    assert main(["export", str(source), "--out", str(tmp_path / name), "--dtype", dtype, "--check"]) == 0
+    output = capsys.readouterr().out
+    assert "lm reads it: logits differ by" in output
+    assert ("transformers reads it" in output) == (name == "out")
+
+
+def test_a_difference_is_named(source, tmp_path):
+    for number, change in enumerate(("weights", "tokenizer", "template", "config")):
+        out = lm.to_huggingface(source, tmp_path / str(number))
+        (out / "checksums.json").unlink()
+        if change == "weights":
+            tensors = safetensors.torch.load_file(out / "model.safetensors")
+            name = next(name for name in tensors if "down_proj" in name)
+            safetensors.torch.save_file(
+                tensors | {name: tensors[name] + torch.eye(*tensors[name].shape)},
+                out / "model.safetensors",
+                metadata={"format": "pt"},
+            )
+            message = "lm reads another model: logits differ by"
+        elif change == "tokenizer":
+            file = json.loads((out / "tokenizer.json").read_text())
+            vocab = file["model"]["vocab"]
+            vocab["q"], vocab["u"] = vocab["u"], vocab["q"]
+            (out / "tokenizer.json").write_text(json.dumps(file))
+            message = "encodes"
+        elif change == "template":
+            about = json.loads((out / "tokenizer_config.json").read_text())
+            (out / "tokenizer_config.json").write_text(json.dumps(about | {"chat_template": "{{ messages }}"}))
+            message = "chat template that was written is another"
+        else:
+            table = json.loads((out / "config.json").read_text())
+            (out / "config.json").write_text(json.dumps(table | {"rms_norm_eps": 0.5}))
+            message = "lm reads another model"
+        with pytest.raises(ValueError, match=message):
+            list(check_export(source, out, dtype="fp32"))
+
+
+def test_transformers_is_compared_with_what_lm_reads(source, tmp_path, monkeypatch):
+    out = lm.to_huggingface(source, tmp_path / "out")
+    read = transformers.AutoModelForCausalLM.from_pretrained
+
+    def changed(*args, **more):
+        model = read(*args, **more)
+        with torch.no_grad():
+            model.lm_head.weight[7] += 1
+        return model
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", changed)
+    with pytest.raises(ValueError, match="transformers reads another model"):
+        list(check_export(source, out, dtype="fp32"))
