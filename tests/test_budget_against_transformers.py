@@ -3,6 +3,7 @@ the FLOPs that torch counts of small ones, forward and backward."""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ accounting = pytest.importorskip("accounting", reason="the budget is in accounti
 
 from family_configs import FEW, published_config, small_config  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from accounting.commands.parser import main as command  # noqa: E402
 
 LIKE_PUBLISHED = (
     *("Llama", "Mistral", "Mixtral", "Qwen2", "Qwen3", "Qwen2Moe", "Qwen3Next", "Gemma", "Gemma2", "Phi3", "Olmo2"),
@@ -168,3 +171,13 @@ def test_flops(family: str, sizes: dict[str, Any]) -> None:
         return
     assert forward.get_total_flops() == ours + idle
     assert forward.get_total_flops() + backward.get_total_flops() == whole + 3 * idle
+
+
+@pytest.mark.parametrize("family", ["Llama", "Gemma2", "Qwen3Moe", "DeepseekV3", "GptOss", "GPTNeoX", "Falcon"])
+def test_saved_models_equal_their_count(family: str, tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    config = small_config(family, {})
+    model = getattr(transformers, f"{family}ForCausalLM")(config)
+    model.save_pretrained(tmp_path, max_shard_size="100KB")
+    assert command(["check", str(tmp_path), "--json"]) == 0
+    rows = {row["name"]: row["elements"] for row in json.loads(capsys.readouterr().out)}
+    assert rows["difference"] == 0

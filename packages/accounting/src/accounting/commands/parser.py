@@ -122,6 +122,7 @@ def parser(command: str) -> argparse.ArgumentParser:
         ("infer", _infer, "memory, prefill and decoding of a model that generates, by a roofline"),
         ("optimal", _optimal, "parameters and tokens that compute is best spent on, by every law"),
         ("devices", _devices, "the devices that are known: peaks, memory, bandwidth, and their sources"),
+        ("check", _check, "the tensors of a folder of safetensors files beside the count of its config.json"),
         ("page", _page, "a file that answers such questions in a browser, with the question in its link"),
     )
     own = [row for row in rows if row[0] == command]
@@ -223,6 +224,11 @@ def _optimal(to: argparse.ArgumentParser) -> None:
 
 def _devices(to: argparse.ArgumentParser) -> None:
     to.add_argument("names", nargs="*", help="these alone")
+    _formats(to)
+
+
+def _check(to: argparse.ArgumentParser) -> None:
+    to.add_argument("folder", help="with config.json and safetensors files, of which the headers alone are read")
     _formats(to)
 
 

@@ -70,6 +70,11 @@ def _contents(path: str) -> dict[str, Any]:
     return config
 
 
+def text_settings(folder: str) -> dict[str, Any]:
+    """The settings in the config.json of a folder, of a multimodal model those beside its text model too."""
+    return _contents(os.path.join(folder, "config.json"))
+
+
 def not_counted(name: str) -> list[str]:
     """Settings of the config.json of this name, if it is one, whose parameters are not in the shape: other towers, and
     layers that predict further tokens."""
