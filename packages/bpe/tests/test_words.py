@@ -19,7 +19,7 @@ CORPUS = [
     "hé l'été déjà vu naïveté",
     "人人生而自由 12 123",
 ]
-PARTS = [*" x!'é人生Ω\n", "the", "other", "  ", "low", "er", "e\u0301", "\U0001f600", "X", "12", "<unk>", "<s>"]
+PARTS = [*" x!'é人生Ω\n▁ﬁ", "the", "other", "  ", "low", "er", "e\u0301", "\U0001f600", "X", "12", "<unk>", "<s>"]
 
 
 def file_of(kind: str) -> Any:
@@ -44,6 +44,10 @@ def file_of(kind: str) -> Any:
         tokenizer.decoder = decoders.BPEDecoder("</w>")
     elif kind == "fused":
         tokenizer.decoder = decoders.Fuse()
+    elif kind in ("metaspace", "metaspace, nothing in front"):
+        scheme = "always" if kind == "metaspace" else "never"
+        tokenizer.normalizer = tokenizers.normalizers.NFKC()
+        tokenizer.pre_tokenizer, tokenizer.decoder = pre.Metaspace("▁", scheme), decoders.Metaspace("▁", scheme)
     elif kind == "bytes":
         tokenizer.pre_tokenizer, tokenizer.decoder = pre.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     else:
@@ -56,7 +60,10 @@ def file_of(kind: str) -> Any:
     return json.loads(tokenizer.to_str())
 
 
-@pytest.mark.parametrize("kind", ["tortoise", "dropped", "fused", "clip", "gpt-1", "bytes"])
+KINDS = ["tortoise", "dropped", "fused", "clip", "gpt-1", "bytes", "metaspace", "metaspace, nothing in front"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_ids_offsets_texts_and_streams_are_those_of_tokenizers(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(file_of(kind)), "utf-8")

@@ -22,7 +22,15 @@ import pytest
 import bpe
 
 FOLDER = Path(os.environ.get("BPE_PUBLISHED", "/nonexistent"))
-NAMES = ("tokenizer.json", "*_tokenizer.json", "*BPE_tokenizer_*.json", "allenai_*.json", "*.model", "*.model.v*")
+NAMES = (
+    "tokenizer.json",
+    "*_tokenizer.json",
+    "*BPE_tokenizer_*.json",
+    "*SP_tokenizer_*.json",
+    "allenai_*.json",
+    "*.model",
+    "*.model.v*",
+)
 FILES = sorted(
     {
         str(path.relative_to(FOLDER))
@@ -127,6 +135,8 @@ def peer_of(path: Path, tokenizer: bpe.Tokenizer) -> Library:
         peer = tokenizers.Tokenizer.from_str(json.dumps(without_trimming(json.loads(path.read_text("utf-8")))))
     peer.no_truncation()
     peer.no_padding()
+    if peer.decoder is None and tokenizer.data.words is None:  # it would join tokens by spaces; see the guide
+        peer.decoder = tokenizers.decoders.ByteLevel()
     return Library(
         lambda text: peer.encode(text, add_special_tokens=False).ids,
         lambda ids: peer.decode(ids, skip_special_tokens=False),

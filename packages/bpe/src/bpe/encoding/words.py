@@ -1,4 +1,4 @@
-"""Pretokens that are merged from characters, of which the last may be a token of its own, or an unknown one.
+"""Pretokens that are merged from characters. The last one may have a token of its own; any may be unknown.
 
 So does the model of a tokenizer.json that has no byte_fallback and whose pre-tokenizer has no ByteLevel, or that has an
 end_of_word_suffix (CLIP, GPT-1): see Words. Such files are small and rare; this is Python but for the merging.
@@ -34,7 +34,8 @@ def spelled_by(words: Words | None, token: bytes) -> str:
     """A token as its file writes it: a character a byte, or the text that it is."""
     if words is None or words.byte_level:
         return "".join(map(PRINTABLE.__getitem__, token))
-    return token.decode("utf-8", "surrogateescape")
+    text = token.decode("utf-8", "surrogateescape")
+    return text.replace(" ", "▁") if words.metaspace else text
 
 
 class WordEncoder:
@@ -86,7 +87,8 @@ class WordEncoder:
         was_unknown = False
         for place, character in enumerate(text, 1):
             number = self._ids.get(character + words.suffix if place == len(text) else character, -1)
-            size = 1 if words.byte_level else len(character.encode("utf-8", "surrogateescape"))
+            is_byte = words.byte_level or (words.metaspace and character == "▁")  # which stands for a space
+            size = 1 if is_byte else len(character.encode("utf-8", "surrogateescape"))
             if number < 0 and words.fuse_unk and was_unknown:
                 sizes[-1] += size
             elif number >= 0 or words.unk >= 0:
@@ -135,6 +137,7 @@ class WordDecoder(Decoder):
     def stream(self, skipped: frozenset[int]) -> DecodeStream:
         """Return a decode_stream(). skipped: ids that give no text."""
         mark, between = self.words.decoded_suffix.encode(), self.words.between.encode()
+        begin = b" " if self.words.metaspace == "always" else between
 
         def decode(ids: list[int]) -> bytes:
             tokens = super(WordDecoder, self).decode_each(ids)
@@ -142,7 +145,7 @@ class WordDecoder(Decoder):
                 tokens = [token.replace(mark, b" ") for token in tokens[:-1]] + tokens[-1:]
             return b"".join(between + token for token in tokens)
 
-        return DecodeStream(decode, begin=between, end=mark, skipped=skipped)
+        return DecodeStream(decode, begin=begin, end=mark, skipped=skipped)
 
     def _pieces(self, tokens: list[bytes]) -> list[bytes]:
         """The text that each token adds."""
@@ -151,4 +154,6 @@ class WordDecoder(Decoder):
             tokens = [token.replace(mark, b" ") for token in tokens[:-1]] + [
                 token.replace(mark, b"") for token in tokens[-1:]
             ]
+        if self.words.metaspace == "always":
+            tokens = [token.removeprefix(b" ") for token in tokens[:1]] + tokens[1:]
         return [between + token if place else token for place, token in enumerate(tokens)]

@@ -130,12 +130,14 @@ class Words(NamedTuple):
     """That tokens are merged from the characters of each pretoken, as tokenizers' model does it: see encoding/words.py.
 
     Attributes:
-        byte_level: the characters are bytes; otherwise they are those of the text.
+        byte_level: True if the characters are bytes, False if they are the text's own.
         suffix: the "end_of_word_suffix", which the token of the last character ends with.
         unk: the id of a character that is no token; -1 where such characters are left out.
         fuse_unk: such characters side by side are one token.
-        between: what decoding puts between two tokens.
+        between: the text that decoding puts between two tokens.
         decoded_suffix: the end of a token that is decoded to a space, and to nothing at the end of a text; "" for none.
+        metaspace: files write spaces as "▁", and a word begins at each: "always" if a text is given a space in front
+            unless it has one, "never" if not. "" where spaces are not written so.
     """
 
     byte_level: bool
@@ -144,6 +146,7 @@ class Words(NamedTuple):
     fuse_unk: bool = False
     between: str = ""
     decoded_suffix: str = ""
+    metaspace: str = ""
 
 
 class TokenizerData(NamedTuple):
@@ -155,23 +158,22 @@ class TokenizerData(NamedTuple):
         special_tokens, added_tokens: {text: id}, both split off the text before anything else. The special ones are
             control tokens, the added ones ordinary text that is always one token.
         ignore_merges: a pretoken that is a token is not merged (tiktoken always, tokenizers where its file says so).
-        normalized: those of both that are looked for after the normalizer, in what the others left.
-        lstrip, rstrip: those of both that take the white space before or after them.
-        single_word: those of both that are found only where no letter, digit or underscore touches them.
+        normalized: tokens of both that are matched in normalized text, after the others were split off.
+        lstrip, rstrip: tokens of both that take the white space before or after them.
+        single_word: tokens of both that match only if no letter, digit or underscore touches them.
         normalizer: "NFC", "NFD", "NFKC", "NFKD", the steps of a tokenizer.json's normalizer as JSON, or None.
         add_prefix_space: text between split-off tokens that does not begin with a space is given one.
         prefix, suffix: special tokens that the template puts around an encoded text.
         pair: the template of two texts: names of special tokens, and 0 and 1 for the texts.
-        characters: None where the vocabulary is byte-level. Otherwise a token is that of the text of its bytes, in
-            which a space stands for SentencePiece's "▁"; merges of None join by the order of the ids, but for those in
-            characters.late.
-        unused: what a tokenizer.json says of truncation and padding, as JSON; kept, and never applied.
+        characters: None where the vocabulary is byte-level. Otherwise tokens are UTF-8 text with a space for "▁". If
+            merges is None, lower ids merge first, except the ids in characters.late.
+        unused: the truncation and padding of a tokenizer.json, as JSON; kept, and never applied.
         words: the vocabulary is of the characters of words; None where it is byte-level, or characters is set.
         drops_bytes: bytes that are no token are left out of a text, as tokenizers does it; otherwise they are refused.
         unspelled: ids of tokens that no text is encoded to, as their spelling in a tokenizer.json stands for no bytes.
         trim_offsets: the steps of a tokenizer.json that take white space from the offsets that tokenizers gives:
             "prefix" not the space that was put before the text, "plain" all of it. Kept, and never applied.
-        name: what it is called.
+        name: the name of the tokenizer, or None.
     """
 
     vocab: Mapping[int, bytes]
@@ -279,7 +281,7 @@ def without_collector() -> Iterator[None]:
 
 
 def parse_json(data: bytes, source: StrPath) -> Any:
-    """The value of a JSON file in which no object names a key twice."""
+    """Return the value of a JSON file. ValueError if an object names a key twice."""
     import json
 
     def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -331,7 +333,7 @@ def missing_bytes(tokens: Container[bytes]) -> list[int]:
 
 
 def check_bytes(tokens: Container[bytes], source: StrPath, needed: Container[int] = range(256)) -> None:
-    """Refuse a vocabulary in which one of the bytes that it needs is no token: it could not encode every text."""
+    """Refuse a vocabulary that lacks a token for a needed byte: it could not encode every text."""
     missing = list(filter(needed.__contains__, missing_bytes(tokens)))
     if missing:
         more = f" and {len(missing) - 1} other bytes" if len(missing) > 1 else ""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from bpe.formats import TokenizerData, check_id, huggingface, parse_json, parse_text, refuse, without_collector
 from bpe.formats.vocabulary import SpecialNames, number_special_tokens
+from bpe.formats.word_vocabularies import suffix_to_space
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import PATTERNS, Pattern
 
@@ -98,7 +99,7 @@ CLASSES = (
         (_NFC, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}, {"type": "Lowercase"}),
         ({"type": "Split", "pattern": {"Regex": _CLIP_SPLIT}, "behavior": "Removed", "invert": True},),
         suffix=END_OF_WORD,
-        decoder=({"type": "ByteLevel"}, *huggingface.suffix_to_space(END_OF_WORD)),
+        decoder=({"type": "ByteLevel"}, *suffix_to_space(END_OF_WORD)),
         around=(("bos", 0, "eos"), ("bos", 0, "eos", "eos", 1, "eos")),
     ),
     Class(
@@ -154,7 +155,7 @@ def parse_pair(
 
     Args:
         vocab_data, merges_data: the contents of the two files.
-        beside: the contents of those of BESIDE that the folder has, by name.
+        beside: the contents, by name, of the files of BESIDE that the folder has.
         path: the folder, as errors call it.
         pattern: the split pattern, instead of the one of the class.
         special_tokens: names or {name: id}, instead of those that the files name.
@@ -226,8 +227,8 @@ def added_tokens(
 ) -> tuple[list[Step], dict[str, str]]:
     """Return the added tokens as a tokenizer.json has them, and the special ones by their part (see NAMED).
 
-    They are those of "added_tokens_decoder", or of added_tokens.json, and the special tokens that the files or the
-    class name. A token without an id gets that of the vocabulary, or the next one.
+    They come from "added_tokens_decoder" or added_tokens.json, and from the special tokens that the files or the class
+    name. A token without an id gets that of the vocabulary, or the next one.
     """
     config = dict(_object(beside, CONFIG, path))
     entries: list[Step] = []

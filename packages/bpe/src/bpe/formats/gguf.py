@@ -163,7 +163,7 @@ def _is_score(value: Any) -> bool:
 
 
 def _values(file: BinaryIO) -> dict[str, Any]:
-    """Return the metadata of a file, but for what is not about its tokenizer."""
+    """Return the metadata of a file that describes its tokenizer."""
 
     def take(size: int) -> bytes:
         data = file.read(size)

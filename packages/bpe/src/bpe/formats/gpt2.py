@@ -1,6 +1,6 @@
 """GPT-2's two files: vocab.json (encoder.json), {token: id}, and merges.txt (vocab.bpe), one merge a line in order.
 
-Tokens are written as text in which every byte has a printable stand-in: the bytes that are printable in Latin-1 stand
+Tokens are written as text with a printable stand-in for each byte: the bytes that are printable in Latin-1 stand
 for themselves, the others, in order, for the characters from U+0100 on.
 """
 
@@ -87,7 +87,8 @@ def write_tokenizer(
 ) -> None:
     """Write the vocabulary and the merges of a tokenizer. ValueError where these two cannot say what it does.
 
-    merges: also of one that merges by rank. never_merged: those of {token: id} that their own bytes are not merged to.
+    merges: also of one that merges by rank.
+    never_merged: returns the tokens, of {token: id}, that merging their own bytes does not reach.
     """
     form = "vocab.json with merges.txt"
     check_plain(tokenizer, folder, form)

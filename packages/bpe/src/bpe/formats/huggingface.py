@@ -14,7 +14,6 @@ from bpe.encoding import normalizing
 from bpe.encoding.words import spelled_by
 from bpe.encoding.words import spelling as spelling_of
 from bpe.formats import (
-    UTF8_BYTES,
     Characters,
     Pair,
     TokenizerData,
@@ -28,14 +27,16 @@ from bpe.formats import (
     without_collector,
     write_bytes,
 )
-from bpe.formats.gpt2 import encode_text, from_printable, halves_of_merge, read_merges, read_tokens, to_printable
+from bpe.formats.gpt2 import encode_text, from_printable, halves_of_merge, read_merges, read_tokens
 from bpe.formats.templates import flag, parts_of, post_processor, read_post_processor
+from bpe.formats.word_vocabularies import checked_model, metaspace_step, read_characters, read_words, suffix_to_space
 from bpe.native.atomic_file import StrPath
 from bpe.native.warn import warn_caller
 from bpe.patterns import Pattern, of_steps, resolve, tree_of
 
+_MARK = sentencepiece.MARK.encode()
+_MARK_TO_SPACE = {"type": "Replace", "pattern": {"String": sentencepiece.MARK}, "content": " "}
 FLAGS = ("normalized", "lstrip", "rstrip", "single_word")  # of added tokens
-TEXT_BYTES = {to_printable(bytes([byte])) for byte in UTF8_BYTES}
 
 
 def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
@@ -80,25 +81,31 @@ def of_file(file: Any, path: StrPath) -> TokenizerData:
     """Return the tokenizer of the content of a tokenizer.json."""
     if not isinstance(file, dict) or "model" not in file:
         refuse(path, 'not a tokenizer.json: it has no "model"')
+    checked_model(file["model"], path)  # first, so that another kind of model is named as such
     unused = {key: file[key] for key in ("truncation", "padding") if file.get(key) is not None}
     added = read_added(file.get("added_tokens"), path)
     added_ids = {text: entry["id"] for text, entry in added.items()}
     normalizer = _read_normalizer(file.get("normalizer"), path)
     characters, ignore_merges, add_prefix_space = None, False, False
-    drops_bytes, unspelled, words = False, frozenset[int](), _read_words(file, path)
+    drops_bytes, unspelled, words = False, frozenset[int](), read_words(file, path)
     _check_texts(file, path)
     if sentencepiece.is_one(file):
-        _checked_model(file["model"], path)
         ids, merges, byte_ids = sentencepiece.read_model(file["model"], added_ids, path)
         pattern, prepend = sentencepiece.read_pre_tokenizer(file.get("pre_tokenizer"), normalizer, path)
         characters = Characters(byte_ids, prepend, sentencepiece.read_decoder(file.get("decoder"), path))
     else:
-        read_vocabulary = _read_model if words is None or words.byte_level else _read_characters
+        read_vocabulary = _read_model if words is None or words.byte_level else read_characters
         ids, merges, drops_bytes, unspelled = read_vocabulary(file["model"], added_ids, path)
         ignore_merges = flag(file["model"], "ignore_merges", False, path)
         if words is None:
             _check_decoder(file.get("decoder"), path)
-        pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
+        if words is not None and words.metaspace:
+            pattern, add_prefix_space = resolve(sentencepiece.SPLIT, "fancy-regex"), words.metaspace == "always"
+            normalizer = normalizing.checked([*normalizing.steps_of(normalizer), _MARK_TO_SPACE])
+            ids = {n: t if n in added_ids.values() else t.replace(_MARK, b" ") for n, t in ids.items()}
+            merges = [(left.replace(_MARK, b" "), right.replace(_MARK, b" ")) for left, right in merges]
+        else:
+            pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
         drops_bytes = drops_bytes or words is not None
     for text, entry in added.items():
         if entry["normalized"]:
@@ -173,6 +180,8 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     else:
         parts = _byte_level_parts(tokenizer, byte_level, path)
     unused = json.loads(tokenizer.unused or "{}")
+    steps = normalizing.steps_of(tokenizer.normalizer)
+    metaspace = tokenizer.words is not None and tokenizer.words.metaspace  # whose last step stands for it
     file = {
         "version": "1.0",
         "truncation": unused.get("truncation"),
@@ -189,7 +198,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             }
             for number, text in sorted(cut_out.items())
         ],
-        "normalizer": _sequence("normalizers", normalizing.steps_of(tokenizer.normalizer)),
+        "normalizer": _sequence("normalizers", steps[:-1] if metaspace else steps),
         "pre_tokenizer": parts["pre_tokenizer"],
         "post_processor": post_processor(tokenizer),
         "decoder": parts["decoder"],
@@ -200,7 +209,10 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     if back.pattern.expressions == tokenizer.pattern.expressions:  # which _check_portable() has compared
         back = back._replace(pattern=tokenizer.pattern)
     if back != tokenizer._replace(name=None):
-        refuse(path, "this tokenizer would not come back as it is: a tokenizer.json cannot say all that it does")
+        refuse(
+            path,
+            "reading the file again would give another tokenizer: a tokenizer.json cannot express all of its settings",
+        )
     write_bytes(path, data)
 
 
@@ -211,7 +223,9 @@ def _byte_level_parts(tokenizer: TokenizerData, byte_level: dict[str, Any], path
     decoder: dict[str, Any] | None = byte_level
     if not words.byte_level:
         decoder = {"type": "Fuse"} if not words.between else None
-    if words.decoded_suffix and words.byte_level:
+    if words.metaspace:
+        decoder = metaspace_step(words)
+    elif words.decoded_suffix and words.byte_level:
         decoder = {"type": "Sequence", "decoders": [byte_level, *suffix_to_space(words.decoded_suffix)]}
     elif words.decoded_suffix:
         decoder = {"type": "BPEDecoder", "suffix": words.decoded_suffix}
@@ -271,25 +285,6 @@ def read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
     return added
 
 
-def _checked_model(model: Any, path: StrPath) -> tuple[dict[str, Any], list[Any]]:
-    """The vocabulary and the merges of a model, as its file has them. ValueError where it is no BPE read here."""
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
-        kind = model.get("type") if isinstance(model, dict) else model
-        use = {"Unigram": "tokenizers or sentencepiece", "WordPiece": "tokenizers", "WordLevel": "tokenizers"}.get(
-            str(kind)
-        )
-        refuse(
-            path, f"the model is {kind!r}, which is not supported: only BPE is{f'; use {use} for it' if use else ''}"
-        )
-    for key in ("dropout", "continuing_subword_prefix"):
-        if model.get(key):
-            refuse(path, f'the model has "{key}": {model[key]!r}, which is not supported')
-    vocab, merge_list = model.get("vocab"), model.get("merges")
-    if not isinstance(vocab, dict) or not isinstance(merge_list, list):
-        refuse(path, 'the model has no "vocab" of tokens and ids or no list of "merges"')
-    return vocab, merge_list
-
-
 def _read_model(
     model: Any, added: dict[str, int], path: StrPath
 ) -> tuple[dict[int, bytes], Sequence[Pair], bool, frozenset[int]]:
@@ -297,14 +292,14 @@ def _read_model(
 
     A token with a character that stands for no byte is never merged to, and neither are merges with it.
     """
-    vocab, merge_list = _checked_model(model, path)
+    vocab, merge_list = checked_model(model, path)
     plain = dict(vocab)
     for text in (*added, ""):
         plain.pop(text, None)
     numbers = list(plain.values())
     spelled = read_tokens(plain.keys(), numbers)
     if spelled is None:
-        plain, numbers, spelled = {}, [], []  # all go through the loop below, which says what is wrong
+        plain, numbers, spelled = {}, [], []  # the loop below reads all one by one and names the wrong one
     tokens = dict(zip(spelled, numbers, strict=True))  # those that can be merged; added tokens are not among them
     places = dict(zip(plain, range(len(plain)), strict=True))  # of the same, by the text that spells them
     by_id = dict(zip(numbers, spelled, strict=True))
@@ -320,7 +315,7 @@ def _read_model(
                 refuse(path, f"{text!r} has the id {number} in the vocabulary and {added[text]} as an added token")
             by_id[number] = encode_text(text, path)
             if token is None or (token != by_id[number] and len(token) > 1):
-                continue  # but what is spelled as a byte is both that byte and the added token
+                continue  # a token spelled as a byte is both that byte and the added token
         elif not token:  # characters that stand for no bytes; or no characters, as one of Whisper's
             by_id[number] = unspelled[text] = encode_text(text, path)
             continue
@@ -340,69 +335,6 @@ def _read_model(
         merge_list = [merge for merge in merge_list if unspelled.keys().isdisjoint(halves_of_merge(merge))]
     merges = read_merges(merge_list, places, tokens, path)
     return by_id, merges, missing, frozenset(vocab[text] for text in unspelled)
-
-
-def _read_characters(
-    model: Any, added: dict[str, int], path: StrPath
-) -> tuple[dict[int, bytes], Sequence[Pair], bool, frozenset[int]]:
-    """As _read_model(), of a model whose tokens are text."""
-    vocab, merge_list = _checked_model(model, path)
-    for text, number in vocab.items():
-        check_id(number, path, text)
-    if len({*vocab.values(), *added.values()}) < len(vocab | added):
-        refuse(path, "two tokens have the same id")
-    for text in added.keys() & vocab.keys():
-        if added[text] != vocab[text]:
-            refuse(path, f"{text!r} has the id {vocab[text]} in the vocabulary and {added[text]} as an added token")
-    tokens = {text: encode_text(text, path) for text in vocab | added}
-    by_id = {check_id(number, path, text): tokens[text] for text, number in (vocab | added).items()}
-    return by_id, sentencepiece.read_merges(merge_list, tokens, path), True, frozenset()
-
-
-def _read_words(file: dict[str, Any], path: StrPath) -> Words | None:
-    """The options of a model whose characters may be unknown, or of which the last of a word is marked; else None."""
-    model = file["model"]
-    pre_steps = parts_of(file.get("pre_tokenizer"), "pretokenizers", path)
-    byte_level = any(step["type"] == "ByteLevel" for step in pre_steps)
-    if not isinstance(model, dict) or model.get("type", "BPE") != "BPE" or model.get("byte_fallback") is True:
-        return None
-    suffix, unk, vocab = model.get("end_of_word_suffix") or "", model.get("unk_token"), model.get("vocab")
-    if not isinstance(vocab, dict):
-        return None
-    for option in ("end_of_word_suffix", "unk_token"):
-        if model.get(option) is not None and not isinstance(model[option], str):
-            refuse(path, f'"{option}" is {str(model[option])[:80]}: it should be a text')
-        encode_text(model.get(option) or "", path)
-    if byte_level and not suffix and (unk is None or vocab.keys() >= TEXT_BYTES):
-        return None
-    if unk is not None and unk not in vocab:
-        refuse(path, f"the unk_token {unk!r} is not in the vocabulary")
-    byte_steps = [step for step in pre_steps if step["type"] == "ByteLevel"]
-    if len(byte_steps) > 1 or any(
-        flag(step, "add_prefix_space", True, path) for step in byte_steps if step != pre_steps[0]
-    ):
-        refuse(path, "ByteLevel twice, or with add_prefix_space after other steps, is not supported for words")
-    steps = parts_of(file.get("decoder"), "decoders", path)
-    kinds, decoded = [step["type"] for step in steps], ""
-    if kinds == ["BPEDecoder"]:
-        decoded = steps[0].get("suffix", "</w>")
-    elif byte_level and steps[1:] == suffix_to_space(suffix):
-        kinds, decoded = kinds[:1], suffix
-    if kinds not in ([["ByteLevel"]] if byte_level else [[], ["Fuse"], ["BPEDecoder"]]) or not isinstance(decoded, str):
-        refuse(path, f"the decoder {', '.join(kinds) or 'none'} is not supported for a vocabulary of words")
-    if decoded and any(decoded in text.removesuffix(decoded) for text in vocab):
-        refuse(path, f"a token with {decoded!r} elsewhere than at its end")
-    number = -1 if unk is None else check_id(vocab[unk], path, unk)
-    fuse = flag(model, "fuse_unk", False, path)
-    return Words(byte_level, suffix, number, fuse, "" if kinds else " ", decoded)
-
-
-def suffix_to_space(suffix: str) -> list[dict[str, Any]]:
-    """The steps after ByteLevel that decode the end of each word to a space, but for the last, as transformers does."""
-    return [
-        {"type": "Replace", "pattern": {"String": suffix}, "content": " "},
-        {"type": "Strip", "content": " ", "start": 0, "stop": 1},
-    ]
 
 
 def _read_normalizer(value: Any, path: StrPath) -> str | None:
@@ -430,6 +362,8 @@ def _read_pre_tokenizer(value: Any, path: StrPath) -> tuple[Pattern, bool]:
 def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: StrPath) -> dict[str, Any] | None:
     """The pre-tokenizer that says a tokenizer's pattern."""
     pattern = tokenizer.pattern
+    if tokenizer.words is not None and tokenizer.words.metaspace:
+        return metaspace_step(tokenizer.words)
     if pattern.name == "gpt2":
         return {**byte_level, "use_regex": True}
     if pattern.whole and tokenizer.words is not None and not tokenizer.words.byte_level:

@@ -58,7 +58,10 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     """Write the tokenizer, atomically. Raises ValueError where read would refuse the file."""
     body = _to_json(tokenizer)
     if _from_json(json.loads(json.dumps(body)), path) != tokenizer:
-        refuse(path, "this tokenizer would not come back as it is: its data are not of the types they should be")
+        refuse(
+            path,
+            "reading the file again would give another tokenizer: its data have other types than TokenizerData names",
+        )
     file = {"format": FORMAT, "version": VERSION, "sha256": _checksum(body), "tokenizer": body}
     write_bytes(path, _dump(file) + b"\n")
 
@@ -79,12 +82,12 @@ def _same(value: Any) -> Any:
 class Field(NamedTuple):
     """A field of TokenizerData that is read and written by itself."""
 
-    fits: Callable[[Any], bool]  # whether a value of the file may be read
-    what: str  # such a value should be, for the error
-    write: Callable[[Any], Any] = _same  # to what JSON can say
+    fits: Callable[[Any], bool]  # True for a value that may be read
+    what: str  # description of a valid value, for errors
+    write: Callable[[Any], Any] = _same  # to JSON
     read: Callable[[Any], Any] = _same  # back
-    name: str = ""  # in TokenizerData, where that is not its name in the file
-    default: Any = ...  # what it says where a file does not have it, as where it says this
+    name: str = ""  # of the field in TokenizerData, if the file has another name for it
+    default: Any = ...  # value assumed when the key is absent; such values are not written
 
 
 def _is_texts(value: Any) -> bool:
@@ -117,7 +120,8 @@ def _is_characters(value: Any) -> bool:
 
 
 def _is_words(value: Any) -> bool:
-    return isinstance(value, list) and [type(option) for option in value] == [bool, str, int, bool, str, str]
+    types = [bool, str, int, bool, str, str, str]
+    return isinstance(value, list) and len(value) >= 6 and [*map(type, value)] == types[: len(value)]
 
 
 def _is_flag(value: Any) -> bool:

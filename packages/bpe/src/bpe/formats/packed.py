@@ -14,7 +14,7 @@ from bpe.formats.native import read_fields, write_fields
 
 @without_collector()
 def pack(data: TokenizerData) -> bytes:
-    """JSON, in which bytes are the characters of the same numbers."""
+    """Return JSON. A byte is written as the character of the same number (Latin-1)."""
     plain = write_fields(data)
     plain["vocab"] = [[number, token.decode("latin-1")] for number, token in sorted(data.vocab.items())]
     if data.merges is not None:

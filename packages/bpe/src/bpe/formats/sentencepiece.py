@@ -115,12 +115,18 @@ def read_pre_tokenizer(value: Any, normalizer: str | None, path: StrPath) -> tup
         return resolve(None), "never"  # as Gemma's: no space is left to split by
     if step["type"] != "Metaspace" or step.get("replacement", MARK) != MARK:
         refuse(path, f'the pre-tokenizer {step["type"]!r} beside "byte_fallback" is not supported: only Metaspace is')
+    pattern = resolve(SPLIT, "fancy-regex") if flag(step, "split", True, path) else resolve(None)
+    return pattern, scheme_of(step, path)
+
+
+def scheme_of(step: dict[str, Any], path: StrPath) -> str:
+    """Return where a Metaspace step puts a space: "always", "first" or "never"."""
     scheme = step.get("prepend_scheme")
     if scheme is None:
         scheme = "always" if flag(step, "add_prefix_space", True, path) else "never"
-    if scheme not in ("always", "first", "never"):
-        refuse(path, f'Metaspace with "prepend_scheme": {scheme!r}')
-    return resolve(SPLIT, "fancy-regex") if flag(step, "split", True, path) else resolve(None), scheme
+    if scheme not in ("always", "first", "never") or step.get("replacement", MARK) != MARK:
+        refuse(path, f'Metaspace with "prepend_scheme": {scheme!r}, or another replacement than {MARK}')
+    return str(scheme)
 
 
 def _marks_spaces(normalizer: str | None) -> bool:

@@ -67,7 +67,7 @@ def load(parse: Callable[[], TokenizerData], contents: Sequence[bytes], *beside:
     Args:
         parse: reads the tokenizer from the contents of its files.
         contents: these contents.
-        beside: what else the tokenizer depends on; what differs has another repr().
+        beside: other inputs that change the result, hashed by repr().
     """
     path = _path_of(contents, beside) if sum(map(len, contents)) >= SMALLEST else None
     loaded = None if path is None else _read(path)
@@ -139,7 +139,7 @@ def _code() -> list[Any]:
 
 
 class KeptTokens:
-    """Tokens, of which bytes objects are made when one is asked for.
+    """Tokens whose bytes objects are made on first access.
 
     Args:
         text: the tokens, one after another.

@@ -147,7 +147,7 @@ def flag(holder: dict[str, Any], key: str, default: bool, path: StrPath) -> bool
 
 
 def parts_of(value: Any, kind: str, path: StrPath) -> list[dict[str, Any]]:
-    """A processing step, or those of a Sequence, as a flat list; kind is the key of a Sequence's steps."""
+    """Return a step, or the steps of a Sequence, as a flat list. kind: the key of a Sequence's steps."""
     if value is None:
         return []
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):

@@ -45,7 +45,7 @@ def write_tokenizer(
 ) -> None:
     """Write the ranks of a tokenizer. ValueError where encoding by them would give other ids.
 
-    never_merged: those of {token: id} that their own bytes are not merged to.
+    never_merged: returns the tokens, of {token: id}, that merging their own bytes does not reach.
     """
     check_plain(tokenizer, path, ".tiktoken file")
     ranks = ordinary_ids(tokenizer)

@@ -196,7 +196,7 @@ def encoder_tables(
     """The symbols, the id of each, and the merges between them, as bpe.encoding.ranks.Ranks wants them; and no ids that
     stand for several: see character_tables().
 
-    Two ids of the same bytes are one symbol, that of the lower, and of one that is not special before one that is. A
+    Two ids of the same bytes are one symbol: of an id that is not special before a special one, then of the lower. A
     special token is no symbol unless it is a single byte or the merges make it.
     """
     if data.unspelled:

@@ -307,7 +307,7 @@ def _dropped(steps: list[dict[str, Any]], byte_steps: list[dict[str, Any]]) -> I
 def _isolating(step: dict[str, Any]) -> list[dict[str, Any]]:
     """Return steps that only isolate matches, which are compiled, for one that drops or moves them.
 
-    The pieces are the same but for those of white space or of the delimiter, which are dropped after counting.
+    The pieces are the same, and pieces of white space or of the delimiter, which are dropped after counting.
     """
 
     def isolate(expression: str) -> dict[str, Any]:
