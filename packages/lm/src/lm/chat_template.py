@@ -158,14 +158,14 @@ class ChatTemplate:
         if self.is_default:
             return frozenset()
         try:
-            sought = {name for text in texts_sought(self.source) for name in names.findall(text)}
+            names_read = {name for text in texts_sought(self.source) for name in names.findall(text)}
             talk = [{"role": "user", "content": "a"}]
             variables = {**self.names, "messages": talk, "tools": None, "documents": None}
-            turn = str(compiled(self.source).render(variables, add_generation_prompt=False)) if sought else ""
+            turn = str(compiled(self.source).render(variables, add_generation_prompt=False)) if names_read else ""
         except (jinja2.TemplateError, *TEMPLATE_ERRORS):
             return frozenset()
         stops = {name for name, number in self.tokenizer.special_tokens.items() if number in self.stop_tokens}
-        return frozenset(sought - stops - {*names.findall(turn)})
+        return frozenset(names_read - stops - {*names.findall(turn)})
 
     def _written(
         self, messages: Sequence[Message], prompt: bool, tools: Sequence[Mapping[str, Any]] | None = None

@@ -79,7 +79,7 @@ def is_one_text(path: str | Path, separator: bytes) -> bool:
         return False
     for text in sources.texts(file):
         if isinstance(text, sources.LargeFile):
-            blocks = (block for block, _ in text)
+            blocks: Iterator[Any] = (block for block, _ in text)
         elif hasattr(text, "data"):
             blocks = iter([text.data])
         else:  # compressed

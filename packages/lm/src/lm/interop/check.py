@@ -63,10 +63,10 @@ def check_export(
             return logits_of(lambda batch: theirs(batch).logits, ids)
 
         difference = compare_logits("transformers", their_logits(ids), logits_of(back, ids))
-        written = [*ids]
+        sequence = [*ids]
         for _ in range(count):
-            written.append(int(their_logits(written)[-1].argmax()))
-        if written[len(ids) :] != greedy:
+            sequence.append(int(their_logits(sequence)[-1].argmax()))
+        if sequence[len(ids) :] != greedy:
             raise ValueError(f"{target}: transformers writes another greedy text than lm")
         if text is not None:
             its_ids = transformers.AutoTokenizer.from_pretrained(target)(TEXT, add_special_tokens=False)["input_ids"]

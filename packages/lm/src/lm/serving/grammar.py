@@ -122,8 +122,8 @@ class Grammar:
         return allowed
 
     def allow(self, logits: Tensor) -> Tensor:
-        refused = torch.from_numpy(~self.allowed(len(logits)))
-        return logits.masked_fill(refused.to(logits.device), -torch.inf)
+        mask = torch.from_numpy(~self.allowed(len(logits)))
+        return logits.masked_fill(mask.to(logits.device), -torch.inf)
 
     def take(self, token: int) -> bool:
         self.matcher.consume_token(token)
