@@ -145,3 +145,18 @@ def test_quantities_keep_their_unit() -> None:
     assert type(quotient) is type(rest) is Bytes
     with pytest.raises(TypeError, match=r"2\.7"):
         Bytes(2.7)
+
+
+def test_energy_and_carbon_follow_from_the_hours(capsys: pytest.CaptureFixture[str]) -> None:
+    base = "time llama-3-8b --tokens 1T --device h100 --devices 64 --mfu 0.4 --json"
+    rows = {row["name"]: row["value"] for row in json.loads(answered(capsys, f"{base} --watts 1200 --carbon 400"))}
+    assert rows["energy"] == pytest.approx(rows["device hours"] * 1.2)
+    assert rows["carbon dioxide"] == pytest.approx(rows["energy"] * 0.4)
+    plan = "plan llama-3.2-1b --devices 8xh100 --tokens 1e9 --most 1 --context 2048"
+    (one,) = json.loads(answered(capsys, f"{plan} --json --watts 1000"))
+    assert one["energy kWh"] == pytest.approx(one["seconds"] / 3600 * 8)
+    assert one["carbon dioxide kg"] is None
+    assert "energy, MWh" in answered(capsys, f"{plan} --watts 1000 --carbon 100")
+    assert "energy" not in answered(capsys, plan)
+    assert "--watts" in refused(capsys, f"{plan} --carbon 100")
+    assert "--watts" in refused(capsys, f"{plan} --watts 0")

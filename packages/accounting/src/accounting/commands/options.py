@@ -109,6 +109,21 @@ def layout_of(options: argparse.Namespace) -> Layout | None:
     return layout if layout.gpus > 1 or layout.micro_batches > 1 else None
 
 
+def energy_of(options: argparse.Namespace, device_hours: float) -> tuple[float, float | None] | None:
+    """Energy in kWh and carbon dioxide in kg of so many device hours; None without --watts, and the latter without
+    --carbon."""
+    for name in ("watts", "carbon"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise ValueError(f"expected --{name} above 0, got {value:g}: leave it out if unknown")
+    if options.watts is None:
+        if options.carbon is not None:
+            raise ValueError("expected --watts of a device beside --carbon, the grams for each kWh")
+        return None
+    energy = device_hours * options.watts / 1000
+    return energy, None if options.carbon is None else energy * options.carbon / 1000
+
+
 def machine_of(options: argparse.Namespace) -> tuple[Device, str]:
     """The device that was named, or whose rate was given, and the format whose peak is meant."""
     from accounting.hardware.devices import device, measured_device  # most commands name no device

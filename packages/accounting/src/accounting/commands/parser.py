@@ -188,6 +188,7 @@ def _time(to: argparse.ArgumentParser) -> None:
     to.add_argument("--dtype", default=None, help="whose peak: bf16 unless given, fp32 for a measured machine")
     to.add_argument("--batch", type=_whole, help="sequences of an optimizer step: gives the steps of the schedule")
     to.add_argument("--price", type=_number, help="money for one device and hour")
+    _energy(to)
     to.add_argument("--context", type=_whole, help="positions of a sequence")
     to.add_argument("--pairs", choices=PAIRS, default="causal", help="pairs of positions counted")
     _formats(to, "how each figure follows from the others")
@@ -247,6 +248,7 @@ def _plan(to: argparse.ArgumentParser) -> None:
         "--efficiency", type=_number, help="of the peak that matmuls reach; as the device's was measured unless given"
     )
     to.add_argument("--price", type=_number, help="money for one device and hour")
+    _energy(to)
     to.add_argument("--memory", type=_gigabytes, metavar="GB", help="of a device, to be used: all unless given")
     to.add_argument("--node-size", type=_whole, help="devices that the fast link joins")
     to.add_argument("--link", type=_number, metavar="GB/S", help="that a device sends inside its node")
@@ -268,6 +270,13 @@ def _shape(to: argparse.ArgumentParser, *, several: bool = False) -> None:
     for option, _, what in SHAPE_OPTIONS:
         sizes.add_argument(_flag(option), type=_whole, help=what)
     sizes.add_argument("--lora-targets", metavar="MATRIX,…", help=f"that have an adapter, of {', '.join(ADAPTED)}")
+
+
+def _energy(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--watts", type=_number, help="of a device with its share of server and cooling: gives the energy")
+    to.add_argument(
+        "--carbon", type=_number, metavar="GRAMS", help="of carbon dioxide for each kWh: gives that of the run"
+    )
 
 
 def _device(to: argparse._ActionsContainer, *, required: bool = False) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from accounting.commands.answer import Answer
-from accounting.commands.options import GB, name_of, policy_of, shape_of
+from accounting.commands.options import GB, energy_of, name_of, policy_of, shape_of
 from accounting.commands.tables import columns, wrapped
 from accounting.hardware.devices import Device, device
 from accounting.hardware.interconnect import INTERCONNECTS, Interconnect
@@ -70,7 +70,7 @@ def plan(options: argparse.Namespace) -> Answer:
             f"{name_of(options)} fits no layout of {count:,} × {machine.name}: give more devices, "
             "a shorter --context, a smaller --batch-tokens or another --optimizer"
         )
-    rows = [row(one) for one in plans]
+    rows = [{**row(one), **energy(options, one, count)} for one in plans]
     shown = [name for name in rows[0] if any(each[name] for each in rows)]
     table = [tuple(shown), *(tuple(each[name] or "1" for name in shown) for each in rows)]
     details = []
@@ -98,7 +98,23 @@ def plan(options: argparse.Namespace) -> Answer:
     )
     title = f"{name_of(options)} on {count:,} × {machine.name}, {options.tokens:,} tokens"
     lines = [title, columns(table), *(details if options.explain else []), wrapped(note)]
-    return Answer("\n".join(lines), [record(one) for one in plans])
+    records = []
+    for one in plans:
+        spent = energy_of(options, float(one.seconds) * count / 3600)
+        both = spent or (None, None)
+        records.append({**record(one), "energy kWh": both[0], "carbon dioxide kg": both[1]})
+    return Answer("\n".join(lines), records)
+
+
+def energy(options: argparse.Namespace, one: Plan, devices: int) -> dict[str, str]:
+    """Energy and carbon dioxide of a plan with the range of its time, as further columns."""
+    cells: dict[str, str] = {}
+    low, high = (energy_of(options, float(seconds) * devices / 3600) for seconds in (one.shortest, one.longest))
+    if low is not None and high is not None:
+        cells["energy, MWh"] = f"{low[0] / 1000:,.1f}–{high[0] / 1000:,.1f}"
+        if low[1] is not None and high[1] is not None:
+            cells["CO2, t"] = f"{low[1] / 1000:,.1f}–{high[1] / 1000:,.1f}"
+    return cells
 
 
 def row(one: Plan) -> dict[str, str]:

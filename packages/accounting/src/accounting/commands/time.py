@@ -7,7 +7,7 @@ from typing import Any
 
 from accounting.checks import positive
 from accounting.commands.answer import Answer
-from accounting.commands.options import machine_of, name_of, shape_of
+from accounting.commands.options import energy_of, machine_of, name_of, shape_of
 from accounting.commands.tables import listing, wrapped
 from accounting.hardware.devices import Device
 from accounting.planning.training_time import mfu, recomputation, training_time
@@ -66,6 +66,14 @@ def time(options: argparse.Namespace) -> Answer:
     if run.cost is not None:
         how = f"device hours·price = {run.device_hours:,.4f}·{options.price:g}"
         figures.append(("cost", run.cost, "", f"{run.cost:,.2f}", how))
+    spent = energy_of(options, run.device_hours)
+    if spent is not None:
+        energy, carbon = spent
+        how = f"device hours·watts/1000 = {run.device_hours:,.4f}·{options.watts:g}/1000"
+        figures.append(("energy", energy, "kWh", f"{energy:,.1f} kWh", how))
+        if carbon is not None:
+            how = f"energy·grams/1000 = {energy:,.4f}·{options.carbon:g}/1000"
+            figures.append(("carbon dioxide", carbon, "kg", f"{carbon:,.1f} kg", how))
     shown = [(name, formatted, how) for name, _, _, formatted, how in figures]
     records = [{"name": name, "value": value, "unit": unit, "how": how} for name, value, unit, _, how in figures]
     page = listing(f"{name_of(options)}, training", shown, explain=options.explain)
