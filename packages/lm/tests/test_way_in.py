@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from runs import CONFIG, MODEL, run, some_tokens
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import lm
 from lm.commands.configuration import configuration, presets
@@ -121,6 +122,35 @@ def test_tokens_per_second_is_near_the_truth_after_six_steps():
         throughput.update(seconds)
     assert throughput.tokens_per_second == pytest.approx(truth, rel=0.1)
     assert throughput.mean_tokens_per_second == pytest.approx(truth, rel=0.1)
+
+
+class Reads(TorchDispatchMode):
+    """Counts the elements that Python reads of tensors one by one, for each of which it would wait for a GPU."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, arguments=(), named=None):
+        self.count += function is torch.ops.aten._local_scalar_dense.default
+        return function(*arguments, **(named or {}))
+
+
+def test_a_step_waits_for_the_device_once(monkeypatch):
+    trainer = Trainer(lm.Transformer(MODEL), dataclasses.replace(CONFIG, batch_size=4, micro_batch_size=2))
+    trainer.module = lambda ids, _: trainer.model(ids).logsumexp(-1).sum()  # the loss on a CPU reads its targets
+    ids = torch.arange(2 * (MODEL.context_length + 1)).view(2, -1) % MODEL.vocab_size
+    add_up, reads = type(trainer.distributed).sum, []
+
+    def noted(self, *values):
+        reads.append(mode.count)
+        assert any(isinstance(value, torch.Tensor) for value in values)
+        return add_up(self, *values)
+
+    monkeypatch.setattr(type(trainer.distributed), "sum", noted)
+    with Reads() as mode:
+        line = trainer.train_step(iter([(ids[:, :-1], ids[:, 1:])] * 2))
+    assert reads == [0]
+    assert line["loss"] > 0
+    assert line["gradient_norm"] > 0
 
 
 def test_an_exhausted_iterator_of_batches_is_refused():

@@ -21,14 +21,14 @@ from typing import Any, cast
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from lm.config import TrainConfig
 from lm.device import AUTOCAST
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.run import CONFIG, Run
-from lm.training.trainer import Processes, Result
+from lm.training.trainer import Processes, Result, stacked
 
 # The modules that shard are imported where they are used: they take longer to load than one process's first step.
 
@@ -49,9 +49,8 @@ class ProcessesDiffer(ValueError):
 class DistributedContext(Processes):
     """Several processes of a run, started by torchrun, each with one device."""
 
-    def sum(self, *values: float) -> list[float]:
-        dtype = torch.float32 if self.device.type == "mps" else torch.float64
-        tensor = torch.tensor(values, dtype=dtype, device=self.device)
+    def sum(self, *values: float | Tensor) -> list[float]:
+        tensor = stacked(values, self.device)
         dist.all_reduce(tensor)
         return cast("list[float]", tensor.tolist())
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from lm.config import GRPO_SETTINGS, DeviceName, ModelConfig, TrainConfig, settable
 from lm.data import batch
@@ -35,9 +36,10 @@ class TimedTrainer(Trainer):
         super().__init__(*arguments, **keywords)
         self.pass_seconds: list[float] = []
 
-    def forward_backward(self, micro_batches: list[MicroBatch], num_targets: int) -> float:
+    def forward_backward(self, micro_batches: list[MicroBatch], num_targets: int) -> Tensor:
         began = time.perf_counter()
         loss = super().forward_backward(micro_batches, num_targets)
+        float(loss)  # waits for the device
         self.pass_seconds.append(time.perf_counter() - began)
         return loss
 

@@ -80,7 +80,7 @@ class PhasedTrainer(Trainer):
         self.phase_seconds[self.phase] += time.perf_counter() - self.began
         self.range.__exit__(None, None, None)
 
-    def forward_backward(self, micro_batches: list[MicroBatch], num_targets: int) -> float:
+    def forward_backward(self, micro_batches: list[MicroBatch], num_targets: int) -> Tensor:
         loss = super().forward_backward(micro_batches, num_targets)
         self.enter("optimizer step")
         return loss

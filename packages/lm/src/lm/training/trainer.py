@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -60,9 +60,9 @@ class Processes:
         """True in the process that does what is done once."""
         return self.rank == 0
 
-    def sum(self, *values: float) -> list[float]:
-        """Add up each value over the processes: the same on all of them."""
-        return list(values)
+    def sum(self, *values: float | Tensor) -> list[float]:
+        """Add up each value over the processes: the same on all of them. Tensors of one device are waited for once."""
+        return cast("list[float]", stacked(values).tolist())
 
     def on_main(self, function: Callable[[], Result]) -> Result:
         """Call function in process 0, and return its result, or raise its exception, in every process."""
@@ -309,14 +309,15 @@ class Trainer:
         Return the mean loss over num_losses, the norm of its gradient, and why nothing was changed, or None.
         """
         with self.random_numbers():
-            loss = self.forward_backward(micro_batches, max(1, num_losses))
+            own_loss = self.forward_backward(micro_batches, max(1, num_losses))
 
         self.scaler.unscale_(self.optimizer)
         total_norm = clip_grad_norm_(self.model.parameters(), self.config.gradient_clip or math.inf)
 
-        # Processes must decide alike, and a norm could differ in its last bit: each takes the mean.
-        size = self.distributed.size
-        loss, norm, stopping = self.distributed.sum(loss, float(full_tensor(total_norm)) / size, float(stop))
+        # Processes must decide alike, and a norm could differ in its last bit: each takes the mean. Until here nothing
+        # has waited for the device.
+        loss, norm_sum, stopping = self.distributed.sum(own_loss, full_tensor(total_norm), float(stop))
+        norm = norm_sum / self.distributed.size
         self.stop_requested = bool(stopping)
 
         skipped = self.decide(loss, norm, num_losses)
@@ -358,7 +359,7 @@ class Trainer:
         wrong = any(not bool(weight.isfinite().all()) for weight in weights)
         return not self.distributed.sum(float(wrong))[0]
 
-    def forward_backward(self, micro_batches: list[MicroBatch], num_losses: int) -> float:
+    def forward_backward(self, micro_batches: list[MicroBatch], num_losses: int) -> Tensor:
         """Add up the gradients of the mean loss over num_losses, those of all processes; return this one's share."""
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, 1):
@@ -368,7 +369,7 @@ class Trainer:
                 # Gradients are averaged over the processes, and have to be added up.
                 self.scaler.scale(loss * self.distributed.size).backward()
             total = total + loss.detach()
-        return float(total)
+        return total
 
     @torch.no_grad()
     def count_choices(self, micro_batches: list[MicroBatch], num_losses: int) -> None:
@@ -488,6 +489,13 @@ def compile_blocks(model: Transformer) -> None:
     """Compile each block in place: they are alike, so that what is compiled for the first serves all."""
     for block in model.blocks:
         block.compile()
+
+
+def stacked(values: Sequence[float | Tensor], device: torch.device | None = None) -> Tensor:
+    """The values as one tensor of float64 on a device, None for the one where they are."""
+    device = device or next((value.device for value in values if isinstance(value, Tensor)), torch.device("cpu"))
+    dtype = torch.float32 if device.type == "mps" else torch.float64
+    return torch.stack([torch.as_tensor(value, dtype=dtype, device=device) for value in values])
 
 
 def is_outlier(norm: float, norms: list[float], limit: float) -> bool:
