@@ -241,3 +241,22 @@ def test_tasks_that_cannot_begin_are_told_of(monkeypatch: pytest.MonkeyPatch) ->
             )
         )
     assert about.bytes == 1
+
+
+@pytest.mark.parametrize("part_size", [None, 7_000])
+def test_broken_files_do_not_keep_others_from_being_encoded(tmp_path: Path, part_size: int | None) -> None:
+    files = write_files(tmp_path)
+    good = [*files, tmp_path / "z.txt"]
+    good[-1].write_text("the cat")
+    broken = tmp_path / "m.jsonl"
+    broken.write_text('{"text": "low"}\n{"other": 1}\n' * 2000)
+    tokenizer = bpe.train(["the cat"], 260)
+    out = tmp_path / "tokens"
+    with pytest.raises(ValueError, match=r"m\.jsonl, line 2: no key 'text'"):
+        bpe.cluster.encode([broken, *good], out, tokenizer, part_size=part_size)
+    manifest = Manifest.load(out)
+    assert [file.tokens is None for file in manifest.files] == [True] + [False] * len(good)
+    cut = tmp_path / "n.txt.gz"
+    cut.write_bytes((tmp_path / "d.txt.gz").read_bytes()[:-9])
+    with pytest.raises(ValueError, match=r"2 of 7 files are not encoded(.|\n)*m\.jsonl(.|\n)*n\.txt\.gz"):
+        bpe.cluster.encode([broken, cut, *good], tmp_path / "more", tokenizer, part_size=part_size)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from bpe.cluster.datasets import encode_dataset, is_dataset
-from bpe.cluster.jobs import PART, Job, Jobs, PartOfFile, Whole, recipe_for, run_job
+from bpe.cluster.jobs import PART, Job, Jobs, Joined, PartOfFile, Whole, recipe_for, run_job
 from bpe.cluster.manifest import EncodedFile, Manifest, output_name
 from bpe.cluster.ranges import absolute, share_of
 from bpe.cluster.session import Summary, connected, remote, run_tasks
@@ -88,7 +88,8 @@ def encode(
         TypeError: The source is an iterable of texts, which lie on this machine.
         ValueError: The folder is of another tokenizer, other settings or other files; a file changed on the way; no
             node has num_threads CPUs.
-        OSError: A file cannot be read or written; FileNotFoundError where nodes do not see one folder.
+        OSError: A file cannot be read or written; FileNotFoundError where nodes do not see one folder. An error of one
+            file is raised when the others are encoded; of several, a ValueError that lists them.
         ImportError, ConnectionError, MemoryError, RuntimeError: As for bpe.cluster.count().
 
     Example:
@@ -171,6 +172,16 @@ def _encode_files(
         return task(job, reference, manifest.settings, num_threads)
 
     outputs = _Outputs(manifest, folder)
+    broken: dict[int, Exception] = {}  # by number, the first error of each file that cannot be read
+
+    def refused(job: Job, error: Exception) -> bool:
+        whole = job if isinstance(job, Whole) else job.whole if isinstance(job, Joined) else jobs.whole(job)
+        name = os.fspath(whole.file.path)
+        is_of_file = isinstance(error, ValueError) or (isinstance(error, OSError) and error.filename == name)
+        if is_of_file:
+            broken.setdefault(whole.number, error)
+        return is_of_file
+
     results = run_tasks(
         ray,
         submit,
@@ -181,6 +192,7 @@ def _encode_files(
         report=report,
         summary=about,
         urgent=jobs.urgent,
+        refused=refused,
     )
     try:
         for done, ids in results:
@@ -193,11 +205,21 @@ def _encode_files(
                 manifest.save(folder)
                 saved = time.monotonic()
         outputs.wait()
+        _raise_errors([broken[number] for number in sorted(broken)], len(files))
     except BaseException:
         with contextlib.suppress(OSError):  # the disk is full, say: what failed first is told
             manifest.save(folder)
         raise
     manifest.save(folder)
+
+
+def _raise_errors(errors: list[Exception], files: int) -> None:
+    """Raise the error of the only file that cannot be encoded, or one that lists those of several."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        lines = "".join(f"\n  {error}" for error in errors)
+        raise ValueError(f"{len(errors)} of {files} files are not encoded, and all others are:{lines}")
 
 
 class _Outputs:

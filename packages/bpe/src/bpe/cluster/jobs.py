@@ -94,6 +94,10 @@ class Jobs:
             self._parts[whole.number] = whole, [None] * len(parts)
             yield from (PartOfFile(whole.number, number, part) for number, part in enumerate(parts))
 
+    def whole(self, job: PartOfFile) -> Whole:
+        """The file that a part is of."""
+        return self._parts[job.file][0]
+
     def add(self, job: PartOfFile, ids: Any) -> None:
         """A part is encoded; `ids` refers to its ids."""
         _, parts = self._parts[job.file]

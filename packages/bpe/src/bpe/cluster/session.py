@@ -183,6 +183,7 @@ def run_tasks(
     report: Progress,
     summary: Summary,
     urgent: deque[Item] | None = None,
+    refused: Callable[[Item, Exception], bool] = lambda item, error: False,
 ) -> Iterator[list[Any]]:
     """Run a task for each item, a bounded number at a time, and yield what each returned as it is done.
 
@@ -199,11 +200,12 @@ def run_tasks(
         report: Told of the bytes that are done.
         summary: Gets the reports of the tasks.
         urgent: More items, which the caller adds as results come, and which go first.
+        refused: Called with the item and the error of a task that failed; True if the other items go on.
 
     Yields:
         The other references of a task that is done.
     """
-    waiting: dict[Any, list[Any]] = {}
+    waiting: dict[Any, tuple[Item, list[Any]]] = {}
     rest = iter(items)
     begun = time.monotonic()
     is_warned = False
@@ -211,7 +213,7 @@ def run_tasks(
         room = max(1, TASKS_PER_CPU * int(ray.cluster_resources().get("CPU", 1)) // cpus)
         while len(waiting) < room and (item := urgent.popleft() if urgent else next(rest, None)) is not None:
             first, *others = submit(item)
-            waiting[first] = others
+            waiting[first] = item, others
         if not waiting:
             break
         done, _ = ray.wait(list(waiting), num_returns=1, timeout=1.0)
@@ -224,8 +226,11 @@ def run_tasks(
                 )
         for first in done:
             result = ray.get(first)
+            item, others = waiting.pop(first)
             if isinstance(result, Exception):
-                raise result
+                if not refused(item, result):
+                    raise result
+                continue
             summary.add(result)
             report(phase, summary.bytes, total)
-            yield waiting.pop(first)
+            yield others
