@@ -22,7 +22,6 @@ import bpe
 from bpe import reference
 from bpe.encoding.batch import Batch
 from bpe.encoding.encoder import Encoder
-from bpe.encoding.shared_text import SharedText
 from bpe.merging.merger import Merger
 from bpe.native.parallel import run_together
 from bpe.scanning.special_tokens import Rules
@@ -221,9 +220,7 @@ def test_arguments_are_checked() -> None:
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k", None])
 def test_a_batch_of_arrays_is_each_text_encoded_whole(pattern: str | None) -> None:
     tokenizer = trained(["word", " word", "ab"], 9, pattern=pattern, special_tokens=["<|endoftext|>"])
-    long = (
-        "word ab<|endoftext|>wordé\n" * 30_000
-    )  # long enough to be shared out, in many places where it could go wrong
+    long = "word ab<|endoftext|>wordé\n" * 30_000  # encoded in blocks, with many places where it could go wrong
     texts = ["", "a", long, long.replace("é", "e"), long.encode()]
     for threads in (None, 1, 2, 3):
         actual = tokenizer.encode_batch_to_numpy(texts, num_threads=threads, allowed_special="all")
@@ -264,13 +261,15 @@ def listed(encoder: Encoder, text: str | bytes, rules: Rules) -> list[int]:
 
 
 def shared_ids(tokenizer: Tokenizer, text: str | bytes, rules: Rules, block: int, num_threads: int) -> list[int]:
-    shared = SharedText(tokenizer._text_encoder.encoder, text, rules, block=block)
-    threads = [threading.Thread(target=shared.work) for _ in range(num_threads)]
+    batch = Batch(tokenizer._text_encoder.encoder, [text], rules, longest=0, block=block)
+    threads = [threading.Thread(target=batch.work) for _ in range(num_threads)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return shared.array().tolist()
+    for error in batch.failures.values():
+        raise error
+    return batch.arrays()[0].tolist()
 
 
 @given(
@@ -349,10 +348,11 @@ def test_memory_of_ids_that_is_given_back_serves_one_text_at_a_time() -> None:
 def test_a_signal_ends_the_work_of_every_thread(threads: int) -> None:
     tokenizer = trained(["word"], 9)
     rules = tokenizer._text_encoder.policy.rules("all", ())
-    shared = SharedText(tokenizer._text_encoder.encoder, "word " * 2_000_000, rules, threads=threads, block=1)
-    batch = Batch(tokenizer._text_encoder.encoder, ["word " * 2_000] * 50_000, rules, threads=threads)
+    encoder = tokenizer._text_encoder.encoder
+    long = Batch(encoder, ["word " * 2_000_000], rules, threads=threads, longest=0, block=1)
+    batch = Batch(encoder, ["word " * 2_000] * 50_000, rules, threads=threads)
     running = threading.active_count()
-    for work in (shared.work, batch.work):
+    for work in (long.work, batch.work):
         with rings_after(0.01):
             run_together(work, threads)
         assert threading.active_count() == running, "nobody goes on"

@@ -117,12 +117,9 @@ def _encode_rows(
     rules: Rules,
     threads: int,
 ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """(the ids of all rows, where those of each end). Short rows are encoded one each by several threads, then each
-    long one by all of them.
-    """
+    """(the ids of all rows, where those of each end)."""
     with import_lock:
         from bpe.encoding.batch import Batch
-        from bpe.encoding.shared_text import SharedText
 
     longest = SHARED_TEXT if threads > 1 else 1 << 62
     batch = Batch(
@@ -138,12 +135,7 @@ def _encode_rows(
     run_together(batch.work, batch.threads)
     for row in sorted(batch.failures):
         raise batch.failures.pop(row)  # it would keep this frame, and the frame the batch
-    long: dict[int, NDArray[np.uint32]] = {}
-    for row in batch.long:
-        shared = SharedText(texts.encoder, text[begins[row] : begins[row] + sizes[row]], rules, threads=threads)
-        run_together(shared.work, threads)
-        long[row] = shared.array()
-    return batch.joined(long)
+    return batch.joined()
 
 
 def _list_array(array: Any, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> Any:

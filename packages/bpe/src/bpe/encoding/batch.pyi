@@ -13,7 +13,6 @@ _Text = str | bytes | bytearray | memoryview | mmap
 class Batch:
     size: int
     threads: int
-    long: list[int]
     failures: dict[int, ValueError]
     def __new__(
         cls,
@@ -24,10 +23,11 @@ class Batch:
         threads: int = 1,
         thread_text: int = 1,
         longest: int = ...,
+        block: int = ...,
         begins: NDArray[np.int64] | None = None,
         sizes: NDArray[np.int64] | None = None,
     ) -> Self: ...
     def work(self) -> None: ...
     def arrays(self) -> list[NDArray[np.uint32] | None]: ...
     def lists(self) -> list[list[int] | None]: ...
-    def joined(self, long: dict[int, NDArray[np.uint32]]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]: ...
+    def joined(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]: ...

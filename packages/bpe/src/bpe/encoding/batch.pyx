@@ -1,9 +1,13 @@
 """Many texts encoded by several threads at once: of a list, or rows that lie in one piece of memory, as Arrow's do.
 
-Each thread takes the next few texts, encodes them one after another, and leaves their ids in one segment of memory. It
-needs the GIL for none of this. The arrays that are made in the end are views of these segments, each of which is freed
-with the last of its arrays; joined() copies all of them into one.
+Each thread takes the next few short texts, encodes them one after another, and leaves their ids in one segment of
+memory. It needs the GIL for none of this. The arrays that are made in the end are views of these segments, each of
+which is freed with the last of its arrays; joined() copies all of them into one.
+
+A long text is encoded by all threads, block by block: see long_text.pxi.
 """
+
+cimport cython
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -20,12 +24,12 @@ from libc.string cimport memcpy, memset
 
 from bpe.native.lazy_imports import numpy as np
 
-from bpe.scanning.blocks cimport Room, need_room
+from bpe.scanning.blocks cimport Block, Blocks, Room, need_room
 from bpe.native.bytes cimport prefetch
 from bpe.encoding.cache cimport Scratch
-from bpe.encoding.encoder cimport Encoder
-from bpe.encoding.ids cimport IdMemory, Ids, free_ids, reserve
-from bpe.native.memory cimport checked_malloc, checked_realloc
+from bpe.encoding.encoder cimport BLOCK, Encoder, most_bytes
+from bpe.encoding.ids cimport IdMemory, Ids, free_ids, reserve, reserve_for_text, to_array
+from bpe.native.memory cimport HUGE_PAGE, checked_malloc, checked_realloc, touch_block
 from bpe.scanning.special_tokens cimport Rules
 from bpe.native.text cimport LONE, TextBuffer, convert_units, lone_surrogate, room_for
 
@@ -36,9 +40,12 @@ cdef extern from "Python.h":
     int PyGC_Enable()
 
 cdef enum:
-    MOST_AT_ONCE = 1 << 16      # bytes of the texts that a thread takes, about,
-    FEWEST_AT_ONCE = 1 << 13    # and towards the end of the batch
-    SIGNAL_TURNS = 1 << 8       # times that a thread takes some texts between two looks for a signal
+    MOST_AT_ONCE = 1 << 16      # bytes of short texts, about, that a thread takes at a time
+    FEWEST_AT_ONCE = 1 << 13    # the same near the end, so that all threads end together
+    SIGNAL_TURNS = 1 << 7       # times that a thread takes some texts, or a block, between two looks for a signal
+    AHEAD = 1 << 18             # ids beyond those that were written whose pages are made before they are needed
+    BLOCKS_A_THREAD = 8         # blocks of a long text for each thread at least, so that all end at about the same time
+    LEAST_BLOCK = 1 << 14       # bytes or code points of the smallest block
     LINE = 64                   # bytes of a cache line
     FETCHED = 8                 # lines of the next text that are prefetched while one is encoded
     OBJECTS = 8                 # texts whose objects are prefetched while one is looked at
@@ -53,7 +60,7 @@ ctypedef struct Entry:          # a text, as TextBuffer has it, and its result
     const uint8_t *units
     size_t size
     int width
-    bint long                   # left to the caller
+    bint long                   # encoded in blocks
     bint failed                 # see `failures`
     size_t begin, count         # of its ids in their segment
 
@@ -61,6 +68,9 @@ ctypedef struct Entry:          # a text, as TextBuffer has it, and its result
 cdef inline size_t about_bytes(const Entry *entry) noexcept nogil:
     """Bytes of a text in UTF-8: at least half of them, and at most twice as many."""
     return entry.size * (2 if entry.width > 1 else 1)
+
+
+include "long_text.pxi"
 
 
 cdef class Batch:
@@ -72,12 +82,12 @@ cdef class Batch:
         rules: What is done about special tokens.
         threads: The most threads that there may be.
         thread_text: Bytes of texts, about, that are worth a thread.
-        longest: Texts of this many bytes, about, are left to the caller, if they are half of a thread's share or more.
+        longest: Texts of this many bytes, about, are encoded in blocks, if they are half of a thread's share or more.
+        block: Bytes or code points that a thread takes of these at a time, about; by default fewer of a shorter one.
         begins, sizes: Place of each text in the buffer, in bytes; int64, checked by the caller.
 
     Attributes:
         threads: How many threads are to call work().
-        long: The numbers of the texts that are left to the caller.
         failures: {number of a text: why it has no ids}: a ValueError that names a refused special token, or a
             UnicodeError for a lone surrogate.
     """
@@ -90,7 +100,7 @@ cdef class Batch:
     cdef size_t count               # of the texts
     cdef readonly size_t size       # bytes, about, of all that are not long,
     cdef size_t units               # and their bytes or code points
-    cdef readonly list long
+    cdef list long                  # a LongText for each that is
     cdef readonly size_t threads
     cdef PyThread_type_lock lock    # of all below
     cdef size_t next, rest          # what nobody has taken: the first of the texts, and their size
@@ -100,7 +110,7 @@ cdef class Batch:
 
     def __cinit__(
         self, Encoder encoder not None, texts, Rules rules not None, *, size_t threads=1, size_t thread_text=1,
-        size_t longest=<size_t> -1, const int64_t[::1] begins=None, const int64_t[::1] sizes=None
+        size_t longest=<size_t> -1, size_t block=0, const int64_t[::1] begins=None, const int64_t[::1] sizes=None
     ):
         cdef size_t i, share
         cdef Entry *entry
@@ -131,12 +141,17 @@ cdef class Batch:
             entry = &self.entries[i]
             if about_bytes(entry) >= max(longest, share):
                 entry.long = True
-                self.long.append(i)
                 self.size -= about_bytes(entry)
             else:
                 self.units += entry.size
         self.rest = self.size
-        self.threads = min(threads, 1 + self.size // thread_text)
+        self.threads = threads
+        for i in range(self.count):
+            if self.entries[i].long:
+                text = self.texts[i] if begins is None else memoryview(texts)[begins[i] : begins[i] + sizes[i]]
+                self.long.append(LongText(TextBuffer(text), self, i, block))
+        if not self.long:
+            self.threads = min(threads, 1 + self.size // thread_text)
 
     def __dealloc__(self):
         cdef Segment *next
@@ -168,11 +183,12 @@ cdef class Batch:
         return 0
 
     def work(self):
-        """Encode texts until there are no more, or another thread has failed."""
+        """Encode texts until there are no more, or another thread has failed: the short ones, then the long ones."""
         cdef Scratch scratch = self.encoder.cache.take()
         cdef Room room
         cdef Ids ids
-        cdef size_t begin, end, size, i, times = 0
+        cdef LongText text
+        cdef size_t begin, end, size, i, number = 0, turns = 0
         room.bytes, room.size = NULL, 0
         memset(&ids, 0, sizeof(Ids))
         try:
@@ -183,15 +199,35 @@ cdef class Batch:
                     for i in range(begin, end):
                         self.encode_one(scratch, &room, &ids, &self.entries[i])
                     self.keep(begin, end, &ids)
-                    times += 1
-                    if times % SIGNAL_TURNS == 0:
+                    turns += 1
+                    if turns % SIGNAL_TURNS == 0:
                         with gil:
                             PyErr_CheckSignals()
+            for text in self.long:
+                try:
+                    with nogil:
+                        self.encoder.cache.prepare(text.blocks.text.size)
+                        while text.encode_block(self, scratch, &room, &number):
+                            turns += 1
+                            if turns % SIGNAL_TURNS == 0:
+                                with gil:
+                                    PyErr_CheckSignals()
+                except ValueError as error:
+                    self.fail_block(text, number, error)
+                text.stop = True
         finally:
             self.stop = True        # at the end there is nothing left to do, and after a failure nothing should be
             free(room.bytes)
             free_ids(&ids)
             self.encoder.cache.give(scratch)
+
+    cdef fail_block(self, LongText text, size_t number, error):
+        """Note why a long text has no ids: the error of its first block that failed, before which all are encoded."""
+        cdef Entry *entry = &self.entries[text.index]
+        with cython.critical_section(self):
+            if not entry.failed or number < text.failed:
+                entry.failed, text.failed = True, number
+                self.failures[text.index] = error.with_traceback(None)      # which would keep this batch
 
     cdef bint take(self, size_t *begin, size_t *end, size_t *size) noexcept nogil:
         """Take the next texts, fewer towards the end, so that all threads end at once; returns whether there were."""
@@ -253,10 +289,11 @@ cdef class Batch:
         return 0
 
     def arrays(self):
-        """The ids of each text as an array of uint32, once; None for those in `long` and `failures`."""
+        """The ids of each text as an array of uint32, once; None for those in `failures`."""
         cdef list arrays = [None] * self.count
         cdef Segment *segment
         cdef IdMemory memory
+        cdef LongText text
         cdef size_t i
         while self.segments != NULL:
             segment = self.segments
@@ -267,12 +304,18 @@ cdef class Batch:
                     arrays[i] = memory.view(memory.owned.ids + self.entries[i].begin, self.entries[i].count)
             self.segments = segment.next
             free(segment)
+        while self.long:
+            text = self.long.pop()
+            if not self.entries[text.index].failed:
+                text.finish()
+                arrays[text.index] = to_array(&text.out)
         return arrays
 
     def lists(self):
-        """The ids of each text as a list; None for those in `long` and `failures`."""
+        """The ids of each text as a list; None for those in `failures`."""
         cdef list lists = [None] * self.count
         cdef Segment *segment = self.segments
+        cdef LongText text
         cdef size_t i
         cdef bint collects = PyGC_Disable()     # or it looks at every number of every list, and finds no garbage there
         try:
@@ -281,30 +324,39 @@ cdef class Batch:
                     if not self.entries[i].long and not self.entries[i].failed:
                         lists[i] = self.encoder.to_list(segment.ids + self.entries[i].begin, self.entries[i].count)
                 segment = segment.next
+            for text in self.long:
+                if not self.entries[text.index].failed:
+                    text.finish()
+                    lists[text.index] = self.encoder.to_list(text.out.ids, text.out.size)
         finally:
             if collects:
                 PyGC_Enable()
         return lists
 
-    def joined(self, dict long not None):
-        """(the ids of all texts in one array, where those of each end). long: the ids of each text in `long`."""
+    def joined(self):
+        """(the ids of all texts in one array, where those of each end); a text that has failed has none."""
         cdef const Segment *segment = self.segments
         cdef const Entry *entry
+        cdef LongText text
         cdef size_t i
         cdef int64_t total = 0
         ends = np.empty(self.count, dtype=np.int64)
         cdef int64_t[::1] end = ends
+        for text in self.long:
+            text.finish()
+            self.entries[text.index].count = text.out.size
         for i in range(self.count):
-            total += len(long[i]) if self.entries[i].long else self.entries[i].count
+            total += self.entries[i].count
             end[i] = total
         ids = np.empty(total, dtype=np.uint32)
         cdef uint32_t[::1] out = ids
         while segment != NULL:
             for i in range(segment.first, segment.last):
                 entry = &self.entries[i]
-                if entry.count:
+                if entry.count and not entry.long:
                     memcpy(&out[end[i] - entry.count], segment.ids + entry.begin, entry.count * sizeof(uint32_t))
             segment = segment.next
-        for number, others in long.items():
-            ids[ends[number] - len(others) : ends[number]] = others
+        for text in self.long:
+            if text.out.size:
+                memcpy(&out[end[text.index] - text.out.size], text.out.ids, text.out.size * sizeof(uint32_t))
         return ids, ends

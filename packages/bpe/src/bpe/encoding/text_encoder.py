@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 THREAD_TEXT = 1 << 19  # bytes of a batch, about, that are worth a thread
 # bytes or code points of a batch that are looked at together, whether they are normalized already
 JOINED_TEXT = 1 << 24
-SHARED_TEXT = 1 << 18  # bytes of a text, about, that is worth sharing out among threads
+SHARED_TEXT = 1 << 18  # bytes of a text, about, that threads share block by block
 STREAMED = 1 << 15  # bytes of a text in chunks that are encoded at a time
 LISTED = 1 << 12  # ids of a text in chunks that are ints at a time: a list takes ten times the memory of an array
 
@@ -278,10 +278,10 @@ class TextEncoder:
     def batch(self, texts: Iterable[Text], rules: Rules, threads: int, *, lists: bool) -> list[Any]:
         """The ids of each text, as a list or as an array of uint32.
 
-        Short texts are encoded one each by several threads, then each long one by all of them.
+        Short texts are encoded one each by several threads, then the long ones in blocks.
 
         Raises:
-            ValueError, UnicodeEncodeError: as to_array() does, for the first text at fault; short ones come first.
+            ValueError, UnicodeEncodeError: as to_array() does, for the first text at fault.
         """
         texts = list(texts)
 
@@ -295,7 +295,6 @@ class TextEncoder:
             return map_in_threads(alone, texts, threads)
         with import_lock:
             from bpe.encoding.batch import Batch
-            from bpe.encoding.shared_text import SharedText
 
         batch = Batch(self.encoder, ready, rules, threads=threads, thread_text=THREAD_TEXT, longest=SHARED_TEXT)
         run_together(batch.work, batch.threads)
@@ -305,13 +304,6 @@ class TextEncoder:
             if not isinstance(batch.failures[i], UnicodeError):
                 raise batch.failures.pop(i)  # it would keep this frame, and the frame the batch
             results[i] = alone(texts[i])
-        for i in batch.long:
-            shared = SharedText(self.encoder, ready[i], rules, threads=threads)
-            run_together(shared.work, threads)
-            try:
-                results[i] = shared.list() if lists else shared.array()
-            except UnicodeError:
-                results[i] = alone(texts[i])
         for i, text in enumerate(ready):
             if text is _LEFT_OUT:
                 results[i] = alone(texts[i])
