@@ -149,8 +149,8 @@ def run_entry(command: str) -> float:
 def bits_per_byte(folder: Path, documents: list[Document]) -> float:
     """Score the model that an entry has left, on every token of the held-out documents.
 
-    A window moves by half of the model's context. The documents are separated as in the text to learn from; only their
-    own bytes count.
+    A window moves by half of the model's context. The documents are separated as in the text to learn from; only
+    their own tokens and bytes count (see Score.bits_per_byte).
 
     Raises:
         ValueError: The tokenizer does not give the text back.

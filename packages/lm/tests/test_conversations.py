@@ -323,3 +323,26 @@ def test_a_packed_file_goes_with_its_context_alone(tmp_path):
     data.check(259, 128)
     with pytest.raises(ValueError, match=r"packed into windows of 128 tokens.*context_length is 64"):
         data.check(259, 64)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"tools": [{"type": "function"}]}, '"tools" is not read'),
+        ({"functions": [{}]}, '"functions" is not read'),
+        ({"weight": 0}, r"messages\[1\] has the weight 0"),
+        ({"tool_calls": [{}]}, r'messages\[1\] has "tool_calls"'),
+        ({"name": "ada"}, r'messages\[1\] has "name"'),
+    ],
+)
+def test_a_key_that_would_change_what_is_learned_is_refused(change, says):
+    from lm.data.conversations import conversation_of, pair_of
+
+    user, answer = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello", "weight": 1}
+    on_line = change if "unction" in says or "tools" in says else {}
+    line = {"messages": [user, answer | ({} if on_line else change)], "id": 7} | on_line
+    with pytest.raises(ValueError, match=says):
+        conversation_of(line)
+    with pytest.raises(ValueError, match=says):
+        pair_of({"chosen": line["messages"], "rejected": "no", "prompt": []} | on_line)
+    assert len(conversation_of({"messages": [user, answer], "id": 7})) == 2

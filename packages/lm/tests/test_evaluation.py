@@ -147,7 +147,7 @@ def test_sets_are_read_as_they_are_published(tmp_path):
     assert read_task(write_lines(tmp_path / "lambada_test.jsonl", {"text": "I see the sea"})).items == word.items
     assert read_task(write_lines(tmp_path / "texts.jsonl", {"text": "I see the sea"})).kind == "text"
     (tmp_path / "book.txt").write_text("One.<|endoftext|>\n<|endoftext|>Two.")
-    assert [item.endings[0] for item in read_task(tmp_path / "book.txt").items] == ["One.<|endoftext|>", "Two."]
+    assert [item.endings[0] for item in read_task(tmp_path / "book.txt").items] == ["One.", "Two."]
 
 
 @pytest.mark.parametrize(
@@ -481,17 +481,17 @@ def test_a_run_that_began_from_weights_is_compared_with_what_config_toml_names(t
 
 
 @needs_bpe
-@pytest.mark.parametrize(("name", "counted"), [("<|endoftext|>", True), ("</s>", True), ("<|other|>", False)])
-def test_the_end_of_a_document_is_the_tokenizers_own(name, counted):
+@pytest.mark.parametrize("name", ["<|endoftext|>", "</s>"])
+def test_the_end_of_a_document_is_not_scored(tmp_path, name):
     import bpe
 
     tokenizer = bpe.train([b"one two one two"], 260, special_tokens=[name])
-    item = Item("", ("one two<|endoftext|>",))
-    body, end = tokenizer.encode("one two"), tokenizer.special_tokens[name]
-    assert list(run_tasks.sizes(tokenizer, "text", item)) == [7 + 13 * counted]
-    if counted:
-        (window,) = run_tasks.windows(tokenizer, item.endings[0], 64, 32)
-        assert [*window.before, *window.ids][1:] == [*body, end]
+    (tmp_path / "t.txt").write_text("one two<|endoftext|>two<|endoftext|>\n")
+    task = read_task(tmp_path / "t.txt")
+    assert [item.endings for item in task.items] == [("one two",), ("two",)]
+    assert [list(run_tasks.sizes("text", item)) for item in task.items] == [[7], [3]]
+    (window,) = run_tasks.windows(tokenizer, "one two", 64, 32)
+    assert list(window.ids)[-len(tokenizer.encode("one two")) :] == tokenizer.encode("one two")
 
 
 def load_ids(path: Path) -> list[int]:

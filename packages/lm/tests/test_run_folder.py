@@ -136,6 +136,13 @@ def test_a_branch_has_settings_of_its_own(data, whole, tmp_path):
     assert not (tmp_path / "other" / "config.toml").exists()
 
 
+def test_a_branch_keeps_its_place_in_the_data(data, whole, tmp_path):
+    for size in (2, 8):
+        with pytest.raises(ValueError, match=rf"has batch_size 4, and this call asks for {size}.*train\.init_from"):
+            run(data, tmp_path / "new", dataclasses.replace(CONFIG, batch_size=size), branch=whole, step=16)
+    assert not (tmp_path / "new" / "config.toml").exists()
+
+
 def test_a_branch_that_was_killed_while_it_was_made_is_made_again(data, whole, tmp_path, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
 import torch
 from runs import MODEL, some_tokens
 
+import lm
 from lm.data import write_tokens
 from lm.model import Transformer
 from lm.training.validation import evaluate
@@ -41,10 +43,32 @@ def test_evaluate_is_exact_to_the_first_token(tmp_path, count, stride, before):
     score = evaluate(model, tokens, context_length=8, stride=stride, batch_size=3)
     assert score.tokens == count
     assert score.nats == pytest.approx(brute_force(model, ids, 8, stride, before), rel=1e-9)
-    assert score.bits_per_byte == pytest.approx(score.nats / math.log(2) / (3 * count))
+    ends = 0 if before is None else int((ids == before).sum())
+    if ends == count:
+        assert score.bits_per_byte is None  # there is no text
+    else:
+        assert score.bytes == pytest.approx(3 * count)
+        assert score.bits_per_byte == pytest.approx(score.text_nats / math.log(2) / (3 * count))
+    assert (score.text_nats < score.nats) == (ends > 0)
     if before is None:
         assert evaluate(model, ids, context_length=8, stride=stride).nats == pytest.approx(score.nats, rel=1e-9)
     assert model.training
+
+
+def test_bits_per_byte_do_not_depend_on_the_name_of_the_end_of_text(tmp_path):
+    """The same model, ids and text by two tokenizers that differ in that name; by nanochat's definition."""
+    bpe = pytest.importorskip("bpe")
+    scores = []
+    for name in ("<|endoftext|>", "</s>"):
+        (tmp_path / "t.txt").write_text("".join(f"the cat sat on mat {i}{name}" for i in range(40)))
+        tokenizer = bpe.train([tmp_path / "t.txt"], 300, special_tokens=[name])
+        tokenizer.encode_file(tmp_path / "t.txt", tmp_path / "t.npy", end_of_text=name)
+        torch.manual_seed(0)
+        model = Transformer(dataclasses.replace(MODEL, vocab_size=300, num_layers=1))
+        scores.append(evaluate(model, lm.data.open_tokens(tmp_path / "t.npy")))
+    assert scores[0].nats == scores[1].nats
+    assert scores[0].bits_per_byte == scores[1].bits_per_byte
+    assert scores[0].bytes == sum(len(f"the cat sat on mat {i}") for i in range(40))
 
 
 def test_a_sample_is_spread_over_the_text_and_in_proportion(tmp_path):

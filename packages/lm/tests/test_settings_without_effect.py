@@ -35,6 +35,22 @@ def test_rope_settings_are_refused_without_rope(settings):
     ModelConfig(50, 16, 2, 16, 2, 24, **settings)
 
 
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"rope_original_context_length": 8192}, "rope_original_context_length"),
+        ({"rope_low_freq_factor": 2.0}, "rope_low_freq_factor"),
+        ({"rope_factor": 2.0, "rope_high_freq_factor": 9.0}, "rope_high_freq_factor"),
+        ({"norm": "none", "norm_eps": 1e-3}, "norm_eps"),
+        ({"norm": "none", "norm_placement": "post"}, "norm_placement"),
+        ({"position": "none", "rope_low_freq_factor": 2.0}, "rope_low_freq_factor"),
+    ],
+)
+def test_a_setting_of_the_model_without_effect_is_refused(settings, name):
+    with pytest.raises(ValueError, match=f"{name} .* has no effect"):
+        ModelConfig(50, 16, 1, 16, 2, 24, **settings)
+
+
 def test_scalars_of_numpy_and_paths_are_taken():
     config = ModelConfig(np.int64(50), np.int32(16), 2, 16, 2, 24, norm_eps=np.float64(1e-6))
     assert (config.vocab_size, type(config.vocab_size), type(config.norm_eps)) == (50, int, float)
@@ -67,7 +83,7 @@ def test_evaluate_names_what_it_does_not_take_and_puts_the_mode_back():
     with pytest.raises(ValueError, match="stride"):
         lm.evaluate(model, some_tokens(100), stride=99)
 
-    def fail(inputs, targets):
+    def fail(inputs, targets, end_of_text):
         raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):

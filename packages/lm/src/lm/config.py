@@ -162,6 +162,12 @@ class ModelConfig:
             raise ValueError(f"num_kv_heads {self.kv_heads} does not divide num_heads {heads}: choose a divisor")
         for name in ("rope_theta", "rope_factor"):
             refuse_without_effect(self, name, self.position == "rope", "position 'rope'")
+        refuse_without_effect(self, "rope_original_context_length", self.rope_factor != 1, "a rope_factor")
+        has_original = self.rope_original_context_length is not None
+        for name in ("rope_low_freq_factor", "rope_high_freq_factor"):
+            refuse_without_effect(self, name, has_original, "rope_original_context_length")
+        for name in ("norm_eps", "norm_placement"):
+            refuse_without_effect(self, name, self.norm != "none", "a norm")
         if self.position == "rope" and self.head_width % 2:
             raise ValueError(f"head_dim {self.head_width} is odd, and rope turns pairs: make it even")
 

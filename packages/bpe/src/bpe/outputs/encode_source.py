@@ -43,6 +43,7 @@ class Recipe(NamedTuple):
         margin: Bytes before the end of what is there so far that a cut must keep.
         tokenizer: The fingerprint.
         end_of_text: The id after which a document ends, or None.
+        end_bytes: Length of its name in a text, which is no part of the text that the ids stand for.
         separate: Whether that id is added to each text that does not end in it.
         special: The special tokens that are recognised, for the record.
         format: Of the files: see bpe.outputs.writers.
@@ -55,6 +56,7 @@ class Recipe(NamedTuple):
     margin: int
     tokenizer: str
     end_of_text: int | None
+    end_bytes: int
     separate: bool
     special: list[str]
     format: str
@@ -83,13 +85,15 @@ def recipe_of(
         raise ValueError(f"end_of_text is {end_of_text!r}, which is no special token; there are {', '.join(names)}")
     special = texts.policy.recognised(allowed_special)
     texts.warn_if_slow()  # not in a thread, which has no caller
+    end_name = "<|endoftext|>" if end_of_text is None else end_of_text
     return Recipe(
         encode=lambda stretches, begins: texts.each_to_ids(stretches, special, begins),
         cut=lambda text, at: texts.safe_cut(text, at, special),
         can_cut=texts.can_cut,
         margin=special.longest,
         tokenizer=fingerprint,
-        end_of_text=names.get("<|endoftext|>" if end_of_text is None else end_of_text),
+        end_of_text=names.get(end_name),
+        end_bytes=len(end_name.encode()),
         separate=end_of_text is not None,
         special=sorted(name.decode() for name in special.names),
         format=format,
@@ -266,6 +270,10 @@ def _encode(group: Group, recipe: Recipe) -> Encoded:
     """The ids of a group, and where its documents end: where a text does, and after each end of text within it."""
     parts = [memoryview(text)[begin:end] for text, begin, end, *_ in group]
     rows = recipe.encode(parts, [stretch.first for stretch in group])
+    # Bits per byte are over the text: the name of a token that ends a document is none of it.
+    names = [0 if recipe.end_of_text is None else int(np.count_nonzero(row == recipe.end_of_text)) for row in rows]
+    named = zip(group, names, strict=True)
+    sizes = np.cumsum([one.end - one.begin - count * recipe.end_bytes for one, count in named], dtype=np.int64)
     if recipe.separate:
         mark = np.array([recipe.end_of_text], dtype=np.uint32)
         for i, stretch in enumerate(group):
@@ -278,7 +286,6 @@ def _encode(group: Group, recipe: Recipe) -> Encoded:
         marked = np.flatnonzero(ids == recipe.end_of_text) + 1
         document_ends = np.union1d(document_ends, marked)
     document_ends = np.unique(document_ends[document_ends > 0])
-    sizes = np.cumsum([stretch.end - stretch.begin for stretch in group], dtype=np.int64)
     return Encoded(ids, document_ends, ends, sizes, sum(stretch.read for stretch in group))
 
 

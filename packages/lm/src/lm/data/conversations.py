@@ -10,6 +10,7 @@ from typing import Any
 from lm.chat_template import LEARNED, ChatTemplate, Message, messages_of
 from lm.data.packing import PackedSplits, json_lines
 
+TOOL_KEYS = ("tools", "functions", "parallel_tool_calls")  # of a line, beside which other fields are notes
 SILENT, TOO_LONG, CUT = "silent", "too long", "cut"
 Pair = tuple[list[Message], list[Message]]  # the conversation with the better answer, and with the other
 
@@ -63,7 +64,21 @@ def conversation_of(value: Any) -> list[Message]:
     """Return the messages of a line. ValueError: it has none."""
     if not isinstance(value, dict) or "messages" not in value:
         raise ValueError('it is no object with "messages" in it')
-    return messages_of(value["messages"])
+    return messages_to_learn(value, value["messages"])
+
+
+def messages_to_learn(line: dict[str, Any], messages: Any) -> list[Message]:
+    """Return the messages of a line. ValueError: the line or a message asks for what no template here is given."""
+    for key in TOOL_KEYS:
+        if line.get(key):
+            raise ValueError(f'"{key}" is not read: leave it out, and write the tools into the system\'s message')
+    for number, message in enumerate(messages if isinstance(messages, list) else []):
+        for key, value in message.items() if isinstance(message, dict) else ():
+            if key == "weight" and value != 1:
+                raise ValueError(f"messages[{number}] has the weight {value!r}: end the conversation before it")
+            if key not in ("role", "content", "weight") and value is not None:
+                raise ValueError(f'messages[{number}] has "{key}", which is not read: leave it out')
+    return messages_of(messages)
 
 
 def prepare_preferences(
@@ -113,7 +128,8 @@ def pair_of(value: Any) -> Pair:
         if key not in value:
             raise ValueError(f'there is no "{key}" in it')
     prompt = as_messages(value.get("prompt", []), "user")
-    better, worse = (messages_of([*prompt, *as_messages(value[key], LEARNED)]) for key in ("chosen", "rejected"))
+    answers = (as_messages(value[key], LEARNED) for key in ("chosen", "rejected"))
+    better, worse = (messages_to_learn(value, [*prompt, *answer]) for answer in answers)
     for key, messages in (("chosen", better), ("rejected", worse)):
         if not messages or messages[-1].role != LEARNED:
             raise ValueError(f'"{key}" does not end with what the assistant says')

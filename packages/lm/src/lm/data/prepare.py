@@ -266,7 +266,7 @@ class Preparation:
     def encode_group(self, group: list[SplitDocument]) -> list[Encoded]:
         """Return the ids of a group of documents; neighbours of one split in one array."""
         runs = [(split, list(run)) for split, run in itertools.groupby(group, key=lambda one: one.split)]
-        return [(split, self.encode(split, run), sum(map(self.size_of, run)), len(run)) for split, run in runs]
+        return [(split, self.encode(split, run), sum(len(one.text) for one in run), len(run)) for split, run in runs]
 
     def encode(self, split: str, group: list[SplitDocument]) -> NDArray[Any]:
         """Return the ids of documents of one split, each followed by end-of-text."""
@@ -296,11 +296,7 @@ class Preparation:
         ids = self.recipe.tokenizer.encode_iterable(chunks, allowed_special=frozenset())
         while len(some := np.fromiter(itertools.islice(ids, IDS), dtype=np.uint32)):
             yield one.split, some, 0, 0
-        yield one.split, self.end, self.size_of(one), 1
-
-    def size_of(self, one: SplitDocument) -> int:
-        """Return the bytes that a document's ids stand for: its text, and the name of the end-of-text token."""
-        return len(one.text) + len(self.separator)
+        yield one.split, self.end, len(one.text), 1
 
     def write_next(self, first: Future[list[Encoded]] | SplitDocument) -> int:
         """Write what was submitted first, once it is encoded; return its number of documents."""

@@ -40,7 +40,7 @@ class Tokens:
     ids: Ids  # memory-mapped
     sha256: str  # of the ids
     tokenizer: str | None = None  # fingerprint of the tokenizer that made them
-    # Size of the text that they stand for, in UTF-8, special tokens written by their names: bits per byte are over it.
+    # Size of the text that they stand for, in UTF-8, without the names of end-of-text tokens: see Score.bits_per_byte.
     bytes: int | None = None
     end_of_text: int | None = None  # the id that separates documents
     highest: int | None = None  # the greatest id

@@ -16,10 +16,10 @@ from lm.data import windows_of
 from lm.evaluation.kept import keeping
 from lm.evaluation.likelihood import Request, likelihoods
 from lm.evaluation.results import Result, Scored, measures
-from lm.evaluation.tasks import SEPARATOR, TEXT, Item, Task
+from lm.evaluation.tasks import TEXT, Item, Task
 from lm.model import Transformer
 from lm.progress import progress_bar
-from lm.special_tokens import BEGINS, END_OF_TEXT, prompt_ids
+from lm.special_tokens import BEGINS, prompt_ids
 
 AT_ONCE = 1 << 15  # tokens between two times that results are kept
 
@@ -110,7 +110,7 @@ def scored(
                     item.gold,
                     tuple(sum(likelihood.nats for _, likelihood in each) for each in parts),
                     tuple(sum(len(request.ids) for request, _ in each) for each in parts),
-                    tuple(sizes(tokenizer, task.kind, item)),
+                    tuple(sizes(task.kind, item)),
                     tuple(all(likelihood.greedy for _, likelihood in each) for each in parts),
                 )
             )
@@ -118,20 +118,11 @@ def scored(
         waiting, size = [], 0
 
 
-def sizes(tokenizer: Any, kind: str, item: Item) -> Iterator[int]:
+def sizes(kind: str, item: Item) -> Iterator[int]:
     """The bytes of each ending, without the space that joins it to the context."""
     for ending in item.endings:
-        text = ending.removeprefix(" ")
-        if kind == TEXT:
-            text = ending.removesuffix(SEPARATOR) if end_of(tokenizer) is None else ending
+        text = ending if kind == TEXT else ending.removeprefix(" ")
         yield len(text.encode("utf-8", "replace"))
-
-
-def end_of(tokenizer: Any) -> int | None:
-    """The id of the token that stands for SEPARATOR: that of its name, else of a usual end of text; None without."""
-    names = (name for name in (SEPARATOR, *END_OF_TEXT) if name in tokenizer.special_tokens)
-    name = next(names, None)
-    return None if name is None else int(tokenizer.special_tokens[name])
 
 
 def pair_request(tokenizer: Any, context: str, ending: str) -> Request:
@@ -159,10 +150,7 @@ def first_of(tokenizer: Any) -> list[int]:
 
 def windows(tokenizer: Any, text: str, context: int, stride: int) -> list[Request]:
     """A text as the windows over it: every token once, the first after the token that begins or ends a text."""
-    ids, end = tokenizer.encode(text.removesuffix(SEPARATOR), disallowed_special=()), end_of(tokenizer)
-    if text.endswith(SEPARATOR) and end is not None:
-        ids = [*ids, end]
-    whole = [*first_of(tokenizer), *ids]
+    whole = [*first_of(tokenizer), *tokenizer.encode(text, disallowed_special=())]
     spans = windows_of(len(whole) - 1, context, stride)
     return [Request(tuple(whole[begin : first + 1]), tuple(whole[first + 1 : end + 1])) for begin, first, end in spans]
 

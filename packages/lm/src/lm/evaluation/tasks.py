@@ -62,10 +62,9 @@ def read_task(path: str | Path, *, cleaned: bool = True) -> Task:
     data = path.read_bytes()
     if path.suffix not in (".jsonl", ".json"):
         try:
-            *ended, last = data.decode().split(SEPARATOR)
+            texts = [text for text in data.decode().split(SEPARATOR) if text.strip()]
         except UnicodeDecodeError as error:
             raise ValueError(f"{path} is not UTF-8 (byte {error.start:,}): unpack it if it is compressed") from None
-        texts = [text + SEPARATOR for text in ended if text.strip()] + [text for text in [last] if text.strip()]
         items = [Item("", (text,)) for text in texts]
         kinds = {TEXT}
     else:

@@ -201,6 +201,12 @@ def origin(
     if is_branch and saved.step >= config.train.steps:
         sizes = f"of step {saved.step}, and train.steps is {config.train.steps}"
         raise ValueError(f"the checkpoint of {source} is {sizes}: raise it, or name an earlier one with --step")
+    if is_branch and other.train is not None and other.train.batch_size != config.train.batch_size:
+        sizes = f"batch_size {other.train.batch_size}, and this call asks for {config.train.batch_size}"
+        remedy = (
+            "its place in the data is counted in batches. Keep it, or begin with the weights alone by train.init_from"
+        )
+        raise ValueError(f"{source} has {sizes}: {remedy}")
     kind = "branch" if is_branch else "weights"
     return {"kind": kind, "from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
 

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lm.data import Tokens, windows_of
+from lm.data.shards import Ids
+from lm.data.token_file import BLOCK
 from lm.documents import IGNORE, document_ids_of
 from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
@@ -23,11 +25,12 @@ from lm.progress import progress_bar
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a text: nats over `tokens` predictions, which stand for `bytes` of text; None if not known."""
+    """The score of a text."""
 
-    nats: float
-    tokens: int
-    bytes: float | None = None
+    nats: float  # of all predictions
+    tokens: int  # predictions
+    bytes: float | None = None  # of text that they stand for; None if not known
+    text_nats: float | None = None  # of the predictions that are not end-of-text tokens; None: as nats
 
     @property
     def loss(self) -> float:
@@ -38,11 +41,12 @@ class Score:
     def bits_per_byte(self) -> float | None:
         """Bits for a byte of text, which compare between tokenizers and with compressors.
 
-        The bits of all scored tokens, end-of-text included, over the bytes in UTF-8 of the text that they stand for, in
-        which an end-of-text token is its name. It is the same whether `lm data prepare` or `bpe encode` made the
-        tokens, and for the texts of `lm eval --tasks`.
+        The bits of the tokens of the text over its bytes in UTF-8. End-of-text tokens count on neither side, as in
+        nanochat and lm_eval, so that their name does not matter. It is the same whether `lm data prepare` or
+        `bpe encode` made the tokens, and for the texts of `lm eval --tasks`.
         """
-        return None if self.bytes is None else self.nats / self.bytes / math.log(2)
+        nats = self.nats if self.text_nats is None else self.text_nats
+        return None if self.bytes is None else nats / self.bytes / math.log(2)
 
     def __str__(self) -> str:
         bits = "" if self.bits_per_byte is None else f", {self.bits_per_byte:.4f} bits per byte"
@@ -56,7 +60,9 @@ def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
     tokens, whole = sum(score.tokens for _, score in scores), sum(share for share, _ in scores)
     sizes = [share * score.bytes / score.tokens for share, score in scores if score.bytes is not None]
     size = sum(sizes) / whole * tokens if len(sizes) == len(scores) else None
-    return Score(sum(share * score.loss for share, score in scores) / whole * tokens, tokens, size)
+    text = sum(share * (s.nats if s.text_nats is None else s.text_nats) / s.tokens for share, s in scores)
+    nats = sum(share * score.loss for share, score in scores)
+    return Score(nats / whole * tokens, tokens, size, text / whole * tokens)
 
 
 def sum_of_losses(model: Transformer, inputs: Tensor, targets: Tensor, end_of_text: int | None = None) -> Tensor:
@@ -67,6 +73,24 @@ def sum_of_losses(model: Transformer, inputs: Tensor, targets: Tensor, end_of_te
     """
     document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
     hidden = model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
+    return of_hidden(model, hidden, targets)
+
+
+def sums_of_losses(
+    model: Transformer, inputs: Tensor, targets: Tensor, end_of_text: int | None = None, special: int | None = None
+) -> Tensor:
+    """Return the sum of the targets' losses as sum_of_losses, and that of the targets that are `special`: (2,)."""
+    document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
+    hidden = model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
+    total = of_hidden(model, hidden, targets)
+    if special is None:
+        return torch.stack((total, torch.zeros_like(total)))
+    places = torch.eq(targets, special)
+    return torch.stack((total, of_hidden(model, hidden[places], targets[places])))
+
+
+def of_hidden(model: Transformer, hidden: Tensor, targets: Tensor) -> Tensor:
+    """Return the sum of the losses of targets (…) from the hidden states (…, d_model) before them."""
     return chunked_cross_entropy(
         hidden,
         model.head_weight,
@@ -87,7 +111,7 @@ def evaluate(
     max_tokens: int | None = None,
     batch_size: int = 16,
     document_masking: bool = False,
-    summed: Callable[[Tensor, Tensor], Tensor] | None = None,
+    summed: Callable[[Tensor, Tensor, int | None], Tensor] | None = None,
     progress: bool = False,
 ) -> Score:
     """Score every token once, the very first included, so that the nats are what it would take to store the text.
@@ -105,7 +129,7 @@ def evaluate(
         max_tokens: Score about that many, in windows spread evenly over the text; `bytes` is then in proportion.
         batch_size: Windows at a time.
         document_masking: Documents do not see each other, as in training with it.
-        summed: A callable used instead of sum_of_losses of the model.
+        summed: A callable used instead of sums_of_losses of the model, with inputs, targets and the end-of-text id.
         progress: Show a live line on stderr.
     """
     if not isinstance(tokens, Tokens) and not hasattr(tokens, "dtype"):
@@ -129,16 +153,16 @@ def evaluate(
     if max_tokens is not None and len(windows) * stride > max_tokens:
         count = max(1, max_tokens // stride)
         windows = [windows[i * len(windows) // count] for i in range(count)]
-    nats, scored = 0.0, 0
+    sums, scored, scored_ends = [0.0, 0.0], 0, 0
     if mask is None and before is None and (not windows or windows[0][0] == 0):
-        nats, scored = math.log(config.vocab_size), 1
+        sums[0], scored = math.log(config.vocab_size), 1
     if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
     if summed is None:
         separator = before if document_masking else None
 
-        def summed(inputs: Tensor, targets: Tensor) -> Tensor:
-            return sum_of_losses(model, inputs, targets, separator)
+        def summed(inputs: Tensor, targets: Tensor, special: int | None) -> Tensor:
+            return sums_of_losses(model, inputs, targets, separator, special)
 
     device = model.embedding.weight.device
     was_training = model.training
@@ -161,14 +185,23 @@ def evaluate(
                 if mask is not None:
                     marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
                     scored_targets = scored_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
-                loss = summed(both[:, :-1], scored_targets)
-                nats += float(loss)
+                losses = summed(both[:, :-1], scored_targets, before).tolist()
+                sums = [total + loss for total, loss in zip(sums, losses, strict=True)]
                 scored += int((scored_targets != IGNORE).sum())
+                scored_ends += 0 if before is None else int((scored_targets == before).sum())
                 bar.update(len(group) * (end - first))
     finally:
         model.train(was_training)
-    share = tokens.bytes * scored / len(ids) if tokens.bytes and mask is None else None
-    return Score(nats, scored, share)
+    size, text = None, len(ids) - count_of(ids, before)
+    if tokens.bytes and mask is None and text:
+        size = tokens.bytes * (scored - scored_ends) / text
+    return Score(sums[0], scored, size or None, sums[0] - sums[1])
+
+
+def count_of(ids: Ids, id: int | None) -> int:
+    """Return how often an id occurs, read in blocks."""
+    blocks = (np.asarray(ids[begin : begin + BLOCK]) for begin in range(0, len(ids), BLOCK))
+    return 0 if id is None else sum(int(np.count_nonzero(block == id)) for block in blocks)
 
 
 def spread_windows(tokens: Tokens, max_tokens: int | None, batch_size: int = 16) -> Iterator[tuple[Tensor, Tensor]]:
