@@ -199,7 +199,7 @@ def show_progress(words: str) -> None:
 def sign(is_right: bool) -> str:
     """A check mark or a cross, in letters where a pipe's encoding has neither."""
     try:
-        "✓✗".encode(sys.stdout.encoding or "ascii")
+        "✓✗".encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except (UnicodeEncodeError, LookupError):
         return "ok" if is_right else "WRONG"
     return "✓" if is_right else "✗"
