@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import itertools
 import math
@@ -26,7 +27,7 @@ from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
 from lm.device import autocast, peak_flops
-from lm.families.experts import begin_step, end_step, layers_of
+from lm.families.experts import Experts, begin_step, end_step, layers_of
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, muon
@@ -127,9 +128,13 @@ class Objective(nn.Module, ABC):
         super().__init__()
         self.model, self.config, self.end_of_text = model, config, end_of_text
         self.references = [] if reference is None else [reference]  # in a list: no part of what is trained and sharded
-        self.experts = layers_of(model) if self.balances else []
         self.updates = 1
         self.sums = defaultdict[str, float](float)
+
+    @functools.cached_property
+    def experts(self) -> list[Experts]:
+        """The layers of experts whose balancing loss is part of the loss."""
+        return layers_of(self.model) if self.balances else []
 
     @classmethod
     def check(cls, config: TrainConfig, data: Mixture) -> None:
