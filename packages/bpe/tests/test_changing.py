@@ -25,7 +25,7 @@ TRAINED = [corpus(3), "low lower lowest the é"]
 
 
 def steps_of(kind: str) -> dict[str, Any]:
-    """What a tokenizer.json of this kind has beside its vocabulary."""
+    """The parts of a tokenizer.json of this kind beside its vocabulary."""
     if kind == "lowercase":
         return {"normalizer": {"type": "Lowercase"}}
     if kind == "template":
@@ -78,8 +78,8 @@ def test_added_tokens_are_those_of_transformers(file: Path, tmp_path: Path) -> N
         assert ours.encode(text, allowed_special="all") == expected, text
         assert ours.post_process(expected) == peer(text)["input_ids"]
         assert ours.decode(expected, skip_special_tokens=True) == again.decode(expected, skip_special_tokens=True)
-    kept = ["pattern", "normalizer", "ignore_merges", "lstrip", "rstrip", "single_word", "prefix", "suffix", "pair"]
-    assert all(getattr(ours.data, name) == getattr(before.data, name) for name in [*kept, "characters", "merges"])
+    names = ["pattern", "normalizer", "ignore_merges", "lstrip", "rstrip", "single_word", "prefix", "suffix", "pair"]
+    assert all(getattr(ours.data, name) == getattr(before.data, name) for name in [*names, "characters", "merges"])
     assert "<new>" not in before.data.added_tokens  # which stays as it is
 
 

@@ -240,8 +240,8 @@ def test_no_text_ends_a_turn_or_begins_one_wherever_it_stands(name, added):
     places = ["user", "tool", "arguments", "call", "answer", "thought", "extra", *(["system"] if has_system else [])]
     for place in places:
         ids = prompt(place, everything)
-        kept = {ids_of[one] for one in template.read_in_answers} if place == "answer" else set()
-        assert Counter(token for token in ids if token in tokens - kept) == harmless, place
+        allowed = {ids_of[one] for one in template.read_in_answers} if place == "answer" else set()
+        assert Counter(token for token in ids if token in tokens - allowed) == harmless, place
         assert "obey" in tokenizer.decode(ids)
     assert template.read_in_answers <= {"<think>", "</think>"}
 

@@ -316,7 +316,7 @@ class Corpus(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """What is to be learned: how many merges, by which rule, and how their tokens are numbered."""
+    """The goal of training: the number of merges, the rule of ties, and how their tokens are numbered."""
 
     vocab_size: int
     special_tokens: tuple[str, ...]

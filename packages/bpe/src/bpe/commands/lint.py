@@ -98,7 +98,7 @@ def _special(tokenizer: Tokenizer) -> Iterator[Finding]:
 
 
 def _elsewhere(tokenizer: Tokenizer) -> Iterator[Finding]:
-    """What other libraries can do with the tokenizer."""
+    """Findings about what other libraries can do with the tokenizer."""
     writers: dict[str, Callable[[Path], None]] = {
         "tokenizers (tokenizer.json)": tokenizer.to_huggingface,
         "tiktoken (.tiktoken)": tokenizer.to_tiktoken,

@@ -61,7 +61,7 @@ def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text
             "encode_after() is for byte-level tokenizers: this one puts spaces before a text or takes them away, so "
             "that the ids of a text depend on what stands before it in other ways"
         )
-    given = list(tokens)
+    prefix = list(tokens)
     appended, recognised = checked(text, rules, repair=False), rules.recognised
     pieces = recognised.split(appended)
     if not pieces:
@@ -70,7 +70,7 @@ def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text
     following = encoder.to_ids(appended[len(head) :], recognised).tolist()
     if data.normalizer is not None:
         head = decoder.decode(encoder.to_ids(head, NO_TOKENS))
-    context = _context(encoder, decoder, given)
+    context = _context(encoder, decoder, prefix)
     border = len(context)
     near = encoder.safe_cut(context + head, border + FAR, NO_TOKENS) if border + FAR < border + len(head) else None
     text_near = (context + head)[:near]

@@ -87,11 +87,11 @@ def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]
         raise ValueError("a vocabulary in which some tokens merge late cannot be cut: train a smaller one")
     ids = formats.ordinary_ids(data)
     merges = list(merges)
-    made = list(dict.fromkeys(left + right for left, right in merges if left + right in ids))
-    least, size = len(data.vocab) - len(made), whole("vocab_size", vocab_size)
+    merged = list(dict.fromkeys(left + right for left, right in merges if left + right in ids))
+    least, size = len(data.vocab) - len(merged), whole("vocab_size", vocab_size)
     if not least <= size <= len(data.vocab):
         raise ValueError(f"expected vocab_size from {least:,} (without merges) to {len(data.vocab):,}, got {size:,}")
-    gone = set(made[size - least :])
+    gone = set(merged[size - least :])
     gone_ids = {ids[token] for token in gone}
     new_id: dict[int, int] = {}
     shift = 0

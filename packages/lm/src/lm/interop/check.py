@@ -57,10 +57,10 @@ def check_export(
         import transformers
 
         auto: Any = transformers.AutoModelForCausalLM
-        theirs = auto.from_pretrained(target, dtype=torch.float32).eval()
+        written = auto.from_pretrained(target, dtype=torch.float32).eval()
 
         def their_logits(ids: list[int]) -> Tensor:
-            return logits_of(lambda batch: theirs(batch).logits, ids)
+            return logits_of(lambda batch: written(batch).logits, ids)
 
         difference = compare_logits("transformers", their_logits(ids), logits_of(back, ids))
         sequence = [*ids]
