@@ -15,10 +15,10 @@ cdef enum:
 
 cdef enum Space:                # what is given a space in front
     NO_SPACE
-    FIRST_SPACE                 # a text, unless it begins with a space
-    EACH_SPACE                  # that, and what follows a special token
+    FIRST_SPACE                 # the beginning of a text, unless it is a space
+    EACH_SPACE                  # that, and what follows a special or added token, unless it begins with a space
     ALWAYS_SPACE                # the same, also where it begins with a space
-    TEXT_SPACE                  # the same, but for what follows an added token; also where it begins with one
+    TEXT_SPACE                  # as ALWAYS_SPACE, but nothing after an added token; also a text that begins with one
 
 cdef class Encoder:
     cdef Ranks ranks

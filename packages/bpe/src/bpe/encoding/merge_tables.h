@@ -18,10 +18,10 @@
  *     |         merge         | 0| J|    takes_second    |    takes_first     |
  *     +-----------------------+--+--+--------------------+--------------------+
  *
- *     takes_first     the least rank of a merge of the first byte with a symbol that begins with the second, over 4
- *     takes_second    the least rank of a merge of a symbol that ends with the first byte with the second, over 4
- *     J               whether the two bytes merge, and every merge that their symbol takes part in comes later
- *     merge           the one that joins them, if so
+ *     takes_first     least rank of a merge of the first byte with a symbol that begins with the second, divided by 4
+ *     takes_second    least rank of a merge of a symbol that ends with the first byte with the second, divided by 4
+ *     J               1 if the two bytes merge, and all merges that their symbol takes part in come later
+ *     merge           the merge that joins them, if J is 1
  *
  * About half of all merges join two bytes, and these need not wait for their turn. Let A, B be neighbours that merge
  * with rank r, and X, Y the bytes before and after them, so that J is set, r < takes_second of X A, and r <

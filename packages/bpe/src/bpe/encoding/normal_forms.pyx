@@ -49,9 +49,10 @@ def normalized(const uint8_t[::1] text not None, str form not None):
 def in_form(text, str form not None, SpecialTokens special not None, bint alone=False):
     """A text in a form, as itself where it is in that form already, for an encoder that looks for special tokens in it.
 
-    None where that is not to be done: a text that changes and holds one of these, before or after, or with `alone` any
-    text that holds one; a str with a lone surrogate. The form "" changes nothing. No form changes a name of ASCII that
-    ends in a symbol but for a STROKE after it: such names need no search of the text before it changed.
+    None if the caller has to prepare the text itself: it changes and contains a special token before or after (with
+    `alone`: it contains one), or it is a str with a lone surrogate. The form "" changes nothing. Names of ASCII that
+    end in a symbol are changed by no form, unless a STROKE follows: for these the text is not searched before it
+    changed.
     """
     cdef object changed = None
     cdef Hit hit

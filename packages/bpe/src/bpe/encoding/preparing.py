@@ -41,9 +41,9 @@ class Preparation:
     def __init__(self, data: TokenizerData) -> None:
         self._normalizer = data.normalizer
         self._normalize = normalizer_of(data.normalizer)
-        # The normal form, where a text is put into one ("": into none) and nothing else is done to it. Added tokens may
-        # be looked for before or after, as they are in that form themselves; but where they have flags, or may share a
-        # part of a text, only texts without any are encoded so.
+        # The normal form, if a text is put into one ("": into none) and nothing else is done to it. Added tokens are in
+        # this form already, so they can be found before or after normalizing. With flags, or with tokens that may
+        # overlap, only texts without added tokens are encoded by this path.
         plain = not (data.characters or data.words or data.add_prefix_space) and data.normalizer in (None, *FORMS)
         plain = plain and all(self._normalize(name) == name for name in data.normalized)
         self.form = data.normalizer or "" if plain else None

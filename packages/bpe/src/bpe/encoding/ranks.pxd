@@ -82,9 +82,9 @@ ctypedef struct Work:           # room for merging, kept from one pretoken to th
     Linked *linked
     uint64_t *heap              # see heap.pxi
     size_t room, count, linked_room, heap_room, heap_size
-    size_t in_matches[MATCHES]  # the number in its batch of each, and how many there are, of how many bytes
-    size_t matches_count, matches_bytes
-    size_t seen_bytes, long_bytes   # of batches with new pretokens, and of those of these that would be matched
+    size_t in_matches[MATCHES]  # index in the batch of each pretoken that waits to be matched
+    size_t matches_count, matches_bytes     # number of these pretokens, and their bytes
+    size_t seen_bytes, long_bytes   # bytes of batches with new pretokens; bytes of those pretokens that are matched
     const uint32_t *found       # the symbols of the pretoken merged last
 
 cdef void free_work(Work *work) noexcept nogil

@@ -2,7 +2,7 @@
 
     merge_tables.h    the tables: which pairs of symbols merge, which bytes join at once
     lanes.h           bytes to symbols, for up to 32 pretokens side by side
-    steps.h           merging them to the end: one merge at a time in each, or in eight together by AVX-512
+    steps.h           merging them to the end, one merge at a time in each
     windows.pxi       pretokens of more than 64 bytes, in windows that overlap
     heap.pxi          windows too wide for a lane, with a heap: n log n, whatever the text
     matches.h         long pretokens of scripts of three bytes a character, by longest matches; matching.pxi its tables
@@ -63,9 +63,9 @@ cdef extern from "encoding/matches.h" nogil:
     bint add_match(Matches *matches, uint32_t token, const uint8_t *text, size_t size)
 
 cdef enum:
-    MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits,
-    MOST_MERGES = (1 << 22) - 2     # and a merge and a place in a lane in 32
-    MOST_BYTES = 0x7FFFFFFF         # of a pretoken
+    MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits
+    MOST_MERGES = (1 << 22) - 2     # a merge and a place in a lane fit in 32 bits
+    MOST_BYTES = 0x7FFFFFFF         # bytes of the longest pretoken
 
 
 cdef class Ranks:

@@ -24,10 +24,10 @@
 # joined, they overlap by more.
 
 cdef enum:
-    OVERLAP = 12                # bytes that neighbouring windows have in common, mostly with a symbol in them,
-    MORE_OVERLAP = 32           # and where they had none
-    FEWEST_JOINED = 4           # wide windows that are joined before narrower ones are tried;
-    MOST_JOINED = 1 << 20       # twice as many each time in vain, up to this
+    OVERLAP = 12                # bytes that neighbouring windows share; they mostly hold a symbol
+    MORE_OVERLAP = 32           # overlap that is tried after two windows shared no symbol
+    FEWEST_JOINED = 4           # wide windows that are joined before narrow ones are tried again
+    MOST_JOINED = 1 << 20       # upper bound of that number, which doubles after each failure
 
 ctypedef struct Window:
     size_t begin, end           # in the text

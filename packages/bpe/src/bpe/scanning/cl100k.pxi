@@ -10,9 +10,8 @@ cl100k has `\\s+$` before the white space, qwen2 has `\\p{N}` for the numbers, a
 cdef uint64_t cl100k_begins(Scanner *s) noexcept nogil:
     """A bit for each byte of the current word that begins a pretoken. Tab: white space that is no line end.
 
-    * A run of letters begins one, unless it is joined to the character before it: a tab, which in that place is always
-      the last of its run and begins a pretoken; or an `other` character that is `alone`: one that begins a pretoken
-      and, as a letter follows, is all of its run.
+    * A run of letters begins one, unless it is joined to the character before it, which then begins the pretoken: a
+      tab, which in that place is always the last of its run, or a single `other` character (`alone`).
     * A run of other characters begins one, unless a blank before it does so in its place.
     * White space: see spaces_begin(). The line ends after other characters are `taken` by these.
     * Digits: each, or every third.

@@ -6,10 +6,11 @@
  * an id. What is left are words and single characters, of which nearly all are in a small cache.
  *
  * `pairs` has a bit for each hash of two characters, of each three bytes: of the left one, which may have four, the
- * last, of the right one the first. Where two pairs share a bit, a pretoken is cut less often than it could be. Rare
- * tokens that hold less of a character than that forbid cuts between many pairs at once, `halves`; so do, around them,
- * tokens that a pretoken is as a whole only and that merges do not lead to, `before` and `after`: a piece must not be
- * taken for such a pretoken. */
+ * last, of the right one the first. Where two pairs share a bit, a pretoken is cut less often than it could be.
+ *
+ * `halves`: tokens with part of a character, which are rare, forbid every cut beside those bytes. `before` and `after`:
+ * tokens that merges do not lead to stand for whole pretokens only, and forbid cuts around them, or a piece could be
+ * mistaken for such a pretoken. */
 #ifndef BPE_CUTS_H
 #define BPE_CUTS_H
 #include <stddef.h>
@@ -26,8 +27,8 @@ typedef struct {
     uint64_t after[1 << 10];  /* and by the last two bytes of the left one */
 } cut_table;
 
-/* 1 for the last byte before a word, and all bytes of it, if it is the third or fourth of a character, or the second or
- * later: what the words so far leave to the next. */
+/* Carry from the 64 bytes before: `third` is 1 if their last byte was a third or fourth byte of a character, `inside`
+ * if it was a second or later one. */
 typedef struct {
     uint64_t third, inside;
 } cut_before;

@@ -9,8 +9,9 @@
 cdef uint64_t o200k_begins(Scanner *s) noexcept nogil:
     """A bit for each byte of the current word that begins a pretoken: as in cl100k, except for these.
 
-    * A mark is a letter, unless it follows other characters as part of their run: it is `absorbed` there. An other
-      character that is alone begins a pretoken of letters, though, and leaves a mark to these. So does what is `taken`.
+    * A mark is a letter, unless it follows other characters as part of their run: it is `absorbed` there. A single
+      `other` character opens a pretoken of letters, so a mark after it counts as a letter; the same holds after line
+      ends that are `taken`.
     * After the first line end, punctuation takes slashes too; these are no other characters then.
     * A contraction belongs to the letters before it (its `suffix`), and none to that of another contraction. What
       follows it begins a pretoken: it is neither letters nor other characters to what comes next.

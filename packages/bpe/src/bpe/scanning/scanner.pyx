@@ -95,9 +95,9 @@ cdef extern from "scanning/joins.h" nogil:
 
 cdef enum:
     CUT_BLOCK = 256             # bytes that are searched for a cut character by character, then words are passed over
-    BITS_OF_BYTE = 4            # of a filter, for each byte of the tokens, most of whose pairs stand in many of them
-    FEWEST_BITS = 16            # powers of two
-    MOST_BITS = 24
+    BITS_OF_BYTE = 4            # filter bits for each byte of all tokens; most pairs stand in many tokens
+    FEWEST_BITS = 16            # log2 of the bits of the smallest filter
+    MOST_BITS = 24              # log2 of the bits of the largest filter
 
 SCANNED = {  # by the pattern's name; None is no split at all
     None: PATTERN_WHOLE,

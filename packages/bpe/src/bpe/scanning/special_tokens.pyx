@@ -79,7 +79,7 @@ cdef class SpecialTokens:
                 at += 1
             return at
         while at < size:
-            end = nearest = min(size, at + LEAD_BLOCK)  # one lead is not looked for much further than another is
+            end = nearest = min(size, at + LEAD_BLOCK)  # block by block, or one rare lead would scan all of the text
             for k in range(self.lead_count):
                 found = memchr(text + at, self.leads[k], nearest - at)
                 if found != NULL:
