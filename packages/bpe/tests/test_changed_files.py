@@ -89,6 +89,24 @@ def test_nested_arrays_of_a_gguf_file_are_refused(tmp_path: Path) -> None:
         bpe.load(tmp_path / "model.gguf")
 
 
+def test_counts_of_special_tokens_are_bounded(tmp_path: Path) -> None:
+    """They would fill the memory with placeholders."""
+    content = json.loads(contents()["tekken.json"])
+    for special, size, token in ((2**31, 2**31, "<s>"), (300, 289, "<s>"), (30, 289, "\ud800"), (30, 289, None)):
+        content["config"] |= {"default_num_special_tokens": special, "default_vocab_size": size}
+        content["special_tokens"] = [{"rank": 0, "token_str": token}]
+        (tmp_path / "tekken.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match=r"tekken\.json: "):
+            bpe.load(tmp_path / "tekken.json")
+    (tmp_path / "tekken.json").unlink()
+    (tmp_path / "tiktoken.model").write_bytes(contents()["ranks.tiktoken"])
+    tokens = {"2147483647": {"content": "[EOS]", "special": True}}
+    config = {"tokenizer_class": "TikTokenTokenizer", "added_tokens_decoder": tokens}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="2147483647"):
+        bpe.load(tmp_path)
+
+
 def with_settings(model: bytes, trainer: bytes) -> bytes:
     return model + field(2, field(3, 2) + field(35, 1) + trainer)
 

@@ -15,6 +15,8 @@ from bpe.native.lazy_imports import import_lock
 from bpe.native.warn import warn_caller
 from bpe.patterns import SplitPattern
 
+MOST_RESERVED = 1 << 20  # tokens that a file of ranks may have beside its own
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -115,6 +117,8 @@ def special_tokens_of_ranks(path: StrPath, config_path: StrPath | None, named: s
     if named == "QWenTokenizer" and not ids:
         texts = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{number}|>" for number in range(205)))
         ids = dict(enumerate(texts, first))
+    if max(ids, default=0) - first > MOST_RESERVED:
+        formats.refuse(config_path, f"the id {max(ids)} is far beyond the {first} tokens of {path}")
     return {
         ids.get(number, f"<|reserved_token_{number}|>"): number for number in range(first, 1 + max(ids, default=-1))
     }

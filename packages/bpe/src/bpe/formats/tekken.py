@@ -11,10 +11,12 @@ import binascii
 from typing import Any
 
 from bpe.formats import TokenizerData, check_bytes, parse_json, refuse, without_collector
+from bpe.formats.gpt2 import encode_text
 from bpe.formats.vocabulary import data_of_ranks
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import resolve
 
+MOST_TOKENS = 1 << 24  # a damaged file shall not fill the memory with placeholders
 FIRST_SPECIAL_TOKENS = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
     *("[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]"),
@@ -29,8 +31,10 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     try:
         config = file["config"]
         special_count, vocab_size = config["default_num_special_tokens"], config["default_vocab_size"]
+        if not 0 <= special_count <= vocab_size <= MOST_TOKENS:
+            refuse(path, f"{special_count} special tokens of {vocab_size} are more than there can be")
         pattern = resolve((config["pattern"],), "fancy-regex")
-        special = _special_tokens(file.get("special_tokens"), special_count)
+        special = _special_tokens(file.get("special_tokens"), special_count, path)
         ranks = {
             base64.b64decode(entry["token_bytes"], validate=True): special_count + entry["rank"]
             for entry in file["vocab"]
@@ -47,8 +51,10 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
         refuse(path, str(error))
 
 
-def _special_tokens(entries: list[dict[str, Any]] | None, count: int) -> dict[str, int]:
+def _special_tokens(entries: list[dict[str, Any]] | None, count: int, path: StrPath) -> dict[str, int]:
     if entries is None:
         entries = [{"rank": rank, "token_str": text} for rank, text in enumerate(FIRST_SPECIAL_TOKENS)]
     texts = {entry["rank"]: entry["token_str"] for entry in entries}
+    for text in texts.values():
+        encode_text(text, path)
     return {texts.get(rank, f"<SPECIAL_{rank}>"): rank for rank in range(count)}
