@@ -151,6 +151,8 @@ EXCUSED = {  # mutants that compute the same, or differ in what no exercise asks
     "ex9_parallel.py: ShardedOptimizer.__init__: 0 -> -1": "every process begins with one element less",
     "ex9_parallel.py: ShardedOptimizer.__init__: 0 -> -1 (2)": "there is one group",
     "ex9_parallel.py: Gather.backward: gradient.contiguous() -> gradient": "the checks have contiguous gradients",
+    "ex9_parallel.py: ShardedOptimizer.step: 0 -> -1": "there is one group",
+    "ex9_parallel.py: ShardedOptimizer.step: 0 -> -1 (2)": "there is one group",
     "ex9_parallel.py: ShardedOptimizer.step: closure is ignored": "no exercise asks for closures",
     "ex9_parallel.py: Gather.forward: shard.detach() -> shard": "nothing is recorded inside of a Function",
     "ex9_parallel.py: best_segment: 1 -> 2 (2)": "a segment longer than all layers saves nothing",
