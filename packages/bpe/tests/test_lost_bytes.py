@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sentencepiece_samples import texts
@@ -11,6 +12,7 @@ from sentencepiece_samples import texts
 import bpe
 
 tokenizers = pytest.importorskip("tokenizers", reason="reads the same files")
+Pair = tuple[bpe.Tokenizer, Any]  # ours, and tokenizers' of the same file
 CORPUS = ["the cat sat on the mat. one two three", "naïve 中文"] * 5
 TEXTS = [
     *(
@@ -27,7 +29,7 @@ TEXTS = [
 
 
 @pytest.fixture(params=[0, 70, 90])
-def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bpe.Tokenizer, tokenizers.Tokenizer]:
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Pair:
     """A file as tokenizers' quick tour trains it, without an alphabet of all bytes, here and in tokenizers."""
     pytest.importorskip("tokenizers.trainers", reason="tokenizers 1.0 has no trainers")
     peer = tokenizers.Tokenizer(tokenizers.models.BPE())
@@ -41,7 +43,7 @@ def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bpe.Tokenizer,
     return bpe.load(tmp_path / "small.json"), peer
 
 
-def test_offsets_are_those_of_tokenizers(pair: tuple[bpe.Tokenizer, tokenizers.Tokenizer]) -> None:
+def test_offsets_are_those_of_tokenizers(pair: Pair) -> None:
     tokenizer, peer = pair
     for text in [*TEXTS, "<s>naïve\x0b<s> the<s>"]:
         expected = peer.encode(text, add_special_tokens=False)
@@ -49,7 +51,7 @@ def test_offsets_are_those_of_tokenizers(pair: tuple[bpe.Tokenizer, tokenizers.T
         assert tokenizer.encode_with_offsets(text, allowed_special="all") == (expected.ids, begins), text
 
 
-def test_pieces_are_the_text_and_its_ids(pair: tuple[bpe.Tokenizer, tokenizers.Tokenizer]) -> None:
+def test_pieces_are_the_text_and_its_ids(pair: Pair) -> None:
     tokenizer, _ = pair
     chance = random.Random(3)
     for text in TEXTS:
