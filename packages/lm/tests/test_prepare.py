@@ -144,7 +144,6 @@ def test_a_large_text_is_read_in_blocks(tmp_path, tok, monkeypatch):
         monkeypatch.setattr(sources, "BLOCK", size)
         parts = documents(tmp_path / "t.txt", separator=END.encode())
         assert [bytes(document).decode() for document in itertools.islice(parts, 200)] == texts[:200]
-        parts.close()
         assert not is_one_text(tmp_path / "t.txt", END.encode())
         assert size == 7 or is_one_text(tmp_path / "one.txt", END.encode())
     prepare([tmp_path / "t.txt"], Recipe(tok, END, share=0.0), tmp_path / "out", {}, num_threads=2)
