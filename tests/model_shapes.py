@@ -26,8 +26,8 @@ def random_config(rng: random.Random, *, value_embeddings: bool = False) -> Mode
         num_kv_heads=kv_heads,
         head_dim=head_dim if given else None,
         ffn=rng.choice(["swiglu", "gelu", "gelu_exact", "silu", "relu2"]),
-        norm=rng.choice(["rmsnorm", "layernorm", "none"]),
-        norm_placement=rng.choice(["pre", "post"]),
+        norm=(norm := rng.choice(["rmsnorm", "layernorm", "none"])),
+        norm_placement=rng.choice(["pre"] * 2 if norm == "none" else ["pre", "post"]),  # one draw either way
         position=rng.choice(["rope", "learned", "none"]),
         tied_embeddings=rng.random() < 0.5,
         bias=rng.random() < 0.5,

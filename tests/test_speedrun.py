@@ -84,6 +84,6 @@ def test_the_score_of_a_uniform_model_is_its_tokens_over_the_bytes(tmp_path: Pat
     out = tmp_path / "out"
     lm.to_huggingface(model, out)
     tokenizer.save(out / "tokenizer.json")
-    tokens = sum(len(tokenizer.encode(document.text.decode())) + 1 for document in documents)
+    tokens = sum(len(tokenizer.encode(document.text.decode())) for document in documents)
     expected = tokens * math.log2(tokenizer.n_vocab) / sum(len(document.text) for document in documents)
     assert speedrun.bits_per_byte(out, documents) == pytest.approx(expected, rel=1e-5)

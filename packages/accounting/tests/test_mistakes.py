@@ -1,8 +1,7 @@
-"""What a user gets wrong, or what is easily read wrongly."""
+"""Mistakes of users, and figures that are easily read wrongly."""
 
 import json
 
-import numpy
 import pytest
 
 import accounting
@@ -133,6 +132,7 @@ def test_names_are_found_in_any_case_and_wrong_ones_are_explained() -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
+    numpy = pytest.importorskip("numpy")
     plain = TransformerShape(1000, 64, 2, 64, 4, 256)
     assert TransformerShape(numpy.int64(1000), 64, numpy.int32(2), 64, 4, 256) == plain
     assert accounting.training_memory(plain, numpy.int64(3)).total == accounting.training_memory(plain, 3).total

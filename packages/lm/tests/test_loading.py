@@ -79,7 +79,7 @@ def test_a_gguf_that_is_damaged_or_unknown_is_one_sentence(tmp_path):
     for content, says in [
         (whole[:100], "damaged"),
         (whole[: len(whole) // 2], "damaged"),
-        (b"GGML" + whole, "no GGUF"),
+        (b"GGML" + whole, "not a GGUF file"),
     ]:
         path.write_bytes(content)
         with pytest.raises(ValueError, match=says):

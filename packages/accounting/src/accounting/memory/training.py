@@ -291,7 +291,7 @@ class Step:
             # the saved gradients times the loss's own are tensors of their own
             of_head = Term(0) if self.frozen else self.embedding_matrix * self.weight
             scaled = Gradients(nothing.finished + of_head, nothing.newest, [*nothing.tensors, (1, of_head)])
-            chunks = temporary("chunks of logits", *self._chunks())
+            chunks = temporary("chunks of logits", *self._chunks(), *self._head_sum())
             loss = [*after, *copies, temporary("hidden state", self.hidden), chunks]
             return [
                 Moment("loss", PhaseKind.FORWARD, nothing, loss),
@@ -319,8 +319,8 @@ class Step:
     def _chunks(self) -> Tensors:
         """Logits of one chunk; its softmax stands where they stood. In 16 bits the products go in and out beside it.
 
-        The fused kernel leaves logits as the product gives them. Beside them stand, under autocast alone, whose
-        gradients are fp32, the hidden states in bf16 and the product for the head's gradient.
+        The fused kernel leaves logits as the product gives them. Beside them stand the product for the head's
+        gradient, which is summed in fp32, and, under autocast alone, the hidden states in bf16.
         """
         run, n = self.run, self.n
         chunk = min(int(run.tokens), max(1, self.policy.logits_chunk_bytes // (4 * self.shape.vocab_rows)))
@@ -330,8 +330,15 @@ class Step:
         if not self.frozen:
             products.insert(0, (1, n.vocab * n.d_model * run.act))
         if self.policy.loss_kernel == "fused":
-            return [narrow, *products] if self._autocast else [narrow]
+            of_head = products[:-1] if self._head_sum() else []
+            return [narrow, *products] if self._autocast else [narrow, *of_head]
         return [in_fp32, narrow, *products] if run.narrow else [in_fp32]
+
+    def _head_sum(self) -> Tensors:
+        """By how much the head's gradient is larger while it is summed over the chunks, in fp32."""
+        if self.frozen or int(self.weight) >= 4:
+            return []
+        return [(1, (4 - int(self.weight)) * self.embedding_matrix)]
 
     def blocks(self) -> list[Moment]:
         """The backward of feed-forward layer and attention, in the last block of each kind and in the first."""

@@ -3259,7 +3259,7 @@ nothing = self.gradients(none, none);
 if ($eq(self.policy.loss, "chunked")) {
 of_head = ($true(self.frozen) ? Term(0n) : $mul(self.embedding_matrix, self.weight));
 scaled = Gradients($add(nothing.finished, of_head), getattr(nothing, "newest"), [...nothing.tensors, $tuple([1n, of_head])]);
-chunks = temporary("chunks of logits", ...self._chunks());
+chunks = temporary("chunks of logits", ...self._chunks(), ...self._head_sum());
 loss = [...after, ...copies, temporary("hidden state", getattr(self, "hidden")), chunks];
 return [Moment("loss", getattr(PhaseKind, "FORWARD"), nothing, loss), Moment("backward of the loss", getattr(PhaseKind, "BACKWARD"), scaled, [...after, temporary("hidden gradient", getattr(self, "hidden"))])];
 }
@@ -3272,7 +3272,7 @@ newest = self.gradients(none, ($true(self.frozen) ? none : self.embedding_matrix
 return [Moment("forward", getattr(PhaseKind, "FORWARD"), nothing, [...before, ...copies, temporary("logits", logits)]), Moment("loss", getattr(PhaseKind, "FORWARD"), nothing, [...after, ...copies, temporary("logits", logits), in_fp32]), Moment("backward of the loss", getattr(PhaseKind, "BACKWARD"), nothing, loss_gradients), Moment("backward of the head", getattr(PhaseKind, "BACKWARD"), newest, head_gradients)];
 });
 $c._chunks = $def("_chunks", "self", [], function (self) {
-let chunk, in_fp32, n, narrow, products, rows, run;
+let chunk, in_fp32, n, narrow, of_head, products, rows, run;
 
 [run, n] = $tuple([self.run, self.n]);
 chunk = min(int(getattr(run, "tokens")), max(1n, $floordiv(self.policy.logits_chunk_bytes, $mul(4n, self.shape.vocab_rows))));
@@ -3283,9 +3283,17 @@ if (!$true(self.frozen)) {
 products.insert(0n, $tuple([1n, $mul($mul(n.vocab, n.d_model), run.act)]));
 }
 if ($eq(self.policy.loss_kernel, "fused")) {
-return ($true(self._autocast) ? [narrow, ...products] : [narrow]);
+of_head = ($true(self._head_sum()) ? $slice(products, null, $neg(1n)) : []);
+return ($true(self._autocast) ? [narrow, ...products] : [narrow, ...of_head]);
 }
 return ($true(run.narrow) ? [in_fp32, narrow, ...products] : [in_fp32]);
+});
+$c._head_sum = $def("_head_sum", "self", [], function (self) {
+
+if (($true(self.frozen) || $ge(int(getattr(self, "weight")), 4n))) {
+return [];
+}
+return [$tuple([1n, $mul($sub(4n, int(getattr(self, "weight"))), self.embedding_matrix)])];
 });
 $c.blocks = $def("blocks", "self", [], function (self) {
 let above, attention, below, bottom, count, done, ffn, finished, kind, moments, n, name, run, saved, shape, sizes, trained, under;

@@ -8,7 +8,7 @@ from typing import Any
 from lm.config import TrainConfig
 
 ABLATIONS: dict[str, dict[str, Any]] = {
-    "no-norm": {"norm": "none", "qk_norm": False},
+    "no-norm": {"norm": "none", "norm_placement": "pre", "qk_norm": False},
     "layernorm": {"norm": "layernorm"},
     "rmsnorm": {"norm": "rmsnorm"},
     "post-norm": {"norm_placement": "post"},

@@ -341,7 +341,7 @@ class Ablations(Experiment):
         """Each variant of the model that differs from the base, and that the base's shape allows."""
         models = {}
         for name, change in ABLATIONS.items():
-            if not self.is_run(name):
+            if not self.is_run(name) or (self.model.norm == "none" and change.keys() == {"norm_placement"}):
                 continue
             if "ffn" in change and "swiglu" in (change["ffn"], self.model.ffn):
                 wider = self.model.d_ff * 3 / 2 if self.model.ffn == "swiglu" else self.model.d_ff * 2 / 3
