@@ -46,7 +46,6 @@ def encoders(data: TokenizerData, cache_bytes: int = 0) -> dict[str, Encoder]:
             ids=ids,
             scanner=patterns.scanner_of(data.pattern),
             cache_bytes=cache_bytes,
-            level=level,
         )
         for level in cpu.available()
     }
