@@ -1,4 +1,4 @@
-"""What is said of kernels on devices that are not here: machine code, its certificates, the clocks that it takes."""
+"""Statements about kernels on devices that are not here: machine code, its certificates, its clocks."""
 
 from __future__ import annotations
 

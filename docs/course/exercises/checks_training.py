@@ -337,7 +337,7 @@ def checkpoint(save: Callable[..., Any], load: Callable[..., Any]) -> None:
             optimizer.step()
 
     def at(place: str | Path | io.BytesIO) -> str | Path | io.BytesIO:
-        """What was written, under another name."""
+        """The file that was written, under another name."""
         if isinstance(place, io.BytesIO):
             return io.BytesIO(place.getvalue())
         other = f"{place}.copy"

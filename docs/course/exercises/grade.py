@@ -56,7 +56,7 @@ POINTS = {  # of exercises that are worth more than one
 
 @dataclass
 class Result:
-    """How one exercise was graded.
+    """The grading of one exercise.
 
     Attributes:
         name: The exercise.
@@ -142,7 +142,7 @@ def both(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[...,
 
 
 def in_words(error: BaseException, path: Path, limit: float) -> str:
-    """What an error in a student's code says, with the last of its lines that is in their file."""
+    """The message of an error in a student's code, with the last of its lines that is in their file."""
     while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
         error = error.__cause__  # Triton's interpreter has wrapped it, and its traceback ends there
     if isinstance(error, Wrong):

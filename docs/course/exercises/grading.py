@@ -20,7 +20,7 @@ class Wrong(Exception):
 
 
 class State:
-    """What all checks of one grading share.
+    """The settings that all checks of one grading share.
 
     Attributes:
         seed: Inputs that are drawn depend on it. It is the date, so that answers cannot be copied from a table.

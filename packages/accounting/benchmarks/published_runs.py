@@ -338,7 +338,7 @@ def summary() -> tuple[str, str]:
 
 
 def within(every: list[PublishedRun]) -> Callable[[PublishedRun], bool]:
-    """Whether a run lies in the range of its nearest, of which none is of its model, device and framework."""
+    """True if a run lies in the range of its nearest runs, without those of its own model, device and framework."""
 
     def inside(one: PublishedRun) -> bool:
         own = (one.model, one.device, one.framework)

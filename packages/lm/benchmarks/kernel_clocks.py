@@ -127,7 +127,7 @@ def issues_at(x: Instruction, warp: Warp, name: str, _: float, free: dict[str, f
 
 @dataclass(frozen=True)
 class Clocks:
-    """What one program takes.
+    """The clocks of one program.
 
     Attributes:
         resident: Programs that a multiprocessor holds at once.

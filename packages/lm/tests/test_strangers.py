@@ -123,7 +123,7 @@ def test_an_index_that_lies_is_refused_before_memory_is_taken(evil, change):
 
 
 def squeezed(value):
-    """What torch.save writes, compressed: zeros take a thousandth of what they are."""
+    """A file as torch.save writes it, compressed: zeros take a thousandth of their size."""
     plain, small = io.BytesIO(), io.BytesIO()
     torch.save(value, plain)
     with zipfile.ZipFile(plain) as source, zipfile.ZipFile(small, "w", zipfile.ZIP_DEFLATED) as target:
