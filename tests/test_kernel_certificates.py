@@ -34,8 +34,8 @@ def test_every_device_kernel_and_head_dim_has_a_certificate():
     with certify_kernels.TABLE.open(encoding="utf-8", newline="") as file:
         rows = [(row["device"], row["kernel"], row["head_dim"]) for row in csv.DictReader(file)]
     names = (*certify_kernels.compile_attention.KERNELS, *certify_kernels.compile_attention.OTHERS)
-    wanted = certify_kernels.combinations(list(certify_kernels.DEVICES), list(names))
-    assert rows == [(f"sm{arch}", kind, str(head_dim)) for arch, kind, head_dim in wanted]
+    expected = certify_kernels.combinations(list(certify_kernels.DEVICES), list(names))
+    assert rows == [(f"sm{arch}", kind, str(head_dim)) for arch, kind, head_dim in expected]
 
 
 @pytest.mark.parametrize(

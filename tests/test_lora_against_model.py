@@ -125,8 +125,8 @@ def test_parameters_flops_and_saved_activations(seed: int, monkeypatch: pytest.M
     policy = Policy(precision="bf16" if narrow else "fp32", attention_kernel=kernel, norm_kernel="composite")
     for loss in ("plain", "chunked"):
         predicted = accounting.saved_activations(shape, batch, length, policy=replace(policy, loss=loss))
-        kept = kept_by_autograd(lambda loss=loss: step_loss(model, ids, targets, loss), model.parameters())
-        assert predicted.total == kept, loss
+        saved = kept_by_autograd(lambda loss=loss: step_loss(model, ids, targets, loss), model.parameters())
+        assert predicted.total == saved, loss
     if kernel == "eager":  # whose matrix multiplications torch counts one by one
         with FlopCounterMode(display=False) as counted:
             cross_entropy(model(ids), targets, reduction="sum").backward()

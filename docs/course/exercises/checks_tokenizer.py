@@ -156,9 +156,9 @@ def tokenizer(yours: Callable[..., Any]) -> Callable[[], str]:
         right = ours.encode(text, allowed_special="all")
         hint = "Within a pretoken the pair that stands first in the list of merges is joined first."
         same(f"encode({shown(text)})", student.encode(text), right, hint)
-        given = list(right)
-        same(f"decode({shown(right)})", student.decode(given), text, "A text comes back character by character.")
-        same("The list of ids after decode(ids)", given, right, "It belongs to whoever calls decode: leave it alone.")
+        ids = list(right)
+        same(f"decode({shown(right)})", student.decode(ids), text, "A text comes back character by character.")
+        same("The list of ids after decode(ids)", ids, right, "It belongs to whoever calls decode: leave it alone.")
         hint = "A token's id is what the vocabulary says; it is neither its byte nor its place in the list of merges."
         same(f"encode({shown(text)}) with other ids", other.encode(text), [renamed[n] for n in right], hint)
         same(f"decode of {shown(text)} with other ids", other.decode([renamed[n] for n in right]), text, hint)

@@ -349,7 +349,7 @@ def checkpoint(save: Callable[..., Any], load: Callable[..., Any]) -> None:
     steps(*whole, count)
     with tempfile.TemporaryDirectory() as folder:
         for out in (Path(folder, "checkpoint.pt"), io.BytesIO(), str(Path(folder, "other.pt"))):
-            kept = copy.deepcopy(whole)
+            unstopped = copy.deepcopy(whole)
             save(*whole, count, out)
             is_empty = not out.getvalue() if isinstance(out, io.BytesIO) else not Path(out).exists()
             if is_empty:
@@ -362,9 +362,9 @@ def checkpoint(save: Callable[..., Any], load: Callable[..., Any]) -> None:
             rates = [group["lr"] for group in again[1].param_groups]
             same("The learning rate after load_checkpoint", rates, [0.07], "param_groups belong to the checkpoint.")
             steps(*again, 2)
-            steps(*kept, 2)
-            difference = (again[0].weight - kept[0].weight).abs().max().item()  # type: ignore[operator, union-attr]
-            if 0 < difference < 1e-2 and not equal(again[0].weight, kept[0].weight, 1e-6):
+            steps(*unstopped, 2)
+            difference = (again[0].weight - unstopped[0].weight).abs().max().item()  # type: ignore[operator, union-attr]
+            if 0 < difference < 1e-2 and not equal(again[0].weight, unstopped[0].weight, 1e-6):
                 hint = "they are rounded somewhere, or the optimizer's moments and its count of steps are missing"
             else:
                 hint = "the optimizer's moments and its count of steps belong to the checkpoint"

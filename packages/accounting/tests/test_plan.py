@@ -367,8 +367,8 @@ def test_fp8_is_faster_and_takes_more_memory() -> None:
     assert best["fp8"].published.nearest[0].precision == "fp8"
     one = Layout(64, zero=1)
     plain, fp8 = (_memory(SMALL, one, 1, 1024, Policy(precision=precision), 10**15) for precision in ("bf16", "fp8"))
-    held = accounting.parameters(SMALL)
-    assert fp8 - plain == 2 * (int(held["attention"]) + int(held["ffn"]))
+    counted = accounting.parameters(SMALL)
+    assert fp8 - plain == 2 * (int(counted["attention"]) + int(counted["ffn"]))
     with pytest.raises(ValueError, match="matmuls in fp8, got a100-80gb"):
         step_time(SMALL, Layout(), device("a100-80gb"), JOINED, policy=Policy(precision="fp8"))
 

@@ -262,8 +262,8 @@ def test_a_model_that_was_trained_comes_back_as_what_it_was(folders, tmp_path, n
     assert config_of(source) == config_of(out)
     tables = [json.loads((folder / "config.json").read_text()) for folder in (source, out)]
     assert tables[0]["architectures"] == tables[1]["architectures"]
-    theirs = transformers.AutoModelForCausalLM.from_pretrained(out)
-    torch.testing.assert_close(logits_of(theirs), logits_of(trained), rtol=1e-5, atol=1e-5)
+    exported = transformers.AutoModelForCausalLM.from_pretrained(out)
+    torch.testing.assert_close(logits_of(exported), logits_of(trained), rtol=1e-5, atol=1e-5)
     gguf = pytest.importorskip("gguf")
     if GGUF[name] == {}:
         reader = gguf.GGUFReader(to_gguf(tmp_path / "run", tmp_path / "model.gguf", dtype="fp32"))

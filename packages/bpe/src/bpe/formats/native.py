@@ -303,8 +303,8 @@ def _check_split_off(fields: dict[str, Any], vocab: dict[int, bytes], source: St
         # A text that spells a single byte, as "Ġ" does 0x20, may be that byte too.
         single = [token for text in texts if (token := from_printable(text)) is not None and len(token) == 1]
         marked = [text.replace("▁", " ").encode() for text in texts]  # as a tokenizer of characters decodes them
-        found = [normalize(text).replace("▁", " ").encode() for text in texts if text in fields["normalized"]]
-        if vocab.get(number) not in [*(text.encode() for text in texts), *marked, *single, *found]:
+        spelled = [normalize(text).replace("▁", " ").encode() for text in texts if text in fields["normalized"]]
+        if vocab.get(number) not in [*(text.encode() for text in texts), *marked, *single, *spelled]:
             token = vocab.get(number)
             refuse(source, f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {token!r}")
     both = sorted(special.keys() & added.keys())

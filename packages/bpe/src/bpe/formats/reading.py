@@ -63,8 +63,8 @@ def read_pair(vocab_json: Path, merges_txt: Path, pattern: SplitPattern, special
     split = None if pattern is None else patterns.resolve(pattern)
     special = None if special_tokens is None else fixed_names(special_tokens)
     parse = partial(formats.folder.parse_pair, vocab_data, merges_data, beside, place, split, special)
-    given = None if split is None else patterns.to_plain(split)
-    loaded = _load(parse, [vocab_data, merges_data, *beside.values()], "pair", list(beside), given, special)
+    plain_pattern = None if split is None else patterns.to_plain(split)
+    loaded = _load(parse, [vocab_data, merges_data, *beside.values()], "pair", list(beside), plain_pattern, special)
     if split is None and formats.folder.class_of(beside, place) is None:
         warn_caller(
             f"{place}: no file names the tokenizer's class, so {vocab_json.name} and {merges_txt.name} are read as "
