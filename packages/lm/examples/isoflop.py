@@ -1,18 +1,22 @@
 """IsoFLOP: sizes at the same budgets of FLOPs, laws fitted to them, and a larger run that the laws predicted.
 
-    python packages/lm/examples/isoflop.py --preset cpu-demo --data FOLDER --out OUT [--widths W,W,…] [--budgets C,C,…]
+    python packages/lm/examples/isoflop.py cpu-demo --data FOLDER --out OUT [--widths W,W,…] [--budgets C,C,…]
 
 As `lm experiment`: the same command goes on with the runs in OUT, and writes OUT/report.html.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import dataclasses
 import functools
 import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scaling_laws import (
@@ -27,10 +31,11 @@ from scaling_laws import (
     power_law,
 )
 
-from lm.commands.experiment import numbers, parser_of, perform
+from lm.commands.configuration import configuration
+from lm.commands.experiment import perform, run_arguments
 from lm.commands.options import Ended
-from lm.config import ModelConfig
-from lm.experiments.trials import Experiment, Outcomes, Trial
+from lm.config import ModelConfig, TrainConfig
+from lm.experiments.grid import Outcomes, Trial, write
 from lm.reporting import report
 from lm.reporting.charts import Line, chart, comparison, table
 
@@ -57,7 +62,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class IsoFlop(Experiment):
+class IsoFlop:
     """Each width at each budget; then, at the budget `at`, the width that is nearest to what the parabolas say is best.
 
     A model is the base at another width: d_ff and the number of heads go with it, layers and vocabulary stay. head_dim
@@ -65,12 +70,11 @@ class IsoFlop(Experiment):
     long as the run. FLOPs are accounting's, exact, forward and backward.
     """
 
+    model: ModelConfig
+    train: TrainConfig
     widths: tuple[int, ...] = ()
     budgets: tuple[float, ...] = BUDGETS
     at: float = AT
-
-    title = "IsoFLOP"
-    x_name = "parameters"
 
     def __post_init__(self) -> None:
         if not self.widths:
@@ -122,17 +126,14 @@ class IsoFlop(Experiment):
             )
         return steps
 
-    def trials_of(self, width: int, budget: float, name: str) -> list[Trial]:
+    def trial_of(self, width: int, budget: float, name: str) -> Trial:
         """One run of a width, as long as a budget lasts."""
         base, steps = self.train, self.steps(width, budget)
         rate = base.learning_rate * math.sqrt(self.model.d_model / width)
         warmup = min(base.warmup_steps, steps // 10)
         decay = None if base.decay_steps is None else max(1, round(base.decay_steps / base.steps * steps))
-        return self.trials(
-            name,
-            1,
-            float(self.costs(width)[0]),
-            model=self.model_of(width),
+        config = dataclasses.replace(
+            base,
             steps=steps,
             warmup_steps=warmup,
             decay_steps=decay and min(decay, steps - warmup),
@@ -142,32 +143,22 @@ class IsoFlop(Experiment):
             eval_every=0,
             checkpoint_every=max(1, steps // 4),
         )
+        return Trial(name, 0, self.model_of(width), config)
 
     def grid(self) -> list[Trial]:
         """Every width at every budget."""
         return [
-            trial
+            self.trial_of(width, budget, f"{budget:.3g}-width-{width}")
             for budget in sorted(set(self.budgets))
             for width in sorted(set(self.widths))
-            for trial in self.trials_of(width, budget, f"{budget:.3g}-width-{width}")
         ]
 
-    def trials_for(self, outcomes: Outcomes) -> list[Trial]:
-        grid = self.grid()
-        if any(trial.name not in outcomes for trial in grid):
-            return grid
-        try:
-            prediction = self.prediction(outcomes)
-        except ValueError:
-            return grid  # no law can be fitted, as the finding says
-        return [*grid, *self.predicted_trial(prediction)]
-
-    def predicted_trial(self, prediction: Prediction) -> list[Trial]:
+    def predicted_trial(self, prediction: Prediction) -> Trial:
         """The run at the larger budget: the width whose parameters are nearest to what the parabolas say is best."""
         best, step = prediction.sizes["parabola"].value, narrow_head(self.model)
         widths = [width for width in range(step, 4 * max(self.widths) + 1, step) if self.is_possible(width)]
         nearest = min(widths, key=lambda width: abs(math.log(self.costs(width)[0] / best)))
-        return self.trials_of(nearest, self.at, f"{PREDICTED}-{self.at:.3g}-width-{nearest}")
+        return self.trial_of(nearest, self.at, f"{PREDICTED}-{self.at:.3g}-width-{nearest}")
 
     def is_possible(self, width: int) -> bool:
         """True if the larger budget is enough for a width."""
@@ -204,14 +195,11 @@ class IsoFlop(Experiment):
             for law in prediction.sizes
         ]
         text = f"At {self.at:.2g} FLOPs, with 95% intervals: {'; '.join(sentences)}"
-        for trial in self.predicted_trial(prediction):
-            if (outcome := outcomes.get(trial.name)) is not None:
-                size = self.costs(trial.model.d_model)[0]
-                text += f". The run of {size:,} parameters ended at a loss of {outcome.loss:.4f}"
+        trial = self.predicted_trial(prediction)
+        if (outcome := outcomes.get(trial.name)) is not None:
+            size = self.costs(trial.model.d_model)[0]
+            text += f". The run of {size:,} parameters ended at a loss of {outcome.loss:.4f}"
         return f"{text}.{self.outside(prediction)}"
-
-    def sections(self, outcomes: Outcomes) -> list[report.Section]:
-        return laws(self, outcomes)
 
     def outside(self, prediction: Prediction) -> str:
         """Says which budgets are best spent on a size that is not among those that were trained."""
@@ -347,7 +335,7 @@ def law_table(prediction: Prediction) -> str:
 def outcome(experiment: IsoFlop, outcomes: Outcomes, prediction: Prediction) -> report.Section:
     """The larger run as it was predicted beside its outcome."""
     title = f"At {experiment.at:.2g} FLOPs"
-    trial = experiment.predicted_trial(prediction)[0]
+    trial = experiment.predicted_trial(prediction)
     ended = outcomes.get(trial.name)
     run = experiment.run_of(trial, math.nan if ended is None else ended.loss)
     took = seconds_predicted(experiment, outcomes, trial.model.d_model)
@@ -363,27 +351,44 @@ def outcome(experiment: IsoFlop, outcomes: Outcomes, prediction: Prediction) -> 
     return report.Section(title, comparison(rows), f"{run.parameters:,.0f} parameters, {run.tokens:,.0f} tokens.")
 
 
+def numbers(kind: type) -> Any:
+    """Return a function that reads numbers between commas."""
+
+    def read(text: str) -> tuple[Any, ...]:
+        return tuple(kind(part) for part in text.split(","))
+
+    read.__name__ = f"list of {kind.__name__}"  # argparse calls it so where it cannot be read
+    return read
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = parser_of("isoflop.py", __doc__)
-    parser.add_argument(
-        "--widths", type=numbers(int), metavar="W,W,…", help="d_model (default: ⅛ of the base's to all)"
+    parser = argparse.ArgumentParser(
+        "isoflop.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--budgets", type=numbers(float), metavar="C,C,…", help="FLOPs (default: 1e12,2e12,4e12)")
+    run_arguments(parser)
+    help = "d_model (default: ⅛ of the base's to all)"
+    parser.add_argument("--widths", type=numbers(int), default=(), metavar="W,W,…", help=help)
+    help = "FLOPs (default: 1e12,2e12,4e12)"
+    parser.add_argument("--budgets", type=numbers(float), default=BUDGETS, metavar="C,C,…", help=help)
     parser.add_argument("--at", type=float, metavar="C", default=AT, help="the larger budget (default: 1.6e13)")
-    options, rest = parser.parse_known_args(arguments)
-    options.settings = rest
-    widths, budgets = tuple(options.widths or ()), tuple(options.budgets or BUDGETS)
+    options, settings = parser.parse_known_args(arguments)
     try:
-        perform(
-            options,
-            lambda model, train, unigrams, seeds: IsoFlop(model, train, unigrams, seeds, widths, budgets, options.at),
-        )
+        experiment = IsoFlop(*configuration(options.config, settings), options.widths, options.budgets, options.at)
+        trials, out = experiment.grid(), Path(options.out)
+        outcomes = perform(options, trials, lambda _: None)
+        with contextlib.suppress(ValueError):  # no law can be fitted, as the finding says
+            trials.append(experiment.predicted_trial(experiment.prediction(outcomes)))
+            outcomes = perform(options, trials, lambda _: None)
+        finding = experiment.finding(outcomes)
+        page = write(trials, outcomes, out, title="IsoFLOP", headline=finding, sections=laws(experiment, outcomes))
     except Ended as ended:
         print(ended, file=sys.stderr)
         return ended.status
     except (ValueError, FileNotFoundError) as error:
         print(error, file=sys.stderr)
         return 2
+    print(finding)
+    print(page)
     return 0
 
 

@@ -10,15 +10,13 @@ import isoflop
 import pytest
 import scaling_laws
 from isoflop import PREDICTED, IsoFlop, laws
-from outcomes import ended, simulate
 from runs import CONFIG, MODEL
 from scaling_laws import BOOTSTRAPS, Surface, TrainedModel, bootstrapped, by_budget, fit_parabola, fit_surface
 
 from lm.commands.configuration import configuration
 from lm.config import to_table
-from lm.data import open_data
-from lm.experiments import page
-from lm.experiments.run_trials import run, unigram_entropy
+from lm.experiments.grid import Outcome, run
+from lm.training.trainer import Trainer
 
 LAW = Surface(1.7, 400.0, 410.0, 0.34, 0.28)
 
@@ -92,7 +90,18 @@ def few_draws(monkeypatch):
 
 
 def experiment(**change):
-    return IsoFlop(BASE, dataclasses.replace(CONFIG, batch_size=1), math.log(50), **{**GRID, **change})
+    return IsoFlop(BASE, dataclasses.replace(CONFIG, batch_size=1), **{**GRID, **change})
+
+
+def simulate(experiment, loss):
+    """Outcomes of an experiment's trials, when the loss of each is that of a function; the predicted one at the end."""
+
+    def ended(trial):
+        return Outcome(loss(trial), trial.train.steps, 1.0, 100.0)
+
+    outcomes = {trial.name: ended(trial) for trial in experiment.grid()}
+    predicted = experiment.predicted_trial(experiment.prediction(outcomes))
+    return {**outcomes, predicted.name: ended(predicted)}
 
 
 def by_law(trial):
@@ -104,7 +113,7 @@ def by_law(trial):
 
 def test_the_grid_spends_each_budget_and_then_the_prediction_is_made():
     grid_search = experiment()
-    grid = grid_search.trials_for({})
+    grid = grid_search.grid()
     assert len({trial.name for trial in grid}) == 9
     for trial in grid:
         flops, budget = (
@@ -127,10 +136,10 @@ def test_the_grid_spends_each_budget_and_then_the_prediction_is_made():
 
 def test_the_demos_widths_and_budgets_are_a_grid():
     model, train = configuration("cpu-demo", [])
-    grid_search = IsoFlop(model, train, 8.0)
+    grid_search = IsoFlop(model, train)
     assert grid_search.widths == (16, 32, 64, 96, 128)
     assert [grid_search.model_of(width).head_width for width in grid_search.widths] == [16, 32, 32, 32, 32]
-    assert len(grid_search.trials_for({})) == 15
+    assert len(grid_search.grid()) == 15
 
 
 def test_a_best_size_that_was_not_trained_is_called_a_guess():
@@ -152,9 +161,13 @@ def test_a_best_size_that_was_not_trained_is_called_a_guess():
 
 def test_a_grid_that_gives_no_law_says_so():
     grid_search = experiment()
-    outcomes = {trial.name: ended(trial, 3.0) for trial in grid_search.trials_for({})}
-    flat = {name: dataclasses.replace(one, loss=5 - math.log(one.x) ** 2 / 40) for name, one in outcomes.items()}
-    assert len(grid_search.trials_for(flat)) == 9
+
+    def loss(trial):
+        return 5 - math.log(grid_search.costs(trial.model.d_model)[0]) ** 2 / 40
+
+    flat = {trial.name: Outcome(loss(trial), trial.train.steps) for trial in grid_search.grid()}
+    with pytest.raises(ValueError, match="budgets"):
+        grid_search.prediction(flat)
     assert "No law could be fitted" in grid_search.finding(flat)
 
 
@@ -171,7 +184,7 @@ def test_a_grid_that_gives_no_law_says_so():
 def test_a_grid_that_cannot_be_is_refused(change, says):
     with pytest.raises(ValueError, match=says):
         experiment(**change)
-    assert isoflop.main(["--preset", "cpu-demo", "--data", "nowhere", "--out", "out"]) == 2
+    assert isoflop.main(["cpu-demo", "--data", "nowhere", "--out", "out"]) == 2
 
 
 def test_the_command_makes_it_all_and_runs_nothing_again(data, tmp_path, capsys, monkeypatch):
@@ -180,19 +193,15 @@ def test_the_command_makes_it_all_and_runs_nothing_again(data, tmp_path, capsys,
     config = tmp_path / "tiny.toml"
     small = dataclasses.replace(CONFIG, batch_size=4)
     config.write_text(tomli_w.dumps({"model": to_table(BASE), "train": to_table(small)}))
-    command = ["--preset", str(config), "--data", str(data), "--out", str(tmp_path / "out")]
+    command = [str(config), "--data", str(data), "--out", str(tmp_path / "out")]
     command += ["--widths", "8,16,32", "--budgets", "8e7,1.6e8", "--at", "2.5e8", "--quiet"]
-    write = page.write
-    monkeypatch.setattr(page, "write", lambda *_: None)  # it is drawn after each run: here, once all are there
     assert isoflop.main(command) == 0
-    monkeypatch.setattr(page, "write", write)
     stdout = capsys.readouterr().out
     assert "report.html" in stdout
-    runs = sorted(path.parent.name for path in (tmp_path / "out").glob("*/outcome.json"))
-    assert len(runs) >= 6
-    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/outcome.json")}
+    assert len([*(tmp_path / "out").glob("*/metrics.jsonl")]) >= 6
+    monkeypatch.setattr(Trainer, "train_step", None)  # nothing is trained again
     assert isoflop.main(command) == 0
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("*/outcome.json")} == times
+    assert capsys.readouterr().out == stdout
     assert "Loss by size" in (tmp_path / "out" / "report.html").read_text()
 
 
@@ -217,12 +226,14 @@ def test_a_larger_run_on_a_real_text_is_predicted(tmp_path, monkeypatch):
     tokenizer = bpe.train(tmp_path / "train.txt", model.vocab_size)
     for name in ("train", "heldout"):
         tokenizer.encode_file(tmp_path / f"{name}.txt", tmp_path / f"{name}.npy")
-    grid_search = IsoFlop(model, config, unigram_entropy(open_data(tmp_path)))
-    outcomes = run(grid_search, str(tmp_path), tmp_path / "isoflop", jobs=2, progress=False)
-    (largest,) = (outcome for name, outcome in outcomes.items() if name.startswith(PREDICTED))
+    grid_search, out = IsoFlop(model, config), tmp_path / "isoflop"
+    outcomes = run(grid_search.grid(), str(tmp_path), out, jobs=2, progress=False)
+    predicted = grid_search.predicted_trial(grid_search.prediction(outcomes))
+    outcomes |= run([predicted], str(tmp_path), out, progress=False)
+    largest = outcomes[predicted.name]
     smaller = min(outcome.loss for outcome in outcomes.values() if outcome is not largest)
     assert largest.loss < smaller - 0.1
-    prediction, size = grid_search.prediction(outcomes), grid_search.costs(int(largest.variant.rpartition("-")[2]))[0]
+    prediction, size = grid_search.prediction(outcomes), grid_search.costs(predicted.model.d_model)[0]
     assert largest.loss == pytest.approx(prediction.losses["parabola"].value, rel=0.03)
     tokens = largest.steps * config.batch_size * model.context_length
     assert largest.loss == pytest.approx(prediction.surface.loss(size, tokens), rel=0.05)

@@ -1,51 +1,43 @@
-"""`lm experiment`: sweeps and ablations from one line."""
+"""`lm experiment`: a grid of settings, each of its runs with several seeds; a table and a page."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable
-from functools import partial
+import itertools
+import re
+import shlex
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm.commands.configuration import configuration, data_of, presets
 from lm.commands.options import DEVICES, STOPPED, Commands, Ended, add
-from lm.experiments.ablations import ABLATIONS, TRAINING
 
 if TYPE_CHECKING:
-    from lm.experiments.trials import Experiment, Outcome
+    from lm.config import ModelConfig, TrainConfig
+    from lm.experiments.grid import Outcome, Trial
 
 FAILED = 1
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+BASE = "base"  # the variant without a change
 
 
 def register(commands: Commands) -> None:
-    parser = commands.add_parser("experiment", help="sweeps and ablations: many runs, a table, a page, a finding")
-    parts = parser.add_subparsers(required=True, metavar="lr-sweep | batch-sweep | ablations")
-
-    parser = add(parts, "lr-sweep", lr_sweep, "learning rates up to the first that diverges", takes_settings=True)
+    text = (
+        "many runs in which settings are varied: a setting with several values, as --train.learning_rate 1e-3,2e-3, "
+        "is tried with each, all combinations of them; --variant adds single changes"
+    )
+    parser = add(commands, "experiment", experiment, text, takes_settings=True)
     run_arguments(parser)
-    help = "these (default: by factors of 2 around the base's)"
-    parser.add_argument("--rates", type=numbers(float), metavar="R,R,…", help=help)
-
-    parser = add(parts, "batch-sweep", batch_sweep, "batch sizes, each over as many tokens", takes_settings=True)
-    run_arguments(parser)
-    help = "these (default: an eighth of the base's to 8 times it)"
-    parser.add_argument("--sizes", type=numbers(int), metavar="B,B,…", help=help)
-    help = "one learning rate for all (default: by the square root of the size)"
-    parser.add_argument("--same-rate", action="store_true", help=help)
-
-    text = "the model and its training with each part taken out or replaced"
-    parser = add(parts, "ablations", ablations, text, takes_settings=True)
-    run_arguments(parser)
-    help = f"these (default: all that differ from the base): {', '.join((*ABLATIONS, *TRAINING))}"
-    parser.add_argument("--only", type=numbers(str), metavar="NAME,…", help=help)
+    help = "settings that are tried alone, in one argument; may be given again: --variant model.ffn=silu"
+    parser.add_argument("--variant", action="append", default=[], metavar="SETTINGS", help=help)
 
 
 def run_arguments(parser: argparse.ArgumentParser) -> None:
     help = f"a TOML file, or a preset: {', '.join(presets())}"
-    parser.add_argument("--preset", required=True, metavar="CONFIG", help=help)
+    parser.add_argument("config", metavar="CONFIG", help=help)
     parser.add_argument("--data", action="append", help="as for `lm train`")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="the runs, a folder each, and report.html")
     help = "runs at a time, sharing the processors (default: 1)"
@@ -56,74 +48,109 @@ def run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no live lines")
 
 
-def numbers(kind: type) -> Any:
-    def read(text: str) -> tuple[Any, ...]:
-        return tuple(kind(part) for part in text.split(","))
+def experiment(options: argparse.Namespace) -> None:
+    variants = dict(variants_of(options.settings, options.variant))
+    configurations = {name: configured(options, settings) for name, (settings, _) in variants.items()}
+    from lm.experiments import grid
 
-    read.__name__ = f"list of {kind.__name__}"  # what argparse calls it where it cannot be read
-    return read
+    trials = [
+        grid.Trial(name, seed, model, dataclasses.replace(config, seed=config.seed + seed), variants[name][1])
+        for name, (model, config) in configurations.items()
+        for seed in range(options.seeds)
+    ]
+    page: Any = None
 
+    def tell(outcomes: Mapping[str, Outcome]) -> None:
+        nonlocal page
+        page = grid.write(trials, outcomes, Path(options.out), title=", ".join(map(str, options.settings[::2])) or BASE)
 
-def lr_sweep(options: argparse.Namespace) -> None:
-    from lm.experiments.trials import LearningRates
-
-    rates = tuple(sorted(set(options.rates or ())))
-    perform(options, partial(LearningRates, rates=rates))
-
-
-def batch_sweep(options: argparse.Namespace) -> None:
-    from lm.experiments.trials import BatchSizes
-
-    sizes = tuple(sorted(set(options.sizes or ())))
-    if any(size < 1 for size in sizes):
-        raise ValueError(f"a batch has at least 1 row, got {min(sizes)}")
-    perform(options, partial(BatchSizes, sizes=sizes, scale_rate=not options.same_rate))
+    outcomes = perform(options, trials, tell)
+    print(table_of(trials, outcomes))
+    print(page)
 
 
-def ablations(options: argparse.Namespace) -> None:
-    from lm.experiments.trials import Ablations
-
-    perform(options, partial(Ablations, only=options.only or ()))
-
-
-def parser_of(name: str, text: str) -> argparse.ArgumentParser:
-    """A parser with the arguments that perform() takes, for an experiment outside of the command."""
-    parser = argparse.ArgumentParser(name, description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    run_arguments(parser)
-    return parser
+def configured(options: argparse.Namespace, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
+    """The configuration of CONFIG with settings, and with --device and --dtype."""
+    model, config = configuration(options.config, settings)
+    overrides = {"device": options.device, "precision": options.dtype}
+    return model, dataclasses.replace(config, **{name: value for name, value in overrides.items() if value is not None})
 
 
-def perform(options: argparse.Namespace, make: Callable[[Any, Any, float, int], Experiment]) -> None:
-    from lm.data import open_data
-    from lm.experiments import page
-    from lm.experiments.run_trials import run, unigram_entropy
-    from lm.training.train import OutOfMemory, Stopped
+def variants_of(settings: list[str], alone: Sequence[str]) -> Iterator[tuple[str, tuple[list[str], float | None]]]:
+    """Yield the name of each variant with its settings, and the one number by which it differs, if it is one.
 
+    Raises:
+        ValueError: Two variants have one name.
+    """
+    fixed, axes = list[str](), dict[str, list[str]]()
+    pairs = iter(settings)
+    for setting in pairs:
+        name, equals, value = setting.partition("=")
+        value = value if equals else next(pairs, "")
+        if "," in value and not value.startswith("["):  # a list is one value
+            axes[name] = list(dict.fromkeys(filter(None, value.split(","))))
+        else:
+            fixed += [name, value] if value else [setting]
+    names = set[str]()
+    for change in [*itertools.product(*([(key, value) for value in axes[key]] for key in axes)), *map(words_of, alone)]:
+        name = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in change) or BASE
+        name = re.sub(r"[^\w.=,+-]", "_", name)
+        if name in names:
+            raise ValueError(f"two variants are called {name!r}: leave one out")
+        names.add(name)
+        x = number(change[0][1]) if len(axes) == 1 and not alone else None
+        yield name, ([*fixed, *itertools.chain(*change)], x)
+
+
+def words_of(text: str) -> list[tuple[str, str]]:
+    """The settings of a --variant, as pairs. ValueError: one lacks its value."""
+    pairs = [setting.partition("=") for setting in shlex.split(text)]
+    if not pairs or not all(value for _, _, value in pairs):
+        raise ValueError(f"expected --variant 'section.key=value …', got {text!r}")
+    return [(f"--{name}", value) for name, _, value in pairs]
+
+
+def number(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
+
+
+def perform(
+    options: argparse.Namespace, trials: Sequence[Trial], tell: Callable[[Mapping[str, Outcome]], None]
+) -> dict[str, Outcome]:
+    """Run trials by the options of run_arguments(). tell: called with the outcomes after each."""
     for name in ("jobs", "seeds"):
         if getattr(options, name) < 1:
             raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}")
-    model, config = configuration(options.preset, options.settings)
-    overrides = {"device": options.device, "precision": options.dtype}
-    config = dataclasses.replace(config, **{name: value for name, value in overrides.items() if value is not None})
-    data, out = data_of(options.preset, options.data), Path(options.out)
+    from lm.data import open_data
+    from lm.experiments.grid import run
+    from lm.training.train import OutOfMemory, Stopped
+
+    data, out = data_of(options.config, options.data), Path(options.out)
     mixture = open_data(data)
-    mixture.check(model.vocab_size, model.context_length)
-    experiment = make(model, config, unigram_entropy(mixture), options.seeds)
+    for trial in trials:
+        mixture.check(trial.model.vocab_size, trial.model.context_length)
 
-    def tell(outcomes: dict[str, Outcome]) -> None:
-        if outcomes:
-            page.write(experiment, outcomes, out)
-            if not options.quiet:
-                print(page.as_table(experiment, outcomes), flush=True)
-                print(flush=True)
+    def tell_all(outcomes: Mapping[str, Outcome]) -> None:
+        tell(outcomes)
+        if not options.quiet:
+            print(table_of(trials, outcomes), end="\n\n", flush=True)
 
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that processes do not outlive this one
     try:
-        outcomes = run(experiment, data, out, jobs=options.jobs, progress=not options.quiet, tell=tell)
+        return run(trials, data, out, jobs=options.jobs, progress=not options.quiet, tell=tell_all)
     except (Stopped, KeyboardInterrupt):
         raise Ended(f"stopped: the same command goes on with the runs in {out}", STOPPED) from None
     except OutOfMemory as failed:
         raise Ended(str(failed), FAILED) from None
-    if options.quiet:
-        print(page.as_table(experiment, outcomes))
-    print(experiment.finding(outcomes))
-    print(out / "report.html")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def table_of(trials: Sequence[Trial], outcomes: Mapping[str, Outcome]) -> str:
+    from lm.columns import in_columns
+    from lm.experiments.grid import HEADERS, rows
+
+    return in_columns([HEADERS, *rows(trials, outcomes)])

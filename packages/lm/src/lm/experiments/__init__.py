@@ -1,1 +1,1 @@
-"""Experiments: sweeps of learning rates and batch sizes, and ablations."""
+"""Experiments: many runs of one configuration in which settings are varied."""

@@ -1,0 +1,205 @@
+"""Runs of a grid of settings, in turn or side by side; their table and their page.
+
+A run is a folder of lm.train, so that the same call goes on with those that were stopped and trains no other again.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lm.config import ModelConfig, TrainConfig
+from lm.reporting import report
+from lm.reporting.charts import Html, Line, chart, table, text
+from lm.training.train import Diverged, Stopped, train
+
+STOPPED = "a run was stopped: the same command goes on with it"
+HEADERS = ["variant", "loss", "against the best", "bits/byte", "tokens/s", "seconds", "runs"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: the name of what is varied, its value where that is one number, and the number of its seed."""
+
+    variant: str
+    seed: int
+    model: ModelConfig
+    train: TrainConfig
+    x: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The folder of its run."""
+        return f"{self.variant}-seed-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The end of a trial. loss: nats a held-out token, or the mean of the last tenth of the steps; inf: it diverged."""
+
+    loss: float
+    steps: int = 0
+    seconds: float = 0.0
+    tokens_per_second: float = math.nan
+    bits_per_byte: float | None = None
+
+
+Outcomes = Mapping[str, Outcome]  # by the name of their trial
+
+
+def run(
+    trials: Iterable[Trial],
+    data: Any,
+    out: Path,
+    *,
+    jobs: int = 1,
+    progress: bool = True,
+    tell: Callable[[Outcomes], None] = lambda outcomes: None,
+) -> dict[str, Outcome]:
+    """Run the trials, each in a folder of `out`; a finished one is only read.
+
+    Args:
+        trials: The runs.
+        data: As for lm.train.
+        out: The folder.
+        jobs: Runs at a time, in processes of their own that share the processors evenly.
+        progress: Show the live line of a run, if they run in turn.
+        tell: Called with all outcomes after each run.
+
+    Raises:
+        Stopped: By Ctrl-C or SIGTERM; the runs are saved. Other errors are lm.train's.
+    """
+    outcomes = dict[str, Outcome]()
+    if jobs == 1:
+        for trial in trials:
+            outcomes[trial.name] = perform(trial, data, out / trial.name, progress)
+            tell(outcomes)
+        return outcomes
+    waiting, running = [*trials][::-1], dict[Future[Outcome], Trial]()
+    spawn, threads = multiprocessing.get_context("spawn"), max(1, torch.get_num_threads() // jobs)
+    with ProcessPoolExecutor(jobs, spawn, torch.set_num_threads, (threads,)) as pool:
+        try:
+            while waiting or running:
+                # No more are submitted than run, so that none begins after one has failed.
+                while waiting and len(running) < jobs:
+                    trial = waiting.pop()
+                    running[pool.submit(perform_or_exit, trial, data, out / trial.name)] = trial
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    outcomes[running.pop(future).name] = future.result()
+                    tell(outcomes)
+        except BaseException as error:
+            for process in multiprocessing.active_children():
+                process.terminate()  # SIGTERM: a run is saved, and its process ends
+            if isinstance(error, BrokenProcessPool):
+                raise Stopped(STOPPED) from None
+            raise
+    return outcomes
+
+
+def perform_or_exit(trial: Trial, data: Any, folder: Path) -> Outcome:
+    """Perform a trial in a process of its own, which ends when it is stopped."""
+    try:
+        return perform(trial, data, folder, progress=False)
+    except (Stopped, KeyboardInterrupt):
+        os._exit(1)
+
+
+def perform(trial: Trial, data: Any, folder: Path, progress: bool) -> Outcome:
+    """Train one trial, or read how it ended."""
+    if progress:
+        print(f"{folder}:", flush=True)
+    try:
+        result = train(trial.model, trial.train, data, folder, progress=progress)
+    except Diverged:
+        return Outcome(math.inf)
+    heldout, seconds = result.heldout, result.seconds
+    losses = [loss for _, loss in report.read(folder).points("loss")]
+    loss = statistics.fmean(losses[-max(1, len(losses) // 10) :]) if heldout is None else heldout.loss
+    tokens = result.steps * trial.train.batch_size * trial.model.context_length
+    bits = None if heldout is None else heldout.bits_per_byte
+    return Outcome(loss, result.steps, seconds, tokens / max(seconds, 1e-9), bits)
+
+
+def by_variant(trials: Iterable[Trial], outcomes: Outcomes) -> dict[str, dict[int, Outcome]]:
+    """The outcomes of each variant by the number of the seed, the lowest mean loss first."""
+    groups = dict[str, dict[int, Outcome]]()
+    for trial in trials:
+        if trial.name in outcomes:
+            groups.setdefault(trial.variant, {})[trial.seed] = outcomes[trial.name]
+    return dict(sorted(groups.items(), key=lambda group: mean_loss(group[1])))
+
+
+def mean_loss(of_variant: Mapping[int, Outcome]) -> float:
+    return statistics.fmean(outcome.loss for outcome in of_variant.values())
+
+
+def rows(trials: Sequence[Trial], outcomes: Outcomes) -> list[list[str]]:
+    """A row for each variant, in the columns of HEADERS; means over its seeds, with their standard errors.
+
+    Losses are compared to the best seed by seed: runs of a seed saw the same data in the same order.
+    """
+    groups = by_variant(trials, outcomes)
+    best, table = next(iter(groups.values()), {}), list[list[str]]()
+    for variant, group in groups.items():
+        ended, gaps = [*group.values()], [one.loss - best[seed].loss for seed, one in group.items() if seed in best]
+        bits = [one.bits_per_byte for one in ended if one.bits_per_byte is not None]
+        learned = math.isfinite(mean_loss(group))
+        table.append(
+            [
+                variant,
+                mean_and_error([one.loss for one in ended]) if learned else "diverged",
+                mean_and_error(gaps, "+") if learned and gaps and group is not best else "",
+                f"{statistics.fmean(bits):.4f}" if bits and learned else "",
+                f"{statistics.fmean(one.tokens_per_second for one in ended):,.0f}" if learned else "",
+                f"{sum(one.seconds for one in ended):,.0f}",
+                str(len(ended)),
+            ]
+        )
+    return table
+
+
+def mean_and_error(values: Sequence[float], sign: str = "") -> str:
+    """A mean with its standard error, which one value does not have."""
+    error = f" ± {statistics.stdev(values) / math.sqrt(len(values)):.4f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):{sign}.4f}{error}"
+
+
+def write(
+    trials: Sequence[Trial],
+    outcomes: Outcomes,
+    out: Path,
+    *,
+    title: str = "Experiment",
+    headline: str | None = None,
+    sections: Iterable[report.Section] = (),
+) -> Path:
+    """Draw the page: the given sections, the table, the loss by the number that is varied, and curves of one seed."""
+    first = {trial.variant: trial for trial in reversed(trials) if trial.name in outcomes}
+    cells = [[Html(text(cell).replace(" ± ", "\u00a0±\u00a0")) for cell in row] for row in rows(trials, outcomes)]
+    leading = [*sections, report.Section("Results", table(HEADERS, cells), "± is a standard error over seeds.")]
+    groups = by_variant(trials, outcomes)
+    points = sorted((first[name].x or 0.0, mean_loss(group)) for name, group in groups.items())
+    if len(points) > 1 and not any(trial.x is None for trial in first.values()):
+        figure = chart(
+            "Loss by what is varied", [Line("loss", points, 0, "marks")], x_name="value", wide=True, log_x=True
+        )
+        leading.insert(-1, report.Section("Loss", f'<div class="charts">{figure}</div>'))
+    shown = [first[name] for name in groups]
+    return report.write(
+        [out / trial.name for trial in shown],
+        out / "report.html",
+        title=title,
+        names=[trial.variant for trial in shown],
+        headline=headline,
+        leading=leading,
+    )
