@@ -7,7 +7,7 @@
     reward    1,     0,     1,     0       by comparing with the sum: no model judges
 
 The first run, OUT/sft, learns from some right answers, so that some answers to other problems are right: a reward that
-never comes teaches nothing. The second, OUT/grpo, begins with its weights. Both continue where they were stopped.
+never comes teaches nothing. The second, OUT/grpo-std, begins with its weights. Both continue where they were stopped.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
     parser.add_argument("out", type=Path)
     parser.add_argument("--supervised", type=int, default=400, help="steps of supervised training")
     parser.add_argument("--steps", type=int, default=60, help="steps of GRPO")
-    parser.add_argument("--variant", choices=("grpo", "dr_grpo"), default="grpo")
+    help = "none: Dr. GRPO; mean: MaxRL"
+    parser.add_argument("--normalizer", choices=("std", "mean", "none"), default="std", help=help)
     parser.add_argument("--problems", type=int, default=32, help="of a step of GRPO")
     parser.add_argument("--group-size", type=int, default=16, help="answers to a problem")
     parser.add_argument("--updates", type=int, default=2, help="from the same answers")
@@ -73,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
         warmup_steps=0,
         weight_decay=0.0,
         eval_every=10,
-        grpo_variant=options.variant,
+        grpo_normalizer=options.normalizer,
+        grpo_normalization="constant" if options.normalizer == "none" else "sequence",
         grpo_group_size=options.group_size,
         grpo_answer_tokens=ANSWER,
         grpo_updates=options.updates,
@@ -87,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[float, float]:
         .loss
     )
     print(f"after {options.supervised} steps of supervised training: {before:.1%} of the sums are right", flush=True)
-    folder = options.out / options.variant
+    folder = options.out / f"grpo-{options.normalizer}"
     result = lm.train(None, grpo, options.out / "data", folder, progress=False)
     assert result.heldout is not None
     after = 1 - result.heldout.loss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import numpy as np
@@ -12,9 +13,10 @@ from processes import processes, train
 from runs import CONFIG, MODEL, assert_continues, metrics, run, write_windows
 
 from lm.data import open_data, open_tokens
+from lm.data.problems import problems_of
 from lm.documents import IGNORE
 from lm.model import Transformer
-from lm.training.objectives.grpo import GroupRelativePolicy, clipped_losses, group_advantages, padded, problems_of
+from lm.training.objectives.grpo import GroupRelativePolicy, group_advantages, padded, policy_losses
 
 WINDOW, END, DOT = 16, 3, 4
 GRPO = dataclasses.replace(
@@ -55,18 +57,20 @@ def base(problems, tmp_path_factory):
     return folder
 
 
-def objective(variant="grpo", **more):
+def objective(**more):
     torch.manual_seed(0)
     model = Transformer(MODEL)
-    return GroupRelativePolicy(model, dataclasses.replace(GRPO, grpo_variant=variant, **more), END)
+    return GroupRelativePolicy(model, dataclasses.replace(GRPO, **more), END)
 
 
 def test_advantages_are_within_a_group():
-    """Right values by CS336's definition: (reward - mean) / (std + eps), with the sample's deviation."""
+    """Right values by CS336's definition: (reward - baseline) / (normalizer + eps), with the sample's deviation."""
     rewards = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.0] * 4, [1.0] * 4])
-    by_std = group_advantages(rewards, by_std=True)
+    by_std = group_advantages(rewards)
     torch.testing.assert_close(by_std, torch.tensor([[1.5, -0.5, -0.5, -0.5], [0.0] * 4, [0.0] * 4]), atol=1e-5, rtol=0)
-    assert group_advantages(rewards, by_std=False)[0].tolist() == [0.75, -0.25, -0.25, -0.25]
+    assert group_advantages(rewards, normalizer="none")[0].tolist() == [0.75, -0.25, -0.25, -0.25]
+    assert group_advantages(rewards, normalizer="mean")[0].tolist() == pytest.approx([3, -1, -1, -1], abs=1e-4)
+    assert group_advantages(rewards, baseline="none", normalizer="none").equal(rewards)
 
 
 CLIPS = (2.0, 1.1, -2.2, True), (2.0, 1.5, -2.4, False), (2.0, 0.5, -1.0, True)
@@ -77,7 +81,8 @@ CLIPS += (-2.0, 1.5, 3.0, True), (-2.0, 0.5, 1.6, False)
 def test_the_clip_ends_the_gradient_where_the_ratio_has_gone_far_enough(advantage, ratio, loss, learns):
     log_probs = torch.tensor([[-1.0]], requires_grad=True)
     old = log_probs.detach() - np.log(ratio)
-    losses, clipped = clipped_losses(torch.tensor([[advantage]]), log_probs, old, 0.2)
+    counts = torch.ones(1, 1, dtype=torch.bool)
+    losses, clipped = policy_losses(torch.tensor([[advantage]]), log_probs, old, counts, "grpo", 0.2)
     losses.sum().backward()
     assert losses.item() == pytest.approx(loss)
     assert bool(log_probs.grad.abs() > 0) == learns == (not clipped.item())
@@ -97,29 +102,50 @@ def test_problems_are_the_last_answers_of_documents():
     assert answers.tolist() == [[IGNORE, 6, DOT], [7, IGNORE, IGNORE]]
 
 
-@pytest.mark.parametrize("variant", ["grpo", "dr_grpo"])
-def test_the_loss_is_its_definition(problems, variant):
-    loss = objective(variant)
+METHODS = (
+    {},
+    {"grpo_normalizer": "none", "grpo_normalization": "constant", "grpo_kl": 0.02},
+    {"grpo_method": "gspo", "grpo_clip": 0.1},
+    {"grpo_method": "noclip", "grpo_normalizer": "mean"},
+    {"grpo_method": "none", "grpo_baseline": "none", "grpo_normalizer": "none"},
+)
+
+
+@pytest.mark.parametrize("settings", METHODS, ids=["grpo", "dr_grpo and kl", "gspo", "maxrl", "reinforce"])
+def test_the_loss_is_its_definition(problems, settings):
+    """One answer at a time, from the formulas of the module's first lines."""
+    loss = objective(**settings)
+    loss.references = [copy.deepcopy(loss.model)]
     batch = open_data(problems).batch(0, 0, 0, 1, 2, WINDOW)
-    [(inputs, targets, advantages, old)] = loss.prepare([batch], 5)
+    [(inputs, targets, advantages, old, *first)] = loss.prepare([batch], 5)
     assert len(inputs) == 2 * 3 * 4 == loss.count([(inputs, targets, advantages, old)])
     again = loss.prepare([batch], 5)[0]
-    assert all(torch.equal(one, other) for one, other in zip((inputs, targets, advantages, old), again, strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip((inputs, targets, advantages, old, *first), again, strict=True)
+    )
     advantages = torch.linspace(-1, 1, len(inputs))[:, None]
     with torch.no_grad():
         for p in loss.model.parameters():
             p.add_(torch.randn_like(p), alpha=0.3)
+    method, clip = loss.config.grpo_method, loss.config.grpo_clip or 0.2
     want = torch.zeros(())
     for row in range(len(inputs)):
         log_probs = F.log_softmax(loss.model(inputs[row : row + 1])[0], -1)
         places = [i for i, target in enumerate(targets[row].tolist()) if target != IGNORE]
-        terms = torch.zeros(())
-        for i in places:
-            ratio, a = (log_probs[i, targets[row, i]] - old[row, i]).exp(), advantages[row, 0]
-            terms = terms - torch.minimum(ratio * a, ratio.clamp(0.8, 1.2) * a)
-        want = want + terms / (len(places) if variant == "grpo" else GRPO.grpo_answer_tokens)
-    torch.testing.assert_close(loss(inputs, targets, advantages, old), want)
-    assert 0 < loss.sums["clipped"] < len(inputs)
+        now = torch.stack([log_probs[i, targets[row, i]] for i in places])
+        ratios, a = (now - old[row, places]).exp(), advantages[row, 0]
+        if method == "gspo":
+            ratios = ratios.prod().pow(1 / len(places)).expand(len(places))
+        terms = -torch.minimum(ratios * a, ratios.clamp(1 - clip, 1 + clip) * a)
+        terms = {"none": -a * now, "noclip": -ratios * a}.get(method, terms)
+        if first:
+            to_first = first[0][row, places] - now
+            terms = terms + loss.config.grpo_kl * (to_first.exp() - to_first - 1)
+        constant = loss.config.grpo_normalization == "constant"
+        want = want + terms.sum() / (GRPO.grpo_answer_tokens if constant else len(places))
+    torch.testing.assert_close(loss(inputs, targets, advantages, old, *first), want)
+    assert 0 < loss.sums["clipped"] < len(inputs) or method in ("none", "noclip")
+    assert bool(first) == (loss.sums["kl"] > 0)
 
 
 def test_answers_end_with_their_token_or_at_their_length(problems):
@@ -158,9 +184,9 @@ def test_a_prompt_that_fills_the_context_is_left_out(problems):
     assert loss(*batches[0]) == 0
 
 
-@pytest.mark.parametrize("variant", ["grpo", "dr_grpo"])
-def test_a_run_earns_more_and_continues_to_the_bit(problems, base, tmp_path, variant):
-    config = dataclasses.replace(GRPO, init_from=str(base), grpo_variant=variant, micro_batch_size=2, grpo_updates=2)
+@pytest.mark.parametrize("settings", METHODS[:2], ids=["grpo", "dr_grpo and kl"])
+def test_a_run_earns_more_and_continues_to_the_bit(problems, base, tmp_path, settings):
+    config = dataclasses.replace(GRPO, init_from=str(base), **settings, micro_batch_size=2, grpo_updates=2)
     assert_continues(problems, tmp_path, config, step=5)
     lines = [line for line in metrics(tmp_path / "whole") if "reward" in line]
     rewards = [line["reward"] for line in lines]
@@ -185,9 +211,11 @@ def test_what_is_no_problem_is_refused(problems, data, base, tmp_path):
         ({"init_from": "scratch"}, problems, "begins with random"),
         ({"document_masking": False}, problems, "goes with document_masking"),
         ({"dropout": 0.1}, problems, "without dropout"),
-        ({}, data, "prompts with one right answer"),
+        ({}, data, "learns from problems"),
     ):
         with pytest.raises(ValueError, match=says):
             run(where, tmp_path / "run", dataclasses.replace(config, **change))
     with pytest.raises(ValueError, match=r"grpo_clip 0\.3 has no effect"):
         dataclasses.replace(CONFIG, grpo_clip=0.3)
+    with pytest.raises(ValueError, match=r"grpo_clip 0\.3 has no effect without grpo_method"):
+        dataclasses.replace(GRPO, grpo_method="noclip", grpo_clip=0.3)

@@ -28,8 +28,14 @@ Position = Literal["rope", "learned", "none"]
 OptimizerName = Literal["adamw", "muon", "normuon"]
 Schedule = Literal["cosine", "linear", "constant"]
 Objective = Literal["next_token", "sft", "dpo", "grpo"]  # a file in training/objectives each
-GrpoVariant = Literal["grpo", "dr_grpo"]
-GRPO_SETTINGS = ("grpo_variant", "grpo_group_size", "grpo_answer_tokens", "grpo_clip", "grpo_updates")
+GrpoBaseline = Literal["mean", "none"]
+GrpoNormalizer = Literal["std", "mean", "none"]
+GrpoMethod = Literal["none", "noclip", "grpo", "gspo"]
+GrpoNormalization = Literal["sequence", "constant"]
+GRPO_SETTINGS = (
+    *("reward", "reward_timeout", "grpo_baseline", "grpo_normalizer", "grpo_method", "grpo_normalization"),
+    *("grpo_kl", "grpo_group_size", "grpo_answer_tokens", "grpo_clip", "grpo_updates"),
+)
 Compile = Literal["on", "off"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
@@ -268,10 +274,20 @@ class TrainConfig:
     # than the other; grpo: of the model's own answers those that are right are made likelier (see training/objectives).
     objective: Objective = "next_token"
     dpo_beta: float = 0.1  # of dpo, how fast the loss falls as the model moves away from the one that it began with
-    grpo_variant: GrpoVariant = "grpo"  # dr_grpo: advantages and losses are divided by constants alone
+    # Of grpo, what answers earn: tokens, 1 for the answer of the data, token by token; equality, numbers, regex or
+    # program (see training/rewards.py); module:function or file.py:function; several, each with @WEIGHT, by commas.
+    reward: str = "tokens"
+    reward_timeout: int = 300  # seconds that a reward may take for the answers of a micro-batch
+    # Of grpo: the advantage of an answer is (its reward - the group's baseline) / the group's normalizer.
+    grpo_baseline: GrpoBaseline = "mean"
+    grpo_normalizer: GrpoNormalizer = "std"  # none as Dr. GRPO, mean as MaxRL
+    grpo_method: GrpoMethod = "grpo"  # none: log p; noclip, grpo: the ratio of each token; gspo: one of the answer
+    grpo_normalization: GrpoNormalization = "sequence"  # mean over an answer's tokens; constant: by grpo_answer_tokens
+    grpo_kl: float = 0.0  # of grpo, the weight of the KL divergence from the model that the run began with
     grpo_group_size: int = 8  # of grpo, answers drawn to each prompt
     grpo_answer_tokens: int = 64  # of grpo, the most tokens of an answer
-    grpo_clip: float = 0.2  # of grpo, how far the probability of a token may move before its gradient ends
+    # Of grpo, how far a ratio may be from 1 before its gradient ends; None: 0.2, and 0.004 of gspo.
+    grpo_clip: float | None = None
     grpo_updates: int = 1  # of grpo, updates of the weights by the same answers
     dropout: float = 0.0  # the share that is zeroed of the embedding and of what each sublayer adds, in training
     # LoRA (see lora.py): the weights stay, and adapters of this rank beside the blocks' matrices are trained; 0: no.
@@ -284,9 +300,9 @@ class TrainConfig:
         if self.warmup_steps is BY_STEPS and isinstance(self.steps, int | np.integer):
             object.__setattr__(self, "warmup_steps", 100 if self.steps >= 100 else self.steps // 10)
         check_types(self)
-        for name in ("steps", "batch_size", "log_every", "keep_checkpoints", "collective_timeout"):
+        for name in ("steps", "batch_size", "log_every", "keep_checkpoints", "collective_timeout", "reward_timeout"):
             at_least(name, getattr(self, name), 1)
-        for name, least in (("grpo_group_size", 2), ("grpo_answer_tokens", 1), ("grpo_updates", 1)):
+        for name, least in (("grpo_group_size", 2), ("grpo_answer_tokens", 1), ("grpo_updates", 1), ("grpo_kl", 0)):
             at_least(name, getattr(self, name), least)
         for name in ("warmup_steps", "weight_decay", "min_learning_rate", "gradient_clip", "seed"):
             at_least(name, getattr(self, name), 0)
@@ -296,11 +312,11 @@ class TrainConfig:
         at_most("threads", self.threads, 1024)  # torch does not survive that the system has no more of them
         if self.skip_outliers:
             more_than_0("skip_outliers", self.skip_outliers)
-        for name in ("weight_decay", "min_learning_rate"):
+        for name in ("weight_decay", "min_learning_rate", "grpo_kl"):
             is_finite(name, getattr(self, name))
-        for name in ("learning_rate", "eps", "lora_alpha", "dpo_beta", "grpo_clip"):
+        for name in ("learning_rate", "eps", "lora_alpha", "dpo_beta"):
             more_than_0(name, getattr(self, name))
-        for name in ("embedding_learning_rate", "head_learning_rate"):
+        for name in ("embedding_learning_rate", "head_learning_rate", "grpo_clip"):
             if getattr(self, name) is not None:
                 more_than_0(name, getattr(self, name))
         for name in ("beta1", "beta2", "momentum", "dropout"):
@@ -322,6 +338,7 @@ class TrainConfig:
             ("momentum", self.optimizer != "adamw", "optimizer 'muon' or 'normuon'"),
             ("dpo_beta", self.objective == "dpo", "objective 'dpo'"),
             *((name, self.objective == "grpo", "objective 'grpo'") for name in GRPO_SETTINGS),
+            ("grpo_clip", self.grpo_method in ("grpo", "gspo"), "grpo_method 'grpo' or 'gspo'"),
             ("lora_alpha", self.lora_rank > 0, "a lora_rank"),
         ):
             refuse_without_effect(self, name, has_effect, needed)

@@ -1,11 +1,12 @@
-"""`lm data get`, `clean`, `prepare`, `chat`, `preferences`, `verify`: token files of corpora, text, conversations and
-pairs; clean text from pages of the web."""
+"""`lm data get`, `clean`, `prepare`, `chat`, `preferences`, `prompts`, `verify`: token files of corpora, text,
+conversations, pairs and prompts; clean text from pages of the web."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import errno
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ DAMAGED = 1
 
 
 def register(commands: Commands) -> None:
-    commands_here = "get, clean, prepare, chat, preferences, verify"
+    commands_here = "get, clean, prepare, chat, preferences, prompts, verify"
     description = __doc__.partition(":")[2]
     parser = commands.add_parser("data", help=f"token files: {commands_here}", description=description)
     parts = parser.add_subparsers(required=True, metavar=commands_here.replace(", ", " | "))
@@ -57,6 +58,10 @@ def register(commands: Commands) -> None:
 
     parser = add(parts, "preferences", preferences, "encode pairs of answers: a model learns to prefer the first")
     conversation_arguments(parser, '{"prompt": …, "chosen": …, "rejected": …}')
+
+    parser = add(parts, "prompts", prompts, "encode prompts, whose answers a model draws and rewards judge")
+    conversation_arguments(parser, '{"prompt": …} with other fields, as "answer" or "tests"')
+    parser.add_argument("--prompt", default="prompt", metavar="KEY", help="where a line has it (default: prompt)")
 
     parser = add(parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; name all damage")
     parser.add_argument("folder", metavar="FOLDER", help="a folder of token files, or one")
@@ -189,6 +194,18 @@ def preferences(options: argparse.Namespace) -> None:
         print(f"left out, because both answers together have no room in {splits.window:,} tokens: {number:,}")
     to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective dpo"
     print(f"to learn them: {to_learn} --train.document_masking true --train.steps 1000")
+
+
+def prompts(options: argparse.Namespace) -> None:
+    from lm.data.conversations import TOO_LONG, prepare_prompts
+
+    _, splits = packed(options, functools.partial(prepare_prompts, key=options.prompt))
+    for split, count in splits.counts.items():
+        print(f"{options.out}/{split}: {count.examples:,} prompts")
+    if number := splits.left_out[TOO_LONG]:
+        print(f"left out, because no room for an answer is left in {splits.window:,} tokens: {number:,}")
+    to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective grpo --train.reward REWARD"
+    print(f"to learn from them: {to_learn} --train.document_masking true --train.steps 100")
 
 
 def packed(options: argparse.Namespace, prepare: Callable[..., PackedSplits]) -> tuple[ChatTemplate, PackedSplits]:

@@ -55,6 +55,7 @@ def train(options: argparse.Namespace) -> None:
     from lm.device import keep_freed_memory, local_rank
     from lm.training import train as training
     from lm.training.distributed import Lost
+    from lm.training.rewards import RewardFailed
     from lm.training.train import train as train_model
 
     if config.device in ("auto", "cpu"):
@@ -74,7 +75,7 @@ def train(options: argparse.Namespace) -> None:
         )
     except training.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None
-    except (training.Diverged, training.OutOfMemory, Lost) as failed:
+    except (training.Diverged, training.OutOfMemory, RewardFailed, Lost) as failed:
         raise Ended(str(failed), FAILED) from None
     if local_rank():
         return

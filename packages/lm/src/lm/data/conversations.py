@@ -60,6 +60,67 @@ def prepare_conversations(
     return splits
 
 
+def prepare_prompts(
+    paths: Sequence[str | Path],
+    template: ChatTemplate,
+    out: str | Path,
+    *,
+    context_length: int,
+    end_of_text: str | None = None,
+    heldout: float = 0.05,
+    key: str = "prompt",
+) -> PackedSplits:
+    """Write prompts as OUT/train.npy and heldout.npy, with the other fields of their rows, which rewards read.
+
+    Left out, as TOO_LONG, are prompts that leave no room for an answer in a window.
+
+    Args:
+        paths: Files of JSON lines, {"prompt": …}: a text, which the user says, or a list of messages.
+        template: The chat template of the model that is to answer them.
+        out, context_length, end_of_text, heldout: See PackedSplits.
+        key: The field with the prompt.
+
+    Raises:
+        ValueError: A line without a prompt, with its number; the same prompt with other fields; no line that fits; or a
+            template whose answers no special token ends.
+        FileExistsError: There are token files in `out`.
+    """
+    splits = PackedSplits(
+        template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout
+    )
+    end = end_of_answers(template)
+    for path in paths:
+        for line, (messages, fields) in json_lines(path, lambda value: prompt_of(value, key), "prompt"):
+            ids, _ = splits.separated(template.prompt(messages), [])
+            if len(ids) >= context_length:
+                splits.left_out[TOO_LONG] += 1
+            else:
+                splits.add(line, [*ids, end], [False] * len(ids) + [True], (ids, [end]), **fields)
+    splits.write(paths, "no prompt has room in a window", prompts=True)
+    return splits
+
+
+def end_of_answers(template: ChatTemplate) -> int:
+    """Return the id that ends an answer. ValueError: the template marks none as part of an answer."""
+    ids, learned = template.encode([Message("user", "a"), Message(LEARNED, "b")])
+    last = [number for number, is_learned in zip(ids, learned, strict=True) if is_learned][-1]
+    if last not in template.stop_tokens:
+        piece = template.tokenizer.decode([last])
+        remedy = "train with a tokenizer that has tokens of turns, or put the end inside {% generation %}"
+        raise ValueError(f"expected a chat template whose answers end with a special token, got {piece!r}: {remedy}")
+    return last
+
+
+def prompt_of(value: Any, key: str) -> tuple[list[Message], dict[str, Any]]:
+    """Return the messages of a line's prompt, and its other fields. ValueError: it has no prompt."""
+    if not isinstance(value, dict) or key not in value:
+        raise ValueError(f'it is no object with "{key}" in it')
+    messages = messages_of(as_messages(value[key], "user"))
+    if messages[-1].role == LEARNED:
+        raise ValueError(f'"{key}" ends with an answer: leave it out')
+    return messages, {name: item for name, item in value.items() if name != key}
+
+
 def conversation_of(value: Any) -> list[Message]:
     """Return the messages of a line. ValueError: it has none."""
     if not isinstance(value, dict) or "messages" not in value:

@@ -172,6 +172,8 @@ class Mixture:
                 about["heldout_sha256"] = part.heldout.sha256
                 if part.heldout.mask_sha256 is not None:
                     about["heldout_mask_sha256"] = part.heldout.mask_sha256
+            if part.tokens.fields:
+                about["train_fields_sha256"] = "".join(sha256 for _, sha256 in part.tokens.fields)
             if part.name:
                 about["weight"] = float(part.weight)
             table |= {part.name: about} if part.name else about

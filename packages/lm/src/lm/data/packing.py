@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lm.data.problems import Fields, Problem, key_of
 from lm.data.token_file import write_tokens
 from lm.special_tokens import end_of_text_of
 
@@ -95,21 +96,29 @@ class PackedSplits:
         self.examples: dict[str, list[Example]] = {split: [] for split in SPLITS}
         self.counts = {split: Count() for split in reversed(SPLITS)}
         self.left_out = Counter[str]()
+        self.fields: dict[str, dict[str, Fields]] = {split: {} for split in SPLITS}  # of problems, by key
 
     def separated(self, ids: list[int], learned: list[bool]) -> tuple[list[int], list[bool]]:
         """Ids that begin with the separator, and True for each that is learned."""
         return (ids, learned) if ids[:1] == [self.separator] else ([self.separator, *ids], [False, *learned])
 
-    def add(self, line: str, ids: Sequence[int], learned: Sequence[bool]) -> None:
-        """Add an example of at most context_length ids to the split that its line belongs to, by its hash alone."""
+    def add(
+        self, line: str, ids: Sequence[int], learned: Sequence[bool], problem: Problem | None = None, **fields: Any
+    ) -> None:
+        """Add an example of at most context_length ids to the split that its line belongs to, by its hash alone.
+
+        ValueError: the same problem has other fields in another line.
+        """
         number = int.from_bytes(hashlib.blake2b(line.strip().encode(), digest_size=8).digest())
         split = "heldout" if number < self.heldout * 2**64 else "train"
         self.examples[split].append(Example(np.array(ids, dtype=self.dtype), np.array(learned, dtype=np.uint8)))
         self.counts[split].examples += 1
         self.counts[split].learned += sum(learned)
+        if problem is not None and self.fields[split].setdefault(key_of(problem), fields) != fields:
+            raise ValueError(f"two lines have one prompt and other fields: leave one of them out: {line[:200]}")
 
-    def write(self, paths: Sequence[str | Path], lack: str, *, pairs: bool = False) -> None:
-        """Write the files. ValueError: there is nothing to train on in the paths, for `lack`."""
+    def write(self, paths: Sequence[str | Path], lack: str, **kind: bool) -> None:
+        """Write the files. kind: pairs or prompts. ValueError: nothing to train on is in the paths, for `lack`."""
         if not self.examples["train"]:
             raise ValueError(f"there is nothing to learn in {', '.join(map(str, paths))}: {lack}")
         self.out.mkdir(parents=True, exist_ok=True)
@@ -118,8 +127,9 @@ class PackedSplits:
                 ids, mask = packed(examples, self.window, self.separator)
                 count = self.counts[split]
                 count.tokens, count.padding = len(ids), len(ids) - sum(len(one.ids) for one in examples)
-                about = {"tokenizer": self.fingerprint, "end_of_text": self.separator, "window": self.window}
-                write_tokens(self.out / f"{split}.npy", ids, dtype=self.dtype, mask=mask, pairs=pairs, **about)
+                about: dict[str, Any] = {"tokenizer": self.fingerprint, "end_of_text": self.separator, **kind}
+                about |= {"dtype": self.dtype, "window": self.window, "fields": self.fields[split]}
+                write_tokens(self.out / f"{split}.npy", ids, mask=mask, **about)
 
 
 def packed(examples: Sequence[Example], window: int, padding: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:

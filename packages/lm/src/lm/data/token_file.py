@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lm.data import token_formats
+from lm.data.problems import Fields, write_fields
 from lm.data.shards import Ids, Shards
 from lm.data.token_formats import DTYPES, ENDINGS
 from lm.files import atomic_file, atomic_write
@@ -48,6 +49,8 @@ class Tokens:
     mask_sha256: str | None = None
     window: int | None = None  # context_length of packed conversations; None: windows may be cut anywhere
     pairs: bool = False  # True for pairs of a preferred and another conversation (see conversations.py)
+    prompts: bool = False  # True for prompts without an answer, of which the end of a turn alone is marked
+    fields: tuple[tuple[Path, str], ...] = ()  # files with fields of their problems, with the SHA-256 of those fields
     files: tuple[tuple[Path, int], ...] = ()  # each file with its size when it was opened
 
     def __len__(self) -> int:
@@ -83,6 +86,8 @@ class Description:
     mask: str | None = None  # SHA-256 of X.mask
     window: int | None = None
     pairs: bool | None = None
+    prompts: bool | None = None
+    fields: str | None = None  # SHA-256 of X.fields
 
     @classmethod
     def read(cls, path: Path) -> Description:
@@ -171,10 +176,13 @@ def write_tokens(
     mask: NDArray[Any] | None = None,
     window: int | None = None,
     pairs: bool = False,
+    prompts: bool = False,
+    fields: Mapping[str, Fields] | None = None,
 ) -> Tokens:
     """Write ids, one array or several in turn, to X.npy and their description to X.json; neither appears half-written.
 
-    mask: 1 for ids that are learned, written to X.mask; window and pairs: of packed conversations (see Tokens).
+    mask: 1 for ids that are learned, written to X.mask; window, pairs, prompts: of packed conversations (see Tokens);
+    fields: of problems by key, written to X.fields (see problems.py).
     ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
     """
     with TokenWriter(path, dtype=dtype) as writer:
@@ -182,7 +190,8 @@ def write_tokens(
             writer.write(np.asarray(part))
         digest = None if mask is None else write_mask(path, mask, writer.count)
         about: dict[str, Any] = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
-        writer.finish(**about, mask=digest, window=window, pairs=pairs or None)
+        about |= {"window": window, "pairs": pairs or None, "prompts": prompts or None}
+        writer.finish(**about, mask=digest, fields=write_fields(Path(path), fields) if fields else None)
     return open_tokens(path, verify=False)
 
 
@@ -287,6 +296,8 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
         **masks_of(opened),
         window=window_of(opened),
         pairs=all(one.pairs for one in opened),
+        prompts=any(one.prompts for one in opened),
+        fields=tuple(file for one in opened for file in one.fields),
         files=tuple(file for one in opened for file in one.files),
     )
 
@@ -346,6 +357,8 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
         mask_sha256=about.mask,
         window=about.window,
         pairs=bool(about.pairs),
+        prompts=bool(about.prompts),
+        fields=() if about.fields is None else ((path, about.fields),),
         files=(file_size(path), *([] if mask is None else [file_size(mask_path)])),
     )
 

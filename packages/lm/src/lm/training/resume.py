@@ -45,6 +45,7 @@ POLICY: dict[str, Policy] = {
     **dict.fromkeys(("gradient_clip", "skip_outliers"), "exact"),
     **dict.fromkeys(("document_masking", "precision", "objective", "dpo_beta", "dropout"), "exact"),
     **dict.fromkeys(GRPO_SETTINGS, "exact"),
+    "reward_timeout": "free",
     **dict.fromkeys(("lora_rank", "lora_alpha", "init_from"), "exact"),
 }
 

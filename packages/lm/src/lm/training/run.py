@@ -150,7 +150,7 @@ class Run:
                 keep_tokenizer(tokenizer, self.folder)
             if saved is None and source is not None:
                 saved = resume.copy_origin(self.folder, config, source, lambda s: plain_weights(read(source), s))
-            if objective_of(self.training.objective).needs_reference and not self.training.lora_rank:
+            if objective_of(self.training.objective).needs_reference(self.training) and not self.training.lora_rank:
                 keep_reference(self.folder, source if start.get("kind") == "branch" else None)
             self.checkpoints.mkdir(exist_ok=True)
         return dataclasses.replace(self, saved=saved, is_written=True)

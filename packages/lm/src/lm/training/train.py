@@ -36,6 +36,7 @@ from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.distributed import DistributedContext
 from lm.training.metrics import METRICS, Line
+from lm.training.rewards import Function, RewardFailed, named
 from lm.training.run import CONFIG, REFERENCE, Run
 from lm.training.sharded_saver import ShardedSaver
 from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
@@ -84,6 +85,7 @@ def train(
     restart: bool = False,
     branch: str | Path | None = None,
     step: int | None = None,
+    reward: str | Function | Sequence[Function | tuple[Function, float]] | None = None,
 ) -> Result:
     """Train a model in run_dir, or continue the training that stopped there.
 
@@ -109,6 +111,8 @@ def train(
             metrics and the place in the data. The model must be the same; other settings may differ, and if none does,
             the rest is to the bit what the other run would have done.
         step: See branch.
+        reward: Of objective "grpo", in place of train.reward: a function (see training.rewards), or a list of functions
+            and of pairs of a function and its weight, whose sum an answer earns.
 
     Returns:
         The result, with the model.
@@ -121,8 +125,12 @@ def train(
         checkpoint.NotSaved: The disk is full or read-only.
         OutOfMemory: With what would fit.
         distributed.Lost: Another process of the run has ended.
+        RewardFailed: A reward raised or took too long; the run is saved before that step.
     """
-    run_dir, config = Path(run_dir), train_config
+    run_dir, config, functions = Path(run_dir), train_config, dict[str, Function]()
+    if reward is not None:
+        text, functions = named(reward)
+        config = dataclasses.replace(config, reward=text)
     if isinstance(model_config, Transformer):
         raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
     if config.init_from != "scratch":
@@ -168,6 +176,7 @@ def train(
             if opened.saved is None or opened.saved.step < config.steps:
                 say(f"training on {in_words(device)} in {config.precision}{shared}")
             trainer = build_trainer(opened, mixture, processes)
+            trainer.objective.open(mixture, run_dir, functions)
             if opened.saved is not None:
                 note = resume.rounding_note(opened.saved, run.computed_by(config, processes))
                 if note is not None:
@@ -195,7 +204,11 @@ def run_steps(
         first = trainer.step + 1
         trainer.model.train()
         while trainer.step < config.steps:
-            line = trainer.train_step(batches, stop=stop.is_set() or saver.failed)
+            try:
+                line = trainer.train_step(batches, stop=stop.is_set() or saver.failed)
+            except (RewardFailed, distributed.ProcessesDiffer):  # before the weights were changed, and in all processes
+                saver.save(trainer)
+                raise
             step, skipped = trainer.step, line.get("skipped")
             if due(step, config.log_every, config.steps) or skipped:
                 log(line)
@@ -260,7 +273,7 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
     else:
         model = from_weights(shape, weights)
     reference = None
-    if objective_of(config.objective).needs_reference and not config.lora_rank:
+    if objective_of(config.objective).needs_reference(config) and not config.lora_rank:
         first = checkpoint.load(run.folder / REFERENCE, 0, weights_only=True)
         assert first is not None
         reference = from_weights(shape, first.model)

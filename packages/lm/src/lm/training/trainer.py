@@ -15,14 +15,16 @@ import statistics
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
+from lm import lora
 from lm.config import ModelConfig, TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
@@ -112,7 +114,7 @@ class Objective(nn.Module, ABC):
         is_uniform: True if every process has as many losses in every step.
         balances: True if the balancing loss of experts is part of the loss.
         needs_start: True if the run must begin with weights.
-        needs_reference: True if the first weights are compared with.
+        draws: True if prepare() can fail in one process alone.
         updates: Updates of the weights by the same micro-batches.
         sums: Of figures beside the loss, since the trainer emptied it; each is reported as a mean over the losses.
     """
@@ -120,7 +122,7 @@ class Objective(nn.Module, ABC):
     is_uniform: ClassVar[bool] = False
     balances: ClassVar[bool] = False
     needs_start: ClassVar[bool] = False
-    needs_reference: ClassVar[bool] = False
+    draws: ClassVar[bool] = False
 
     def __init__(
         self, model: Transformer, config: TrainConfig, end_of_text: int | None, reference: Transformer | None = None
@@ -142,6 +144,31 @@ class Objective(nn.Module, ABC):
         if data.masked:
             use = "dpo" if data.pairs else "sft"
             raise ValueError(f"the data marks what is learned, and {config.objective!r} learns all tokens: use {use!r}")
+
+    @classmethod
+    def needs_reference(cls, config: TrainConfig) -> bool:
+        """True if the loss compares with the model that the run began with."""
+        return False
+
+    def open(self, data: Mixture, run_dir: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
+        """Read what the objective needs of the data and the run, once before the first step.
+
+        functions: the reward functions that were passed to lm.train, by name.
+        """
+
+    @contextlib.contextmanager
+    def reference(self) -> Iterator[Transformer]:
+        """The model that the run began with."""
+        if self.references:
+            yield self.references[0]
+            return
+        was_training = self.model.training
+        lora.enable(self.model, False)
+        try:
+            yield self.model.eval()
+        finally:
+            self.model.train(was_training)
+            lora.enable(self.model, True)
 
     def prepare(self, micro_batches: list[MicroBatch], seed: int) -> list[MicroBatch]:
         """Return the micro-batches to learn from. seed: a function of the run's seed, the step and the process."""
@@ -287,7 +314,8 @@ class Trainer:
         if len(micro_batches) < self.accumulation_steps:
             needed = f"{self.accumulation_steps} micro-batches for step {self.step + 1}"
             raise ValueError(f"expected {needed}, got {len(micro_batches)}: the iterator is exhausted")
-        micro_batches = self.objective.prepare(micro_batches, self.seed())
+        prepare = functools.partial(self.objective.prepare, micro_batches, self.seed())
+        micro_batches = self.distributed.on_all(prepare) if self.objective.draws else prepare()
         num_losses = self.count_losses(micro_batches)
         if self.objective.experts and len(micro_batches) * self.distributed.size > 1:
             self.count_choices(micro_batches, num_losses)

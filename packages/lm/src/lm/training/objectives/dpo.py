@@ -7,15 +7,13 @@ p₀ is the model that the run began with. (Rafailov et al. 2023, arXiv:2305.182
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lm import lora
 from lm.config import TrainConfig
 from lm.data import Mixture, Tokens
 from lm.documents import IGNORE, document_ids_of
@@ -32,7 +30,6 @@ class DirectPreference(Objective):
     """
 
     needs_start: ClassVar[bool] = True
-    needs_reference: ClassVar[bool] = True
 
     @classmethod
     def check(cls, config: TrainConfig, data: Mixture) -> None:
@@ -40,6 +37,10 @@ class DirectPreference(Objective):
             raise ValueError("objective 'dpo' learns from pairs, got data without: `lm data preferences` makes them")
         if not config.document_masking:
             raise ValueError("objective 'dpo' goes with document_masking: else the second of a pair sees the first")
+
+    @classmethod
+    def needs_reference(cls, config: TrainConfig) -> bool:
+        return True
 
     def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         document_ids = self.document_ids(inputs)
@@ -70,20 +71,6 @@ class DirectPreference(Objective):
             nats += float(self(*(part.to(device) for part in batch)))
         self.model.train(was_training)
         return Score(nats, pairs)
-
-    @contextlib.contextmanager
-    def reference(self) -> Iterator[Transformer]:
-        """The model that the run began with."""
-        if self.references:
-            yield self.references[0]
-            return
-        was_training = self.model.training
-        lora.enable(self.model, False)
-        try:
-            yield self.model.eval()
-        finally:
-            self.model.train(was_training)
-            lora.enable(self.model, True)
 
 
 def numbered(targets: Tensor, document_ids: Tensor) -> tuple[Tensor, int]:

@@ -1,20 +1,30 @@
 """Group relative policy optimization: of several answers to one prompt, those with more reward are made likelier.
 
     answers    a group of them to each prompt, drawn from the model at temperature 1
-    reward     1 for an answer equal to that of the data, token by token, else 0
-    advantage  reward - mean of the group; "grpo" divides it by the group's standard deviation
-    loss       -min(r A, clip(r, 1 - ε, 1 + ε) A) of each token, with r = p(token) / p(token) when it was drawn
+    reward     the weighted sum of functions of the answer (rewards.py), or 1 for the answer of the data and else 0
+    advantage  (reward - baseline) / normalizer, both of the group
+    loss       of each token, by the ratio r = p(token) / p(token) when it was drawn and the advantage A:
+               none    -A log p                                                 REINFORCE
+               noclip  -r A
+               grpo    -min(r A, clip(r, 1 - ε, 1 + ε) A)
+               gspo    the same, with the geometric mean of r over the answer as the r of each of its tokens
+             + β (exp(d) - d - 1), d = log p₀ - log p, with p₀ the model that the run began with: Schulman's estimate of
+               the KL divergence from it
 
-The loss of an answer is the mean over its tokens; with "dr_grpo" it is the sum over grpo_answer_tokens, so that
-neither long answers nor groups that are nearly all right or wrong weigh more. The loss has no KL term. (Shao et al.
-2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; the clip by Schulman et al. 2017, arXiv:1707.06347)
+The loss of an answer is the mean over its tokens ("sequence"), or the sum over grpo_answer_tokens ("constant"). The
+names are those of CS336's fifth assignment. Dr. GRPO has normalizer "none" and normalization "constant", so that
+neither long answers nor groups that are nearly all right or wrong weigh more; MaxRL has normalizer "mean". (Shao et al.
+2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Zheng et al. 2025, arXiv:2507.18071; the clip by Schulman et
+al. 2017, arXiv:1707.06347)
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
-from typing import ClassVar
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -23,33 +33,59 @@ from torch import Tensor
 from lm.config import TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
+from lm.data.problems import Fields, Problem, key_of, problems_of, read_fields
 from lm.device import autocast
 from lm.documents import IGNORE
 from lm.generation.stream import generate_batch
+from lm.tokenizer import kept_tokenizer, load_tokenizer
+from lm.training.rewards import TOKENS, Reward, RewardFailed, rewards_of
 from lm.training.trainer import MicroBatch, Objective
 from lm.training.validation import Score, spread_windows
 
 ROWS = 64  # answers drawn at a time
-Problem = tuple[list[int], list[int]]  # prompt, and the answer that is right
 
 
 class GroupRelativePolicy(Objective):
     """Answers with their advantages → the sum of the answers' losses.
 
-    sums: "reward"; "answer_length" in tokens; "clipped", the share of an answer's tokens without gradient.
+    sums: "reward", and "reward/NAME" of each where there are several; "answer_length" in tokens; "clipped", the share
+    of an answer's tokens without gradient; "kl".
     """
 
     needs_start: ClassVar[bool] = True
+    draws: ClassVar[bool] = True
+    rewards: Sequence[Reward] = ()  # none: 1 for the answer of the data, token by token
+    tokenizer: Any = None
+    fields: Mapping[str, Fields] = {}
 
     @classmethod
     def check(cls, config: TrainConfig, data: Mixture) -> None:
         tokens = [part.tokens for part in data.parts] + list(data.heldout.values())
         if any(one.mask is None or one.window is None or one.pairs for one in tokens):
-            raise ValueError("objective 'grpo' learns from prompts with one right answer: `lm data chat` prepares them")
+            raise ValueError("objective 'grpo' learns from problems: `lm data prompts` or `lm data chat` prepares them")
+        if config.reward == TOKENS and any(one.prompts for one in tokens):
+            raise ValueError(f"reward {TOKENS!r} compares with answers, and the data has prompts alone: name another")
         if not config.document_masking:
             raise ValueError("objective 'grpo' goes with document_masking, as a prompt is the beginning of a document")
         if config.dropout or config.parallel == "fsdp":
             raise ValueError("objective 'grpo' draws from the model that it trains: without dropout, and by ddp")
+
+    @classmethod
+    def needs_reference(cls, config: TrainConfig) -> bool:
+        return config.grpo_kl > 0
+
+    def open(self, data: Mixture, run_dir: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
+        if self.config.reward == TOKENS:
+            return
+        self.rewards = rewards_of(self.config.reward, functions)
+        if (path := kept_tokenizer(run_dir)) is None:
+            raise ValueError("a reward reads text, and the run has no tokenizer: name the data's by --tokenizer")
+        self.tokenizer = load_tokenizer(path)
+        fields = dict[str, Fields]()
+        for tokens in (*(part.tokens for part in data.parts), *data.heldout.values()):
+            for file, sha256 in tokens.fields:
+                fields |= read_fields(file, sha256)
+        self.fields = fields
 
     def prepare(self, micro_batches: list[MicroBatch], seed: int) -> list[MicroBatch]:
         self.updates = self.config.grpo_updates
@@ -67,25 +103,61 @@ class GroupRelativePolicy(Objective):
 
         Returns:
             Inputs and targets (answers, seq), which are IGNORE outside of answers; advantages (answers, 1); log p of
-            each target when it was drawn (answers, seq).
+            each target when it was drawn (answers, seq), and with grpo_kl by the first model too.
         """
         problems, size = self.problems(*batch), self.config.grpo_group_size
         seeds = [mix(mix(seed) ^ number) >> 2 for _, number in zip(problems, numbers, strict=False)]
         groups = self.answers(problems, samples=size, seeds=seeds)
-        rewards = torch.tensor(
-            [[float(answer == right) for answer in group] for (_, right), group in zip(problems, groups, strict=True)]
-        ).reshape(-1, size)
+        rewards = torch.tensor(self.judged(problems, groups)).reshape(-1, size)
         rows = [(prompt, answer) for (prompt, _), group in zip(problems, groups, strict=True) for answer in group]
         device = batch[0].device
         # Without a problem a row of no targets stands for the batch, so that every process has its backward pass.
         inputs, targets = (part.to(device) for part in padded(rows or [([0], [])]))
-        if not rows:
-            return inputs, targets, torch.zeros(1, 1, device=device), torch.zeros_like(targets, dtype=torch.float32)
-        advantages = group_advantages(rewards, by_std=self.config.grpo_variant == "grpo").reshape(-1, 1).to(device)
+        advantages = torch.zeros(1, 1)
+        if rows:
+            config = self.config
+            advantages = group_advantages(rewards, baseline=config.grpo_baseline, normalizer=config.grpo_normalizer)
         self.sums["reward"] += float(rewards.sum())
         self.sums["answer_length"] += sum(len(answer) for _, answer in rows)
         with autocast(device, self.config.precision):
-            return inputs, targets, advantages, target_log_probs(self.model, inputs, targets)
+            batch = inputs, targets, advantages.reshape(-1, 1).to(device), target_log_probs(self.model, inputs, targets)
+            if not self.config.grpo_kl:
+                return batch
+            with self.reference() as reference:
+                return *batch, target_log_probs(reference, inputs, targets)
+
+    def judged(self, problems: Sequence[Problem], groups: Sequence[Sequence[list[int]]]) -> list[float]:
+        """The reward of each answer, those to one problem side by side. RewardFailed: see Reward."""
+        pairs = [(problem, answer) for problem, group in zip(problems, groups, strict=True) for answer in group]
+        if not self.rewards or not pairs:
+            return [float(answer == right) for (_, right), answer in pairs]
+
+        def text(ids: Sequence[int]) -> str:
+            return str(self.tokenizer.decode(list(ids)))
+
+        def without_end(problem: Problem, answer: Sequence[int]) -> Sequence[int]:
+            return answer[:-1] if answer and answer[-1] == problem[1][-1] else answer
+
+        fields = list[Fields]()
+        for problem, _ in pairs:  # the answer of the data is a field, too
+            right = {"answer": text(problem[1][:-1])} if len(problem[1]) > 1 else {}
+            fields.append({**right, **self.fields.get(key_of(problem), {})})
+        ids = [list(without_end(problem, answer)) for problem, answer in pairs]
+        columns: dict[str, Sequence[Any]] = {name: [row.get(name) for row in fields] for row in fields for name in row}
+        columns["prompts"] = [text(prompt) for (prompt, _), _ in pairs]
+        columns |= {"completions": [text(one) for one in ids], "completion_ids": ids}
+        total = [0.0] * len(pairs)
+        for reward in self.rewards:
+            values = reward(columns, self.config.reward_timeout)
+            total = [before + reward.weight * value for before, value in zip(total, values, strict=True)]
+            if len(self.rewards) > 1:
+                self.sums[f"reward/{reward.name}"] += sum(values)
+        if self.config.grpo_normalizer == "mean" and min(total) < 0:
+            remedy = "choose another normalizer, or rewards of at least 0"
+            raise RewardFailed(
+                f"grpo_normalizer 'mean' divides by the mean reward, got a reward {min(total)}: {remedy}"
+            )
+        return total
 
     def problems(self, inputs: Tensor, targets: Tensor) -> list[Problem]:
         """The problems of a batch of windows, but for prompts that fill the context.
@@ -127,12 +199,22 @@ class GroupRelativePolicy(Objective):
             for group, room in zip(groups, rooms, strict=True)
         ]
 
-    def forward(self, inputs: Tensor, targets: Tensor, advantages: Tensor, old_log_probs: Tensor) -> Tensor:
-        log_probs, counts = target_log_probs(self.model, inputs, targets), targets != IGNORE
-        losses, clipped = clipped_losses(advantages, log_probs, old_log_probs, self.config.grpo_clip)
+    def forward(
+        self, inputs: Tensor, targets: Tensor, advantages: Tensor, old_log_probs: Tensor, first: Tensor | None = None
+    ) -> Tensor:
+        """The sum of the answers' losses. first: log p of each target by the model that the run began with."""
+        config, counts = self.config, targets != IGNORE
+        log_probs = target_log_probs(self.model, inputs, targets)
+        clip = config.grpo_clip or CLIPS.get(config.grpo_method, math.inf)
+        losses, clipped = policy_losses(advantages, log_probs, old_log_probs, counts, config.grpo_method, clip)
         lengths = counts.sum(1).clamp(min=1)
+        if first is not None:
+            difference = (first - log_probs) * counts
+            divergence = difference.exp() - difference - 1
+            losses = losses + config.grpo_kl * divergence
+            self.sums["kl"] += float((divergence.detach().sum(1) / lengths).sum()) / self.updates
         self.sums["clipped"] += float(((clipped & counts).sum(1) / lengths).sum()) / self.updates
-        divisors = lengths if self.config.grpo_variant == "grpo" else self.config.grpo_answer_tokens
+        divisors = lengths if config.grpo_normalization == "sequence" else config.grpo_answer_tokens
         return ((losses * counts).sum(1) / divisors).sum()
 
     def count(self, micro_batches: Sequence[MicroBatch]) -> int:
@@ -144,23 +226,10 @@ class GroupRelativePolicy(Objective):
         for batch in spread_windows(tokens, max_tokens, ROWS):
             problems = self.problems(*batch)
             groups = self.answers(problems, samples=1, seeds=[0] * len(problems), temperature=0.0)
-            reward += sum(answer == right for (_, right), (answer,) in zip(problems, groups, strict=True))
+            reward += sum(self.judged(problems, groups))
             count += len(problems)
         self.sums["reward"] += reward
         return Score(count - reward, count)
-
-
-def problems_of(inputs: Sequence[int], targets: Sequence[int], end_of_text: int) -> Iterator[Problem]:
-    """Yield the documents of a row as prompt and answer: its last run of targets, and what stands before it."""
-    ids = [*inputs, targets[-1]]
-    starts = [place for place, id in enumerate(inputs) if id == end_of_text]
-    for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
-        learned = [place for place in range(start + 1, end) if targets[place - 1] != IGNORE]
-        if learned:
-            first, last = learned[-1], learned[-1] + 1
-            while targets[first - 2] != IGNORE and first - 1 > start:
-                first -= 1
-            yield ids[start:first], ids[first:last]
 
 
 def padded(rows: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
@@ -179,14 +248,33 @@ def target_log_probs(model: torch.nn.Module, inputs: Tensor, targets: Tensor) ->
     return -F.cross_entropy(model(inputs).float().transpose(1, 2), targets, ignore_index=IGNORE, reduction="none")
 
 
-def group_advantages(rewards: Tensor, *, by_std: bool, eps: float = 1e-6) -> Tensor:
-    """rewards (groups, group_size) → advantages. A group with equal rewards has none."""
-    centered = rewards - rewards.mean(1, keepdim=True)
-    return centered / (rewards.std(1, keepdim=True) + eps) if by_std else centered
+def group_advantages(rewards: Tensor, *, baseline: str = "mean", normalizer: str = "std", eps: float = 1e-6) -> Tensor:
+    """rewards (groups, group_size) → advantages. A group with equal rewards has none, unless the baseline is "none"."""
+    mean = rewards.mean(1, keepdim=True)
+    centered = rewards - mean if baseline == "mean" else rewards
+    if normalizer == "none":
+        return centered
+    return centered / ((rewards.std(1, keepdim=True) if normalizer == "std" else mean) + eps)
 
 
-def clipped_losses(advantages: Tensor, log_probs: Tensor, old_log_probs: Tensor, clip: float) -> tuple[Tensor, Tensor]:
-    """The loss of each token (rows, seq), and True where the clip leaves it no gradient. advantages: (rows, 1)."""
-    ratio = (log_probs - old_log_probs).exp()
-    free, bounded = ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages
+CLIPS = {"grpo": 0.2, "gspo": 4e-3}  # what clips where grpo_clip is not given
+
+
+def policy_losses(
+    advantages: Tensor, log_probs: Tensor, old_log_probs: Tensor, counts: Tensor, method: str, clip: float
+) -> tuple[Tensor, Tensor]:
+    """The loss of each token (rows, seq), and True where the clip leaves it no gradient.
+
+    advantages: (rows, 1); counts: (rows, seq), True for the tokens of answers.
+    """
+    if method == "none":
+        return -advantages * log_probs, torch.zeros_like(counts)
+    logs = log_probs - old_log_probs
+    if method == "gspo":
+        logs = ((logs * counts).sum(1, keepdim=True) / counts.sum(1, keepdim=True).clamp(min=1)).expand_as(counts)
+    ratio = logs.exp()
+    free = ratio * advantages
+    if method == "noclip":
+        return -free, torch.zeros_like(counts)
+    bounded = ratio.clamp(1 - clip, 1 + clip) * advantages
     return -torch.minimum(free, bounded), bounded < free

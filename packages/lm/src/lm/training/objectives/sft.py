@@ -23,6 +23,8 @@ class SupervisedFineTuning(NextToken):
             raise ValueError("objective 'sft' learns the tokens that the data marks, and it marks none: `lm data chat`")
         if any(part.tokens.pairs for part in data.parts):
             raise ValueError("the data holds pairs, and objective 'sft' would learn both: use 'dpo'")
+        if any(part.tokens.prompts for part in data.parts):
+            raise ValueError("the data holds prompts without answers, which objective 'sft' learns: use 'grpo'")
 
     def count(self, micro_batches: Sequence[MicroBatch]) -> int:
         return sum(int((targets != IGNORE).sum()) for _, targets in micro_batches)
