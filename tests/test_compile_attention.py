@@ -32,6 +32,12 @@ def test_hoppers_matrix_and_copy_units_are_used(tmp_path):
         assert used["mma"] == used["spilled"] == "0"
 
 
+def test_gradients_with_a_soft_cap_and_sinks_do_not_spill(tmp_path):
+    arguments = ("--arch", "90", "--head-dim", "256", "--dtype", "bfloat16", "--kernel", "keys", "--bent")
+    done = run_tool("compile_attention.py", *arguments, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_widest_gradient_fits_the_tensor_memory_of_a_b200(tmp_path):
     arguments = ("--arch", "100", "--head-dim", "256", "--dtype", "bfloat16", "--kernel", "keys")
     done = run_tool("compile_attention.py", *arguments, folder=tmp_path)

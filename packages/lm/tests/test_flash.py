@@ -20,6 +20,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import accounting
 import lm
 from lm.attention import attention, backend_of, choose, probe, visible
+from lm.families import build
+from lm.families.gemma import Gemma2Config
+from lm.families.gpt_oss import GptOssConfig
+from lm.families.parts import FrozenTable
 from lm.generation.decoder import Decoder
 from lm.generation.graph_step import RecordedStep
 from lm.ops import triton as kernels
@@ -50,7 +54,7 @@ def randoms(*shape, dtype=torch.float64, seed=0):
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE, dtype)
 
 
-def definition(q, k, v, causal=True, sliding_window=None, document_ids=None):
+def definition(q, k, v, causal=True, sliding_window=None, document_ids=None, softcap=None, sinks=None):
     """Output and log-sum-exp of softmax(q kᵀ / √head_dim) v, in the dtype of q; zeros and -inf where nothing is
     seen."""
     group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
@@ -58,8 +62,13 @@ def definition(q, k, v, causal=True, sliding_window=None, document_ids=None):
     seen = visible(
         queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
     )
-    scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~seen, -math.inf)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if softcap is not None:
+        scores = (scores / softcap).tanh() * softcap
+    scores = scores.masked_fill(~seen, -math.inf)
     lse = scores.logsumexp(-1)
+    if sinks is not None:
+        lse = lse.logaddexp(sinks.to(lse.dtype)[:, None])
     weights = (scores - lse.masked_fill(lse.isinf(), 0.0)[..., None]).exp()
     return weights @ v, lse
 
@@ -87,9 +96,10 @@ def cases(draw):
     return q, k, v, {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids}, dtype
 
 
-def run(function, q, k, v, upstream, dtype):
-    """Output and gradients of q, k, v, computed in dtype."""
-    leaves = [x.to(dtype).detach().requires_grad_() for x in (q, k, v)]
+def run(function, *tensors_upstream_dtype):
+    """Output and gradients of the tensors q, k, v and possibly sinks, computed in dtype."""
+    *tensors, upstream, dtype = tensors_upstream_dtype
+    leaves = [x.to(dtype).detach().requires_grad_() for x in tensors]
     out = function(*leaves)
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream.to(dtype))]
 
@@ -162,9 +172,43 @@ def test_log_sum_exp(case):
     torch.testing.assert_close(lse.double(), want, atol=2e-6 if dtype == torch.float32 else 2e-3, rtol=1e-5)
 
 
+def with_sinks(function, bends):
+    """The function of q, k, v and sinks, which may be absent."""
+    return lambda q, k, v, *sinks, **masks: function(q, k, v, **masks, **bends, sinks=sinks[0] if sinks else None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@settings(max_examples=3, deadline=None, phases=PHASES)
+@given(
+    case=cases(), softcap=st.none() | st.sampled_from([0.1, 3.0, 50.0]), sink=st.none() | st.sampled_from([-90, 0, 8])
+)
+def test_soft_caps_and_sinks_are_off_by_at_most_twice_what_whole_scores_are(dtype, case, softcap, sink):
+    *qkv, masks, _ = case
+    leaves = [x.to(dtype) for x in qkv]
+    if sink is not None:
+        leaves.append((randoms(qkv[0].shape[1], seed=4) + sink).to(dtype))
+    upstream = randoms(*qkv[0].shape, dtype=dtype, seed=3)
+    exact, ours, whole = (
+        run(functools.partial(with_sinks(function, {"softcap": softcap}), **masks), *leaves, upstream, kind)
+        for function, kind in (
+            (lambda *x, **more: definition(*x, **more)[0], torch.float64),
+            (flash_attention, dtype),
+            (functools.partial(attention, backend="matmul"), dtype),
+        )
+    )
+    for actual, peer, want in zip(ours, whole, exact, strict=True):
+        # A gradient that cancels is as exact as its terms, whose size is that of the largest gradients.
+        check(actual, peer, want, ROUNDING[dtype] * float(upstream.abs().max()))
+
+
 @pytest.mark.skipif(CUDA, reason="float64 is for the interpreter")
 @pytest.mark.parametrize(
-    "masks", [{}, {"causal": False}, {"sliding_window": 2, "document_ids": torch.tensor([[0, 0, 1, 1, 1]])}]
+    "masks",
+    [
+        {},
+        {"causal": False, "softcap": 0.7},
+        {"sliding_window": 2, "document_ids": torch.tensor([[0, 0, 1, 1, 1]]), "sinks": torch.tensor([0.3, -1.0])},
+    ],
 )
 def test_gradients_are_those_of_finite_differences(masks):
     q, k, v = (randoms(1, heads, length, 3, seed=heads).requires_grad_() for heads, length in ((2, 4), (1, 5), (1, 5)))
@@ -433,6 +477,16 @@ def test_the_model_learns_through_it(monkeypatch):
 
 # ---- decoding
 
+BENDS = [{}, {}, {"softcap": 3.0}, {"sinks": [1.0, -9.0, 4.0, 0.0, 2.0, 3.0]}, {"softcap": 40.0, "sinks": [9.0] * 6}]
+
+
+def bends_of(bends, heads, dtype):
+    """The same, with the sinks of these heads as a tensor."""
+    return {
+        name: torch.tensor(value[:heads], device=DEVICE, dtype=dtype) if name == "sinks" else value
+        for name, value in bends.items()
+    }
+
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(max_examples=6, deadline=None, phases=PHASES)
@@ -443,10 +497,11 @@ def test_the_model_learns_through_it(monkeypatch):
     sliding_window=st.none() | st.integers(1, 50),
     causal=st.booleans(),
     lengths=st.booleans(),
+    bends=st.sampled_from(BENDS),
     data=st.data(),
 )
 def test_decoding_is_attention_however_the_keys_are_shared_out(
-    dtype, heads, queries, keys, sliding_window, causal, lengths, data
+    dtype, heads, queries, keys, sliding_window, causal, lengths, bends, data
 ):
     (heads, kv_heads), sliding_window = heads, sliding_window if causal else None
     q = randoms(2, heads, queries, 20, dtype=dtype)
@@ -456,12 +511,13 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
         patch.setattr(decoding, "processors", lambda _: 6)
         given_lengths = torch.tensor(has, device=DEVICE) if lengths else None
-        out = decode_attention(q, k, v, causal=causal, sliding_window=sliding_window, lengths=given_lengths)
-    masks = {"causal": causal, "sliding_window": sliding_window}
+        masks = {"causal": causal, "sliding_window": sliding_window, **bends_of(bends, heads, dtype)}
+        out = decode_attention(q, k, v, **masks, lengths=given_lengths)
     for b, length in enumerate(has):
         own = [q[b : b + 1], *(x[b : b + 1, :, :length] for x in (k, v))]
         want, _ = definition(*(x.double() for x in own), **masks)
-        check(out[b : b + 1], attention(*own, **masks, backend="sdpa") if length else torch.zeros_like(own[0]), want)
+        backend = "matmul" if bends else "sdpa"
+        check(out[b : b + 1], attention(*own, **masks, backend=backend) if length else torch.zeros_like(own[0]), want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -473,9 +529,10 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
     page=st.sampled_from([16, 32]),
     sliding_window=st.none() | st.integers(1, 50),
     splits=st.integers(1, 5),
+    bends=st.sampled_from(BENDS),
     seed=st.integers(0, 9),
 )
-def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, sliding_window, splits, seed):
+def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, sliding_window, splits, bends, seed):
     (heads, kv_heads), of_text = heads, 90 // page + 1
     order = torch.randperm(len(lengths) * of_text, generator=torch.Generator().manual_seed(seed))
     table = order.view(len(lengths), of_text).to(DEVICE)
@@ -485,14 +542,13 @@ def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
         patch.setattr(decoding, "processors", lambda _: splits)
-        out = paged_attention(
-            q, keys, values, table, torch.tensor(lengths, device=DEVICE), page=page, sliding_window=sliding_window
-        )
+        masks = {"sliding_window": sliding_window, **bends_of(bends, heads, dtype)}
+        out = paged_attention(q, keys, values, table, torch.tensor(lengths, device=DEVICE), page=page, **masks)
     for b, length in enumerate(lengths):
         at = (table[b, :, None] * page + torch.arange(page, device=DEVICE)).flatten()[:length]
         own = [q[b : b + 1], *(x[None, :, at] for x in (keys, values))]
-        want, _ = definition(*(x.double() for x in own), sliding_window=sliding_window)
-        check(out[b : b + 1], attention(*own, sliding_window=sliding_window, backend="sdpa"), want)
+        want, _ = definition(*(x.double() for x in own), **masks)
+        check(out[b : b + 1], attention(*own, **masks, backend="matmul" if bends else "sdpa"), want)
 
 
 def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypatch):
@@ -513,22 +569,53 @@ def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypa
     torch.testing.assert_close(out, attention(q, k, k, backend="sdpa").detach(), atol=2e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("sliding_window", [None, 9])
-def test_generation_decodes_through_it(monkeypatch, sliding_window):
-    model = (
-        lm.Transformer(lm.ModelConfig(11, 40, 2, 32, 4, 40, num_kv_heads=2, sliding_window=sliding_window))
-        .to(DEVICE)
-        .eval()
-    )
+SMALL = {"vocab_size": 11, "context_length": 40, "num_layers": 2, "d_model": 32, "num_heads": 4, "num_kv_heads": 2}
+SMALL |= {"d_ff": 40, "head_dim": 8}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        lm.ModelConfig(**SMALL),
+        lm.ModelConfig(**SMALL, sliding_window=9),
+        Gemma2Config(
+            **SMALL,
+            family="gemma2",
+            rope_parameters=FrozenTable({"rope_type": "default", "rope_theta": 1e4}),
+            attn_logit_softcapping=0.5,
+            query_pre_attn_scalar=4,
+        ),
+        GptOssConfig(
+            **SMALL,
+            family="gpt_oss",
+            rope_parameters=FrozenTable({"rope_type": "default", "rope_theta": 1e4}),
+            num_local_experts=2,
+            num_experts_per_tok=1,
+            sliding_window=9,
+        ),
+    ],
+    ids=["plain", "windowed", "soft cap", "sinks"],
+)
+def test_generation_decodes_through_it(monkeypatch, config):
+    model = build(config).to(DEVICE).eval()
+    for block in model.blocks:
+        if hasattr(block.attention, "sinks"):
+            torch.nn.init.normal_(block.attention.sinks)
     texts = [[1, 2, 3], [4] * 20, [5, 6, 7, 8]]
+    calls = []
+    real = paged_attention
+    monkeypatch.setattr(
+        "lm.ops.triton.flash.paged_attention", lambda *x, **more: calls.append(more) or real(*x, **more)
+    )
     logits = {}
     for shares_keys in (True, False):
         monkeypatch.setattr("lm.generation.decoder.decodes", lambda *_: shares_keys)  # noqa: B023
-        decoder = Decoder(model, rows=3)
+        decoder = Decoder(model, rows=3, native=False)
         for row, text in enumerate(texts):
             decoder.read(row, text)
         steps = [decoder.step(tokens).clone() for tokens in ([9, 8, 7], [6, 5, 4], [3], [2])]
         logits[shares_keys] = torch.cat(steps)
+    assert len(calls) == 2 * 4  # layers and steps
     torch.testing.assert_close(logits[True], logits[False], atol=1e-5, rtol=1e-4)
 
 

@@ -104,10 +104,18 @@ def attention_cases(draw):
         )
     q = randn(batch, kv_heads * group, queries, width)
     k, v = randn(batch, kv_heads, keys, width, seed=1), randn(batch, kv_heads, keys, width, seed=2)
-    return q, k, v, causal, sliding_window, document_ids
+    return q, k, v, {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids}
 
 
-def attend(q, k, v, causal, sliding_window, document_ids):
+BENDS = [{}, {"softcap": 0.7}, {"sinks": randn(6, seed=4)}, {"softcap": 2.0, "sinks": 9 * randn(6, seed=5)}]
+
+
+def bends_of(bends, q):
+    """The same, with as many sinks as q has heads."""
+    return {name: value[: q.shape[1]] if name == "sinks" else value for name, value in bends.items()}
+
+
+def attend(q, k, v, causal, sliding_window, document_ids, softcap=None, sinks=None):
     """softmax(q kᵀ / √width) v, with -inf where a query sees nothing."""
     group, queries, keys = q.shape[1] // k.shape[1], q.shape[2], k.shape[2]
     k, v = k.repeat_interleave(group, 1), v.repeat_interleave(group, 1)
@@ -120,50 +128,46 @@ def attend(q, k, v, causal, sliding_window, document_ids):
         seen = seen & (j > i - sliding_window)
     if document_ids is not None:
         seen = seen & (document_ids[:, keys - queries :, None] == document_ids[:, None, :])
-    scores = (q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])).masked_fill(~seen[:, None], -math.inf)
-    return scores.softmax(-1).nan_to_num(0.0) @ v
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if softcap is not None:
+        scores = (scores / softcap).tanh() * softcap
+    weights = scores.masked_fill(~seen[:, None], -math.inf).exp()
+    total = weights.sum(-1, keepdim=True)
+    if sinks is not None:
+        total = total + sinks.exp()[:, None, None]
+    return weights / total.masked_fill(total == 0, 1.0) @ v
 
 
 @settings(max_examples=150, deadline=None)
-@given(case=attention_cases(), backend=st.sampled_from(["auto", "flex", "sdpa", "matmul", "reference"]))
-def test_attention(case, backend):
-    q, k, v, causal, sliding_window, document_ids = case
-    want = attend(q, k, v, causal, sliding_window, document_ids)
-    actual = attention(
-        q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids, backend=backend
-    )
-    close(actual, want, torch.float64)
-    single = attention(
-        q.float(),
-        k.float(),
-        v.float(),
-        causal=causal,
-        sliding_window=sliding_window,
-        document_ids=document_ids,
-        backend=backend,
-    )
+@given(
+    case=attention_cases(),
+    backend=st.sampled_from(["auto", "flex", "sdpa", "matmul", "reference"]),
+    bends=st.sampled_from(BENDS),
+)
+def test_attention(case, backend, bends):
+    q, k, v, masks = case
+    bends = {} if backend == "sdpa" else bends_of(bends, q)
+    want = attend(q, k, v, **masks, **bends)
+    close(attention(q, k, v, **masks, **bends, backend=backend), want, torch.float64)
+    single = attention(q.float(), k.float(), v.float(), **masks, **bends, backend=backend)
     close(single, want, torch.float32)
 
 
 @settings(max_examples=60, deadline=None)
-@given(case=attention_cases(), backend=st.sampled_from(["sdpa", "matmul"]))
-def test_attention_gradients(case, backend):
-    q, k, v, causal, sliding_window, document_ids = case
+@given(case=attention_cases(), backend=st.sampled_from(["sdpa", "matmul"]), bends=st.sampled_from(BENDS))
+def test_attention_gradients(case, backend, bends):
+    q, k, v, masks = case
+    bends = {} if backend == "sdpa" else bends_of(bends, q)
     upstream = randn(*q.shape, seed=3)
     grads = []
-    for run in (
-        lambda *qkv: attention(
-            *qkv, causal=causal, sliding_window=sliding_window, document_ids=document_ids, backend=backend
-        ),
-        None,
-    ):
-        leaves = [t.clone().requires_grad_() for t in (q, k, v)]
-        if run is None:
-            run = lambda *qkv: attention(  # noqa: E731
-                *qkv, causal=causal, sliding_window=sliding_window, document_ids=document_ids, backend="reference"
-            )
-        run(*leaves).backward(upstream)
-        grads.append([torch.zeros_like(t) if t.grad is None else t.grad for t in leaves])
+    for chosen in (backend, "reference"):
+        leaves = {
+            name: x.clone().requires_grad_()
+            for name, x in {"q": q, "k": k, "v": v, **bends}.items()
+            if name != "softcap"
+        }
+        attention(**(masks | bends | leaves), backend=chosen).backward(upstream)
+        grads.append([torch.zeros_like(t) if t.grad is None else t.grad for t in leaves.values()])
     for actual, want in zip(*grads, strict=True):
         close(actual, want, torch.float64)
 
@@ -192,6 +196,9 @@ def test_flex_takes_a_mask_and_refuses_gradients_on_a_cpu():
     ("change", "says"),
     [
         ({"backend": "fast"}, "'fast' is unknown"),
+        ({"backend": "sdpa", "softcap": 1.0}, "neither softcap nor sinks"),
+        ({"softcap": 0.0}, "softcap above 0, got 0"),
+        ({"sinks": torch.zeros(3)}, r"sinks of \(4,\), one for each query head, got \(3,\)"),
         ({"k": randn(1, 3, 4, 8), "v": randn(1, 3, 4, 8)}, "3 key heads do not divide 4"),
         ({"k": randn(1, 2, 4, 6), "v": randn(1, 2, 4, 6)}, "do not fit"),
         ({"sliding_window": 0}, "window 0"),

@@ -45,6 +45,8 @@ def attention(
     causal: bool = True,
     sliding_window: int | None = None,
     document_ids: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Attention of each query to the keys that it may see.
@@ -59,6 +61,10 @@ def attention(
     mask, booleans broadcast to (batch, heads, queries, keys): True where a query may see a key, if the others allow.
     Every backend takes it but "flash".
 
+    softcap: scores s become softcap · tanh(s / softcap) (Gemma 2, arXiv:2408.00118). sinks (heads,): one more score of
+    each query, whose share of the softmax goes to no value (gpt-oss, arXiv:2508.10925). Every backend takes both but
+    "sdpa".
+
     backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "flex" torch's FlexAttention (without
     gradients on a CPU), "matmul" computes whole score matrices, "reference" is the definition, one query at a time.
     "auto" depends on the device: see choose(). ValueError: shapes that do not fit, an unknown backend, "flash" without
@@ -69,8 +75,12 @@ def attention(
     if q.ndim == k.ndim == v.ndim == 3:
         documents = document_ids if document_ids is None else document_ids.reshape(1, -1)
         masks = {"mask": mask, "causal": causal, "sliding_window": sliding_window, "document_ids": documents}
-        return attention(q[None], k[None], v[None], **masks, backend=backend)[0]  # type: ignore[arg-type]
-    kernels.check_shapes(q, k, v, causal, sliding_window, document_ids)
+        scores = {"softcap": softcap, "sinks": sinks}
+        return attention(q[None], k[None], v[None], **masks, **scores, backend=backend)[0]  # type: ignore[arg-type]
+    kernels.check_shapes(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
+    bent = softcap is not None or sinks is not None
+    if bent and backend == "sdpa":
+        raise ValueError("backend 'sdpa' has neither softcap nor sinks: use 'auto', 'flash', 'flex' or 'matmul'")
     queries, keys = q.shape[2], k.shape[2]
     size = (*q.shape[:3], keys)
     if mask is not None:
@@ -85,32 +95,36 @@ def attention(
 
     allowed: tuple[str, ...] = ()
     if backend == "auto" and mask is not None:
-        backend = "sdpa"
+        backend = "matmul" if bent else "sdpa"
     elif backend == "auto" and q.device.type == "cpu":
-        backend = "matmul" if queries > 1 and keys <= MATMUL_KEYS else "sdpa"
+        backend = "matmul" if bent or (queries > 1 and keys <= MATMUL_KEYS) else "sdpa"
     elif backend == "auto":
         # torch's fused kernels support neither document masks nor windows, and align a causal mask top-left.
-        special = document_ids is not None or sliding_window is not None or queries != keys
+        special = bent or document_ids is not None or sliding_window is not None or queries != keys
         real = q.device.type != "meta"  # autocast raises on the meta device
         mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
         dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
         backend, allowed = backend_of(str(q.device), dtype, q.shape[3], special)
+        if bent and backend == "sdpa":
+            backend = "matmul"
     if backend == "flash":
-        return _flash(q, k, v, causal, sliding_window, document_ids)
+        return _flash(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
     if backend == "flex":
         from lm.ops import flex  # which imports torch's compiler
 
         masks = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids, "mask": mask}
-        out = flex.attention(q, k, v, **masks)  # type: ignore[arg-type]
+        out = flex.attention(q, k, v, **masks, softcap=softcap, sinks=sinks)  # type: ignore[arg-type]
     elif backend == "reference":
-        return _reference(q, k, v, causal, sliding_window, document_ids, mask)
+        return _reference(q, k, v, causal, sliding_window, document_ids, mask, softcap, sinks)
 
-    if document_ids is not None or mask is not None:
+    if document_ids is not None or mask is not None or (bent and backend != "flex"):
         seen = visible(
             queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
         )
         seen = seen if mask is None else (mask & seen)
-        if backend != "flex":
+        if bent and backend != "flex":
+            out = _capped_or_sunk(q, k, v, seen, softcap, sinks)
+        elif backend != "flex":
             bias = as_bias(seen, q.dtype)
             out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias, allowed)
         return out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
@@ -135,30 +149,16 @@ def attention(
     return out
 
 
-def attention_with_caps_or_sinks(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-    mask: Tensor | None = None,
-    causal: bool = True,
-    **limits: Any,
+def _capped_or_sunk(
+    q: Tensor, k: Tensor, v: Tensor, seen: Tensor, softcap: float | None, sinks: Tensor | None
 ) -> Tensor:
-    """Attention with soft-capped scores (Gemma 2) or attention sinks (gpt-oss), by whole score matrices.
-
-    softcap: scores are bent into ±softcap by its tanh (Gemma 2). sinks (heads,): one more score for each head, whose
-    share of the softmax is given to no value (gpt-oss). The others, and limits (sliding_window and
-    document_ids), are attention's.
-    """
+    """Attention by whole score matrices, with a soft cap or sinks: one more score for each head, with no value."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])  # (batch, heads, queries, keys)
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    seen = visible(*scores.shape[2:], causal=causal, device=q.device, **limits)
-    scores = scores.masked_fill(~(seen if mask is None else mask & seen), torch.finfo(scores.dtype).min)
+    scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
     if sinks is None:
         return scores.softmax(-1) @ v
     sink = sinks.to(scores.dtype)[:, None, None].expand(*scores.shape[:3], 1)
@@ -220,7 +220,14 @@ def _sdpa(
 
 
 def _flash(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, sliding_window: int | None, document_ids: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    sliding_window: int | None,
+    document_ids: Tensor | None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     lacking = flash_lacks()
     if lacking is not None:
@@ -229,13 +236,15 @@ def _flash(
 
     queries, keys = q.shape[2], k.shape[2]
     rows = q.shape[1] // k.shape[1] * queries
-    learning = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    bends: dict[str, Any] = {"softcap": softcap, "sinks": sinks}
+    learning = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
     few = queries <= DECODING_QUERIES and keys >= DECODING_KEYS and rows <= 128
     if few and document_ids is None and not learning:
-        return decode_attention(q, k, v, causal=causal, sliding_window=sliding_window)
+        return decode_attention(q, k, v, causal=causal, sliding_window=sliding_window, **bends)
     if document_ids is not None and document_ids.dtype not in (torch.int32, torch.int64):
         document_ids = document_ids.long()
-    return flash_attention(q, k, v, causal=causal, sliding_window=sliding_window, document_ids=document_ids)
+    masks: dict[str, Any] = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids}
+    return flash_attention(q, k, v, **masks, **bends)
 
 
 class Choice(NamedTuple):
@@ -370,6 +379,8 @@ def _reference(
     sliding_window: int | None,
     document_ids: Tensor | None,
     mask: Tensor | None,
+    softcap: float | None,
+    sinks: Tensor | None,
 ) -> Tensor:
     """One query at a time, in the words of the definition."""
     batch, heads, queries, width = q.shape
@@ -388,5 +399,9 @@ def _reference(
         head = h // (heads // kv_heads)
         seen = [j for j in range(keys) if sees(b, h, i, j)]
         scores = k[b, head, seen] @ q[b, h, i] / math.sqrt(width)
-        rows.append(scores.softmax(0) @ v[b, head, seen])
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        if sinks is not None:
+            scores = torch.cat((scores, sinks[h : h + 1].to(scores.dtype)))
+        rows.append(scores.softmax(0)[: len(seen)] @ v[b, head, seen])
     return torch.stack(rows).view(batch, heads, queries, width) if rows else torch.zeros_like(q)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lm.attention import attention, attention_with_caps_or_sinks
+from lm.attention import attention
 from lm.families.parts import (
     LLAMA_NAMES,
     QK_NORM_NAMES,
@@ -118,9 +118,7 @@ class Gemma2Attention(FamilyAttention):
 
     @property
     def attend(self) -> Attend:
-        return (
-            attention if self.softcap is None else functools.partial(attention_with_caps_or_sinks, softcap=self.softcap)
-        )
+        return attention if self.softcap is None else functools.partial(attention, softcap=self.softcap)
 
 
 class Gemma2Block(GemmaBlock, SandwichBlock):

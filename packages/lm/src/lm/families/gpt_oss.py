@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lm.attention import attention_with_caps_or_sinks
+from lm.attention import attention
 from lm.families.experts import Experts
 from lm.families.parts import LLAMA_NAMES, SILU, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock
 from lm.model import Attend, SwiGLU
@@ -51,7 +51,7 @@ class GptOssAttention(FamilyAttention):
 
     @property
     def attend(self) -> Attend:
-        return functools.partial(attention_with_caps_or_sinks, sinks=self.sinks)
+        return functools.partial(attention, sinks=self.sinks)
 
 
 class ClampedSwiGLU(SwiGLU):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,18 +68,27 @@ class StepLayer:
         step = self.step
         new = torch.stack((k, v)).squeeze(3).transpose(1, 2)  # (2, kv_heads, batch, head_dim)
         self.store.index_copy_(2, step.new, new.to(self.store.dtype))
-        if step.pages is not None and attend is attention:
+        options = options_of(attend)
+        if step.pages is not None and options is not None:
             from lm.ops.triton.flash import paged_attention
 
             keys, values = self.store.unbind(0)
             lengths = step.positions + 1
-            return paged_attention(q, keys, values, step.pages, lengths, page=PAGE, sliding_window=sliding_window)
+            options |= {"page": PAGE, "sliding_window": sliding_window}
+            return paged_attention(q, keys, values, step.pages, lengths, **options)
         keys, values = self.store[:, :, step.slots].transpose(1, 2).unbind(0)  # (batch, kv_heads, seen, head_dim)
         if attend is not attention:
             return attend(q, keys, values, mask=step.visible(sliding_window), causal=False)
         grouped = q.reshape(q.shape[0], keys.shape[1], -1, q.shape[3])  # (batch, kv_heads, group, head_dim)
         bias = step.bias(sliding_window, self.store.dtype)
         return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias).view(q.shape)
+
+
+def options_of(attend: Attend) -> dict[str, Any] | None:
+    """Arguments that a model adds to attention(), as a soft cap; None: it has an attention of its own."""
+    if isinstance(attend, functools.partial) and attend.func is attention:
+        return dict(attend.keywords)
+    return {} if attend is attention else None
 
 
 class Step:

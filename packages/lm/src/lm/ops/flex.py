@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask, flex_attention
 
 MaskMod = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
@@ -26,6 +26,8 @@ def attention(
     sliding_window: int | None,
     document_ids: Tensor | None,
     mask: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """As lm.attention.attention, whose arguments these are; mask is broadcast to (batch, heads, queries, keys).
 
@@ -48,8 +50,18 @@ def attention(
     compute: Any = flex_attention if direct else compiled()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
-        out = compute(q, k, v, block_mask=blocks, enable_gqa=q.shape[1] != k.shape[1])
-    return cast(Tensor, out)
+        bend = None if softcap is None else bent(softcap)
+        masks = {"block_mask": blocks, "enable_gqa": q.shape[1] != k.shape[1]}
+        if sinks is None:
+            return cast(Tensor, compute(q, k, v, bend, **masks))
+        out, aux = compute(q, k, v, bend, **masks, return_aux=AuxRequest(lse=True))
+    share = torch.sigmoid(aux.lse - sinks.to(aux.lse.dtype)[:, None])  # of the keys, beside the sink
+    return cast(Tensor, (out * share[..., None]).to(out.dtype))
+
+
+def bent(softcap: float) -> Callable[..., Tensor]:
+    """FlexAttention's score_mod of a soft cap."""
+    return lambda score, *_: softcap * torch.tanh(score / softcap)
 
 
 @functools.cache

@@ -21,7 +21,14 @@ def lacking() -> str | None:
 
 
 def check_shapes(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, sliding_window: int | None, document_ids: Tensor | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    sliding_window: int | None,
+    document_ids: Tensor | None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> None:
     """ValueError: shapes or a mask that do not go together (see lm.attention.attention)."""
     if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
@@ -34,3 +41,7 @@ def check_shapes(
         raise ValueError(f"sliding_window {sliding_window} must be at least 1, and goes with causal=True")
     if document_ids is not None and document_ids.shape != (keys := (q.shape[0], k.shape[2])):
         raise ValueError(f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: {keys}")
+    if softcap is not None and not 0 < softcap < float("inf"):
+        raise ValueError(f"expected softcap above 0, got {softcap}: None is attention without a cap")
+    if sinks is not None and sinks.shape != q.shape[1:2]:
+        raise ValueError(f"expected sinks of {tuple(q.shape[1:2])}, one for each query head, got {tuple(sinks.shape)}")

@@ -6,8 +6,10 @@ With scores s = scale q·k, weights p = exp(s - lse), output o = p v and the gra
     dv = pᵀ do,  dk = scale dsᵀ q       for each block of keys, over the queries of its group that see it
     dq = scale ds k                     for each block of queries, over the keys it sees
 
-where ds = p (do vᵀ - delta). The weights are recomputed from q, k and the log-sum-exp in both passes: seven products
-of matrices for the five of a single pass, which would have to add up dq atomically, in any order.
+where ds = p (do vᵀ - delta), times the slope of the soft cap if there is one. Of a sink, whose weight is
+p = exp(sink - lse) and whose value is zero, ds = -p delta, summed over all queries. The weights are recomputed from q,
+k and the log-sum-exp in both passes: seven products of matrices for the five of a single pass, which would have to add
+up dq atomically, in any order.
 """
 
 from __future__ import annotations
@@ -20,7 +22,16 @@ from torch import Tensor
 from lm.ops.triton.problem import LOG2E as LOG2_OF_E
 from lm.ops.triton.problem import Problem, Tiles, sources
 from lm.ops.triton.tile_sizes import tiles_for
-from lm.ops.triton.tiles import block_and_head, key_run, load_tile, query_run, seen, store_tile
+from lm.ops.triton.tiles import (
+    block_and_head,
+    key_run,
+    load_tile,
+    query_run,
+    seen,
+    softcap_slope,
+    softcapped,
+    store_tile,
+)
 
 LOG2E = tl.constexpr(LOG2_OF_E)
 
@@ -45,9 +56,9 @@ def delta_kernel(
 @triton.jit
 def gather_keys(
     dk, dv, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides, batch, head,
-    heads, first, low, high, queries, keys, sliding_window, factor,
+    heads, first, low, high, queries, keys, sliding_window, factor, cap,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
     """The hot loop: what query tiles low … high of one head add to dk and dv of a block of keys.
@@ -66,6 +77,8 @@ def gather_keys(
         else:
             level = tl.load(lse + row + query)
             shift = tl.load(delta + row + query)
+        if CAPPED:
+            scores = softcapped(scores, cap)
         weights = tl.exp2(scores * factor - (level * LOG2E)[None, :])
         if MASKED:
             visible = seen(
@@ -77,6 +90,8 @@ def gather_keys(
         dv = tl.dot(weights.to(tile_do.dtype), tile_do, dv, input_precision="ieee", out_dtype=WIDE)
         dweights = tl.dot(own_v, tile_do.T, input_precision="ieee", out_dtype=WIDE)
         dscores = weights * (dweights - shift[None, :])
+        if CAPPED:
+            dscores *= softcap_slope(scores, cap)
         dk = tl.dot(dscores.to(tile_q.dtype), tile_q, dk, input_precision="ieee", out_dtype=WIDE)
     return dk, dv
 
@@ -84,9 +99,9 @@ def gather_keys(
 @triton.jit
 def keys_kernel(
     q, k, v, grad, dk, dv, lse, delta, document_ids, runs, q_strides, k_strides, v_strides, grad_strides, dk_strides,
-    dv_strides, document_strides, heads, group, queries, keys, sliding_window, factor, together, scale,
+    dv_strides, document_strides, heads, group, queries, keys, sliding_window, factor, cap, together, scale,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr
 ):  # fmt: skip
     """dk and dv of a block of keys: the query heads of its group one after the other, so that their sum has one
@@ -107,18 +122,18 @@ def keys_kernel(
             sum_k, sum_v = gather_keys(
                 sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides,
                 document_ids, document_strides, batch, head, heads, first, start, full, queries, keys,
-                sliding_window, factor,
-                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True,
+                sliding_window, factor, cap,
+                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True,
             )  # fmt: skip
         sum_k, sum_v = gather_keys(
             sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
-            batch, head, heads, first, full, rest, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=False,
+            batch, head, heads, first, full, rest, queries, keys, sliding_window, factor, cap,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=False,
         )  # fmt: skip
         sum_k, sum_v = gather_keys(
             sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
-            batch, head, heads, first, rest, end, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True,
+            batch, head, heads, first, rest, end, queries, keys, sliding_window, factor, cap,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True,
         )  # fmt: skip
     store_tile(dk, dk_strides, batch, kv, first, keys, sum_k * scale, HEAD, KEYS, WIDTH)
     store_tile(dv, dv_strides, batch, kv, first, keys, sum_v, HEAD, KEYS, WIDTH)
@@ -127,9 +142,9 @@ def keys_kernel(
 @triton.jit
 def gather_queries(
     dq, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv, first,
-    low, high, queries, keys, sliding_window, factor,
+    low, high, queries, keys, sliding_window, factor, cap,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
     """The hot loop: what key tiles low … high add to dq of a block of queries."""
@@ -137,6 +152,8 @@ def gather_queries(
     for at in tl.range(low, high, KEYS):
         tile_k = load_tile(k, k_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
         scores = tl.dot(own_q, tile_k.T, input_precision="ieee", out_dtype=WIDE)
+        if CAPPED:
+            scores = softcapped(scores, cap)
         weights = tl.exp2(scores * factor - level[:, None])
         if MASKED:
             i, j = query[:, None], (at + tl.arange(0, KEYS))[None, :]
@@ -147,6 +164,8 @@ def gather_queries(
         tile_v = load_tile(v, v_strides, batch, kv, at, keys, HEAD, KEYS, WIDTH, MASKED, COPY)
         dweights = tl.dot(own_do, tile_v.T, input_precision="ieee", out_dtype=WIDE)
         dscores = weights * (dweights - shift[:, None])
+        if CAPPED:
+            dscores *= softcap_slope(scores, cap)
         dq = tl.dot(dscores.to(tile_k.dtype), tile_k, dq, input_precision="ieee", out_dtype=WIDE)
     return dq
 
@@ -154,9 +173,9 @@ def gather_queries(
 @triton.jit
 def queries_kernel(
     q, k, v, grad, dq, lse, delta, document_ids, runs, q_strides, k_strides, v_strides, grad_strides, dq_strides,
-    document_strides, heads, group, queries, keys, sliding_window, factor, together, scale,
+    document_strides, heads, group, queries, keys, sliding_window, factor, cap, together, scale,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr
 ):  # fmt: skip
     """dq of a block of queries."""
@@ -179,32 +198,35 @@ def queries_kernel(
     if WINDOWED or DOCUMENTS:
         total = gather_queries(
             total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
-            first, start, full, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True,
+            first, start, full, queries, keys, sliding_window, factor, cap,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True,
         )  # fmt: skip
     total = gather_queries(
         total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
-        first, full, rest, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=False,
+        first, full, rest, queries, keys, sliding_window, factor, cap,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=False,
     )  # fmt: skip
     total = gather_queries(
         total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
-        first, rest, end, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True,
+        first, rest, end, queries, keys, sliding_window, factor, cap,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True,
     )  # fmt: skip
     store_tile(dq, dq_strides, batch, head, first, queries, total * scale, HEAD, QUERIES, WIDTH)
 
 
-def backward(problem: Problem, out: Tensor, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """dq, dk, dv, laid out as q, k and v, from the gradient of the output."""
-    q, k, v = problem.q, problem.k, problem.v
+def backward(problem: Problem, out: Tensor, lse: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dq, dk, dv, laid out as q, k and v, and the gradient of the sinks, from the gradient of the output."""
+    q, k, v, sinks = problem.q, problem.k, problem.v, problem.sinks
+    of_sinks = q.new_zeros(0) if sinks is None else torch.zeros_like(sinks)
     if problem.empty:
-        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), of_sinks
     with problem.device():
         delta = row_deltas(problem, out, grad)
         dk, dv = key_gradients(problem, grad, lse, delta, tiles_for("keys", problem))
         dq = query_gradients(problem, grad, lse, delta, tiles_for("queries", problem))
-    return dq, dk, dv
+    if sinks is not None:
+        of_sinks -= ((sinks[:, None] - lse).exp() * delta).sum((0, 2)).to(sinks.dtype)
+    return dq, dk, dv, of_sinks
 
 
 def row_deltas(problem: Problem, out: Tensor, grad: Tensor) -> Tensor:

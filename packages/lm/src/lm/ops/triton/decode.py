@@ -28,9 +28,10 @@ KEYS_A_SPLIT = 256  # at the least: below it, starting a program costs more than
 @triton.jit
 def decode_kernel(
     q, k, v, partial, partial_lse, lengths, table, table_stride, q_strides, k_strides, v_strides, heads, group,
-    queries, keys, sliding_window, factor, splits,
+    queries, keys, sliding_window, factor, cap, splits,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr, LENGTHS: tl.constexpr, PAGE: tl.constexpr, COPY: tl.constexpr, WIDE: tl.constexpr
+    WINDOWED: tl.constexpr, LENGTHS: tl.constexpr, PAGE: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
+    WIDE: tl.constexpr
 ):  # fmt: skip
     """One span of keys → partial (batch, heads, queries, splits, HEAD) and partial_lse (batch, heads, queries,
     splits)."""
@@ -72,18 +73,18 @@ def decode_kernel(
     if WINDOWED:
         gathered, total, peak = gather(
             gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
-            start, full, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, WIDE, MASKED=True, PAGE=PAGE,
+            start, full, queries, keys, sliding_window, factor, cap,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, CAPPED, COPY, WIDE, MASKED=True, PAGE=PAGE,
         )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
-        full, rest, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, WIDE, MASKED=False, PAGE=PAGE,
+        full, rest, queries, keys, sliding_window, factor, cap,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, CAPPED, COPY, WIDE, MASKED=False, PAGE=PAGE,
     )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
-        rest, end, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, COPY, WIDE, MASKED=True, PAGE=PAGE,
+        rest, end, queries, keys, sliding_window, factor, cap,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, CAPPED, COPY, WIDE, MASKED=True, PAGE=PAGE,
     )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)
@@ -94,17 +95,23 @@ def decode_kernel(
 
 @triton.jit
 def merge_kernel(
-    partial, partial_lse, out, out_strides, heads, queries, splits,
-    HEAD: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr
+    partial, partial_lse, out, sinks, out_strides, heads, queries, splits,
+    HEAD: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, SINKS: tl.constexpr
 ):  # fmt: skip
-    """out = Σ exp(lse_s) partial_s / Σ exp(lse_s) over the splits of one row."""
+    """out = Σ exp(lse_s) partial_s / Σ exp(lse_s) over the splits of one row; with SINKS exp(sinks[head]) is added to
+    the divisor."""
     row = tl.program_id(0).to(tl.int64)
     query, head, batch = row % queries, row // queries % heads, row // queries // heads
     split, column = tl.arange(0, SPLITS), tl.arange(0, WIDTH)
     levels = tl.load(partial_lse + row * splits + split, mask=split < splits, other=float("-inf"))
     peak = tl.max(levels, 0)
+    if SINKS:
+        sink = tl.load(sinks + head).to(levels.dtype)
+        peak = tl.maximum(peak, sink)
     shares = tl.exp(levels - tl.where(peak == float("-inf"), 0.0, peak))
     total = tl.sum(shares, 0)
+    if SINKS:
+        total += tl.exp(sink - peak)
     there = (split < splits)[:, None] & (column < HEAD)[None, :]
     parts = tl.load(partial + (row * splits + split)[:, None] * HEAD + column[None, :], mask=there, other=0.0)
     total = tl.where(total == 0.0, 1.0, total)
@@ -142,6 +149,7 @@ def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None)
             partial=partial,
             partial_lse=partial_lse,
             out=out,
+            sinks=problem.sinks,
             out_strides=out.stride(),
             heads=problem.heads,
             queries=problem.queries,
@@ -149,6 +157,7 @@ def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None)
             HEAD=problem.head_dim,
             WIDTH=problem.width,
             SPLITS=triton.next_power_of_2(splits),
+            SINKS=problem.sinks is not None,
         )
     return out
 

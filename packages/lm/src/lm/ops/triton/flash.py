@@ -26,6 +26,8 @@ def flash_attention(
     causal: bool = True,
     sliding_window: int | None = None,
     document_ids: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """softmax(q kᵀ / √head_dim) v over what each query may see, with no score matrix in memory: (batch, heads, queries,
     head_dim).
@@ -37,15 +39,17 @@ def flash_attention(
 
     The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
     `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its
-    own document. A query that sees nothing gives zeros.
+    own document. A query that sees nothing gives zeros. softcap: scores s become softcap · tanh(s / softcap). sinks
+    (heads,), float: one more score of each query, whose value is zero.
 
     The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own
     attention. The gradient has no gradient, and torch.vmap is refused: batch is a dimension of its own.
     """
     check_device(q)
     q, k, v = autocast(q, k, v)
-    check(q, k, v, document_ids, causal, sliding_window)
-    out: Tensor = torch.ops.groundup.flash_attention(q, k, v, document_ids, causal, sliding_window)[0]
+    masks = (document_ids, causal, sliding_window, softcap, sinks)
+    check(q, k, v, *masks)
+    out: Tensor = torch.ops.groundup.flash_attention(q, k, v, *masks)[0]
     return out
 
 
@@ -57,6 +61,8 @@ def decode_attention(
     causal: bool = True,
     sliding_window: int | None = None,
     lengths: Tensor | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """flash_attention for few queries and many keys, which are shared out among the programs. It has no gradient.
 
@@ -65,7 +71,7 @@ def decode_attention(
     """
     check_device(q)
     q, k, v = autocast(q, k, v)
-    check(q, k, v, None, causal, sliding_window)
+    check(q, k, v, None, causal, sliding_window, softcap, sinks)
     rows = q.shape[1] // k.shape[1] * q.shape[2]
     if rows > decode.MOST_ROWS:
         raise ValueError(
@@ -78,7 +84,7 @@ def decode_attention(
             f"lengths is {lengths.dtype} {tuple(lengths.shape)} on {lengths.device}: "
             f"it is int32 or int64 {(q.shape[0],)} on {q.device}"
         )
-    out: Tensor = torch.ops.groundup.decode_attention(q, k, v, lengths, causal, sliding_window)
+    out: Tensor = torch.ops.groundup.decode_attention(q, k, v, lengths, causal, sliding_window, softcap, sinks)
     return out
 
 
@@ -91,6 +97,8 @@ def paged_attention(
     *,
     page: int,
     sliding_window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """decode_attention over a cache of pages, which no text has to be gathered from first.
 
@@ -104,15 +112,16 @@ def paged_attention(
         table: (batch, pages), int32 or int64 with columns side by side: which page holds keys i * page … of a text.
         lengths: (batch,), integers: how many keys each text has.
         page: Keys of a page, a power of two and at least 16.
-        sliding_window: As for flash_attention.
+        sliding_window: As for flash_attention, and so are softcap and sinks.
 
     Returns:
         As q.
     """
     batch = q.shape[0]
     k, v = (x.expand(batch, *x.shape) for x in (keys, values))
-    check(q, k, v, None, True, sliding_window)
-    return decode.decode(Problem(q, k, v, None, True, sliding_window), lengths, decode.Pages(table, page))
+    masks = (None, True, sliding_window, softcap, sinks)
+    check(q, k, v, *masks)
+    return decode.decode(Problem(q, k, v, *masks), lengths, decode.Pages(table, page))
 
 
 def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -137,13 +146,20 @@ def check_device(q: Tensor) -> None:
 
 @torch.library.custom_op("groundup::flash_attention", mutates_args=())
 def _flash(
-    q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, sliding_window: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    document_ids: Tensor | None,
+    causal: bool,
+    sliding_window: int | None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    return forward.forward(Problem(q, k, v, document_ids, causal, sliding_window))
+    return forward.forward(Problem(q, k, v, document_ids, causal, sliding_window, softcap, sinks))
 
 
 @_flash.register_fake
-def _(q: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+def _(q: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
     wide = torch.float64 if q.dtype == torch.float64 else torch.float32
     return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=wide)
 
@@ -154,43 +170,54 @@ def _flash_backward(
     k: Tensor,
     v: Tensor,
     document_ids: Tensor | None,
+    sinks: Tensor | None,
     out: Tensor,
     lse: Tensor,
     grad: Tensor,
     causal: bool,
     sliding_window: int | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return backward.backward(Problem(q, k, v, document_ids, causal, sliding_window), out, lse, grad)
+    softcap: float | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    problem = Problem(q, k, v, document_ids, causal, sliding_window, softcap, sinks)
+    return backward.backward(problem, out, lse, grad)
 
 
 @_flash_backward.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+def _(q: Tensor, k: Tensor, v: Tensor, ids: Any, sinks: Tensor | None, *_: Any) -> tuple[Tensor, ...]:
+    of_sinks = q.new_empty(0) if sinks is None else torch.empty_like(sinks)
+    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), of_sinks
 
 
 @torch.library.custom_op("groundup::decode_attention", mutates_args=())
 def _decode(
-    q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None, causal: bool, sliding_window: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    lengths: Tensor | None,
+    causal: bool,
+    sliding_window: int | None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    return decode.decode(Problem(q, k, v, None, causal, sliding_window), lengths)
+    return decode.decode(Problem(q, k, v, None, causal, sliding_window, softcap, sinks), lengths)
 
 
 @_decode.register_fake
-def _(q: Tensor, *_: Any) -> Tensor:
+def _(q: Tensor, *_: Any, **__: Any) -> Tensor:
     return torch.empty_like(q)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, document_ids, ctx.causal, ctx.sliding_window = inputs
-    ctx.save_for_backward(q, k, v, document_ids, *output)
+    q, k, v, document_ids, ctx.causal, ctx.sliding_window, ctx.softcap, sinks = inputs
+    ctx.save_for_backward(q, k, v, document_ids, sinks, *output)
 
 
 def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    q, k, v, document_ids, out, lse = ctx.saved_tensors
-    gradients = torch.ops.groundup.flash_attention_backward(
-        q, k, v, document_ids, out, lse, grad, ctx.causal, ctx.sliding_window
+    *_, sinks, _, _ = saved = ctx.saved_tensors
+    dq, dk, dv, of_sinks = torch.ops.groundup.flash_attention_backward(
+        *saved, grad, ctx.causal, ctx.sliding_window, ctx.softcap
     )
-    return *gradients, None, None, None
+    return dq, dk, dv, None, None, None, None, None if sinks is None else of_sinks
 
 
 def _no_second(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
@@ -230,7 +257,7 @@ def pairs(queries: int, keys: int, causal: bool, sliding_window: int | None) -> 
 
 
 @register_flop_formula([torch.ops.groundup.flash_attention, torch.ops.groundup.decode_attention])
-def _forward_flops(q: Any, k: Any, v: Any, ids: Any, causal: bool, window: int | None, **_: Any) -> int:
+def _forward_flops(q: Any, k: Any, v: Any, ids: Any, causal: bool, window: int | None, *_: Any, **__: Any) -> int:
     batch, heads, queries, head_dim = map(int, q)
     return 4 * batch * heads * head_dim * pairs(queries, int(k[2]), causal, window)
 
@@ -238,4 +265,4 @@ def _forward_flops(q: Any, k: Any, v: Any, ids: Any, causal: bool, window: int |
 @register_flop_formula(torch.ops.groundup.flash_attention_backward)
 def _backward_flops(q: Any, k: Any, v: Any, ids: Any, *others: Any, **_: Any) -> int:
     """Five matmuls, as torch counts its own: the four of the gradient, and the scores once more."""
-    return _forward_flops(q, k, v, ids, *others[-2:]) * 5 // 2
+    return _forward_flops(q, k, v, ids, *others[-3:-1]) * 5 // 2

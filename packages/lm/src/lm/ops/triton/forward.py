@@ -13,19 +13,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lm.ops.triton.problem import LOG2E as LOG2_OF_E
 from lm.ops.triton.problem import Problem, Tiles, sources
 from lm.ops.triton.tile_sizes import tiles_for
-from lm.ops.triton.tiles import block_and_head, key_run, load_tile, seen, store_tile
+from lm.ops.triton.tiles import block_and_head, key_run, load_tile, seen, softcapped, store_tile
 
 LN2 = tl.constexpr(0.6931471805599453)
+LOG2E = tl.constexpr(LOG2_OF_E)
 
 
 @triton.jit
 def gather(
     gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, table, batch, kv,
-    query, low, high, queries, keys, sliding_window, factor,
+    query, low, high, queries, keys, sliding_window, factor, cap,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr, MASKED: tl.constexpr, PAGE: tl.constexpr
 ):  # fmt: skip
     """The hot loop: what queries (QUERIES,) gather from key tiles low … high, added to what they have gathered.
@@ -39,6 +41,8 @@ def gather(
         end = place + (keys - at)
         tile_k = load_tile(k, k_strides, batch, kv, place, end, HEAD, KEYS, WIDTH, MASKED, COPY)
         scores = tl.dot(own_q, tile_k.T, input_precision="ieee", out_dtype=WIDE)
+        if CAPPED:
+            scores = softcapped(scores, cap)
         if MASKED:
             i, j = query[:, None], (at + tl.arange(0, KEYS))[None, :]
             visible = seen(
@@ -69,14 +73,14 @@ def finish(gathered, total, peak):
 
 @triton.jit
 def forward_kernel(
-    q, k, v, out, lse, document_ids, runs, q_strides, k_strides, v_strides, out_strides, document_strides, heads,
-    group, queries, keys, sliding_window, factor, together,
+    q, k, v, out, lse, sinks, document_ids, runs, q_strides, k_strides, v_strides, out_strides, document_strides, heads,
+    group, queries, keys, sliding_window, factor, cap, together,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr,
-    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, COPY: tl.constexpr,
-    WIDE: tl.constexpr
+    WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
+    WIDE: tl.constexpr, SINKS: tl.constexpr
 ):  # fmt: skip
     """q (batch, heads, queries, HEAD), k and v (batch, heads / group, keys, HEAD) → out as q, lse (batch, heads,
-    queries)."""
+    queries). With SINKS each row begins as if it had seen one score, sinks[head], with a value of zeros."""
     blocks = tl.cdiv(queries, QUERIES)
     block, head = block_and_head(blocks, together)
     head, batch = head % heads, head // heads
@@ -88,6 +92,9 @@ def forward_kernel(
 
     peak = tl.full([QUERIES], float("-inf"), WIDE)
     total = tl.zeros([QUERIES], WIDE)
+    if SINKS:
+        peak = tl.zeros([QUERIES], WIDE) + tl.load(sinks + head).to(WIDE) * LOG2E
+        total = total + 1.0
     gathered = tl.zeros([QUERIES, WIDTH], WIDE)
     start, full, rest, end = key_run(
         block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
@@ -96,18 +103,18 @@ def forward_kernel(
     if WINDOWED or DOCUMENTS:
         gathered, total, peak = gather(
             gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
-            query, start, full, queries, keys, sliding_window, factor,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True, PAGE=0,
+            query, start, full, queries, keys, sliding_window, factor, cap,
+            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True, PAGE=0,
         )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
-        query, full, rest, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=False, PAGE=0,
+        query, full, rest, queries, keys, sliding_window, factor, cap,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=False, PAGE=0,
     )  # fmt: skip
     gathered, total, peak = gather(
         gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
-        query, rest, end, queries, keys, sliding_window, factor,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, COPY, WIDE, MASKED=True, PAGE=0,
+        query, rest, end, queries, keys, sliding_window, factor, cap,
+        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True, PAGE=0,
     )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)
@@ -121,7 +128,8 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
     out = torch.empty_like(q)
     lse = torch.empty(q.shape[:3], dtype=problem.wide, device=q.device)
     if problem.empty:
-        return out.zero_(), lse.fill_(float("-inf"))
+        lse.copy_(problem.sinks[:, None]) if problem.sinks is not None else lse.fill_(float("-inf"))
+        return out.zero_(), lse
     with problem.device():
         gather_values(problem, out, lse, tiles_for("forward", problem))
     return out, lse
@@ -135,5 +143,7 @@ def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> N
         **sources(tiles, rows, problem.width, q=problem.q, k=problem.k, v=problem.v),
         out=out,
         lse=lse,
+        sinks=problem.sinks,
         out_strides=out.stride(),
+        SINKS=problem.sinks is not None,
     )

@@ -40,7 +40,7 @@ class Tiles:
 
 class Problem:
     """q (batch, heads, queries, head_dim); k, v (batch, heads / group, keys, head_dim); document_ids (batch, keys) or
-    None.
+    None; sinks (heads,) or None.
 
     Attributes:
         scale: Factor of the scores.
@@ -49,11 +49,19 @@ class Problem:
     """
 
     def __init__(
-        self, q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, sliding_window: int | None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        document_ids: Tensor | None = None,
+        causal: bool = True,
+        sliding_window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
     ) -> None:
         check_dtype(q.dtype)
         self.q, self.k, self.v, self.document_ids = q, k, v, document_ids
-        self.causal, self.sliding_window = causal, sliding_window
+        self.causal, self.sliding_window, self.softcap, self.sinks = causal, sliding_window, softcap, sinks
         self.batch, self.heads, self.queries, self.head_dim = q.shape
         self.kv_heads, self.keys = k.shape[1:3]
         self.scale = 1.0 / math.sqrt(self.head_dim)
@@ -93,6 +101,7 @@ class Problem:
             "keys": self.keys,
             "sliding_window": sliding_window or 0,
             "factor": self.scale * LOG2E,
+            "cap": (self.softcap or 0.0) / self.scale,  # in the units of q·k
             "together": self.heads_together(blocks_of),
             "HEAD": self.head_dim,
             "WIDTH": self.width,
@@ -101,6 +110,7 @@ class Problem:
             "CAUSAL": self.causal,
             "WINDOWED": sliding_window is not None,
             "DOCUMENTS": self.document_ids is not None,
+            "CAPPED": self.softcap is not None,
             "WIDE": self.wide_name,
             "num_warps": tiles.warps,
             "num_stages": tiles.stages,
@@ -194,10 +204,19 @@ def has_descriptors(device: torch.device) -> bool:
 
 
 def check(
-    q: Tensor, k: Tensor, v: Tensor, document_ids: Tensor | None, causal: bool, sliding_window: int | None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    document_ids: Tensor | None = None,
+    causal: bool = True,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> None:
     """ValueError or TypeError for what the kernels cannot take, saying what they can."""
-    check_shapes(q, k, v, causal, sliding_window, document_ids)
+    check_shapes(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
+    if sinks is not None and sinks.device != q.device:
+        raise ValueError(f"q is on {q.device} and sinks on {sinks.device}: put them on one device")
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype not in DTYPES or x.dtype != q.dtype:
             raise TypeError(f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}: give them one dtype, float16 to float64")

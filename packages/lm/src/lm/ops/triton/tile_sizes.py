@@ -7,6 +7,8 @@ benchmarks/compile_attention.py compiles all of them, for sm80 to sm100.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from lm.ops.triton.interpreted import INTERPRETING
@@ -53,11 +55,20 @@ def tiles_for(kind: str, problem: Problem) -> Tiles:
     """The tiles of a kernel, "forward", "keys", "queries" or "decode", on the device of the problem."""
     if INTERPRETING:
         return INTERPRETED[kind]
-    return tiles_on(torch.cuda.get_device_capability(problem.q.device), kind, problem.width, problem.q.dtype)
+    capability, capped = torch.cuda.get_device_capability(problem.q.device), problem.softcap is not None
+    return tiles_on(capability, kind, problem.width, problem.q.dtype, capped)
 
 
-def tiles_on(capability: tuple[int, int], kind: str, width: int, dtype: torch.dtype) -> Tiles:
-    """The tiles of a kernel on devices of a compute capability, for heads padded to a width."""
+def tiles_on(capability: tuple[int, int], kind: str, width: int, dtype: torch.dtype, capped: bool = False) -> Tiles:
+    """The tiles of a kernel on devices of a compute capability, for heads padded to a width.
+
+    capped: with a soft cap, whose slope takes registers that the gradients have only in smaller tiles.
+    """
+    if capped and (kind == "keys" or (kind == "queries" and width == 256)):
+        tiles = tiles_on(capability, kind, width, dtype)
+        if tiles.queries > 16:
+            return replace(tiles, queries=tiles.queries // 2)
+        return replace(tiles, keys=max(16, tiles.keys // 2))
     if dtype not in (torch.float16, torch.bfloat16):
         return WIDE[kind][width]
     if capability != (9, 0):

@@ -101,6 +101,20 @@ def seen(
 
 
 @triton.jit
+def softcapped(scores, cap):
+    """cap · tanh(scores / cap), by 1 - 2 / (exp(2x) + 1), which is ±1 where the exponential overflows or vanishes."""
+    TWO_LOG2E: tl.constexpr = 2.8853900817779268
+    return cap - 2.0 * cap / (tl.exp2(scores * (TWO_LOG2E / cap)) + 1.0)
+
+
+@triton.jit
+def softcap_slope(capped, cap):
+    """Derivative of softcapped, from its result."""
+    share = capped / cap
+    return 1.0 - share * share
+
+
+@triton.jit
 def key_run(
     block, queries, keys, sliding_window, runs, batch, blocks,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr
