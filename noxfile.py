@@ -137,9 +137,9 @@ def tests_lm(session: nox.Session) -> None:
 
 @nox.session
 def tests_cluster(session: nox.Session) -> None:
-    """The tests of bpe.cluster, with Ray on this machine; lm's manifests by schema."""
+    """The tests of bpe.cluster and of engines of data, with Ray on this machine; lm's manifests by schema."""
     install(session, f"{BPE}[test,ray]", ACCOUNTING, f"{LM}[test]", groups=("tests-cluster",))
-    tests = [f"{BPE}/tests/test_cluster{name}.py" for name in ("", "_datasets", "_failures")]
+    tests = [f"{BPE}/tests/test_{name}.py" for name in ("cluster", "cluster_failures", "in_engines")]
     session.run(*PYTEST, *(session.posargs or [*tests, f"{LM}/tests/test_manifests.py"]))
 
 

@@ -188,26 +188,24 @@ def on_nodes(path: Path, size: int, nodes: int) -> dict[str, Any]:
 def steps(path: Path, size: int) -> dict[str, Any]:
     """The parts of the plan, a step at a time in this process: parts, their sum, and the writing of ids."""
     import bpe
-    from bpe.cluster.counting import _Reader
-    from bpe.cluster.jobs import encode_part, recipe_for
-    from bpe.cluster.ranges import parts_of
+    from bpe.cluster.encoding import recipe_for
+    from bpe.cluster.ranges import listed, parts_of, source_of
     from bpe.corpus import sources
-    from bpe.counting.records import add_sorted, sorted_blocks
-    from bpe.outputs.encode_source import write_encoded
+    from bpe.outputs.encode_source import encoded_groups, write_encoded
 
-    file = sources.PlainText(path)
     whole = bpe.count(path, num_threads=1)
     tokenizer = bpe.train_from_counts(whole, size)
     settings = {"dtype": None, "format": "npy", "end_of_text": None, "allowed_special": "all"}
     recipe = recipe_for(tokenizer, settings)
-    parts = list(parts_of(file, -(-path.stat().st_size // PARTS), can_cut=True))
+    (entry,) = listed([sources.PlainText(path)])
+    parts = list(parts_of(entry, -(-path.stat().st_size // PARTS), can_cut=True))
     text = path.read_bytes()
     counts = [bpe.count([text[part.begin : part.end]], num_threads=1) for part in parts]
-    packed = [b"".join(sorted_blocks(one._records)) for one in counts]
     begun = time.perf_counter()
-    added = sum(map(len, add_sorted([_Reader(one) for one in packed])))
+    added = len(counts[0].merge(*counts[1:])._records)
     adding = time.perf_counter() - begun
-    groups = [group for part in parts for group in encode_part(part, tokenizer, settings, 1)]
+    sources_of_parts = [source_of(part, recipe.cut, recipe.margin) for part in parts]
+    groups = [g for source, goes_on in sources_of_parts for g in encoded_groups(source, recipe, 1, goes_on=goes_on)]
     with tempfile.TemporaryDirectory() as folder:
         begun = time.perf_counter()
         write_encoded(lambda _: groups, Path(folder, "ids.npy"), recipe)
@@ -218,7 +216,7 @@ def steps(path: Path, size: int) -> dict[str, Any]:
         "part_distinct": statistics.mean(map(len, counts)),
         "distinct": len(whole),
         "record": added / len(whole),  # bytes
-        "added": sum(map(len, packed)) / adding,  # bytes a second
+        "added": sum(len(one._records) for one in counts) / adding,  # bytes a second
         "written": size / writing,
     }
 

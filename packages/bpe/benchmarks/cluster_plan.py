@@ -27,8 +27,8 @@ def plan(
         step: Those of the steps by themselves.
         asked: The cluster: --plan-nodes and the other options.
     """
-    from bpe.cluster.counting import FAN_IN, MOST_PART, MOST_SHARES
-    from bpe.cluster.jobs import PART
+    from bpe.cluster.counting import FAN_IN, MOST_PART
+    from bpe.cluster.encoding import PART
 
     nodes, total, network, storage = asked.plan_nodes, asked.plan_text, asked.network, asked.storage
     cpus, files = nodes * asked.plan_cpus, asked.plan_files
@@ -40,12 +40,12 @@ def plan(
         return float(step["distinct"] * (size / text) ** growth)
 
     ids = 2 * one["ids"] / text  # bytes of uint16 for a byte of text
-    parts, size, shares = total / MOST_PART, float(MOST_PART), min(MOST_SHARES, cpus)
+    parts, size = total / MOST_PART, float(MOST_PART)
     volumes, adders, results = [], [], parts  # of each level: bytes, and the tasks that add them up at a time
     while results > 1:
         volumes.append(results * distinct(size) * step["record"])
         results, size = results / FAN_IN, min(total, size * FAN_IN)
-        adders.append(min(cpus, shares * math.ceil(results)))
+        adders.append(min(cpus, math.ceil(results)))
     merged, last = sum(volumes), distinct(total) * step["record"]
     merging = sum(volume / (tasks * step["added"]) for volume, tasks in zip(volumes, adders, strict=True))
     levels = " + ".join(f"{volume:.3g} / {tasks:,}" for volume, tasks in zip(volumes, adders, strict=True))
@@ -99,7 +99,7 @@ def plan(
         "  what was measured: count a part of your corpus to see how they grow in it. A record of the counts is",
         f"  {step['record']:.1f} bytes.",
         f"- A task counts {MOST_PART / 1e6:,.0f} MB. Its counts, and sums of {FAN_IN}, are merged in {len(volumes)}",
-        f"  levels, in {shares} shares, by at most as many tasks as there are CPUs.",
+        "  levels, by at most as many tasks as there are CPUs.",
         f"- What Ray costs in CPU is that of the largest cluster measured: {cost['count']:.2f} times one machine's for",
         f"  counting, {cost['encode']:.2f} for encoding.",
         f"- A byte of text gives {ids:.2f} bytes of ids. A file is encoded in parts of {PART / 1e6:,.0f} MB, and then",

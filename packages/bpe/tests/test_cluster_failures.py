@@ -8,7 +8,6 @@ import shutil
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,14 @@ from ray_node import QUIET, one_node_of_ray, write_files
 
 import bpe
 import bpe.cluster
-from bpe.cluster import counting, encoding, session
+from bpe.cluster import counting, encoding, ranges, tasks
 from bpe.cluster.manifest import EncodedFile, Manifest
+from bpe.corpus import sources
 
 ray = pytest.importorskip("ray")
 pytestmark = QUIET
 SIZE = 7_000  # bytes of a part
-TASKS: dict[str, Callable[..., Any]] = {"count": counting._count_item, "encode": encoding.run_job}
+TASKS = {"count": ["count_part"], "encode": ["encode_whole", "encode_part", "join_parts"]}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -41,15 +41,14 @@ def files(tmp_path: Path) -> list[Path]:
 
 def test_a_file_that_vanishes_is_named(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the plan and the task that reads it."""
-    planned = counting._items
+    planned = counting.listed
 
-    def planned_then_gone(*arguments: Any) -> Any:
-        total, parts = planned(*arguments)
-        listed = list(parts)
+    def planned_then_gone(named: Any) -> Any:
+        inputs = planned(named)
         files[0].unlink()
-        return total, iter(listed)
+        return inputs
 
-    monkeypatch.setattr(counting, "_items", planned_then_gone)
+    monkeypatch.setattr(counting, "listed", planned_then_gone)
     with pytest.raises(FileNotFoundError, match=r"a\.txt"):
         bpe.cluster.count(files)
 
@@ -59,31 +58,31 @@ def test_a_file_that_vanishes_leaves_nothing_half_encoded(
     files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_size: int | None
 ) -> None:
     """As a whole before its task, and in parts after the first of them."""
-    tokenizer, out, encode_files = bpe.train(files, 300), tmp_path / "tokens", encoding._encode_files
+    tokenizer, out, connected = bpe.train(files, 300), tmp_path / "tokens", encoding.connected
 
-    def gone(*arguments: Any) -> None:
+    def gone(*arguments: Any) -> Any:
         if part_size is None:
             files[0].unlink()
-        encode_files(*arguments)
+        return connected(*arguments)
 
-    monkeypatch.setattr(encoding, "_encode_files", gone)
+    monkeypatch.setattr(encoding, "connected", gone)
     with pytest.raises(FileNotFoundError, match=r"a\.txt"):
         bpe.cluster.encode(files, out, tokenizer, part_size=part_size, progress=lambda *_: files[0].unlink(True))
     manifest = Manifest.load(out)
     assert manifest.files[0].tokens is None
-    assert not list(out.glob("00000-*"))
-    for file in manifest.files:
-        assert file.tokens is None or file.is_in(out)
+    assert not list(out.glob("00000*"))
+    assert all(file.is_in(str(out)) for file in manifest.files[1:])
 
 
-def same_with(task: Callable[..., Any], files: list[Path], folder: Path, what: str, progress: Any = None) -> None:
-    """Count or encode with another function in place of the task's, in parts of SIZE: the result of one machine."""
+def same_with(wrapped: Callable[..., Any], files: list[Path], folder: Path, what: str, progress: Any = None) -> None:
+    """Count or encode with wrapped(task) in place of every task, in parts of SIZE: the result of one machine."""
     with pytest.MonkeyPatch.context() as patch:
+        module = counting if what == "count" else encoding
+        for name in TASKS[what]:
+            patch.setattr(module, name, wrapped(getattr(module, name)))
         if what == "count":
-            patch.setattr(counting, "_count_item", task)
             assert bpe.cluster.count(files, part_size=SIZE, progress=progress) == bpe.count(files)
             return
-        patch.setattr(encoding, "run_job", task)
         tokenizer, out = bpe.train(files, 400), folder / "tokens"
         manifest = bpe.cluster.encode(files, out, tokenizer, part_size=SIZE, progress=progress)
     for encoded, file in zip(manifest.files, files, strict=True):
@@ -95,24 +94,26 @@ def same_with(task: Callable[..., Any], files: list[Path], folder: Path, what: s
 @pytest.mark.parametrize("what", ["count", "encode"])
 def test_a_task_that_is_last_changes_nothing(files: list[Path], tmp_path: Path, what: str) -> None:
     """The first part of the first file, which waits until every other part of every file is done."""
-    task, go, order = TASKS[what], str(tmp_path / "go"), list[int]()
+    go, order = str(tmp_path / "go"), list[int]()
 
-    def late(item: Any, *arguments: Any) -> Any:
-        import os
-        import time
+    def wrapped(task: Callable[..., Any]) -> Callable[..., Any]:
+        def late(item: Any, *arguments: Any) -> Any:
+            import os
+            import time
 
-        part = getattr(item, "part", item)
-        if getattr(part, "begin", None) == 0 and part.end is not None and "a.txt" in str(part.file.path):
-            while not os.path.exists(go):
-                time.sleep(0.01)
-        return task(item, *arguments)
+            if getattr(item, "begin", None) == 0 and item.end is not None and "a.txt" in item.input.name:
+                while not os.path.exists(go):
+                    time.sleep(0.01)
+            return task(item, *arguments)
+
+        return late
 
     def progress(phase: str, done: int, total: int | None) -> None:
         order.append(done)
         if total is not None and done >= total - SIZE:
             Path(go).touch()
 
-    same_with(late, files, tmp_path, what, progress)
+    same_with(wrapped, files, tmp_path, what, progress)
     assert sum(path.stat().st_size for path in files) - SIZE in order
 
 
@@ -120,31 +121,33 @@ def test_a_task_that_is_last_changes_nothing(files: list[Path], tmp_path: Path, 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_process_that_is_killed_changes_nothing(files: list[Path], tmp_path: Path, what: str, when: str) -> None:
     """As the system kills a worker when memory runs out: before its task has done anything, and when all is written."""
-    task, killed = TASKS[what], tmp_path / "killed"
+    killed = tmp_path / "killed"
     killed.mkdir()
 
-    def dies(item: Any, *arguments: Any) -> Any:
-        import contextlib
-        import os
-        import signal
-        from pathlib import Path
+    def wrapped(task: Callable[..., Any]) -> Callable[..., Any]:
+        def dies(*arguments: Any) -> Any:
+            import contextlib
+            import os
+            import signal
+            from pathlib import Path
 
-        done = task(item, *arguments) if when == "after" else None
-        with contextlib.suppress(FileExistsError):  # one task of each kind
-            Path(killed, type(item).__name__).touch(exist_ok=False)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return task(item, *arguments) if done is None else done
+            done = task(*arguments) if when == "after" else None
+            with contextlib.suppress(FileExistsError):  # one task of each kind
+                Path(killed, task.__name__).touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return task(*arguments) if done is None else done
 
-    same_with(dies, files, tmp_path, what)
-    kinds = {"Part"} if what == "count" else {"PartOfFile", "Whole", "Joined"}
-    assert {path.name for path in killed.iterdir()} == kinds
+        return dies
+
+    same_with(wrapped, files, tmp_path, what)
+    assert {path.name for path in killed.iterdir()} == set(TASKS[what])
 
 
 def test_what_was_half_written_is_removed(files: list[Path], tmp_path: Path) -> None:
     """The temporary files of a node that went down are removed; files of others stay."""
     tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
     out.mkdir()
-    (out / f".00001-of-00004.npy.{'0' * 16}.tmp").write_bytes(b"half")
+    (out / f".00001.npy.{'0' * 16}.tmp").write_bytes(b"half")
     (out / f".another.{'0' * 16}.tmp").write_bytes(b"of others")
     bpe.cluster.encode(files, out, tokenizer)
     assert [path.name for path in out.glob(".*.tmp")] == [f".another.{'0' * 16}.tmp"]
@@ -159,7 +162,7 @@ def test_errors_of_ray_become_one_sentence() -> None:
         (exceptions.OutOfDiskError("full"), OSError),
         (exceptions.WorkerCrashedError(), RuntimeError),
     ):
-        with pytest.raises(kind) as raised, session.connected(None, 1):
+        with pytest.raises(kind) as raised, tasks.connected(None, 1):
             raise error
         assert "\n" not in str(raised.value)
     assert ray.is_initialized()  # a connection that was there stays
@@ -174,8 +177,10 @@ def test_an_address_at_which_nothing_listens(monkeypatch: pytest.MonkeyPatch, ho
         monkeypatch.setenv("RAY_ADDRESS", address)
         monkeypatch.setattr(ray, "is_initialized", lambda: False)
         monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was asked"))
-        with pytest.raises(ConnectionError, match=f"no Ray cluster answers at '{address}': .*refused") as raised:
-            bpe.cluster.count([__file__], address=address if how == "argument" else None)
+        with pytest.raises(
+            ConnectionError, match=f"cannot connect to a Ray cluster at '{address}': .*refused"
+        ) as raised:
+            bpe.cluster.count(__file__, address=address if how == "argument" else None)
     assert "\n" not in str(raised.value)
 
 
@@ -206,15 +211,11 @@ def test_outputs_that_are_not_seen_here_are_an_error(
 
 
 def test_an_output_that_is_seen_late_is_waited_for(tmp_path: Path) -> None:
-    manifest = Manifest("", {}, [EncodedFile("a", [], "a.npy")])
-    outputs = encoding._Outputs(manifest, tmp_path)
     (tmp_path / "a.json").write_text(json.dumps({"count": 3, "sha256": "00", "dtype": "uint16"}))
-    outputs.add(0, EncodedFile("a", [], "a.npy", 3, "00"), "192.0.2.2")
-    assert manifest.files[0].tokens is None
     timer = threading.Timer(0.3, (tmp_path / "a.npy").touch)
     timer.start()
-    outputs.wait()
-    assert manifest.files[0].tokens == 3
+    encoding._wait_for(EncodedFile("a", [], "a.npy", 3, "00"), str(tmp_path), "192.0.2.2")
+    assert (tmp_path / "a.npy").exists()
 
 
 def test_threads_that_no_node_has_are_refused(files: list[Path], tmp_path: Path) -> None:
@@ -227,20 +228,6 @@ def test_threads_that_no_node_has_are_refused(files: list[Path], tmp_path: Path)
     for call in calls:
         with pytest.raises(ValueError, match="num_threads is 3, and no node of the cluster has more than 2 CPUs"):
             call()
-
-
-def test_tasks_that_cannot_begin_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "WARNED_AFTER", 0.5)
-    monkeypatch.setattr(session, "most_cpus", lambda ray: 0)  # as while an autoscaler starts nodes
-    late = ray.remote(num_cpus=1)(lambda: (time.sleep(2.5), session.this_task(1, time.perf_counter()))[1])
-    about = session.Summary("counted")
-    with pytest.warns(UserWarning, match="no task could begin"):
-        list(
-            session.run_tasks(
-                ray, lambda _: [late.remote()], [0], cpus=1, total=1, phase="", report=lambda *_: None, summary=about
-            )
-        )
-    assert about.bytes == 1
 
 
 @pytest.mark.parametrize("part_size", [None, 7_000])
@@ -259,5 +246,39 @@ def test_broken_files_do_not_keep_others_from_being_encoded(tmp_path: Path, part
     assert [file.tokens is None for file in manifest.files] == [True] + [False] * len(good)
     cut = tmp_path / "n.txt.gz"
     cut.write_bytes((tmp_path / "d.txt.gz").read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"2 of 7 files are not encoded(.|\n)*m\.jsonl(.|\n)*n\.txt\.gz"):
-        bpe.cluster.encode([broken, cut, *good], tmp_path / "more", tokenizer, part_size=part_size)
+    more = [broken, cut, *good]
+    with pytest.raises(ValueError, match=r"2 files cannot be read(.|\n)*m\.jsonl(.|\n)*n\.txt\.gz"):
+        bpe.cluster.encode(more, tmp_path / "more", tokenizer, part_size=part_size)
+    messages: list[bpe.cluster.Summary] = []
+    skipping: dict[str, Any] = {"on_error": "skip", "part_size": part_size, "summary": messages.append}
+    manifest = bpe.cluster.encode(more, tmp_path / "more", tokenizer, **skipping)
+    assert [file.error is None for file in manifest.files] == [False, False] + [True] * len(good)
+    assert [Path(name).name for name in messages.pop().skipped] == ["m.jsonl", "n.txt.gz"]
+    assert bpe.cluster.merge(tmp_path / "more") == manifest.tokens == sum(file.tokens or 0 for file in manifest.files)
+    with pytest.raises(ValueError, match=r"2 files cannot be read(.|\n)*m\.jsonl(.|\n)*n\.txt\.gz"):
+        bpe.cluster.count(more, part_size=part_size)
+    counts = bpe.cluster.count(more, **skipping | {"part_size": None})
+    assert counts == bpe.count(good)
+    assert "left out: " in str(messages[0])
+
+
+def test_outputs_are_believed_after_the_death_of_the_driver(files: list[Path], tmp_path: Path) -> None:
+    """The manifest was saved last when nothing was done; what has changed since is encoded again."""
+    tokenizer, out = bpe.train(files, 300), tmp_path / "tokens"
+    begun = bpe.cluster.encode(files, out, tokenizer)
+    for file in begun.files:
+        file.tokens = file.sha256 = None
+    begun.save(str(out))
+    (out / begun.files[3].output).unlink()
+    files[1].write_text('{"text": "another"}\n')
+    messages: list[bpe.cluster.Summary] = []
+    manifest = bpe.cluster.encode(files, out, tokenizer, summary=messages.append)
+    assert sum(share.tasks for share in messages[0].nodes.values()) == 2
+    assert sum(tokenizer.encode_file(file, tmp_path / "one.npy") for file in files) == manifest.tokens
+    # A driver that dies once more, before the changed file is encoded: its old output is not believed.
+    files[1].write_text('{"text": "a third"}\n')
+    Manifest.planned(
+        str(out), manifest.tokenizer, manifest.settings, ranges.listed(map(sources.file_of, files)), ".npy"
+    )
+    again = bpe.cluster.encode(files, out, tokenizer)
+    assert again.files[1].tokens == tokenizer.encode_file(files[1], tmp_path / "one.npy")

@@ -70,7 +70,7 @@ def killer(cluster: tuple[Any, list[Any]], after: int) -> Callable[[str, int, in
 def test_a_node_that_dies_while_counting_changes_nothing(
     cluster: tuple[Any, list[Any]], files: list[Path], after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task, messages = counting._count_item, list[bpe.cluster.Summary]()
+    task, messages = counting.count_part, list[bpe.cluster.Summary]()
 
     def slow(*arguments: Any) -> Any:
         """Or one node has done all before another has a process that counts."""
@@ -79,7 +79,7 @@ def test_a_node_that_dies_while_counting_changes_nothing(
         time.sleep(0.3)
         return task(*arguments)
 
-    monkeypatch.setattr(counting, "_count_item", slow)
+    monkeypatch.setattr(counting, "count_part", slow)
     counts = bpe.cluster.count(files, part_size=60_000, progress=killer(cluster, after), summary=messages.append)
     assert counts == bpe.count(files)
     assert len(messages[0].nodes) > 1
@@ -96,17 +96,6 @@ def test_a_node_that_dies_while_encoding_changes_nothing(
         tokenizer.encode_file(file, tmp_path / "one.npy")
         assert (out / manifest.files[number].output).read_bytes() == (tmp_path / "one.npy").read_bytes()
     assert not [path for path in out.iterdir() if path.suffix not in (".npy", ".json")]  # nothing half-written
-
-
-def test_a_node_that_dies_changes_nothing_in_a_dataset(cluster: tuple[Any, list[Any]], tmp_path: Path) -> None:
-    import ray.data
-
-    texts = [corpus(number, 2_000) for number in range(60)]
-    dataset = ray.data.from_items([{"text": text} for text in texts], override_num_blocks=20)
-    tokenizer, out = bpe.train(texts, 1000), tmp_path / "tokens"
-    manifest = bpe.cluster.encode(dataset, out, tokenizer, progress=killer(cluster, 2))
-    assert tokenizer.encode_file(iter(texts), tmp_path / "one.npy") == manifest.tokens
-    assert (out / manifest.files[0].output).read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
 LIMITED = """
@@ -146,7 +135,7 @@ def test_an_object_store_that_is_full_is_moved_to_the_disk(tmp_path: Path) -> No
     output, count = limited(tmp_path, 500)
     assert int(output) == count
     assert 2 * count > 80_000_000  # bytes of ids that are in it until the file is written
-    result = tmp_path / "out" / "00000-of-00001.npy"
+    result = tmp_path / "out" / "00000.npy"
     assert result.read_bytes() == (tmp_path / "one.npy").read_bytes()
 
 
@@ -324,4 +313,4 @@ def test_hosts_give_what_one_gives(hosts: Callable[..., Any], files: list[Path],
     assert len(addresses) > 1, output  # that all three take part is up to Ray
     for number, file in enumerate(files):
         tokenizer.encode_file(file, tmp_path / "one.npy")
-        assert (out / f"{number:05}-of-{len(files):05}.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()
+        assert (out / f"{number:05}.npy").read_bytes() == (tmp_path / "one.npy").read_bytes()

@@ -13,9 +13,8 @@ from strategies import TEXTS as ANY_TEXTS
 
 import bpe
 from bpe import patterns
-from bpe.cluster import jobs, ranges
+from bpe.cluster import encoding, ranges
 from bpe.corpus import sources
-from bpe.counting.records import split
 from bpe.outputs import arrow_files, encode_source
 from bpe.patterns import scanner_of
 from bpe.scanning.safe_cut import safe_cut
@@ -33,7 +32,8 @@ def counted_in_parts(file: sources.File, part_size: int, pattern: str | None, sp
     resolved, names = patterns.resolve(pattern), SpecialTokens(special)
     scanner = scanner_of(resolved)
     counts = bpe.count([], pattern=pattern, special_tokens=special)
-    for part in ranges.parts_of(file, part_size, can_cut=scanner >= 0):
+    (entry,) = ranges.listed([file])
+    for part in ranges.parts_of(entry, part_size, can_cut=scanner >= 0):
         source, _ = ranges.source_of(part, lambda text, at: safe_cut(text, at, scanner, names), names.longest)
         counts = counts.merge(bpe.count(source, pattern=pattern, special_tokens=special, num_threads=1))
     return counts
@@ -94,9 +94,13 @@ def test_parts_are_joined_to_what_the_whole_file_gives(
         end_of_text = SPECIAL[0] if ends else None
         tokenizer.encode_file(folder / "text", folder / "a", format=format, end_of_text=end_of_text, num_threads=1)
         how = {"dtype": None, "format": format, "end_of_text": end_of_text, "allowed_special": "all"}
-        recipe = jobs.recipe_for(tokenizer, how)
-        parts = ranges.parts_of(sources.PlainText(folder / "text"), part_size, can_cut=recipe.can_cut)
-        encoded = [group for part in parts for group in jobs.encode_part(part, tokenizer, how, 1)]
+        recipe = encoding.recipe_for(tokenizer, how)
+        (entry,) = ranges.listed([sources.PlainText(folder / "text")])
+        parts = ranges.parts_of(entry, part_size, can_cut=recipe.can_cut)
+        encoded: list[encode_source.Encoded] = []
+        for part in parts:
+            source, goes_on = ranges.source_of(part, recipe.cut, recipe.margin)
+            encoded += encode_source.encoded_groups(source, recipe, 1, goes_on=goes_on)
         encode_source.write_encoded(lambda _: encoded, folder / "b", recipe)
     for name in ("a", "a.json", *(["a.index"] if format == "bin" else [])):
         assert (folder / f"b{name[1:]}").read_bytes() == (folder / name).read_bytes()
@@ -117,7 +121,7 @@ def test_parts_of_parquet_are_row_groups(tmp_path: Path) -> None:
     file = sources.Parquet(path)
     whole = bpe.count([path])
     for part_size in (1, 3000, 1 << 30):
-        parts = list(ranges.parts_of(file, part_size, can_cut=True))
+        parts = list(ranges.parts_of(*ranges.listed([file]), part_size, can_cut=True))
         assert sum(part.size for part in parts) == path.stat().st_size
         assert counted_in_parts(file, part_size, "gpt2", ("<|endoftext|>",)) == whole
 
@@ -127,7 +131,7 @@ def test_compressed_and_empty_files_are_one_part_or_none(tmp_path: Path) -> None
 
     path = tmp_path / "text.txt.gz"
     path.write_bytes(gzip.compress(b"some words " * 1000))
-    assert len(list(ranges.parts_of(sources.PlainText(path), 10, can_cut=True))) == 1
+    assert len(list(ranges.parts_of(*ranges.listed([sources.PlainText(path)]), 10, can_cut=True))) == 1
     assert counted_in_parts(sources.PlainText(path), 10, "gpt2", SPECIAL) == bpe.count([path], special_tokens=SPECIAL)
     (tmp_path / "empty").touch()
     assert not len(counted_in_parts(sources.PlainText(tmp_path / "empty"), 10, "gpt2", SPECIAL))
@@ -136,7 +140,7 @@ def test_compressed_and_empty_files_are_one_part_or_none(tmp_path: Path) -> None
 def test_a_file_that_grows_or_goes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "text"
     path.write_bytes(b"some words " * 100)
-    (part, *_) = ranges.parts_of(sources.PlainText(path), 100, can_cut=True)
+    (part, *_) = ranges.parts_of(*ranges.listed([sources.PlainText(path)]), 100, can_cut=True)
     path.write_bytes(b"other words")
     with pytest.raises(ValueError, match="changed"):
         ranges.source_of(part, lambda text, at: at, 0)
@@ -158,19 +162,10 @@ def test_an_earlier_output_that_is_a_folder_makes_room(tmp_path: Path) -> None:
         (out / "index.json").touch()
         if about is not None:
             out.with_suffix(".json").write_text(about)
-        jobs.make_room(out, format)
+        encoding.make_room(str(out), format)
         assert out.exists() is not goes
     out = tmp_path / "output"  # whose description came first, when its task was killed
-    jobs.make_room(out, "litdata")
+    encoding.make_room(str(out), "litdata")
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
         ["bare", "file.json", "file.npy", "others", "others.json", "output.json"]
     )
-
-
-@given(st.dictionaries(st.binary(min_size=1, max_size=40), st.integers(1, 1 << 40), max_size=60), st.integers(1, 9))
-def test_shares_of_records_are_the_records(counts: dict[bytes, int], shares: int) -> None:
-    whole = bpe.Counts.from_mapping(counts)
-    parts = [dict(bpe.Counts(part, whole.pattern, ()).items()) for part in split(whole._records, shares)]
-    assert len(parts) == shares
-    assert sum(map(len, parts)) == len(counts)
-    assert {pretoken: count for part in parts for pretoken, count in part.items()} == counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,18 @@ def test_counts_are_those_of_the_reference(texts: list[bytes], pattern: str | No
     assert dict(counts.items()) == expected
     assert len(counts) == len(expected)
     assert counts.total_bytes == sum(len(pretoken) * number for pretoken, number in expected.items())
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+def test_counts_are_pickled(protocol: int, tmp_path: Path) -> None:
+    """Those in memory, in a map of a temporary file, and in a map of a file of counts."""
+    in_memory = bpe.count([corpus(1)], pattern="cl100k", special_tokens=["a"])
+    spilled = bpe.count([corpus(1)], pattern="cl100k", special_tokens=["a"], memory_limit=1000)
+    in_memory.save(tmp_path / "counts")
+    for counts in (in_memory, spilled, Counts.load(tmp_path / "counts")):
+        copy = pickle.loads(pickle.dumps(counts, protocol))
+        assert copy == in_memory
+        assert bpe.train_from_counts(copy, 300).merges == bpe.train_from_counts(in_memory, 300).merges
 
 
 @pytest.mark.parametrize("tie_break", ["bytes", "huggingface", "ids"])

@@ -151,6 +151,13 @@ class Counts:
         files = [io.BytesIO(b"".join(sorted_blocks(counts._records))) for counts in (self, *others)]
         return Counts(b"".join(add_sorted(files)), self.pattern, self.special_tokens)
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        """Counts can be pickled: Ray, Dask and multiprocessing pass them on, from protocol 5 on without a copy."""
+        from pickle import PickleBuffer
+
+        records = bytes(self._records) if protocol < 5 else PickleBuffer(self._records)
+        return _unpickled, (records, patterns.to_plain(self.pattern), self.special_tokens)
+
     def items(self) -> Iterator[tuple[bytes, int]]:
         """(pretoken, count), in no particular order."""
         return items(self._records)
@@ -171,6 +178,10 @@ class Counts:
 
     def __repr__(self) -> str:
         return f"Counts({len(self):,} pretokens of {self.total_bytes:,} bytes)"
+
+
+def _unpickled(records: Records, pattern: Any, special_tokens: tuple[str, ...]) -> Counts:
+    return Counts(records, patterns.from_plain(pattern), special_tokens)
 
 
 def _added_up(rows: Iterable[tuple[str | bytes, int]]) -> Records:

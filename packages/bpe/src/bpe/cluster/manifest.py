@@ -2,36 +2,38 @@
 
     {"format": 1, "tokenizer": FINGERPRINT, "settings": {…}, "files": [
         {"input": PATH, "version": [SIZE, TIME OF CHANGE],
-         "output": "00000-of-00002.npy", "tokens": COUNT, "sha256": OF THE IDS}, …]}
+         "output": "00000.npy", "tokens": COUNT, "sha256": OF THE IDS, "error": null}, …]}
 
-Files come in the order of the source. One that is not done has no tokens and no hash.
+Files come in the order of the source. One that is not done has no tokens and no hash, and an error if it was skipped.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bpe.native.atomic_file import write_atomically
+from bpe.cluster.ranges import Input
+from bpe.corpus import remote
 from bpe.outputs.writer import description_of, parse_description
 
 NAME = "manifest.json"
 FORMAT = 1
 
 
-def output_name(number: int, files: int) -> str:
-    """The name of an output without its ending."""
-    width = max(5, len(str(files)))
-    return f"{number:0{width}}-of-{files:0{width}}"
+def description(out: str) -> dict[str, Any] | None:
+    """Return the description beside an output; None where there is none of ids."""
+    with suppress(FileNotFoundError):
+        return parse_description(remote.read_bytes(beside(out)))
+    return None
 
 
-def description(out: Path) -> dict[str, Any] | None:
-    """Return the description beside an output; None if it is not one of ids."""
-    path = description_of(out)
-    return parse_description(path.read_bytes()) if path.exists() else None
+def beside(out: str) -> str:
+    """The path, or the URL, of the description of an output."""
+    return remote.beside(out, description_of(Path(remote.name_of(out))).name)
 
 
 @dataclass
@@ -44,6 +46,7 @@ class EncodedFile:
         output: The name of the token file in the folder of the manifest.
         tokens: How many ids it has; None until it is done.
         sha256: Of the ids, as the description beside the token file has it.
+        error: The error of an input that on_error="skip" left out.
     """
 
     input: str
@@ -51,20 +54,14 @@ class EncodedFile:
     output: str
     tokens: int | None = None
     sha256: str | None = None
+    error: str | None = None
 
-    @classmethod
-    def of(cls, name: str, version: list[Any], out: Path) -> EncodedFile:
-        """An input of this name that is encoded into `out`, by the description beside it."""
-        about = json.loads(description_of(out).read_bytes())
-        return cls(name, version, out.name, about["count"], about["sha256"])
-
-    def is_in(self, folder: Path) -> bool:
+    def is_in(self, folder: str) -> bool:
         """True if it is done, and its output is in a folder, described as it was written."""
-        path = folder / self.output
-        if self.tokens is None or not path.exists():
-            return False
-        about = description(path)
-        return about is not None and (about["count"], about["sha256"]) == (self.tokens, self.sha256)
+        about = None if self.tokens is None else description(remote.inside(folder, self.output))
+        is_there = about is not None and (about["count"], about["sha256"]) == (self.tokens, self.sha256)
+        path = remote.inside(folder, self.output)
+        return is_there and (remote.is_there(path) if remote.is_url(path) else os.path.exists(path))
 
 
 @dataclass
@@ -86,45 +83,80 @@ class Manifest:
         """The ids of all files that are done."""
         return sum(file.tokens or 0 for file in self.files)
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: str) -> None:
         """Write it into a folder, whole or not at all."""
-        write_atomically(folder / NAME, (json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode())
+        with remote.output(remote.inside(folder, NAME)) as file:
+            file.write((json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode())
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Manifest:
+    def load(cls, folder: str) -> Manifest:
         """Read the manifest of a folder.
 
         Raises:
             FileNotFoundError: There is none.
             ValueError: It is damaged, or of another version.
         """
-        path = Path(folder) / NAME
+        path = remote.inside(folder, NAME)
         try:
-            about = json.loads(path.read_bytes())
+            about = json.loads(remote.read_bytes(path))
             if about.pop("format") != FORMAT:
                 raise ValueError
             return cls(about["tokenizer"], about["settings"], [EncodedFile(**file) for file in about["files"]])
         except (ValueError, KeyError, TypeError, AttributeError):
             raise ValueError(f"{path} is no manifest of this version: remove it to encode again") from None
 
-    def check_is_of_same_run(self, earlier: Manifest, folder: Path) -> None:
-        """ValueError where an earlier run in a folder was of another tokenizer or other settings."""
-        for what in ("tokenizer", "settings"):
-            if getattr(self, what) != getattr(earlier, what):
-                raise ValueError(
-                    f"{folder} holds the output of another run, whose {what} was {getattr(earlier, what)} and is now "
-                    f"{getattr(self, what)}: name another folder, or remove this one"
-                )
+    @classmethod
+    def planned(
+        cls, folder: str, tokenizer: str, settings: dict[str, Any], inputs: list[Input], ending: str
+    ) -> Manifest:
+        """A manifest of inputs, with what earlier runs in the folder have done, and saved there.
 
-    def take_over(self, earlier: Manifest, folder: Path) -> None:
-        """Take over what an earlier run has done: inputs that are as they were, outputs that are there whole.
+        An earlier manifest names the version that each output was to be of. An output that is there, described, is of
+        that version: a task writes it whole, and what is of another version loses its description here, before the
+        manifest names the new version. So outputs are believed that the earlier run had no time to note.
 
         Raises:
-            ValueError: The folder is of another tokenizer, other settings or other files.
+            ValueError: The folder is of another tokenizer or other settings, or of files that are no longer named.
         """
-        self.check_is_of_same_run(earlier, folder)
-        if [file.input for file in self.files] != [file.input for file in earlier.files]:
-            raise ValueError(f"{folder} holds the output of other files: name another folder, or remove this one")
-        for index, (now, before) in enumerate(zip(self.files, earlier.files, strict=True)):
-            if now.version == before.version and before.is_in(folder):
-                self.files[index] = before
+        try:
+            earlier = cls.load(folder)
+        except FileNotFoundError:
+            earlier = cls(tokenizer, settings, [])
+        for what, now in (("tokenizer", tokenizer), ("settings", settings)):
+            if getattr(earlier, what) != now:
+                raise ValueError(
+                    f"{folder} holds the output of another run, whose {what} was {getattr(earlier, what)} and is now "
+                    f"{now}: name another folder, or remove this one"
+                )
+        before: dict[str, list[EncodedFile]] = {}
+        for file in earlier.files:
+            before.setdefault(file.input, []).append(file)
+        number, files = len(earlier.files), []
+        for entry in inputs:
+            if before.get(entry.name):
+                old = before[entry.name].pop(0)
+            else:
+                old = EncodedFile(entry.name, [], f"{number:05}{ending}")
+                number += 1
+            file = EncodedFile(entry.name, entry.version, old.output)
+            out = remote.inside(folder, old.output)
+            if (about := description(out)) is not None:
+                done = replace(file, tokens=about["count"], sha256=about["sha256"])
+                if (
+                    old.version == entry.version
+                    and about["tokenizer"] == tokenizer
+                    and old.sha256 in (None, done.sha256)
+                    and done.is_in(folder)
+                ):
+                    file = done
+                else:
+                    remote.remove(beside(out))
+            files.append(file)
+        if left := [file.input for rows in before.values() for file in rows]:
+            raise ValueError(
+                f"{folder} holds the output of other files, as {left[0]}: name them too, name another folder, or "
+                "remove this one"
+            )
+        manifest = cls(tokenizer, settings, files)
+        manifest.save(folder)
+        return manifest

@@ -11,9 +11,8 @@ place without asking each other.
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, pairwise
 from typing import Any, BinaryIO, NamedTuple
 
@@ -26,14 +25,26 @@ BEFORE = 4  # bytes of the character before a cut
 Cut = Callable[[Any, int], int]  # (text, at): the first place from `at` on where the text may be cut
 
 
+class Input(NamedTuple):
+    """A file, its bytes (0 for a pipe), and its version, by which it is seen whether the file has changed."""
+
+    file: sources.File
+    size: int
+    version: list[Any]
+
+    @property
+    def name(self) -> str:
+        """Its path or URL."""
+        return os.fspath(self.file.path)
+
+
 class Part(NamedTuple):
     """The part of a file that one task reads: bytes or row groups from `begin` to `end`; all if `end` is None."""
 
-    file: sources.File
+    input: Input
     begin: int
     end: int | None
     size: int  # bytes of the file that this is, for progress
-    version: list[Any]  # by which it is seen whether the file has changed
 
 
 def share_of(total: int, tasks: int) -> int:
@@ -41,39 +52,36 @@ def share_of(total: int, tasks: int) -> int:
     return max(LEAST_SHARE, total // (SHARES * max(1, tasks)))
 
 
-def absolute(file: sources.File) -> sources.File:
-    """The same file under a path that does not depend on a process's folder."""
-    return file if remote.is_url(file.path) else file._replace(path=os.path.abspath(file.path))
+def listed(files: Iterable[sources.File]) -> list[Input]:
+    """Files with their sizes and versions, under paths that do not depend on a process's folder."""
+    files = [file if remote.is_url(file.path) else file._replace(path=os.path.abspath(file.path)) for file in files]
+    urls = remote.versions_of([os.fspath(file.path) for file in files])
+    versions = [urls.get(os.fspath(file.path)) or sources.version_of(file.path) for file in files]
+    return [Input(file, version[0] or 0, version) for file, version in zip(files, versions, strict=True)]
 
 
-def parts_of(file: sources.File, part_size: int, *, can_cut: bool) -> Iterator[Part]:
-    """The parts of a file, of about `part_size` bytes each.
-
-    Args:
-        file: The file.
-        part_size: Bytes.
-        can_cut: Whether a text can be cut at all.
-    """
-    size, version = sources.size_of_file(file.path), sources.version_of(file.path)
+def parts_of(entry: Input, part_size: int, *, can_cut: bool) -> Iterator[Part]:
+    """Yield the parts of a file, of about `part_size` bytes each. can_cut: a text can be cut at all."""
+    file, size = entry.file, entry.size
     if isinstance(file, sources.Parquet):
-        yield from _row_groups(file, size or 0, version, part_size)
-    elif not can_cut or size is None or size <= part_size or compressed.kind_of(file.path) is not None:
-        yield Part(file, 0, None, size or 0, version)
+        yield from _row_groups(entry, part_size)
+    elif not can_cut or size <= part_size or compressed.kind_of(file.path) is not None:
+        yield Part(entry, 0, None, size)
     else:
         borders = [*range(0, size - part_size // 2, part_size), size]
         for begin, end in pairwise(borders):
-            yield Part(file, begin, end, end - begin, version)
+            yield Part(entry, begin, end, end - begin)
 
 
-def _row_groups(file: sources.Parquet, size: int, version: list[Any], part_size: int) -> Iterator[Part]:
+def _row_groups(entry: Input, part_size: int) -> Iterator[Part]:
     """Row groups together, as many as make a part. ImportError and ValueError as for any Parquet file."""
-    groups = sources.row_group_sizes(file)
+    groups = sources.row_group_sizes(entry.file)  # type: ignore[arg-type]
     places = [0, *accumulate(groups)]
     begin = 0
     for end in range(1, len(places)):
         if places[end] - places[begin] >= part_size or end == len(groups):
-            first, last = (size * places[at] // max(1, places[-1]) for at in (begin, end))
-            yield Part(file, begin, end, last - first, version)
+            first, last = (entry.size * places[at] // max(1, places[-1]) for at in (begin, end))
+            yield Part(entry, begin, end, last - first)
             begin = end
 
 
@@ -89,32 +97,29 @@ def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
         ValueError: The file has changed since the parts were made.
         FileNotFoundError: It is gone.
     """
-    if sources.version_of(part.file.path) != part.version:
-        raise ValueError(
-            f"{os.fspath(part.file.path)} has changed since the start: start again when nothing writes to it"
-        )
+    file, size, _ = part.input
+    check_unchanged(part.input)
     if part.end is None:
-        return [part.file], False
-    if isinstance(part.file, sources.Parquet):
-        rows = sources.rows(part.file, range(part.begin, part.end))
+        return [file], False
+    if isinstance(file, sources.Parquet):
+        rows = sources.rows(file, range(part.begin, part.end))
         return (text.data for text in rows), False  # type: ignore[misc]
-    with opened(part.file.path) as file:
-        size = sources.size_of_file(part.file.path) or 0
-        if isinstance(part.file, sources.JsonLines):
-            begin, end = (next_line(file, at, size) for at in (part.begin, part.end))
-            return texts_of_lines(read(file, begin, max(begin, end)).split(b"\n"), part.file, begin), False
-        begin = next_cut(file, part.begin, size, cut, margin, part.end)
+    is_lines = isinstance(file, sources.JsonLines)
+    if is_lines:
+        cut, margin = _line_end, 0
+    with remote.opened(file.path) as opened:
+        begin = next_cut(opened, part.begin, size, cut, margin, part.end)
         if begin >= part.end:  # what lies here belongs to the stretch before
             return [], False
-        end = next_cut(file, part.end, size, cut, margin, size)
-        return [read(file, begin, end)], end < size
+        end = next_cut(opened, part.end, size, cut, margin, size)
+        text = read(opened, begin, end)
+    return (_texts_of_lines(text, file, begin), False) if is_lines else ([text], end < size)  # type: ignore[arg-type]
 
 
-def opened(path: Any) -> BinaryIO:
-    """A file, or what a URL names, to be read anywhere."""
-    if remote.is_url(path):
-        return io.BufferedReader(remote.Reader(path), 1 << 20)
-    return open(path, "rb")
+def check_unchanged(entry: Input) -> None:
+    """ValueError where a file has changed since it was listed; FileNotFoundError where it is gone."""
+    if sources.version_of(entry.file.path) != entry.version:
+        raise ValueError(f"{entry.name} has changed since the start: start again when nothing writes to it")
 
 
 def next_cut(file: BinaryIO, at: int, size: int, cut: Cut, margin: int, limit: int) -> int:
@@ -136,41 +141,6 @@ def next_cut(file: BinaryIO, at: int, size: int, cut: Cut, margin: int, limit: i
         window *= 2
 
 
-def next_line(file: BinaryIO, at: int, size: int) -> int:
-    """Return the begin of the first line at or after `at`; `size` if there is none."""
-    if at == 0 or at >= size:
-        return min(at, size)
-    file.seek(at - 1)
-    while True:
-        here = file.tell()
-        block = file.read(WINDOW)
-        if not block:
-            return size
-        if (place := block.find(b"\n")) >= 0:
-            return here + place + 1
-
-
-def texts_of_lines(lines: list[bytes], file: sources.JsonLines, begin: int) -> Iterator[bytes]:
-    """The texts of the lines of a file from its byte `begin` on. ValueError as for the whole file."""
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            try:
-                text = sources.text_of_line(line, number, file)
-            except ValueError:  # with the number of the line in the file
-                text = sources.text_of_line(line, lines_before(file, begin) + number, file)
-            yield text
-
-
-def lines_before(file: sources.File, end: int) -> int:
-    """The number of lines in the first `end` bytes of a file."""
-    lines = 0
-    with opened(file.path) as text:
-        while end > 0 and (block := text.read(min(end, 1 << 20))):
-            lines += block.count(b"\n")
-            end -= len(block)
-    return lines
-
-
 def read(file: BinaryIO, begin: int, end: int) -> bytes:
     """The bytes from `begin` to `end` of a file. EOFError: it has fewer."""
     file.seek(begin)
@@ -178,3 +148,21 @@ def read(file: BinaryIO, begin: int, end: int) -> bytes:
     if len(data) != end - begin:
         raise EOFError(f"{getattr(file, 'name', 'a file')} became shorter while it was read")
     return data
+
+
+def _line_end(text: bytes, at: int) -> int:
+    return text.find(b"\n", at - 1) + 1 or len(text)
+
+
+def _texts_of_lines(text: bytes, file: sources.JsonLines, begin: int) -> Iterator[bytes]:
+    """The texts of the lines of a file from its byte `begin` on. ValueError as for the whole file."""
+    for number, line in enumerate(text.split(b"\n"), 1):
+        if line.strip():
+            try:
+                yield sources.text_of_line(line, number, file)
+            except ValueError:  # raised again with the number of the line in the file
+                with remote.opened(file.path) as opened:
+                    before = sum(
+                        read(opened, at, min(at + WINDOW, begin)).count(b"\n") for at in range(0, begin, WINDOW)
+                    )
+                sources.text_of_line(line, before + number, file)

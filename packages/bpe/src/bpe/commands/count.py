@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from bpe.commands.cluster import add_cluster_arguments, check_cluster, count_on_cluster
 from bpe.commands.corpus import check_place, corpus, keep_apart, place, size, suffix_of
 from bpe.counts import Counts, count
 from bpe.native.progress import watched
@@ -22,6 +23,7 @@ def add(commands: Any) -> None:
         "--out", type=place, required=True, help="the file, or the URL, to write; X.parquet is a table of both"
     )
     add_counting_arguments(parser)
+    add_cluster_arguments(parser, "its nodes count the files")
     parser.set_defaults(run=_run)
 
 
@@ -85,12 +87,15 @@ def split_by(options: argparse.Namespace, counts: Counts | None = None) -> dict[
 
 def _run(options: argparse.Namespace) -> None:
     check_place(options.out, "the counts")
+    on_cluster = check_cluster(options)
     if not options.corpus and not options.counts:
         raise ValueError("there is nothing to count: name text, or --counts to add up")
     source = corpus(options.corpus, options.text_key)
     keep_apart(options.out, [*source, *(options.counts or ())])
     counts = read_counts(options) if options.counts else None
-    if source:
+    if source and on_cluster:
+        counted = count_on_cluster(options, source, split_by(options, counts))
+    elif source:
         counted = count(
             source,
             **split_by(options, counts),
@@ -98,6 +103,7 @@ def _run(options: argparse.Namespace) -> None:
             memory_limit=options.memory_limit,
             progress=watched(),
         )
+    if source:
         counts = counted if counts is None else counts.merge(counted)
     assert counts is not None  # text or counts are there
     if suffix_of(options.out).lower() == ".parquet":

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any, BinaryIO, Literal
 
-from bpe.commands.cluster import add_cluster_argument, encode_on_cluster
+from bpe.commands.cluster import add_cluster_arguments, check_cluster, encode_on_cluster
 from bpe.commands.corpus import Place, corpus, keep_apart, place, standard_input, suffix_of
 from bpe.corpus import compressed, remote, sources
 from bpe.loading import NAMED, load
@@ -62,7 +62,7 @@ def add(commands: Any) -> None:
         metavar="N",
         help="the most ids of a file, for --format: the same command goes on where it was stopped",
     )
-    add_cluster_argument(encode, "each file to a token file of the folder --out, and what is done already is skipped")
+    add_cluster_arguments(encode, "each file to a token file of the folder --out; what is done already is skipped")
     encode.set_defaults(run=lambda options: _encode(options, load(options.tokenizer)))
 
     decode = commands.add_parser(
@@ -82,9 +82,7 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
     if options.num_threads is not None and options.num_threads < 1:
         raise ValueError(f"--num-threads is {options.num_threads}; it takes at least 1")
     file_options = [name for name in ("format", "end_of_text", "shard_tokens") if getattr(options, name) is not None]
-    if options.cluster is not None:
-        if options.shard_tokens is not None:
-            raise ValueError("--shard-tokens is for one machine: a cluster makes one file of each")
+    if check_cluster(options, "shard_tokens"):
         encode_on_cluster(options, tokenizer)
         return
     if file_options and options.out is None:

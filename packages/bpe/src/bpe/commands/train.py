@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bpe.commands.cluster import add_cluster_argument, train_on_cluster
+from bpe.commands.cluster import add_cluster_arguments, check_cluster, train_on_cluster
 from bpe.commands.corpus import Place, check_place, corpus, keep_apart, place
 from bpe.commands.count import add_counting_arguments, read_counts, split_by
 from bpe.loading import load
@@ -63,7 +63,7 @@ def add(commands: Any) -> None:
         "--extend", metavar="TOKENIZER", help="continue this tokenizer, its ids, pattern and special tokens kept"
     )
     parser.add_argument("--json", action="store_true", help="print what was trained, and the phases, as JSON")
-    add_cluster_argument(parser, "its nodes count the files, this machine learns the merges")
+    add_cluster_arguments(parser, "its nodes count the files, this machine learns the merges")
     parser.set_defaults(run=_run)
 
 
@@ -182,8 +182,8 @@ def _check_style(options: argparse.Namespace) -> None:
 
 
 def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str, Any]) -> Tokenizer:
-    if options.cluster is not None:
-        return train_on_cluster(options, source)
+    if check_cluster(options, "extend", "checkpoint", "counts"):
+        return train_on_cluster(options, source, split_by(options))
     if options.sentencepiece:
         return train_sentencepiece(
             source,

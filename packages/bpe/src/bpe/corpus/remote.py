@@ -11,7 +11,7 @@ import io
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
@@ -45,9 +45,23 @@ def name_of(url: str) -> str:
     return name
 
 
+def inside(folder: str, name: str) -> str:
+    """The path, or the URL, of a file in a folder."""
+    return f"{folder.rstrip('/')}/{name}" if is_url(folder) else os.path.join(folder, name)
+
+
 def beside(url: str, name: str) -> str:
-    """The URL of another file in the same folder."""
+    """The URL, or path, of another file in the same folder."""
     return url.rpartition("/")[0] + "/" + name
+
+
+def remove(place: str) -> None:
+    """Remove a file, by URL or path."""
+    if is_url(place):
+        files, path = _fresh(place)
+        again(lambda: files.rm_file(path), place)
+    else:
+        os.unlink(place)
 
 
 def filesystem(url: str) -> tuple[Any, str]:
@@ -90,6 +104,28 @@ def size_of(url: str) -> int | None:
 def version_of(url: str) -> list[Any]:
     """By what a file is known again: its size, and its ETag or the time of its last change, where there are such."""
     return _version(about(url))
+
+
+def versions_of(urls: Iterable[str]) -> dict[str, list[Any]]:
+    """Return version_of() of files of object stores, by URL, from one listing of each folder.
+
+    Paths are absent, and URLs whose store does not list files, or whose listing lacks them.
+    """
+    folders: dict[str, list[str]] = {}
+    for url in filter(is_url, urls):
+        folders.setdefault(url.rpartition("/")[0], []).append(url)
+    versions: dict[str, list[Any]] = {}
+    for folder, names in folders.items():
+        files, path = _fresh(folder)
+        if len(names) > 1 and _protocols(files) & OBJECT_STORES:
+            entries = again(lambda files=files, path=path: files.ls(path, detail=True), folder)  # type: ignore[misc]
+            infos = {entry["name"].rpartition("/")[2]: entry for entry in entries if entry.get("type") == "file"}
+            versions |= {url: _version(infos[name_of(url)]) for url in names if name_of(url) in infos}
+    return versions
+
+
+def _protocols(files: Any) -> set[str]:
+    return {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
 
 
 def _version(info: dict[str, Any]) -> list[Any]:
@@ -186,8 +222,16 @@ def _go_to(file: Any, at: int) -> None:
             at -= dropped
 
 
+def opened(place: StrPath) -> BinaryIO:
+    """A file, or what a URL names, to be read anywhere."""
+    return io.BufferedReader(Reader(os.fspath(place)), 1 << 20) if is_url(place) else open(place, "rb")
+
+
 def read_bytes(url: str) -> bytes:
-    """All of a small file."""
+    """All of a small file, by URL or path."""
+    if not is_url(url):
+        with open(url, "rb") as file:
+            return file.read()
     files, path = _fresh(url)
     return bytes(again(lambda: files.cat_file(path), url))
 
@@ -235,8 +279,7 @@ def upload(file: Path, url: str) -> None:
             upload(one, f"{url}/{one.relative_to(file).as_posix()}")
         return
     files, path = filesystem(url)
-    protocols = {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
-    if protocols & OBJECT_STORES:
+    if _protocols(files) & OBJECT_STORES:
         again(lambda: files.put_file(os.fspath(file), path), url)
     else:
         folder, _, name = path.rpartition("/")

@@ -1,0 +1,200 @@
+"""A Ray cluster to run tasks on: connecting, a bounded number of tasks at a time, errors in one sentence, a summary."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bpe.native.progress import Progress
+
+RETRIES = 3  # of a task whose process or node went down
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+TASKS_PER_CPU = 2  # one runs and one waits, so that no CPU does
+OnError = Literal["raise", "skip"]
+
+
+@dataclass(eq=False)
+class Task:
+    """A call of run(*arguments) on a node, for `size` bytes of the file `name`; `result` refers to what it returns."""
+
+    name: str
+    size: int
+    run: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    key: Any = None
+    result: Any = None
+
+
+@dataclass
+class NodeShare:
+    """The share of one node: `bytes` of the source in `tasks` tasks, which took `seconds` together."""
+
+    tasks: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Summary:
+    """The work of a call: `bytes` of the source in `seconds` of wall-clock, the share of each node, files left out."""
+
+    what: str
+    bytes: int = 0
+    seconds: float = 0.0
+    nodes: dict[str, NodeShare] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)  # the error of each file, by its name
+
+    def add(self, size: int, node: str, seconds: float) -> None:
+        share = self.nodes.setdefault(node, NodeShare())
+        share.tasks, share.bytes, share.seconds = share.tasks + 1, share.bytes + size, share.seconds + seconds
+        self.bytes += size
+
+    def finish(self, begun: float, told: Callable[[Summary], None] | None) -> None:
+        self.seconds = time.perf_counter() - begun
+        if told is not None:
+            told(self)
+
+    def __str__(self) -> str:
+        if not self.nodes and not self.skipped:
+            return f"{self.what} nothing: all files were done"
+        rate = self.bytes / self.seconds / 1e6 if self.seconds else 0.0
+        lines = [f"{self.what} {self.bytes / 1e6:,.1f} MB in {self.seconds:.1f} s, {rate:,.1f} MB/s"]
+        for node, share in sorted(self.nodes.items()):
+            rate = share.bytes / share.seconds / 1e6 if share.seconds else 0.0
+            lines.append(f"  {node}: {share.bytes / 1e6:,.1f} MB in {share.tasks} tasks, {rate:,.1f} MB/s a task")
+        return "\n".join([*lines, *(f"  left out: {error}" for error in self.skipped.values())])
+
+
+def this_node() -> str:
+    """The address of the node that the calling task runs on, and the first characters of the node's id."""
+    import ray
+
+    return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:6]})"
+
+
+@contextmanager
+def connected(address: str | None, num_threads: int) -> Iterator[Any]:
+    """Ray, connected to a cluster for tasks of num_threads CPUs each; its errors become Python's, a sentence each.
+
+    ValueError: no node has that many CPUs, so that Ray would let the tasks wait for ever. Else as for count().
+    """
+    # Tasks without memory would else be tried again for ever; Ray reads this when it is imported.
+    os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))
+    try:
+        import ray
+    except ImportError:
+        raise ImportError("bpe.cluster needs Ray: pip install groundup-bpe[ray]") from None
+    started = not ray.is_initialized()
+    if started:
+        named = os.environ.get("RAY_ADDRESS") if address is None else address
+        try:
+            if (match := re.fullmatch(r"\[?([^/]+?)\]?:(\d+)", named or "")) is not None:  # Ray would try for minutes
+                socket.create_connection((match[1], int(match[2])), timeout=10).close()
+            ray.init(address=address, logging_level="WARNING", configure_logging=False)
+        except (ImportError, OSError, ValueError) as error:
+            raise ConnectionError(f"cannot connect to a Ray cluster at {named!r}: {_first_line(error)}") from None
+    try:
+        most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+        if 0 < most < num_threads:  # a cluster without any CPU waits for its autoscaler
+            raise ValueError(
+                f"num_threads is {num_threads}, and no node of the cluster has more than {most} CPUs: a task runs on "
+                f"one node; take at most {most}"
+            )
+        yield ray
+    except ray.exceptions.OutOfMemoryError as error:
+        reason = "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node"
+        raise MemoryError(f"{reason} ({_first_line(error)})") from None
+    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
+        raise OSError(
+            "a node's object store and the disk that it spills to are full: free space there, or split large files, "
+            f"whose ids are kept there until they are written ({_cause(error)})"
+        ) from None
+    except ray.exceptions.RayError as error:
+        raise RuntimeError(f"the cluster lost a task and gave up trying again: {_cause(error)}") from None
+    finally:
+        if started:
+            ray.shutdown()
+
+
+def cpus_of(ray: Any) -> int:
+    """CPUs of all nodes; at least 1, for which an autoscaler starts a node."""
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def _cause(error: BaseException) -> str:
+    """Return the error of a failed task: the first in Ray's long message."""
+    lines = COLOUR.sub("", str(error)).splitlines()
+    return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), _first_line(error))
+
+
+def _first_line(error: BaseException) -> str:
+    return COLOUR.sub("", str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _reported(run: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
+    """The node of a task and its seconds; its result. Or an exception, twice: Ray would print it for each."""
+    begun = time.perf_counter()
+    try:
+        result = run(*arguments)
+    except Exception as error:
+        return error, error
+    return (this_node(), time.perf_counter() - begun), result
+
+
+def run_tasks(
+    ray: Any,
+    tasks: Iterable[Task],
+    cpus: int,
+    total: int,
+    phase: str,
+    report: Progress,
+    summary: Summary,
+    on_error: OnError,
+) -> Iterator[tuple[Task, str]]:
+    """Run tasks of so many CPUs each, a bounded number at a time, and yield (task, node) as each is done.
+
+    A file that cannot be read does not keep the others from their tasks: its error is raised when they are done, or a
+    ValueError that lists the errors of several, unless they are to be skipped. After Ctrl-C, or another error, the few
+    tasks that were handed out run to their end. They are not cancelled, for a result that meets its cancellation ends
+    the calling process (Ray 2.60).
+    """
+    start = ray.remote(num_cpus=cpus, num_returns=2, max_retries=RETRIES)(_reported).remote
+    waiting: dict[Any, Task] = {}
+    errors: dict[str, Exception] = {}
+    rest, looked, room = iter(tasks), 0.0, 1
+    while True:
+        if (now := time.monotonic()) - looked >= 1.0:  # a request to the head; nodes come and go
+            looked, room = now, max(1, TASKS_PER_CPU * cpus_of(ray) // cpus)
+        while len(waiting) < room and (task := next(rest, None)) is not None:
+            reference, task.result = start(task.run, *task.arguments)
+            waiting[reference] = task
+        if not waiting:
+            break
+        references = list(waiting)
+        if not ray.wait(references, num_returns=1, timeout=1.0)[0]:
+            continue
+        ready = ray.wait(references, num_returns=len(references), timeout=0)[0]
+        for reference, outcome in zip(ready, ray.get(ready), strict=True):
+            task = waiting.pop(reference)
+            if isinstance(outcome, tuple):
+                summary.add(task.size, *outcome)
+                report(phase, summary.bytes, total)
+                yield task, outcome[0]
+            elif isinstance(outcome, ValueError) or getattr(outcome, "filename", None) == task.name:
+                errors.setdefault(task.name, outcome)
+            else:
+                raise outcome
+    by_name = dict(sorted(errors.items()))
+    if on_error == "skip":
+        summary.skipped = {name: str(error) for name, error in by_name.items()}
+    elif len(by_name) > 1:
+        lines = "".join(f"\n  {error}" for error in by_name.values())
+        raise ValueError(f"{len(by_name)} files cannot be read, and all others are {summary.what}:{lines}")
+    elif by_name:
+        raise next(iter(by_name.values()))
