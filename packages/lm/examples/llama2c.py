@@ -9,12 +9,14 @@ All numbers are little-endian. The header is seven int32: dim, hidden_dim, n_lay
 max_seq_len; a legacy file begins with it, and says by a negative vocab_size that the head is a matrix of its own. The
 others begin with "ak42" as a uint32 and the version, then the header, a byte that says whether the head is the
 embedding, in version 2 the int32 size of the groups, and zeros up to byte 256. Version 2 has every matrix as its int8
-and then a float32 for each group of them. Rotation is of the pairs (2i, 2i + 1), as here.
+and then a float32 for each group of them. Rotation is of the pairs (2i, 2i + 1), here of halves:
+rows of queries and keys change places.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +28,7 @@ from torch import Tensor
 
 from lm.config import ModelConfig
 from lm.interop import to_huggingface
-from lm.interop.tensors import built
+from lm.interop.tensors import built, to_halves
 from lm.model import Transformer
 
 MAGIC = 0x616B3432
@@ -126,10 +128,11 @@ def from_llama2c(path: str | Path) -> Transformer:
     if r.at != len(data):
         raise ValueError(f"{path} has {len(data) - r.at:,} bytes more than its header asks for: it is damaged")
     state = {"embedding.weight": embedding, "final_norm.weight": final_norm}
+    turned = functools.partial(to_halves, head_dim=d // heads)
     for i in range(layers):
         state |= {
             f"blocks.{i}.attention_norm.weight": attention_norm[i],
-            f"blocks.{i}.attention.qkv.weight": torch.cat((q[i], k[i], v[i])),
+            f"blocks.{i}.attention.qkv.weight": torch.cat((turned(q[i]), turned(k[i]), v[i])),
             f"blocks.{i}.attention.output.weight": output[i],
             f"blocks.{i}.ffn_norm.weight": ffn_norm[i],
             f"blocks.{i}.ffn.gate_up.weight": torch.cat((gate[i], up[i])),

@@ -24,10 +24,15 @@ def llama2c_file(model, version, group=8):
     kv = c.kv_heads * c.head_width
     blocks = range(c.num_layers)
     qkv = [state[f"blocks.{i}.attention.qkv.weight"] for i in blocks]
+    # Each head's halves (2, half, in) as the pairs (half, 2, in) that llama2.c rotates.
+    q, k = (
+        [np.swapaxes(w[rows].reshape(-1, 2, c.head_width // 2, c.d_model), 1, 2).reshape(-1, c.d_model) for w in qkv]
+        for rows in (slice(c.d_model), slice(c.d_model, c.d_model + kv))
+    )
     up = [state[f"blocks.{i}.ffn.gate_up.weight"] for i in blocks]
     parts = {
-        "wq": [w[: c.d_model] for w in qkv],
-        "wk": [w[c.d_model : c.d_model + kv] for w in qkv],
+        "wq": q,
+        "wk": k,
         "wv": [w[c.d_model + kv :] for w in qkv],
         "wo": [state[f"blocks.{i}.attention.output.weight"] for i in blocks],
         "w1": [w[: c.d_ff] for w in up],

@@ -73,6 +73,17 @@ def test_a_step_that_was_not_saved_is_refused_with_those_that_were(saved):
         checkpoint.load(folder, 31)
 
 
+def test_weights_of_an_earlier_format_are_refused(saved, monkeypatch):
+    """Those whose heads were rotated in neighbouring pairs would be read without an error, and answer nonsense."""
+    folder, model, _ = saved
+    monkeypatch.setattr(checkpoint, "FORMAT", 1)
+    checkpoint.save(folder, 4, model, None, {})
+    monkeypatch.undo()
+    for step in (4, None):
+        with pytest.raises(ValueError, match=r"got format 1 in .*00000004: .*neighbouring pairs"):
+            checkpoint.load(folder, step)
+
+
 def test_what_is_saved_after_going_back_is_the_newest(saved):
     folder, model, optimizer = saved
     (folder / "00000003" / "state.json").unlink()

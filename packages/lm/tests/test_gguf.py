@@ -99,7 +99,8 @@ def test_what_is_written_reads_back(tmp_path, dtype, bound, shape):
     assert sum(array.size for array in there.values()) == sum(array.size for array in state.values())
     pairs = {"token_embd.weight": state["embedding.weight"], "blk.1.ffn_down.weight": state["blocks.1.ffn.down.weight"]}
     if shape == "llama":
-        pairs["blk.0.attn_k.weight"] = state["blocks.0.attention.qkv.weight"][64:128]
+        halves = state["blocks.0.attention.qkv.weight"][64:128].reshape(model.config.kv_heads, 2, -1, 64)
+        pairs["blk.0.attn_k.weight"] = halves.swapaxes(1, 2).reshape(64, 64)  # llama.cpp's pairs are neighbours
         pairs["blk.1.ffn_up.weight"] = state["blocks.1.ffn.gate_up.weight"][96:]
         pairs["output.weight"] = state["head.weight"]
     else:

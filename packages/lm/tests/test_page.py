@@ -125,7 +125,7 @@ def test_parts_are_those_of_the_reference(browser, folder):
         for weight in whole.parameters():
             weight.copy_((weight + 0.1 * torch.randn_like(weight)).half().float())
     model = lm.Transformer(lm.ModelConfig(**size))
-    model.load_state_dict(reference.model_state_dict(whole.state_dict()))
+    model.load_state_dict(reference.model_state_dict(whole.state_dict(), size["num_heads"]))
     open_page(browser, folder, model)
     x, weight, bias = (3 * torch.randn(12) for _ in range(3))
     browser.run(f"X = {x.tolist()}, W = {weight.tolist()}, B = {bias.tolist()}, 0")
@@ -140,7 +140,8 @@ def test_parts_are_those_of_the_reference(browser, folder):
         "gelu": F.gelu(x, approximate="tanh"),
         "gelu_exact": F.gelu(x),
         "relu2": F.relu(x).square(),
-        "rotate": rope(x[None], torch.tensor([7]))[0],
+        # Its pairs are neighbours, the page's the halves of a head.
+        "rotate": rope(x.view(2, 6).t().reshape(1, 12), torch.tensor([7])).view(6, 2).t().flatten(),
     }
     parts = browser.run(PARTS)
     assert parts.keys() == expected.keys()

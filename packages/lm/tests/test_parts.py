@@ -70,8 +70,8 @@ def test_rotary(batch, seq, pairs, theta, start, dtype):
         for i in range(pairs):
             angle = (start + t) / theta ** (2 * i / (2 * pairs))
             c, s = math.cos(angle), math.sin(angle)
-            a, b = x[:, t, 2 * i], x[:, t, 2 * i + 1]
-            want[:, t, 2 * i], want[:, t, 2 * i + 1] = a * c - b * s, a * s + b * c
+            a, b = x[:, t, i], x[:, t, pairs + i]
+            want[:, t, i], want[:, t, pairs + i] = a * c - b * s, a * s + b * c
     close(out, want, dtype)
 
 

@@ -31,7 +31,7 @@ def both(dtype=torch.float64):
         for parameter in theirs.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
     ours = Transformer(ModelConfig(VOCAB, CONTEXT, LAYERS, WIDTH, HEADS, HIDDEN)).to(dtype)
-    ours.load_state_dict(reference.model_state_dict(theirs.state_dict()))
+    ours.load_state_dict(reference.model_state_dict(theirs.state_dict(), HEADS))
     return theirs, ours
 
 
@@ -55,7 +55,7 @@ def test_the_model_is_the_reference_forward_and_backward(dtype, fused):
     targets = torch.randint(VOCAB, (2, CONTEXT))
     reference.cross_entropy(want, targets).backward()
     loss.cross_entropy(actual, targets).backward()
-    gradients = reference.model_state_dict({name: p.grad for name, p in theirs.named_parameters()})
+    gradients = reference.model_state_dict({name: p.grad for name, p in theirs.named_parameters()}, HEADS)
     for name, parameter in ours.named_parameters():
         close(parameter.grad, gradients[name], **bounds)
 
@@ -76,7 +76,9 @@ def test_parts_are_torchs():
     ids = torch.randint(9, (2, 3))
     close(table(ids), F.embedding(ids, table.weight))
     rope = reference.RoPE(1e4, 8, 7)
-    close(rope(x, torch.arange(7)), apply_rotary_emb(x, rope_cache(7, 8, 1e4, dtype=torch.float64)))
+    table = rope_cache(7, 8, 1e4, dtype=torch.float64)
+    pairs = apply_rotary_emb(torch.cat((x[..., 0::2], x[..., 1::2]), -1), table).chunk(2, -1)
+    close(rope(x, torch.arange(7)), torch.stack(pairs, -1).flatten(-2))
     targets = torch.randint(8, (3, 7))
     close(reference.cross_entropy(x, targets), F.cross_entropy(x.flatten(0, 1), targets.flatten()))
 

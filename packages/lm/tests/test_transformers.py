@@ -76,11 +76,6 @@ def gpt2():
     return transformers.GPT2LMHeadModel(config), ours
 
 
-def interleaved(rows, heads):
-    """Rows (heads · head_dim, …) of halves as transformers turns them → of the pairs (2i, 2i + 1)."""
-    return rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
-
-
 def from_llama(named, config):
     """Weights, or their gradients, under transformers' names → under ours."""
     out = {"embedding.weight": named["model.embed_tokens.weight"], "final_norm.weight": named["model.norm.weight"]}
@@ -92,7 +87,6 @@ def from_llama(named, config):
         out[f"{ours}ffn_norm.weight"] = named[f"{theirs}post_attention_layernorm.weight"]
         for kind in ("weight", "bias") if config.bias else ("weight",):
             q, k, v, o = (named[f"{theirs}self_attn.{name}_proj.{kind}"] for name in "qkvo")
-            q, k = interleaved(q, config.num_heads), interleaved(k, config.kv_heads)
             out[f"{ours}attention.qkv.{kind}"] = torch.cat((q, k, v))
             out[f"{ours}attention.output.{kind}"] = o
             gate, up, down = (named[f"{theirs}mlp.{name}_proj.{kind}"] for name in ("gate", "up", "down"))

@@ -51,16 +51,17 @@ def norm(config: ModelConfig) -> nn.Module:
 
 
 def apply_rotary_emb(x: Tensor, rope: Tensor | None) -> Tensor:
-    """Rotary embedding: rotates the pairs (2i, 2i + 1) of x (…, head_dim). (Su et al. 2021, arXiv:2104.09864)
+    """Rotary embedding: rotates the pairs (i, i + width / 2) of x (…, head_dim). (Su et al. 2021, arXiv:2104.09864)
 
-    rope (…, head_dim / 2, 2): cos and sin, broadcast against x; computed in its dtype, returned in x's. None: no
-    rotation.
+    rope (…, width / 2, 2): cos and sin, broadcast against x; computed in its dtype, returned in x's. None: no rotation.
+    A rotation narrower than a head leaves the elements after its `width`.
     """
     if rope is None:
         return x
-    a, b = x.reshape(*x.shape[:-1], -1, 2).unbind(-1)  # (…, head_dim / 2)
+    width = 2 * rope.shape[-2]
+    a, b = x[..., :width].chunk(2, dim=-1)  # (…, width / 2)
     cos, sin = rope.unbind(-1)
-    return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2).to(x.dtype)
+    return torch.cat(((a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype), x[..., width:]), -1)
 
 
 class LayerCache(Protocol):

@@ -297,8 +297,12 @@ def load(src: File, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     return int(saved["iteration"])
 
 
-def model_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The course's state dict as that of lm.Transformer, whose projections of one input are one matrix."""
+def model_state_dict(state: Mapping[str, Tensor], num_heads: int) -> dict[str, Tensor]:
+    """The course's state dict as that of lm.Transformer, whose projections of one input are one matrix.
+
+    Rows of queries and keys change places within their head: RoPE rotates the pairs (2j, 2j + 1) here, as in the paper
+    and in the course, and the pairs (j, j + d_k / 2) there, as in published weights.
+    """
     ours = {"token_embeddings": "embedding", "ln_final": "final_norm", "lm_head": "head"}
     renamed = {f"{ours[name]}.weight": state[f"{name}.weight"] for name in ours}
     layers = 1 + max(int(name.split(".")[1]) for name in state if name.startswith("layers."))
@@ -307,9 +311,14 @@ def model_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         def part(*names: str, layer: str = f"layers.{n}") -> Tensor:
             return torch.cat([state[f"{layer}.{name}.weight"] for name in names])
 
+        q, k = (
+            part(name).unflatten(0, (num_heads, -1, 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call]
+            for name in ("attn.q_proj", "attn.k_proj")
+        )
+
         renamed |= {
             f"blocks.{n}.attention_norm.weight": part("ln1"),
-            f"blocks.{n}.attention.qkv.weight": part("attn.q_proj", "attn.k_proj", "attn.v_proj"),
+            f"blocks.{n}.attention.qkv.weight": torch.cat((q, k, part("attn.v_proj"))),
             f"blocks.{n}.attention.output.weight": part("attn.output_proj"),
             f"blocks.{n}.ffn_norm.weight": part("ln2"),
             f"blocks.{n}.ffn.gate_up.weight": part("ffn.w1", "ffn.w3"),

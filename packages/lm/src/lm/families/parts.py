@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lm.config import FrozenTable, ModelConfig
 from lm.families import rope as ropes
-from lm.model import Attention, RMSNorm, SwiGLU, Transformer, norm
+from lm.model import Attention, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, norm
 
 if TYPE_CHECKING:
     from accounting import TransformerShape
@@ -166,7 +166,7 @@ INHERITED = {field.name for field in dataclasses.fields(FamilyConfig)} - {"layer
 class FamilyAttention(Attention):
     """Attention of one layer: its own window, scale and rotation."""
 
-    rotation: Callable[[Tensor, Tensor | None], Tensor] = staticmethod(ropes.rotate_halves)
+    rotation: Callable[[Tensor, Tensor | None], Tensor] = staticmethod(apply_rotary_emb)
 
     def __init__(self, config: FamilyConfig, layer: int) -> None:
         super().__init__(config)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from lm.config import FrozenTable
-from lm.model import apply_rotary_emb
 from lm.rope import rope_frequencies
 
 # The settings of each rope_type: those that it must have, and others.
@@ -171,19 +170,12 @@ def rotation_table(
         return rotation.to(dtype).to(device)
 
 
-def rotate_halves(x: Tensor, rope: Tensor | None) -> Tensor:
-    """Rotate the pairs (i, i + width / 2) of the first `width` elements of x (…, head_dim); None: no rotation."""
-    if rope is None:
-        return x
-    width = 2 * rope.shape[-2]
-    a, b = x[..., :width].chunk(2, dim=-1)
-    cos, sin = rope.unbind(-1)
-    return torch.cat(((a * cos - b * sin).to(x.dtype), (b * cos + a * sin).to(x.dtype), x[..., width:]), -1)
-
-
 def rotate_neighbours(x: Tensor, rope: Tensor | None) -> Tensor:
-    """Rotate the pairs (2i, 2i + 1) of the first `width` elements of x (…, head_dim); None: no rotation."""
+    """As lm.model.apply_rotary_emb, of the pairs (2i, 2i + 1)."""
     if rope is None:
         return x
     width = 2 * rope.shape[-2]
-    return torch.cat((apply_rotary_emb(x[..., :width], rope), x[..., width:]), -1)
+    a, b = x[..., :width].unflatten(-1, (-1, 2)).unbind(-1)  # type: ignore[no-untyped-call]  # (…, width / 2)
+    cos, sin = rope.unbind(-1)
+    rotated = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+    return torch.cat((rotated.to(x.dtype), x[..., width:]), -1)

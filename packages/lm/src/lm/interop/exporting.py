@@ -130,7 +130,7 @@ def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
         names = gpt2.table(config)
     else:
         names = llama.table(config)
-    tensors = dict(exported(state, names, config))
+    tensors = dict(exported(state, names))
     if isinstance(config, FamilyConfig):
         tensors = family(config.family).to_theirs(tensors, config)
     return [(name, tensor.detach().to("cpu", dtype)) for name, tensor in tensors.items()]

@@ -1,7 +1,7 @@
 """GGUF, the file of llama.cpp: weights, sizes and tokenizer in one.
 
-Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), as ours), "qwen2" and "qwen3" (the halves)
-and "gpt2"; those of the families are in gguf_models.
+Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), ours the halves), "qwen2", "qwen3" and
+"gpt2"; those of the families are in gguf_models.
 """
 
 from __future__ import annotations

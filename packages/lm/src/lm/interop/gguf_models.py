@@ -18,7 +18,7 @@ from lm.families.parts import FULL, SLIDING, FamilyConfig
 from lm.interop import families, gpt2, llama
 from lm.interop.gguf_fields import Fields
 from lm.interop.llama import ROPE_NAMES
-from lm.interop.tensors import Table, exported, with_biases
+from lm.interop.tensors import Table, exported, to_halves, to_neighbours, with_biases
 from lm.model import Transformer
 from lm.rope import rope_frequencies
 
@@ -236,7 +236,7 @@ def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
     family, parts = folder_table(config)
     kind, names = KINDS[family], tensor_names(family, config.num_layers, gguf)
     experts: dict[str, list[Tensor]] = {}
-    for name, tensor in exported(state, parts, config):
+    for name, tensor in exported(state, parts):
         places, number = names(name)
         for place, rows in zip(places, tensor.chunk(len(places)), strict=True):
             if number is not None:
@@ -245,8 +245,7 @@ def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
             if kind.norms_above_one and place.endswith("norm.weight"):
                 rows = rows + 1
             if kind.turns_neighbours and ROTATED.search(place):
-                heads = rows.unflatten(0, (-1, 2, config.head_width // 2))  # type: ignore[no-untyped-call]
-                rows = heads.transpose(1, 2).flatten(0, 2)
+                rows = to_neighbours(rows, config.head_width)
             yield place, rows
     for name, matrices in experts.items():
         yield name, torch.stack(matrices)
@@ -269,8 +268,7 @@ def folder_tensors(config: ModelConfig, theirs: Mapping[str, Tensor], gguf: Any)
         if kind.norms_above_one and places[0].endswith("norm.weight"):
             rows = rows - 1
         if kind.turns_neighbours and ROTATED.search(places[0]):
-            heads = rows.unflatten(0, (-1, config.head_width // 2, 2))  # type: ignore[no-untyped-call]
-            rows = heads.transpose(1, 2).flatten(0, 2)
+            rows = to_halves(rows, config.head_width)
         result[name] = rows
     return result | {name: theirs[name] for name in theirs.keys() - used}
 

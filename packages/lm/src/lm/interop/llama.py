@@ -1,9 +1,5 @@
 """The family of Llama in Hugging Face's words: Llama, Mistral (a window), Qwen2 (biases of queries, keys and values
-alone), Qwen3 (norms of queries and keys).
-
-Their rotary embedding turns the pairs (i, i + head_dim / 2), ours (2i, 2i + 1): the rows of queries and keys are
-permuted.
-"""
+alone), Qwen3 (norms of queries and keys)."""
 
 from __future__ import annotations
 
@@ -150,8 +146,8 @@ def table(config: ModelConfig) -> Table:
         for kind in ("weight", "bias"):
             if kind == "weight" or config.has_bias("qkv"):
                 block[f"attention.qkv.{kind}"] = (
-                    Part(f"{theirs}self_attn.q_proj.{kind}", q, half_split=True),
-                    Part(f"{theirs}self_attn.k_proj.{kind}", kv, half_split=True),
+                    Part(f"{theirs}self_attn.q_proj.{kind}", q),
+                    Part(f"{theirs}self_attn.k_proj.{kind}", kv),
                     Part(f"{theirs}self_attn.v_proj.{kind}", kv),
                 )
             if kind == "weight" or config.has_bias("output"):
@@ -161,8 +157,8 @@ def table(config: ModelConfig) -> Table:
                 block[f"ffn.gate_up.{kind}"] = gate_up
                 block[f"ffn.down.{kind}"] = (Part(f"{theirs}mlp.down_proj.{kind}", config.d_model),)
         if config.qk_norm:
-            block["attention.q_norm.weight"] = (Part(theirs + "self_attn.q_norm.weight", width, half_split=True),)
-            block["attention.k_norm.weight"] = (Part(theirs + "self_attn.k_norm.weight", width, half_split=True),)
+            block["attention.q_norm.weight"] = (Part(theirs + "self_attn.q_norm.weight", width),)
+            block["attention.k_norm.weight"] = (Part(theirs + "self_attn.k_norm.weight", width),)
         parts |= {f"blocks.{i}.{name}": value for name, value in block.items()}
     parts["final_norm.weight"] = (Part("model.norm.weight", config.d_model),)
     if not config.tied_embeddings:

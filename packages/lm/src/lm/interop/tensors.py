@@ -22,29 +22,26 @@ Table = dict[str, tuple["Part", ...]]
 class Part:
     """A tensor of the other program, which is `rows` successive rows of one of ours.
 
-    half_split: its rows are heads of head_dim whose pairs are (i, i + head_dim / 2), where ours are (2i, 2i + 1).
     transposed: it is (in, out), where ours is (out, in).
     """
 
     name: str
     rows: int
-    half_split: bool = False
     transposed: bool = False
 
-    def theirs(self, rows: Tensor, head_dim: int) -> Tensor:
-        """These rows of ours as they keep them."""
-        if self.half_split:
-            pairs = rows.unflatten(0, (-1, head_dim // 2, 2))  # type: ignore[no-untyped-call]
-            rows = pairs.transpose(1, 2).flatten(0, 2)
-        return (rows.t() if self.transposed else rows).contiguous()
+    def turned(self, tensor: Tensor) -> Tensor:
+        """Rows of ours as they keep them, or the other way."""
+        return tensor.t() if self.transposed else tensor
 
-    def ours(self, tensor: Tensor, head_dim: int) -> Tensor:
-        """Their tensor as rows of ours."""
-        rows = tensor.t() if self.transposed else tensor
-        if self.half_split:
-            halves = rows.unflatten(0, (-1, 2, head_dim // 2))  # type: ignore[no-untyped-call]
-            rows = halves.transpose(1, 2).flatten(0, 2)
-        return rows
+
+def to_halves(rows: Tensor, head_dim: int) -> Tensor:
+    """Rows of queries or keys (heads · head_dim, …) that are rotated in pairs (2i, 2i + 1), as ours are rotated."""
+    return rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def to_neighbours(rows: Tensor, head_dim: int) -> Tensor:
+    """The inverse of to_halves."""
+    return rows.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call, no-any-return]
 
 
 def refuse_unsupported(config: ModelConfig, program: str, supported: Mapping[str, tuple[Any, ...]]) -> None:
@@ -68,12 +65,12 @@ def with_biases(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Model
     return config, {name: state[name] if name in state else torch.zeros(s) for name, s in shapes(config).items()}
 
 
-def exported(state: Mapping[str, Tensor], table: Table, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+def exported(state: Mapping[str, Tensor], table: Table) -> Iterator[tuple[str, Tensor]]:
     """Our weights under their names. The rows that pad our vocabulary are left out."""
     for name, parts in table.items():
         pieces = torch.split(state[name][: sum(part.rows for part in parts)], [part.rows for part in parts])
         for part, rows in zip(parts, pieces, strict=True):
-            yield part.name, part.theirs(rows, config.head_width)
+            yield part.name, part.turned(rows).contiguous()
 
 
 def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, source: object) -> dict[str, Tensor]:
@@ -96,7 +93,7 @@ def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, so
                 raise ValueError(f"{source}: the tensor {part.name!r} is {own}, and the configuration makes it {want}")
             if not tensor.is_floating_point():
                 raise ValueError(f"{source}: the tensor {part.name!r} holds {tensor.dtype}, which is no floating point")
-            pieces.append(part.ours(tensor.float(), config.head_width))
+            pieces.append(part.turned(tensor.float()))
             used.add(part.name)
         state[name] = torch.cat(pieces) if len(pieces) > 1 else pieces[0].contiguous()
     unknown = sorted(theirs.keys() - used)

@@ -32,6 +32,8 @@ from lm.training import sharded
 
 CHECKPOINTS = "checkpoints"  # the folder in a run's folder
 MODEL, OPTIMIZER, SHARDED, STATE = "model.safetensors", "optimizer.pt", "sharded", "state.json"
+# Meaning of the weights, written into each state. 2: heads are rotated by halves; without one, in neighbouring pairs.
+FORMAT = 2
 
 
 class Damaged(ValueError):
@@ -173,7 +175,7 @@ def writing(
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         yield temporary
-        says = json.loads(json.dumps({**state, "step": step}))  # as it will be read, tuples as lists
+        says = json.loads(json.dumps({**state, "step": step, "format": FORMAT}))  # as it will be read, tuples as lists
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         hashes = {path.relative_to(temporary).as_posix(): sha256(path) for path in paths}
         hashes[STATE] = hash_json(says)
@@ -233,14 +235,22 @@ def load(folder: str | Path, step: int | None = None, *, weights_only: bool = Fa
 
 
 def open_checkpoint(path: Path, *, weights_only: bool = False) -> Checkpoint:
-    """One checkpoint, its checksums compared before anything in it is believed. Damaged: with the file."""
+    """One checkpoint, its checksums compared before anything in it is believed.
+
+    Damaged: with the file. ValueError: a version of this package with other weights wrote it.
+    """
     try:
         state, hashes = read_state(path)
-        step = int(state.pop("step"))
+        step, version = int(state.pop("step")), state.pop("format", 1)
     except FileNotFoundError:
         raise Damaged(f"checkpoint {path} is damaged: {STATE} is not there") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"checkpoint {path} is damaged: {STATE} is not what was saved") from error
+    if version != FORMAT:
+        raise ValueError(
+            f"expected a checkpoint of format {FORMAT}, got format {version} in {path}: its heads are rotated in "
+            "neighbouring pairs, so train it anew, or export it by the version that wrote it and import that"
+        )
     for name in sorted(hashes.keys() - {STATE}):
         if weights_only and name == OPTIMIZER:
             continue

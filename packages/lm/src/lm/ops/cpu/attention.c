@@ -34,10 +34,10 @@ static void read_rows(int64_t count, int64_t rows, int64_t width, int64_t room, 
         if (!rope) EACH to[i] = put(get(from[i]) * by);
         if (rope) _Pragma("omp simd") for (int64_t i = 0; i < half; i++)
         {
-            const Pair x = ((const Pair *)from)[i];
             const REAL c = rope[row * width + 2 * i] * by, d = rope[row * width + 2 * i + 1] * by;
-            const REAL a = FIRST(x), b = SECOND(x);
-            ((Pair *)to)[i] = PAIR_OF(a * c - b * d, a * d + b * c);
+            const REAL a = get(from[i]), b = get(from[half + i]);
+            to[i] = put(a * c - b * d);
+            to[half + i] = put(a * d + b * c);
         }
     }
 }
@@ -51,9 +51,10 @@ static void write_rows(int64_t count, int64_t width, int64_t room, const REAL *f
         if (!rope) EACH to[i] = put(from[i] * scale);
         if (rope) _Pragma("omp simd") for (int64_t i = 0; i < half; i++)
         {
-            const REAL a = from[2 * i], b = from[2 * i + 1];
+            const REAL a = from[i], b = from[half + i];
             const REAL c = rope[row * width + 2 * i] * scale, d = rope[row * width + 2 * i + 1] * scale;
-            ((Pair *)to)[i] = PAIR_OF(a * c + b * d, b * c - a * d);
+            to[i] = put(a * c + b * d);
+            to[half + i] = put(b * c - a * d);
         }
     }
 }

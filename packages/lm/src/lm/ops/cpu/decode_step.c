@@ -347,10 +347,11 @@ static void normalise(int64_t kind, Norm norm, double eps, int64_t width, const 
 
 static void rotate(REAL *x, const REAL *by, int64_t width)
 {
-    for (int64_t i = 0; i < width; i += 2) {
-        REAL a = x[i], b = x[i + 1];
-        x[i] = a * by[i] - b * by[i + 1];
-        x[i + 1] = a * by[i + 1] + b * by[i];
+    REAL *const second = x + width / 2;
+    for (int64_t i = 0; i < width / 2; i++) {
+        REAL a = x[i], b = second[i];
+        x[i] = a * by[2 * i] - b * by[2 * i + 1];
+        second[i] = a * by[2 * i + 1] + b * by[2 * i];
     }
 }
 

@@ -14,17 +14,9 @@ typedef Stored Element __attribute__((may_alias));
 #ifdef BF16
 typedef uint32_t Word;
 typedef Word Words __attribute__((vector_size(BYTES), aligned(sizeof(Word)), may_alias));
-typedef Word __attribute__((may_alias)) Pair;   /* two elements, one after another */
-#define FIRST(pair) get((Stored)(pair))
-#define SECOND(pair) get((Stored)((pair) >> 16))
-#define PAIR_OF(a, b) (put(a) | (Word)put(b) << 16)
 #else
 typedef REAL Word;
 typedef Vector Words;
-typedef struct { REAL a, b; } Pair;
-#define FIRST(pair) (pair).a
-#define SECOND(pair) (pair).b
-#define PAIR_OF(first, second) (Pair){first, second}
 #endif
 enum { PAIR = sizeof(Word) / sizeof(Stored) };
 

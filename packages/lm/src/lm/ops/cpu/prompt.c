@@ -244,11 +244,11 @@ static void append_panels(const Prompt *w, const Layer *layer, REAL *keys, REAL 
             if (m->qk_norm)
                 normalise_lanes(RMSNORM, h < heads ? layer->q_norm : layer->k_norm, m->eps, width, x + v, x + v);
             for (int64_t i = 0; h < heads && i < width; i++) store(x + i * PANEL + v, load(x + i * PANEL + v) * scale);
-            for (int64_t i = 0; m->rope && i < width; i += 2) {
-                const Lanes a = load(x + i * PANEL + v), b = load(x + (i + 1) * PANEL + v);
-                const Lanes cosine = load(rope + i * PANEL + v), sine = load(rope + (i + 1) * PANEL + v);
+            for (int64_t i = 0; m->rope && i < width / 2; i++) {
+                const Lanes a = load(x + i * PANEL + v), b = load(x + (i + width / 2) * PANEL + v);
+                const Lanes cosine = load(rope + 2 * i * PANEL + v), sine = load(rope + (2 * i + 1) * PANEL + v);
                 store(x + i * PANEL + v, a * cosine - b * sine);
-                store(x + (i + 1) * PANEL + v, a * sine + b * cosine);
+                store(x + (i + width / 2) * PANEL + v, a * sine + b * cosine);
             }
         }
         if (h < heads) continue;

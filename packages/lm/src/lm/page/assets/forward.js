@@ -228,13 +228,14 @@ function weightedSum(weights, rows, begin, first, out) {
   }
 }
 
-/** Rotate the pairs (2i, 2i + 1) of a head in place, by position · frequency of the pair. */
+/** Rotate the pairs (i, i + width / 2) of a head in place, by position · frequency of the pair. */
 function rotate(head, position, frequencies) {
-  for (let i = 0; i < frequencies.length; i++) {
+  const half = frequencies.length;
+  for (let i = 0; i < half; i++) {
     const cos = Math.cos(position * frequencies[i]), sin = Math.sin(position * frequencies[i]);
-    const a = head[2 * i], b = head[2 * i + 1];
-    head[2 * i] = a * cos - b * sin;
-    head[2 * i + 1] = a * sin + b * cos;
+    const a = head[i], b = head[i + half];
+    head[i] = a * cos - b * sin;
+    head[i + half] = a * sin + b * cos;
   }
 }
 
