@@ -96,8 +96,10 @@ def test_tables_come_back_as_they_went():
 def test_unknown_and_missing_keys_are_named():
     with pytest.raises(KeyError, match=r"\[model\] has no setting 'num_layer': did you mean 'num_layers'"):
         from_table(ModelConfig, GOOD | {"num_layer": 3}, "model")
-    with pytest.raises(KeyError, match=r"\[train\] lacks 'steps'"):
+    with pytest.raises(ValueError, match="steps must be at least 1"):
         from_table(TrainConfig, {}, "train")
+    with pytest.raises(ValueError, match="both say how long"):
+        TrainConfig(5, epochs=2)
 
 
 def test_overrides_are_read_as_toml_values():
@@ -242,7 +244,7 @@ def test_every_setting_stands_in_the_help_with_its_default_and_what_it_means(cap
     for name, kind in (("model", ModelConfig), ("train", TrainConfig)):
         for key in settable(kind):
             assert f"--{name}.{key} " in stdout
-    assert re.search(r"--train\.steps needed +optimizer steps of the whole run", stdout)
+    assert re.search(r"--train\.steps 0 +optimizer steps of the whole run", stdout)
     assert re.search(r"--train\.gradient_clip 1 +the largest global norm of the gradients; 0: no limit", stdout)
     assert re.search(r"--model\.num_kv_heads none ", stdout)
     assert "one of none, selective, full" in " ".join(stdout.split())

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import gzip
 import importlib.util
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from talks import MARKS, TALK, lines, tokenizer
 import lm
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
+from lm.data.conversations import ENDLESS, prepare_conversations
 from lm.documents import IGNORE, document_ids_of
 from lm.training.validation import evaluate
 
@@ -70,10 +73,11 @@ def test_what_does_not_fit_loses_its_oldest_turns():
     ("line", "says"),
     [
         ("nonsense", "line 2, is no conversation"),
-        ("[]", "no object with"),
+        ("7", "it is no object"),
+        ('{"text": "x"}', 'expected an object with "messages"'),
         ('{"messages": []}', "at least one message"),
         ('{"messages": [{"role": "user"}]}', r"messages\[0\] must have a role and a content"),
-        ('{"messages": [{"role": "tool", "content": "x"}]}', "the role 'tool': use one of system, user, assistant"),
+        ('{"messages": [{"role": "critic", "content": "x"}]}', "the role 'critic': use one of system, user, human"),
         ('{"messages": [{"role": "user", "content": "x"}, {"role": "system", "content": "x"}]}', "only the first"),
     ],
 )
@@ -325,24 +329,151 @@ def test_a_packed_file_goes_with_its_context_alone(tmp_path):
         data.check(259, 64)
 
 
+USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello", "weight": 1}
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"tools": [{"type": "function"}]}, '"tools" is not read'),
         ({"functions": [{}]}, '"functions" is not read'),
+        ({"tools": {"a": 1}}, '"tools" is no list'),
         ({"weight": 0}, r"messages\[1\] has the weight 0"),
-        ({"tool_calls": [{}]}, r'messages\[1\] has "tool_calls"'),
-        ({"name": "ada"}, r'messages\[1\] has "name"'),
+        ({"tool_calls": [{}]}, r"messages\[1\] has a call that is no object"),
+        ({"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}, "arguments that are not JSON"),
+        ({"audio": "ada"}, r'messages\[1\] has "audio"'),
+        ({"content": [{"type": "image_url"}]}, "parts that are no text"),
     ],
 )
 def test_a_key_that_would_change_what_is_learned_is_refused(change, says):
     from lm.data.conversations import conversation_of, pair_of
 
-    user, answer = {"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello", "weight": 1}
-    on_line = change if "unction" in says or "tools" in says else {}
-    line = {"messages": [user, answer | ({} if on_line else change)], "id": 7} | on_line
+    on_line = change if "functions" in change or "tools" in change else {}
+    answer = ANSWER | ({} if on_line else change)
     with pytest.raises(ValueError, match=says):
-        conversation_of(line)
+        conversation_of({"messages": [USER, answer], "id": 7} | on_line)
     with pytest.raises(ValueError, match=says):
-        pair_of({"chosen": line["messages"], "rejected": "no", "prompt": []} | on_line)
-    assert len(conversation_of({"messages": [user, answer], "id": 7})) == 2
+        pair_of({"chosen": [USER, answer], "rejected": "no"} | on_line)
+    assert len(conversation_of({"messages": [USER, ANSWER], "id": 7})[0]) == 2
+
+
+FOUR = {"role": "assistant", "content": "4"}
+FORMS = [
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": "2"}, {"type": "text", "text": "+2?"}]}, FOUR]},
+    {"conversations": [{"from": "human", "value": "2+2?"}, {"from": "gpt", "value": "4"}]},
+    {"prompt": "2+2?", "completion": "4"},
+    {"prompt": [{"role": "user", "content": "2+2?"}], "completion": [FOUR]},
+    {"instruction": "2+2?", "input": "", "output": "4"},
+]
+
+
+@bpe_only
+@pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.zst", "json", "parquet", "deep/er/x.jsonl"])
+def test_every_form_in_every_kind_of_file_is_one_conversation(tmp_path, kind):
+    """Each form alone in a file has the token file of the first."""
+    tok, made = tokenizer(), []
+    for number, form in enumerate(FORMS):
+        path = tmp_path / str(number) / (kind if "/" in kind else f"talks.{kind}")
+        path.parent.mkdir(parents=True)
+        if (kind, number) == ("parquet", 0):  # a column has one type
+            form = {"messages": [form["messages"][0], FOUR | {"content": [{"type": "text", "text": "4"}]}]}
+        rows = [form, form]
+        text = "".join(json.dumps(row) + "\n" for row in rows).encode()
+        if kind == "parquet":
+            pyarrow = pytest.importorskip("pyarrow")
+            pytest.importorskip("pyarrow.parquet").write_table(pyarrow.Table.from_pylist(rows), path)
+        else:
+            text = json.dumps(rows, indent=1).encode() if kind == "json" else text
+            text = gzip.compress(text) if kind.endswith("gz") else text
+            path.write_bytes(pytest.importorskip("zstandard").compress(text) if kind.endswith("zst") else text)
+        source = path.parents[2] if "/" in kind else path
+        out = tmp_path / f"out{number}"
+        prepare_conversations([source], default_template_of(tok), out, context_length=64, heldout=0)
+        made.append(((out / "train.npy").read_bytes(), (out / "train.mask").read_bytes()))
+    assert len(made) == 5
+    assert len(set(made)) == 1
+    assert made[0][0].count("2+2?".encode("utf-16-le")) == 2
+
+
+TOOL = {"type": "function", "function": {"name": "add", "description": "sum", "parameters": {"type": "object"}}}
+CALL = {"type": "function", "function": {"name": "add", "arguments": '{"a": 2}'}}
+WITH_TOOLS = {
+    "tools": [TOOL],
+    "messages": [
+        {"role": "user", "content": "2+2?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "content": "4", "name": "add"},
+        {"role": "assistant", "content": "It is 4."},
+    ],
+}
+TOOLS_TEMPLATE = """{% if tools %}<|im_start|>system
+{{ tools | tojson }}<|im_end|>
+{% endif %}{% for m in messages %}<|im_start|>{{ m.role }}
+{% if m.content %}{{ m.content }}{% endif %}{% for call in m.tool_calls or [] %}<tool_call>
+{{ call.function | tojson }}
+</tool_call>{% endfor %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+@bpe_only
+def test_calls_of_tools_are_learned_and_written_as_transformers_writes_them():
+    transformers = pytest.importorskip("transformers")
+    from lm.chat_template import ChatTemplate
+    from lm.data.conversations import conversation_of
+
+    tok = tokenizer()
+    template = ChatTemplate(tok, TOOLS_TEMPLATE, (tok.special_tokens["<|im_end|>"],))
+    share = [
+        {"from": "human", "value": "2+2?"},
+        {"from": "function_call", "value": '{"name": "add", "arguments": {"a": 2}}'},
+        {"from": "observation", "value": "4"},
+        {"from": "gpt", "value": "It is 4."},
+    ]
+    for row in (WITH_TOOLS, {"conversations": share, "tools": json.dumps([TOOL])}):
+        ids, learned = template.encode(*conversation_of(row))
+        assert [tok.decode([i for i, is_learned in group]) for is_learned, group in runs_of(ids, learned)] == [
+            '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call><|im_end|>',
+            "It is 4.<|im_end|>",
+        ]
+        theirs = transformers.PreTrainedTokenizerBase()
+        called = {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"function": {"name": "add", "arguments": {"a": 2}}}],
+        }
+        talk = [WITH_TOOLS["messages"][0], called, *WITH_TOOLS["messages"][2:]]
+        text = theirs.apply_chat_template(talk, tools=[TOOL], chat_template=TOOLS_TEMPLATE, tokenize=False)
+        assert tok.decode(ids) == text
+    with pytest.raises(ValueError, match="the default one writes no tools"):
+        default_template_of(tok).encode(*conversation_of(WITH_TOOLS))
+
+
+def runs_of(ids, learned):
+    """The runs of ids that are learned."""
+    runs = itertools.groupby(zip(ids, learned, strict=True), key=lambda pair: pair[1])
+    return [(is_learned, list(group)) for is_learned, group in runs if is_learned]
+
+
+@bpe_only
+def test_answers_without_an_end_are_counted(tmp_path):
+    from lm.chat_template import ChatTemplate
+
+    tok = tokenizer()
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+        "{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>\n{% endfor %}"
+    )
+    template = ChatTemplate(tok, source, (tok.special_tokens["<|im_end|>"],))
+    path = lines(tmp_path / "talks.jsonl", TALK[1:3])
+    splits = prepare_conversations([path], template, tmp_path / "out", context_length=64, heldout=0)
+    assert splits.left_out[ENDLESS] == 1
+
+
+@bpe_only
+def test_a_run_of_epochs_has_their_steps(tmp_path, capsys):
+    masked(tmp_path, np.ones(16 * 30 + 5, dtype=int))
+    config = dataclasses.replace(CONFIG, steps=0, epochs=2.5, objective="sft", eval_every=0, warmup_steps=0)
+    result = run(tmp_path, tmp_path / "run", config, lm.ModelConfig(50, 16, 1, 16, 2, 24))
+    assert result.steps == 19  # 75 windows, 4 in a step
+    again = run(tmp_path, tmp_path / "run", dataclasses.replace(config, epochs=3), lm.ModelConfig(50, 16, 1, 16, 2, 24))
+    assert again.steps == 23

@@ -19,6 +19,7 @@ from lm.data import (
     batch,
     check_range,
     describe,
+    open_data,
     open_tokens,
     shuffled,
     token_files,
@@ -302,4 +303,18 @@ def test_a_description_of_another_kind_is_refused(tmp_path):
     for change in ({"highest": 7}, {"highest": "8"}, {"tokenizer": 3}, {"count": 9.0}):
         (tmp_path / "a.json").write_text(json.dumps({**says, **change}))
         with pytest.raises(ValueError, match=r"a\.json"):
+            open_tokens(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
+def test_arrays_of_other_integers_are_read_as_they_are(tmp_path, dtype):
+    """What np.save writes of torch's ids has the batches of the same ids in 16 bits."""
+    ids = np.arange(200) % 120
+    np.save(tmp_path / "a.npy", ids.astype(dtype))
+    write_tokens(tmp_path / "b.npy", ids)
+    batches = [open_data(tmp_path / f"{name}.npy").batch(0, 3, 0, 1, 4, 16) for name in "ab"]
+    assert all(torch.equal(one, other) for one, other in zip(*batches, strict=True))
+    if dtype != "uint8":
+        np.save(tmp_path / "a.npy", ids.astype(dtype) - 1)
+        with pytest.raises(ValueError, match=r"a\.npy: expected ids of at least 0, got -1"):
             open_tokens(tmp_path / "a.npy")

@@ -399,3 +399,19 @@ def test_bits_per_byte_is_the_same_however_the_tokens_were_made(tmp_path, tok, c
     measures = measured("--tasks", str(tmp_path / "one.txt"))["sets"]["one"]
     want = measured("--data", str(tmp_path / "one.npy"))
     assert measures["bits_per_byte"] == pytest.approx(want["bits_per_byte"], rel=1e-6)
+
+
+def test_a_folder_of_folders_is_the_files_in_it(tmp_path):
+    """Text, JSON lines and their compressed forms wherever they lie; other files are none."""
+    from lm.data.rows import files_in
+
+    inside = ["b/c/one.txt", "b/two.jsonl.zst", "a.md", "b/d.parquet"]
+    for name in [*inside, "picture.png", "b/notes.pdf"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    endings = (".txt", ".md", ".jsonl", ".parquet")
+    picture = tmp_path / "picture.png"
+    assert files_in([tmp_path, picture], endings) == [*sorted(map(tmp_path.joinpath, inside)), picture]
+    for path, says in ((tmp_path / "none", "there is no file"), (tmp_path / "b" / "c", r"ends in \.csv")):
+        with pytest.raises(FileNotFoundError, match=says):
+            files_in([path], [".csv"])

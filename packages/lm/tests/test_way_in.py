@@ -67,6 +67,7 @@ OTHER_VALUES = {
     "document_masking": True,
     "precision": "bf16",
     "objective": "dpo",
+    "epochs": 2.0,
     "reward": "numbers",
     "grpo_baseline": "none",
     "grpo_normalizer": "none",

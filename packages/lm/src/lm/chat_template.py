@@ -107,16 +107,21 @@ class ChatTemplate:
         written = self._written(messages, True, tools)
         return list(map(int, self.tokenizer.encode_segments(self._segments(written))))
 
-    def encode(self, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+    def encode(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] | None = None
+    ) -> tuple[list[int], list[bool]]:
         """Encode a whole conversation to train on: its ids, and for each True if it is learned.
 
         Learned are the ids between the template's {% generation %} marks; without marks, those after the prompt of each
-        answer, with the token that ends it. ValueError: a template without marks changes the contents.
+        answer, with the token that ends it. ValueError: a template without marks changes the contents, or is the
+        default one, which writes no tools.
         """
-        rendered = self._written(messages, False)
+        if self.is_default and (tools or any(message.more for message in messages)):
+            raise ValueError("the tokenizer has no chat template, and the default one writes no tools: give it one")
+        rendered = self._written(messages, False, tools)
         ids, begins = self._encode(rendered)
         has_marks = GENERATION.search(self.source)
-        spans = rendered.learned if has_marks else list(self._answers(messages, rendered.text))
+        spans = rendered.learned if has_marks else list(self._answers(messages, rendered.text, tools))
         return ids, [any(begin <= at < end for begin, end in spans) for at in begins]
 
     def fit(
@@ -239,29 +244,41 @@ class ChatTemplate:
             at += len(part)
         return ids, begins
 
-    def _answers(self, messages: Sequence[Message], text: str) -> Iterator[tuple[int, int]]:
+    def _answers(
+        self, messages: Sequence[Message], text: str, tools: Sequence[Mapping[str, Any]] | None
+    ) -> Iterator[tuple[int, int]]:
         """Yield the part of a text after the prompt of each answer, up to the stop that ends it.
 
-        The template writes marks in place of the answers; between them, the text must be the same.
+        The template writes marks in place of the answers; between them, the text must be the same. An answer with calls
+        of tools, or with its reasoning, is what the template writes for it between two beginnings of the text.
         """
+        plain = [number for number, one in enumerate(messages) if one.role == LEARNED and not one.more]
         numbered = [
-            dataclasses.replace(one, content=f"{BEGIN}{number}{END}") if one.role == LEARNED else one
+            dataclasses.replace(one, content=f"{BEGIN}{number}{END}") if number in plain else one
             for number, one in enumerate(messages)
         ]
-        parts = re.split(f"{BEGIN}([0-9]+){END}", self.render(numbered, add_generation_prompt=False))
+        parts = re.split(f"{BEGIN}([0-9]+){END}", self.render(numbered, add_generation_prompt=False, tools=tools))
         answers = [messages[int(number)].content.strip() for number in parts[1::2]]
         parts[1::2] = [rf"(\s*{re.escape(answer)}\s*)" for answer in answers]
         parts[::2] = map(re.escape, parts[::2])
         match = re.fullmatch("".join(parts), text)
-        if match is None or len(answers) != sum(one.role == LEARNED for one in messages):
-            remedy = "mark the answers in it with {% generation %} and {% endgeneration %}"
+        remedy = "mark the answers in it with {% generation %} and {% endgeneration %}"
+        if match is None or len(answers) != len(plain):
             raise ValueError(f"the chat template changes what the messages say: {remedy}")
         names = [name for name, number in self.tokenizer.special_tokens.items() if number in self.stop_tokens]
         stops = re.compile(rf"\s*(?:{alternatives((*names, *self.stop)).pattern})")
         last = 0
-        for group, number in enumerate((n for n, one in enumerate(messages) if one.role == LEARNED), 1):
-            begin, end = match.span(group)
-            prompt = self.render(messages[:number])
+        for number in (number for number, one in enumerate(messages) if one.role == LEARNED):
+            prompt = self.render(messages[:number], tools=tools)
+            if number not in plain:
+                whole = self.render(messages[: number + 1], add_generation_prompt=False, tools=tools)
+                if not text.startswith(whole) or not whole.startswith(prompt):
+                    raise ValueError(f"the chat template writes calls of tools in another way in the end: {remedy}")
+                ends = [stop.end() for stop in stops.finditer(whole, len(prompt))] if names or self.stop else []
+                last = ends[-1] if ends else len(whole)
+                yield len(prompt), last
+                continue
+            begin, end = match.span(plain.index(number) + 1)
             is_prefix = text.startswith(prompt) and last <= len(prompt) <= begin
             # A space before an answer is one token with its first word.
             begin = len(prompt) if is_prefix else max(last, len(text[:begin].rstrip(" ")))

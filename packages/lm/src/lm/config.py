@@ -77,7 +77,14 @@ class FrozenTable(dict[str, Any]):
         return hash(json.dumps(self, sort_keys=True))
 
 
-BY_STEPS: Any = None  # a default that depends on `steps`
+class BySteps(int):
+    """A default that depends on `steps`."""
+
+    def __repr__(self) -> str:
+        return "None"
+
+
+BY_STEPS: Any = BySteps()
 FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")  # of a class in this file: its name, and the comment beside it
 
 
@@ -225,8 +232,9 @@ class ModelConfig:
 class TrainConfig:
     """The training of a model. Every field is checked: an error names the value, the bound and what to do."""
 
-    steps: int  # optimizer steps of the whole run
+    steps: int = 0  # optimizer steps of the whole run; 0: those of `epochs`
     _: KW_ONLY
+    epochs: float | None = None  # in place of steps: how often the run goes through the data, of all sets together
     batch_size: int = 8  # sequences in a step, of all processes together
     # Sequences in one forward pass; None: all of a process. Gradients are summed over the passes of a step and divided
     # by its tokens, so that this changes memory and, but for rounding and the masks of dropout, not the result. Experts
@@ -297,10 +305,16 @@ class TrainConfig:
     collective_timeout: int = 600  # seconds after which a process under torchrun that does not answer counts as lost
 
     def __post_init__(self) -> None:
-        if self.warmup_steps is BY_STEPS and isinstance(self.steps, int | np.integer):
+        if self.warmup_steps is BY_STEPS and isinstance(self.steps, int | np.integer) and self.epochs is None:
             object.__setattr__(self, "warmup_steps", 100 if self.steps >= 100 else self.steps // 10)
         check_types(self)
-        for name in ("steps", "batch_size", "log_every", "keep_checkpoints", "collective_timeout", "reward_timeout"):
+        if self.epochs is not None:
+            more_than_0("epochs", self.epochs)
+            if self.steps:
+                raise ValueError(f"steps {self.steps} and epochs {self.epochs} both say how long to train: give one")
+        else:
+            at_least("steps", self.steps, 1)
+        for name in ("batch_size", "log_every", "keep_checkpoints", "collective_timeout", "reward_timeout"):
             at_least(name, getattr(self, name), 1)
         for name, least in (("grpo_group_size", 2), ("grpo_answer_tokens", 1), ("grpo_updates", 1), ("grpo_kl", 0)):
             at_least(name, getattr(self, name), least)
@@ -322,7 +336,7 @@ class TrainConfig:
         for name in ("beta1", "beta2", "momentum", "dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
-        if self.warmup_steps > self.steps:
+        if self.warmup_steps > self.steps > 0:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it")
         if (lowest := self.min_learning_rate) > self.learning_rate:
             raise ValueError(f"min_learning_rate {lowest} is more than learning_rate {self.learning_rate}: lower it")
@@ -330,7 +344,7 @@ class TrainConfig:
             at_least("decay_steps", self.decay_steps, 1)
             if self.schedule != "linear":
                 raise ValueError(f"decay_steps {self.decay_steps} goes with schedule 'linear', not {self.schedule!r}")
-            if self.warmup_steps + self.decay_steps > self.steps:
+            if self.warmup_steps + self.decay_steps > self.steps > 0:
                 both = f"warmup_steps {self.warmup_steps} and decay_steps {self.decay_steps}"
                 raise ValueError(f"{both} are together more than steps {self.steps}: shorten one of them")
         for name, has_effect, needed in (
@@ -399,6 +413,8 @@ def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: 
     if value == "none" and "None" in str(fields[key].type):
         tables.setdefault(section, {}).pop(key, None)
         return
+    if key in (either := {"steps": "epochs", "epochs": "steps"}):
+        tables.get(section, {}).pop(either[key], None)
     tables.setdefault(section, {})[key] = value
 
 

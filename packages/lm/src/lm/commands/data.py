@@ -49,12 +49,14 @@ def register(commands: Commands) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
 
     parser = add(parts, "prepare", prepare, "encode text of your own; the same command continues")
-    parser.add_argument("texts", metavar="TEXT", nargs="+", help="text, JSON lines or Parquet, compressed or not")
+    parser.add_argument(
+        "texts", metavar="TEXT", nargs="+", help="text, JSON lines or Parquet, compressed or not; a folder"
+    )
     recipe_arguments(parser)
     parser.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
 
     parser = add(parts, "chat", chat, "encode conversations, of which a model then learns the assistant's part alone")
-    conversation_arguments(parser, '{"messages": [{"role": …, "content": …}]}')
+    conversation_arguments(parser, "{\"messages\": …}, or ShareGPT's, Alpaca's or trl's rows")
 
     parser = add(parts, "preferences", preferences, "encode pairs of answers: a model learns to prefer the first")
     conversation_arguments(parser, '{"prompt": …, "chosen": …, "rejected": …}')
@@ -70,7 +72,7 @@ def register(commands: Commands) -> None:
 
 
 def conversation_arguments(parser: argparse.ArgumentParser, line: str) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help=f"JSON lines of {line}")
+    parser.add_argument("files", metavar="FILE", nargs="+", help=f"JSON lines or Parquet, or a folder, of {line}")
     parser.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
     help = "held-out share of the conversations, by hash (default: 0.05)"
@@ -141,11 +143,12 @@ def clean(options: argparse.Namespace) -> None:
 
 def prepare(options: argparse.Namespace) -> None:
     from lm.data.documents import is_one_text
+    from lm.data.rows import ENDINGS, files_in
+
+    texts = (".txt", ".md", *ENDINGS)
     from lm.data.prepare import prepare as prepare_texts
 
-    for text in options.texts:
-        if not Path(text).is_file():
-            raise FileNotFoundError(f"there is no file {text}: name files of text")
+    options.texts = list(map(str, files_in(options.texts, texts)))
     recipe, request = recipe_of(options, one_text=False)
     alone = options.heldout is None and len(options.texts) == 1
     if alone and is_one_text(options.texts[0], recipe.end_of_text.encode()):
@@ -164,7 +167,7 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def chat(options: argparse.Namespace) -> None:
-    from lm.data.conversations import CUT, SILENT, TOO_LONG, prepare_conversations
+    from lm.data.conversations import CUT, ENDLESS, SILENT, TOO_LONG, prepare_conversations
 
     template, splits = packed(options, prepare_conversations)
     for split, count in splits.counts.items():
@@ -175,13 +178,14 @@ def chat(options: argparse.Namespace) -> None:
         (CUT, f"longer than {splits.window:,} tokens, and cut after the last answer that fits"),
         (TOO_LONG, f"left out, because not even the first exchange has room in {splits.window:,} tokens"),
         (SILENT, "left out, because the assistant says nothing in them"),
+        (ENDLESS, "learned without a token that ends an answer: put it inside of {% generation %} in the template"),
     ):
         if splits.left_out[key]:
             print(f"{reason}: {splits.left_out[key]:,}")
     if template.stop:
         print("the tokenizer has no special tokens that mark turns: they are marked in text (### user, ### end)")
     to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective sft"
-    print(f"to learn them: {to_learn} --train.document_masking true --train.steps 1000")
+    print(f"to learn them: {to_learn} --train.document_masking true --train.epochs 3")
 
 
 def preferences(options: argparse.Namespace) -> None:
@@ -193,7 +197,7 @@ def preferences(options: argparse.Namespace) -> None:
     if number := splits.left_out[TOO_LONG]:
         print(f"left out, because both answers together have no room in {splits.window:,} tokens: {number:,}")
     to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective dpo"
-    print(f"to learn them: {to_learn} --train.document_masking true --train.steps 1000")
+    print(f"to learn them: {to_learn} --train.document_masking true --train.epochs 3")
 
 
 def prompts(options: argparse.Namespace) -> None:

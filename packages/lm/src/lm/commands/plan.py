@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
 from lm.commands.configuration import configuration, data_of, presets
 from lm.commands.options import Commands, add
@@ -28,6 +29,11 @@ def plan(options: argparse.Namespace) -> None:
     device = choose_device(config.device)
     data = open_data(data_of(options.config, options.data)) if options.data else None
     shape, context = budget.trained_shape(model, config), model.context_length
+    if config.epochs is not None:
+        if data is None:
+            raise ValueError(f"epochs {config.epochs:g} are of data: name it by --data")
+        steps = data.steps(config.epochs, config.batch_size, context)
+        config = dataclasses.replace(config, steps=steps, epochs=None)
     tokens = config.batch_size * context
     flops = int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total)
     whole = flops * config.steps

@@ -161,6 +161,11 @@ class Mixture:
             for part, share in zip(self.parts, self.shares, strict=True)
         }
 
+    def steps(self, epochs: float, batch_size: int, context_length: int) -> int:
+        """Return the number of steps that go through the windows of all sets this often."""
+        windows = sum(len(part.tokens) // context_length for part in self.parts)
+        return max(1, math.ceil(epochs * windows / batch_size))
+
     def fingerprints(self) -> dict[str, Any]:
         """The data in a run's configuration: hashes, so that data may move; weights; the id that ends a document."""
         table: dict[str, Any] = {}

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from lm.data.problems import Fields, Problem, key_of
 from lm.data.token_file import write_tokens
 from lm.special_tokens import end_of_text_of
 
-Line = TypeVar("Line")
 SPLITS = ("heldout", "train")  # what is trained on is written last: without it, the folder is none
 
 
@@ -27,24 +25,6 @@ class Example(NamedTuple):
 
     ids: NDArray[Any]
     mask: NDArray[np.uint8]
-
-
-def json_lines(path: str | Path, parse: Callable[[Any], Line], kind: str) -> Iterator[tuple[str, Line]]:
-    """Each line of JSON lines, and what parse() makes of it.
-
-    Raises:
-        ValueError: A line that is no `kind` ("conversation"), by its number and with what parse() says of it.
-    """
-    with open(path, encoding="utf-8") as file:
-        try:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    try:
-                        yield line, parse(json.loads(line))
-                    except ValueError as error:
-                        raise ValueError(f"{path}, line {number}, is no {kind}: {error}") from None
-        except UnicodeDecodeError:
-            raise ValueError(f"{path} is not UTF-8: JSON lines are") from None
 
 
 @dataclass

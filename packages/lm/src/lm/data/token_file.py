@@ -245,7 +245,7 @@ def describe(
     """Write the JSON beside a file of ids, and open both. dtype: of bare ids, "uint16" or "uint32"."""
     path = Path(path)
     ids = map_tokens(path, dtype)[0]
-    sha256, highest = examine(ids)
+    sha256, highest = examine(ids, path)
     about: dict[str, Any] = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
     Description(count=len(ids), dtype=ids.dtype.name, sha256=sha256, highest=highest, **about).write(path)
     return open_tokens(path, verify=False)
@@ -329,14 +329,14 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
     if ends is not None:
         end_of_text = token_formats.infer_end_of_text(ids, ends, end_of_text)
     if about is None:
-        digest, top = examine(ids)
+        digest, top = examine(ids, path)
         return Tokens(path=path, ids=ids, sha256=digest, end_of_text=end_of_text, highest=top, files=(file_size(path),))
     if (about.count, about.dtype) != (len(ids), ids.dtype.name):
         sizes = f"{len(ids)} ids of {ids.dtype.name}, and {beside.name} says {about.count} of {about.dtype}"
         raise ValueError(f"{path} holds {sizes}: encode the text again")
     highest = about.highest
     if verify or (verify is None and ids.nbytes <= READ_THROUGH):
-        digest, highest = examine(ids)
+        digest, highest = examine(ids, path)
         refuse_damaged(path, digest, about.sha256)
         if about.highest not in (None, highest):
             raise ValueError(f"{beside} is damaged: its highest id is {about.highest}, and {path.name} holds {highest}")
@@ -380,8 +380,8 @@ def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any
             ids, ends = np.load(path, mmap_mode="r", allow_pickle=False), None
         except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is not a .npy file that can be read: {error}") from None
-    if ids.ndim != 1 or ids.dtype.name not in DTYPES:
-        raise ValueError(f"{path}: expected flat ids, {' or '.join(DTYPES)}, got {ids.dtype} {ids.shape}")
+    if ids.ndim != 1 or ids.dtype.kind not in "iu":
+        raise ValueError(f"{path}: expected flat ids, whole numbers, got {ids.dtype} {ids.shape}")
     if not len(ids):
         raise ValueError(f"{path} holds no tokens: encode a text that is not empty into it")
     return np.asarray(ids), ends  # the same memory without np.memmap's class, whose slices cost more
@@ -392,13 +392,15 @@ def file_size(path: Path) -> tuple[Path, int]:
     return path, path.stat().st_size
 
 
-def examine(ids: NDArray[Any]) -> tuple[str, int]:
+def examine(ids: NDArray[Any], path: Path) -> tuple[str, int]:
     """SHA-256 of the ids as they lie in the file, its header aside, in hex; and the highest of them."""
     digest, highest = hashlib.sha256(), 0
     for start in range(0, len(ids), BLOCK):
         block = np.ascontiguousarray(ids[start : start + BLOCK])
         digest.update(block.data)
         highest = max(highest, int(block.max()))
+        if block.dtype.kind == "i" and (lowest := int(block.min())) < 0:
+            raise ValueError(f"{path}: expected ids of at least 0, got {lowest} among the first {start + len(block):,}")
     return digest.hexdigest(), highest
 
 

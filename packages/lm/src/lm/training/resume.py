@@ -45,7 +45,7 @@ POLICY: dict[str, Policy] = {
     **dict.fromkeys(("gradient_clip", "skip_outliers"), "exact"),
     **dict.fromkeys(("document_masking", "precision", "objective", "dpo_beta", "dropout"), "exact"),
     **dict.fromkeys(GRPO_SETTINGS, "exact"),
-    "reward_timeout": "free",
+    **dict.fromkeys(("reward_timeout", "epochs"), "free"),  # a run has the steps of its epochs
     **dict.fromkeys(("lora_rank", "lora_alpha", "init_from"), "exact"),
 }
 

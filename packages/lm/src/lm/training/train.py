@@ -153,6 +153,10 @@ def train(
 
         path = None if tokenizer is None else Path(tokenizer)
         mixture = processes.on_all(lambda: open_and_check(model, config, data, path))
+        if config.epochs is not None:
+            steps = mixture.steps(config.epochs, config.batch_size, model.context_length)
+            say(f"{config.epochs:g} epochs are {steps:,} steps")
+            config = dataclasses.replace(config, steps=steps, epochs=None)
         if isinstance(processes, DistributedContext):
             processes.agree(facts(model, config, mixture))
         processes.micro_batches(config)
