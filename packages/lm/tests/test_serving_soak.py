@@ -272,7 +272,7 @@ def test_hours_of_mixed_requests(model, tokenizer):
             if not isinstance(error, threading.BrokenBarrierError):
                 raise error
         assert not wrong
-        print(sum((client.done for client in clients), Counter()), engine.metrics.ended)
+        print(sum((client.done for client in clients), Counter()), engine.metrics.ended.collect())
     quarter = max(1, len(hours.states) // 4)
     early, late = hours.states[quarter : 2 * quarter] or hours.states, hours.states[-quarter:]
     before, after = (statistics.median(state.bytes for state in states) for states in (early, late))

@@ -137,7 +137,7 @@ class Server:
         return JSONResponse({"status": "ok" if alive else "closing"}, 200 if alive else 503)
 
     async def metrics(self, request: Request) -> Response:
-        return PlainTextResponse(self.engine.report(), media_type="text/plain; version=0.0.4")
+        return PlainTextResponse(self.engine.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
         return JSONResponse({"object": "list", "data": [self.about()]})

@@ -88,12 +88,27 @@ class Engine:
     ) -> None:
         if rows < 1 or waiting < 1:
             raise ValueError(f"rows {rows} and waiting {waiting} must be at least 1")
-        self.model, self.tokenizer, self.waiting, self.metrics = model, tokenizer, waiting, Metrics()
+        self.model, self.tokenizer, self.waiting = model, tokenizer, waiting
         self.batch = Scheduler(model, rows=rows, capacity=context, memory=memory)
         self.queue: deque[Job] = deque()
         self.running: dict[ScheduledSequence, Job] = {}
         self.deliver: Callable[[PiecesOfStep], object] = tell_all
         self.pieces: PiecesOfStep = {}  # of this step
+        cache = self.batch.cache
+        self.metrics = Metrics(
+            {
+                "lm_texts_running": ("texts that are decoded", lambda: len(self.running)),
+                "lm_texts_waiting": ("texts in the queue", lambda: len(self.queue)),
+                "lm_cache_used_bytes": (
+                    "bytes of keys and values in the cache",
+                    lambda: (cache.pages - len(cache.free)) * cache.page_bytes,
+                ),
+                "lm_cache_bytes": (
+                    "bytes of keys and values that fit the cache",
+                    lambda: cache.pages * cache.page_bytes,
+                ),
+            }
+        )
         self.changed, self.closed = threading.Condition(), False
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
@@ -120,19 +135,6 @@ class Engine:
             self.closed = True
             self.changed.notify()
         self.thread.join()
-
-    def report(self) -> str:
-        """The metrics in Prometheus' format."""
-        cache = self.batch.cache
-        used = (cache.pages - len(cache.free)) * cache.page_bytes
-        return self.metrics.render(
-            {
-                "lm_texts_running": ("texts that are decoded", len(self.running)),
-                "lm_texts_waiting": ("texts in the queue", len(self.queue)),
-                "lm_cache_used_bytes": ("bytes of keys and values in the cache", used),
-                "lm_cache_bytes": ("bytes of keys and values that fit the cache", cache.pages * cache.page_bytes),
-            }
-        )
 
     def _work(self) -> None:
         while self._admit():
