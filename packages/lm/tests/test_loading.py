@@ -191,7 +191,7 @@ def test_every_command_that_computes_takes_device_and_dtype(tmp_path, capsys):
     where = ["--device", "cpu", "--dtype", "bf16"]
     for command in (
         ["generate", folder, "--prompt", "a", "--max-new-tokens", "2", *where],
-        ["eval", folder, "--tasks", str(tmp_path / "t.txt"), *where],
+        ["eval", folder, "--data", str(tmp_path / "t.txt"), *where],
     ):
         assert main(command) == 0, command
     capsys.readouterr()

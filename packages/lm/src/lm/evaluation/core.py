@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lm.evaluation.likelihood import Request, likelihoods
-from lm.evaluation.run_tasks import first_of
+from lm.evaluation.likelihood import Request, first_of, likelihoods
 from lm.extras import need
 from lm.model import Transformer
 from lm.progress import progress_bar

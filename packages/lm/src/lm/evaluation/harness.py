@@ -8,23 +8,29 @@ lm_eval.simple_evaluate(model=Harness("runs/first"), tasks=["hellaswag"])
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import abc
 from pathlib import Path
 from typing import Any
 
-from lm.evaluation.likelihood import likelihoods
-from lm.evaluation.run_tasks import first_of, pair_request, windows
+import torch
+
+from lm.config import to_table
+from lm.evaluation.likelihood import first_of, likelihoods, pair_request, windows
 from lm.extras import need
 from lm.generation.sampling import Sampling
 from lm.generation.scheduler import Scheduler
 from lm.generation.sequence import Sequence
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import load, model_text
+from lm.model import Transformer
 from lm.special_tokens import prompt_ids
 
 LM: Any = need("lm_eval.api.model", "the evaluation harness", "groundup-lm[lm_eval]").LM
 
 NEW_TOKENS = 256  # of a generation that does not say how many
+AT_ONCE = 2048  # requests between two times that results are kept
 
 
 class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need not be installed
@@ -35,6 +41,7 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         tokenizer: A tokenizer file, by default the model's own.
         rows: How many texts are generated together.
         device, dtype: As for lm.load.
+        loaded: The model, if it is in memory already.
     """
 
     def __init__(
@@ -45,16 +52,23 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         rows: int = 16,
         device: str = "auto",
         dtype: str = "fp32",
+        loaded: Transformer | None = None,
     ) -> None:
         super().__init__()
         self.text, self.rows = model_text(model, tokenizer), rows
         self.tokenizer = self.text.tokenizer
-        self.model = load(model, device=device, dtype=dtype)
+        self.model = load(model, device=device, dtype=dtype) if loaded is None else loaded
 
     def loglikelihood(self, requests: abc.Sequence[Any]) -> list[tuple[float, bool]]:
         """log p(continuation | context) of each request, in nats, and whether greedy decoding would write it."""
-        results = likelihoods(self.model, [pair_request(self.tokenizer, *request.args) for request in requests])
-        return [(-each.nats, each.greedy) for each in results]
+        results = list[tuple[float, bool]]()
+        for start in range(0, len(requests), AT_ONCE):
+            some = requests[start : start + AT_ONCE]
+            scores = likelihoods(self.model, [pair_request(self.tokenizer, *request.args) for request in some])
+            for request, score in zip(some, scores, strict=True):
+                results.append((-score.nats, score.greedy))
+                self.cache_hook.add_partial("loglikelihood", request.args, results[-1])
+        return results
 
     def loglikelihood_rolling(self, requests: abc.Sequence[Any]) -> list[float]:
         """log p of each whole text, by windows of the context that do not score a token twice."""
@@ -102,3 +116,50 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
             "seed": 0,
             "stop_tokens": self.text.stop_tokens,
         }
+
+
+def evaluate_tasks(
+    harness: Harness,
+    tasks: abc.Sequence[str],
+    *,
+    include: str | Path | None = None,
+    limit: int | None = None,
+    folder: str | Path | None = None,
+) -> dict[str, Any]:
+    """Evaluate a model on tasks of lm_eval.
+
+    Args:
+        harness: The model.
+        tasks: Their names.
+        include: A folder of YAML files that describe tasks of one's own.
+        limit: The number of items of each; None for all.
+        folder: Where results are kept as they are computed, and read again by the same model.
+
+    Returns:
+        lm_eval's results.
+
+    Raises:
+        ValueError: lm_eval knows no task of a name.
+    """
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    manager = TaskManager(include_path=None if include is None else str(include))
+    if unknown := [name for name in tasks if not manager.match_tasks([name])]:
+        raise ValueError(f"expected the name of a task of lm_eval, got {unknown[0]!r}: see `lm_eval ls tasks`")
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        folder = str(Path(folder) / f"{model_fingerprint(harness.model)[:16]}-{harness.tokenizer.fingerprint[:16]}")
+    results: dict[str, Any] = lm_eval.simple_evaluate(
+        harness, tasks=list(tasks), limit=limit, task_manager=manager, use_cache=folder, log_samples=False
+    )
+    return results
+
+
+def model_fingerprint(model: Transformer) -> str:
+    """SHA-256, in hex, of the model's configuration and weights."""
+    digest = hashlib.sha256(json.dumps(to_table(model.config), sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()

@@ -6,15 +6,17 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lm.data import windows_of
 from lm.families.parts import FamilyConfig
 from lm.generation.kv_cache import LayerStore
 from lm.model import Transformer
+from lm.special_tokens import BEGINS, prompt_ids
 
 T = TypeVar("T")
 
@@ -192,3 +194,33 @@ def sum_by_request(nats: Tensor, hits: Tensor, counts: Sequence[int]) -> list[Li
     """Sum the nats of each request, which has counts[i] targets in order."""
     parts = zip(torch.split(nats, list(counts)), torch.split(hits, list(counts)), strict=True) if counts else ()
     return [Likelihood(float(some.sum()), bool(all_hit.all())) for some, all_hit in parts]
+
+
+def pair_request(tokenizer: Any, context: str, ending: str) -> Request:
+    """The ids of an ending after a context: those that the whole text has beyond what it shares with the context alone.
+
+    Space at the context's end goes to the ending, where tokenizers join it to a word. A text begins with the token that
+    begins one, where the tokenizer has such; an empty context is the token that ends one. ValueError: it has neither.
+    """
+    bare = context.rstrip()
+    ending, context = context[len(bare) :] + ending, bare
+    begin = [tokenizer.special_tokens[name] for name in BEGINS if name in tokenizer.special_tokens][:1]
+    head, whole = ([*begin, *tokenizer.encode(text, disallowed_special=())] for text in (context, context + ending))
+    shared = next((i for i, (one, other) in enumerate(zip(head, whole, strict=False)) if one != other), len(head))
+    shared = min(shared, len(whole) - 1) if context else len(begin)
+    return Request(tuple(whole[:shared] or first_of(tokenizer)), tuple(whole[shared:]))
+
+
+def first_of(tokenizer: Any) -> list[int]:
+    """The ids that a text is scored after if nothing stands before it."""
+    first = prompt_ids(tokenizer, "")
+    if not first:
+        raise ValueError("the tokenizer has no <|endoftext|> and no token that begins a text, for an empty context")
+    return first
+
+
+def windows(tokenizer: Any, text: str, context: int, stride: int) -> list[Request]:
+    """A text as the windows over it: every token once, the first after the token that begins or ends a text."""
+    whole = [*first_of(tokenizer), *tokenizer.encode(text, disallowed_special=())]
+    spans = windows_of(len(whole) - 1, context, stride)
+    return [Request(tuple(whole[begin : first + 1]), tuple(whole[first + 1 : end + 1])) for begin, first, end in spans]
