@@ -9,6 +9,7 @@ import math
 import random
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -285,7 +286,7 @@ def test_a_task_of_ones_own_by_the_command_and_again(tmp_path, corpus, monkeypat
 
     draw, tok = random.Random(3), tokenizer()
     folder = trained(tmp_path / "run", corpus, tok)
-    lines = [
+    lines: list[dict[str, Any]] = [
         {"query": " ".join(draw.choices(WORDS, k=3)), "choices": draw.sample(WORDS, 3), "gold": draw.randrange(3)}
         for _ in range(24)
     ]

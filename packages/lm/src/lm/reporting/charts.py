@@ -1,32 +1,29 @@
 """The parts of a page: line charts drawn by matplotlib, tables, bars, large figures and cards, as functions to HTML.
 
-Text is escaped wherever it comes in; `Html` marks a string that is HTML already. A chart takes the page's fonts and
-colours, light or dark, and carries its numbers as JSON, which assets/report.js shows under the pointer.
+Text is escaped wherever it comes in; `Html` marks a string that is HTML already. A chart of a page is the drawing that
+`picture` makes for a file.
 """
 
 from __future__ import annotations
 
+import base64
 import html
 import io
-import json
 import math
 import re
 import warnings
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
 from lm.extras import need
 
 Point = tuple[float, float]
-READ_OUT = 480  # at most this many points of a line are shown under the pointer
 DOTS = 40  # at most this many marks on a line
-SIZES = {"wide": (924, 440), "small": (360, 290), "half": (434, 238)}  # of a drawing in CSS pixels
+WIDE, HALF = (924, 440), (434, 238)  # width and height of a drawing in CSS pixels
 SOFT, RULE, PAPER = "#6a6b70", "#e4e1d9", "#fdfcf9"
 SERIES = ["#2a5b8c", "#b1521f", "#47794a", "#86529a", "#8f6a10", "#1f7880", "#b0476f", "#5d6470"]
-VARIABLES = {SOFT: "--soft", RULE: "--rule", PAPER: "--paper"} | {c: f"--c{i}" for i, c in enumerate(SERIES)}  # in CSS
 DASHES = ("solid", (0, (7, 5)), (0, (2, 4)))  # after the last colour they repeat, with the next of these
 DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 STYLE: Any = {  # of matplotlib
@@ -36,7 +33,7 @@ STYLE: Any = {  # of matplotlib
     "text.parse_math": False,  # a dollar sign is one
     "font.size": 12,
     **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.color", "ytick.color"), SOFT),
-    **dict.fromkeys(("axes.facecolor", "figure.facecolor"), "none"),
+    **dict.fromkeys(("axes.facecolor", "figure.facecolor", "savefig.facecolor"), PAPER),
     "grid.color": RULE,
 }
 
@@ -49,7 +46,7 @@ class Html(str):
 
 @dataclass(frozen=True)
 class Line:
-    """One series of a chart; a line with a `label` stands in the legend, `name` is what the read-out calls it."""
+    """One series of a chart; a line with a `label` stands in the legend, `name` is what a screen reader says."""
 
     name: str
     points: Sequence[Point]
@@ -65,12 +62,13 @@ class Line:
         """Return matplotlib's arguments of the line."""
         width, alpha = {"thin": (1.0, 0.28), "soft": (1.25, 0.5)}.get(self.style, (1.75, 1.0))
         marks = self.style == "marks" or len(self.points) == 1
+        end = number(self.ends_at) if self.label and self.ends_at is not None else None
         return {
             "color": SERIES[self.colour % len(SERIES)],
             "linestyle": DASHES[self.colour // len(SERIES) % len(DASHES)],
             **{"linewidth": width, "alpha": alpha, "marker": "o" if marks else None, "markersize": 7},
             **{"markeredgecolor": PAPER, "markevery": math.ceil(len(self.points) / DOTS) or 1},
-            "label": f"{self.label} {number(self.ends_at)}" if self.label and self.ends_at is not None else None,
+            "label": end and f"{unturned(self.label)} {end}",
         }
 
 
@@ -91,18 +89,18 @@ def smooth(points: Sequence[Point], share: float = 0.02) -> list[Point]:
     return points
 
 
-def draw(
+def picture(
     lines: Sequence[Line],
-    kind: str = "wide",
     *,
+    wide: bool = True,
     x_name: str = "step",
     references: Mapping[str, float] | None = None,
     log: bool = False,
     log_x: bool = False,
     zero: bool = False,
     ceiling: float = math.inf,
-) -> tuple[str, dict[str, float], dict[str, Any]]:
-    """Return lines as an SVG of one of SIZES, the plot's place in it as shares of width and height, and its scales.
+) -> str:
+    """Return an SVG file of lines, WIDE or HALF.
 
     Values above the ceiling are not drawn; without a logarithm neither are those that have none.
     """
@@ -110,7 +108,7 @@ def draw(
     from matplotlib.figure import Figure
     from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-    width, height = SIZES[kind]
+    width, height = WIDE if wide else HALF
     ceiling = max([ceiling, *(references or {}).values()])
     out = io.StringIO()
     with matplotlib.rc_context(STYLE), warnings.catch_warnings():
@@ -128,7 +126,7 @@ def draw(
         for axis, is_log in ((axes.xaxis, log_x), (axes.yaxis, log)):
             low, high = axis.get_view_interval()
             subs = (1.0, 2.0, 5.0) if high < 1000 * low else (1.0,)
-            axis.set_major_locator(LogLocator(subs=subs) if is_log else MaxNLocator(7 if kind == "wide" else 4))
+            axis.set_major_locator(LogLocator(subs=subs) if is_log else MaxNLocator(7 if wide else 4))
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(lambda value, _: number(value, 3))
         axes.tick_params(length=0, pad=8)
@@ -138,60 +136,27 @@ def draw(
         if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="upper right", frameon=False, labelcolor=SOFT)
         figure.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))
-        box = axes.get_position()
-        scales = {"x": axes.get_xlim(), "y": axes.get_ylim(), "log": log, "logX": log_x, "xName": x_name}
-    return out.getvalue(), {"left": box.x0, "top": 1 - box.y1, "width": box.width, "height": box.height}, scales
+    return re.sub(r'="[^"]*"', lambda value: re.sub(r"(\.\d)\d+", r"\1", value[0]), out.getvalue())  # 0.1 pixel
 
 
-def unturned(line: Line) -> Line:
-    """A line whose names turn no text beside them."""
-    return replace(line, name=DIRECTIONS.sub("\ufffd", line.name), label=DIRECTIONS.sub("\ufffd", line.label))
-
-
-def picture(lines: Sequence[Line], **options: Any) -> str:
-    """Return an SVG file of lines, on paper; `options` are draw()'s."""
-    svg, _, _ = draw(lines, **options)
-    return svg.replace("<defs>", f'<rect width="100%" height="100%" fill="{PAPER}"/><defs>', 1)
+def unturned(name: str) -> str:
+    """A name that turns no text beside it."""
+    return DIRECTIONS.sub("\ufffd", name)
 
 
 def chart(title: str, lines: Sequence[Line], *, note: str = "", wide: bool = False, **options: Any) -> str:
-    """Return one figure; `options` are draw()'s. A wide one is drawn a second time for small screens."""
-    drawn = [unturned(line) for line in lines if line.ends_at is not None]
-    ends = "; ".join(f"{one.name} ends at {number(one.ends_at or 0.0)}" for one in drawn if one.style != "thin")
-    label = text(f"{title} by {options.get('x_name', 'step')}: {ends}")
-    empty = '<p class="empty">nothing logged</p>'
-    plots, data = "", dict[str, Any](lines=[_read_out(line) for line in drawn if line.style != "thin"])
-    for kind in (("wide", "small") if wide else ("half",)) if drawn else ():
-        svg, place, scales = draw(drawn, kind, **options)
-        svg = re.sub(r'(?<=<g) id="[^"]*"| font-family: [^;]*;|<(metadata|style).*?</\1>', "", svg, flags=re.DOTALL)
-        svg = re.sub(r'="[^"]*"', lambda value: re.sub(r"(\.\d)\d+", r"\1", value[0]), svg)  # a tenth of a pixel
-        svg = re.sub(r"#[0-9a-f]{6}", lambda colour: f"var({VARIABLES.get(colour[0], '--soft')})", svg)
-        own = f"k{zlib.crc32(f'{title} {kind}'.encode())}"  # before ids, of which a page may have each once
-        svg = re.sub(r'((?<= id=")|(?<=url\(#)|(?<=href="#))', own, svg)
-        size, body = " ".join(map(str, SIZES[kind])), svg[svg.index("<svg ") :].partition(">")[2]
-        svg = f'<svg viewBox="0 0 {size}" role="img" aria-label="{label}">{body}'
-        pane = "; ".join(f"{side}: {100 * share:.2f}%" for side, share in place.items())
-        plots += f'<div class="plot {kind}">{svg}<div class="pane" style="{pane}"></div></div>'
-        data |= scales
+    """Return one figure of a page; `options` are picture()'s."""
+    lines = [line for line in lines if line.ends_at is not None]
+    drawing = '<p class="empty">nothing logged</p>'
+    if lines:
+        ends = "; ".join(f"{one.name} ends at {number(one.ends_at or 0.0)}" for one in lines if one.style != "thin")
+        label = text(f"{title} by {options.get('x_name', 'step')}: {ends}")
+        svg = base64.b64encode(picture(lines, wide=wide, **options).encode()).decode()
+        drawing = f'<img class="plot" alt="{label}" src="data:image/svg+xml;base64,{svg}">'
     return (
         f'<figure class="chart{" wide" if wide else ""}">'
-        f"<figcaption><b>{text(title)}</b> <span>{text(note)}</span><output></output></figcaption>"
-        f"{plots or empty}"
-        f'<script type="application/json">{embed(data)}</script></figure>\n'
+        f"<figcaption><b>{text(title)}</b> <span>{text(note)}</span></figcaption>{drawing}</figure>\n"
     )
-
-
-def _read_out(line: Line) -> dict[str, object]:
-    """Return a line's finite points, at most READ_OUT of them, for the script."""
-    points = [point for point in line.points if math.isfinite(point[1])]
-    points = points[:: -math.ceil(len(points) / READ_OUT)][::-1]
-    xs, ys = [float(f"{x:.7g}") for x, _ in points], [float(f"{y:.5g}") for _, y in points]
-    return {"name": line.name, "colour": colour_of(line.colour), "x": xs, "y": ys}
-
-
-def embed(data: object) -> str:
-    """JSON that may stand inside a script element."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -213,7 +178,7 @@ def number(value: float, digits: int = 4) -> str:
 def text(value: object) -> str:
     """Any text as HTML: escaped, and what no page can carry made visible. Marks that turn the direction of text, which
     would reach what stands beside it, are U+FFFD."""
-    shown = DIRECTIONS.sub("\ufffd", str(value).encode("utf-8", "replace").decode())
+    shown = unturned(str(value).encode("utf-8", "replace").decode())
     shown = "".join(chr(0x2400 + ord(c)) if c < " " and c not in "\t\n" else c for c in shown)
     return value if isinstance(value, Html) else html.escape(shown)
 

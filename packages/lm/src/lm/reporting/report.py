@@ -19,7 +19,7 @@ from typing import Any
 
 from lm.files import atomic_write, read_json
 from lm.reporting import charts
-from lm.reporting.charts import Html, Line, Point, chart, embed, number, quantity, smooth, table, text
+from lm.reporting.charts import Html, Line, Point, chart, number, quantity, smooth, table, text
 
 Record = dict[str, float]
 
@@ -160,14 +160,14 @@ def write(
     ]
     body = _header(runs, title, headline, references, bits_per_byte, figures) + "".join(map(_section, page_sections))
     now = datetime.now().astimezone()
-    assets = {kind: resources.files("lm.reporting").joinpath(f"assets/report.{kind}") for kind in ("html", "css", "js")}
-    page = assets["html"].read_text("utf-8").format(
+    shell, style = (
+        resources.files("lm.reporting").joinpath(f"assets/report.{kind}").read_text("utf-8") for kind in ("html", "css")
+    )
+    page = shell.format(
         refresh=f'<meta http-equiv="refresh" content="{max(1, round(refresh))}">\n' if refresh else "",
         title=text(title),
-        style=assets["css"].read_text("utf-8"),
-        script=assets["js"].read_text("utf-8"),
+        style=style,
         body=body,
-        counted=embed(_counted(only.records) if only else {}),
         when=f"{now.day} {now:%B %Y, %H:%M}",
     )  # fmt: skip
     target = Path(path) if path is not None else runs[0].folder / "report.html"
@@ -412,10 +412,3 @@ def _section(section: Section) -> str:
     note = f"<p>{text(section.note)}</p>" if section.note else ""
     margin = f'<div class="margin"><h2>{text(section.title)}</h2>{note}</div>'
     return f"<section>{margin}<div>{section.html}</div></section>\n"
-
-
-def _counted(records: Sequence[Record]) -> dict[str, list[float]]:
-    """Tokens and seconds by step, for the read-out under the pointer."""
-    counted = [r for r in records if all(math.isfinite(r.get(k, math.nan)) for k in ("tokens", "seconds"))]
-    counted = counted[:: math.ceil(len(counted) / 400) or 1]
-    return {key: [float(f"{record[key]:.6g}") for record in counted] for key in ("step", "tokens", "seconds")}
