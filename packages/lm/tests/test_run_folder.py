@@ -7,19 +7,21 @@ import dataclasses
 import json
 import shutil
 
+import numpy as np
 import pytest
+import tomli_w
 import torch
 from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, stop_at, timeless
 
 from lm import checkpoint
 from lm.commands.cli import main
-from lm.config import TrainConfig
-from lm.data import write_tokens
+from lm.config import TrainConfig, to_table
+from lm.data import Mixture, open_tokens, write_tokens
 from lm.interop import import_run, to_huggingface
 from lm.model import Transformer
 from lm.training import measure
 from lm.training.checkpoint import Damaged
-from lm.training.run import Run, RunConfig, read, write
+from lm.training.run import Run, RunConfig, best_step, read, write
 from lm.training.train import Diverged, Stopped, train
 from lm.training.trainer import Trainer
 
@@ -136,11 +138,65 @@ def test_a_branch_has_settings_of_its_own(data, whole, tmp_path):
     assert not (tmp_path / "other" / "config.toml").exists()
 
 
-def test_a_branch_keeps_its_place_in_the_data(data, whole, tmp_path):
-    for size in (2, 8):
-        with pytest.raises(ValueError, match=rf"has batch_size 4, and this call asks for {size}.*train\.init_from"):
-            run(data, tmp_path / "new", dataclasses.replace(CONFIG, batch_size=size), branch=whole, step=16)
-    assert not (tmp_path / "new" / "config.toml").exists()
+def test_a_branch_with_another_batch_size_keeps_its_place_in_the_data(data, whole, tmp_path, monkeypatch):
+    rows, real = [], Mixture.batch
+
+    def batch(self, seed, index, rank, world, size, context, **more):
+        rows.append((more["rows_before"] + index * size, size))
+        return real(self, seed, index, rank, world, size, context, **more)
+
+    monkeypatch.setattr(Mixture, "batch", batch)
+    ramp = [(whole, 16, 8), (tmp_path / "8", 18, 2)]  # a branch of a branch, too
+    for source, step, size in ramp:
+        config = dataclasses.replace(CONFIG, batch_size=size, checkpoint_every=2)
+        run(data, tmp_path / str(size), config, branch=source, step=step)
+    assert rows == [(64, 8), (72, 8), (80, 8), (88, 8), (80, 2), (82, 2)]
+    lines = [line["tokens"] // MODEL.context_length for line in metrics(tmp_path / "2") if "loss" in line]
+    assert lines == [*range(4, 65, 4), 72, 80, 82, 84]
+
+
+def test_a_branch_of_the_best_step(data, whole, tmp_path, capsys):
+    tables = {"model": to_table(MODEL), "train": to_table(dataclasses.replace(CONFIG, steps=24))}
+    (tmp_path / "c.toml").write_text(tomli_w.dumps(tables))
+    arguments = ["--data", str(data), "--out", str(tmp_path / "b"), "--branch", str(whole), "--step", "best", "--quiet"]
+    assert main(["train", str(tmp_path / "c.toml"), *arguments]) == 0
+    assert read(tmp_path / "b").start["step"] == best_step(whole)
+    arguments[3], arguments[7] = str(tmp_path / "d"), "worst"
+    assert main(["train", str(tmp_path / "c.toml"), *arguments]) == 2
+    assert 'must be a number of steps or "best"' in capsys.readouterr().err
+
+
+def test_an_array_of_ids_is_data(data, whole, tmp_path):
+    arrays = {"train": open_tokens(data / "train.npy").ids, "heldout": open_tokens(data / "heldout.npy").ids}
+    run({name: np.array(ids, dtype=np.int64) for name, ids in arrays.items()}, tmp_path / "run")
+    assert_same_weights(weights(tmp_path / "run"), weights(whole))
+    assert run(np.array(arrays["train"]), tmp_path / "alone").heldout is None
+    for wrong, error in (
+        (np.ones((4, 4), int), TypeError),
+        (np.ones(40), TypeError),
+        (np.array([-1] * 40), ValueError),
+    ):
+        with pytest.raises(error, match="expected "):
+            run(wrong, tmp_path / "no")
+    with pytest.raises(ValueError, match="50"):
+        run(np.full(40, 50), tmp_path / "no")
+
+
+def test_a_run_goes_on_after_it_or_its_origin_was_moved(data, whole, tmp_path):
+    longer = dataclasses.replace(CONFIG, init_from=str(shutil.copytree(whole, tmp_path / "base")))
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "run", longer, on_step=stop_at(9))
+    run(data, tmp_path / "whole", longer)
+    (tmp_path / "base").rename(tmp_path / "moved")
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    again = dataclasses.replace(longer, init_from=str(tmp_path / "moved"))
+    with pytest.raises(Stopped):
+        run(data, tmp_path / "elsewhere", again, None, on_step=stop_at(13))
+    shutil.rmtree(tmp_path / "moved")
+    run(data, tmp_path / "elsewhere", longer, None)
+    assert_same_run(tmp_path / "elsewhere", tmp_path / "whole", but=("seconds",))
+    with pytest.raises(FileNotFoundError, match="there is no .*other"):
+        run(data, tmp_path / "elsewhere", dataclasses.replace(longer, init_from=str(whole.parent / "other")), None)
 
 
 def test_a_branch_that_was_killed_while_it_was_made_is_made_again(data, whole, tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from lm.commands.configuration import (
     names_model,
     presets,
 )
-from lm.commands.options import STOPPED, Commands, Ended, add
+from lm.commands.options import STOPPED, Commands, Ended, add, step_of
 from lm.config import ModelConfig, TrainConfig, read_toml
 
 FAILED = 1
@@ -40,7 +40,8 @@ def register(commands: Commands) -> None:
     parser.add_argument("--tokenizer", help="the tokenizer that made the data, kept in the run for `lm generate`")
     help = "go on from a checkpoint of another run, weights and optimizer, with settings that may differ"
     parser.add_argument("--branch", metavar="RUN", help=help)
-    parser.add_argument("--step", type=int, help="of that run, the checkpoint to go on from (default: its newest)")
+    help = 'of that run, the checkpoint after N steps to go on from, or "best" (default: its newest)'
+    parser.add_argument("--step", metavar="N", help=help)
     parser.add_argument("--restart", action="store_true", help="remove the run that is in OUT, and begin again")
     parser.add_argument("--quiet", action="store_true", help="no live line")
     help = "a program that gets the metrics too; TensorBoard's are in OUT/tensorboard"
@@ -71,7 +72,7 @@ def train(options: argparse.Namespace) -> None:
             tokenizer=options.tokenizer,
             restart=options.restart,
             branch=options.branch,
-            step=options.step,
+            step=step_of(options),
         )
     except training.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None

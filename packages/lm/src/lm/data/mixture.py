@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from lm.data.batches import inputs_and_targets, not_enough, write_window
@@ -131,15 +132,23 @@ class Mixture:
         raise IndexError(f"row {row} is of no set")  # the last set takes all that is left
 
     def batch(
-        self, seed: int, index: int, rank: int, world: int, batch_size: int, context_length: int
+        self,
+        seed: int,
+        index: int,
+        rank: int,
+        world: int,
+        batch_size: int,
+        context_length: int,
+        *,
+        rows_before: int = 0,
     ) -> tuple[Tensor, Tensor]:
         """One batch of a run: that of lm.data.batch if there is one set. Targets that are not learned are IGNORE.
 
-        index: the step, or the micro-batch, counted from 0.
+        index: the step, or the micro-batch, counted from 0. rows_before: those that count as read before index 0.
         """
         rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
         learned = np.ones_like(rows) if self.masked else None
-        first = (index * world + rank) * batch_size
+        first = rows_before + (index * world + rank) * batch_size
         for row in range(batch_size):
             which, place = self.pick(first + row)
             part = self.parts[which]
@@ -186,19 +195,26 @@ class Mixture:
         return table | {name: value for name, value in rest.items() if value is not None}
 
 
-def open_data(data: str | Path | Mapping[str, Any]) -> Mixture:
+def open_data(data: str | Path | NDArray[Any] | Mapping[str, Any]) -> Mixture:
     """Open a folder of token files, one file, {"train": path, "heldout": path}, or a mixture of named sets.
 
-    A mixture is {name: {"path": folder or file, "weight": w}}; a weight that is not given is 1.
+    In place of a file there may be a flat array of ids. A mixture is {name: {"path": folder or file, "weight": w}}; a
+    weight that is not given is 1.
     ValueError, TypeError, FileNotFoundError: what is wrong with it, by name. See token_files for what is held out.
     """
+    if isinstance(data, np.ndarray):
+        data = {"train": data}
     if not isinstance(data, Mapping):
         return Mixture([DataSet("", Fraction(1), *open_set(Path(data)))])
     if not any(isinstance(value, Mapping) for value in data.values()):
         if "train" not in data or not data.keys() <= {"train", "heldout"}:
             raise ValueError(f"data names {', '.join(data) or 'nothing'}: give 'train', and 'heldout' if there is any")
-        heldout = open_tokens(data["heldout"]) if "heldout" in data else None
-        return Mixture([DataSet("", Fraction(1), open_tokens(data["train"]), heldout)])
+        train, heldout = (
+            array_tokens(value) if isinstance(value, np.ndarray) else None if value is None else open_tokens(value)
+            for value in (data["train"], data.get("heldout"))
+        )
+        assert train is not None
+        return Mixture([DataSet("", Fraction(1), train, heldout)])
     for name, table in data.items():
         if not NAME.fullmatch(name):
             raise ValueError(f"a set is named {name!r}: letters, digits, - and _ make a name")
@@ -206,6 +222,16 @@ def open_data(data: str | Path | Mapping[str, Any]) -> Mixture:
             raise ValueError(f"the set {name!r} is given as {table!r}: give it a path, and a weight unless that is 1")
     weights = {name: weight_of(name, table.get("weight", 1)) for name, table in data.items()}
     return Mixture([DataSet(name, weight, *open_set(Path(data[name]["path"]))) for name, weight in weights.items()])
+
+
+def array_tokens(ids: NDArray[Any]) -> Tokens:
+    """The tokens of an array in memory. TypeError, ValueError: it is not a flat array of ids."""
+    if not np.issubdtype(ids.dtype, np.integer) or ids.ndim != 1:
+        raise TypeError(f"expected a flat array of token ids, got {ids.dtype} of shape {ids.shape}")
+    if not len(ids) or ids.min() < 0:
+        raise ValueError(f"expected ids from 0 on, got {int(ids.min()) if len(ids) else 'none'}")
+    digest = hashlib.sha256(np.ascontiguousarray(ids)).hexdigest()
+    return Tokens(path=Path("array"), ids=ids, sha256=digest, highest=int(ids.max()))
 
 
 def open_set(path: Path) -> tuple[Tokens, Tokens | None]:

@@ -202,14 +202,12 @@ def origin(
     if is_branch and saved.step >= config.train.steps:
         sizes = f"of step {saved.step}, and train.steps is {config.train.steps}"
         raise ValueError(f"the checkpoint of {source} is {sizes}: raise it, or name an earlier one with --step")
-    if is_branch and other.train is not None and other.train.batch_size != config.train.batch_size:
-        sizes = f"batch_size {other.train.batch_size}, and this call asks for {config.train.batch_size}"
-        remedy = (
-            "its place in the data is counted in batches. Keep it, or begin with the weights alone by train.init_from"
-        )
-        raise ValueError(f"{source} has {sizes}: {remedy}")
-    kind = "branch" if is_branch else "weights"
-    return {"kind": kind, "from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
+    start = {"from": str(source), "step": saved.step, "weights": saved.weights_fingerprint}
+    if not is_branch or other.train is None:
+        return {"kind": "weights", **start}
+    # With another batch size the rows that were read are not steps times rows: the difference keeps the place.
+    rows = other.start.get("rows_before", 0) + saved.step * (other.train.batch_size - config.train.batch_size)
+    return {"kind": "branch", **start, **({"rows_before": rows} if rows else {})}
 
 
 def refuse_other_origin(run_dir: Path, start: Mapping[str, Any], branch: str | Path | None, step: int | None) -> None:
@@ -217,7 +215,7 @@ def refuse_other_origin(run_dir: Path, start: Mapping[str, Any], branch: str | P
     if branch is None:
         return
     origin = (start.get("from"), start.get("step")) if start.get("kind") == "branch" else None
-    if origin is None or origin[0] != str(branch) or step not in (None, origin[1]):
+    if origin is None or Path(origin[0]).resolve() != Path(branch).resolve() or step not in (None, origin[1]):
         began = "did not begin as a branch" if origin is None else f"began from {origin[0]} at step {origin[1]}"
         raise ValueError(f"the run in {run_dir} {began}: leave --branch out to continue it, or choose another --out")
 

@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
 
 import torch
+from numpy.typing import NDArray
 
 from lm import lora
 from lm.config import ModelConfig, TrainConfig, to_table
@@ -75,7 +76,7 @@ class Result:
 def train(
     model_config: ModelConfig | None,
     train_config: TrainConfig,
-    data: str | Path | Mapping[str, Any] | Mixture,
+    data: str | Path | NDArray[Any] | Mapping[str, Any] | Mixture,
     run_dir: str | Path,
     *,
     progress: bool = True,
@@ -84,7 +85,7 @@ def train(
     tokenizer: str | Path | None = None,
     restart: bool = False,
     branch: str | Path | None = None,
-    step: int | None = None,
+    step: int | Literal["best"] | None = None,
     reward: str | Function | Sequence[Function | tuple[Function, float]] | None = None,
 ) -> Result:
     """Train a model in run_dir, or continue the training that stopped there.
@@ -99,7 +100,8 @@ def train(
         model_config: The model; None for that of init_from.
         train_config: Its training. init_from may name any model that lm.load reads, on the Hugging Face Hub too: it is
             imported as a run in RUN_DIR/initial, which keeps its tokenizer and its chat template.
-        data: A folder of token files, {"train": path, "heldout": path}, or a mixture of such sets (see data.open_data).
+        data: A folder of token files, {"train": path, "heldout": path}, a mixture of such sets, or a flat array of ids
+            (see data.open_data).
         run_dir: The run's folder.
         progress: Print what is done, with a live line, on stderr.
         on_step: Called with each line of metrics.jsonl as it is written. If it returns True, the run stops after that
@@ -110,7 +112,7 @@ def train(
         branch: Another run, whose checkpoint of `step` (its newest, if None) this one continues: weights, optimizer,
             metrics and the place in the data. The model must be the same; other settings may differ, and if none does,
             the rest is to the bit what the other run would have done.
-        step: See branch.
+        step: See branch; "best" for the checkpoint with the best evaluation.
         reward: Of objective "grpo", in place of train.reward: a function (see training.rewards), or a list of functions
             and of pairs of a function and its weight, whose sum an answer earns.
 
@@ -131,6 +133,8 @@ def train(
     if reward is not None:
         text, functions = named(reward)
         config = dataclasses.replace(config, reward=text)
+    if step == "best" and branch is not None:
+        step = run.best_step(branch)
     if isinstance(model_config, Transformer):
         raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
     if config.init_from != "scratch":
@@ -138,7 +142,8 @@ def train(
     if model_config is None:
         if config.init_from == "scratch":
             raise ValueError("there is no [model]: describe one, or name one to begin with by train.init_from")
-        model_config = run.read(config.init_from).model
+        continues = earlier_training(run_dir, restart) is not None  # then what it began with may have been moved
+        model_config = run.read(run_dir if continues else config.init_from).model
     model, device = model_config, run.find_device(config, earlier_training(run_dir, restart), local_rank())
     with contextlib.ExitStack() as stack:
         # to the end: torchrun's signal may not cut off the message about a process that was lost
@@ -289,6 +294,7 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
         bytes_per_token=data.bytes_per_token,
         reference=reference,
     )
+    trainer.rows_before = run.config.start.get("rows_before", 0)
     if saved is None:
         if sharding:
             draw(model, config.seed)
@@ -320,11 +326,15 @@ def micro_batches(trainer: Trainer, data: Mixture) -> Iterator[MicroBatch]:
     context = trainer.model.config.context_length
     for index in range(trainer.step * count, config.steps * count):
         data.refuse_shortened()
-        yield data.batch(config.seed, index, processes.rank, processes.size, size, context)
+        before = trainer.rows_before
+        yield data.batch(config.seed, index, processes.rank, processes.size, size, context, rows_before=before)
 
 
 def open_and_check(
-    model: ModelConfig, config: TrainConfig, data: str | Path | Mapping[str, Any] | Mixture, tokenizer: Path | None
+    model: ModelConfig,
+    config: TrainConfig,
+    data: str | Path | NDArray[Any] | Mapping[str, Any] | Mixture,
+    tokenizer: Path | None,
 ) -> Mixture:
     """Open the data and check that it goes with the model, its training and the tokenizer."""
     mixture = data if isinstance(data, Mixture) else open_data(data)
@@ -342,10 +352,12 @@ def open_and_check(
 def with_initial_run(config: TrainConfig, run_dir: Path, restart: bool) -> TrainConfig:
     """Return a configuration whose init_from is a run: another program's model is imported as one in run_dir."""
     source, initial = config.init_from, run_dir / INITIAL
+    earlier = earlier_training(run_dir, restart)
+    if earlier is not None and source == earlier.init_from:
+        return config  # what it began with may be gone
     if run.is_run(source):
-        earlier = earlier_training(run_dir, restart)
-        if earlier is not None and Path(earlier.init_from).resolve() == Path(source).resolve():
-            return dataclasses.replace(config, init_from=earlier.init_from)  # the same folder by another path
+        if earlier is not None and began_with(run_dir, Path(source)):
+            return dataclasses.replace(config, init_from=earlier.init_from)  # the same run by another path
         return dataclasses.replace(config, init_from=str(Path(source)))
 
     from lm.interop.importing import import_run
@@ -370,7 +382,22 @@ def with_initial_run(config: TrainConfig, run_dir: Path, restart: bool) -> Train
                 remedy = "look at what process 0 says, and give all processes one folder"
                 raise ValueError(f"{initial} is not there after {config.collective_timeout} s: {remedy}")
             time.sleep(0.2)
+    if earlier is not None and Path(earlier.init_from).name == INITIAL:  # the run's folder may have been moved
+        return dataclasses.replace(config, init_from=earlier.init_from)
     return dataclasses.replace(config, init_from=str(initial))
+
+
+def began_with(run_dir: Path, source: Path) -> bool:
+    """True if a run began with the weights of another, which may have been moved since."""
+    start = run.read(run_dir).start
+    if start.get("kind") != "weights":
+        return False
+    if Path(start["from"]).resolve() == source.resolve():
+        return True
+    with contextlib.suppress(OSError, ValueError):
+        saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=True)
+        return saved is not None and saved.weights_fingerprint == start["weights"]
+    return False
 
 
 def earlier_training(run_dir: Path, restart: bool) -> TrainConfig | None:

@@ -288,6 +288,7 @@ class Trainer:
         self.throughput = Throughput(model.config, config, self.distributed)
 
         self.step = 0  # steps done
+        self.rows_before = 0  # rows that a branch with another batch size read before, beyond step · batch_size
         self.loss = math.nan  # of the last step that was not skipped
         self.gradient_norms: list[float] = []  # of the last steps that had a gradient, as clipping left them
         self.skipped = 0  # updates that changed nothing, over all of the run
@@ -447,7 +448,7 @@ class Trainer:
         """The line of metrics of the step that was just done."""
         line = {
             "step": self.step,
-            "tokens": self.step * self.tokens_per_step,
+            "tokens": self.step * self.tokens_per_step + self.rows_before * self.model.config.context_length,
             "loss": finite(loss),
             "bits_per_byte": finite(Score(loss, 1, self.bytes_per_token).bits_per_byte),
             "learning_rate": lr,
