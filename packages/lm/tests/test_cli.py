@@ -237,7 +237,7 @@ def test_a_mistyped_option_names_the_nearest(capsys, arguments, says):
 
 
 def test_ctrl_c_while_the_commands_are_imported_is_no_traceback(monkeypatch, capsys):
-    def interrupt():
+    def interrupt(names):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("lm.commands.cli.make_parser", interrupt)

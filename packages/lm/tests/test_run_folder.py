@@ -195,7 +195,7 @@ def test_a_run_goes_on_after_it_or_its_origin_was_moved(data, whole, tmp_path):
     shutil.rmtree(tmp_path / "moved")
     run(data, tmp_path / "elsewhere", longer, None)
     assert_same_run(tmp_path / "elsewhere", tmp_path / "whole", but=("seconds",))
-    with pytest.raises(FileNotFoundError, match="there is no .*other"):
+    with pytest.raises(FileNotFoundError, match=r"there is no .*other"):
         run(data, tmp_path / "elsewhere", dataclasses.replace(longer, init_from=str(whole.parent / "other")), None)
 
 

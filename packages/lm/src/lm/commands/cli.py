@@ -76,7 +76,8 @@ def separate_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a command line, with what is not among them in options.settings."""
-    parser = make_parser()
+    known = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    parser = make_parser(known)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
     settings, others = separate_settings(arguments)
@@ -88,10 +89,11 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of these commands: a command line needs that of its own alone."""
     text = "Transformers from the ground up: train, evaluate, generate."
     parser = Parser(prog="lm", description=text)
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in COMMANDS:
+    for name in commands:
         importlib.import_module(f"lm.commands.{name}").register(subparsers)
     return parser

@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from lm.commands.options import Commands, add, add_model, add_sampling, model_of, sampling_of
+
+if TYPE_CHECKING:
+    from lm.generation.sequence import Sequence
+    from lm.model import Transformer
 
 BETWEEN = "\n----\n"  # samples
 
@@ -26,9 +31,7 @@ def register(commands: Commands) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
-    from lm.generation.scheduler import Scheduler
     from lm.generation.sequence import Sequence
-    from lm.generation.stream import PAUSE, StreamDecoder
     from lm.interop.loading import model_text
     from lm.special_tokens import prompt_ids
 
@@ -36,15 +39,51 @@ def generate(options: argparse.Namespace) -> None:
         raise ValueError(f"--samples must be at least 1, got {options.samples}")
     model = model_of(options)
     text = model_text(options.run, options.tokenizer)
-    tokenizer = text.tokenizer
     settings: dict[str, Any] = {
         "max_new_tokens": options.max_new_tokens,
         "sampling": sampling_of(options),
         "stop_tokens": text.stop_tokens,
         "when_full": options.when_full,
     }
-    ids = prompt_ids(tokenizer, options.prompt, text.end_of_text)
-    Sequence(model.config, ids, **settings)  # refused before the cache is reserved
+    ids = prompt_ids(text.tokenizer, options.prompt, text.end_of_text)
+    sequence = Sequence(model.config, ids, seed=options.seed, **settings)  # refused before the cache is reserved
+    if options.samples == 1:
+        write_one(model, sequence, text.tokenizer, options)
+    else:
+        write_samples(model, ids, settings, text.tokenizer, options)
+
+
+def write_one(model: Transformer, sequence: Sequence, tokenizer: Any, options: argparse.Namespace) -> None:
+    """Print one text as it comes, as lm.stream yields it."""
+    from lm.generation.decoder import Decoder
+    from lm.generation.stream import StreamDecoder, continued
+
+    capacity = min(model.config.context_length, len(sequence.prompt) + options.max_new_tokens)
+    decoder, writer = Decoder(model, capacity=capacity), StreamDecoder(tokenizer, options.stop)
+    print(options.prompt, end="", flush=True)
+    times = [time.perf_counter()]
+    with contextlib.suppress(KeyboardInterrupt):  # the reader has read enough
+        for token in continued(decoder, sequence):
+            times.append(time.perf_counter())
+            print(writer.feed(token), end="", flush=True)
+            if writer.stopped:
+                break
+    print(writer.finish())
+    first = times[:2][-1]
+    say(
+        options,
+        [("prompt", len(sequence.prompt), first - times[0]), ("after it", len(times) - 2, times[-1] - first)],
+        decoder.how,
+    )
+
+
+def write_samples(
+    model: Transformer, ids: list[int], settings: dict[str, Any], tokenizer: Any, options: argparse.Namespace
+) -> None:
+    """Print several texts when all are done."""
+    from lm.generation.scheduler import Scheduler
+    from lm.generation.stream import PAUSE, StreamDecoder
+
     capacity = min(model.config.context_length, len(ids) + options.max_new_tokens)
     batch = Scheduler(model, rows=options.samples, capacity=capacity)
     writers = {}
@@ -52,21 +91,21 @@ def generate(options: argparse.Namespace) -> None:
         seed = None if options.seed is None else options.seed + number
         writers[batch.add(ids, seed=seed, **settings)] = StreamDecoder(tokenizer, options.stop)
     texts = dict.fromkeys(writers, options.prompt)
-    streaming = options.samples == 1
-    if streaming:
-        print(options.prompt, end="", flush=True)
     with contextlib.suppress(KeyboardInterrupt):  # the reader has read enough
         while batch.sequences:
             for one, token in batch.step(PAUSE):
-                piece = "" if token is None else writers[one].feed(token)
-                texts[one] += piece
-                if streaming:
-                    print(piece, end="", flush=True)
+                texts[one] += "" if token is None else writers[one].feed(token)
                 if writers[one].stopped:
                     batch.cancel(one)
-    for one, writer in writers.items():
-        rest = writer.finish()
-        end = "\n" if streaming or one is list(writers)[-1] else BETWEEN
-        print(rest if streaming else texts[one] + rest, end=end)
-    speeds = f"prompt: {batch.prefill}; after it: {batch.decode}, " if options.timing or sys.stderr.isatty() else ""
-    print(f"{speeds}decoded {batch.decoder.how}", file=sys.stderr)
+    print(BETWEEN.join(texts[one] + writer.finish() for one, writer in writers.items()))
+    speeds = [(name, one.tokens, one.seconds) for name, one in (("prompt", batch.prefill), ("after it", batch.decode))]
+    say(options, speeds, batch.decoder.how)
+
+
+def say(options: argparse.Namespace, speeds: list[tuple[str, int, float]], how: str) -> None:
+    """Print how the text was decoded, and its speed on a terminal or with --timing."""
+    words = [
+        f"{name}: {count:,} tokens at {count / max(seconds, 1e-9):,.0f} a second" for name, count, seconds in speeds
+    ]
+    speed = f"{'; '.join(words)}, " if options.timing or sys.stderr.isatty() else ""
+    print(f"{speed}decoded {how}", file=sys.stderr)
