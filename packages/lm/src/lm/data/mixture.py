@@ -230,7 +230,7 @@ def array_tokens(ids: NDArray[Any]) -> Tokens:
         raise TypeError(f"expected a flat array of token ids, got {ids.dtype} of shape {ids.shape}")
     if not len(ids) or ids.min() < 0:
         raise ValueError(f"expected ids from 0 on, got {int(ids.min()) if len(ids) else 'none'}")
-    digest = hashlib.sha256(np.ascontiguousarray(ids)).hexdigest()
+    digest = hashlib.sha256(np.ascontiguousarray(ids).data).hexdigest()
     return Tokens(path=Path("array"), ids=ids, sha256=digest, highest=int(ids.max()))
 
 

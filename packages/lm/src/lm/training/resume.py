@@ -215,7 +215,7 @@ def refuse_other_origin(run_dir: Path, start: Mapping[str, Any], branch: str | P
     if branch is None:
         return
     origin = (start.get("from"), start.get("step")) if start.get("kind") == "branch" else None
-    if origin is None or Path(origin[0]).resolve() != Path(branch).resolve() or step not in (None, origin[1]):
+    if origin is None or Path(str(origin[0])).resolve() != Path(branch).resolve() or step not in (None, origin[1]):
         began = "did not begin as a branch" if origin is None else f"began from {origin[0]} at step {origin[1]}"
         raise ValueError(f"the run in {run_dir} {began}: leave --branch out to continue it, or choose another --out")
 

@@ -133,8 +133,9 @@ def train(
     if reward is not None:
         text, functions = named(reward)
         config = dataclasses.replace(config, reward=text)
-    if step == "best" and branch is not None:
-        step = run.best_step(branch)
+    if step == "best" and branch is None:
+        raise ValueError("step 'best' is of the run that --branch names: name it")
+    begin = run.best_step(str(branch)) if step == "best" else step
     if isinstance(model_config, Transformer):
         raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
     if config.init_from != "scratch":
@@ -170,7 +171,7 @@ def train(
             raise OutOfMemory(message)
         processes.on_main(lambda: stack.enter_context(run.lock(run_dir)))
         opened = processes.on_main(
-            lambda: Run.open(run_dir, model, config, mixture.fingerprints(), restart=restart, branch=branch, step=step)
+            lambda: Run.open(run_dir, model, config, mixture.fingerprints(), restart=restart, branch=branch, step=begin)
         )
         for line in opened.notes:
             say(line)
