@@ -14,10 +14,10 @@ from pathlib import Path
 from torch import Tensor
 
 from lm.config import FFN, ModelConfig
-from lm.interop import gpt2, to_huggingface
+from lm.interop import to_huggingface
 from lm.interop.hf_config import Settings
 from lm.interop.huggingface import tidied
-from lm.interop.tensors import built, imported
+from lm.interop.tensors import built, imported, table
 from lm.model import Transformer
 from lm.training.checkpoint import load_pickled
 from lm.training.weights import check_sizes
@@ -69,7 +69,7 @@ def from_nanogpt(path: str | Path, *, ffn: FFN = "gelu_exact") -> Transformer:
         tensors[str(name).removeprefix(COMPILED)] = tensor.T if str(name).endswith(TRANSPOSED) else tensor
     tensors = tidied(tensors, config, path)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
-    return built(config, imported(tensors, gpt2.table(config), config, path))
+    return built(config, imported(tensors, table(config), config, path))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

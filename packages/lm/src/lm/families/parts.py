@@ -57,6 +57,18 @@ QK_NORM_NAMES: Names = {
     "blocks.*.attention.q_norm": "model.layers.*.self_attn.q_norm",
     "blocks.*.attention.k_norm": "model.layers.*.self_attn.k_norm",
 }
+GPT2_NAMES: Names = {
+    "embedding": "transformer.wte",
+    "positions": "transformer.wpe",
+    "blocks.*.attention_norm": "transformer.h.*.ln_1",
+    "blocks.*.attention.qkv": "transformer.h.*.attn.c_attn",
+    "blocks.*.attention.output": "transformer.h.*.attn.c_proj",
+    "blocks.*.ffn_norm": "transformer.h.*.ln_2",
+    "blocks.*.ffn.up": "transformer.h.*.mlp.c_fc",
+    "blocks.*.ffn.down": "transformer.h.*.mlp.c_proj",
+    "final_norm": "transformer.ln_f",
+    "head": "lm_head",
+}
 # Settings of theirs that are read with some values only, the first of which is written.
 SILU: Mapping[str, tuple[Any, ...]] = {"hidden_act": ("silu", "swish")}
 UNBIASED: Mapping[str, tuple[Any, ...]] = {"attention_bias": (False,)}

@@ -14,11 +14,11 @@ from torch import Tensor
 from lm.config import ModelConfig
 from lm.families import family
 from lm.families.parts import FamilyConfig
-from lm.interop import families, gpt2, llama
+from lm.interop import gpt2, llama
 from lm.interop.card import card
 from lm.interop.loading import ModelText, load, located, model_text, read_tokenizer, tokenizer_of
 from lm.interop.model_folder import replacing, write_weights
-from lm.interop.tensors import Table, exported, with_biases
+from lm.interop.tensors import exported, table, with_biases
 from lm.model import Transformer
 from lm.special_tokens import BEGINS, END_OF_TEXT
 from lm.text_config import TextConfig
@@ -123,14 +123,9 @@ def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
     """A model's weights under their names. Their GPT-2 always has biases: where ours has none they are 0."""
     state: Mapping[str, Tensor] = model.state_dict()
     config = model.config
-    if isinstance(config, FamilyConfig):
-        names: Table = families.table(config)
-    elif config.position == "learned":
+    if config.position == "learned":
         config, state = with_biases(config, state)
-        names = gpt2.table(config)
-    else:
-        names = llama.table(config)
-    tensors = dict(exported(state, names))
+    tensors = dict(exported(state, table(config)))
     if isinstance(config, FamilyConfig):
         tensors = family(config.family).to_theirs(tensors, config)
     return [(name, tensor.detach().to("cpu", dtype)) for name, tensor in tensors.items()]

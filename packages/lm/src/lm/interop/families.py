@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import types
 import typing
 from collections.abc import Mapping
@@ -13,7 +12,6 @@ from lm.config import FrozenTable
 from lm.families import family
 from lm.families.parts import FULL, SLIDING, FamilyConfig
 from lm.interop.hf_config import REQUIRED, Settings
-from lm.interop.tensors import Part, Table, shapes
 
 MOST_LAYERS = 1 << 14
 
@@ -103,20 +101,3 @@ def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, A
         FULL: complete(tables.get(FULL) or {}, theta),
         SLIDING: complete(tables.get(SLIDING) or {}, local_theta),
     }
-
-
-def table(config: FamilyConfig) -> Table:
-    """The tensors of theirs that make up each of ours."""
-    names, parts = family(config.family).names, Table()
-    q, kv = config.num_heads * config.head_width, config.kv_heads * config.head_width
-    for name, shape in shapes(config).items():
-        pattern = re.sub(r"\.\d+\.", ".*.", name)
-        kind = "" if pattern in names else pattern[pattern.rindex(".") :]  # ".weight" or ".bias" of a module
-        theirs = names[pattern.removesuffix(kind)]
-        theirs = (theirs,) if isinstance(theirs, str) else theirs
-        rows = config.vocab_size if name in ("embedding.weight", "head.weight") else shape[0]
-        sizes = [q, kv, kv] if len(theirs) == 3 else [rows // len(theirs)] * len(theirs)
-        numbers = re.findall(r"\.(\d+)\.", name)
-        numbered = [one.replace("*", "{}").format(*numbers) + kind for one in theirs]
-        parts[name] = tuple(map(Part, numbered, sizes))
-    return parts

@@ -15,10 +15,10 @@ from lm.config import FrozenTable, ModelConfig
 from lm.families import family as family_class
 from lm.families import rope as ropes
 from lm.families.parts import FULL, SLIDING, FamilyConfig
-from lm.interop import families, gpt2, llama
+from lm.interop import llama
 from lm.interop.gguf_fields import Fields
 from lm.interop.llama import ROPE_NAMES
-from lm.interop.tensors import Table, exported, to_halves, to_neighbours, with_biases
+from lm.interop.tensors import Table, exported, table, to_halves, to_neighbours, with_biases
 from lm.model import Transformer
 from lm.rope import rope_frequencies
 
@@ -206,14 +206,9 @@ def describe_scaling(writer: Any, settings: Mapping[str, Any]) -> None:
 
 def folder_table(config: ModelConfig) -> tuple[str, Table]:
     """The family of a model, and the tensors of its folder that make up ours, with matrices (out, in)."""
-    if isinstance(config, FamilyConfig):
-        return config.family, families.table(config)
-    if config.position != "learned":
-        return llama.name_of(config), llama.table(config)
-    turned = {
-        name: tuple(replace(part, transposed=False) for part in parts) for name, parts in gpt2.table(config).items()
-    }
-    return "gpt2", turned
+    named = "gpt2" if config.position == "learned" else llama.name_of(config)
+    parts = {name: tuple(replace(part, transposed=False) for part in own) for name, own in table(config).items()}
+    return config.family if isinstance(config, FamilyConfig) else named, parts
 
 
 def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:

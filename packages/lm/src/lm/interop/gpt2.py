@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from lm.config import FFN, ModelConfig
 from lm.interop.hf_config import Settings
-from lm.interop.tensors import Part, Table, refuse_unsupported
+from lm.interop.tensors import refuse_unsupported
 
 # Their names of activations, and ours.
 ACTIVATIONS: dict[str, FFN] = {
@@ -90,29 +89,3 @@ def from_config(table: Mapping[str, Any], source: object) -> ModelConfig:
     )
     settings.nothing_left()
     return config
-
-
-def table(config: ModelConfig) -> Table:
-    """The tensors of theirs that make up each of ours; their matrices are (in, out)."""
-    d, ff = config.d_model, config.d_ff
-    parts: Table = {
-        "embedding.weight": (Part("transformer.wte.weight", config.vocab_size),),
-        "positions.weight": (Part("transformer.wpe.weight", config.context_length),),
-    }
-    norms = {"attention_norm": ("ln_1", d), "ffn_norm": ("ln_2", d)}
-    matrices = {
-        "attention.qkv": ("attn.c_attn", 3 * d),
-        "ffn.up": ("mlp.c_fc", ff),
-        "attention.output": ("attn.c_proj", d),
-        "ffn.down": ("mlp.c_proj", d),
-    }
-    kinds = ("weight", "bias") if config.bias else ("weight",)
-    for i, places, kind in itertools.product(range(config.num_layers), (norms, matrices), kinds):
-        for ours, (theirs, rows) in places.items():
-            part = Part(f"transformer.h.{i}.{theirs}.{kind}", rows, transposed=places is matrices and kind == "weight")
-            parts[f"blocks.{i}.{ours}.{kind}"] = (part,)
-    for kind in kinds:
-        parts[f"final_norm.{kind}"] = (Part(f"transformer.ln_f.{kind}", d),)
-    if not config.tied_embeddings:
-        parts["head.weight"] = (Part("lm_head.weight", config.vocab_size),)
-    return parts

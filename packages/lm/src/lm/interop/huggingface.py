@@ -13,7 +13,7 @@ from lm.families.parts import FamilyConfig
 from lm.interop import families, gpt2, llama
 from lm.interop.loading import located
 from lm.interop.model_folder import read_json, read_weights, verify
-from lm.interop.tensors import built, imported
+from lm.interop.tensors import built, imported, table
 from lm.model import Transformer
 from lm.training.weights import check_sizes
 
@@ -40,27 +40,25 @@ def from_huggingface(folder: str | Path) -> Transformer:
         raise FileNotFoundError(f"{folder} is not a Hugging Face model: there is no config.json in it")
     verify(folder)
     source = folder / "config.json"
-    table = read_json(source)
-    model_type = table.get("model_type")
-    quantization = table.pop("quantization_config", None)
+    settings = read_json(source)
+    model_type = settings.get("model_type")
+    quantization = settings.pop("quantization_config", None)
     if quantization and (model_type, quantization.get("quant_method")) != ("gpt_oss", "mxfp4"):
         raise ValueError(f"{source}: quantization_config is not supported: import the model before it was quantized")
     if model_type not in ("gpt2", *FILES):
         supported = ", ".join(("gpt2", *FILES))
         raise ValueError(f"{source}: model_type {model_type!r} is not supported: it is one of {supported}")
     if model_type == "gpt2":
-        config: ModelConfig = gpt2.from_config(table, source)
+        config: ModelConfig = gpt2.from_config(settings, source)
     else:
-        config = of_family = families.from_config(table, source)
+        config = of_family = families.from_config(settings, source)
         if model_type in llama.FAMILIES and (own := llama.plain(of_family, source)) is not None:
             config = own
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     if isinstance(config, FamilyConfig):
-        tensors, names = family(config.family).from_theirs(tensors, config), families.table(config)
-    else:
-        names = gpt2.table(config) if model_type == "gpt2" else llama.table(config)
-    return built(config, imported(tensors, names, config, folder))
+        tensors = family(config.family).from_theirs(tensors, config)
+    return built(config, imported(tensors, table(config), config, folder))
 
 
 def tidied(tensors: dict[str, Tensor], config: ModelConfig, source: object) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lm.config import ModelConfig
 from lm.families.parts import FamilyConfig
-from lm.interop.tensors import Part, Table, refuse_unsupported
+from lm.interop.tensors import refuse_unsupported
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 NONE, ALL, OF_ATTENTION = (False, False, False), (True, True, True), (True, True, False)
@@ -130,37 +130,3 @@ def plain(config: FamilyConfig, source: object) -> ModelConfig | None:
         **{ours: rope[theirs] for theirs, ours in ROPE_NAMES.items() if theirs in rope},
     }
     return ModelConfig(**settings)
-
-
-def table(config: ModelConfig) -> Table:
-    """Their tensors that make up each of ours."""
-    width = config.head_width
-    q, kv, ff = config.num_heads * width, config.kv_heads * width, config.d_ff
-    parts: Table = {"embedding.weight": (Part("model.embed_tokens.weight", config.vocab_size),)}
-    for i in range(config.num_layers):
-        theirs = f"model.layers.{i}."
-        block: Table = {
-            "attention_norm.weight": (Part(theirs + "input_layernorm.weight", config.d_model),),
-            "ffn_norm.weight": (Part(theirs + "post_attention_layernorm.weight", config.d_model),),
-        }
-        for kind in ("weight", "bias"):
-            if kind == "weight" or config.has_bias("qkv"):
-                block[f"attention.qkv.{kind}"] = (
-                    Part(f"{theirs}self_attn.q_proj.{kind}", q),
-                    Part(f"{theirs}self_attn.k_proj.{kind}", kv),
-                    Part(f"{theirs}self_attn.v_proj.{kind}", kv),
-                )
-            if kind == "weight" or config.has_bias("output"):
-                block[f"attention.output.{kind}"] = (Part(f"{theirs}self_attn.o_proj.{kind}", config.d_model),)
-            if kind == "weight" or config.has_bias("ffn"):
-                gate_up = Part(f"{theirs}mlp.gate_proj.{kind}", ff), Part(f"{theirs}mlp.up_proj.{kind}", ff)
-                block[f"ffn.gate_up.{kind}"] = gate_up
-                block[f"ffn.down.{kind}"] = (Part(f"{theirs}mlp.down_proj.{kind}", config.d_model),)
-        if config.qk_norm:
-            block["attention.q_norm.weight"] = (Part(theirs + "self_attn.q_norm.weight", width),)
-            block["attention.k_norm.weight"] = (Part(theirs + "self_attn.k_norm.weight", width),)
-        parts |= {f"blocks.{i}.{name}": value for name, value in block.items()}
-    parts["final_norm.weight"] = (Part("model.norm.weight", config.d_model),)
-    if not config.tied_embeddings:
-        parts["head.weight"] = (Part("lm_head.weight", config.vocab_size),)
-    return parts

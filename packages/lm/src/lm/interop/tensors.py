@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,8 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.families import build
+from lm.families import build, family
+from lm.families.parts import GPT2_NAMES, LLAMA_NAMES, QK_NORM_NAMES, FamilyConfig
 from lm.model import Transformer
 
 Table = dict[str, tuple["Part", ...]]
@@ -42,6 +44,27 @@ def to_halves(rows: Tensor, head_dim: int) -> Tensor:
 def to_neighbours(rows: Tensor, head_dim: int) -> Tensor:
     """The inverse of to_halves."""
     return rows.unflatten(0, (-1, 2, head_dim // 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call, no-any-return]
+
+
+def table(config: ModelConfig) -> Table:
+    """The tensors of a Hugging Face folder that make up each of ours; GPT-2's matrices are (in, out)."""
+    is_gpt2 = not isinstance(config, FamilyConfig) and config.position == "learned"
+    names = GPT2_NAMES if is_gpt2 else LLAMA_NAMES | QK_NORM_NAMES
+    if isinstance(config, FamilyConfig):
+        names = family(config.family).names
+    q, kv, parts = config.num_heads * config.head_width, config.kv_heads * config.head_width, Table()
+    for name, shape in shapes(config).items():
+        pattern = re.sub(r"\.\d+\.", ".*.", name)
+        kind = "" if pattern in names else pattern[pattern.rindex(".") :]  # ".weight" or ".bias" of a module
+        theirs = names[pattern.removesuffix(kind)]
+        theirs = (theirs,) if isinstance(theirs, str) else theirs
+        rows = config.vocab_size if name in ("embedding.weight", "head.weight") else shape[0]
+        sizes = [q, kv, kv] if len(theirs) == 3 else [rows // len(theirs)] * len(theirs)
+        numbers = re.findall(r"\.(\d+)\.", name)
+        numbered = [one.replace("*", "{}").format(*numbers) + kind for one in theirs]
+        transposed = is_gpt2 and len(shape) == 2 and pattern.startswith("blocks")
+        parts[name] = tuple(Part(part, size, transposed) for part, size in zip(numbered, sizes, strict=True))
+    return parts
 
 
 def refuse_unsupported(config: ModelConfig, program: str, supported: Mapping[str, tuple[Any, ...]]) -> None:
