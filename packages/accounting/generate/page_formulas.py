@@ -94,7 +94,8 @@ class Module:
                 own += sorted(names)
                 lines.append(f"let {', '.join(map(_name, sorted(names)))};")
                 if isinstance(statement, ast.FunctionDef) and _reads_file(statement):
-                    lines.append(f"{statement.name} = () => $data({_text(getattr(self.module, statement.name)())});")
+                    contents = _text(getattr(self.module, statement.name)())
+                    lines.append(f"{statement.name} = () => $json({_text(contents)});")
                 else:
                     lines.append(_statement(statement))
         return "\n".join([*lines, f"return {{{', '.join(map(_name, own))}}};\n"])

@@ -20,7 +20,7 @@ import accounting
 from accounting import SHAPES, Policy, from_huggingface, max_batch_size, memory_line, training_memory
 from accounting.commands import sections
 from accounting.commands.parser import main
-from accounting.models.families import FAMILIES
+from accounting.models.defaults import defaults
 from accounting.shape import NotCounted
 
 XL = ["report", "gpt2-xl-swiglu", "--context", "1024", "--batch", "4"]
@@ -363,7 +363,7 @@ def test_infer_names_the_cache_of_one_device_in_its_own_format(capsys: pytest.Ca
         assert f"{cache} cache of {size} on a device" in words
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", defaults())
 def test_report_of_every_family_names_the_tables_it_leaves_out(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, family: str
 ) -> None:

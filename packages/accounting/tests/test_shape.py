@@ -404,7 +404,7 @@ def test_latents_are_cached_and_attended_to() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [{"experts_per_token": 1}, {"shared_d_ff": 8}, {"router_bias": True}, {"experts_held": 1}, {"d_ff": 0}]
+    "sizes", [{"experts_per_token": 1}, {"shared_d_ff": 8}, {"router_bias": True}, {"experts_held": 1}, {"d_ff": -1}]
 )
 def test_impossible_feed_forward_layers(sizes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"go together|need experts|at least 1"):

@@ -1,4 +1,4 @@
-"""The layers of a model: an attention of one of three kinds and a feed-forward layer, dense or of experts."""
+"""The layers of a model: an attention or a state and a feed-forward layer, dense or of experts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,35 @@ from accounting.checks import booleans, choose, positive
 
 QK_NORMS = ("none", "head", "width", "l2")
 ROUTERS = ("softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input")
+
+
+@dataclass(frozen=True)
+class Mixer:
+    """A layer that mixes positions by a state of fixed size, or matrices beside attention, as rows of sizes.
+
+    models/mixers.py has the published ones: Gated DeltaNet, Mamba, short convolutions.
+
+    Args:
+        name: the computation with the state, a component of the FLOPs; its first word names such layers.
+        matrices: (name, rows, columns) of each matrix that every token passes; None: the width of the model.
+        vectors: elements of each other parameter.
+        norms: elements of each weight of a norm.
+        state: elements of the state of a sequence, which is kept in fp32.
+        newest: elements of the newest positions of a convolution, which are kept as a cache is.
+        flops: of the state, for each token.
+    """
+
+    name: str
+    matrices: tuple[tuple[str, int | None, int | None], ...] = ()
+    vectors: tuple[int, ...] = ()
+    norms: tuple[int, ...] = ()
+    state: int = 0
+    newest: int = 0
+    flops: int = 0
+
+    window = limit = beside = None
+    chunked = sinks = rotated = reuses = False
+    qk_norm = "none"
 
 
 @dataclass(frozen=True)
@@ -21,6 +50,8 @@ class Attention:
         qk_norm: one of QK_NORMS; None: that of the shape.
         sinks: one more score for each head (gpt-oss).
         gated: the output is multiplied by a gate as wide as the queries (Qwen3-Next).
+        reuses: keys and values are those of an earlier layer (Gemma 3n).
+        beside: a state beside the heads (Falcon-H1), or other matrices of the layer (Gemma 3n).
     """
 
     window: int | None = None
@@ -29,17 +60,37 @@ class Attention:
     qk_norm: str | None = None
     sinks: bool = False
     gated: bool = False
+    reuses: bool = False
+    beside: Mixer | None = None
 
     def __post_init__(self) -> None:
         if self.window is not None:
             positive("sliding_window", self.window)
         elif self.chunked:
             raise ValueError("chunked attention needs a window, the width of a chunk: give one")
-        booleans(self, ("chunked", "sinks", "gated"))
+        booleans(self, ("chunked", "sinks", "gated", "reuses"))
         if self.rotated is not None:
             booleans(self, ("rotated",))
         if self.qk_norm is not None:
             choose("qk_norm", self.qk_norm, QK_NORMS)
+
+    @property
+    def limit(self) -> int | None:
+        """Most positions that a query sees."""
+        return self.window
+
+
+@dataclass(frozen=True)
+class Indexer:
+    """Heads that score all positions, of which attention sees the `top` best (DeepSeek-V3.2)."""
+
+    heads: int
+    width: int
+    top: int
+
+    def __post_init__(self) -> None:
+        for name in ("heads", "width", "top"):
+            positive(name, getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -52,6 +103,7 @@ class LatentAttention:
         nope_dim: part of a query and key without rotation.
         rope_dim: part of a query and key with rotation.
         value_dim: width of a value.
+        indexer: the heads that choose the positions that a query sees; None: it sees all.
     """
 
     q_rank: int | None
@@ -59,9 +111,10 @@ class LatentAttention:
     nope_dim: int
     rope_dim: int
     value_dim: int
+    indexer: Indexer | None = None
 
-    window = None  # it sees all positions, and all its layers are rotated
-    chunked = sinks = False
+    window = beside = None  # its cache has all positions, and all its layers are rotated
+    chunked = sinks = reuses = False
     rotated = True
     qk_norm = "none"
 
@@ -70,38 +123,16 @@ class LatentAttention:
             positive(name, getattr(self, name))
         if self.q_rank is not None:
             positive("q_rank", self.q_rank)
+        elif self.indexer is not None:
+            raise ValueError("an indexer reads the latent of the queries, and q_rank is None: give one")
+
+    @property
+    def limit(self) -> int | None:
+        """Most positions that a query sees."""
+        return None if self.indexer is None else self.indexer.top
 
 
-@dataclass(frozen=True)
-class DeltaAttention:
-    """Gated DeltaNet (Yang et al. 2024), linear attention with a state in place of a cache, as in Qwen3-Next.
-
-    Args:
-        key_heads: heads of queries and keys.
-        value_heads: heads of values, gates and decays.
-        key_dim: width of a key head.
-        value_dim: width of a value head.
-        kernel: positions of the causal convolution over queries, keys and values.
-    """
-
-    key_heads: int
-    value_heads: int
-    key_dim: int
-    value_dim: int
-    kernel: int
-
-    window = None
-    chunked = sinks = rotated = False
-    qk_norm = "none"
-
-    def __post_init__(self) -> None:
-        for name in ("key_heads", "value_heads", "key_dim", "value_dim", "kernel"):
-            positive(name, getattr(self, name))
-        if self.value_heads % self.key_heads:
-            raise ValueError(f"expected value_heads a multiple of key_heads {self.key_heads}, got {self.value_heads}")
-
-
-AnyAttention = Attention | LatentAttention | DeltaAttention
+AnyAttention = Attention | LatentAttention | Mixer
 
 
 @dataclass(frozen=True)
@@ -109,7 +140,7 @@ class FeedForward:
     """A feed-forward layer, or experts of which each token passes some.
 
     Args:
-        d_ff: its width, of one expert where there are experts; None: that of the shape.
+        d_ff: its width, of one expert where there are experts; None: that of the shape; 0: the layer has none.
         experts: number of experts, with a router of d_model × experts; None: one feed-forward layer without a router.
         experts_per_token: experts that each token passes.
         experts_held: experts whose weights this device stores; None: all.
@@ -132,6 +163,8 @@ class FeedForward:
 
     def __post_init__(self) -> None:
         for name in ("d_ff", "experts", "experts_per_token", "experts_held", "shared_d_ff"):
+            if name == "d_ff" and self.d_ff == 0 and self.experts is None:
+                continue  # a layer without one
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         booleans(self, ("shared_gate", "router_bias"))

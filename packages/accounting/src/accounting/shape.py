@@ -19,6 +19,7 @@ from accounting.layer import (
     Kind,
     LatentAttention,
     Layer,
+    Mixer,
     without_window,
 )
 
@@ -63,11 +64,13 @@ class TransformerShape:
         output_bias: bias of attention's output matrix, where it differs.
         ffn_bias: bias of the feed-forward matrices, where it differs.
         norm_bias: bias of every LayerNorm, where it differs.
+        norm_weights: norms have weights; False: they only divide (OLMo, nanochat).
         qk_norm: True or "head": one RMSNorm weight of head_dim each for queries and keys; "width": one as wide as all
             heads together (OLMo 2); "l2": heads are divided by their root mean square (Llama 4).
         post_norm: a second norm after each sublayer.
         block_norms: norms of a block as wide as the model, if neither two nor, with post_norm, four.
         embedding_norm: a norm after the embedding (BLOOM).
+        head_bias: a bias of the head (Phi).
         experts: experts of each layer, and a router of d_model × experts.
         experts_per_token: experts that each token passes.
         vocab_multiple: number that the rows of the vocabulary are a multiple of.
@@ -109,10 +112,12 @@ class TransformerShape:
     output_bias: bool | None = None
     ffn_bias: bool | None = None
     norm_bias: bool | None = None
+    norm_weights: bool = True
     qk_norm: bool | str = False
     post_norm: bool = False
     block_norms: int | None = None
     embedding_norm: bool = False
+    head_bias: bool = False
     experts: int | None = None
     experts_per_token: int | None = None
     vocab_multiple: int = 1
@@ -129,7 +134,7 @@ class TransformerShape:
         for name in ("num_kv_heads", "head_dim", "sliding_window", "experts", "experts_per_token", "lora_rank"):
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
-        booleans(self, ("tied_embeddings", "bias", "post_norm", "embedding_norm"))
+        booleans(self, ("tied_embeddings", "bias", "norm_weights", "head_bias", "post_norm", "embedding_norm"))
         for name in ("qkv_bias", "output_bias", "ffn_bias", "norm_bias"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), bool):
                 raise ValueError(
@@ -229,7 +234,7 @@ class TransformerShape:
                 qk_norm=norm if attention.qk_norm is None else attention.qk_norm,
             )
         ffn = layer.ffn or FeedForward(experts=self.experts, experts_per_token=self.experts_per_token)
-        return Kind(attention, replace(ffn, d_ff=ffn.d_ff or self.d_ff))
+        return Kind(attention, replace(ffn, d_ff=self.d_ff if ffn.d_ff is None else ffn.d_ff))
 
     @cached_property
     def _resolved(self) -> tuple[list[Kind], list[Kind]]:
@@ -276,6 +281,12 @@ class TransformerShape:
         return _sums((kind.attention, count) for kind, count in self.matrix_kinds.items())
 
     @cached_property
+    def mixers(self) -> Mapping[Mixer, int]:
+        """Number of layers of each state, in place of attention or beside it."""
+        pairs = ((one if isinstance(one, Mixer) else one.beside, count) for one, count in self.attentions.items())
+        return _sums((mixer, count) for mixer, count in pairs if mixer is not None and mixer.name != "nothing")
+
+    @cached_property
     def ffns(self) -> Mapping[FeedForward, int]:
         """Number of layers with each feed-forward layer."""
         return _sums((kind.ffn, count) for kind, count in self.matrix_kinds.items())
@@ -287,12 +298,13 @@ class TransformerShape:
             len(self.matrix_kinds) == 1
             and self.ffn in ("swiglu", "geglu", "gelu", "silu", "relu2")
             and self.block_norms is None
-            and not (self.embedding_norm or self.extra_positions)
+            and self.norm_weights
+            and not (self.embedding_norm or self.extra_positions or self.head_bias)
             and self.position != "alibi"
             and all(bias in (None, self.bias) for bias in (self.output_bias, self.ffn_bias, self.norm_bias))
             and all(
                 isinstance(one, Attention)
-                and not (one.sinks or one.gated or one.chunked)
+                and not (one.sinks or one.gated or one.chunked or one.reuses or one.beside)
                 and one.qk_norm in ("none", "head")
                 and one.rotated == (self.position == "rope")
                 for one in self.attentions
@@ -371,6 +383,11 @@ class TransformerShape:
     @property
     def norms_of_block(self) -> int:
         return (4 if self.post_norm else 2) if self.block_norms is None else self.block_norms
+
+    @property
+    def weighted_norms(self) -> int:
+        """Of the norms those with a weight, and a bias if any."""
+        return self.norms if self.norm_weights else 0
 
     @property
     def norms(self) -> int:

@@ -18,7 +18,7 @@ from functools import lru_cache
 
 from accounting.checks import choose, positive
 from accounting.cluster.zero import ZERO_STAGES
-from accounting.layer import Attention, DeltaAttention, Layer
+from accounting.layer import Attention, Layer
 from accounting.shape import TransformerShape, no_value_embeddings
 
 
@@ -120,10 +120,9 @@ def shard(shape: TransformerShape, layout: Layout, place: Place) -> TransformerS
     """
     if layout.gpus > 1:
         no_value_embeddings(shape, "a device's share")
-    delta = [one for one in shape.attentions if isinstance(one, DeltaAttention)]
-    if layout.tensor > 1 and delta:
-        raise ValueError(f"tensor {layout.tensor}: shares of linear attention are not counted, use tensor 1")
-    widths = [size for one in shape.ffns for size in (one.d_ff, one.shared_d_ff) if size is not None]
+    if layout.tensor > 1 and shape.mixers:
+        raise ValueError(f"tensor {layout.tensor}: shares of layers with a state are not counted, use tensor 1")
+    widths = [size for one in shape.ffns for size in (one.d_ff, one.shared_d_ff) if size]
     for name, most in (("num_heads", shape.num_heads), ("d_ff", min(widths)), ("vocabulary", shape.vocab_rows)):
         if layout.tensor > most:
             raise ValueError(f"tensor {layout.tensor} is more than {name} {most}: every device needs a share of it")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from accounting.formula import Symbol, Term
-from accounting.layer import AnyAttention, DeltaAttention, FeedForward, LatentAttention
+from accounting.formula import Symbol, Term, constant
+from accounting.layer import AnyAttention, FeedForward, LatentAttention, Mixer
 from accounting.shape import TransformerShape
 
 
@@ -29,19 +29,8 @@ class LatentDimensions:
         self.nope_dim: Term = Symbol("nope_dim", latent.nope_dim)
         self.rope_dim: Term = Symbol("rope_dim", latent.rope_dim)
         self.value_dim: Term = Symbol("value_dim", latent.value_dim)
-
-
-class DeltaDimensions:
-    """The sizes of linear attention."""
-
-    def __init__(self, delta: DeltaAttention) -> None:
-        self.key_heads: Term = Symbol("key_heads", delta.key_heads)
-        self.value_heads: Term = Symbol("value_heads", delta.value_heads)
-        self.key_dim: Term = Symbol("key_dim", delta.key_dim)
-        self.value_dim: Term = Symbol("value_dim", delta.value_dim)
-        self.kernel: Term = Symbol("kernel", delta.kernel)
-        self.keys: Term = self.key_heads * self.key_dim
-        self.values: Term = self.value_heads * self.value_dim
+        self.index_heads: Term = Symbol("index_heads", latent.indexer.heads if latent.indexer else 0)
+        self.index_dim: Term = Symbol("index_dim", latent.indexer.width if latent.indexer else 0)
 
 
 class FfnDimensions:
@@ -57,45 +46,46 @@ class FfnDimensions:
 
 
 def attention_matrices(shape: TransformerShape, attention: AnyAttention) -> dict[str, Term]:
-    """Elements of each matrix of one layer's attention, the output's last."""
+    """Elements of each matrix of one layer's attention or state, the output's last."""
     n = Dimensions(shape)
+    if isinstance(attention, Mixer):
+        d = n.d_model
+        sides = {name: (d if one is None else constant(one), other) for name, one, other in attention.matrices}
+        return {name: rows * (d if columns is None else columns) for name, (rows, columns) in sides.items()}
     if isinstance(attention, LatentAttention):
         m = LatentDimensions(attention)
         queries = n.n_heads * (m.nope_dim + m.rope_dim)
         sizes = {"query": n.d_model * queries}
         if attention.q_rank is not None:
             sizes = {"query down": n.d_model * m.q_rank, "query up": m.q_rank * queries}
+        if attention.indexer is not None:
+            sizes["index query"] = m.q_rank * (m.index_heads * m.index_dim)
+            sizes |= {"index key": n.d_model * m.index_dim, "index weights": n.d_model * m.index_heads}
         return sizes | {
             "key and value down": n.d_model * (m.kv_rank + m.rope_dim),
             "key and value up": m.kv_rank * (n.n_heads * (m.nope_dim + m.value_dim)),
             "output": n.n_heads * m.value_dim * n.d_model,
         }
-    if isinstance(attention, DeltaAttention):
-        s = DeltaDimensions(attention)
-        return {
-            "query, key, value, gate": n.d_model * (2 * s.keys + 2 * s.values),
-            "decay and strength": n.d_model * (2 * s.value_heads),
-            "output": s.values * n.d_model,
-        }
     queries, keys = n.d_model * n.n_heads * n.head_dim, n.d_model * n.n_kv_heads * n.head_dim
     gate = {"attention gate": queries} if attention.gated else {}
-    return {"query": queries, **gate, "key": keys, "value": keys, "output": queries}
+    own = {} if attention.reuses else {"key": keys, "value": keys}
+    return {"query": queries, **gate, **own, "output": queries}
 
 
 def small_tensors(shape: TransformerShape, attention: AnyAttention) -> dict[str, list[Term]]:
     """Elements of the parameters of one layer's attention that are no matrices: biases and the like, and norms."""
     n = Dimensions(shape)
+    if isinstance(attention, Mixer):
+        return {"others": list(map(constant, attention.vectors)), "norms": list(map(constant, attention.norms))}
     biases: list[Term] = [n.d_model] if shape.biased_output else []
     if isinstance(attention, LatentAttention):
         m = LatentDimensions(attention)
         ranks = [m.q_rank] if attention.q_rank is not None else []
         if shape.biased_qkv:
             biases += [*ranks, m.kv_rank + m.rope_dim]
+        if attention.indexer is not None:  # the norm of the index keys has a bias
+            ranks = [*ranks, m.index_dim, m.index_dim]
         return {"others": biases, "norms": [*ranks, m.kv_rank]}
-    if isinstance(attention, DeltaAttention):
-        s = DeltaDimensions(attention)
-        convolution = (2 * s.keys + s.values) * s.kernel
-        return {"others": [convolution, s.value_heads, s.value_heads], "norms": [s.value_dim]}
     heads, keys = n.n_heads * n.head_dim, n.n_kv_heads * n.head_dim
     if shape.biased_qkv and shape.plain:
         biases.insert(0, n.head_dim * (n.n_heads + 2 * n.n_kv_heads))
@@ -104,4 +94,6 @@ def small_tensors(shape: TransformerShape, attention: AnyAttention) -> dict[str,
     if attention.sinks:
         biases.insert(0, n.n_heads)
     norms = {"head": [n.head_dim, n.head_dim], "width": [heads, keys]}.get(attention.qk_norm or "none", [])
+    if attention.reuses:
+        norms, biases = norms[:1], [size for size in biases if size is not keys]
     return {"others": biases, "norms": norms}

@@ -8,7 +8,7 @@ from accounting.counting.dimensions import Dimensions, FfnDimensions, LatentDime
 from accounting.counting.flops import doubled_pairs
 from accounting.counting.layers import attention_groups, ffn_layers
 from accounting.formula import Symbol, Term, added
-from accounting.layer import AnyAttention, Attention, LatentAttention
+from accounting.layer import AnyAttention, LatentAttention
 from accounting.shape import NotCounted, TransformerShape, no_value_embeddings
 from accounting.units import FLOPs
 
@@ -22,8 +22,8 @@ def elementwise_flops(shape: TransformerShape, seq_len: int | None = None, batch
     no_value_embeddings(shape, "what is no matrix multiplication")
     length = shape.sequence(seq_len)
     groups = attention_groups(shape)
-    if any(not isinstance(one, Attention | LatentAttention) or one.qk_norm == "width" for one in groups):
-        raise NotCounted("elementwise FLOPs are not counted of linear attention, nor of norms as wide as all heads")
+    if shape.mixers or (shape.latent and shape.latent.indexer) or any(one.qk_norm == "width" for one in groups):
+        raise NotCounted("elementwise FLOPs are not counted of states and indexers, nor of norms as wide as all heads")
     n, seq, batch = Dimensions(shape), Symbol("seq", length), Symbol("batch", positive("batch_size", batch_size))
     tokens = batch * seq
     return breakdown(

@@ -6,24 +6,24 @@ A multiplication of (m, k) by (k, n) is 2·m·k·n FLOPs. Its backward is two su
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.checks import choose, instance, positive
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import (
-    DeltaDimensions,
     Dimensions,
     FfnDimensions,
     LatentDimensions,
     attention_matrices,
 )
-from accounting.counting.layers import attention_groups, ffn_layers
+from accounting.counting.layers import attention_groups, ffn_layers, layers_named
 from accounting.formula import Symbol, Term, added, constant
-from accounting.layer import AnyAttention, Attention, DeltaAttention, LatentAttention
+from accounting.layer import AnyAttention, Attention, Indexer, LatentAttention, Mixer
 from accounting.shape import TransformerShape
 from accounting.units import FLOPs
 
-Pairs = dict[type, Term]  # by Attention or LatentAttention
+Pairs = dict[type, Term]  # by Attention, LatentAttention or Indexer
 
 RECOMPUTATIONS = ("none", "fused", "selective", "full")
 PAIRS = {  # of positions, that attention scores are counted over
@@ -96,10 +96,10 @@ def decode_pairs(shape: TransformerShape, seen: Term) -> Pairs:
 
 
 def cached(attention: AnyAttention, seen: Term) -> Term:
-    """Positions that a layer keeps of `seen`, the new one included."""
-    if attention.window is None or attention.window >= int(seen):
+    """Positions that a query sees of `seen`, the new one included."""
+    if attention.limit is None or attention.limit >= int(seen):
         return seen
-    window = Symbol("window", attention.window)
+    window = Symbol("window", attention.limit)
     return (seen - 1) % window + 1 if attention.chunked else window
 
 
@@ -113,9 +113,9 @@ def doubled_pairs(shape: TransformerShape, seq: Term, pairs: str = "causal") -> 
 
 
 def _doubled(attention: AnyAttention, seq: Term) -> Term:
-    if attention.window is None or attention.window >= int(seq):
+    if attention.limit is None or attention.limit >= int(seq):
         return seq * (seq + 1)
-    window = Symbol("window", attention.window)
+    window = Symbol("window", attention.limit)
     if attention.chunked:
         rest = seq % window
         return seq // window * (window * (window + 1)) + rest * (rest + 1)
@@ -126,9 +126,11 @@ def _pairs(shape: TransformerShape, count: Callable[[AnyAttention, Term], Term])
     """`count` of each attention and the number of its layers, summed where only windows or rotations differ."""
     sums: Pairs = {}
     for attention, layers in windows(shape).items():
-        if not isinstance(attention, DeltaAttention):
-            pairs, key = count(attention, layers), LatentAttention if attention == shape.latent else Attention
+        if not isinstance(attention, Mixer):
+            pairs, key = count(attention, layers), type(attention)
             sums[key] = sums[key] + pairs if key in sums else pairs
+            if isinstance(attention, LatentAttention) and attention.indexer is not None:
+                sums[Indexer] = count(replace(attention, indexer=None), layers)
     return sums
 
 
@@ -138,13 +140,12 @@ def windows(shape: TransformerShape) -> dict[AnyAttention, Term]:
     for kind, count in shape.counts.items():
         key = kind.attention
         if isinstance(key, Attention):
-            key = Attention(key.window, key.chunked, False, "none")
-        counts[key] = counts.get(key, 0) + count
-    if len(counts) == 1:
-        return {key: Symbol("n_layers", count) for key, count in counts.items()}
-    names = {Attention: "full", LatentAttention: "latent", DeltaAttention: "delta"}
+            key = Attention(key.window, key.chunked, False, "none", reuses=key.reuses)
+        if not isinstance(key, Mixer):
+            counts[key] = counts.get(key, 0) + count
     order = sorted(counts, key=lambda one: one.window or 0)
-    return {key: Symbol("window_layers" if key.window else f"{names[type(key)]}_layers", counts[key]) for key in order}
+    names = {key: "window" if key.window else "full" if isinstance(key, Attention) else "latent" for key in order}
+    return {key: layers_named(shape, names[key], counts[key]) for key in order}
 
 
 def score_flops(shape: TransformerShape, batch: Term, pairs: Pairs, *, absorbed: bool = False) -> dict[str, Term]:
@@ -156,6 +157,10 @@ def score_flops(shape: TransformerShape, batch: Term, pairs: Pairs, *, absorbed:
     of_keys, of_values = [], []
     for attention, doubled in pairs.items():
         width = values = n.head_dim
+        if attention is Indexer and shape.latent is not None:
+            m = LatentDimensions(shape.latent)
+            of_keys.append(batch * m.index_heads * (m.index_dim + 1) * doubled)  # and the sum of the heads' scores
+            continue
         if attention is LatentAttention and shape.latent is not None:
             m = LatentDimensions(shape.latent)
             width = m.kv_rank + m.rope_dim if absorbed else m.nope_dim + m.rope_dim
@@ -165,18 +170,15 @@ def score_flops(shape: TransformerShape, batch: Term, pairs: Pairs, *, absorbed:
     return {"keys": added(of_keys), "values": added(of_values)}
 
 
-def delta_flops(shape: TransformerShape, tokens: Term) -> Term:
-    """FLOPs of the state of linear attention: decayed, read by a key, written by a key and an error, read by a query.
-
-    These are the operations of the recurrence. Chunked kernels compute more, by their own choice of a chunk.
-    """
-    sizes = []
-    for attention, layers in shape.attentions.items():
-        if isinstance(attention, DeltaAttention):
-            s = DeltaDimensions(attention)
-            count = Symbol("n_layers" if len(shape.attentions) == 1 else "delta_layers", layers)
-            sizes.append(6 * (tokens * count * s.value_heads * s.key_dim * s.value_dim))
-    return added(sizes)
+def state_flops(shape: TransformerShape, tokens: Term) -> dict[str, Term]:
+    """FLOPs of each kind of state: those of the recurrence. Chunked kernels compute more, by their own choice of a
+    chunk."""
+    sums: dict[str, Term] = {}
+    for mixer, layers in attention_groups(shape).items():
+        if isinstance(mixer, Mixer) and mixer.flops:
+            size = tokens * layers * mixer.flops
+            sums[mixer.name] = sums[mixer.name] + size if mixer.name in sums else size
+    return sums
 
 
 def _forward(
@@ -185,7 +187,7 @@ def _forward(
     n, tokens = Dimensions(shape), batch * seq
     projections, ffn, router = [], [], []
     for attention, layers in attention_groups(shape).items():
-        if isinstance(attention, Attention):
+        if isinstance(attention, Attention) and not attention.reuses:
             size = 4 * (tokens * layers * n.d_model * n.head_dim * (n.n_heads + n.n_kv_heads))
             if attention.gated:
                 size = 2 * (tokens * layers * n.d_model * n.head_dim * (3 * n.n_heads + 2 * n.n_kv_heads))
@@ -211,8 +213,7 @@ def _forward(
         "scores": 2 * scores["keys"] if alike else scores["keys"] + scores["values"],
         "ffn": added(ffn),
     }
-    if any(isinstance(one, DeltaAttention) for one in shape.attentions):
-        terms["delta rule"] = delta_flops(shape, tokens)
+    terms |= state_flops(shape, tokens)
     if shape.value_embeddings:
         layers = Symbol("value_layers", shape.value_embeddings)
         terms["value gates"] = 2 * (tokens * layers * n.d_model * n.n_kv_heads)

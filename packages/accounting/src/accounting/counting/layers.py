@@ -6,11 +6,11 @@ cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from accounting.formula import Symbol, Term
-from accounting.layer import AnyAttention, Attention, DeltaAttention, FeedForward, Kind, LatentAttention, without_window
+from accounting.layer import AnyAttention, Attention, FeedForward, Kind, LatentAttention, Mixer, without_window
 from accounting.shape import TransformerShape
 
 
@@ -74,7 +74,7 @@ def _names(shape: TransformerShape) -> dict[Kind, str]:
     names: dict[Kind, str] = {}
     for kind in shape.matrix_kinds:
         words = [ffn_name(shape, kind.ffn)] if len(shape.ffns) > 1 else []
-        if len(attention_groups(shape)) > 1:
+        if len({attention_name(one) for one in shape.attentions}) > 1:
             words.append(attention_name(kind.attention))
         elif len({one.attention.rotated for one in shape.matrix_kinds}) > 1:
             words.append("rotated" if kind.attention.rotated else "unrotated")
@@ -92,28 +92,36 @@ def ffn_name(shape: TransformerShape, ffn: FeedForward) -> str:
 
 def attention_name(attention: AnyAttention) -> str:
     """The word for layers with this attention where there are several."""
-    return {DeltaAttention: "delta", LatentAttention: "latent", Attention: "softmax"}[type(attention)]
+    if isinstance(attention, Mixer):
+        return attention.name.split()[0]
+    return "latent" if isinstance(attention, LatentAttention) else "softmax"
 
 
 def attention_groups(shape: TransformerShape) -> dict[AnyAttention, Term]:
-    """Number of layers of each attention, where rotations make no difference either: they have no parameters."""
+    """Number of layers of each attention, where rotations make no difference either: they have no parameters; and of
+    each state, in place of attention or beside it."""
     counts: dict[AnyAttention, int] = {}
     for attention, count in shape.attentions.items():
         key = attention
         if isinstance(attention, Attention):
             norm = "none" if attention.qk_norm == "l2" else attention.qk_norm
-            key = Attention(rotated=False, qk_norm=norm, sinks=attention.sinks, gated=attention.gated)
-        counts[key] = counts.get(key, 0) + count
-    if len(counts) == 1:
-        return {key: Symbol("n_layers", count) for key, count in counts.items()}
-    return {key: Symbol(f"{attention_name(key)}_layers", count) for key, count in counts.items()}
+            key = replace(attention, window=None, chunked=False, rotated=False, qk_norm=norm, beside=None)
+        if not isinstance(key, Mixer):
+            counts[key] = counts.get(key, 0) + count
+    groups = [*counts.items(), *shape.mixers.items()]
+    return {key: layers_named(shape, attention_name(key), count) for key, count in groups}
+
+
+def layers_named(shape: TransformerShape, name: str, count: int) -> Term:
+    """A number of layers, called so unless it is all of them."""
+    return Symbol("n_layers" if count == shape.num_layers else f"{name}_layers", count)
 
 
 def ffn_layers(shape: TransformerShape) -> dict[FeedForward, Term]:
     """Number of layers with each feed-forward layer, those with experts first."""
     if len(shape.ffns) == 1:
         return {ffn: Symbol("n_layers", count) for ffn, count in shape.ffns.items()}
-    order = sorted(shape.ffns, key=lambda ffn: ffn.experts is None)
+    order = sorted((ffn for ffn in shape.ffns if ffn.d_ff), key=lambda ffn: ffn.experts is None)
     return {ffn: Symbol(f"{ffn_name(shape, ffn)}_layers", shape.ffns[ffn]) for ffn in order}
 
 
@@ -129,13 +137,16 @@ def layer_matrices(shape: TransformerShape, kind: Kind) -> list[tuple[int, int, 
         sizes = [(d, (shape.num_heads + 2 * shape.kv_heads) * e, 1), (shape.num_heads * e, d, 1)]
     elif isinstance(kind.attention, LatentAttention):
         sizes = _latent_matrices(shape, kind.attention)
-    elif isinstance(kind.attention, DeltaAttention):
-        one = kind.attention
-        keys, values = one.key_heads * one.key_dim, one.value_heads * one.value_dim
-        sizes = [(d, 2 * keys + 2 * values, 1), (d, 2 * one.value_heads, 1), (values, d, 1)]
+    elif isinstance(kind.attention, Mixer):
+        sizes = []
     else:
-        wide = 2 if kind.attention.gated else 1
-        sizes = [(d, wide * shape.num_heads * e, 1), (d, shape.kv_heads * e, 2), (shape.num_heads * e, d, 1)]
+        wide, keys = 2 if kind.attention.gated else 1, 0 if kind.attention.reuses else 2
+        sizes = [(d, wide * shape.num_heads * e, 1), (d, shape.kv_heads * e, keys), (shape.num_heads * e, d, 1)]
+    mixer = kind.attention if isinstance(kind.attention, Mixer) else kind.attention.beside
+    if mixer is not None:
+        sizes += [(d if one is None else one, d if other is None else other, 1) for _, one, other in mixer.matrices]
+    if not f:
+        return sizes
     if ffn.experts is None and not shape.plain:
         return [*sizes, (d, f, gates), (f, d, 1)]
     sizes += [(d, gates * f, ffn.held), (f, d, ffn.held)]
@@ -148,9 +159,12 @@ def layer_matrices(shape: TransformerShape, kind: Kind) -> list[tuple[int, int, 
 
 def _latent_matrices(shape: TransformerShape, latent: LatentAttention) -> list[tuple[int, int, int]]:
     d, heads, width = shape.d_model, shape.num_heads, latent.nope_dim + latent.rope_dim
+    index = latent.indexer
     sizes = [(d, heads * width, 1)]
     if latent.q_rank is not None:
         sizes = [(d, latent.q_rank, 1), (latent.q_rank, heads * width, 1)]
+    if index is not None and latent.q_rank is not None:
+        sizes += [(latent.q_rank, index.heads * index.width, 1), (d, index.width, 1), (d, index.heads, 1)]
     return [
         *sizes,
         (d, latent.kv_rank + latent.rope_dim, 1),

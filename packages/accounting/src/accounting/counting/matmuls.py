@@ -8,7 +8,7 @@ from accounting.breakdown import Breakdown, breakdown
 from accounting.checks import choose, positive
 from accounting.counting.adapters import adapter_elements
 from accounting.counting.dimensions import Dimensions, FfnDimensions, attention_matrices
-from accounting.counting.flops import PAIRS, Pairs, delta_flops, doubled_pairs, score_flops
+from accounting.counting.flops import PAIRS, Pairs, doubled_pairs, score_flops, state_flops
 from accounting.counting.layers import attention_groups, ffn_layers, ffn_name
 from accounting.formula import Symbol, Term
 from accounting.shape import TransformerShape
@@ -69,8 +69,7 @@ def matmuls(
         Matmul("scores: query·keyᵀ", scores["keys"], Term(0)),
         Matmul("scores: weights·value", scores["values"], Term(0)),
     ]
-    if delta := delta_flops(shape, tokens):
-        parts.append(Matmul("delta rule", delta, Term(0)))
+    parts += [Matmul(name, flops, Term(0)) for name, flops in state_flops(shape, tokens).items()]
     parts.append(Matmul("output", 2 * tokens * output, output))
     names = ("gate", "up", "down") if shape.gated else ("up", "down")
     routers, gates = [], []

@@ -31,7 +31,7 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
     layers_of = ffn_layers(shape)
     ffn = added(layers * _ffn_elements(shape, one, active) for one, layers in layers_of.items())
     router = added(layers * size for one, layers in layers_of.items() for size in _router_sizes(shape, one))
-    norms: Term | int = shape.norms * (2 * n.d_model if shape.biased_norm else n.d_model)
+    norms: Term | int = shape.weighted_norms * (2 * n.d_model if shape.biased_norm else n.d_model)
     for one, layers in attention_groups(shape).items():
         if sizes := small_tensors(shape, one)["norms"]:
             norms = norms + layers * (2 * sizes[0] if _equal(sizes) else added(sizes))
@@ -46,7 +46,7 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
             "ffn": ffn,
             "router": router,
             "norms": norms,
-            "head": 0 if shape.tied_embeddings else n.vocab * n.d_model,
+            "head": (0 if shape.tied_embeddings else n.vocab * n.d_model) + (n.vocab if shape.head_bias else 0),
             **_adapters(shape, active),
         },
         "every trainable element once: "
@@ -64,7 +64,7 @@ def _equal(sizes: list[Term]) -> bool:
 
 def _attention_elements(shape: TransformerShape, attention: AnyAttention) -> Term:
     n = Dimensions(shape)
-    if isinstance(attention, Attention):
+    if isinstance(attention, Attention) and not attention.reuses:
         queries = 2 * n.n_heads if attention.gated else n.n_heads
         return n.d_model * n.head_dim * (queries + 2 * n.n_kv_heads) + n.n_heads * n.head_dim * n.d_model
     return added(attention_matrices(shape, attention).values())
@@ -129,8 +129,11 @@ def trained_symbol(shape: TransformerShape) -> Term:
 
 def block_parameters(shape: TransformerShape, kind: Kind) -> tuple[int, int]:
     """Parameters of one layer of this kind: of attention, and of the feed-forward layer with its router; no norms."""
-    attention = _attention_elements(shape, kind.attention) + sum(small_tensors(shape, kind.attention)["others"])
-    return int(attention), int(_ffn_elements(shape, kind.ffn, False)) + sum(_router_sizes(shape, kind.ffn))
+    attention = 0
+    for one in (kind.attention, kind.attention.beside):
+        if one is not None:
+            attention += int(_attention_elements(shape, one)) + sum(small_tensors(shape, one)["others"])
+    return attention, int(_ffn_elements(shape, kind.ffn, False)) + sum(_router_sizes(shape, kind.ffn))
 
 
 def expert_parameters(shape: TransformerShape) -> int:
@@ -173,7 +176,11 @@ def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
     for attention, layers in attention_groups(shape).items():
         small = small_tensors(shape, attention)
         sizes += [(int(layers), int(size)) for size in (*small["others"], *small["norms"])]
+    if shape.head_bias:
+        sizes.append((1, shape.vocab_rows))
     for ffn, count in shape.ffns.items():
+        if not ffn.d_ff:
+            continue
         gates = shape.matrices_of_ffn - 1
         merged = gates if shape.plain or ffn.experts is not None else 1  # gate and up as one tensor
         if shape.biased_ffn:
@@ -182,8 +189,8 @@ def other_tensors(shape: TransformerShape) -> list[tuple[int, int]]:
                 sizes += [(count * gates, ffn.shared_d_ff), (count, d)]
         if ffn.router_bias:
             sizes.append((count, ffn.experts or 0))
-    if shape.norms:
-        sizes.append((shape.norms * (2 if shape.biased_norm else 1), d))
+    if shape.weighted_norms:
+        sizes.append((shape.weighted_norms * (2 if shape.biased_norm else 1), d))
     return sizes
 
 

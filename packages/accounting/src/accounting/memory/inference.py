@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from accounting.breakdown import Breakdown, breakdown
 from accounting.checks import choose, instance, positive, whole
 from accounting.counting.adapters import adapter_elements
-from accounting.counting.dimensions import DeltaDimensions, Dimensions, FfnDimensions, LatentDimensions
+from accounting.counting.dimensions import Dimensions, FfnDimensions, LatentDimensions
 from accounting.counting.flops import cached, windows
+from accounting.counting.layers import attention_groups
 from accounting.counting.parameters import expert_elements, expert_matrices, parameters
-from accounting.formula import Symbol, Term, added
-from accounting.layer import DeltaAttention, LatentAttention
+from accounting.formula import Symbol, Term, added, constant
+from accounting.layer import LatentAttention, Mixer
 from accounting.shape import TransformerShape
 from accounting.units import Bytes
 
@@ -81,11 +82,9 @@ def kv_cache(
         if isinstance(attention, LatentAttention):
             m = LatentDimensions(attention)
             latents.append(batch * (m.kv_rank + m.rope_dim) * (layers * seen))
-        elif isinstance(attention, DeltaAttention):
-            s = DeltaDimensions(attention)
-            newest = (2 * s.keys + s.values) * s.kernel * BITS[dtype] // 8
-            states.append(batch * layers * (4 * (s.values * s.key_dim) + newest))
-        else:
+            if attention.indexer is not None:  # its keys
+                latents.append(batch * m.index_dim * (layers * seen))
+        elif not attention.reuses and not isinstance(attention, Mixer):
             positions = seen
             if attention.window is not None and (hybrid or not page):
                 window = Symbol("window", attention.window)
@@ -93,6 +92,9 @@ def kv_cache(
                     window = ((window + (page - 2)) // page + 1) * page
                 positions = cached(attention, seen) if read else min(seen, window)
             keys.append(layers * positions)
+    for mixer, layers in attention_groups(shape).items():
+        if isinstance(mixer, Mixer) and (mixer.state or mixer.newest):
+            states.append(batch * layers * (4 * constant(mixer.state) + mixer.newest * BITS[dtype] // 8))
     stored = batch * n.n_kv_heads * n.head_dim * added(keys) * BITS[dtype] // 8 if keys else Term(0)
     terms = {"keys": stored, "values": stored}
     if latents:

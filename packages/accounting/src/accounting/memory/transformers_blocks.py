@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from accounting.counting.dimensions import FfnDimensions, LatentDimensions
 from accounting.formula import Term
-from accounting.layer import Attention, DeltaAttention, FeedForward, Kind, LatentAttention
+from accounting.layer import Attention, FeedForward, Kind, LatentAttention, Mixer
 from accounting.memory.records import Component, Tensors
 from accounting.shape import NotCounted
 
@@ -51,8 +51,14 @@ def _verified(kind: Kind, position: str) -> bool:
     """True for a layer whose bytes tests/test_memory_against_transformers.py holds against a model."""
     attention, ffn = kind.attention, kind.ffn
     if isinstance(attention, LatentAttention):
-        return ffn.experts is None or ffn.router == "sigmoid"
-    if isinstance(attention, DeltaAttention) or attention.gated or attention.qk_norm in ("head", "width"):
+        return attention.indexer is None and (ffn.experts is None or ffn.router == "sigmoid")
+    if (
+        isinstance(attention, Mixer)
+        or attention.beside
+        or attention.reuses
+        or attention.gated
+        or attention.qk_norm in ("head", "width")
+    ):
         return False
     if ffn.experts is None:
         return position != "rope" or bool(attention.rotated)

@@ -10,204 +10,36 @@ from collections.abc import Mapping
 from typing import Any
 
 from accounting.checks import positive
-from accounting.layer import AnyAttention, Attention, DeltaAttention, FeedForward, LatentAttention, Layer, pattern
+from accounting.layer import AnyAttention, Attention, FeedForward, Indexer, LatentAttention, Layer, Mixer, pattern
+from accounting.models import mixers
+from accounting.models.defaults import (
+    ALIASES,
+    BIASED_QKV,
+    EXPERTS,
+    GATED_DELTA,
+    LATENT,
+    LAYERNORM,
+    MLP_BIAS,
+    MOST_LISTED,
+    NEMOTRON,
+    OTHER_LAYERS,
+    OWN_FFN_NAME,
+    PLAIN_FFN,
+    QK_NORM,
+    QWEN_EXPERTS,
+    REFUSED,
+    RENAMED,
+    ROUTERS,
+    SHARED_EXPERTS,
+    SHARED_GATE,
+    SWITCHLESS,
+    WIDE_QK_NORM,
+    WINDOW_PATTERNS,
+    WINDOWS_AFTER,
+    defaults,
+)
+from accounting.models.mixers import NOTHING
 from accounting.shape import TransformerShape
-
-ALIASES = {  # the same layers
-    **{"kimi_k2": "deepseek_v3", "llama4": "llama4_text", "gemma3": "gemma3_text", "qwen3_vl_text": "qwen3"},
-    **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), "qwen2"),
-    "qwen3_vl_moe_text": "qwen3_moe",
-}
-
-SIZES = (
-    *("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size", "num_attention_heads"),
-    *("num_key_value_heads", "intermediate_size"),
-)
-
-
-def _defaults(*sizes: int | None, **more: Any) -> dict[str, Any]:
-    """Defaults of a class: SIZES, and what it has besides or otherwise."""
-    return {**dict(zip(SIZES, sizes, strict=True)), "tie_word_embeddings": False, "hidden_act": "silu", **more}
-
-
-_GELU: dict[str, Any] = {"hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": True}
-_LATENT: dict[str, Any] = {
-    **{"q_lora_rank": 1536, "kv_lora_rank": 512},
-    **{"qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128},
-}
-# of the classes in transformers 5
-DEFAULTS: dict[str, dict[str, Any]] = {
-    "llama": _defaults(32000, 2048, 32, 4096, 32, None, 11008),
-    "mistral": _defaults(32000, 131072, 32, 4096, 32, 8, 14336, sliding_window=4096),
-    "mixtral": _defaults(32000, 131072, 32, 4096, 32, 8, 14336, num_local_experts=8, num_experts_per_tok=2),
-    "qwen2": _defaults(151936, 32768, 32, 4096, 32, 32, 22016, sliding_window=4096, max_window_layers=28),
-    "qwen3": _defaults(151936, 32768, 32, 4096, 32, 32, 22016, sliding_window=4096, max_window_layers=28, head_dim=128),
-    "qwen2_moe": _defaults(
-        *(151936, 32768, 24, 2048, 16, 16, 5632),
-        **{"moe_intermediate_size": 1408, "num_experts": 60, "num_experts_per_tok": 4, "qkv_bias": True},
-        **{"shared_expert_intermediate_size": 5632, "sliding_window": 4096, "max_window_layers": 28},
-    ),
-    "qwen3_moe": _defaults(
-        *(151936, 32768, 24, 2048, 32, 4, 6144),
-        **{"moe_intermediate_size": 768, "num_experts": 128, "num_experts_per_tok": 8, "sliding_window": 4096},
-    ),
-    "qwen3_next": _defaults(
-        *(151936, 32768, 48, 2048, 16, 2, 5632),
-        **{"moe_intermediate_size": 512, "num_experts": 512, "num_experts_per_tok": 10, "head_dim": 256},
-        **{"linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128},
-        **{"linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "shared_expert_intermediate_size": 512},
-    ),
-    "gemma": _defaults(256000, 8192, 28, 3072, 16, 16, 24576, head_dim=256, **_GELU),
-    "gemma2": _defaults(256000, 8192, 26, 2304, 8, 4, 9216, head_dim=256, sliding_window=4096, **_GELU),
-    "gemma3_text": _defaults(262208, 131072, 26, 2304, 8, 4, 9216, head_dim=256, sliding_window=4096, **_GELU),
-    "phi3": _defaults(32064, 4096, 32, 3072, 32, None, 8192),
-    "olmo2": _defaults(50304, 2048, 32, 4096, 32, None, 11008),
-    "olmo3": _defaults(50304, 2048, 32, 4096, 32, None, 11008, sliding_window=4096),
-    "olmoe": _defaults(50304, 4096, 16, 2048, 16, None, 2048, num_experts=64, num_experts_per_tok=8),
-    "smollm3": _defaults(128256, 32768, 36, 2048, 16, 4, 11008, tie_word_embeddings=True, no_rope_layer_interval=4),
-    "glm": _defaults(151552, 131072, 40, 4096, 32, 2, 13696, head_dim=128, attention_bias=True),
-    "glm4": _defaults(151552, 131072, 40, 4096, 32, 2, 13696, head_dim=128, attention_bias=True),
-    "glm4_moe": _defaults(
-        *(151552, 131072, 46, 4096, 96, 8, 10944),
-        **{"moe_intermediate_size": 1408, "n_routed_experts": 128, "num_experts_per_tok": 8},
-        **{"n_shared_experts": 1, "first_k_dense_replace": 1},
-    ),
-    "cohere": _defaults(256000, 8192, 40, 8192, 64, None, 22528, tie_word_embeddings=True),
-    "cohere2": _defaults(256000, 8192, 40, 8192, 64, None, 22528, tie_word_embeddings=True, sliding_window=4096),
-    "granite": _defaults(32000, 2048, 32, 4096, 32, None, 11008),
-    "starcoder2": _defaults(49152, 4096, 30, 3072, 24, 2, 12288, use_bias=True, **_GELU),
-    "gpt_neox": _defaults(50432, 2048, 44, 6144, 64, None, 24576, hidden_act="gelu", attention_bias=True),
-    "opt": _defaults(50272, 2048, 12, 768, 12, None, 3072, hidden_act="relu", tie_word_embeddings=True),
-    "bloom": _defaults(250880, 2048, 2, 64, 8, None, None, hidden_act="gelu", tie_word_embeddings=True),
-    "falcon": _defaults(
-        *(65024, 2048, 32, 4544, 71, None, None),
-        **{"hidden_act": "gelu", "tie_word_embeddings": True, "multi_query": True, "parallel_attn": True},
-    ),
-    "deepseek_v2": _defaults(
-        *(102400, 2048, 32, 4096, 32, None, 11008),
-        **{"moe_intermediate_size": 1407, "n_routed_experts": 64, "n_shared_experts": 2, **_LATENT},
-    ),
-    "deepseek_v3": _defaults(
-        *(129280, 4096, 61, 7168, 128, None, 18432),
-        **{"moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8, **_LATENT},
-        **{"n_shared_experts": 1, "first_k_dense_replace": 3},
-    ),
-    "gpt_oss": _defaults(
-        *(201088, 131072, 36, 2880, 64, 8, 2880),
-        **{"num_local_experts": 128, "num_experts_per_tok": 4, "head_dim": 64, "sliding_window": 128},
-        **{"attention_bias": True},
-    ),
-    "llama4_text": _defaults(
-        *(202048, 131072, 48, 5120, 40, 8, 8192),
-        **{"num_local_experts": 16, "num_experts_per_tok": 1, "head_dim": 128, "intermediate_size_mlp": 16384},
-        **{"use_qk_norm": True, "no_rope_layer_interval": 4, "attention_chunk_size": 8192},
-    ),
-    "gpt2": _defaults(50257, 1024, 12, 768, 12, None, None, hidden_act="gelu_new", tie_word_embeddings=True),
-    "arcee": _defaults(32000, 4096, 32, 2560, 32, None, 18432, hidden_act="relu2"),
-    "seed_oss": _defaults(155136, 524288, 64, 4096, 80, 8, 27648, head_dim=128, attention_bias=True),
-    "ernie4_5": _defaults(103424, 131072, 18, 1024, 16, 2, 3072, head_dim=128, tie_word_embeddings=True),
-    "ministral": _defaults(32000, 131072, 32, 4096, 32, 8, 14336, sliding_window=4096),
-    "ministral3": _defaults(131072, 262144, 34, 4096, 32, 8, 14336, head_dim=128),
-    "helium": _defaults(48000, 4096, 24, 2560, 20, 20, 7040, head_dim=128),
-    "hunyuan_v1_dense": _defaults(290943, 2048, 32, 4096, 32, None, 11008),
-    "iquestcoder": _defaults(76800, 131072, 80, 5120, 40, 8, 27648, head_dim=128),
-    "internlm3": _defaults(128512, 32768, 48, 4096, 32, 2, 10240, head_dim=128),
-    "hyperclovax": _defaults(32000, 2048, 32, 4096, 32, None, 11008, use_post_norm=True),
-    "stablelm": _defaults(50304, 4096, 32, 2560, 32, 32, 6912),
-    "cwm": _defaults(128256, 131072, 64, 6144, 48, 8, 21504, head_dim=128, sliding_window=8192),
-    "exaone4": _defaults(102400, 2048, 32, 4096, 32, 32, 16384, sliding_window=4096),
-    "vaultgemma": _defaults(256000, 8192, 26, 2304, 8, 4, 9216, head_dim=256, sliding_window=4096, **_GELU),
-    "granite_swa": _defaults(100352, 8192, 24, 2560, 20, 4, 8192, sliding_window=128, tie_word_embeddings=True),
-    "jais2": _defaults(
-        *(150272, 8192, 32, 3328, 26, None, 26624),
-        **{"head_dim": 128, "hidden_act": "relu2", "attention_bias": True, "mlp_bias": True},
-    ),
-    "nemotron": _defaults(256000, 4096, 32, 6144, 48, None, 24576, hidden_act="relu2"),
-    "granitemoe": _defaults(32000, 2048, 32, 4096, 32, None, 11008, num_local_experts=8, num_experts_per_tok=2),
-    "granitemoeshared": _defaults(32000, 2048, 32, 4096, 32, None, 11008, num_local_experts=8, num_experts_per_tok=2),
-    "flex_olmo": _defaults(100352, 4096, 32, 4096, 32, None, 11008, num_experts=7, num_experts_per_tok=5),
-    "phimoe": _defaults(32064, 131072, 32, 4096, 32, 8, 6400, num_local_experts=16, num_experts_per_tok=2),
-    "minimax_m2": _defaults(
-        *(200064, 196608, 62, 3072, 48, 8, 1536),
-        **{"head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8},
-    ),
-    "mellum": _defaults(
-        *(98304, 131072, 28, 2304, 32, 4, 7168),
-        **{"head_dim": 128, "num_local_experts": 64, "num_experts_per_tok": 8, "moe_intermediate_size": 896},
-        **{"sliding_window": 1024},
-    ),
-    "dots1": _defaults(152064, 2048, 62, 4608, 32, 32, 10944, moe_intermediate_size=1408, first_k_dense_replace=0),
-    "solar_open": _defaults(
-        *(196608, 131072, 48, 4096, 64, 8, None),
-        **{"head_dim": 128, "moe_intermediate_size": 1280, "n_routed_experts": 128, "num_experts_per_tok": 8},
-        **{"n_shared_experts": 1},
-    ),
-    "ernie4_5_moe": _defaults(
-        *(103424, 131072, 28, 2560, 20, 4, 12288),
-        **{"moe_intermediate_size": 1536, "n_routed_experts": 64, "num_experts_per_tok": 6, "n_shared_experts": 2},
-        **{"moe_layer_start_index": 1, "moe_layer_end_index": -1, "moe_layer_interval": 1},
-        tie_word_embeddings=True,
-    ),
-    "youtu": _defaults(128256, 131072, 32, 2048, 16, None, 6144, **_LATENT, tie_word_embeddings=True),
-    "glm4_moe_lite": _defaults(
-        *(154880, 202752, 47, 2048, 20, None, 10240),
-        **{"moe_intermediate_size": 1536, "n_routed_experts": 64, "num_experts_per_tok": 4, "n_shared_experts": 1},
-        **{**_LATENT, "q_lora_rank": 768, "qk_nope_head_dim": 192, "v_head_dim": 256, "first_k_dense_replace": 1},
-    ),
-}
-FAMILIES = tuple(DEFAULTS)
-RENAMED = {  # other names of a setting
-    "n_embd": "hidden_size",
-    "n_positions": "max_position_embeddings",
-    "n_layer": "num_hidden_layers",
-    "n_head": "num_attention_heads",
-    "n_inner": "intermediate_size",
-    "ffn_dim": "intermediate_size",
-    "ffn_hidden_size": "intermediate_size",
-    "num_kv_heads": "num_key_value_heads",
-    "activation_function": "hidden_act",
-    "activation": "hidden_act",
-    "hidden_activation": "hidden_act",
-    "moe_num_experts": "n_routed_experts",
-    "moe_k": "num_experts_per_tok",
-    "moe_num_shared_experts": "n_shared_experts",
-}
-OWN_FFN_NAME = ("gpt2", "opt", "bloom", "falcon")  # their classes do not read intermediate_size
-PLAIN_FFN = ("gpt2", "starcoder2", "gpt_neox", "opt", "bloom", "falcon", "arcee", "jais2", "nemotron")  # without a gate
-LAYERNORM = (*(name for name in PLAIN_FFN if name != "arcee"), "cohere", "cohere2", "stablelm", "phimoe")
-BIASED_QKV = ("glm", "glm4", "glm4_moe", "seed_oss")  # attention_bias leaves the output out
-SWITCHLESS = (
-    *("mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "starcoder2", "opt", "bloom", "falcon", "gpt2", "cwm"),
-    *("ministral", "ministral3", "exaone4", "minimax_m2", "stablelm", "ernie4_5", "ernie4_5_moe"),
-)
-MLP_BIAS = (
-    *("llama", "granite", "smollm3", "arcee", "cwm", "helium", "hyperclovax", "iquestcoder", "internlm3", "jais2"),
-    *("nemotron", "seed_oss", "granite_swa"),
-)
-QK_NORM = ("qwen3", "qwen3_moe", "qwen3_next", "gemma3_text", "hunyuan_v1_dense", "dots1", "exaone4", "mellum")
-WIDE_QK_NORM = ("olmo2", "olmo3", "olmoe", "flex_olmo", "minimax_m2")
-LATENT = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu")
-SHARED_EXPERTS = ("glm4_moe", "deepseek_v2", "deepseek_v3", "dots1", "solar_open", "ernie4_5_moe", "glm4_moe_lite")
-EXPERTS = (
-    *("mixtral", "olmoe", "gpt_oss", "llama4_text", "granitemoe", "granitemoeshared", "flex_olmo", "phimoe"),
-    *("minimax_m2", "mellum", *SHARED_EXPERTS),
-)
-# all layers but the last of each pattern have a window, or all but the first
-WINDOW_PATTERNS = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "olmo3": 4, "gpt_oss": 2, "exaone4": 4, "vaultgemma": 2}
-WINDOWS_AFTER = {"cwm": 4, "granite_swa": 4}
-MOST_LISTED = 1 << 14  # layers of a file, which are compared one by one to find their period
-ROUTERS = {
-    **dict.fromkeys(("deepseek_v3", "glm4_moe", "dots1", "solar_open", "glm4_moe_lite", "minimax_m2"), "sigmoid"),
-    **dict.fromkeys(("gpt_oss", "granitemoe", "granitemoeshared"), "softmax_of_chosen"),
-}
-REFUSED = {  # settings whose cost is not counted unless they have this value
-    "add_cross_attention": False,
-    "do_layer_norm_before": True,
-    "layer_norm_elementwise_affine": True,
-    "_remove_final_layer_norm": False,
-    "qk_layernorm": False,
-    "lm_head_bias": False,
-}
 
 
 def from_config(config: Mapping[str, Any]) -> TransformerShape:
@@ -231,21 +63,38 @@ def text_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 def shape_of_family(family: str, config: Mapping[str, Any]) -> TransformerShape:
     """The shape of a model of this family; ValueError for a family or a setting whose cost is not known."""
-    if family not in DEFAULTS:
+    if family not in defaults():
         raise ValueError(
             f"model_type {family!r} is not known: describe it by --layers, --d-model, --heads, --d-ff and --vocab, or "
-            f"TransformerShape(…); known are {', '.join(FAMILIES)}"
+            f"TransformerShape(…); known are {', '.join(defaults())}"
         )
     renamed = {
         RENAMED.get(name, name): value
         for name, value in config.items()
         if (value is not None or name not in RENAMED) and not (name == "intermediate_size" and family in OWN_FFN_NAME)
     }
-    settings = _Settings(family, {**DEFAULTS[family], **renamed})
+    settings = _Settings(family, _listed_layers(family, {**defaults()[family], **renamed}))
     for name, value in REFUSED.items():
         if settings.get(name, value) not in (value, None):
             raise ValueError(f"{name} is {settings.get(name)!r}, and its cost is not known here")
     return settings.shape()
+
+
+def _listed_layers(family: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The settings with the layers of Nemotron-H as a list, which decides how many there are; a list of equal widths
+    (Gemma 3n) as one width."""
+    widths = values.get("intermediate_size")
+    if isinstance(widths, list) and widths and all(width == widths[0] for width in widths):
+        values["intermediate_size"] = widths[0]
+    if family == "nemotron_h":
+        text = values.get("hybrid_override_pattern")
+        if values.get("layer_types") is None and isinstance(text, str):
+            if set(text) - set(NEMOTRON):
+                raise ValueError(f"expected hybrid_override_pattern of {', '.join(NEMOTRON)}, got {text!r:.80}")
+            values["layer_types"] = [NEMOTRON[one] for one in text]
+        kinds = values.setdefault("layer_types", list(NEMOTRON.values()))
+        values["num_hidden_layers"] = len(kinds) if isinstance(kinds, list) else 0
+    return values
 
 
 class _Settings:
@@ -287,7 +136,7 @@ class _Settings:
         if positive("num_hidden_layers", layers) > MOST_LISTED:
             raise ValueError(f"num_hidden_layers {layers:.3g} is more than {MOST_LISTED:,}: give fewer")
         depth = [Layer(self.attention(at, layers), self.ffn(at)) for at in range(layers)]
-        latent, uniform = isinstance(depth[0].attention, LatentAttention), len(set(depth)) == 1
+        latent, uniform = all(not isinstance(one.attention, Attention) for one in depth), len(set(depth)) == 1
         sizes: dict[str, Any] = {}
         only, ffn = depth[0].attention, depth[0].ffn
         experts: dict[str, Any] = {}
@@ -302,8 +151,13 @@ class _Settings:
             body = pattern(simple)
             run = next((at for at in range(layers) if simple[at] != simple[0]), 0) if len(body) == layers else 0
             sizes |= {"leading": tuple(simple[:run]), "layers": pattern(simple[run:])}
-        name = "moe_intermediate_size" if "moe_intermediate_size" in DEFAULTS[self.family] else "intermediate_size"
+        name = "moe_intermediate_size" if "moe_intermediate_size" in defaults()[self.family] else "intermediate_size"
         d_ff = 4 * width if self.get(name) is None else self.whole(name)
+        if self.family == "lfm2" and self.switch("block_auto_adjust_ff_dim", True):
+            d_ff = int(2 * d_ff / 3)
+            if (factor := self.get("block_ffn_dim_multiplier", 1.0)) is not None:
+                step = self.get("block_multiple_of", 256)
+                d_ff = step * -(-int(factor * d_ff) // step)
         return TransformerShape(
             self.whole("vocab_size"),
             self.whole("max_position_embeddings"),
@@ -323,14 +177,19 @@ class _Settings:
     def attention(self, at: int, layers: int) -> AnyAttention:
         """Attention of one layer."""
         family = self.family
+        kind = self.kind(at, layers)
+        if kind in ("linear_attention", "conv", "mamba"):
+            return self.mixer()
+        if kind in ("moe", "mlp"):
+            return NOTHING
         if family in LATENT:
             ranks = None if self.get("q_lora_rank") is None else self.whole("q_lora_rank")
             names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-            return LatentAttention(ranks, *map(self.whole, names))
-        kind = self.kind(at, layers)
-        if kind == "linear_attention":
-            parts = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
-            return DeltaAttention(*(self.whole(f"linear_{part}") for part in parts))
+            rank, nope, rope, value = map(self.whole, names)
+            indexer = None
+            if self.get("index_topk") is not None:
+                indexer = Indexer(*map(self.whole, ("index_n_heads", "index_head_dim", "index_topk")))
+            return LatentAttention(ranks, rank, nope, rope, value, indexer)
         sizes = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
         window = self.whole(sizes[kind]) if kind in sizes else None
         rotated = None
@@ -338,26 +197,99 @@ class _Settings:
             rotated = None if self.rotated(at, layers) else False
         elif family == "cohere2" or (family == "exaone4" and self.get("sliding_window") is not None):
             rotated = None if window else False
-        norm = None
+        norm, beside, reuses = None, None, False
+        if family == "falcon_h1":
+            beside = self.mixer()
+        elif family == "gemma3n_text":
+            reuses = at >= layers - self.whole("num_kv_shared_layers")
+            beside = self.per_layer(at == 0)
         if family == "llama4_text" and rotated is None and self.switch("use_qk_norm"):
             norm = "l2"
         chunked, sinks, gated = (
             kind == "chunked_attention",
             family in ("gpt_oss", "granite_swa"),
-            family == "qwen3_next",
+            family in GATED_DELTA,
         )
-        return Attention(window, chunked, rotated, norm, sinks, gated)
+        return Attention(window, chunked, rotated, norm, sinks, gated, reuses, beside)
+
+    def mixer(self) -> Mixer:
+        """The state of a layer without softmax attention, or beside it."""
+        family, width = self.family, self.whole("hidden_size")
+        if family in (*GATED_DELTA, "olmo_hybrid"):
+            parts = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
+            sizes = [self.whole(f"linear_{part}") for part in parts]
+            return mixers.delta(*sizes, merged=family == "qwen3_next")
+        if family == "kimi_linear":
+            names = ("linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim")
+            return mixers.kimi_delta(*map(self.whole, names))
+        if family == "minimax":
+            heads = self.whole("num_attention_heads")
+            return mixers.lightning(heads, self.head_dim(width) or width // heads)
+        if family in ("lfm2", "lfm2_moe"):
+            return mixers.short_convolution(width, self.whole("conv_L_cache"), bias=self.switch("conv_bias"))
+        if self.switch("mamba_proj_bias"):
+            raise ValueError("mamba_proj_bias is set, and its cost is not known here")
+        bias = self.switch("mamba_conv_bias", True)
+        if family == "jamba":
+            inner, state, kernel = (self.whole(f"mamba_{name}") for name in ("expand", "d_state", "d_conv"))
+            rank = -(-width // 16) if self.get("mamba_dt_rank") == "auto" else self.whole("mamba_dt_rank")
+            return mixers.mamba(inner * width, state, rank, kernel, convolution_bias=bias, norms=True)
+        heads = self.whole("mamba_n_heads")
+        inner = self.whole("mamba_d_ssm") if family == "falcon_h1" else 0
+        if family == "falcon_h1":
+            norm = self.switch("mamba_rms_norm")
+        else:
+            norm = True
+        if family not in ("falcon_h1", "nemotron_h"):
+            inner = self.whole("mamba_expand") * width
+        each = inner // heads if family != "nemotron_h" else self.whole("mamba_d_head")
+        sizes = [self.whole(f"mamba_{name}") for name in ("d_state", "n_groups", "d_conv")]
+        return mixers.mamba2(heads, each, *sizes, convolution_bias=bias, norm=norm)
+
+    def per_layer(self, first: bool) -> Mixer:
+        """The matrices and vectors of Gemma 3n beside attention; the first layer has those of the whole model too."""
+        rank, side = self.whole("laurel_rank"), self.whole("hidden_size_per_layer_input")
+        inputs, width, rows = (
+            self.whole(name) for name in ("altup_num_inputs", "hidden_size", "vocab_size_per_layer_input")
+        )
+        matrices: list[tuple[str, int | None, int | None]] = [
+            ("laurel down", None, rank),
+            ("laurel up", rank, None),
+            ("gate of a layer's embedding", None, side),
+            ("up from a layer's embedding", side, None),
+            ("projection to a layer's embedding", None, side),
+            ("router of residual streams", None, inputs),
+            ("mixing of residual streams", inputs, inputs * inputs + inputs),
+        ]
+        if first:  # of the residual streams beyond the first
+            matrices += [(f"residual stream {at + 1}", None, None) for at in range(2 * (inputs - 1))]
+        norms = (*3 * [width], *([side] if first else []))
+        # the router is read twice, and the streams are mixed by one matrix of inputs × inputs for each position
+        again = 2 * inputs * width + 2 * inputs * inputs * width
+        return Mixer("altup mixing", tuple(matrices), (rows * side, width), norms, flops=again)
 
     def kind(self, at: int, layers: int) -> str:
         """The kind of one layer's attention: each family says it in its own way."""
         family, kinds = self.family, self.listed("layer_types", layers)
         if kinds is not None and family not in ("mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"):
-            counted = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention")
+            counted = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention", *OTHER_LAYERS)
             if not isinstance(kinds[at], str) or kinds[at] not in counted:
                 raise ValueError(f"layer_types has {kinds[at]!r:.80}, whose cost is not known here")
-            return str(kinds[at])
-        if family == "qwen3_next":
+            return OTHER_LAYERS.get(kinds[at], str(kinds[at]))
+        if family in (*GATED_DELTA, "olmo_hybrid"):
             return "linear_attention" if (at + 1) % 4 else "full_attention"
+        if family == "minimax":
+            return "full_attention" if (at + 1) % 2 else "linear_attention"
+        if family == "kimi_linear":
+            return "full_attention" if at % 4 == 0 and at else "linear_attention"
+        if family in ("bamba", "granitemoehybrid", "lfm2"):
+            name = {"bamba": "attn_layer_indices", "lfm2": "full_attn_idxs"}.get(family, "attention_layers")
+            listed = self.listed(name)
+            attends = family == "lfm2" if listed is None else at in listed
+            return "full_attention" if attends else "linear_attention"
+        if family == "jamba":
+            period, offset = (self.whole(f"attn_layer_{name}") for name in ("period", "offset"))
+            return "full_attention" if at % positive("attn_layer_period", period) == offset else "linear_attention"
         if family == "llama4_text":
             chunked = self.rotated(at, layers) and self.get("attention_chunk_size")
             return "chunked_attention" if chunked else "full_attention"
@@ -389,8 +321,12 @@ class _Settings:
         family = self.family
         if family in EXPERTS:
             name = "n_routed_experts" if family in SHARED_EXPERTS else "num_local_experts"
-            name = "num_experts" if family in ("olmoe", "flex_olmo") else name
-        elif family in ("qwen2_moe", "qwen3_moe", "qwen3_next"):
+            name = "num_experts" if family in ("olmoe", "flex_olmo", "jamba", "lfm2_moe") else name
+            if family == "granitemoehybrid" and not self.get(name):
+                return FeedForward(self.whole("shared_intermediate_size"))
+            if family == "nemotron_h" and self.kind(at, self.whole("num_hidden_layers")) not in ("moe", "mlp"):
+                return FeedForward(0)
+        elif family in QWEN_EXPERTS:
             # older files of Qwen 3 say num_local_experts
             name = "num_local_experts" if self.get("num_local_experts") else "num_experts"
         else:
@@ -399,9 +335,11 @@ class _Settings:
             name = "intermediate_size_mlp" if family == "llama4_text" else "intermediate_size"
             return FeedForward(self.whole(name))
         shared = None
-        if family in ("qwen2_moe", "qwen3_next"):
+        if family in SHARED_GATE:
             shared = self.whole("shared_expert_intermediate_size") or None
-        elif family == "granitemoeshared" and self.get("shared_intermediate_size"):
+        elif family == "nemotron_h":
+            shared = self.whole("moe_shared_expert_intermediate_size") or None
+        elif family in ("granitemoeshared", "granitemoehybrid") and self.get("shared_intermediate_size"):
             shared = self.whole("shared_intermediate_size")
         elif family in SHARED_EXPERTS:
             copies = self.whole("n_shared_experts") if self.get("n_shared_experts") else 0
@@ -412,7 +350,7 @@ class _Settings:
             experts=self.whole(name),
             experts_per_token=self.whole("num_experts_per_tok"),
             shared_d_ff=shared,
-            shared_gate=family in ("qwen2_moe", "qwen3_next") and shared is not None,
+            shared_gate=family in SHARED_GATE and shared is not None,
             router="sigmoid_of_input" if family == "llama4_text" else ROUTERS.get(family, "softmax"),
             router_bias=family in ("gpt_oss", "ernie4_5_moe"),
         )
@@ -426,6 +364,13 @@ class _Settings:
             first, last = self.get("moe_layer_start_index"), self.get("moe_layer_end_index")
             interval = positive("moe_layer_interval", self.get("moe_layer_interval"))
             return first <= at and (last < 0 or at <= last) and (at + 1) % interval == 0
+        if self.family == "nemotron_h":
+            return self.kind(at, self.whole("num_hidden_layers")) == "moe"
+        if self.family == "jamba":
+            period = positive("expert_layer_period", self.get("expert_layer_period"))
+            return self.whole("num_experts") > 1 and at % period == self.whole("expert_layer_offset")
+        if self.family == "lfm2_moe":
+            return at >= self.whole("num_dense_layers")
         if self.family in SHARED_EXPERTS:
             return at >= (self.whole("first_k_dense_replace") if self.get("first_k_dense_replace") else 0)
         if self.family == "llama4_text":
@@ -433,7 +378,7 @@ class _Settings:
             if listed is not None:
                 return at in listed
             return (at + 1) % positive("interleave_moe_layer_step", self.get("interleave_moe_layer_step", 1)) == 0
-        if self.family in ("qwen2_moe", "qwen3_moe", "qwen3_next"):
+        if self.family in QWEN_EXPERTS:
             step = positive("decoder_sparse_step", self.get("decoder_sparse_step", 1))
             return at not in (self.listed("mlp_only_layers") or []) and (at + 1) % step == 0
         return True
@@ -445,8 +390,10 @@ class _Settings:
         return width // heads if self.family == "glm4_moe" and width % heads else None
 
     def kv_heads(self) -> int | None:
-        if self.family in ("gpt2", "opt", "bloom", "gpt_neox"):
+        if self.family in ("gpt2", "gptj", "opt", "bloom", "gpt_neox"):
             return None
+        if self.family == "gpt_bigcode":
+            return 1 if self.switch("multi_query") else None
         if self.family == "falcon" and not self.switch("new_decoder_architecture"):
             return 1 if self.switch("multi_query") else None
         return None if self.get("num_key_value_heads") is None else self.whole("num_key_value_heads")
@@ -468,7 +415,7 @@ class _Settings:
     def norms(self) -> dict[str, Any]:
         """Norms and positions."""
         family = self.family
-        doubled = family in ("gemma2", "gemma3_text", "glm4") or (
+        doubled = family in ("gemma2", "gemma3_text", "gemma3n_text", "glm4") or (
             family == "hyperclovax" and self.switch("use_post_norm")
         )
         sizes: dict[str, Any] = {"post_norm": doubled}
@@ -477,15 +424,28 @@ class _Settings:
         elif family in WIDE_QK_NORM or (family == "cohere" and self.switch("use_qk_norm")):
             sizes["qk_norm"] = "width"
         if family in LAYERNORM:
-            sizes |= {"norm": "layernorm", "norm_bias": None if family == "gpt2" else not family.startswith("cohere")}
-        if family in ("cohere", "cohere2") or (family == "stablelm" and self.switch("use_parallel_residual")):
+            plain = family in ("gpt2", "gpt_bigcode")
+            sizes |= {"norm": "layernorm", "norm_bias": None if plain else not family.startswith("cohere")}
+        if family in ("olmo", "nanochat"):
+            sizes["norm_weights"] = False
+        if family == "nanochat":
+            sizes["qk_norm"] = "l2"
+        if family in ("phi", "gptj"):
+            sizes["head_bias"] = True
+        if family in ("bamba", "jamba", "nemotron_h") or (
+            family == "granitemoehybrid" and self.get("position_embedding_type") != "rope"
+        ):
+            sizes["position"] = "rope" if family == "bamba" else "none"
+        if family in ("cohere", "cohere2", "phi", "gptj", "nemotron_h") or (
+            family == "stablelm" and self.switch("use_parallel_residual")
+        ):
             sizes["block_norms"] = 1
         if family == "exaone4":  # two after the sublayers, none before: what they save differs
             sizes["block_norms"] = 2
         if family == "falcon" and self.switch("parallel_attn"):
             count = self.get("num_ln_in_parallel_attn") or (2 if self.switch("new_decoder_architecture") else 1)
             sizes["block_norms"] = 2 if count == 2 else 1
-        if family in ("gpt2", "opt"):
+        if family in ("gpt2", "opt", "gpt_bigcode"):
             sizes |= {"position": "learned", "extra_positions": 2 if family == "opt" else 0}
         if family == "bloom" or (family == "falcon" and self.switch("alibi")):
             sizes |= {"position": "alibi", "embedding_norm": family == "bloom"}
@@ -495,14 +455,14 @@ class _Settings:
         family = self.family
         if family == "opt" and self.get("word_embed_proj_dim") not in (None, self.get("hidden_size")):
             raise ValueError("word_embed_proj_dim differs from hidden_size, and its cost is not known here")
-        if family in ("gpt2", "bloom", "opt"):
+        if family in ("gpt2", "gpt_bigcode", "phi", "bloom", "opt"):
             return {"bias": self.switch("enable_bias", True)}
         if family in ("starcoder2", "falcon", "ernie4_5", "ernie4_5_moe"):
             return {"bias": self.switch("bias" if family == "falcon" else "use_bias")}
         if family == "stablelm":
             return {"qkv_bias": self.switch("use_qkv_bias")}
         attention = family not in SWITCHLESS and self.switch("attention_bias")
-        mlp = self.switch("mlp_bias") or family in ("gpt_neox", "gpt_oss")
+        mlp = self.switch("mlp_bias") or family in ("gpt_neox", "gpt_oss", "gptj")
         if self.switch("mlp_bias") and family not in MLP_BIAS:
             raise ValueError(f"mlp_bias is set, and its cost in {family} is not known here")
         if family in ("qwen2", "qwen2_moe"):

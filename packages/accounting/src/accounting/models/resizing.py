@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from accounting.layer import DeltaAttention, LatentAttention, Layer
+from accounting.layer import LatentAttention, Layer, Mixer
 from accounting.shape import TransformerShape
 
 
@@ -37,8 +37,8 @@ def widened(shape: TransformerShape, kv_heads: int) -> TransformerShape:
         attention, ffn = one.attention, one.ffn
         if isinstance(attention, LatentAttention):
             attention = replace(attention, q_rank=wider(attention.q_rank), kv_rank=widen(attention.kv_rank))
-        elif isinstance(attention, DeltaAttention):
-            raise ValueError("a wider model of linear attention is not defined here: give its sizes")
+        elif isinstance(attention, Mixer):
+            raise ValueError("a wider model of layers with a state is not defined here: give its sizes")
         if ffn is not None:
             ffn = replace(ffn, d_ff=wider(ffn.d_ff), shared_d_ff=wider(ffn.shared_d_ff))
         return Layer(attention, ffn)

@@ -284,9 +284,9 @@ return low;
 return {VARIED, FAR, max_batch_size, longest_context, largest_shape, _least, peak_bytes, largest};
 };
 $modules["accounting.models.resizing"] = () => {
-const DeltaAttention = $load("accounting.layer").DeltaAttention;
 const LatentAttention = $load("accounting.layer").LatentAttention;
 const Layer = $load("accounting.layer").Layer;
+const Mixer = $load("accounting.layer").Mixer;
 const replace = $load("dataclasses").replace;
 let lengthened;
 lengthened = $def("lengthened", "shape positions", [], function (shape, positions) {
@@ -322,8 +322,8 @@ let attention, ffn;
 if ($true(isinstance(attention, LatentAttention))) {
 attention = replace(attention, {__proto__: $k, q_rank: wider(getattr(attention, "q_rank")), kv_rank: widen(getattr(attention, "kv_rank"))});
 } else {
-if ($true(isinstance(attention, DeltaAttention))) {
-throw ValueError("a wider model of linear attention is not defined here: give its sizes");
+if ($true(isinstance(attention, Mixer))) {
+throw ValueError("a wider model of layers with a state is not defined here: give its sizes");
 }
 }
 if ($isnot(ffn, null)) {
@@ -820,7 +820,7 @@ const Mapping = $load("collections.abc").Mapping;
 const constant = $load("accounting.formula").constant;
 const dataclass = $load("dataclasses").dataclass;
 let SYMBOLS;
-SYMBOLS = dict([["batch", "sequences in a batch"], ["seq", "positions of a sequence"], ["context", "positions already in the cache, the new one included"], ["vocab", "rows of the vocabulary, padding included"], ["vocab_unpadded", "rows of the vocabulary without padding"], ["max_seq", "longest sequence the model reads: rows of learned positions, or of the table of rotations"], ["n_layers", "layers"], ["window_layers", "layers with a window"], ["full_layers", "layers without a window"], ["softmax_layers", "layers with softmax attention, where others have none"], ["latent_layers", "layers with latent attention, where others have none"], ["delta_layers", "layers with linear attention (Gated DeltaNet)"], ["key_heads", "heads of queries and keys in linear attention"], ["value_heads", "heads of values in linear attention"], ["key_dim", "width of a key head in linear attention"], ["kernel", "positions of the convolution in linear attention"], ["expert_elements", "elements of the matrices of the experts"], ["other_elements", "elements of the blocks beside the matrices of the experts"], ["rotated_layers", "layers with rotary positions, where others have none"], ["unrotated_layers", "layers without"], ["expert_rotated_layers", "layers with experts and rotary positions"], ["expert_unrotated_layers", "layers with experts and without rotary positions"], ["dense_rotated_layers", "layers without experts and with rotary positions"], ["dense_unrotated_layers", "layers without both"], ["value_layers", "layers with a value embedding"], ["d_model", "width of the residual stream"], ["n_heads", "query heads"], ["n_kv_heads", "key and value heads"], ["head_dim", "width of one head"], ["d_ff", "width of the feed-forward layer, of one expert where there are several"], ["n_experts", "experts in a layer"], ["held_experts", "experts of a layer whose weights a device has"], ["active_experts", "experts that a token passes in a layer"], ["expert_layers", "layers with experts"], ["dense_layers", "layers with one feed-forward layer where the others have experts"], ["dense_d_ff", "width of the feed-forward layer of those"], ["shared_d_ff", "width of the feed-forward layer that every token passes beside its experts"], ["q_rank", "width of the latent of queries"], ["kv_rank", "width of the latent of keys and values"], ["nope_dim", "part of a query and key that is not rotated"], ["rope_dim", "part of a query and key that is rotated"], ["value_dim", "width of a value"], ["window", "positions that a sliding window shows, the query's own included"], ["n_params", "parameters; of Muon those that are left to AdamW"], ["embedding_params", "parameters of the embedding, the learned positions and the head"], ["lora_rank", "rank of the adapters"], ["adapter_params", "parameters of the adapters, which alone are trained"], ["block_adapters", "of them, those of one block"], ["block_params", "parameters of one block, its norms not among them"], ["expert_params", "parameters of the experts on a device"], ["block_experts", "parameters of the experts of one block on a device"], ["block_weights", "elements of the matrices of one block"], ["n_tensors", "tensors that the parameters are"], ["ffn_params", "parameters of one block's feed-forward layer"], ["expert_ffn_params", "parameters of the feed-forward layers of one block with experts"], ["dense_ffn_params", "parameters of the feed-forward layer of one block without"], ["attention_params", "parameters of one block's attention"], ["block_scores", "scores that one head saves of a block of queries"], ["chunk_rows", "rows of logits alive at once in the chunked loss"], ["act_bytes", "bytes of one element that matrix multiplications read and give"], ["operand_bytes", "bytes of one element that a matrix multiplication of a block reads"], ["residual_bytes", "bytes of one element of the residual stream"], ["weight_bytes", "bytes of one weight"], ["gradient_bytes", "bytes of one gradient where gradients are added up"], ["overhead_bytes", "bytes of driver, context and libraries, as given"], ["dp", "devices that hold the same weights: data-parallel replicas and those that share sequences"], ["edp", "of them, those that hold the same experts"], ["cp", "devices that share a sequence (context parallelism)"], ["ep", "devices that share the experts (expert parallelism)"], ["tp", "devices that share a layer (tensor parallelism)"], ["replicated_params", "parameters that every tensor-parallel device holds"], ["in_flight", "other micro-batches in flight"], ["micro_batches", "micro-batches of a step"], ["last_shard", "what is left for the last shard"], ["newest_gradient", "bytes of the newest gradient"], ["matrix_rows", "smaller side of the largest matrix"], ["matrix_columns", "larger side of the largest matrix"], ["largest_tensor", "elements of the largest tensor"], ["quantised_params", "elements of tensors large enough for 8-bit states"], ["scale_blocks", "their blocks of 256"], ["muon_params", "elements of the matrices of the blocks"], ["block_elements", "elements of the weights of the blocks, of experts those that are read"]]);
+SYMBOLS = dict([["batch", "sequences in a batch"], ["seq", "positions of a sequence"], ["context", "positions already in the cache, the new one included"], ["vocab", "rows of the vocabulary, padding included"], ["vocab_unpadded", "rows of the vocabulary without padding"], ["max_seq", "longest sequence the model reads: rows of learned positions, or of the table of rotations"], ["n_layers", "layers"], ["window_layers", "layers with a window"], ["full_layers", "layers without a window"], ["softmax_layers", "layers with softmax attention, where others have none"], ["latent_layers", "layers with latent attention, where others have none"], ["delta_layers", "layers with linear attention (Gated DeltaNet)"], ["mamba_layers", "layers with a Mamba state"], ["lightning_layers", "layers with lightning attention"], ["convolution_layers", "layers with a short convolution in place of attention"], ["altup_layers", "layers that mix several residual streams, the first apart"], ["key_heads", "heads of queries and keys in linear attention"], ["value_heads", "heads of values in linear attention"], ["key_dim", "width of a key head in linear attention"], ["kernel", "positions of the convolution of a layer with a state"], ["state_heads", "heads of a Mamba state"], ["state_width", "width of a head of it"], ["state_dim", "width of its keys and queries"], ["groups", "groups of heads that share those"], ["channels", "channels, each with a Mamba state of its own"], ["step_rank", "width of the latent of their steps"], ["index_heads", "heads that choose the positions that attention sees"], ["index_dim", "width of one of them"], ["expert_elements", "elements of the matrices of the experts"], ["other_elements", "elements of the blocks beside the matrices of the experts"], ["rotated_layers", "layers with rotary positions, where others have none"], ["unrotated_layers", "layers without"], ["expert_rotated_layers", "layers with experts and rotary positions"], ["expert_unrotated_layers", "layers with experts and without rotary positions"], ["dense_rotated_layers", "layers without experts and with rotary positions"], ["dense_unrotated_layers", "layers without both"], ["value_layers", "layers with a value embedding"], ["d_model", "width of the residual stream"], ["n_heads", "query heads"], ["n_kv_heads", "key and value heads"], ["head_dim", "width of one head"], ["d_ff", "width of the feed-forward layer, of one expert where there are several"], ["n_experts", "experts in a layer"], ["held_experts", "experts of a layer whose weights a device has"], ["active_experts", "experts that a token passes in a layer"], ["expert_layers", "layers with experts"], ["dense_layers", "layers with one feed-forward layer where the others have experts"], ["dense_d_ff", "width of the feed-forward layer of those"], ["shared_d_ff", "width of the feed-forward layer that every token passes beside its experts"], ["q_rank", "width of the latent of queries"], ["kv_rank", "width of the latent of keys and values"], ["nope_dim", "part of a query and key that is not rotated"], ["rope_dim", "part of a query and key that is rotated"], ["value_dim", "width of a value"], ["window", "positions that a sliding window shows, the query's own included"], ["n_params", "parameters; of Muon those that are left to AdamW"], ["embedding_params", "parameters of the embedding, the learned positions and the head"], ["lora_rank", "rank of the adapters"], ["adapter_params", "parameters of the adapters, which alone are trained"], ["block_adapters", "of them, those of one block"], ["block_params", "parameters of one block, its norms not among them"], ["expert_params", "parameters of the experts on a device"], ["block_experts", "parameters of the experts of one block on a device"], ["block_weights", "elements of the matrices of one block"], ["n_tensors", "tensors that the parameters are"], ["ffn_params", "parameters of one block's feed-forward layer"], ["expert_ffn_params", "parameters of the feed-forward layers of one block with experts"], ["dense_ffn_params", "parameters of the feed-forward layer of one block without"], ["attention_params", "parameters of one block's attention"], ["block_scores", "scores that one head saves of a block of queries"], ["chunk_rows", "rows of logits alive at once in the chunked loss"], ["act_bytes", "bytes of one element that matrix multiplications read and give"], ["operand_bytes", "bytes of one element that a matrix multiplication of a block reads"], ["residual_bytes", "bytes of one element of the residual stream"], ["weight_bytes", "bytes of one weight"], ["gradient_bytes", "bytes of one gradient where gradients are added up"], ["overhead_bytes", "bytes of driver, context and libraries, as given"], ["dp", "devices that hold the same weights: data-parallel replicas and those that share sequences"], ["edp", "of them, those that hold the same experts"], ["cp", "devices that share a sequence (context parallelism)"], ["ep", "devices that share the experts (expert parallelism)"], ["tp", "devices that share a layer (tensor parallelism)"], ["replicated_params", "parameters that every tensor-parallel device holds"], ["in_flight", "other micro-batches in flight"], ["micro_batches", "micro-batches of a step"], ["last_shard", "what is left for the last shard"], ["newest_gradient", "bytes of the newest gradient"], ["matrix_rows", "smaller side of the largest matrix"], ["matrix_columns", "larger side of the largest matrix"], ["largest_tensor", "elements of the largest tensor"], ["quantised_params", "elements of tensors large enough for 8-bit states"], ["scale_blocks", "their blocks of 256"], ["muon_params", "elements of the matrices of the blocks"], ["block_elements", "elements of the weights of the blocks, of experts those that are read"]]);
 let Breakdown;
 Breakdown = $class("Breakdown", [Mapping], true, [["title"], ["unit"], ["terms"], ["convention"]], ($c) => {
 $c.total = property($def("total", "self", [], function (self) {
@@ -1022,13 +1022,13 @@ attention = added((function* ($first) { for (const [one, layers] of $first) yiel
 layers_of = ffn_layers(shape);
 ffn = added((function* ($first) { for (const [one, layers] of $first) yield $mul(layers, _ffn_elements(shape, one, active)); })(layers_of.items()));
 router = added((function* ($first) { for (const [one, layers] of $first) for (const size of _router_sizes(shape, one)) yield $mul(layers, size); })(layers_of.items()));
-norms = $mul(shape.norms, ($true(shape.biased_norm) ? $mul(2n, n.d_model) : n.d_model));
+norms = $mul(shape.weighted_norms, ($true(shape.biased_norm) ? $mul(2n, n.d_model) : n.d_model));
 for ([one, layers] of attention_groups(shape).items()) {
 if ($true((sizes = $item(small_tensors(shape, one), "norms")))) {
 norms = $add(norms, $mul(layers, ($true(_equal(sizes)) ? $mul(2n, $item(sizes, 0n)) : added(sizes))));
 }
 }
-return breakdown($add("parameters", ($true(active) ? " (active)" : "")), Parameters, dict([["embedding", $mul(n.vocab, n.d_model)], ["positions", ($eq(shape.position, "learned") ? $mul(n.max_seq, n.d_model) : 0n)], ["attention", attention], ...value_embeddings(shape).items(), ["ffn", ffn], ["router", router], ["norms", norms], ["head", ($true(shape.tied_embeddings) ? 0n : $mul(n.vocab, n.d_model))], ..._adapters(shape, active).items()]), $add("every trainable element once: ", ($true(shape.tied_embeddings) ? "the tied head is the embedding and counts nothing" : "the head is its own matrix")));
+return breakdown($add("parameters", ($true(active) ? " (active)" : "")), Parameters, dict([["embedding", $mul(n.vocab, n.d_model)], ["positions", ($eq(shape.position, "learned") ? $mul(n.max_seq, n.d_model) : 0n)], ["attention", attention], ...value_embeddings(shape).items(), ["ffn", ffn], ["router", router], ["norms", norms], ["head", $add(($true(shape.tied_embeddings) ? 0n : $mul(n.vocab, n.d_model)), ($true(shape.head_bias) ? n.vocab : 0n))], ..._adapters(shape, active).items()]), $add("every trainable element once: ", ($true(shape.tied_embeddings) ? "the tied head is the embedding and counts nothing" : "the head is its own matrix")));
 }));
 let _equal;
 _equal = $def("_equal", "sizes", [], function (sizes) {
@@ -1038,7 +1038,7 @@ let _attention_elements;
 _attention_elements = $def("_attention_elements", "shape attention", [], function (shape, attention) {
 let n, queries;
 n = Dimensions(shape);
-if ($true(isinstance(attention, Attention))) {
+if (($true(isinstance(attention, Attention)) && !$true(attention.reuses))) {
 queries = ($true(attention.gated) ? $mul(2n, n.n_heads) : n.n_heads);
 return $add($mul($mul(n.d_model, n.head_dim), $add(queries, $mul(2n, n.n_kv_heads))), $mul($mul(n.n_heads, n.head_dim), n.d_model));
 }
@@ -1108,10 +1108,15 @@ return Symbol(($is(shape.lora_rank, null) ? "n_params" : "adapter_params"), trai
 });
 let block_parameters;
 block_parameters = $def("block_parameters", "shape kind", [], function (shape, kind) {
-let attention;
+let attention, one;
 
-attention = $add(_attention_elements(shape, getattr(kind, "attention")), sum($item(small_tensors(shape, getattr(kind, "attention")), "others")));
-return $tuple([int(attention), $add(int(_ffn_elements(shape, getattr(kind, "ffn"), false)), sum(_router_sizes(shape, getattr(kind, "ffn"))))]);
+attention = 0n;
+for (one of $tuple([kind.attention, kind.attention.beside])) {
+if ($isnot(one, null)) {
+attention = $add(attention, $add(int(_attention_elements(shape, one)), sum($item(small_tensors(shape, one), "others"))));
+}
+}
+return $tuple([attention, $add(int(_ffn_elements(shape, getattr(kind, "ffn"), false)), sum(_router_sizes(shape, getattr(kind, "ffn"))))]);
 });
 let expert_parameters;
 expert_parameters = $def("expert_parameters", "shape", [], function (shape) {
@@ -1160,7 +1165,13 @@ for ([attention, layers] of attention_groups(shape).items()) {
 small = small_tensors(shape, attention);
 sizes = $add(sizes, [...(function* ($first) { for (const size of $first) yield $tuple([int(layers), int(size)]); })($tuple([...$item(small, "others"), ...$item(small, "norms")]))]);
 }
+if ($true(shape.head_bias)) {
+sizes.append($tuple([1n, shape.vocab_rows]));
+}
 for ([ffn, count] of shape.ffns.items()) {
+if (!$true(ffn.d_ff)) {
+continue;
+}
 gates = $sub(shape.matrices_of_ffn, 1n);
 merged = (($true(shape.plain) || $isnot(ffn.experts, null)) ? gates : 1n);
 if ($true(shape.biased_ffn)) {
@@ -1173,8 +1184,8 @@ if ($true(ffn.router_bias)) {
 sizes.append($tuple([count, $or(ffn.experts, () => 0n)]));
 }
 }
-if ($true(shape.norms)) {
-sizes.append($tuple([$mul(shape.norms, ($true(shape.biased_norm) ? 2n : 1n)), d]));
+if ($true(shape.weighted_norms)) {
+sizes.append($tuple([$mul(shape.weighted_norms, ($true(shape.biased_norm) ? 2n : 1n)), d]));
 }
 return sizes;
 });
@@ -1194,12 +1205,13 @@ return {parameters, _equal, _attention_elements, _ffn_elements, _one_ffn, _route
 };
 $modules["accounting.counting.layers"] = () => {
 const Attention = $load("accounting.layer").Attention;
-const DeltaAttention = $load("accounting.layer").DeltaAttention;
 const LatentAttention = $load("accounting.layer").LatentAttention;
+const Mixer = $load("accounting.layer").Mixer;
 const Symbol = $load("accounting.formula").Symbol;
 const Term = $load("accounting.formula").Term;
 const dataclass = $load("dataclasses").dataclass;
 const lru_cache = $load("functools").lru_cache;
+const replace = $load("dataclasses").replace;
 const without_window = $load("accounting.layer").without_window;
 let Stack;
 Stack = $class("Stack", [], true, [["counts"], ["names"], ["ends"]], ($c) => {
@@ -1241,7 +1253,7 @@ let kind, name, names, words;
 names = dict([]);
 for (kind of shape.matrix_kinds) {
 words = ($gt(len(getattr(shape, "ffns")), 1n) ? [ffn_name(shape, getattr(kind, "ffn"))] : []);
-if ($gt(len(attention_groups(shape)), 1n)) {
+if ($gt(len(set((function* ($first) { for (const one of $first) yield attention_name(one); })(shape.attentions))), 1n)) {
 words.append(attention_name(getattr(kind, "attention")));
 } else {
 if ($gt(len(set((function* ($first) { for (const one of $first) yield one.attention.rotated; })(shape.matrix_kinds))), 1n)) {
@@ -1264,25 +1276,33 @@ return $add(($is(ffn.experts, null) ? "dense" : "expert"), number);
 let attention_name;
 attention_name = $def("attention_name", "attention", [], function (attention) {
 
-return $item(dict([[DeltaAttention, "delta"], [LatentAttention, "latent"], [Attention, "softmax"]]), type(attention));
+if ($true(isinstance(attention, Mixer))) {
+return $item(attention.name.$split(), 0n);
+}
+return ($true(isinstance(attention, LatentAttention)) ? "latent" : "softmax");
 });
 let attention_groups;
 attention_groups = $def("attention_groups", "shape", [], function (shape) {
-let attention, count, counts, key, norm;
+let attention, count, counts, groups, key, norm;
 
 counts = dict([]);
 for ([attention, count] of shape.attentions.items()) {
 key = attention;
 if ($true(isinstance(attention, Attention))) {
 norm = ($eq(attention.qk_norm, "l2") ? "none" : attention.qk_norm);
-key = Attention({__proto__: $k, rotated: false, qk_norm: norm, sinks: attention.sinks, gated: attention.gated});
+key = replace(attention, {__proto__: $k, window: null, chunked: false, rotated: false, qk_norm: norm, beside: null});
 }
+if (!$true(isinstance(key, Mixer))) {
 $set(counts, key, $add(counts.get(key, 0n), count));
 }
-if ($eq(len(counts), 1n)) {
-return dict((function* ($first) { for (const [key, count] of $first) yield [key, Symbol("n_layers", count)]; })(counts.items()));
 }
-return dict((function* ($first) { for (const [key, count] of $first) yield [key, Symbol(("" + $format(attention_name(key), "") + "_layers"), count)]; })(counts.items()));
+groups = [...counts.items(), ...shape.mixers.items()];
+return dict((function* ($first) { for (const [key, count] of $first) yield [key, layers_named(shape, attention_name(key), count)]; })(groups));
+});
+let layers_named;
+layers_named = $def("layers_named", "shape name count", [], function (shape, name, count) {
+
+return Symbol(($eq(count, shape.num_layers) ? "n_layers" : ("" + $format(name, "") + "_layers")), count);
 });
 let ffn_layers;
 ffn_layers = $def("ffn_layers", "shape", [], function (shape) {
@@ -1291,12 +1311,12 @@ let order;
 if ($eq(len(getattr(shape, "ffns")), 1n)) {
 return dict((function* ($first) { for (const [ffn, count] of $first) yield [ffn, Symbol("n_layers", count)]; })(shape.ffns.items()));
 }
-order = sorted(getattr(shape, "ffns"), {__proto__: $k, key: ((ffn) => $is(ffn.experts, null))});
+order = sorted((function* ($first) { for (const ffn of $first) if ($true(ffn.d_ff)) yield ffn; })(shape.ffns), {__proto__: $k, key: ((ffn) => $is(ffn.experts, null))});
 return dict((function* ($first) { for (const ffn of $first) yield [ffn, Symbol(("" + $format(ffn_name(shape, ffn), "") + "_layers"), $item(shape.ffns, ffn))]; })(order));
 });
 let layer_matrices;
 layer_matrices = $def("layer_matrices", "shape kind", [], function (shape, kind) {
-let d, e, f, ffn, gates, keys, one, sizes, values, wide;
+let d, e, f, ffn, gates, keys, mixer, sizes, wide;
 
 [d, e, f, ffn] = $tuple([shape.d_model, shape.head_width, kind.d_ff, kind.ffn]);
 gates = ($true(shape.gated) ? 2n : 1n);
@@ -1306,15 +1326,20 @@ sizes = [$tuple([d, $mul($add(shape.num_heads, $mul(2n, shape.kv_heads)), e), 1n
 if ($true(isinstance(getattr(kind, "attention"), LatentAttention))) {
 sizes = _latent_matrices(shape, getattr(kind, "attention"));
 } else {
-if ($true(isinstance(getattr(kind, "attention"), DeltaAttention))) {
-one = kind.attention;
-[keys, values] = $tuple([$mul(one.key_heads, one.key_dim), $mul(one.value_heads, one.value_dim)]);
-sizes = [$tuple([d, $add($mul(2n, keys), $mul(2n, values)), 1n]), $tuple([d, $mul(2n, one.value_heads), 1n]), $tuple([values, d, 1n])];
+if ($true(isinstance(getattr(kind, "attention"), Mixer))) {
+sizes = [];
 } else {
-wide = ($true(kind.attention.gated) ? 2n : 1n);
-sizes = [$tuple([d, $mul($mul(wide, shape.num_heads), e), 1n]), $tuple([d, $mul(shape.kv_heads, e), 2n]), $tuple([$mul(shape.num_heads, e), d, 1n])];
+[wide, keys] = $tuple([($true(kind.attention.gated) ? 2n : 1n), ($true(kind.attention.reuses) ? 0n : 2n)]);
+sizes = [$tuple([d, $mul($mul(wide, shape.num_heads), e), 1n]), $tuple([d, $mul(shape.kv_heads, e), keys]), $tuple([$mul(shape.num_heads, e), d, 1n])];
 }
 }
+}
+mixer = ($true(isinstance(getattr(kind, "attention"), Mixer)) ? kind.attention : kind.attention.beside);
+if ($isnot(mixer, null)) {
+sizes = $add(sizes, [...(function* ($first) { for (const [, one, other] of $first) yield $tuple([($is(one, null) ? d : one), ($is(other, null) ? d : other), 1n]); })(mixer.matrices)]);
+}
+if (!$true(f)) {
+return sizes;
 }
 if (($is(ffn.experts, null) && !$true(shape.plain))) {
 return [...sizes, $tuple([d, f, gates]), $tuple([f, d, 1n])];
@@ -1330,15 +1355,19 @@ return ($true(ffn.shared_gate) ? [...sizes, $tuple([d, 1n, 1n])] : sizes);
 });
 let _latent_matrices;
 _latent_matrices = $def("_latent_matrices", "shape latent", [], function (shape, latent) {
-let d, heads, sizes, width;
+let d, heads, index, sizes, width;
 [d, heads, width] = $tuple([shape.d_model, shape.num_heads, $add(latent.nope_dim, latent.rope_dim)]);
+index = latent.indexer;
 sizes = [$tuple([d, $mul(heads, width), 1n])];
 if ($isnot(latent.q_rank, null)) {
 sizes = [$tuple([d, latent.q_rank, 1n]), $tuple([latent.q_rank, $mul(heads, width), 1n])];
 }
+if (($isnot(index, null) && $isnot(latent.q_rank, null))) {
+sizes = $add(sizes, [$tuple([latent.q_rank, $mul(index.heads, index.width), 1n]), $tuple([d, index.width, 1n]), $tuple([d, index.heads, 1n])]);
+}
 return [...sizes, $tuple([d, $add(latent.kv_rank, latent.rope_dim), 1n]), $tuple([latent.kv_rank, $mul(heads, $add(latent.nope_dim, latent.value_dim)), 1n]), $tuple([$mul(heads, latent.value_dim), d, 1n])];
 });
-return {Stack, stack, _below, _names, ffn_name, attention_name, attention_groups, ffn_layers, layer_matrices, _latent_matrices};
+return {Stack, stack, _below, _names, ffn_name, attention_name, attention_groups, layers_named, ffn_layers, layer_matrices, _latent_matrices};
 };
 $modules["accounting.layer"] = () => {
 const booleans = $load("accounting.checks").booleans;
@@ -1350,8 +1379,19 @@ let QK_NORMS;
 QK_NORMS = $tuple(["none", "head", "width", "l2"]);
 let ROUTERS;
 ROUTERS = $tuple(["softmax", "sigmoid", "softmax_of_chosen", "sigmoid_of_input"]);
+let Mixer;
+Mixer = $class("Mixer", [], true, [["name"], ["matrices", $tuple([])], ["vectors", $tuple([])], ["norms", $tuple([])], ["state", 0n], ["newest", 0n], ["flops", 0n]], ($c) => {
+$c.window = null;
+$c.limit = null;
+$c.beside = null;
+$c.chunked = false;
+$c.sinks = false;
+$c.rotated = false;
+$c.reuses = false;
+$c.qk_norm = "none";
+});
 let Attention;
-Attention = $class("Attention", [], true, [["window", null], ["chunked", false], ["rotated", null], ["qk_norm", null], ["sinks", false], ["gated", false]], ($c) => {
+Attention = $class("Attention", [], true, [["window", null], ["chunked", false], ["rotated", null], ["qk_norm", null], ["sinks", false], ["gated", false], ["reuses", false], ["beside", null]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
 if ($isnot(self.window, null)) {
 positive("sliding_window", getattr(self, "window"));
@@ -1360,7 +1400,7 @@ if ($true(self.chunked)) {
 throw ValueError("chunked attention needs a window, the width of a chunk: give one");
 }
 }
-booleans(self, $tuple(["chunked", "sinks", "gated"]));
+booleans(self, $tuple(["chunked", "sinks", "gated", "reuses"]));
 if ($isnot(self.rotated, null)) {
 booleans(self, $tuple(["rotated"]));
 }
@@ -1368,12 +1408,27 @@ if ($isnot(self.qk_norm, null)) {
 choose("qk_norm", getattr(self, "qk_norm"), QK_NORMS);
 }
 });
+$c.limit = property($def("limit", "self", [], function (self) {
+
+return self.window;
+}));
+});
+let Indexer;
+Indexer = $class("Indexer", [], true, [["heads"], ["width"], ["top"]], ($c) => {
+$c.__post_init__ = $def("__post_init__", "self", [], function (self) {
+let name;
+for (name of $tuple(["heads", "width", "top"])) {
+positive(name, getattr(self, name));
+}
+});
 });
 let LatentAttention;
-LatentAttention = $class("LatentAttention", [], true, [["q_rank"], ["kv_rank"], ["nope_dim"], ["rope_dim"], ["value_dim"]], ($c) => {
+LatentAttention = $class("LatentAttention", [], true, [["q_rank"], ["kv_rank"], ["nope_dim"], ["rope_dim"], ["value_dim"], ["indexer", null]], ($c) => {
 $c.window = null;
+$c.beside = null;
 $c.chunked = false;
 $c.sinks = false;
+$c.reuses = false;
 $c.rotated = true;
 $c.qk_norm = "none";
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
@@ -1383,31 +1438,25 @@ positive(name, getattr(self, name));
 }
 if ($isnot(self.q_rank, null)) {
 positive("q_rank", getattr(self, "q_rank"));
+} else {
+if ($isnot(self.indexer, null)) {
+throw ValueError("an indexer reads the latent of the queries, and q_rank is None: give one");
+}
 }
 });
-});
-let DeltaAttention;
-DeltaAttention = $class("DeltaAttention", [], true, [["key_heads"], ["value_heads"], ["key_dim"], ["value_dim"], ["kernel"]], ($c) => {
-$c.window = null;
-$c.chunked = false;
-$c.sinks = false;
-$c.rotated = false;
-$c.qk_norm = "none";
-$c.__post_init__ = $def("__post_init__", "self", [], function (self) {
-let name;
-for (name of $tuple(["key_heads", "value_heads", "key_dim", "value_dim", "kernel"])) {
-positive(name, getattr(self, name));
-}
-if ($true($mod(self.value_heads, self.key_heads))) {
-throw ValueError(("" + "expected value_heads a multiple of key_heads " + $format(self.key_heads, "") + ", got " + $format(self.value_heads, "")));
-}
-});
+$c.limit = property($def("limit", "self", [], function (self) {
+
+return ($is(self.indexer, null) ? null : self.indexer.top);
+}));
 });
 let FeedForward;
 FeedForward = $class("FeedForward", [], true, [["d_ff", null], ["_"], ["experts", null], ["experts_per_token", null], ["experts_held", null], ["shared_d_ff", null], ["shared_gate", false], ["router", "softmax"], ["router_bias", false]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
 let name;
 for (name of $tuple(["d_ff", "experts", "experts_per_token", "experts_held", "shared_d_ff"])) {
+if (($eq(name, "d_ff") && $eq(self.d_ff, 0n) && $is(self.experts, null))) {
+continue;
+}
 if ($isnot(getattr(self, name), null)) {
 positive(name, getattr(self, name));
 }
@@ -1468,7 +1517,7 @@ return Kind(replace(attention, {__proto__: $k, window: null, chunked: false}), g
 }
 return kind;
 });
-return {QK_NORMS, ROUTERS, Attention, LatentAttention, DeltaAttention, FeedForward, Layer, Kind, pattern, without_window};
+return {QK_NORMS, ROUTERS, Mixer, Attention, Indexer, LatentAttention, FeedForward, Layer, Kind, pattern, without_window};
 };
 $modules["accounting.checks"] = () => {
 let booleans;
@@ -1531,6 +1580,7 @@ const FeedForward = $load("accounting.layer").FeedForward;
 const Kind = $load("accounting.layer").Kind;
 const LatentAttention = $load("accounting.layer").LatentAttention;
 const Layer = $load("accounting.layer").Layer;
+const Mixer = $load("accounting.layer").Mixer;
 const QK_NORMS = $load("accounting.layer").QK_NORMS;
 const booleans = $load("accounting.checks").booleans;
 const cached_property = $load("functools").cached_property;
@@ -1557,7 +1607,7 @@ NotCounted = $class("NotCounted", [ValueError], false, [], ($c) => {
 
 });
 let TransformerShape;
-TransformerShape = $class("TransformerShape", [], true, [["vocab_size"], ["context_length"], ["num_layers"], ["d_model"], ["num_heads"], ["d_ff"], ["_"], ["num_kv_heads", null], ["head_dim", null], ["ffn", "swiglu"], ["norm", "rmsnorm"], ["position", "rope"], ["tied_embeddings", false], ["bias", false], ["sliding_window", null], ["qkv_bias", null], ["output_bias", null], ["ffn_bias", null], ["norm_bias", null], ["qk_norm", false], ["post_norm", false], ["block_norms", null], ["embedding_norm", false], ["experts", null], ["experts_per_token", null], ["vocab_multiple", 1n], ["extra_positions", 0n], ["value_embeddings", 0n], ["lora_rank", null], ["lora_targets", null], ["leading", $tuple([])], ["layers", $tuple([Layer()])]], ($c) => {
+TransformerShape = $class("TransformerShape", [], true, [["vocab_size"], ["context_length"], ["num_layers"], ["d_model"], ["num_heads"], ["d_ff"], ["_"], ["num_kv_heads", null], ["head_dim", null], ["ffn", "swiglu"], ["norm", "rmsnorm"], ["position", "rope"], ["tied_embeddings", false], ["bias", false], ["sliding_window", null], ["qkv_bias", null], ["output_bias", null], ["ffn_bias", null], ["norm_bias", null], ["norm_weights", true], ["qk_norm", false], ["post_norm", false], ["block_norms", null], ["embedding_norm", false], ["head_bias", false], ["experts", null], ["experts_per_token", null], ["vocab_multiple", 1n], ["extra_positions", 0n], ["value_embeddings", 0n], ["lora_rank", null], ["lora_targets", null], ["leading", $tuple([])], ["layers", $tuple([Layer()])]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
 let name;
 for (name of $tuple(["vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"])) {
@@ -1568,7 +1618,7 @@ if ($isnot(getattr(self, name), null)) {
 positive(name, getattr(self, name));
 }
 }
-booleans(self, $tuple(["tied_embeddings", "bias", "post_norm", "embedding_norm"]));
+booleans(self, $tuple(["tied_embeddings", "bias", "norm_weights", "head_bias", "post_norm", "embedding_norm"]));
 for (name of $tuple(["qkv_bias", "output_bias", "ffn_bias", "norm_bias"])) {
 if (($isnot(getattr(self, name), null) && !$true(isinstance(getattr(self, name), bool)))) {
 throw ValueError(("" + $format(name, "") + " must be True, False or None for that of bias, and " + $format(repr(getattr(self, name)), "") + " is neither"));
@@ -1686,7 +1736,7 @@ norm = ($is(self.qk_norm, true) ? "head" : $or(self.qk_norm, () => "none"));
 attention = replace(attention, {__proto__: $k, rotated: ($is(attention.rotated, null) ? $eq(self.position, "rope") : attention.rotated), qk_norm: ($is(attention.qk_norm, null) ? norm : attention.qk_norm)});
 }
 ffn = $or(layer.ffn, () => FeedForward({__proto__: $k, experts: self.experts, experts_per_token: self.experts_per_token}));
-return Kind(attention, replace(ffn, {__proto__: $k, d_ff: $or(ffn.d_ff, () => self.d_ff)}));
+return Kind(attention, replace(ffn, {__proto__: $k, d_ff: ($is(ffn.d_ff, null) ? self.d_ff : ffn.d_ff)}));
 });
 $c._resolved = cached_property($def("_resolved", "self", [], function (self) {
 let kinds;
@@ -1735,13 +1785,19 @@ $c.attentions = cached_property($def("attentions", "self", [], function (self) {
 
 return _sums((function* ($first) { for (const [kind, count] of $first) yield $tuple([kind.attention, count]); })(self.matrix_kinds.items()));
 }));
+$c.mixers = cached_property($def("mixers", "self", [], function (self) {
+let pairs;
+
+pairs = (function* ($first) { for (const [one, count] of $first) yield $tuple([($true(isinstance(one, Mixer)) ? one : one.beside), count]); })(self.attentions.items());
+return _sums((function* ($first) { for (const [mixer, count] of $first) if (($isnot(mixer, null) && $ne(mixer.name, "nothing"))) yield $tuple([mixer, count]); })(pairs));
+}));
 $c.ffns = cached_property($def("ffns", "self", [], function (self) {
 
 return _sums((function* ($first) { for (const [kind, count] of $first) yield $tuple([kind.ffn, count]); })(self.matrix_kinds.items()));
 }));
 $c.plain = cached_property($def("plain", "self", [], function (self) {
 
-return $and($eq(len(getattr(self, "matrix_kinds")), 1n), () => $and($in(self.ffn, $tuple(["swiglu", "geglu", "gelu", "silu", "relu2"])), () => $and($is(self.block_norms, null), () => $and(!($true(self.embedding_norm) || $true(self.extra_positions)), () => $and($ne(self.position, "alibi"), () => $and(all((function* ($first) { for (const bias of $first) yield $in(bias, $tuple([null, self.bias])); })($tuple([self.output_bias, self.ffn_bias, self.norm_bias]))), () => $and(all((function* ($first) { for (const one of $first) yield $and(isinstance(one, Attention), () => $and(!($true(one.sinks) || $true(one.gated) || $true(one.chunked)), () => $and($in(one.qk_norm, $tuple(["none", "head"])), () => $eq(one.rotated, $eq(self.position, "rope"))))); })(self.attentions)), () => all((function* ($first) { for (const one of $first) yield $and($is(one.shared_d_ff, null), () => $and($eq(one.router, "softmax"), () => !$true(one.router_bias))); })(self.ffns)))))))));
+return $and($eq(len(getattr(self, "matrix_kinds")), 1n), () => $and($in(self.ffn, $tuple(["swiglu", "geglu", "gelu", "silu", "relu2"])), () => $and($is(self.block_norms, null), () => $and(self.norm_weights, () => $and(!($true(self.embedding_norm) || $true(self.extra_positions) || $true(self.head_bias)), () => $and($ne(self.position, "alibi"), () => $and(all((function* ($first) { for (const bias of $first) yield $in(bias, $tuple([null, self.bias])); })($tuple([self.output_bias, self.ffn_bias, self.norm_bias]))), () => $and(all((function* ($first) { for (const one of $first) yield $and(isinstance(one, Attention), () => $and(!($true(one.sinks) || $true(one.gated) || $true(one.chunked) || $true(one.reuses) || $true(one.beside)), () => $and($in(one.qk_norm, $tuple(["none", "head"])), () => $eq(one.rotated, $eq(self.position, "rope"))))); })(self.attentions)), () => all((function* ($first) { for (const one of $first) yield $and($is(one.shared_d_ff, null), () => $and($eq(one.router, "softmax"), () => !$true(one.router_bias))); })(self.ffns))))))))));
 }));
 $c.adapted = property($def("adapted", "self", [], function (self) {
 
@@ -1805,6 +1861,10 @@ return $and($eq(self.norm, "layernorm"), () => ($is(self.norm_bias, null) ? self
 }));
 $c.norms_of_block = property($def("norms_of_block", "self", [], function (self) {
 return ($is(self.block_norms, null) ? ($true(self.post_norm) ? 4n : 2n) : self.block_norms);
+}));
+$c.weighted_norms = property($def("weighted_norms", "self", [], function (self) {
+
+return ($true(self.norm_weights) ? self.norms : 0n);
 }));
 $c.norms = property($def("norms", "self", [], function (self) {
 
@@ -1898,9 +1958,10 @@ return tensors;
 return {OF_FFN_MATRICES, no_muon_of_adapters, adapted, rank_of, adapter_elements, adapter_tensors};
 };
 $modules["accounting.counting.dimensions"] = () => {
-const DeltaAttention = $load("accounting.layer").DeltaAttention;
 const LatentAttention = $load("accounting.layer").LatentAttention;
+const Mixer = $load("accounting.layer").Mixer;
 const Symbol = $load("accounting.formula").Symbol;
+const constant = $load("accounting.formula").constant;
 let Dimensions;
 Dimensions = $class("Dimensions", [], false, [], ($c) => {
 $c.__init__ = $def("__init__", "self shape", [], function (self, shape) {
@@ -1921,18 +1982,8 @@ self.kv_rank = Symbol("kv_rank", getattr(latent, "kv_rank"));
 self.nope_dim = Symbol("nope_dim", getattr(latent, "nope_dim"));
 self.rope_dim = Symbol("rope_dim", getattr(latent, "rope_dim"));
 self.value_dim = Symbol("value_dim", getattr(latent, "value_dim"));
-});
-});
-let DeltaDimensions;
-DeltaDimensions = $class("DeltaDimensions", [], false, [], ($c) => {
-$c.__init__ = $def("__init__", "self delta", [], function (self, delta) {
-self.key_heads = Symbol("key_heads", getattr(delta, "key_heads"));
-self.value_heads = Symbol("value_heads", getattr(delta, "value_heads"));
-self.key_dim = Symbol("key_dim", getattr(delta, "key_dim"));
-self.value_dim = Symbol("value_dim", getattr(delta, "value_dim"));
-self.kernel = Symbol("kernel", getattr(delta, "kernel"));
-self.keys = $mul(self.key_heads, self.key_dim);
-self.values = $mul(self.value_heads, self.value_dim);
+self.index_heads = Symbol("index_heads", ($true(latent.indexer) ? latent.indexer.heads : 0n));
+self.index_dim = Symbol("index_dim", ($true(latent.indexer) ? latent.indexer.width : 0n));
 });
 });
 let FfnDimensions;
@@ -1949,9 +2000,14 @@ self.shared_d_ff = Symbol("shared_d_ff", $or(ffn.shared_d_ff, () => 0n));
 });
 let attention_matrices;
 attention_matrices = $def("attention_matrices", "shape attention", [], function (shape, attention) {
-let gate, keys, m, n, queries, s, sizes;
+let d, gate, keys, m, n, own, queries, sides, sizes;
 
 n = Dimensions(shape);
+if ($true(isinstance(attention, Mixer))) {
+d = n.d_model;
+sides = dict((function* ($first) { for (const [name, one, other] of $first) yield [name, $tuple([($is(one, null) ? d : constant(one)), other])]; })(attention.matrices));
+return dict((function* ($first) { for (const [name, [rows, columns]] of $first) yield [name, $mul(rows, ($is(columns, null) ? d : columns))]; })(sides.items()));
+}
 if ($true(isinstance(attention, LatentAttention))) {
 m = LatentDimensions(attention);
 queries = $mul(n.n_heads, $add(m.nope_dim, m.rope_dim));
@@ -1959,21 +2015,25 @@ sizes = dict([["query", $mul(n.d_model, queries)]]);
 if ($isnot(attention.q_rank, null)) {
 sizes = dict([["query down", $mul(n.d_model, m.q_rank)], ["query up", $mul(m.q_rank, queries)]]);
 }
-return $union(sizes, dict([["key and value down", $mul(n.d_model, $add(m.kv_rank, m.rope_dim))], ["key and value up", $mul(m.kv_rank, $mul(n.n_heads, $add(m.nope_dim, m.value_dim)))], ["output", $mul($mul(n.n_heads, m.value_dim), n.d_model)]]));
+if ($isnot(attention.indexer, null)) {
+$set(sizes, "index query", $mul(m.q_rank, $mul(m.index_heads, m.index_dim)));
+sizes = $union(sizes, dict([["index key", $mul(n.d_model, m.index_dim)], ["index weights", $mul(n.d_model, m.index_heads)]]));
 }
-if ($true(isinstance(attention, DeltaAttention))) {
-s = DeltaDimensions(attention);
-return dict([["query, key, value, gate", $mul(n.d_model, $add($mul(2n, s.keys), $mul(2n, s.values)))], ["decay and strength", $mul(n.d_model, $mul(2n, s.value_heads))], ["output", $mul(s.values, n.d_model)]]);
+return $union(sizes, dict([["key and value down", $mul(n.d_model, $add(m.kv_rank, m.rope_dim))], ["key and value up", $mul(m.kv_rank, $mul(n.n_heads, $add(m.nope_dim, m.value_dim)))], ["output", $mul($mul(n.n_heads, m.value_dim), n.d_model)]]));
 }
 [queries, keys] = $tuple([$mul($mul(n.d_model, n.n_heads), n.head_dim), $mul($mul(n.d_model, n.n_kv_heads), n.head_dim)]);
 gate = ($true(attention.gated) ? dict([["attention gate", queries]]) : dict([]));
-return dict([["query", queries], ...gate.items(), ["key", keys], ["value", keys], ["output", queries]]);
+own = ($true(attention.reuses) ? dict([]) : dict([["key", keys], ["value", keys]]));
+return dict([["query", queries], ...gate.items(), ...own.items(), ["output", queries]]);
 });
 let small_tensors;
 small_tensors = $def("small_tensors", "shape attention", [], function (shape, attention) {
-let biases, convolution, heads, keys, m, n, norms, ranks, s;
+let biases, heads, keys, m, n, norms, ranks;
 
 n = Dimensions(shape);
+if ($true(isinstance(attention, Mixer))) {
+return dict([["others", list(map(constant, getattr(attention, "vectors")))], ["norms", list(map(constant, getattr(attention, "norms")))]]);
+}
 biases = ($true(shape.biased_output) ? [n.d_model] : []);
 if ($true(isinstance(attention, LatentAttention))) {
 m = LatentDimensions(attention);
@@ -1981,12 +2041,10 @@ ranks = ($isnot(attention.q_rank, null) ? [m.q_rank] : []);
 if ($true(shape.biased_qkv)) {
 biases = $add(biases, [...ranks, $add(m.kv_rank, m.rope_dim)]);
 }
-return dict([["others", biases], ["norms", [...ranks, m.kv_rank]]]);
+if ($isnot(attention.indexer, null)) {
+ranks = [...ranks, m.index_dim, m.index_dim];
 }
-if ($true(isinstance(attention, DeltaAttention))) {
-s = DeltaDimensions(attention);
-convolution = $mul($add($mul(2n, s.keys), s.values), s.kernel);
-return dict([["others", [convolution, s.value_heads, s.value_heads]], ["norms", [s.value_dim]]]);
+return dict([["others", biases], ["norms", [...ranks, m.kv_rank]]]);
 }
 [heads, keys] = $tuple([$mul(n.n_heads, n.head_dim), $mul(n.n_kv_heads, n.head_dim)]);
 if (($true(shape.biased_qkv) && $true(shape.plain))) {
@@ -2000,9 +2058,12 @@ if ($true(attention.sinks)) {
 biases.insert(0n, getattr(n, "n_heads"));
 }
 norms = dict([["head", [n.head_dim, n.head_dim]], ["width", [heads, keys]]]).get($or(attention.qk_norm, () => "none"), []);
+if ($true(attention.reuses)) {
+[norms, biases] = $tuple([$slice(norms, null, 1n), [...(function* ($first) { for (const size of $first) if ($isnot(size, keys)) yield size; })(biases)]]);
+}
 return dict([["others", biases], ["norms", norms]]);
 });
-return {Dimensions, LatentDimensions, DeltaDimensions, FfnDimensions, attention_matrices, small_tensors};
+return {Dimensions, LatentDimensions, FfnDimensions, attention_matrices, small_tensors};
 };
 $modules["accounting.cluster.zero"] = () => {
 const Enum = $load("enum").Enum;
@@ -2278,7 +2339,6 @@ return {device_parameters, device_flops, replicated_parameters, replicated, plai
 };
 $modules["accounting.cluster.layout"] = () => {
 const Attention = $load("accounting.layer").Attention;
-const DeltaAttention = $load("accounting.layer").DeltaAttention;
 const Layer = $load("accounting.layer").Layer;
 const ZERO_STAGES = $load("accounting.cluster.zero").ZERO_STAGES;
 const choose = $load("accounting.checks").choose;
@@ -2343,16 +2403,15 @@ return (function* ($first) { for (const stage of $first) for (const rank of rang
 });
 let shard;
 shard = lru_cache({__proto__: $k, maxsize: $shl(1n, 10n)})($def("shard", "shape layout place", [], function (shape, layout, place) {
-let after, at, before, delta, devices, fewest, group, heads, key, keys, kv, layer, layers, leading, mine, most, name, own, part, pattern, rank, sharing, softmax, tensor, widths;
+let after, at, before, devices, fewest, group, heads, key, keys, kv, layer, layers, leading, mine, most, name, own, part, pattern, rank, sharing, softmax, tensor, widths;
 
 if ($gt(layout.gpus, 1n)) {
 no_value_embeddings(shape, "a device's share");
 }
-delta = [...(function* ($first) { for (const one of $first) if ($true(isinstance(one, DeltaAttention))) yield one; })(shape.attentions)];
-if (($gt(layout.tensor, 1n) && $true(delta))) {
-throw ValueError(("" + "tensor " + $format(layout.tensor, "") + ": shares of linear attention are not counted, use tensor 1"));
+if (($gt(layout.tensor, 1n) && $true(shape.mixers))) {
+throw ValueError(("" + "tensor " + $format(layout.tensor, "") + ": shares of layers with a state are not counted, use tensor 1"));
 }
-widths = [...(function* ($first) { for (const one of $first) for (const size of $tuple([one.d_ff, one.shared_d_ff])) if ($isnot(size, null)) yield size; })(shape.ffns)];
+widths = [...(function* ($first) { for (const one of $first) for (const size of $tuple([one.d_ff, one.shared_d_ff])) if ($true(size)) yield size; })(shape.ffns)];
 for ([name, most] of $tuple([$tuple(["num_heads", shape.num_heads]), $tuple(["d_ff", min(widths)]), $tuple(["vocabulary", shape.vocab_rows])])) {
 if ($gt(layout.tensor, most)) {
 throw ValueError(("" + "tensor " + $format(layout.tensor, "") + " is more than " + $format(name, "") + " " + $format(most, "") + ": every device needs a share of it"));
@@ -2779,12 +2838,12 @@ return {QUERY_BLOCK, ForwardPass, _only_counted_adapters, shared_tensors, saved_
 $modules["accounting.memory.transformers_blocks"] = () => {
 const Attention = $load("accounting.layer").Attention;
 const Component = $load("accounting.memory.records").Component;
-const DeltaAttention = $load("accounting.layer").DeltaAttention;
 const FeedForward = $load("accounting.layer").FeedForward;
 const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
 const Kind = $load("accounting.layer").Kind;
 const LatentAttention = $load("accounting.layer").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
+const Mixer = $load("accounting.layer").Mixer;
 const NotCounted = $load("accounting.shape").NotCounted;
 const Tensors = $load("accounting.memory.records").Tensors;
 const Term = $load("accounting.formula").Term;
@@ -2810,9 +2869,9 @@ let attention, ffn;
 
 [attention, ffn] = $tuple([kind.attention, kind.ffn]);
 if ($true(isinstance(attention, LatentAttention))) {
-return $or($is(ffn.experts, null), () => $eq(ffn.router, "sigmoid"));
+return $and($is(attention.indexer, null), () => $or($is(ffn.experts, null), () => $eq(ffn.router, "sigmoid")));
 }
-if (($true(isinstance(attention, DeltaAttention)) || $true(attention.gated) || $in(attention.qk_norm, $tuple(["head", "width"])))) {
+if (($true(isinstance(attention, Mixer)) || $true(attention.beside) || $true(attention.reuses) || $true(attention.gated) || $in(attention.qk_norm, $tuple(["head", "width"])))) {
 return false;
 }
 if ($is(ffn.experts, null)) {
@@ -3809,20 +3868,21 @@ return {Storage, PLAIN, VISIBLE, SAMPLING_BYTES, NON_TORCH, PADDED, REACHED, Eng
 };
 $modules["accounting.memory.inference"] = () => {
 const Bytes = $load("accounting.units").Bytes;
-const DeltaAttention = $load("accounting.layer").DeltaAttention;
-const DeltaDimensions = $load("accounting.counting.dimensions").DeltaDimensions;
 const Dimensions = $load("accounting.counting.dimensions").Dimensions;
 const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
 const LatentAttention = $load("accounting.layer").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
+const Mixer = $load("accounting.layer").Mixer;
 const Symbol = $load("accounting.formula").Symbol;
 const Term = $load("accounting.formula").Term;
 const TransformerShape = $load("accounting.shape").TransformerShape;
 const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
 const added = $load("accounting.formula").added;
+const attention_groups = $load("accounting.counting.layers").attention_groups;
 const breakdown = $load("accounting.breakdown").breakdown;
 const cached = $load("accounting.counting.flops").cached;
 const choose = $load("accounting.checks").choose;
+const constant = $load("accounting.formula").constant;
 const dataclass = $load("dataclasses").dataclass;
 const expert_elements = $load("accounting.counting.parameters").expert_elements;
 const expert_matrices = $load("accounting.counting.parameters").expert_matrices;
@@ -3843,7 +3903,7 @@ let OUTSIDE;
 OUTSIDE = $tuple(["embedding", "positions", "value embeddings", "norms", "head", "adapters"]);
 let kv_cache;
 kv_cache = $def("kv_cache", "shape batch_size= context= * dtype= page= hybrid= read=", [1n, null, "bf16", 0n, false, false], function (shape, batch_size, context, dtype, page, hybrid, read) {
-let attention, batch, keys, latents, layers, m, n, newest, positions, s, seen, states, stored, terms, window, words;
+let attention, batch, keys, latents, layers, m, mixer, n, positions, seen, states, stored, terms, window, words;
 
 instance("shape", shape, TransformerShape, "SHAPES");
 choose("dtype", dtype, BITS);
@@ -3861,12 +3921,11 @@ for ([attention, layers] of windows(shape).items()) {
 if ($true(isinstance(attention, LatentAttention))) {
 m = LatentDimensions(attention);
 latents.append($mul($mul(batch, $add(m.kv_rank, m.rope_dim)), $mul(layers, seen)));
+if ($isnot(attention.indexer, null)) {
+latents.append($mul($mul(batch, m.index_dim), $mul(layers, seen)));
+}
 } else {
-if ($true(isinstance(attention, DeltaAttention))) {
-s = DeltaDimensions(attention);
-newest = $floordiv($mul($mul($add($mul(2n, s.keys), s.values), s.kernel), $item(BITS, dtype)), 8n);
-states.append($mul($mul(batch, layers), $add($mul(4n, $mul(s.values, s.key_dim)), newest)));
-} else {
+if ((!$true(attention.reuses) && !$true(isinstance(attention, Mixer)))) {
 positions = seen;
 if (($isnot(attention.window, null) && ($true(hybrid) || !$true(page)))) {
 window = Symbol("window", getattr(attention, "window"));
@@ -3877,6 +3936,11 @@ positions = ($true(read) ? cached(attention, seen) : min(seen, window));
 }
 keys.append($mul(layers, positions));
 }
+}
+}
+for ([mixer, layers] of attention_groups(shape).items()) {
+if (($true(isinstance(mixer, Mixer)) && ($true(mixer.state) || $true(mixer.newest)))) {
+states.append($mul($mul(batch, layers), $add($mul(4n, constant(getattr(mixer, "state"))), $floordiv($mul(mixer.newest, $item(BITS, dtype)), 8n))));
 }
 }
 stored = ($true(keys) ? $floordiv($mul($mul($mul($mul(batch, n.n_kv_heads), n.head_dim), added(keys)), $item(BITS, dtype)), 8n) : Term(0n));
@@ -3993,13 +4057,13 @@ return {BITS, Format, FORMATS, OUTSIDE, kv_cache, weight_bytes, weights_read, _v
 };
 $modules["accounting.counting.flops"] = () => {
 const Attention = $load("accounting.layer").Attention;
-const DeltaAttention = $load("accounting.layer").DeltaAttention;
-const DeltaDimensions = $load("accounting.counting.dimensions").DeltaDimensions;
 const Dimensions = $load("accounting.counting.dimensions").Dimensions;
 const FLOPs = $load("accounting.units").FLOPs;
 const FfnDimensions = $load("accounting.counting.dimensions").FfnDimensions;
+const Indexer = $load("accounting.layer").Indexer;
 const LatentAttention = $load("accounting.layer").LatentAttention;
 const LatentDimensions = $load("accounting.counting.dimensions").LatentDimensions;
+const Mixer = $load("accounting.layer").Mixer;
 const Symbol = $load("accounting.formula").Symbol;
 const TransformerShape = $load("accounting.shape").TransformerShape;
 const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
@@ -4011,7 +4075,9 @@ const choose = $load("accounting.checks").choose;
 const constant = $load("accounting.formula").constant;
 const ffn_layers = $load("accounting.counting.layers").ffn_layers;
 const instance = $load("accounting.checks").instance;
+const layers_named = $load("accounting.counting.layers").layers_named;
 const positive = $load("accounting.checks").positive;
+const replace = $load("dataclasses").replace;
 let RECOMPUTATIONS;
 RECOMPUTATIONS = $tuple(["none", "fused", "selective", "full"]);
 let PAIRS;
@@ -4054,10 +4120,10 @@ let cached;
 cached = $def("cached", "attention seen", [], function (attention, seen) {
 let window;
 
-if (($is(attention.window, null) || $ge(attention.window, int(seen)))) {
+if (($is(attention.limit, null) || $ge(attention.limit, int(seen)))) {
 return seen;
 }
-window = Symbol("window", getattr(attention, "window"));
+window = Symbol("window", getattr(attention, "limit"));
 return ($true(attention.chunked) ? $add($mod($sub(seen, 1n), window), 1n) : window);
 });
 let doubled_pairs;
@@ -4074,10 +4140,10 @@ return _pairs(shape, ((attention, layers) => $mul(layers, _doubled(attention, se
 let _doubled;
 _doubled = $def("_doubled", "attention seq", [], function (attention, seq) {
 let rest, window;
-if (($is(attention.window, null) || $ge(attention.window, int(seq)))) {
+if (($is(attention.limit, null) || $ge(attention.limit, int(seq)))) {
 return $mul(seq, $add(seq, 1n));
 }
-window = Symbol("window", getattr(attention, "window"));
+window = Symbol("window", getattr(attention, "limit"));
 if ($true(attention.chunked)) {
 rest = $mod(seq, window);
 return $add($mul($floordiv(seq, window), $mul(window, $add(window, 1n))), $mul(rest, $add(rest, 1n)));
@@ -4090,9 +4156,12 @@ let attention, key, layers, pairs, sums;
 
 sums = dict([]);
 for ([attention, layers] of windows(shape).items()) {
-if (!$true(isinstance(attention, DeltaAttention))) {
-[pairs, key] = $tuple([count(attention, layers), ($eq(attention, shape.latent) ? LatentAttention : Attention)]);
+if (!$true(isinstance(attention, Mixer))) {
+[pairs, key] = $tuple([count(attention, layers), type(attention)]);
 $set(sums, key, ($in(key, sums) ? $add($item(sums, key), pairs) : pairs));
+if (($true(isinstance(attention, LatentAttention)) && $isnot(attention.indexer, null))) {
+$set(sums, Indexer, count(replace(attention, {__proto__: $k, indexer: null}), layers));
+}
 }
 }
 return sums;
@@ -4105,16 +4174,15 @@ counts = dict([]);
 for ([kind, count] of shape.counts.items()) {
 key = kind.attention;
 if ($true(isinstance(key, Attention))) {
-key = Attention(getattr(key, "window"), getattr(key, "chunked"), false, "none");
+key = Attention(getattr(key, "window"), getattr(key, "chunked"), false, "none", {__proto__: $k, reuses: key.reuses});
 }
+if (!$true(isinstance(key, Mixer))) {
 $set(counts, key, $add(counts.get(key, 0n), count));
 }
-if ($eq(len(counts), 1n)) {
-return dict((function* ($first) { for (const [key, count] of $first) yield [key, Symbol("n_layers", count)]; })(counts.items()));
 }
-names = dict([[Attention, "full"], [LatentAttention, "latent"], [DeltaAttention, "delta"]]);
 order = sorted(counts, {__proto__: $k, key: ((one) => $or(one.window, () => 0n))});
-return dict((function* ($first) { for (const key of $first) yield [key, Symbol(($true(key.window) ? "window_layers" : ("" + $format($item(names, type(key)), "") + "_layers")), $item(counts, key))]; })(order));
+names = dict((function* ($first) { for (const key of $first) yield [key, ($true(key.window) ? "window" : ($true(isinstance(key, Attention)) ? "full" : "latent"))]; })(order));
+return dict((function* ($first) { for (const key of $first) yield [key, layers_named(shape, $item(names, key), $item(counts, key))]; })(order));
 });
 let score_flops;
 score_flops = $def("score_flops", "shape batch pairs * absorbed=", [false], function (shape, batch, pairs, absorbed) {
@@ -4124,6 +4192,11 @@ n = Dimensions(shape);
 [of_keys, of_values] = $tuple([[], []]);
 for ([attention, doubled] of pairs.items()) {
 width = n.head_dim;values = width;
+if (($is(attention, Indexer) && $isnot(shape.latent, null))) {
+m = LatentDimensions(getattr(shape, "latent"));
+of_keys.append($mul($mul($mul(batch, m.index_heads), $add(m.index_dim, 1n)), doubled));
+continue;
+}
 if (($is(attention, LatentAttention) && $isnot(shape.latent, null))) {
 m = LatentDimensions(getattr(shape, "latent"));
 width = ($true(absorbed) ? $add(m.kv_rank, m.rope_dim) : $add(m.nope_dim, m.rope_dim));
@@ -4134,19 +4207,18 @@ of_values.append($mul($mul($mul(batch, n.n_heads), values), doubled));
 }
 return dict([["keys", added(of_keys)], ["values", added(of_values)]]);
 });
-let delta_flops;
-delta_flops = $def("delta_flops", "shape tokens", [], function (shape, tokens) {
-let attention, count, layers, s, sizes;
+let state_flops;
+state_flops = $def("state_flops", "shape tokens", [], function (shape, tokens) {
+let layers, mixer, size, sums;
 
-sizes = [];
-for ([attention, layers] of shape.attentions.items()) {
-if ($true(isinstance(attention, DeltaAttention))) {
-s = DeltaDimensions(attention);
-count = Symbol(($eq(len(getattr(shape, "attentions")), 1n) ? "n_layers" : "delta_layers"), layers);
-sizes.append($mul(6n, $mul($mul($mul($mul(tokens, count), s.value_heads), s.key_dim), s.value_dim)));
+sums = dict([]);
+for ([mixer, layers] of attention_groups(shape).items()) {
+if (($true(isinstance(mixer, Mixer)) && $true(mixer.flops))) {
+size = $mul($mul(tokens, layers), mixer.flops);
+$set(sums, mixer.name, ($in(mixer.name, sums) ? $add($item(sums, mixer.name), size) : size));
 }
 }
-return added(sizes);
+return sums;
 });
 let _forward;
 _forward = $def("_forward", "shape seq batch pairs * absorbed=", [false], function (shape, seq, batch, pairs, absorbed) {
@@ -4154,7 +4226,7 @@ let alike, attention, each, ffn, layers, m, n, one, projections, routed, router,
 [n, tokens] = $tuple([Dimensions(shape), $mul(batch, seq)]);
 [projections, ffn, router] = $tuple([[], [], []]);
 for ([attention, layers] of attention_groups(shape).items()) {
-if ($true(isinstance(attention, Attention))) {
+if (($true(isinstance(attention, Attention)) && !$true(attention.reuses))) {
 size = $mul(4n, $mul($mul($mul($mul(tokens, layers), n.d_model), n.head_dim), $add(n.n_heads, n.n_kv_heads)));
 if ($true(attention.gated)) {
 size = $mul(2n, $mul($mul($mul($mul(tokens, layers), n.d_model), n.head_dim), $add($mul(3n, n.n_heads), $mul(2n, n.n_kv_heads))));
@@ -4182,9 +4254,7 @@ router.append($mul(2n, $mul($mul(routed, n.d_model), m.n_experts)));
 scores = score_flops(shape, batch, pairs, {__proto__: $k, absorbed: absorbed});
 alike = $notin(LatentAttention, pairs);
 terms = dict([["projections", added(projections)], ["scores", ($true(alike) ? $mul(2n, $item(scores, "keys")) : $add($item(scores, "keys"), $item(scores, "values")))], ["ffn", added(ffn)]]);
-if ($true(any((function* ($first) { for (const one of $first) yield isinstance(one, DeltaAttention); })(shape.attentions)))) {
-$set(terms, "delta rule", delta_flops(shape, tokens));
-}
+terms = $union(terms, state_flops(shape, tokens));
 if ($true(shape.value_embeddings)) {
 layers = Symbol("value_layers", getattr(shape, "value_embeddings"));
 $set(terms, "value gates", $mul(2n, $mul($mul($mul(tokens, layers), n.d_model), n.n_kv_heads)));
@@ -4227,7 +4297,7 @@ terms = $union(terms, dict((function* ($first) { for (const [name, term] of $fir
 }
 return breakdown("training FLOPs", FLOPs, terms, $add($add($add("matrix multiplications of forward and backward, the backward ", ($is(shape.lora_rank, null) ? "exactly twice the forward; " : "of a frozen matrix as much as its forward; ")), ($eq(recompute, "none") ? "nothing recomputed (model FLOPs)" : ("" + "recomputing: " + $format(recompute, "") + " (hardware FLOPs)"))), ("" + "; scores over " + $format($item(PAIRS, pairs), ""))));
 });
-return {RECOMPUTATIONS, PAIRS, forward_flops, prefill_flops, decode_flops, decode_pairs, cached, doubled_pairs, _doubled, _pairs, windows, score_flops, delta_flops, _forward, backward_terms, training_flops};
+return {RECOMPUTATIONS, PAIRS, forward_flops, prefill_flops, decode_flops, decode_pairs, cached, doubled_pairs, _doubled, _pairs, windows, score_flops, state_flops, _forward, backward_terms, training_flops};
 };
 $modules["accounting.hardware.devices"] = () => {
 const ByteRate = $load("accounting.units").ByteRate;
@@ -4288,7 +4358,7 @@ return $item(self.peaks, dtype);
 });
 });
 let lines;
-lines = () => $data([["name", "memory GB", "bandwidth GB/s", "bf16 TFLOP/s", "fp16 TFLOP/s", "tf32 TFLOP/s", "fp32 TFLOP/s", "fp8 TFLOP/s", "int8 TFLOP/s", "source", "matmul TFLOP/s", "matmul source", "node size", "link GB/s", "network Gb/s", "interconnect source", "link measured GB/s", "link measured source"], ["v100-16gb", "16", "900", "", "125", "", "15.7", "", "", "NVIDIA V100 datasheet (SXM2)", "", "", "", "", "", "", "", ""], ["v100-32gb", "32", "900", "", "125", "", "15.7", "", "", "NVIDIA V100 datasheet (SXM2)", "", "", "", "", "", "", "", ""], ["v100-pcie-16gb", "16", "900", "", "112", "", "14", "", "", "NVIDIA V100 datasheet (PCIe)", "", "", "", "", "", "", "", ""], ["v100-pcie-32gb", "32", "900", "", "112", "", "14", "", "", "NVIDIA V100 datasheet (PCIe)", "", "", "", "", "", "", "", ""], ["p100", "16", "732", "", "18.7", "", "9.3", "", "", "NVIDIA Tesla P100 datasheet (PCIe)", "", "", "", "", "", "", "", ""], ["t4", "16", "320", "", "65", "", "8.1", "", "130", "NVIDIA T4 datasheet", "", "", "", "", "", "", "", ""], ["a100-40gb", "40", "1555", "312", "312", "156", "19.5", "", "624", "NVIDIA A100 Tensor Core GPU datasheet (SXM4, PCIe)", "271.2", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "8", "300", "200", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "235", "NVIDIA NCCL, src/graph/tuning.cc: the most on an A100"], ["a100-80gb", "80", "2039", "312", "312", "156", "19.5", "", "624", "NVIDIA A100 Tensor Core GPU datasheet (SXM4)", "271.2", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "8", "300", "200", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "235", "NVIDIA NCCL, src/graph/tuning.cc: the most on an A100"], ["a100-80gb-pcie", "80", "1935", "312", "312", "156", "19.5", "", "624", "NVIDIA A100 Tensor Core GPU datasheet (PCIe)", "252.9", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "", "", "", "", "", ""], ["a10", "24", "600", "125", "125", "62.5", "", "", "250", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the A10 datasheet", "", "", "", "", "", "", "", ""], ["a10g", "24", "600", "70", "70", "35", "", "", "140", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py", "", "", "", "", "", "", "", ""], ["a30", "24", "933", "165", "165", "82", "", "", "330", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the A30 datasheet", "", "", "", "", "", "", "", ""], ["a40", "48", "696", "149.7", "149.7", "74.8", "37.4", "", "299.3", "NVIDIA A40 datasheet", "", "", "", "", "", "", "", ""], ["rtx-a6000", "48", "768", "154.8", "154.8", "77.4", "38.7", "", "", "NVIDIA RTX A6000 datasheet, sparsity removed", "", "", "", "", "", "", "", ""], ["l4", "24", "300", "121", "121", "60", "30.3", "242.5", "242.5", "NVIDIA L4 datasheet, sparsity removed", "", "", "", "", "", "", "", ""], ["l40", "48", "864", "181", "181", "90", "", "362", "362", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the L40 datasheet", "", "", "", "", "", "", "", ""], ["l40s", "48", "864", "362.05", "362.05", "183", "91.6", "733", "733", "NVIDIA L40S product page, which does not say what fp16 is accumulated in", "", "", "", "", "", "", "", ""], ["rtx-6000-ada", "48", "960", "364.2", "364.2", "182.1", "91.1", "728.5", "", "NVIDIA RTX 6000 Ada Generation datasheet, sparsity removed", "", "", "", "", "", "", "", ""], ["h100-pcie", "80", "2000", "756", "756", "378", "", "1513", "1513", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the datasheet of Tensor Core GPUs", "", "", "", "", "", "", "", ""], ["h100", "80", "3350", "989", "989", "494", "67", "1979", "1979", "NVIDIA H100 Tensor Core GPU datasheet, sparsity removed (SXM5)", "794.5", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "8", "450", "400", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "380", "NVIDIA NCCL issue 1264: one direction, measured"], ["gh200", "96", "4000", "989", "989", "494", "67", "1979", "1979", "NVIDIA GH200 Grace Hopper datasheet, HBM3, sparsity removed", "", "", "", "", "", "", "", ""], ["h20", "96", "4000", "147", "147", "74", "", "293", "293", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py", "", "", "", "", "", "", "", ""], ["h200", "141", "4800", "989", "989", "", "67", "1979", "1979", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the H200 datasheet (SXM), sparsity removed", "794.5", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026: that of an H100", "8", "450", "400", "NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes", "396.4", "Bekman, ml-engineering, network: nvbandwidth, eight H200"], ["h200-nvl", "141", "4800", "835.5", "835.5", "417.5", "60", "1670.5", "1670.5", "NVIDIA H200 product page, NVL, sparsity removed", "853", "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "", "", "", "", "", ""], ["b200", "180", "7700", "2250", "2250", "1125", "75", "4500", "4500", "NVIDIA Blackwell datasheet, one GPU of an HGX B200, sparsity removed", "1745", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "8", "900", "400", "NVIDIA DGX B200 user guide: 14.4 TB/s of NVLink for eight GPUs, eight adapters of 400 Gb/s", "", ""], ["gb200", "186", "8000", "2500", "2500", "1250", "80", "5000", "5000", "NVIDIA GB200 NVL72 specifications, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026", "1822", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "72", "900", "400", "NVIDIA NVLink 5 and DGX GB200 user guide, as quoted by Bekman, ml-engineering, August 2026", "", ""], ["b300", "288", "8000", "2250", "2250", "1125", "80", "4500", "", "NVIDIA DGX B300 datasheet, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026", "1769", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "8", "900", "800", "NVIDIA NVLink 5 and DGX B300 (ConnectX-8), as quoted by Bekman, ml-engineering, August 2026", "", ""], ["gb300", "288", "8000", "2500", "2500", "1250", "80", "5000", "", "NVIDIA GB300 NVL72 specifications, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026; bandwidth: a B300's", "1822", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026: that of a GB200", "72", "900", "800", "NVIDIA NVLink 5 and GB300 NVL72 (ConnectX-8), as quoted by Bekman, ml-engineering, August 2026", "", ""], ["rtx-pro-6000", "96", "1792", "500", "500", "250", "125", "1000", "", "NVIDIA at GTC 2025: 188 multiprocessors, 125 TFLOP/s of fp32, 1,792 GB/s; bf16 with fp32 sums is four times that", "458", "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "", "", "", "", "", ""], ["mi300x", "192", "5300", "1307.4", "1307.4", "653.7", "163.4", "2614.9", "2614.9", "AMD ROCm documentation, MI300 microarchitecture; memory: AMD Instinct MI300X datasheet", "668.4", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "8", "448", "400", "AMD Infinity Fabric, seven links of 64 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "312.9", "Bekman, ml-engineering, network: all-reduce of 4 GiB over eight"], ["mi325x", "256", "6000", "1307.4", "1307.4", "653.7", "163.4", "2614.9", "", "AMD Instinct MI325X datasheet", "784.9", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "8", "448", "400", "AMD Infinity Fabric, seven links of 64 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "", ""], ["mi350x", "288", "8000", "2306.9", "2306.9", "", "144.2", "4613.7", "", "AMD Instinct MI355X specifications at an MI350X's 2,200 of 2,400 MHz, as quoted by Bekman, ml-engineering, August 2026", "", "", "8", "535.5", "400", "AMD Infinity Fabric, seven links of 76.5 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "", ""], ["mi355x", "288", "8000", "2516.6", "2516.6", "", "157.3", "5033.2", "5033.2", "AMD Instinct MI355X specifications, as quoted by Bekman, ml-engineering, August 2026", "1565", "Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026", "8", "535.5", "400", "AMD Infinity Fabric, seven links of 76.5 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed", "", ""], ["mi250x", "64", "1600", "191.5", "191.5", "", "47.85", "", "", "AMD's table of the MI200 series, halved: one of its two dies, which is what software sees as a device", "", "", "", "", "", "", "", ""], ["tpu-v4", "32", "1200", "275", "", "", "", "", "275", "Google Cloud documentation, TPU v4", "", "", "", "", "", "", "", ""], ["tpu-v5e", "16", "819", "197", "", "", "", "", "393", "Google Cloud documentation, TPU v5e", "", "", "256", "200", "25", "Google Cloud documentation, TPU v5e: a pod of 256, 400 GB/s both ways, 6.4 Tb/s a pod", "", ""], ["tpu-v5p", "95", "2765", "459", "", "", "", "", "", "Google Cloud documentation, TPU v5p", "", "", "", "", "", "", "", ""], ["tpu-v6e", "32", "1638", "918", "", "", "", "", "1836", "Google Cloud documentation, TPU v6e", "827.5", "Google tpu-recipes, microbenchmarks, August 2026: 8192 cubed", "256", "400", "100", "Google Cloud documentation, TPU v6e: a pod of 256, 800 GB/s both ways, 25.6 Tb/s a pod", "235.8", "Google tpu-recipes, microbenchmarks/trillium/collectives: psum over 256 chips"], ["tpu7x", "192", "", "2307", "", "", "", "4614", "", "Google Cloud documentation, TPU7x (Ironwood)", "1912.8", "Google tpu-recipes, microbenchmarks, August 2026: 32768 cubed, both devices of a chip", "", "", "", "", "", ""], ["trainium2", "96", "2900", "667", "667", "667", "181", "1299", "", "Amazon: AWS Neuron documentation, Trainium2 architecture; bandwidth as quoted by Bekman, ml-engineering, August 2026", "", "", "16", "640", "200", "Amazon: AWS Neuron documentation, 1.28 TB/s of NeuronLink both ways, and EFA v3, as quoted by Bekman, ml-engineering, August 2026", "", ""], ["rtx-2080-ti", "11", "616", "", "53.8", "", "13.4", "", "", "NVIDIA Turing GPU architecture whitepaper, reference clocks", "", "", "", "", "", "", "", ""], ["rtx-2060", "6", "336", "", "25.8", "", "6.5", "", "", "NVIDIA GeForce RTX 2060: 51.6 TFLOP/s of fp16, halved for sums in fp32 as in the Turing whitepaper", "", "", "", "", "", "", "", ""], ["rtx-3060", "12", "360", "25.5", "25.5", "12.7", "12.7", "", "", "NVIDIA GeForce RTX 3060: 3,584 cores at 1,777 MHz, with the ratios of the Ampere GA102 whitepaper", "", "", "", "", "", "", "", ""], ["rtx-3070", "8", "448", "40.6", "40.6", "20.3", "20.3", "", "", "NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A", "", "", "", "", "", "", "", ""], ["rtx-3080", "10", "760", "59.5", "59.5", "29.8", "29.8", "", "", "NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A", "", "", "", "", "", "", "", ""], ["rtx-3090", "24", "936", "71", "71", "35.6", "35.6", "", "", "NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A", "", "", "", "", "", "", "", ""], ["rtx-4060", "8", "272", "30.2", "30.2", "15.1", "15.1", "60.5", "", "NVIDIA GeForce RTX 4060: 15.1 TFLOP/s of fp32, with the ratios of the Ada whitepaper", "", "", "", "", "", "", "", ""], ["rtx-4070", "12", "504", "58.3", "58.3", "29.1", "29.1", "116.6", "", "NVIDIA GeForce RTX 4070: 29.1 TFLOP/s of fp32, with the ratios of the Ada whitepaper", "", "", "", "", "", "", "", ""], ["rtx-4080", "16", "716.8", "97.5", "97.5", "48.7", "48.7", "194.9", "", "NVIDIA Ada GPU architecture whitepaper, appendices", "", "", "", "", "", "", "", ""], ["rtx-4090", "24", "1008", "165.2", "165.2", "82.6", "82.6", "330.3", "", "NVIDIA Ada GPU architecture whitepaper, appendices", "179", "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "", "", "", "", "", ""], ["rtx-5070", "12", "672", "61.7", "61.7", "30.9", "30.9", "", "", "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B", "", "", "", "", "", "", "", ""], ["rtx-5070-ti", "16", "896", "87.9", "87.9", "43.9", "43.9", "175.8", "", "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B", "", "", "", "", "", "", "", ""], ["rtx-5080", "16", "960", "112.6", "112.6", "56.3", "56.3", "225.1", "", "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B", "", "", "", "", "", "", "", ""], ["rtx-5090", "32", "1792", "209.5", "209.5", "104.8", "104.8", "419", "", "NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B", "254", "gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026", "", "", "", "", "", ""], ["m1", "16", "68.25", "", "", "", "2.6", "", "", "Apple's announcement, which names no number format: its figure is that of fp32", "", "", "", "", "", "", "", ""], ["m1-pro", "32", "200", "", "", "", "5.2", "", "", "Apple's announcement, which names no number format: its figure is that of fp32", "", "", "", "", "", "", "", ""], ["m1-max", "64", "400", "", "", "", "10.4", "", "", "Apple's announcement, which names no number format: its figure is that of fp32", "", "", "", "", "", "", "", ""], ["m1-ultra", "128", "800", "", "", "", "21", "", "", "Apple's announcement, which names no number format: its figure is that of fp32", "", "", "", "", "", "", "", ""], ["m2", "24", "100", "", "", "", "3.6", "", "", "Apple's announcement, which names no number format: its figure is that of fp32", "", "", "", "", "", "", "", ""]]);
+lines = () => $json("[[\"name\", \"memory GB\", \"bandwidth GB/s\", \"bf16 TFLOP/s\", \"fp16 TFLOP/s\", \"tf32 TFLOP/s\", \"fp32 TFLOP/s\", \"fp8 TFLOP/s\", \"int8 TFLOP/s\", \"source\", \"matmul TFLOP/s\", \"matmul source\", \"node size\", \"link GB/s\", \"network Gb/s\", \"interconnect source\", \"link measured GB/s\", \"link measured source\"], [\"v100-16gb\", \"16\", \"900\", \"\", \"125\", \"\", \"15.7\", \"\", \"\", \"NVIDIA V100 datasheet (SXM2)\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"v100-32gb\", \"32\", \"900\", \"\", \"125\", \"\", \"15.7\", \"\", \"\", \"NVIDIA V100 datasheet (SXM2)\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"v100-pcie-16gb\", \"16\", \"900\", \"\", \"112\", \"\", \"14\", \"\", \"\", \"NVIDIA V100 datasheet (PCIe)\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"v100-pcie-32gb\", \"32\", \"900\", \"\", \"112\", \"\", \"14\", \"\", \"\", \"NVIDIA V100 datasheet (PCIe)\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"p100\", \"16\", \"732\", \"\", \"18.7\", \"\", \"9.3\", \"\", \"\", \"NVIDIA Tesla P100 datasheet (PCIe)\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"t4\", \"16\", \"320\", \"\", \"65\", \"\", \"8.1\", \"\", \"130\", \"NVIDIA T4 datasheet\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"a100-40gb\", \"40\", \"1555\", \"312\", \"312\", \"156\", \"19.5\", \"\", \"624\", \"NVIDIA A100 Tensor Core GPU datasheet (SXM4, PCIe)\", \"271.2\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"8\", \"300\", \"200\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes\", \"235\", \"NVIDIA NCCL, src/graph/tuning.cc: the most on an A100\"], [\"a100-80gb\", \"80\", \"2039\", \"312\", \"312\", \"156\", \"19.5\", \"\", \"624\", \"NVIDIA A100 Tensor Core GPU datasheet (SXM4)\", \"271.2\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"8\", \"300\", \"200\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes\", \"235\", \"NVIDIA NCCL, src/graph/tuning.cc: the most on an A100\"], [\"a100-80gb-pcie\", \"80\", \"1935\", \"312\", \"312\", \"156\", \"19.5\", \"\", \"624\", \"NVIDIA A100 Tensor Core GPU datasheet (PCIe)\", \"252.9\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"a10\", \"24\", \"600\", \"125\", \"125\", \"62.5\", \"\", \"\", \"250\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the A10 datasheet\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"a10g\", \"24\", \"600\", \"70\", \"70\", \"35\", \"\", \"\", \"140\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"a30\", \"24\", \"933\", \"165\", \"165\", \"82\", \"\", \"\", \"330\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the A30 datasheet\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"a40\", \"48\", \"696\", \"149.7\", \"149.7\", \"74.8\", \"37.4\", \"\", \"299.3\", \"NVIDIA A40 datasheet\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-a6000\", \"48\", \"768\", \"154.8\", \"154.8\", \"77.4\", \"38.7\", \"\", \"\", \"NVIDIA RTX A6000 datasheet, sparsity removed\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"l4\", \"24\", \"300\", \"121\", \"121\", \"60\", \"30.3\", \"242.5\", \"242.5\", \"NVIDIA L4 datasheet, sparsity removed\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"l40\", \"48\", \"864\", \"181\", \"181\", \"90\", \"\", \"362\", \"362\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the L40 datasheet\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"l40s\", \"48\", \"864\", \"362.05\", \"362.05\", \"183\", \"91.6\", \"733\", \"733\", \"NVIDIA L40S product page, which does not say what fp16 is accumulated in\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-6000-ada\", \"48\", \"960\", \"364.2\", \"364.2\", \"182.1\", \"91.1\", \"728.5\", \"\", \"NVIDIA RTX 6000 Ada Generation datasheet, sparsity removed\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"h100-pcie\", \"80\", \"2000\", \"756\", \"756\", \"378\", \"\", \"1513\", \"1513\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the datasheet of Tensor Core GPUs\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"h100\", \"80\", \"3350\", \"989\", \"989\", \"494\", \"67\", \"1979\", \"1979\", \"NVIDIA H100 Tensor Core GPU datasheet, sparsity removed (SXM5)\", \"794.5\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"8\", \"450\", \"400\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes\", \"380\", \"NVIDIA NCCL issue 1264: one direction, measured\"], [\"gh200\", \"96\", \"4000\", \"989\", \"989\", \"494\", \"67\", \"1979\", \"1979\", \"NVIDIA GH200 Grace Hopper datasheet, HBM3, sparsity removed\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"h20\", \"96\", \"4000\", \"147\", \"147\", \"74\", \"\", \"293\", \"293\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"h200\", \"141\", \"4800\", \"989\", \"989\", \"\", \"67\", \"1979\", \"1979\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py, which quotes the H200 datasheet (SXM), sparsity removed\", \"794.5\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026: that of an H100\", \"8\", \"450\", \"400\", \"NVIDIA TensorRT-LLM, tensorrt_llm/auto_parallel/cluster_info.py: of one device in a node and between nodes\", \"396.4\", \"Bekman, ml-engineering, network: nvbandwidth, eight H200\"], [\"h200-nvl\", \"141\", \"4800\", \"835.5\", \"835.5\", \"417.5\", \"60\", \"1670.5\", \"1670.5\", \"NVIDIA H200 product page, NVL, sparsity removed\", \"853\", \"gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"b200\", \"180\", \"7700\", \"2250\", \"2250\", \"1125\", \"75\", \"4500\", \"4500\", \"NVIDIA Blackwell datasheet, one GPU of an HGX B200, sparsity removed\", \"1745\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"8\", \"900\", \"400\", \"NVIDIA DGX B200 user guide: 14.4 TB/s of NVLink for eight GPUs, eight adapters of 400 Gb/s\", \"\", \"\"], [\"gb200\", \"186\", \"8000\", \"2500\", \"2500\", \"1250\", \"80\", \"5000\", \"5000\", \"NVIDIA GB200 NVL72 specifications, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026\", \"1822\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"72\", \"900\", \"400\", \"NVIDIA NVLink 5 and DGX GB200 user guide, as quoted by Bekman, ml-engineering, August 2026\", \"\", \"\"], [\"b300\", \"288\", \"8000\", \"2250\", \"2250\", \"1125\", \"80\", \"4500\", \"\", \"NVIDIA DGX B300 datasheet, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026\", \"1769\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"8\", \"900\", \"800\", \"NVIDIA NVLink 5 and DGX B300 (ConnectX-8), as quoted by Bekman, ml-engineering, August 2026\", \"\", \"\"], [\"gb300\", \"288\", \"8000\", \"2500\", \"2500\", \"1250\", \"80\", \"5000\", \"\", \"NVIDIA GB300 NVL72 specifications, one GPU, sparsity removed, as quoted by Bekman, ml-engineering, August 2026; bandwidth: a B300's\", \"1822\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026: that of a GB200\", \"72\", \"900\", \"800\", \"NVIDIA NVLink 5 and GB300 NVL72 (ConnectX-8), as quoted by Bekman, ml-engineering, August 2026\", \"\", \"\"], [\"rtx-pro-6000\", \"96\", \"1792\", \"500\", \"500\", \"250\", \"125\", \"1000\", \"\", \"NVIDIA at GTC 2025: 188 multiprocessors, 125 TFLOP/s of fp32, 1,792 GB/s; bf16 with fp32 sums is four times that\", \"458\", \"gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"mi300x\", \"192\", \"5300\", \"1307.4\", \"1307.4\", \"653.7\", \"163.4\", \"2614.9\", \"2614.9\", \"AMD ROCm documentation, MI300 microarchitecture; memory: AMD Instinct MI300X datasheet\", \"668.4\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"8\", \"448\", \"400\", \"AMD Infinity Fabric, seven links of 64 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed\", \"312.9\", \"Bekman, ml-engineering, network: all-reduce of 4 GiB over eight\"], [\"mi325x\", \"256\", \"6000\", \"1307.4\", \"1307.4\", \"653.7\", \"163.4\", \"2614.9\", \"\", \"AMD Instinct MI325X datasheet\", \"784.9\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"8\", \"448\", \"400\", \"AMD Infinity Fabric, seven links of 64 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed\", \"\", \"\"], [\"mi350x\", \"288\", \"8000\", \"2306.9\", \"2306.9\", \"\", \"144.2\", \"4613.7\", \"\", \"AMD Instinct MI355X specifications at an MI350X's 2,200 of 2,400 MHz, as quoted by Bekman, ml-engineering, August 2026\", \"\", \"\", \"8\", \"535.5\", \"400\", \"AMD Infinity Fabric, seven links of 76.5 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed\", \"\", \"\"], [\"mi355x\", \"288\", \"8000\", \"2516.6\", \"2516.6\", \"\", \"157.3\", \"5033.2\", \"5033.2\", \"AMD Instinct MI355X specifications, as quoted by Bekman, ml-engineering, August 2026\", \"1565\", \"Bekman, ml-engineering, compute/accelerator (maximum achievable matmul FLOPS), August 2026\", \"8\", \"535.5\", \"400\", \"AMD Infinity Fabric, seven links of 76.5 GB/s each way, as quoted by Bekman, ml-engineering, August 2026; one 400 Gb/s adapter a device is assumed\", \"\", \"\"], [\"mi250x\", \"64\", \"1600\", \"191.5\", \"191.5\", \"\", \"47.85\", \"\", \"\", \"AMD's table of the MI200 series, halved: one of its two dies, which is what software sees as a device\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"tpu-v4\", \"32\", \"1200\", \"275\", \"\", \"\", \"\", \"\", \"275\", \"Google Cloud documentation, TPU v4\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"tpu-v5e\", \"16\", \"819\", \"197\", \"\", \"\", \"\", \"\", \"393\", \"Google Cloud documentation, TPU v5e\", \"\", \"\", \"256\", \"200\", \"25\", \"Google Cloud documentation, TPU v5e: a pod of 256, 400 GB/s both ways, 6.4 Tb/s a pod\", \"\", \"\"], [\"tpu-v5p\", \"95\", \"2765\", \"459\", \"\", \"\", \"\", \"\", \"\", \"Google Cloud documentation, TPU v5p\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"tpu-v6e\", \"32\", \"1638\", \"918\", \"\", \"\", \"\", \"\", \"1836\", \"Google Cloud documentation, TPU v6e\", \"827.5\", \"Google tpu-recipes, microbenchmarks, August 2026: 8192 cubed\", \"256\", \"400\", \"100\", \"Google Cloud documentation, TPU v6e: a pod of 256, 800 GB/s both ways, 25.6 Tb/s a pod\", \"235.8\", \"Google tpu-recipes, microbenchmarks/trillium/collectives: psum over 256 chips\"], [\"tpu7x\", \"192\", \"\", \"2307\", \"\", \"\", \"\", \"4614\", \"\", \"Google Cloud documentation, TPU7x (Ironwood)\", \"1912.8\", \"Google tpu-recipes, microbenchmarks, August 2026: 32768 cubed, both devices of a chip\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"trainium2\", \"96\", \"2900\", \"667\", \"667\", \"667\", \"181\", \"1299\", \"\", \"Amazon: AWS Neuron documentation, Trainium2 architecture; bandwidth as quoted by Bekman, ml-engineering, August 2026\", \"\", \"\", \"16\", \"640\", \"200\", \"Amazon: AWS Neuron documentation, 1.28 TB/s of NeuronLink both ways, and EFA v3, as quoted by Bekman, ml-engineering, August 2026\", \"\", \"\"], [\"rtx-2080-ti\", \"11\", \"616\", \"\", \"53.8\", \"\", \"13.4\", \"\", \"\", \"NVIDIA Turing GPU architecture whitepaper, reference clocks\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-2060\", \"6\", \"336\", \"\", \"25.8\", \"\", \"6.5\", \"\", \"\", \"NVIDIA GeForce RTX 2060: 51.6 TFLOP/s of fp16, halved for sums in fp32 as in the Turing whitepaper\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-3060\", \"12\", \"360\", \"25.5\", \"25.5\", \"12.7\", \"12.7\", \"\", \"\", \"NVIDIA GeForce RTX 3060: 3,584 cores at 1,777 MHz, with the ratios of the Ampere GA102 whitepaper\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-3070\", \"8\", \"448\", \"40.6\", \"40.6\", \"20.3\", \"20.3\", \"\", \"\", \"NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-3080\", \"10\", \"760\", \"59.5\", \"59.5\", \"29.8\", \"29.8\", \"\", \"\", \"NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-3090\", \"24\", \"936\", \"71\", \"71\", \"35.6\", \"35.6\", \"\", \"\", \"NVIDIA Ampere GA102 GPU architecture whitepaper, appendix A\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-4060\", \"8\", \"272\", \"30.2\", \"30.2\", \"15.1\", \"15.1\", \"60.5\", \"\", \"NVIDIA GeForce RTX 4060: 15.1 TFLOP/s of fp32, with the ratios of the Ada whitepaper\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-4070\", \"12\", \"504\", \"58.3\", \"58.3\", \"29.1\", \"29.1\", \"116.6\", \"\", \"NVIDIA GeForce RTX 4070: 29.1 TFLOP/s of fp32, with the ratios of the Ada whitepaper\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-4080\", \"16\", \"716.8\", \"97.5\", \"97.5\", \"48.7\", \"48.7\", \"194.9\", \"\", \"NVIDIA Ada GPU architecture whitepaper, appendices\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-4090\", \"24\", \"1008\", \"165.2\", \"165.2\", \"82.6\", \"82.6\", \"330.3\", \"\", \"NVIDIA Ada GPU architecture whitepaper, appendices\", \"179\", \"gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-5070\", \"12\", \"672\", \"61.7\", \"61.7\", \"30.9\", \"30.9\", \"\", \"\", \"NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-5070-ti\", \"16\", \"896\", \"87.9\", \"87.9\", \"43.9\", \"43.9\", \"175.8\", \"\", \"NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-5080\", \"16\", \"960\", \"112.6\", \"112.6\", \"56.3\", \"56.3\", \"225.1\", \"\", \"NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"rtx-5090\", \"32\", \"1792\", \"209.5\", \"209.5\", \"104.8\", \"104.8\", \"419\", \"\", \"NVIDIA RTX Blackwell GPU architecture whitepaper, appendix B\", \"254\", \"gpu-flops-bench by xzwgit (cuBLASLt), README, August 2026\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"m1\", \"16\", \"68.25\", \"\", \"\", \"\", \"2.6\", \"\", \"\", \"Apple's announcement, which names no number format: its figure is that of fp32\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"m1-pro\", \"32\", \"200\", \"\", \"\", \"\", \"5.2\", \"\", \"\", \"Apple's announcement, which names no number format: its figure is that of fp32\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"m1-max\", \"64\", \"400\", \"\", \"\", \"\", \"10.4\", \"\", \"\", \"Apple's announcement, which names no number format: its figure is that of fp32\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"m1-ultra\", \"128\", \"800\", \"\", \"\", \"\", \"21\", \"\", \"\", \"Apple's announcement, which names no number format: its figure is that of fp32\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"], [\"m2\", \"24\", \"100\", \"\", \"\", \"\", \"3.6\", \"\", \"\", \"Apple's announcement, which names no number format: its figure is that of fp32\", \"\", \"\", \"\", \"\", \"\", \"\", \"\", \"\"]]");
 let rows;
 rows = $def("rows", "", [], function () {
 let names, others;
@@ -4309,66 +4379,42 @@ DEVICES = dict((function* ($first) { for (const row of $first) yield [$item(row,
 return {MEASURED, FORMATS, UNKNOWN, Device, lines, rows, _from_row, ROWS, DEVICES};
 };
 $modules["accounting.models.families"] = () => {
+const ALIASES = $load("accounting.models.defaults").ALIASES;
 const Attention = $load("accounting.layer").Attention;
-const DeltaAttention = $load("accounting.layer").DeltaAttention;
+const BIASED_QKV = $load("accounting.models.defaults").BIASED_QKV;
+const EXPERTS = $load("accounting.models.defaults").EXPERTS;
 const FeedForward = $load("accounting.layer").FeedForward;
+const GATED_DELTA = $load("accounting.models.defaults").GATED_DELTA;
+const Indexer = $load("accounting.layer").Indexer;
+const LATENT = $load("accounting.models.defaults").LATENT;
+const LAYERNORM = $load("accounting.models.defaults").LAYERNORM;
 const LatentAttention = $load("accounting.layer").LatentAttention;
 const Layer = $load("accounting.layer").Layer;
+const MLP_BIAS = $load("accounting.models.defaults").MLP_BIAS;
+const MOST_LISTED = $load("accounting.models.defaults").MOST_LISTED;
 const Mapping = $load("collections.abc").Mapping;
+const Mixer = $load("accounting.layer").Mixer;
+const NEMOTRON = $load("accounting.models.defaults").NEMOTRON;
+const NOTHING = $load("accounting.models.mixers").NOTHING;
+const OTHER_LAYERS = $load("accounting.models.defaults").OTHER_LAYERS;
+const OWN_FFN_NAME = $load("accounting.models.defaults").OWN_FFN_NAME;
+const PLAIN_FFN = $load("accounting.models.defaults").PLAIN_FFN;
+const QK_NORM = $load("accounting.models.defaults").QK_NORM;
+const QWEN_EXPERTS = $load("accounting.models.defaults").QWEN_EXPERTS;
+const REFUSED = $load("accounting.models.defaults").REFUSED;
+const RENAMED = $load("accounting.models.defaults").RENAMED;
+const ROUTERS = $load("accounting.models.defaults").ROUTERS;
+const SHARED_EXPERTS = $load("accounting.models.defaults").SHARED_EXPERTS;
+const SHARED_GATE = $load("accounting.models.defaults").SHARED_GATE;
+const SWITCHLESS = $load("accounting.models.defaults").SWITCHLESS;
 const TransformerShape = $load("accounting.shape").TransformerShape;
+const WIDE_QK_NORM = $load("accounting.models.defaults").WIDE_QK_NORM;
+const WINDOWS_AFTER = $load("accounting.models.defaults").WINDOWS_AFTER;
+const WINDOW_PATTERNS = $load("accounting.models.defaults").WINDOW_PATTERNS;
+const defaults = $load("accounting.models.defaults").defaults;
+const mixers = $load("accounting.models.mixers");
 const pattern = $load("accounting.layer").pattern;
 const positive = $load("accounting.checks").positive;
-let ALIASES;
-ALIASES = dict([...dict([["kimi_k2", "deepseek_v3"], ["llama4", "llama4_text"], ["gemma3", "gemma3_text"], ["qwen3_vl_text", "qwen3"]]).items(), ...dict.fromkeys($tuple(["qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"]), "qwen2").items(), ["qwen3_vl_moe_text", "qwen3_moe"]]);
-let SIZES;
-SIZES = $tuple([...$tuple(["vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size", "num_attention_heads"]), ...$tuple(["num_key_value_heads", "intermediate_size"])]);
-let _defaults;
-_defaults = $def("_defaults", "*sizes **more", [], function (sizes, more) {
-
-return dict([...dict(zip(SIZES, sizes, {__proto__: $k, strict: true})).items(), ["tie_word_embeddings", false], ["hidden_act", "silu"], ...more.items()]);
-});
-let _GELU;
-_GELU = dict([["hidden_act", "gelu_pytorch_tanh"], ["tie_word_embeddings", true]]);
-let _LATENT;
-_LATENT = dict([...dict([["q_lora_rank", 1536n], ["kv_lora_rank", 512n]]).items(), ...dict([["qk_rope_head_dim", 64n], ["qk_nope_head_dim", 128n], ["v_head_dim", 128n]]).items()]);
-let DEFAULTS;
-DEFAULTS = dict([["llama", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["mistral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, sliding_window: 4096n})], ["mixtral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, num_local_experts: 8n, num_experts_per_tok: 2n})], ["qwen2", _defaults(151936n, 32768n, 32n, 4096n, 32n, 32n, 22016n, {__proto__: $k, sliding_window: 4096n, max_window_layers: 28n})], ["qwen3", _defaults(151936n, 32768n, 32n, 4096n, 32n, 32n, 22016n, {__proto__: $k, sliding_window: 4096n, max_window_layers: 28n, head_dim: 128n})], ["qwen2_moe", _defaults(...$tuple([151936n, 32768n, 24n, 2048n, 16n, 16n, 5632n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1408n], ["num_experts", 60n], ["num_experts_per_tok", 4n], ["qkv_bias", true]])), ...$named(dict([["shared_expert_intermediate_size", 5632n], ["sliding_window", 4096n], ["max_window_layers", 28n]]))})], ["qwen3_moe", _defaults(...$tuple([151936n, 32768n, 24n, 2048n, 32n, 4n, 6144n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 768n], ["num_experts", 128n], ["num_experts_per_tok", 8n], ["sliding_window", 4096n]]))})], ["qwen3_next", _defaults(...$tuple([151936n, 32768n, 48n, 2048n, 16n, 2n, 5632n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 512n], ["num_experts", 512n], ["num_experts_per_tok", 10n], ["head_dim", 256n]])), ...$named(dict([["linear_num_key_heads", 16n], ["linear_num_value_heads", 32n], ["linear_key_head_dim", 128n]])), ...$named(dict([["linear_value_head_dim", 128n], ["linear_conv_kernel_dim", 4n], ["shared_expert_intermediate_size", 512n]]))})], ["gemma", _defaults(256000n, 8192n, 28n, 3072n, 16n, 16n, 24576n, {__proto__: $k, head_dim: 256n, ...$named(_GELU)})], ["gemma2", _defaults(256000n, 8192n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["gemma3_text", _defaults(262208n, 131072n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["phi3", _defaults(32064n, 4096n, 32n, 3072n, 32n, null, 8192n)], ["olmo2", _defaults(50304n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["olmo3", _defaults(50304n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, sliding_window: 4096n})], ["olmoe", _defaults(50304n, 4096n, 16n, 2048n, 16n, null, 2048n, {__proto__: $k, num_experts: 64n, num_experts_per_tok: 8n})], ["smollm3", _defaults(128256n, 32768n, 36n, 2048n, 16n, 4n, 11008n, {__proto__: $k, tie_word_embeddings: true, no_rope_layer_interval: 4n})], ["glm", _defaults(151552n, 131072n, 40n, 4096n, 32n, 2n, 13696n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["glm4", _defaults(151552n, 131072n, 40n, 4096n, 32n, 2n, 13696n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["glm4_moe", _defaults(...$tuple([151552n, 131072n, 46n, 4096n, 96n, 8n, 10944n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1408n], ["n_routed_experts", 128n], ["num_experts_per_tok", 8n]])), ...$named(dict([["n_shared_experts", 1n], ["first_k_dense_replace", 1n]]))})], ["cohere", _defaults(256000n, 8192n, 40n, 8192n, 64n, null, 22528n, {__proto__: $k, tie_word_embeddings: true})], ["cohere2", _defaults(256000n, 8192n, 40n, 8192n, 64n, null, 22528n, {__proto__: $k, tie_word_embeddings: true, sliding_window: 4096n})], ["granite", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["starcoder2", _defaults(49152n, 4096n, 30n, 3072n, 24n, 2n, 12288n, {__proto__: $k, use_bias: true, ...$named(_GELU)})], ["gpt_neox", _defaults(50432n, 2048n, 44n, 6144n, 64n, null, 24576n, {__proto__: $k, hidden_act: "gelu", attention_bias: true})], ["opt", _defaults(50272n, 2048n, 12n, 768n, 12n, null, 3072n, {__proto__: $k, hidden_act: "relu", tie_word_embeddings: true})], ["bloom", _defaults(250880n, 2048n, 2n, 64n, 8n, null, null, {__proto__: $k, hidden_act: "gelu", tie_word_embeddings: true})], ["falcon", _defaults(...$tuple([65024n, 2048n, 32n, 4544n, 71n, null, null]), {__proto__: $k, ...$named(dict([["hidden_act", "gelu"], ["tie_word_embeddings", true], ["multi_query", true], ["parallel_attn", true]]))})], ["deepseek_v2", _defaults(...$tuple([102400n, 2048n, 32n, 4096n, 32n, null, 11008n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1407n], ["n_routed_experts", 64n], ["n_shared_experts", 2n], ..._LATENT.items()]))})], ["deepseek_v3", _defaults(...$tuple([129280n, 4096n, 61n, 7168n, 128n, null, 18432n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 2048n], ["n_routed_experts", 256n], ["num_experts_per_tok", 8n], ..._LATENT.items()])), ...$named(dict([["n_shared_experts", 1n], ["first_k_dense_replace", 3n]]))})], ["gpt_oss", _defaults(...$tuple([201088n, 131072n, 36n, 2880n, 64n, 8n, 2880n]), {__proto__: $k, ...$named(dict([["num_local_experts", 128n], ["num_experts_per_tok", 4n], ["head_dim", 64n], ["sliding_window", 128n]])), ...$named(dict([["attention_bias", true]]))})], ["llama4_text", _defaults(...$tuple([202048n, 131072n, 48n, 5120n, 40n, 8n, 8192n]), {__proto__: $k, ...$named(dict([["num_local_experts", 16n], ["num_experts_per_tok", 1n], ["head_dim", 128n], ["intermediate_size_mlp", 16384n]])), ...$named(dict([["use_qk_norm", true], ["no_rope_layer_interval", 4n], ["attention_chunk_size", 8192n]]))})], ["gpt2", _defaults(50257n, 1024n, 12n, 768n, 12n, null, null, {__proto__: $k, hidden_act: "gelu_new", tie_word_embeddings: true})], ["arcee", _defaults(32000n, 4096n, 32n, 2560n, 32n, null, 18432n, {__proto__: $k, hidden_act: "relu2"})], ["seed_oss", _defaults(155136n, 524288n, 64n, 4096n, 80n, 8n, 27648n, {__proto__: $k, head_dim: 128n, attention_bias: true})], ["ernie4_5", _defaults(103424n, 131072n, 18n, 1024n, 16n, 2n, 3072n, {__proto__: $k, head_dim: 128n, tie_word_embeddings: true})], ["ministral", _defaults(32000n, 131072n, 32n, 4096n, 32n, 8n, 14336n, {__proto__: $k, sliding_window: 4096n})], ["ministral3", _defaults(131072n, 262144n, 34n, 4096n, 32n, 8n, 14336n, {__proto__: $k, head_dim: 128n})], ["helium", _defaults(48000n, 4096n, 24n, 2560n, 20n, 20n, 7040n, {__proto__: $k, head_dim: 128n})], ["hunyuan_v1_dense", _defaults(290943n, 2048n, 32n, 4096n, 32n, null, 11008n)], ["iquestcoder", _defaults(76800n, 131072n, 80n, 5120n, 40n, 8n, 27648n, {__proto__: $k, head_dim: 128n})], ["internlm3", _defaults(128512n, 32768n, 48n, 4096n, 32n, 2n, 10240n, {__proto__: $k, head_dim: 128n})], ["hyperclovax", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, use_post_norm: true})], ["stablelm", _defaults(50304n, 4096n, 32n, 2560n, 32n, 32n, 6912n)], ["cwm", _defaults(128256n, 131072n, 64n, 6144n, 48n, 8n, 21504n, {__proto__: $k, head_dim: 128n, sliding_window: 8192n})], ["exaone4", _defaults(102400n, 2048n, 32n, 4096n, 32n, 32n, 16384n, {__proto__: $k, sliding_window: 4096n})], ["vaultgemma", _defaults(256000n, 8192n, 26n, 2304n, 8n, 4n, 9216n, {__proto__: $k, head_dim: 256n, sliding_window: 4096n, ...$named(_GELU)})], ["granite_swa", _defaults(100352n, 8192n, 24n, 2560n, 20n, 4n, 8192n, {__proto__: $k, sliding_window: 128n, tie_word_embeddings: true})], ["jais2", _defaults(...$tuple([150272n, 8192n, 32n, 3328n, 26n, null, 26624n]), {__proto__: $k, ...$named(dict([["head_dim", 128n], ["hidden_act", "relu2"], ["attention_bias", true], ["mlp_bias", true]]))})], ["nemotron", _defaults(256000n, 4096n, 32n, 6144n, 48n, null, 24576n, {__proto__: $k, hidden_act: "relu2"})], ["granitemoe", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, num_local_experts: 8n, num_experts_per_tok: 2n})], ["granitemoeshared", _defaults(32000n, 2048n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, num_local_experts: 8n, num_experts_per_tok: 2n})], ["flex_olmo", _defaults(100352n, 4096n, 32n, 4096n, 32n, null, 11008n, {__proto__: $k, num_experts: 7n, num_experts_per_tok: 5n})], ["phimoe", _defaults(32064n, 131072n, 32n, 4096n, 32n, 8n, 6400n, {__proto__: $k, num_local_experts: 16n, num_experts_per_tok: 2n})], ["minimax_m2", _defaults(...$tuple([200064n, 196608n, 62n, 3072n, 48n, 8n, 1536n]), {__proto__: $k, ...$named(dict([["head_dim", 128n], ["num_local_experts", 256n], ["num_experts_per_tok", 8n]]))})], ["mellum", _defaults(...$tuple([98304n, 131072n, 28n, 2304n, 32n, 4n, 7168n]), {__proto__: $k, ...$named(dict([["head_dim", 128n], ["num_local_experts", 64n], ["num_experts_per_tok", 8n], ["moe_intermediate_size", 896n]])), ...$named(dict([["sliding_window", 1024n]]))})], ["dots1", _defaults(152064n, 2048n, 62n, 4608n, 32n, 32n, 10944n, {__proto__: $k, moe_intermediate_size: 1408n, first_k_dense_replace: 0n})], ["solar_open", _defaults(...$tuple([196608n, 131072n, 48n, 4096n, 64n, 8n, null]), {__proto__: $k, ...$named(dict([["head_dim", 128n], ["moe_intermediate_size", 1280n], ["n_routed_experts", 128n], ["num_experts_per_tok", 8n]])), ...$named(dict([["n_shared_experts", 1n]]))})], ["ernie4_5_moe", _defaults(...$tuple([103424n, 131072n, 28n, 2560n, 20n, 4n, 12288n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1536n], ["n_routed_experts", 64n], ["num_experts_per_tok", 6n], ["n_shared_experts", 2n]])), ...$named(dict([["moe_layer_start_index", 1n], ["moe_layer_end_index", $neg(1n)], ["moe_layer_interval", 1n]])), tie_word_embeddings: true})], ["youtu", _defaults(128256n, 131072n, 32n, 2048n, 16n, null, 6144n, {__proto__: $k, ...$named(_LATENT), tie_word_embeddings: true})], ["glm4_moe_lite", _defaults(...$tuple([154880n, 202752n, 47n, 2048n, 20n, null, 10240n]), {__proto__: $k, ...$named(dict([["moe_intermediate_size", 1536n], ["n_routed_experts", 64n], ["num_experts_per_tok", 4n], ["n_shared_experts", 1n]])), ...$named(dict([..._LATENT.items(), ["q_lora_rank", 768n], ["qk_nope_head_dim", 192n], ["v_head_dim", 256n], ["first_k_dense_replace", 1n]]))})]]);
-let FAMILIES;
-FAMILIES = tuple(DEFAULTS);
-let RENAMED;
-RENAMED = dict([["n_embd", "hidden_size"], ["n_positions", "max_position_embeddings"], ["n_layer", "num_hidden_layers"], ["n_head", "num_attention_heads"], ["n_inner", "intermediate_size"], ["ffn_dim", "intermediate_size"], ["ffn_hidden_size", "intermediate_size"], ["num_kv_heads", "num_key_value_heads"], ["activation_function", "hidden_act"], ["activation", "hidden_act"], ["hidden_activation", "hidden_act"], ["moe_num_experts", "n_routed_experts"], ["moe_k", "num_experts_per_tok"], ["moe_num_shared_experts", "n_shared_experts"]]);
-let OWN_FFN_NAME;
-OWN_FFN_NAME = $tuple(["gpt2", "opt", "bloom", "falcon"]);
-let PLAIN_FFN;
-PLAIN_FFN = $tuple(["gpt2", "starcoder2", "gpt_neox", "opt", "bloom", "falcon", "arcee", "jais2", "nemotron"]);
-let LAYERNORM;
-LAYERNORM = $tuple([...(function* ($first) { for (const name of $first) if ($ne(name, "arcee")) yield name; })(PLAIN_FFN), "cohere", "cohere2", "stablelm", "phimoe"]);
-let BIASED_QKV;
-BIASED_QKV = $tuple(["glm", "glm4", "glm4_moe", "seed_oss"]);
-let SWITCHLESS;
-SWITCHLESS = $tuple([...$tuple(["mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "starcoder2", "opt", "bloom", "falcon", "gpt2", "cwm"]), ...$tuple(["ministral", "ministral3", "exaone4", "minimax_m2", "stablelm", "ernie4_5", "ernie4_5_moe"])]);
-let MLP_BIAS;
-MLP_BIAS = $tuple([...$tuple(["llama", "granite", "smollm3", "arcee", "cwm", "helium", "hyperclovax", "iquestcoder", "internlm3", "jais2"]), ...$tuple(["nemotron", "seed_oss", "granite_swa"])]);
-let QK_NORM;
-QK_NORM = $tuple(["qwen3", "qwen3_moe", "qwen3_next", "gemma3_text", "hunyuan_v1_dense", "dots1", "exaone4", "mellum"]);
-let WIDE_QK_NORM;
-WIDE_QK_NORM = $tuple(["olmo2", "olmo3", "olmoe", "flex_olmo", "minimax_m2"]);
-let LATENT;
-LATENT = $tuple(["deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]);
-let SHARED_EXPERTS;
-SHARED_EXPERTS = $tuple(["glm4_moe", "deepseek_v2", "deepseek_v3", "dots1", "solar_open", "ernie4_5_moe", "glm4_moe_lite"]);
-let EXPERTS;
-EXPERTS = $tuple([...$tuple(["mixtral", "olmoe", "gpt_oss", "llama4_text", "granitemoe", "granitemoeshared", "flex_olmo", "phimoe"]), ...$tuple(["minimax_m2", "mellum", ...SHARED_EXPERTS])]);
-let WINDOW_PATTERNS;
-WINDOW_PATTERNS = dict([["gemma2", 2n], ["gemma3_text", 6n], ["cohere2", 4n], ["olmo3", 4n], ["gpt_oss", 2n], ["exaone4", 4n], ["vaultgemma", 2n]]);
-let WINDOWS_AFTER;
-WINDOWS_AFTER = dict([["cwm", 4n], ["granite_swa", 4n]]);
-let MOST_LISTED;
-MOST_LISTED = $shl(1n, 14n);
-let ROUTERS;
-ROUTERS = dict([...dict.fromkeys($tuple(["deepseek_v3", "glm4_moe", "dots1", "solar_open", "glm4_moe_lite", "minimax_m2"]), "sigmoid").items(), ...dict.fromkeys($tuple(["gpt_oss", "granitemoe", "granitemoeshared"]), "softmax_of_chosen").items()]);
-let REFUSED;
-REFUSED = dict([["add_cross_attention", false], ["do_layer_norm_before", true], ["layer_norm_elementwise_affine", true], ["_remove_final_layer_norm", false], ["qk_layernorm", false], ["lm_head_bias", false]]);
 let from_config;
 from_config = $def("from_config", "config", [], function (config) {
 
@@ -4392,17 +4438,38 @@ let shape_of_family;
 shape_of_family = $def("shape_of_family", "family config", [], function (family, config) {
 let name, renamed, settings, value;
 
-if ($notin(family, DEFAULTS)) {
-throw ValueError(("" + "model_type " + $format(repr(family), "") + " is not known: describe it by --layers, --d-model, --heads, --d-ff and --vocab, or TransformerShape(…); known are " + $format(", ".join(FAMILIES), "")));
+if ($notin(family, defaults())) {
+throw ValueError(("" + "model_type " + $format(repr(family), "") + " is not known: describe it by --layers, --d-model, --heads, --d-ff and --vocab, or TransformerShape(…); known are " + $format(", ".join(defaults()), "")));
 }
 renamed = dict((function* ($first) { for (const [name, value] of $first) if ((($isnot(value, null) || $notin(name, RENAMED)) && !($eq(name, "intermediate_size") && $in(family, OWN_FFN_NAME)))) yield [RENAMED.get(name, name), value]; })(config.items()));
-settings = _Settings(family, dict([...$item(DEFAULTS, family).items(), ...renamed.items()]));
+settings = _Settings(family, _listed_layers(family, dict([...$item(defaults(), family).items(), ...renamed.items()])));
 for ([name, value] of REFUSED.items()) {
 if ($notin(settings.get(name, value), $tuple([value, null]))) {
 throw ValueError(("" + $format(name, "") + " is " + $format(repr(settings.get(name)), "") + ", and its cost is not known here"));
 }
 }
 return settings.shape();
+});
+let _listed_layers;
+_listed_layers = $def("_listed_layers", "family values", [], function (family, values) {
+let kinds, text, widths;
+
+widths = values.get("intermediate_size");
+if (($true(isinstance(widths, list)) && $true(widths) && $true(all((function* ($first) { for (const width of $first) yield $eq(width, $item(widths, 0n)); })(widths))))) {
+$set(values, "intermediate_size", $item(widths, 0n));
+}
+if ($eq(family, "nemotron_h")) {
+text = values.get("hybrid_override_pattern");
+if (($is(values.get("layer_types"), null) && $true(isinstance(text, str)))) {
+if ($true($sub(set(text), set(NEMOTRON)))) {
+throw ValueError(("" + "expected hybrid_override_pattern of " + $format(", ".join(NEMOTRON), "") + ", got " + $format(repr(text), ("" + ".80"))));
+}
+$set(values, "layer_types", [...(function* ($first) { for (const one of $first) yield $item(NEMOTRON, one); })(text)]);
+}
+kinds = values.setdefault("layer_types", list(NEMOTRON.values()));
+$set(values, "num_hidden_layers", ($true(isinstance(kinds, list)) ? len(kinds) : 0n));
+}
+return values;
 });
 let _Settings;
 _Settings = $class("_Settings", [], false, [], ($c) => {
@@ -4445,14 +4512,14 @@ throw ValueError(("" + "config.json must give " + $format(name, "") + " as a lis
 return value;
 });
 $c.shape = $def("shape", "self", [], function (self) {
-let body, d_ff, depth, experts, ffn, latent, layers, name, only, run, simple, sizes, uniform, width;
+let body, d_ff, depth, experts, factor, ffn, latent, layers, name, only, run, simple, sizes, step, uniform, width;
 
 [layers, width] = $tuple([self.whole("num_hidden_layers"), self.whole("hidden_size")]);
 if ($gt(positive("num_hidden_layers", layers), MOST_LISTED)) {
 throw ValueError(("" + "num_hidden_layers " + $format(layers, ("" + ".3g")) + " is more than " + $format(MOST_LISTED, ("" + ",")) + ": give fewer"));
 }
 depth = [...(function* ($first) { for (const at of $first) yield Layer(self.attention(at, layers), self.ffn(at)); })(range(layers))];
-[latent, uniform] = $tuple([isinstance(getattr($item(depth, 0n), "attention"), LatentAttention), $eq(len(set(depth)), 1n)]);
+[latent, uniform] = $tuple([all((function* ($first) { for (const one of $first) yield !$true(isinstance(getattr(one, "attention"), Attention)); })(depth)), $eq(len(set(depth)), 1n)]);
 sizes = dict([]);
 [only, ffn] = $tuple([$item(depth, 0n).attention, $item(depth, 0n).ffn]);
 experts = dict([]);
@@ -4471,23 +4538,37 @@ run = ($eq(len(body), layers) ? next((function* ($first) { for (const at of $fir
 sizes = $union(sizes, dict([["leading", tuple($slice(simple, null, run))], ["layers", pattern($slice(simple, run, null))]]));
 }
 }
-name = ($in("moe_intermediate_size", $item(DEFAULTS, self.family)) ? "moe_intermediate_size" : "intermediate_size");
+name = ($in("moe_intermediate_size", $item(defaults(), self.family)) ? "moe_intermediate_size" : "intermediate_size");
 d_ff = ($is(self.get(name), null) ? $mul(4n, width) : self.whole(name));
+if (($eq(self.family, "lfm2") && $true(self.switch("block_auto_adjust_ff_dim", true)))) {
+d_ff = int($div($mul(2n, d_ff), 3n));
+if ($isnot((factor = self.get("block_ffn_dim_multiplier", 1.0)), null)) {
+step = self.get("block_multiple_of", 256n);
+d_ff = $mul(step, $neg($floordiv($neg(int($mul(factor, d_ff))), step)));
+}
+}
 return TransformerShape(self.whole("vocab_size"), self.whole("max_position_embeddings"), layers, width, self.whole("num_attention_heads"), d_ff, {__proto__: $k, num_kv_heads: ($true(latent) ? null : self.kv_heads()), head_dim: ($true(latent) ? null : self.head_dim(width)), ffn: self.activation(), tied_embeddings: self.switch("tie_word_embeddings"), ...$named(self.norms()), ...$named(self.biases()), ...$named(sizes)});
 });
 $c.attention = $def("attention", "self at layers", [], function (self, at, layers) {
-let chunked, family, gated, kind, names, norm, parts, ranks, rotated, sinks, sizes, window;
+let beside, chunked, family, gated, indexer, kind, names, nope, norm, rank, ranks, reuses, rope, rotated, sinks, sizes, value, window;
 
 family = self.family;
+kind = self.kind(at, layers);
+if ($in(kind, $tuple(["linear_attention", "conv", "mamba"]))) {
+return self.mixer();
+}
+if ($in(kind, $tuple(["moe", "mlp"]))) {
+return NOTHING;
+}
 if ($in(family, LATENT)) {
 ranks = ($is(self.get("q_lora_rank"), null) ? null : self.whole("q_lora_rank"));
 names = $tuple(["kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"]);
-return LatentAttention(ranks, ...map(getattr(self, "whole"), names));
+[rank, nope, rope, value] = map(getattr(self, "whole"), names);
+indexer = null;
+if ($isnot(self.get("index_topk"), null)) {
+indexer = Indexer(...map(getattr(self, "whole"), $tuple(["index_n_heads", "index_head_dim", "index_topk"])));
 }
-kind = self.kind(at, layers);
-if ($eq(kind, "linear_attention")) {
-parts = $tuple(["num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim"]);
-return DeltaAttention(...(function* ($first) { for (const part of $first) yield self.whole(("" + "linear_" + $format(part, ""))); })(parts));
+return LatentAttention(ranks, rank, nope, rope, value, indexer);
 }
 sizes = dict([["sliding_attention", "sliding_window"], ["chunked_attention", "attention_chunk_size"]]);
 window = ($in(kind, sizes) ? self.whole($item(sizes, kind)) : null);
@@ -4499,26 +4580,106 @@ if (($eq(family, "cohere2") || ($eq(family, "exaone4") && $isnot(self.get("slidi
 rotated = ($true(window) ? null : false);
 }
 }
-norm = null;
+[norm, beside, reuses] = $tuple([null, null, false]);
+if ($eq(family, "falcon_h1")) {
+beside = self.mixer();
+} else {
+if ($eq(family, "gemma3n_text")) {
+reuses = $ge(at, $sub(layers, self.whole("num_kv_shared_layers")));
+beside = self.per_layer($eq(at, 0n));
+}
+}
 if (($eq(family, "llama4_text") && $is(rotated, null) && $true(self.switch("use_qk_norm")))) {
 norm = "l2";
 }
-[chunked, sinks, gated] = $tuple([$eq(kind, "chunked_attention"), $in(family, $tuple(["gpt_oss", "granite_swa"])), $eq(family, "qwen3_next")]);
-return Attention(window, chunked, rotated, norm, sinks, gated);
+[chunked, sinks, gated] = $tuple([$eq(kind, "chunked_attention"), $in(family, $tuple(["gpt_oss", "granite_swa"])), $in(family, GATED_DELTA)]);
+return Attention(window, chunked, rotated, norm, sinks, gated, reuses, beside);
+});
+$c.mixer = $def("mixer", "self", [], function (self) {
+let bias, each, family, heads, inner, kernel, names, norm, parts, rank, sizes, state, width;
+
+[family, width] = $tuple([self.family, self.whole("hidden_size")]);
+if ($in(family, $tuple([...GATED_DELTA, "olmo_hybrid"]))) {
+parts = $tuple(["num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim"]);
+sizes = [...(function* ($first) { for (const part of $first) yield self.whole(("" + "linear_" + $format(part, ""))); })(parts)];
+return mixers.delta(...sizes, {__proto__: $k, merged: $eq(family, "qwen3_next")});
+}
+if ($eq(family, "kimi_linear")) {
+names = $tuple(["linear_num_heads", "linear_head_dim", "linear_conv_kernel_dim"]);
+return mixers.kimi_delta(...map(getattr(self, "whole"), names));
+}
+if ($eq(family, "minimax")) {
+heads = self.whole("num_attention_heads");
+return mixers.lightning(heads, $or(self.head_dim(width), () => $floordiv(width, heads)));
+}
+if ($in(family, $tuple(["lfm2", "lfm2_moe"]))) {
+return mixers.short_convolution(width, self.whole("conv_L_cache"), {__proto__: $k, bias: self.switch("conv_bias")});
+}
+if ($true(self.switch("mamba_proj_bias"))) {
+throw ValueError("mamba_proj_bias is set, and its cost is not known here");
+}
+bias = self.switch("mamba_conv_bias", true);
+if ($eq(family, "jamba")) {
+[inner, state, kernel] = (function* ($first) { for (const name of $first) yield self.whole(("" + "mamba_" + $format(name, ""))); })($tuple(["expand", "d_state", "d_conv"]));
+rank = ($eq(self.get("mamba_dt_rank"), "auto") ? $neg($floordiv($neg(width), 16n)) : self.whole("mamba_dt_rank"));
+return mixers.mamba($mul(inner, width), state, rank, kernel, {__proto__: $k, convolution_bias: bias, norms: true});
+}
+heads = self.whole("mamba_n_heads");
+inner = ($eq(family, "falcon_h1") ? self.whole("mamba_d_ssm") : 0n);
+if ($eq(family, "falcon_h1")) {
+norm = self.switch("mamba_rms_norm");
+} else {
+norm = true;
+}
+if ($notin(family, $tuple(["falcon_h1", "nemotron_h"]))) {
+inner = $mul(self.whole("mamba_expand"), width);
+}
+each = ($ne(family, "nemotron_h") ? $floordiv(inner, heads) : self.whole("mamba_d_head"));
+sizes = [...(function* ($first) { for (const name of $first) yield self.whole(("" + "mamba_" + $format(name, ""))); })($tuple(["d_state", "n_groups", "d_conv"]))];
+return mixers.mamba2(heads, each, ...sizes, {__proto__: $k, convolution_bias: bias, norm: norm});
+});
+$c.per_layer = $def("per_layer", "self first", [], function (self, first) {
+let again, inputs, matrices, norms, rank, rows, side, width;
+
+[rank, side] = $tuple([self.whole("laurel_rank"), self.whole("hidden_size_per_layer_input")]);
+[inputs, width, rows] = (function* ($first) { for (const name of $first) yield self.whole(name); })($tuple(["altup_num_inputs", "hidden_size", "vocab_size_per_layer_input"]));
+matrices = [$tuple(["laurel down", null, rank]), $tuple(["laurel up", rank, null]), $tuple(["gate of a layer's embedding", null, side]), $tuple(["up from a layer's embedding", side, null]), $tuple(["projection to a layer's embedding", null, side]), $tuple(["router of residual streams", null, inputs]), $tuple(["mixing of residual streams", inputs, $add($mul(inputs, inputs), inputs)])];
+if ($true(first)) {
+matrices = $add(matrices, [...(function* ($first) { for (const at of $first) yield $tuple([("" + "residual stream " + $format($add(at, 1n), "")), null, null]); })(range($mul(2n, $sub(inputs, 1n))))]);
+}
+norms = $tuple([...$mul(3n, [width]), ...($true(first) ? [side] : [])]);
+again = $add($mul($mul(2n, inputs), width), $mul($mul($mul(2n, inputs), inputs), width));
+return Mixer("altup mixing", tuple(matrices), $tuple([$mul(rows, side), width]), norms, {__proto__: $k, flops: again});
 });
 $c.kind = $def("kind", "self at layers", [], function (self, at, layers) {
-let chunked, counted, family, kinds, sliding, turn;
+let attends, chunked, counted, family, kinds, listed, name, offset, period, sliding, turn;
 
 [family, kinds] = $tuple([self.family, self.listed("layer_types", layers)]);
 if (($isnot(kinds, null) && $notin(family, $tuple(["mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"])))) {
-counted = $tuple(["full_attention", "sliding_attention", "chunked_attention", "linear_attention"]);
+counted = $tuple(["full_attention", "sliding_attention", "chunked_attention", "linear_attention", ...OTHER_LAYERS]);
 if ((!$true(isinstance($item(kinds, at), str)) || $notin($item(kinds, at), counted))) {
 throw ValueError(("" + "layer_types has " + $format(repr($item(kinds, at)), ("" + ".80")) + ", whose cost is not known here"));
 }
-return str($item(kinds, at));
+return OTHER_LAYERS.get($item(kinds, at), str($item(kinds, at)));
 }
-if ($eq(family, "qwen3_next")) {
+if ($in(family, $tuple([...GATED_DELTA, "olmo_hybrid"]))) {
 return ($true($mod($add(at, 1n), 4n)) ? "linear_attention" : "full_attention");
+}
+if ($eq(family, "minimax")) {
+return ($true($mod($add(at, 1n), 2n)) ? "full_attention" : "linear_attention");
+}
+if ($eq(family, "kimi_linear")) {
+return (($eq($mod(at, 4n), 0n) && $true(at)) ? "full_attention" : "linear_attention");
+}
+if ($in(family, $tuple(["bamba", "granitemoehybrid", "lfm2"]))) {
+name = dict([["bamba", "attn_layer_indices"], ["lfm2", "full_attn_idxs"]]).get(family, "attention_layers");
+listed = self.listed(name);
+attends = ($is(listed, null) ? $eq(family, "lfm2") : $in(at, listed));
+return ($true(attends) ? "full_attention" : "linear_attention");
+}
+if ($eq(family, "jamba")) {
+[period, offset] = (function* ($first) { for (const name of $first) yield self.whole(("" + "attn_layer_" + $format(name, ""))); })($tuple(["period", "offset"]));
+return ($eq($mod(at, positive("attn_layer_period", period)), offset) ? "full_attention" : "linear_attention");
 }
 if ($eq(family, "llama4_text")) {
 chunked = $and(self.rotated(at, layers), () => self.get("attention_chunk_size"));
@@ -4566,9 +4727,15 @@ let copies, family, name, shared;
 family = self.family;
 if ($in(family, EXPERTS)) {
 name = ($in(family, SHARED_EXPERTS) ? "n_routed_experts" : "num_local_experts");
-name = ($in(family, $tuple(["olmoe", "flex_olmo"])) ? "num_experts" : name);
+name = ($in(family, $tuple(["olmoe", "flex_olmo", "jamba", "lfm2_moe"])) ? "num_experts" : name);
+if (($eq(family, "granitemoehybrid") && !$true(self.get(name)))) {
+return FeedForward(self.whole("shared_intermediate_size"));
+}
+if (($eq(family, "nemotron_h") && $notin(self.kind(at, self.whole("num_hidden_layers")), $tuple(["moe", "mlp"])))) {
+return FeedForward(0n);
+}
 } else {
-if ($in(family, $tuple(["qwen2_moe", "qwen3_moe", "qwen3_next"]))) {
+if ($in(family, QWEN_EXPERTS)) {
 name = ($true(self.get("num_local_experts")) ? "num_local_experts" : "num_experts");
 } else {
 return null;
@@ -4579,10 +4746,13 @@ name = ($eq(family, "llama4_text") ? "intermediate_size_mlp" : "intermediate_siz
 return FeedForward(self.whole(name));
 }
 shared = null;
-if ($in(family, $tuple(["qwen2_moe", "qwen3_next"]))) {
+if ($in(family, SHARED_GATE)) {
 shared = $or(self.whole("shared_expert_intermediate_size"), () => null);
 } else {
-if (($eq(family, "granitemoeshared") && $true(self.get("shared_intermediate_size")))) {
+if ($eq(family, "nemotron_h")) {
+shared = $or(self.whole("moe_shared_expert_intermediate_size"), () => null);
+} else {
+if (($in(family, $tuple(["granitemoeshared", "granitemoehybrid"])) && $true(self.get("shared_intermediate_size")))) {
 shared = self.whole("shared_intermediate_size");
 } else {
 if ($in(family, SHARED_EXPERTS)) {
@@ -4595,10 +4765,11 @@ shared = self.whole("intermediate_size");
 }
 }
 }
-return FeedForward({__proto__: $k, experts: self.whole(name), experts_per_token: self.whole("num_experts_per_tok"), shared_d_ff: shared, shared_gate: $and($in(family, $tuple(["qwen2_moe", "qwen3_next"])), () => $isnot(shared, null)), router: ($eq(family, "llama4_text") ? "sigmoid_of_input" : ROUTERS.get(family, "softmax")), router_bias: $in(family, $tuple(["gpt_oss", "ernie4_5_moe"]))});
+}
+return FeedForward({__proto__: $k, experts: self.whole(name), experts_per_token: self.whole("num_experts_per_tok"), shared_d_ff: shared, shared_gate: $and($in(family, SHARED_GATE), () => $isnot(shared, null)), router: ($eq(family, "llama4_text") ? "sigmoid_of_input" : ROUTERS.get(family, "softmax")), router_bias: $in(family, $tuple(["gpt_oss", "ernie4_5_moe"]))});
 });
 $c.has_experts = $def("has_experts", "self at", [], function (self, at) {
-let first, interval, kinds, last, listed, step;
+let first, interval, kinds, last, listed, period, step;
 
 kinds = self.listed("mlp_layer_types");
 if (($isnot(kinds, null) && $lt(at, len(kinds)))) {
@@ -4608,6 +4779,16 @@ if ($eq(self.family, "ernie4_5_moe")) {
 [first, last] = $tuple([self.get("moe_layer_start_index"), self.get("moe_layer_end_index")]);
 interval = positive("moe_layer_interval", self.get("moe_layer_interval"));
 return $and($le(first, at), () => $and($or($lt(last, 0n), () => $le(at, last)), () => $eq($mod($add(at, 1n), interval), 0n)));
+}
+if ($eq(self.family, "nemotron_h")) {
+return $eq(self.kind(at, self.whole("num_hidden_layers")), "moe");
+}
+if ($eq(self.family, "jamba")) {
+period = positive("expert_layer_period", self.get("expert_layer_period"));
+return $and($gt(self.whole("num_experts"), 1n), () => $eq($mod(at, period), self.whole("expert_layer_offset")));
+}
+if ($eq(self.family, "lfm2_moe")) {
+return $ge(at, self.whole("num_dense_layers"));
 }
 if ($in(self.family, SHARED_EXPERTS)) {
 return $ge(at, ($true(self.get("first_k_dense_replace")) ? self.whole("first_k_dense_replace") : 0n));
@@ -4619,7 +4800,7 @@ return $in(at, listed);
 }
 return $eq($mod($add(at, 1n), positive("interleave_moe_layer_step", self.get("interleave_moe_layer_step", 1n))), 0n);
 }
-if ($in(self.family, $tuple(["qwen2_moe", "qwen3_moe", "qwen3_next"]))) {
+if ($in(self.family, QWEN_EXPERTS)) {
 step = positive("decoder_sparse_step", self.get("decoder_sparse_step", 1n));
 return $and($notin(at, $or(self.listed("mlp_only_layers"), () => [])), () => $eq($mod($add(at, 1n), step), 0n));
 }
@@ -4634,8 +4815,11 @@ return self.whole("head_dim");
 return (($eq(self.family, "glm4_moe") && $true($mod(width, heads))) ? $floordiv(width, heads) : null);
 });
 $c.kv_heads = $def("kv_heads", "self", [], function (self) {
-if ($in(self.family, $tuple(["gpt2", "opt", "bloom", "gpt_neox"]))) {
+if ($in(self.family, $tuple(["gpt2", "gptj", "opt", "bloom", "gpt_neox"]))) {
 return null;
+}
+if ($eq(self.family, "gpt_bigcode")) {
+return ($true(self.switch("multi_query")) ? 1n : null);
 }
 if (($eq(self.family, "falcon") && !$true(self.switch("new_decoder_architecture")))) {
 return ($true(self.switch("multi_query")) ? 1n : null);
@@ -4662,10 +4846,10 @@ throw ValueError(("" + "activation " + $format(repr(name), ("" + ".80")) + " is 
 return $item(activations, kind);
 });
 $c.norms = $def("norms", "self", [], function (self) {
-let count, doubled, family, sizes;
+let count, doubled, family, plain, sizes;
 
 family = self.family;
-doubled = $or($in(family, $tuple(["gemma2", "gemma3_text", "glm4"])), () => $and($eq(family, "hyperclovax"), () => self.switch("use_post_norm")));
+doubled = $or($in(family, $tuple(["gemma2", "gemma3_text", "gemma3n_text", "glm4"])), () => $and($eq(family, "hyperclovax"), () => self.switch("use_post_norm")));
 sizes = dict([["post_norm", doubled]]);
 if (($in(family, QK_NORM) || ($eq(family, "glm4_moe") && $true(self.switch("use_qk_norm"))))) {
 $set(sizes, "qk_norm", true);
@@ -4675,9 +4859,22 @@ $set(sizes, "qk_norm", "width");
 }
 }
 if ($in(family, LAYERNORM)) {
-sizes = $union(sizes, dict([["norm", "layernorm"], ["norm_bias", ($eq(family, "gpt2") ? null : !$true(family.startswith("cohere")))]]));
+plain = $in(family, $tuple(["gpt2", "gpt_bigcode"]));
+sizes = $union(sizes, dict([["norm", "layernorm"], ["norm_bias", ($true(plain) ? null : !$true(family.startswith("cohere")))]]));
 }
-if (($in(family, $tuple(["cohere", "cohere2"])) || ($eq(family, "stablelm") && $true(self.switch("use_parallel_residual"))))) {
+if ($in(family, $tuple(["olmo", "nanochat"]))) {
+$set(sizes, "norm_weights", false);
+}
+if ($eq(family, "nanochat")) {
+$set(sizes, "qk_norm", "l2");
+}
+if ($in(family, $tuple(["phi", "gptj"]))) {
+$set(sizes, "head_bias", true);
+}
+if (($in(family, $tuple(["bamba", "jamba", "nemotron_h"])) || ($eq(family, "granitemoehybrid") && $ne(self.get("position_embedding_type"), "rope")))) {
+$set(sizes, "position", ($eq(family, "bamba") ? "rope" : "none"));
+}
+if (($in(family, $tuple(["cohere", "cohere2", "phi", "gptj", "nemotron_h"])) || ($eq(family, "stablelm") && $true(self.switch("use_parallel_residual"))))) {
 $set(sizes, "block_norms", 1n);
 }
 if ($eq(family, "exaone4")) {
@@ -4687,7 +4884,7 @@ if (($eq(family, "falcon") && $true(self.switch("parallel_attn")))) {
 count = $or(self.get("num_ln_in_parallel_attn"), () => ($true(self.switch("new_decoder_architecture")) ? 2n : 1n));
 $set(sizes, "block_norms", ($eq(count, 2n) ? 2n : 1n));
 }
-if ($in(family, $tuple(["gpt2", "opt"]))) {
+if ($in(family, $tuple(["gpt2", "opt", "gpt_bigcode"]))) {
 sizes = $union(sizes, dict([["position", "learned"], ["extra_positions", ($eq(family, "opt") ? 2n : 0n)]]));
 }
 if (($eq(family, "bloom") || ($eq(family, "falcon") && $true(self.switch("alibi"))))) {
@@ -4701,7 +4898,7 @@ family = self.family;
 if (($eq(family, "opt") && $notin(self.get("word_embed_proj_dim"), $tuple([null, self.get("hidden_size")])))) {
 throw ValueError("word_embed_proj_dim differs from hidden_size, and its cost is not known here");
 }
-if ($in(family, $tuple(["gpt2", "bloom", "opt"]))) {
+if ($in(family, $tuple(["gpt2", "gpt_bigcode", "phi", "bloom", "opt"]))) {
 return dict([["bias", self.switch("enable_bias", true)]]);
 }
 if ($in(family, $tuple(["starcoder2", "falcon", "ernie4_5", "ernie4_5_moe"]))) {
@@ -4711,7 +4908,7 @@ if ($eq(family, "stablelm")) {
 return dict([["qkv_bias", self.switch("use_qkv_bias")]]);
 }
 attention = $and($notin(family, SWITCHLESS), () => self.switch("attention_bias"));
-mlp = $or(self.switch("mlp_bias"), () => $in(family, $tuple(["gpt_neox", "gpt_oss"])));
+mlp = $or(self.switch("mlp_bias"), () => $in(family, $tuple(["gpt_neox", "gpt_oss", "gptj"])));
 if (($true(self.switch("mlp_bias")) && $notin(family, MLP_BIAS))) {
 throw ValueError(("" + "mlp_bias is set, and its cost in " + $format(family, "") + " is not known here"));
 }
@@ -4728,7 +4925,140 @@ $set(sizes, "output_bias", true);
 return $union(sizes, ($true(mlp) ? dict([["ffn_bias", true]]) : dict([])));
 });
 });
-return {ALIASES, SIZES, _defaults, _GELU, _LATENT, DEFAULTS, FAMILIES, RENAMED, OWN_FFN_NAME, PLAIN_FFN, LAYERNORM, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, LATENT, SHARED_EXPERTS, EXPERTS, WINDOW_PATTERNS, WINDOWS_AFTER, MOST_LISTED, ROUTERS, REFUSED, from_config, text_of, shape_of_family, _Settings};
+return {from_config, text_of, shape_of_family, _listed_layers, _Settings};
+};
+$modules["accounting.models.defaults"] = () => {
+const lru_cache = $load("functools").lru_cache;
+let ALIASES;
+ALIASES = dict([...dict([["kimi_k2", "deepseek_v3"], ["llama4", "llama4_text"], ["gemma3", "gemma3_text"], ["qwen3_vl_text", "qwen3"]]).items(), ...dict.fromkeys($tuple(["qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"]), "qwen2").items(), ...dict([["qwen3_vl_moe_text", "qwen3_moe"], ["gemma3n", "gemma3n_text"], ["qwen3_5", "qwen3_5_text"]]).items(), ...dict([["qwen3_5_moe", "qwen3_5_moe_text"], ["deepseek_v3_2", "deepseek_v32"]]).items()]);
+let defaults;
+defaults = lru_cache({__proto__: $k, maxsize: 1n})($def("defaults", "", [], function () {
+
+return read();
+}));
+let read;
+read = () => $json("{\"llama\": {\"vocab_size\": 32000, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\"}, \"mistral\": {\"vocab_size\": 32000, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"hidden_act\": \"silu\", \"sliding_window\": 4096}, \"mixtral\": {\"vocab_size\": 32000, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"hidden_act\": \"silu\", \"num_local_experts\": 8, \"num_experts_per_tok\": 2}, \"qwen2\": {\"vocab_size\": 151936, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"intermediate_size\": 22016, \"hidden_act\": \"silu\", \"sliding_window\": 4096, \"max_window_layers\": 28}, \"qwen3\": {\"vocab_size\": 151936, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"intermediate_size\": 22016, \"hidden_act\": \"silu\", \"sliding_window\": 4096, \"max_window_layers\": 28, \"head_dim\": 128}, \"qwen2_moe\": {\"vocab_size\": 151936, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 24, \"hidden_size\": 2048, \"num_attention_heads\": 16, \"num_key_value_heads\": 16, \"intermediate_size\": 5632, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 1408, \"num_experts\": 60, \"num_experts_per_tok\": 4, \"qkv_bias\": true, \"shared_expert_intermediate_size\": 5632, \"sliding_window\": 4096, \"max_window_layers\": 28}, \"qwen3_moe\": {\"vocab_size\": 151936, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 24, \"hidden_size\": 2048, \"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"intermediate_size\": 6144, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 768, \"num_experts\": 128, \"num_experts_per_tok\": 8, \"sliding_window\": 4096}, \"qwen3_next\": {\"vocab_size\": 151936, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 48, \"hidden_size\": 2048, \"num_attention_heads\": 16, \"num_key_value_heads\": 2, \"intermediate_size\": 5632, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 512, \"num_experts\": 512, \"num_experts_per_tok\": 10, \"head_dim\": 256, \"shared_expert_intermediate_size\": 512, \"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, \"linear_conv_kernel_dim\": 4}, \"gemma\": {\"vocab_size\": 256000, \"max_position_embeddings\": 8192, \"num_hidden_layers\": 28, \"hidden_size\": 3072, \"num_attention_heads\": 16, \"num_key_value_heads\": 16, \"intermediate_size\": 24576, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu_pytorch_tanh\", \"head_dim\": 256}, \"gemma2\": {\"vocab_size\": 256000, \"max_position_embeddings\": 8192, \"num_hidden_layers\": 26, \"hidden_size\": 2304, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 9216, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu_pytorch_tanh\", \"head_dim\": 256, \"sliding_window\": 4096}, \"gemma3_text\": {\"vocab_size\": 262208, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 26, \"hidden_size\": 2304, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 9216, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu_pytorch_tanh\", \"head_dim\": 256, \"sliding_window\": 4096}, \"phi3\": {\"vocab_size\": 32064, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 32, \"hidden_size\": 3072, \"num_attention_heads\": 32, \"intermediate_size\": 8192, \"hidden_act\": \"silu\"}, \"olmo2\": {\"vocab_size\": 50304, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\"}, \"olmo3\": {\"vocab_size\": 50304, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\", \"sliding_window\": 4096}, \"olmoe\": {\"vocab_size\": 50304, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 16, \"hidden_size\": 2048, \"num_attention_heads\": 16, \"intermediate_size\": 2048, \"hidden_act\": \"silu\", \"num_experts\": 64, \"num_experts_per_tok\": 8}, \"smollm3\": {\"vocab_size\": 128256, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 36, \"hidden_size\": 2048, \"num_attention_heads\": 16, \"num_key_value_heads\": 4, \"intermediate_size\": 11008, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"no_rope_layer_interval\": 4}, \"glm\": {\"vocab_size\": 151552, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 40, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 2, \"intermediate_size\": 13696, \"hidden_act\": \"silu\", \"head_dim\": 128, \"attention_bias\": true}, \"glm4\": {\"vocab_size\": 151552, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 40, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 2, \"intermediate_size\": 13696, \"hidden_act\": \"silu\", \"head_dim\": 128, \"attention_bias\": true}, \"glm4_moe\": {\"vocab_size\": 151552, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 46, \"hidden_size\": 4096, \"num_attention_heads\": 96, \"num_key_value_heads\": 8, \"intermediate_size\": 10944, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 1408, \"n_routed_experts\": 128, \"num_experts_per_tok\": 8, \"n_shared_experts\": 1, \"first_k_dense_replace\": 1}, \"cohere\": {\"vocab_size\": 256000, \"max_position_embeddings\": 8192, \"num_hidden_layers\": 40, \"hidden_size\": 8192, \"num_attention_heads\": 64, \"intermediate_size\": 22528, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\"}, \"cohere2\": {\"vocab_size\": 256000, \"max_position_embeddings\": 8192, \"num_hidden_layers\": 40, \"hidden_size\": 8192, \"num_attention_heads\": 64, \"intermediate_size\": 22528, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"sliding_window\": 4096}, \"granite\": {\"vocab_size\": 32000, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\"}, \"starcoder2\": {\"vocab_size\": 49152, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 30, \"hidden_size\": 3072, \"num_attention_heads\": 24, \"num_key_value_heads\": 2, \"intermediate_size\": 12288, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu_pytorch_tanh\", \"use_bias\": true}, \"gpt_neox\": {\"vocab_size\": 50432, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 44, \"hidden_size\": 6144, \"num_attention_heads\": 64, \"intermediate_size\": 24576, \"hidden_act\": \"gelu\", \"attention_bias\": true}, \"opt\": {\"vocab_size\": 50272, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 12, \"hidden_size\": 768, \"num_attention_heads\": 12, \"intermediate_size\": 3072, \"tie_word_embeddings\": true, \"hidden_act\": \"relu\"}, \"bloom\": {\"vocab_size\": 250880, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 2, \"hidden_size\": 64, \"num_attention_heads\": 8, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu\"}, \"falcon\": {\"vocab_size\": 65024, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4544, \"num_attention_heads\": 71, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu\", \"multi_query\": true, \"parallel_attn\": true}, \"deepseek_v2\": {\"vocab_size\": 102400, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 1407, \"n_routed_experts\": 64, \"n_shared_experts\": 2, \"q_lora_rank\": 1536, \"kv_lora_rank\": 512, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 128, \"v_head_dim\": 128}, \"deepseek_v3\": {\"vocab_size\": 129280, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 61, \"hidden_size\": 7168, \"num_attention_heads\": 128, \"intermediate_size\": 18432, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 2048, \"n_routed_experts\": 256, \"num_experts_per_tok\": 8, \"q_lora_rank\": 1536, \"kv_lora_rank\": 512, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 128, \"v_head_dim\": 128, \"n_shared_experts\": 1, \"first_k_dense_replace\": 3}, \"gpt_oss\": {\"vocab_size\": 201088, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 36, \"hidden_size\": 2880, \"num_attention_heads\": 64, \"num_key_value_heads\": 8, \"intermediate_size\": 2880, \"hidden_act\": \"silu\", \"num_local_experts\": 128, \"num_experts_per_tok\": 4, \"head_dim\": 64, \"sliding_window\": 128, \"attention_bias\": true}, \"llama4_text\": {\"vocab_size\": 202048, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 48, \"hidden_size\": 5120, \"num_attention_heads\": 40, \"num_key_value_heads\": 8, \"intermediate_size\": 8192, \"hidden_act\": \"silu\", \"num_local_experts\": 16, \"num_experts_per_tok\": 1, \"head_dim\": 128, \"intermediate_size_mlp\": 16384, \"use_qk_norm\": true, \"no_rope_layer_interval\": 4, \"attention_chunk_size\": 8192}, \"gpt2\": {\"vocab_size\": 50257, \"max_position_embeddings\": 1024, \"num_hidden_layers\": 12, \"hidden_size\": 768, \"num_attention_heads\": 12, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu_new\"}, \"arcee\": {\"vocab_size\": 32000, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 32, \"hidden_size\": 2560, \"num_attention_heads\": 32, \"intermediate_size\": 18432, \"hidden_act\": \"relu2\"}, \"seed_oss\": {\"vocab_size\": 155136, \"max_position_embeddings\": 524288, \"num_hidden_layers\": 64, \"hidden_size\": 4096, \"num_attention_heads\": 80, \"num_key_value_heads\": 8, \"intermediate_size\": 27648, \"hidden_act\": \"silu\", \"head_dim\": 128, \"attention_bias\": true}, \"ernie4_5\": {\"vocab_size\": 103424, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 18, \"hidden_size\": 1024, \"num_attention_heads\": 16, \"num_key_value_heads\": 2, \"intermediate_size\": 3072, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"head_dim\": 128}, \"ministral\": {\"vocab_size\": 32000, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"hidden_act\": \"silu\", \"sliding_window\": 4096}, \"ministral3\": {\"vocab_size\": 131072, \"max_position_embeddings\": 262144, \"num_hidden_layers\": 34, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"hidden_act\": \"silu\", \"head_dim\": 128}, \"helium\": {\"vocab_size\": 48000, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 24, \"hidden_size\": 2560, \"num_attention_heads\": 20, \"num_key_value_heads\": 20, \"intermediate_size\": 7040, \"hidden_act\": \"silu\", \"head_dim\": 128}, \"hunyuan_v1_dense\": {\"vocab_size\": 290943, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\"}, \"iquestcoder\": {\"vocab_size\": 76800, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 80, \"hidden_size\": 5120, \"num_attention_heads\": 40, \"num_key_value_heads\": 8, \"intermediate_size\": 27648, \"hidden_act\": \"silu\", \"head_dim\": 128}, \"internlm3\": {\"vocab_size\": 128512, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 48, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 2, \"intermediate_size\": 10240, \"hidden_act\": \"silu\", \"head_dim\": 128}, \"hyperclovax\": {\"vocab_size\": 32000, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\", \"use_post_norm\": true}, \"stablelm\": {\"vocab_size\": 50304, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 32, \"hidden_size\": 2560, \"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"intermediate_size\": 6912, \"hidden_act\": \"silu\"}, \"cwm\": {\"vocab_size\": 128256, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 64, \"hidden_size\": 6144, \"num_attention_heads\": 48, \"num_key_value_heads\": 8, \"intermediate_size\": 21504, \"hidden_act\": \"silu\", \"head_dim\": 128, \"sliding_window\": 8192}, \"exaone4\": {\"vocab_size\": 102400, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"intermediate_size\": 16384, \"hidden_act\": \"silu\", \"sliding_window\": 4096}, \"vaultgemma\": {\"vocab_size\": 256000, \"max_position_embeddings\": 8192, \"num_hidden_layers\": 26, \"hidden_size\": 2304, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 9216, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu_pytorch_tanh\", \"head_dim\": 256, \"sliding_window\": 4096}, \"granite_swa\": {\"vocab_size\": 100352, \"max_position_embeddings\": 8192, \"num_hidden_layers\": 24, \"hidden_size\": 2560, \"num_attention_heads\": 20, \"num_key_value_heads\": 4, \"intermediate_size\": 8192, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"sliding_window\": 128}, \"jais2\": {\"vocab_size\": 150272, \"max_position_embeddings\": 8192, \"num_hidden_layers\": 32, \"hidden_size\": 3328, \"num_attention_heads\": 26, \"intermediate_size\": 26624, \"hidden_act\": \"relu2\", \"head_dim\": 128, \"attention_bias\": true, \"mlp_bias\": true}, \"nemotron\": {\"vocab_size\": 256000, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 32, \"hidden_size\": 6144, \"num_attention_heads\": 48, \"intermediate_size\": 24576, \"hidden_act\": \"relu2\"}, \"granitemoe\": {\"vocab_size\": 32000, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\", \"num_local_experts\": 8, \"num_experts_per_tok\": 2}, \"granitemoeshared\": {\"vocab_size\": 32000, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\", \"num_local_experts\": 8, \"num_experts_per_tok\": 2}, \"flex_olmo\": {\"vocab_size\": 100352, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\", \"num_experts\": 7, \"num_experts_per_tok\": 5}, \"phimoe\": {\"vocab_size\": 32064, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 6400, \"hidden_act\": \"silu\", \"num_local_experts\": 16, \"num_experts_per_tok\": 2}, \"minimax_m2\": {\"vocab_size\": 200064, \"max_position_embeddings\": 196608, \"num_hidden_layers\": 62, \"hidden_size\": 3072, \"num_attention_heads\": 48, \"num_key_value_heads\": 8, \"intermediate_size\": 1536, \"hidden_act\": \"silu\", \"head_dim\": 128, \"num_local_experts\": 256, \"num_experts_per_tok\": 8}, \"mellum\": {\"vocab_size\": 98304, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 28, \"hidden_size\": 2304, \"num_attention_heads\": 32, \"num_key_value_heads\": 4, \"intermediate_size\": 7168, \"hidden_act\": \"silu\", \"head_dim\": 128, \"num_local_experts\": 64, \"num_experts_per_tok\": 8, \"moe_intermediate_size\": 896, \"sliding_window\": 1024}, \"dots1\": {\"vocab_size\": 152064, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 62, \"hidden_size\": 4608, \"num_attention_heads\": 32, \"num_key_value_heads\": 32, \"intermediate_size\": 10944, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 1408, \"first_k_dense_replace\": 0}, \"solar_open\": {\"vocab_size\": 196608, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 48, \"hidden_size\": 4096, \"num_attention_heads\": 64, \"num_key_value_heads\": 8, \"hidden_act\": \"silu\", \"head_dim\": 128, \"moe_intermediate_size\": 1280, \"n_routed_experts\": 128, \"num_experts_per_tok\": 8, \"n_shared_experts\": 1}, \"ernie4_5_moe\": {\"vocab_size\": 103424, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 28, \"hidden_size\": 2560, \"num_attention_heads\": 20, \"num_key_value_heads\": 4, \"intermediate_size\": 12288, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 1536, \"n_routed_experts\": 64, \"num_experts_per_tok\": 6, \"n_shared_experts\": 2, \"moe_layer_start_index\": 1, \"moe_layer_end_index\": -1, \"moe_layer_interval\": 1}, \"nanochat\": {\"vocab_size\": 50304, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 12, \"hidden_size\": 768, \"num_attention_heads\": 6, \"num_key_value_heads\": 6, \"intermediate_size\": 8192, \"hidden_act\": \"relu2\"}, \"olmo\": {\"vocab_size\": 50304, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\"}, \"phi\": {\"vocab_size\": 51200, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 24, \"hidden_size\": 2048, \"num_attention_heads\": 32, \"intermediate_size\": 8192, \"hidden_act\": \"gelu_new\"}, \"gptj\": {\"vocab_size\": 50400, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 28, \"hidden_size\": 4096, \"num_attention_heads\": 16, \"hidden_act\": \"gelu_new\"}, \"gpt_bigcode\": {\"vocab_size\": 50257, \"max_position_embeddings\": 1024, \"num_hidden_layers\": 12, \"hidden_size\": 768, \"num_attention_heads\": 12, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu_pytorch_tanh\", \"multi_query\": true}, \"qwen3_5_text\": {\"vocab_size\": 248320, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 16, \"num_key_value_heads\": 4, \"intermediate_size\": 12288, \"hidden_act\": \"silu\", \"head_dim\": 256, \"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, \"linear_conv_kernel_dim\": 4}, \"qwen3_5_moe_text\": {\"vocab_size\": 248320, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 40, \"hidden_size\": 2048, \"num_attention_heads\": 16, \"num_key_value_heads\": 2, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 512, \"num_experts\": 256, \"num_experts_per_tok\": 8, \"head_dim\": 256, \"shared_expert_intermediate_size\": 512, \"linear_num_key_heads\": 16, \"linear_num_value_heads\": 32, \"linear_key_head_dim\": 128, \"linear_value_head_dim\": 128, \"linear_conv_kernel_dim\": 4}, \"olmo_hybrid\": {\"vocab_size\": 100352, \"max_position_embeddings\": 65536, \"num_hidden_layers\": 32, \"hidden_size\": 3840, \"num_attention_heads\": 30, \"intermediate_size\": 11008, \"hidden_act\": \"silu\", \"linear_num_key_heads\": 30, \"linear_num_value_heads\": 30, \"linear_key_head_dim\": 96, \"linear_value_head_dim\": 192, \"linear_conv_kernel_dim\": 4}, \"kimi_linear\": {\"vocab_size\": 163840, \"max_position_embeddings\": 1048576, \"num_hidden_layers\": 27, \"hidden_size\": 2304, \"num_attention_heads\": 32, \"intermediate_size\": 9216, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 1024, \"n_routed_experts\": 256, \"num_experts_per_tok\": 8, \"n_shared_experts\": 1, \"kv_lora_rank\": 512, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 128, \"v_head_dim\": 128, \"first_k_dense_replace\": 1, \"linear_num_heads\": 32, \"linear_head_dim\": 128, \"linear_conv_kernel_dim\": 4}, \"minimax\": {\"vocab_size\": 32000, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"hidden_act\": \"silu\", \"num_local_experts\": 8, \"num_experts_per_tok\": 2}, \"deepseek_v32\": {\"vocab_size\": 129280, \"max_position_embeddings\": 163840, \"num_hidden_layers\": 61, \"hidden_size\": 7168, \"num_attention_heads\": 128, \"intermediate_size\": 18432, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 2048, \"n_routed_experts\": 256, \"num_experts_per_tok\": 8, \"q_lora_rank\": 1536, \"kv_lora_rank\": 512, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 128, \"v_head_dim\": 128, \"n_shared_experts\": 1, \"first_k_dense_replace\": 3, \"index_n_heads\": 64, \"index_head_dim\": 128, \"index_topk\": 2048}, \"glm_moe_dsa\": {\"vocab_size\": 154880, \"max_position_embeddings\": 202752, \"num_hidden_layers\": 78, \"hidden_size\": 6144, \"num_attention_heads\": 64, \"intermediate_size\": 12288, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 2048, \"n_routed_experts\": 256, \"num_experts_per_tok\": 8, \"n_shared_experts\": 1, \"q_lora_rank\": 2048, \"kv_lora_rank\": 512, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 192, \"v_head_dim\": 256, \"first_k_dense_replace\": 3, \"index_n_heads\": 32, \"index_head_dim\": 128, \"index_topk\": 2048}, \"lfm2\": {\"vocab_size\": 65536, \"max_position_embeddings\": 128000, \"num_hidden_layers\": 32, \"hidden_size\": 2560, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 12288, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"conv_L_cache\": 3}, \"lfm2_moe\": {\"vocab_size\": 65536, \"max_position_embeddings\": 128000, \"num_hidden_layers\": 32, \"hidden_size\": 2048, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 7168, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 1792, \"num_experts\": 32, \"num_experts_per_tok\": 4, \"num_dense_layers\": 2, \"conv_L_cache\": 3}, \"bamba\": {\"vocab_size\": 128000, \"max_position_embeddings\": 262144, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"hidden_act\": \"silu\", \"mamba_n_heads\": 128, \"mamba_d_head\": \"auto\", \"mamba_n_groups\": 1, \"mamba_d_state\": 256, \"mamba_d_conv\": 4, \"mamba_expand\": 2, \"mamba_conv_bias\": true}, \"granitemoehybrid\": {\"vocab_size\": 32000, \"max_position_embeddings\": 2048, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"intermediate_size\": 11008, \"hidden_act\": \"silu\", \"num_local_experts\": 8, \"num_experts_per_tok\": 2, \"shared_intermediate_size\": 1024, \"mamba_n_heads\": 128, \"mamba_d_head\": \"auto\", \"mamba_n_groups\": 1, \"mamba_d_state\": 256, \"mamba_d_conv\": 4, \"mamba_expand\": 2, \"mamba_conv_bias\": true}, \"falcon_h1\": {\"vocab_size\": 128000, \"max_position_embeddings\": 8192, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"hidden_act\": \"silu\", \"mamba_n_heads\": 128, \"mamba_d_head\": \"auto\", \"mamba_n_groups\": 1, \"mamba_d_state\": 256, \"mamba_d_conv\": 4, \"mamba_expand\": 2, \"mamba_conv_bias\": true, \"mamba_d_ssm\": 1024}, \"jamba\": {\"vocab_size\": 65536, \"max_position_embeddings\": 262144, \"num_hidden_layers\": 32, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 14336, \"hidden_act\": \"silu\", \"num_experts\": 16, \"num_experts_per_tok\": 2, \"expert_layer_period\": 2, \"expert_layer_offset\": 1, \"attn_layer_period\": 8, \"attn_layer_offset\": 4, \"mamba_d_state\": 16, \"mamba_d_conv\": 4, \"mamba_expand\": 2, \"mamba_dt_rank\": \"auto\", \"mamba_conv_bias\": true}, \"nemotron_h\": {\"vocab_size\": 131072, \"max_position_embeddings\": 4096, \"num_hidden_layers\": 4, \"hidden_size\": 4096, \"num_attention_heads\": 32, \"num_key_value_heads\": 8, \"intermediate_size\": 21504, \"hidden_act\": \"relu2\", \"head_dim\": 128, \"moe_intermediate_size\": 7688, \"n_routed_experts\": 8, \"n_shared_experts\": 1, \"moe_shared_expert_intermediate_size\": 7688, \"num_experts_per_tok\": 2, \"mamba_d_state\": 128, \"mamba_n_heads\": 128, \"mamba_d_head\": 64, \"mamba_n_groups\": 8, \"mamba_d_conv\": 4, \"mamba_conv_bias\": true}, \"gemma3n_text\": {\"vocab_size\": 262400, \"max_position_embeddings\": 32768, \"num_hidden_layers\": 35, \"hidden_size\": 2048, \"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"intermediate_size\": 16384, \"tie_word_embeddings\": true, \"hidden_act\": \"gelu_pytorch_tanh\", \"head_dim\": 256, \"sliding_window\": 512, \"vocab_size_per_layer_input\": 262144, \"laurel_rank\": 64, \"hidden_size_per_layer_input\": 256, \"altup_num_inputs\": 4, \"num_kv_shared_layers\": 15}, \"youtu\": {\"vocab_size\": 128256, \"max_position_embeddings\": 131072, \"num_hidden_layers\": 32, \"hidden_size\": 2048, \"num_attention_heads\": 16, \"intermediate_size\": 6144, \"tie_word_embeddings\": true, \"hidden_act\": \"silu\", \"q_lora_rank\": 1536, \"kv_lora_rank\": 512, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 128, \"v_head_dim\": 128}, \"glm4_moe_lite\": {\"vocab_size\": 154880, \"max_position_embeddings\": 202752, \"num_hidden_layers\": 47, \"hidden_size\": 2048, \"num_attention_heads\": 20, \"intermediate_size\": 10240, \"hidden_act\": \"silu\", \"moe_intermediate_size\": 1536, \"n_routed_experts\": 64, \"num_experts_per_tok\": 4, \"n_shared_experts\": 1, \"q_lora_rank\": 768, \"kv_lora_rank\": 512, \"qk_rope_head_dim\": 64, \"qk_nope_head_dim\": 192, \"v_head_dim\": 256, \"first_k_dense_replace\": 1}}");
+let RENAMED;
+RENAMED = dict([["n_embd", "hidden_size"], ["n_positions", "max_position_embeddings"], ["n_layer", "num_hidden_layers"], ["n_head", "num_attention_heads"], ["n_inner", "intermediate_size"], ["ffn_dim", "intermediate_size"], ["ffn_hidden_size", "intermediate_size"], ["num_kv_heads", "num_key_value_heads"], ["activation_function", "hidden_act"], ["activation", "hidden_act"], ["hidden_activation", "hidden_act"], ["moe_num_experts", "n_routed_experts"], ["moe_k", "num_experts_per_tok"], ["moe_num_shared_experts", "n_shared_experts"], ["num_shared_experts", "n_shared_experts"], ["num_experts_per_token", "num_experts_per_tok"], ["model_max_length", "max_position_embeddings"], ["mlp_hidden_act", "hidden_act"], ["tie_embedding", "tie_word_embeddings"], ["block_ff_dim", "intermediate_size"], ["layers_block_type", "layer_types"], ...dict([["ssm_state_size", "mamba_d_state"], ["mamba_num_heads", "mamba_n_heads"], ["mamba_head_dim", "mamba_d_head"]]).items(), ...dict([["n_groups", "mamba_n_groups"], ["conv_kernel", "mamba_d_conv"], ["use_conv_bias", "mamba_conv_bias"]]).items()]);
+let OWN_FFN_NAME;
+OWN_FFN_NAME = $tuple(["gpt2", "gptj", "gpt_bigcode", "opt", "bloom", "falcon"]);
+let PLAIN_FFN;
+PLAIN_FFN = $tuple([...$tuple(["gpt2", "starcoder2", "gpt_neox", "opt", "bloom", "falcon", "arcee", "jais2", "nemotron", "phi", "gptj"]), ...$tuple(["gpt_bigcode", "nanochat", "nemotron_h"])]);
+let LAYERNORM;
+LAYERNORM = $tuple([...(function* ($first) { for (const name of $first) if ($notin(name, $tuple(["arcee", "nanochat", "nemotron_h"]))) yield name; })(PLAIN_FFN), ...$tuple(["cohere", "cohere2", "stablelm", "phimoe", "olmo"])]);
+let BIASED_QKV;
+BIASED_QKV = $tuple(["glm", "glm4", "glm4_moe", "seed_oss"]);
+let SWITCHLESS;
+SWITCHLESS = $tuple([...$tuple(["mistral", "mixtral", "qwen2", "qwen2_moe", "phi3", "starcoder2", "opt", "bloom", "falcon", "gpt2", "cwm"]), ...$tuple(["ministral", "ministral3", "exaone4", "minimax_m2", "stablelm", "ernie4_5", "ernie4_5_moe"])]);
+let MLP_BIAS;
+MLP_BIAS = $tuple([...$tuple(["llama", "granite", "smollm3", "arcee", "cwm", "helium", "hyperclovax", "iquestcoder", "internlm3", "jais2"]), ...$tuple(["nemotron", "seed_oss", "granite_swa"])]);
+let QK_NORM;
+QK_NORM = $tuple([...$tuple(["qwen3", "qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "lfm2_moe", "gemma3n_text", "gemma3_text"]), ...$tuple(["hunyuan_v1_dense", "dots1", "exaone4", "mellum", "lfm2"])]);
+let WIDE_QK_NORM;
+WIDE_QK_NORM = $tuple(["olmo_hybrid", "olmo2", "olmo3", "olmoe", "flex_olmo", "minimax_m2"]);
+let LATENT;
+LATENT = $tuple(["deepseek_v32", "glm_moe_dsa", "kimi_linear", "deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu"]);
+let SHARED_EXPERTS;
+SHARED_EXPERTS = $tuple([...$tuple(["glm4_moe", "deepseek_v2", "deepseek_v3", "dots1", "solar_open", "ernie4_5_moe", "glm4_moe_lite", "deepseek_v32"]), ...$tuple(["glm_moe_dsa", "kimi_linear", "nemotron_h"])]);
+let EXPERTS;
+EXPERTS = $tuple([...$tuple(["mixtral", "olmoe", "gpt_oss", "llama4_text", "granitemoe", "granitemoeshared", "flex_olmo", "phimoe"]), ...$tuple(["minimax", "minimax_m2", "mellum", "granitemoehybrid", "jamba", "lfm2_moe", ...SHARED_EXPERTS])]);
+let WINDOW_PATTERNS;
+WINDOW_PATTERNS = dict([["gemma2", 2n], ["gemma3_text", 6n], ["cohere2", 4n], ["olmo3", 4n], ["gpt_oss", 2n], ["exaone4", 4n], ["vaultgemma", 2n], ["gemma3n_text", 5n]]);
+let WINDOWS_AFTER;
+WINDOWS_AFTER = dict([["cwm", 4n], ["granite_swa", 4n]]);
+let GATED_DELTA;
+GATED_DELTA = $tuple(["qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"]);
+let QWEN_EXPERTS;
+QWEN_EXPERTS = $tuple(["qwen2_moe", "qwen3_moe", "qwen3_next", "qwen3_5_moe_text"]);
+let SHARED_GATE;
+SHARED_GATE = $tuple(["qwen2_moe", "qwen3_next", "qwen3_5_moe_text"]);
+let NEMOTRON;
+NEMOTRON = dict([["M", "linear_attention"], ["E", "moe"], ["*", "full_attention"], ["-", "mlp"]]);
+let OTHER_LAYERS;
+OTHER_LAYERS = dict([...dict([["mamba", "linear_attention"], ["conv", "linear_attention"], ["attention", "full_attention"]]).items(), ...dict([["indexed_attention", "full_attention"], ["moe", "moe"], ["mlp", "mlp"]]).items()]);
+let MOST_LISTED;
+MOST_LISTED = $shl(1n, 14n);
+let ROUTERS;
+ROUTERS = dict([...dict.fromkeys($tuple(["deepseek_v3", "glm4_moe", "dots1", "solar_open", "glm4_moe_lite", "minimax_m2", "deepseek_v32", "glm_moe_dsa", "kimi_linear", "nemotron_h", "lfm2_moe"]), "sigmoid").items(), ...dict.fromkeys($tuple(["gpt_oss", "granitemoe", "granitemoeshared", "granitemoehybrid"]), "softmax_of_chosen").items()]);
+let REFUSED;
+REFUSED = dict([["add_cross_attention", false], ["do_layer_norm_before", true], ["layer_norm_elementwise_affine", true], ["_remove_final_layer_norm", false], ["qk_layernorm", false], ["lm_head_bias", false]]);
+return {ALIASES, defaults, read, RENAMED, OWN_FFN_NAME, PLAIN_FFN, LAYERNORM, BIASED_QKV, SWITCHLESS, MLP_BIAS, QK_NORM, WIDE_QK_NORM, LATENT, SHARED_EXPERTS, EXPERTS, WINDOW_PATTERNS, WINDOWS_AFTER, GATED_DELTA, QWEN_EXPERTS, SHARED_GATE, NEMOTRON, OTHER_LAYERS, MOST_LISTED, ROUTERS, REFUSED};
+};
+$modules["accounting.models.mixers"] = () => {
+const Mixer = $load("accounting.layer").Mixer;
+const Symbol = $load("accounting.formula").Symbol;
+let NOTHING;
+NOTHING = Mixer("nothing");
+let delta;
+delta = $def("delta", "key_heads value_heads key_dim value_dim kernel * merged=", [true], function (key_heads, value_heads, key_dim, value_dim, kernel, merged) {
+let convolved, heads, keys, matrices, mixed, state, values, width;
+
+if ($true($mod(value_heads, key_heads))) {
+throw ValueError(("" + "expected value_heads a multiple of key_heads " + $format(key_heads, "") + ", got " + $format(value_heads, "")));
+}
+[heads, width] = $tuple([Symbol("value_heads", value_heads), Symbol("value_dim", value_dim)]);
+keys = $mul(Symbol("key_heads", key_heads), Symbol("key_dim", key_dim));
+[values, mixed] = $tuple([$mul(heads, width), $add($mul(2n, keys), $mul(heads, width))]);
+matrices = [$tuple(["query, key, value, gate", null, $add(mixed, values)]), $tuple(["decay and strength", null, $mul(2n, heads)])];
+if (!$true(merged)) {
+matrices = [$tuple(["query, key, value", null, mixed]), $tuple(["gate", null, values])];
+matrices = $add(matrices, [...(function* ($first) { for (const name of $first) yield $tuple([name, null, heads]); })($tuple(["decay", "strength"]))]);
+}
+convolved = $mul(mixed, Symbol("kernel", kernel));
+state = $mul(values, Symbol("key_dim", key_dim));
+return Mixer("delta rule", $tuple([...matrices, $tuple(["output", values, null])]), $tuple([convolved, heads, heads]), $tuple([width]), {__proto__: $k, state: state, newest: convolved, flops: $mul(6n, state)});
+});
+let kimi_delta;
+kimi_delta = $def("kimi_delta", "heads width kernel", [], function (heads, width, kernel) {
+let convolved, inner, latents, narrow, own, state;
+
+inner = $mul(Symbol("value_heads", heads), Symbol("value_dim", width));
+narrow = Symbol("value_dim", width);
+
+latents = [...(function* ($first) { for (const name of $first) yield $tuple([("" + $format(name, "") + " down"), null, narrow]); })($tuple(["decay", "gate"]))];
+latents = $add(latents, [...(function* ($first) { for (const name of $first) yield $tuple([("" + $format(name, "") + " up"), narrow, inner]); })($tuple(["decay", "gate"]))]);
+own = [...(function* ($first) { for (const name of $first) yield $tuple([name, null, inner]); })($tuple(["query", "key", "value"]))];
+convolved = $mul($mul(3n, inner), Symbol("kernel", kernel));
+state = $mul(inner, narrow);
+return Mixer("delta rule", $tuple([...own, ...latents, $tuple(["strength", null, Symbol("value_heads", heads)]), $tuple(["output", inner, null])]), $tuple([convolved, inner, Symbol("value_heads", heads)]), $tuple([narrow]), {__proto__: $k, state: state, newest: convolved, flops: $mul(6n, state)});
+});
+let mamba2;
+mamba2 = $def("mamba2", "*sizes convolution_bias norm", [], function (sizes, convolution_bias, norm) {
+let d, each, groups, heads, inner, kernel, mixed, of_state, state, width;
+
+[heads, width, state, groups, kernel] = sizes;
+[inner, each] = $tuple([$mul(Symbol("state_heads", heads), Symbol("state_width", width)), Symbol("state_heads", heads)]);
+mixed = $add(inner, $mul(2n, $mul(Symbol("groups", groups), Symbol("state_dim", state))));
+[d, of_state] = $tuple([Symbol("kernel", kernel), $mul(inner, Symbol("state_dim", state))]);
+return Mixer("mamba state", $tuple([$tuple(["state in", null, $add($add(inner, mixed), each)]), $tuple(["output", inner, null])]), $tuple([$mul(mixed, d), ...($true(convolution_bias) ? [mixed] : []), each, each, each]), ($true(norm) ? $tuple([inner]) : $tuple([])), {__proto__: $k, state: of_state, newest: $mul(mixed, d), flops: $mul(4n, of_state)});
+});
+let mamba;
+mamba = $def("mamba", "inner state rank kernel * convolution_bias norms", [], function (inner, state, rank, kernel, convolution_bias, norms) {
+let channels, convolved, low, of_state, width;
+
+[channels, width, low] = $tuple([Symbol("channels", inner), Symbol("state_dim", state), Symbol("step_rank", rank)]);
+[of_state, convolved] = $tuple([$mul(channels, width), $mul(channels, Symbol("kernel", kernel))]);
+return Mixer("mamba state", $tuple([$tuple(["state in", null, $mul(2n, channels)]), $tuple(["step, key and query", channels, $add(low, $mul(2n, width))]), $tuple(["step up", low, channels]), $tuple(["output", channels, null])]), $tuple([of_state, channels, channels, convolved, ...($true(convolution_bias) ? [channels] : [])]), ($true(norms) ? $tuple([low, width, width]) : $tuple([])), {__proto__: $k, state: of_state, newest: convolved, flops: $mul(4n, of_state)});
+});
+let short_convolution;
+short_convolution = $def("short_convolution", "width kernel * bias", [], function (width, kernel, bias) {
+let convolved, d, matrices;
+
+d = Symbol("d_model", width);
+convolved = $mul(d, Symbol("kernel", kernel));
+matrices = $tuple([$tuple(["convolution in", null, $mul(3n, d)]), $tuple(["output", null, null])]);
+return Mixer("convolution", matrices, $tuple([convolved, ...($true(bias) ? $tuple([d, $mul(3n, d), d]) : $tuple([]))]), {__proto__: $k, newest: convolved});
+});
+let lightning;
+lightning = $def("lightning", "heads width", [], function (heads, width) {
+let inner, matrices, state;
+
+inner = $mul(Symbol("value_heads", heads), Symbol("value_dim", width));
+state = $mul(inner, Symbol("value_dim", width));
+matrices = $tuple([$tuple(["query, key, value", null, $mul(3n, inner)]), $tuple(["gate", null, inner]), $tuple(["output", inner, null])]);
+return Mixer("lightning state", matrices, $tuple([]), $tuple([inner]), {__proto__: $k, state: state, flops: $mul(4n, state)});
+});
+return {NOTHING, delta, kimi_delta, mamba2, mamba, short_convolution, lightning};
 };
 $modules["accounting.models.published"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -4847,9 +5177,9 @@ sizes = $tuple([int(length), int(active), float(took)]);
 return PublishedRun(kind, model, device, int(devices), framework, precision, ...sizes, $eq(fitted, "yes"));
 });
 let rows;
-rows = () => $data([{"kind": "dense", "runs": "136", "held out": "41", "devices": "10", "frameworks": "8", "median": "0.070", "largest": "0.260", "covered": "0.854"}, {"kind": "mixture", "runs": "54", "held out": "13", "devices": "5", "frameworks": "4", "median": "0.070", "largest": "0.240", "covered": "1.000"}]);
+rows = () => $json("[{\"kind\": \"dense\", \"runs\": \"136\", \"held out\": \"41\", \"devices\": \"10\", \"frameworks\": \"8\", \"median\": \"0.070\", \"largest\": \"0.260\", \"covered\": \"0.854\"}, {\"kind\": \"mixture\", \"runs\": \"54\", \"held out\": \"13\", \"devices\": \"5\", \"frameworks\": \"4\", \"median\": \"0.070\", \"largest\": \"0.240\", \"covered\": \"1.000\"}]");
 let run_rows;
-run_rows = () => $data([["dense", "llama-3.1-405b", "h100", "8192", "Meta's own", "bf16", "8192", "405853388800", "1.26", "no"], ["dense", "llama-3.1-405b", "h100", "16384", "Meta's own", "bf16", "8192", "405853388800", "1.25", "no"], ["dense", "mpt-70b", "a100-80gb", "64", "llm-foundry", "bf16", "2048", "64862437376", "1.04", "no"], ["dense", "mpt-30b", "a100-80gb", "8", "llm-foundry", "bf16", "2048", "29975214080", "0.96", "no"], ["dense", "mpt-13b", "a100-80gb", "8", "llm-foundry", "bf16", "4096", "12864440320", "0.87", "yes"], ["dense", "mpt-7b", "a100-80gb", "8", "llm-foundry", "bf16", "8192", "6684024832", "0.79", "no"], ["dense", "mpt-7b", "a100-80gb", "8", "llm-foundry", "bf16", "2048", "6658859008", "1.03", "yes"], ["dense", "mpt-3b", "a100-80gb", "8", "llm-foundry", "bf16", "2048", "2651837440", "0.99", "yes"], ["dense", "mpt-1b", "a100-80gb", "8", "llm-foundry", "bf16", "2048", "1315950592", "0.97", "yes"], ["dense", "mpt-70b", "a100-40gb", "128", "llm-foundry", "bf16", "2048", "64862437376", "1.06", "yes"], ["dense", "mpt-30b", "a100-40gb", "128", "llm-foundry", "bf16", "2048", "29975214080", "1.0", "no"], ["dense", "mpt-30b", "a100-40gb", "32", "llm-foundry", "bf16", "2048", "29975214080", "0.99", "no"], ["dense", "mpt-13b", "a100-40gb", "128", "llm-foundry", "bf16", "2048", "12853954560", "0.99", "no"], ["dense", "mpt-13b", "a100-40gb", "8", "llm-foundry", "bf16", "4096", "12864440320", "1.05", "yes"], ["dense", "mpt-7b", "a100-40gb", "128", "llm-foundry", "bf16", "2048", "6658859008", "0.99", "yes"], ["dense", "mpt-7b", "a100-40gb", "8", "llm-foundry", "bf16", "8192", "6684024832", "0.85", "yes"], ["dense", "mpt-3b", "a100-40gb", "8", "llm-foundry", "bf16", "2048", "2651837440", "0.99", "yes"], ["dense", "mpt-70b", "h100", "512", "llm-foundry", "bf16", "2048", "64862437376", "1.14", "yes"], ["dense", "mpt-70b", "h100", "128", "llm-foundry", "bf16", "2048", "64862437376", "1.1", "yes"], ["dense", "mpt-30b", "h100", "256", "llm-foundry", "bf16", "2048", "29975214080", "1.14", "no"], ["dense", "mpt-30b", "h100", "8", "llm-foundry", "bf16", "2048", "29975214080", "1.16", "no"], ["dense", "mpt-13b", "h100", "64", "llm-foundry", "bf16", "2048", "12853954560", "1.2", "yes"], ["dense", "mpt-13b", "h100", "8", "llm-foundry", "bf16", "4096", "12864440320", "1.04", "yes"], ["dense", "mpt-7b", "h100", "512", "llm-foundry", "bf16", "2048", "6658859008", "1.17", "yes"], ["dense", "mpt-7b", "h100", "128", "llm-foundry", "bf16", "2048", "6658859008", "1.16", "yes"], ["dense", "mpt-7b", "h100", "8", "llm-foundry", "bf16", "8192", "6684024832", "1.01", "no"], ["dense", "mpt-7b", "h100", "8", "llm-foundry", "bf16", "2048", "6658859008", "1.18", "yes"], ["dense", "mpt-1b", "h100", "8", "llm-foundry", "bf16", "2048", "1315950592", "1.12", "yes"], ["dense", "mpt-3b", "h100", "512", "llm-foundry", "bf16", "2048", "2651837440", "1.14", "no"], ["dense", "mpt-3b", "h100", "8", "llm-foundry", "bf16", "4096", "2657080320", "1.11", "yes"], ["dense", "llama-3-8b", "a100-80gb", "64", "torchtitan", "bf16", "8192", "8030261248", "0.85", "no"], ["dense", "llama-3-70b", "a100-80gb", "64", "torchtitan", "bf16", "8192", "70553706496", "0.9", "yes"], ["dense", "llama-2-13b", "a100-80gb", "64", "torchtitan", "bf16", "4096", "13015864320", "0.97", "yes"], ["dense", "llama-2-70b", "a100-80gb", "64", "torchtitan", "bf16", "4096", "68976648192", "0.98", "yes"], ["dense", "llama-3-8b", "h100", "8", "torchtitan", "bf16", "8192", "8030261248", "1.02", "yes"], ["dense", "llama-3-8b", "h100", "128", "torchtitan", "bf16", "8192", "8030261248", "1.02", "yes"], ["dense", "llama-3-8b", "h100", "64", "torchtitan", "bf16", "8192", "8030261248", "1.16", "yes"], ["dense", "llama-3-70b", "h100", "256", "torchtitan", "bf16", "8192", "70553706496", "1.08", "yes"], ["dense", "kempner-7b", "h200", "1", "KempnerForge", "bf16", "4096", "8030261248", "0.77", "yes"], ["dense", "kempner-7b", "h200", "2", "KempnerForge", "bf16", "4096", "8030261248", "0.83", "yes"], ["dense", "kempner-7b", "h200", "4", "KempnerForge", "bf16", "4096", "8030261248", "0.81", "no"], ["dense", "kempner-7b", "h200", "4", "KempnerForge", "bf16", "4096", "8030261248", "1.05", "yes"], ["dense", "kempner-7b", "h200", "8", "KempnerForge", "bf16", "4096", "8030261248", "1.03", "yes"], ["dense", "kempner-7b", "h200", "32", "KempnerForge", "bf16", "4096", "8030261248", "1.06", "yes"], ["dense", "kempner-13b", "h200", "8", "KempnerForge", "bf16", "4096", "14840386560", "0.96", "yes"], ["dense", "kempner-13b", "h200", "32", "KempnerForge", "bf16", "4096", "14840386560", "0.9", "yes"], ["dense", "llama-3-70b", "h200", "32", "KempnerForge", "bf16", "4096", "70553706496", "0.88", "yes"], ["dense", "llama-3-70b", "h100", "64", "NeMo AutoModel", "bf16", "8192", "70553706496", "1.04", "yes"], ["mixture", "qwen3-30b-a3b", "h100", "8", "NeMo AutoModel", "bf16", "4096", "3353032704", "0.76", "yes"], ["mixture", "gpt-oss-20b", "h100", "8", "NeMo AutoModel", "bf16", "4096", "4187440704", "0.94", "yes"], ["mixture", "gpt-oss-120b", "h100", "64", "NeMo AutoModel", "bf16", "4096", "5711982912", "0.91", "yes"], ["mixture", "deepseek-v3", "h100", "1024", "NeMo AutoModel", "bf16", "4096", "37552282624", "1.11", "yes"], ["mixture", "deepseek-v3", "h100", "256", "NeMo AutoModel", "bf16", "4096", "37552282624", "0.93", "yes"], ["dense", "llama-3-8b-lora", "h100", "1", "NeMo AutoModel", "bf16", "4096", "8072204288", "1.28", "yes"], ["mixture", "gpt-oss-120b", "gb300", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "0.99", "no"], ["mixture", "gpt-oss-120b", "gb200", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "1.14", "yes"], ["mixture", "gpt-oss-120b", "b300", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "1.14", "yes"], ["mixture", "gpt-oss-120b", "b200", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "1.1", "no"], ["mixture", "gpt-oss-120b", "h100", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "1.13", "yes"], ["mixture", "deepseek-v3", "gb300", "256", "Megatron-Bridge", "bf16", "4096", "37552282624", "0.9", "yes"], ["mixture", "deepseek-v3", "gb200", "256", "Megatron-Bridge", "bf16", "4096", "37552282624", "1.09", "yes"], ["mixture", "qwen3-235b-a22b", "gb300", "256", "Megatron-Bridge", "bf16", "4096", "22190763520", "0.84", "yes"], ["mixture", "qwen3-235b-a22b", "gb200", "256", "Megatron-Bridge", "bf16", "4096", "22190763520", "1.02", "no"], ["mixture", "kimi-k2", "h100", "256", "NeMo AutoModel", "bf16", "4096", "32861477888", "1.21", "yes"], ["mixture", "gpt-oss-120b", "gb300", "64", "Megatron-Bridge", "bf16", "8192", "5711982912", "1.01", "yes"], ["mixture", "gpt-oss-120b", "gb200", "64", "Megatron-Bridge", "bf16", "8192", "5711982912", "1.16", "yes"], ["mixture", "gpt-oss-120b", "h100", "64", "Megatron-Bridge", "bf16", "4096", "5711982912", "0.92", "yes"], ["dense", "maxtext-22b", "tpu-v4", "64", "MaxText", "bf16", "2048", "25760962560", "0.9", "yes"], ["dense", "maxtext-52b", "tpu-v4", "192", "MaxText", "bf16", "2048", "65211740160", "0.93", "yes"], ["dense", "maxtext-16b", "tpu-v5e", "256", "MaxText", "bf16", "2048", "15831666688", "0.8", "yes"], ["dense", "maxtext-32b", "tpu-v5e", "256", "MaxText", "bf16", "2048", "31663333376", "0.76", "no"], ["dense", "maxtext-64b", "tpu-v5e", "256", "MaxText", "bf16", "2048", "62802370560", "0.79", "no"], ["dense", "maxtext-32b", "tpu-v5p", "64", "MaxText", "bf16", "2048", "31663333376", "0.97", "no"], ["dense", "maxtext-64b", "tpu-v5p", "64", "MaxText", "bf16", "2048", "62802370560", "0.98", "no"], ["dense", "maxtext-128b", "tpu-v5p", "128", "MaxText", "bf16", "2048", "125079396352", "0.98", "yes"], ["dense", "maxtext-256b", "tpu-v5p", "512", "MaxText", "bf16", "2048", "250158792704", "1.03", "yes"], ["dense", "maxtext-512b", "tpu-v5p", "512", "MaxText", "bf16", "2048", "499268993024", "0.82", "yes"], ["dense", "llama-3-8b", "tpu-v6e", "8", "MaxText", "bf16", "8192", "8030261248", "0.95", "yes"], ["dense", "llama-3-8b", "tpu-v6e", "64", "MaxText", "bf16", "8192", "8030261248", "0.96", "yes"], ["dense", "llama-3-8b", "tpu-v6e", "256", "MaxText", "bf16", "8192", "8030261248", "0.95", "yes"], ["dense", "llama-3-70b", "tpu-v6e", "32", "MaxText", "bf16", "8192", "70553706496", "0.99", "yes"], ["dense", "llama-3-70b", "tpu-v6e", "256", "MaxText", "bf16", "8192", "70553706496", "1.01", "yes"], ["dense", "llama-2-70b", "tpu-v6e", "256", "MaxText", "bf16", "4096", "68976648192", "0.97", "yes"], ["dense", "gpt3-175b", "tpu-v6e", "256", "MaxText", "bf16", "2048", "174604259328", "1.03", "yes"], ["dense", "mistral-7b", "tpu-v6e", "8", "MaxText", "bf16", "8192", "7241732096", "0.97", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "bf16", "8192", "8030261248", "0.99", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "fp8", "8192", "8030261248", "1.01", "yes"], ["dense", "llama-3-8b", "h100", "32", "NeMo", "bf16", "8192", "8030261248", "1.0", "no"], ["dense", "llama-3-8b", "h100", "32", "NeMo", "fp8", "8192", "8030261248", "1.02", "yes"], ["dense", "llama-3-8b", "h100", "128", "NeMo", "bf16", "8192", "8030261248", "1.0", "yes"], ["dense", "llama-3-8b", "h100", "128", "NeMo", "fp8", "8192", "8030261248", "1.03", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "bf16", "8192", "8030261248", "1.04", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "fp8", "8192", "8030261248", "1.05", "yes"], ["dense", "llama-3-70b", "h100", "64", "NeMo", "bf16", "8192", "70553706496", "1.03", "no"], ["dense", "llama-3-70b", "h100", "2048", "NeMo", "bf16", "8192", "70553706496", "1.03", "yes"], ["dense", "llama-3-70b", "h100", "64", "NeMo", "fp8", "8192", "70553706496", "0.92", "yes"], ["dense", "llama-3-70b", "h100", "2048", "NeMo", "fp8", "8192", "70553706496", "0.95", "yes"], ["dense", "llama-3-70b", "h100", "64", "NeMo", "bf16", "8192", "70553706496", "1.03", "no"], ["dense", "llama-3-70b", "h100", "64", "NeMo", "fp8", "8192", "70553706496", "1.06", "no"], ["dense", "llama-3.1-405b-8-layers", "h100", "32", "NeMo", "bf16", "8192", "29704339456", "1.02", "yes"], ["dense", "llama-3.1-405b-8-layers", "h100", "32", "NeMo", "fp8", "8192", "29704339456", "0.91", "yes"], ["dense", "llama-3.1-405b", "h100", "512", "NeMo", "bf16", "8192", "405853388800", "1.01", "yes"], ["dense", "llama-3.1-405b", "h100", "512", "NeMo", "fp8", "8192", "405853388800", "0.89", "no"], ["dense", "llama-3.1-405b", "h100", "2048", "NeMo", "bf16", "8192", "405853388800", "1.01", "yes"], ["dense", "llama-3.1-405b", "h100", "2048", "NeMo", "fp8", "8192", "405853388800", "0.9", "yes"], ["dense", "llama-3.1-405b", "h100", "576", "NeMo", "bf16", "8192", "405853388800", "0.98", "yes"], ["dense", "llama-3.1-405b", "h100", "576", "NeMo", "fp8", "8192", "405853388800", "0.89", "no"], ["dense", "nemotron-4-15b", "h100", "16", "NeMo", "bf16", "4096", "15628376064", "0.98", "yes"], ["dense", "nemotron-4-15b", "h100", "16", "NeMo", "fp8", "4096", "15628376064", "0.96", "yes"], ["dense", "nemotron-4-15b", "h100", "2048", "NeMo", "bf16", "4096", "15628376064", "0.99", "no"], ["dense", "nemotron-4-15b", "h100", "2048", "NeMo", "fp8", "4096", "15628376064", "0.94", "yes"], ["dense", "nemotron-4-15b", "h100", "16", "NeMo", "bf16", "4096", "15628376064", "1.06", "no"], ["dense", "nemotron-4-15b", "h100", "16", "NeMo", "fp8", "4096", "15628376064", "1.06", "no"], ["dense", "nemotron-4-340b", "h100", "128", "NeMo", "bf16", "4096", "341025638400", "1.04", "no"], ["dense", "nemotron-4-340b", "h100", "128", "NeMo", "fp8", "4096", "341025638400", "0.98", "yes"], ["dense", "nemotron-4-340b", "h100", "256", "NeMo", "bf16", "4096", "341025638400", "1.01", "no"], ["dense", "nemotron-4-340b", "h100", "256", "NeMo", "fp8", "4096", "341025638400", "0.92", "yes"], ["dense", "gpt-175b", "h100", "128", "NeMo", "bf16", "2048", "174615846912", "1.11", "no"], ["dense", "gpt-175b", "h100", "128", "NeMo", "fp8", "2048", "174615846912", "1.06", "yes"], ["dense", "gpt-175b", "h100", "128", "NeMo", "bf16", "2048", "174615846912", "1.03", "yes"], ["dense", "gpt-175b", "h100", "128", "NeMo", "fp8", "2048", "174615846912", "1.0", "yes"], ["dense", "llama-3.1-405b", "gb200", "128", "NeMo", "bf16", "8192", "405853388800", "1.21", "yes"], ["dense", "llama-3.1-405b", "gb200", "128", "NeMo", "fp8", "8192", "405853388800", "1.19", "yes"], ["dense", "llama-3.1-405b", "gb200", "512", "NeMo", "bf16", "8192", "405853388800", "1.23", "yes"], ["dense", "llama-3.1-405b", "gb200", "512", "NeMo", "fp8", "8192", "405853388800", "1.21", "yes"], ["dense", "nemotron-4-340b", "gb200", "128", "NeMo", "bf16", "4096", "341025638400", "1.2", "yes"], ["dense", "nemotron-4-340b", "gb200", "128", "NeMo", "fp8", "4096", "341025638400", "1.14", "yes"], ["dense", "nemotron-4-340b", "gb200", "512", "NeMo", "bf16", "4096", "341025638400", "1.2", "yes"], ["dense", "nemotron-4-340b", "gb200", "512", "NeMo", "fp8", "4096", "341025638400", "1.16", "no"], ["dense", "nemotron-4-340b", "gb200", "128", "NeMo", "bf16", "4096", "341025638400", "1.17", "yes"], ["dense", "nemotron-4-340b", "gb200", "128", "NeMo", "fp8", "4096", "341025638400", "1.1", "yes"], ["dense", "llama-3-70b", "h100", "32", "NeMo", "bf16", "4096", "70553706496", "0.96", "no"], ["dense", "llama-3-70b", "h100", "32", "NeMo", "fp8", "4096", "70553706496", "0.9", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "bf16", "4096", "8030261248", "0.91", "yes"], ["dense", "llama-3-8b", "h100", "8", "NeMo", "fp8", "4096", "8030261248", "0.89", "no"], ["dense", "llama-3-8b-lora", "h100", "8", "NeMo", "bf16", "4096", "8072204288", "0.89", "yes"], ["dense", "llama-3-8b-lora", "h100", "8", "NeMo", "fp8", "4096", "8072204288", "0.88", "yes"], ["dense", "llama-3-70b-lora", "h100", "8", "NeMo", "bf16", "4096", "70760800256", "1.06", "yes"], ["dense", "llama-3-70b-lora", "h100", "8", "NeMo", "fp8", "4096", "70760800256", "1.07", "no"], ["dense", "llama-2-70b", "h100", "64", "MaxText", "bf16", "4096", "68976648192", "0.9", "yes"], ["dense", "llama-2-70b", "h100", "64", "MaxText", "fp8", "4096", "68976648192", "0.83", "no"], ["dense", "llama-2-70b", "h100", "256", "MaxText", "bf16", "4096", "68976648192", "0.91", "yes"], ["dense", "llama-2-70b", "h100", "256", "MaxText", "fp8", "4096", "68976648192", "0.93", "no"], ["dense", "llama-3-70b", "h100", "128", "MaxText", "bf16", "8192", "70553706496", "0.99", "yes"], ["dense", "llama-3-70b", "h100", "128", "MaxText", "fp8", "8192", "70553706496", "0.86", "no"], ["mixture", "grok-1-8-layers", "h100", "64", "NeMo", "bf16", "8192", "11174221824", "1.01", "no"], ["mixture", "grok-1-8-layers", "h100", "64", "NeMo", "fp8", "8192", "11174221824", "1.03", "yes"], ["mixture", "grok-1-16-layers", "h100", "128", "NeMo", "bf16", "8192", "21543131136", "1.02", "no"], ["mixture", "grok-1-16-layers", "h100", "128", "NeMo", "fp8", "8192", "21543131136", "1.05", "yes"], ["mixture", "grok-1", "h100", "512", "NeMo", "bf16", "8192", "83756587008", "1.02", "yes"], ["mixture", "grok-1", "h100", "512", "NeMo", "fp8", "8192", "83756587008", "1.06", "yes"], ["mixture", "grok-1", "gb200", "128", "NeMo", "bf16", "8192", "83756587008", "0.88", "no"], ["mixture", "grok-1", "gb200", "128", "NeMo", "fp8", "8192", "83756587008", "0.85", "yes"], ["mixture", "grok-1", "gb200", "256", "NeMo", "bf16", "8192", "83756587008", "0.89", "no"], ["mixture", "grok-1", "gb200", "256", "NeMo", "fp8", "8192", "83756587008", "0.83", "yes"], ["mixture", "llama-4-maverick", "gb200", "128", "NeMo", "bf16", "8192", "17184691200", "1.09", "yes"], ["mixture", "llama-4-maverick", "gb200", "128", "NeMo", "fp8", "8192", "17184691200", "1.08", "yes"], ["mixture", "llama-4-maverick", "gb200", "512", "NeMo", "bf16", "8192", "17184691200", "1.1", "yes"], ["mixture", "llama-4-maverick", "gb200", "512", "NeMo", "fp8", "8192", "17184691200", "1.09", "yes"], ["mixture", "llama-4-maverick", "h100", "512", "NeMo", "bf16", "8192", "17184691200", "0.93", "no"], ["mixture", "llama-4-maverick", "h100", "512", "NeMo", "fp8", "8192", "17184691200", "0.98", "yes"], ["mixture", "mixtral-8x7b", "h100", "64", "Megatron-LM", "bf16", "4096", "12879925248", "0.87", "yes"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "4096", "22190763520", "0.76", "no"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "16384", "22190763520", "1.01", "yes"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "32768", "22190763520", "1.0", "yes"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "65536", "22190763520", "0.99", "yes"], ["mixture", "qwen3-235b-a22b", "h100", "256", "Megatron-LM", "bf16", "131072", "22190763520", "1.0", "yes"], ["mixture", "qwen3-235b-a22b", "gb200", "256", "Megatron-LM", "bf16", "4096", "22190763520", "0.96", "yes"], ["mixture", "qwen3-235b-a22b", "gb200", "256", "Megatron-LM", "mxfp8", "4096", "22190763520", "0.97", "yes"], ["mixture", "qwen3-235b-a22b", "gb300", "64", "Megatron-LM", "mxfp8", "4096", "22190763520", "0.89", "yes"], ["dense", "llama-3-70b", "gb300", "64", "Megatron-Bridge", "mxfp8", "8192", "70553706496", "0.95", "no"], ["dense", "llama-3-70b", "gb200", "64", "Megatron-Bridge", "mxfp8", "8192", "70553706496", "1.11", "yes"], ["dense", "llama-3-70b", "gb300", "64", "Megatron-Bridge", "fp8", "8192", "70553706496", "0.89", "yes"], ["dense", "llama-3-70b", "gb200", "64", "Megatron-Bridge", "fp8", "8192", "70553706496", "1.13", "no"], ["dense", "llama-3-70b", "h100", "64", "Megatron-Bridge", "fp8", "8192", "70553706496", "0.95", "no"], ["dense", "llama-3.1-405b", "gb300", "256", "Megatron-Bridge", "mxfp8", "8192", "405853388800", "0.93", "no"], ["dense", "llama-3.1-405b", "gb200", "256", "Megatron-Bridge", "mxfp8", "8192", "405853388800", "1.08", "yes"], ["dense", "llama-3.1-405b", "gb300", "256", "Megatron-Bridge", "fp8", "8192", "405853388800", "0.82", "yes"], ["dense", "llama-3.1-405b", "gb200", "256", "Megatron-Bridge", "fp8", "8192", "405853388800", "1.01", "yes"], ["mixture", "deepseek-v3", "gb300", "256", "Megatron-Bridge", "mxfp8", "4096", "37552282624", "0.91", "no"], ["mixture", "deepseek-v3", "gb200", "256", "Megatron-Bridge", "mxfp8", "4096", "37552282624", "1.04", "no"], ["mixture", "deepseek-v3", "b300", "256", "Megatron-Bridge", "mxfp8", "4096", "37552282624", "1.22", "yes"], ["mixture", "deepseek-v3", "b200", "256", "Megatron-Bridge", "mxfp8", "4096", "37552282624", "1.32", "yes"], ["mixture", "qwen3-30b-a3b", "gb300", "8", "Megatron-Bridge", "mxfp8", "4096", "3353032704", "0.89", "yes"], ["mixture", "qwen3-30b-a3b", "gb200", "8", "Megatron-Bridge", "mxfp8", "4096", "3353032704", "1.07", "no"], ["mixture", "qwen3-30b-a3b", "b300", "8", "Megatron-Bridge", "mxfp8", "4096", "3353032704", "0.92", "no"], ["mixture", "qwen3-30b-a3b", "b200", "8", "Megatron-Bridge", "mxfp8", "4096", "3353032704", "1.03", "yes"], ["mixture", "qwen3-235b-a22b", "gb300", "256", "Megatron-Bridge", "mxfp8", "4096", "22190763520", "0.88", "yes"], ["mixture", "qwen3-235b-a22b", "gb200", "256", "Megatron-Bridge", "mxfp8", "4096", "22190763520", "1.04", "yes"], ["mixture", "qwen3-235b-a22b", "b300", "256", "Megatron-Bridge", "mxfp8", "4096", "22190763520", "1.16", "yes"]]);
+run_rows = () => $json("[[\"dense\", \"llama-3.1-405b\", \"h100\", \"8192\", \"Meta's own\", \"bf16\", \"8192\", \"405853388800\", \"1.26\", \"no\"], [\"dense\", \"llama-3.1-405b\", \"h100\", \"16384\", \"Meta's own\", \"bf16\", \"8192\", \"405853388800\", \"1.25\", \"no\"], [\"dense\", \"mpt-70b\", \"a100-80gb\", \"64\", \"llm-foundry\", \"bf16\", \"2048\", \"64862437376\", \"1.04\", \"no\"], [\"dense\", \"mpt-30b\", \"a100-80gb\", \"8\", \"llm-foundry\", \"bf16\", \"2048\", \"29975214080\", \"0.96\", \"no\"], [\"dense\", \"mpt-13b\", \"a100-80gb\", \"8\", \"llm-foundry\", \"bf16\", \"4096\", \"12864440320\", \"0.87\", \"yes\"], [\"dense\", \"mpt-7b\", \"a100-80gb\", \"8\", \"llm-foundry\", \"bf16\", \"8192\", \"6684024832\", \"0.79\", \"no\"], [\"dense\", \"mpt-7b\", \"a100-80gb\", \"8\", \"llm-foundry\", \"bf16\", \"2048\", \"6658859008\", \"1.03\", \"yes\"], [\"dense\", \"mpt-3b\", \"a100-80gb\", \"8\", \"llm-foundry\", \"bf16\", \"2048\", \"2651837440\", \"0.99\", \"yes\"], [\"dense\", \"mpt-1b\", \"a100-80gb\", \"8\", \"llm-foundry\", \"bf16\", \"2048\", \"1315950592\", \"0.97\", \"yes\"], [\"dense\", \"mpt-70b\", \"a100-40gb\", \"128\", \"llm-foundry\", \"bf16\", \"2048\", \"64862437376\", \"1.06\", \"yes\"], [\"dense\", \"mpt-30b\", \"a100-40gb\", \"128\", \"llm-foundry\", \"bf16\", \"2048\", \"29975214080\", \"1.0\", \"no\"], [\"dense\", \"mpt-30b\", \"a100-40gb\", \"32\", \"llm-foundry\", \"bf16\", \"2048\", \"29975214080\", \"0.99\", \"no\"], [\"dense\", \"mpt-13b\", \"a100-40gb\", \"128\", \"llm-foundry\", \"bf16\", \"2048\", \"12853954560\", \"0.99\", \"no\"], [\"dense\", \"mpt-13b\", \"a100-40gb\", \"8\", \"llm-foundry\", \"bf16\", \"4096\", \"12864440320\", \"1.05\", \"yes\"], [\"dense\", \"mpt-7b\", \"a100-40gb\", \"128\", \"llm-foundry\", \"bf16\", \"2048\", \"6658859008\", \"0.99\", \"yes\"], [\"dense\", \"mpt-7b\", \"a100-40gb\", \"8\", \"llm-foundry\", \"bf16\", \"8192\", \"6684024832\", \"0.85\", \"yes\"], [\"dense\", \"mpt-3b\", \"a100-40gb\", \"8\", \"llm-foundry\", \"bf16\", \"2048\", \"2651837440\", \"0.99\", \"yes\"], [\"dense\", \"mpt-70b\", \"h100\", \"512\", \"llm-foundry\", \"bf16\", \"2048\", \"64862437376\", \"1.14\", \"yes\"], [\"dense\", \"mpt-70b\", \"h100\", \"128\", \"llm-foundry\", \"bf16\", \"2048\", \"64862437376\", \"1.1\", \"yes\"], [\"dense\", \"mpt-30b\", \"h100\", \"256\", \"llm-foundry\", \"bf16\", \"2048\", \"29975214080\", \"1.14\", \"no\"], [\"dense\", \"mpt-30b\", \"h100\", \"8\", \"llm-foundry\", \"bf16\", \"2048\", \"29975214080\", \"1.16\", \"no\"], [\"dense\", \"mpt-13b\", \"h100\", \"64\", \"llm-foundry\", \"bf16\", \"2048\", \"12853954560\", \"1.2\", \"yes\"], [\"dense\", \"mpt-13b\", \"h100\", \"8\", \"llm-foundry\", \"bf16\", \"4096\", \"12864440320\", \"1.04\", \"yes\"], [\"dense\", \"mpt-7b\", \"h100\", \"512\", \"llm-foundry\", \"bf16\", \"2048\", \"6658859008\", \"1.17\", \"yes\"], [\"dense\", \"mpt-7b\", \"h100\", \"128\", \"llm-foundry\", \"bf16\", \"2048\", \"6658859008\", \"1.16\", \"yes\"], [\"dense\", \"mpt-7b\", \"h100\", \"8\", \"llm-foundry\", \"bf16\", \"8192\", \"6684024832\", \"1.01\", \"no\"], [\"dense\", \"mpt-7b\", \"h100\", \"8\", \"llm-foundry\", \"bf16\", \"2048\", \"6658859008\", \"1.18\", \"yes\"], [\"dense\", \"mpt-1b\", \"h100\", \"8\", \"llm-foundry\", \"bf16\", \"2048\", \"1315950592\", \"1.12\", \"yes\"], [\"dense\", \"mpt-3b\", \"h100\", \"512\", \"llm-foundry\", \"bf16\", \"2048\", \"2651837440\", \"1.14\", \"no\"], [\"dense\", \"mpt-3b\", \"h100\", \"8\", \"llm-foundry\", \"bf16\", \"4096\", \"2657080320\", \"1.11\", \"yes\"], [\"dense\", \"llama-3-8b\", \"a100-80gb\", \"64\", \"torchtitan\", \"bf16\", \"8192\", \"8030261248\", \"0.85\", \"no\"], [\"dense\", \"llama-3-70b\", \"a100-80gb\", \"64\", \"torchtitan\", \"bf16\", \"8192\", \"70553706496\", \"0.9\", \"yes\"], [\"dense\", \"llama-2-13b\", \"a100-80gb\", \"64\", \"torchtitan\", \"bf16\", \"4096\", \"13015864320\", \"0.97\", \"yes\"], [\"dense\", \"llama-2-70b\", \"a100-80gb\", \"64\", \"torchtitan\", \"bf16\", \"4096\", \"68976648192\", \"0.98\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"8\", \"torchtitan\", \"bf16\", \"8192\", \"8030261248\", \"1.02\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"128\", \"torchtitan\", \"bf16\", \"8192\", \"8030261248\", \"1.02\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"64\", \"torchtitan\", \"bf16\", \"8192\", \"8030261248\", \"1.16\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h100\", \"256\", \"torchtitan\", \"bf16\", \"8192\", \"70553706496\", \"1.08\", \"yes\"], [\"dense\", \"kempner-7b\", \"h200\", \"1\", \"KempnerForge\", \"bf16\", \"4096\", \"8030261248\", \"0.77\", \"yes\"], [\"dense\", \"kempner-7b\", \"h200\", \"2\", \"KempnerForge\", \"bf16\", \"4096\", \"8030261248\", \"0.83\", \"yes\"], [\"dense\", \"kempner-7b\", \"h200\", \"4\", \"KempnerForge\", \"bf16\", \"4096\", \"8030261248\", \"0.81\", \"no\"], [\"dense\", \"kempner-7b\", \"h200\", \"4\", \"KempnerForge\", \"bf16\", \"4096\", \"8030261248\", \"1.05\", \"yes\"], [\"dense\", \"kempner-7b\", \"h200\", \"8\", \"KempnerForge\", \"bf16\", \"4096\", \"8030261248\", \"1.03\", \"yes\"], [\"dense\", \"kempner-7b\", \"h200\", \"32\", \"KempnerForge\", \"bf16\", \"4096\", \"8030261248\", \"1.06\", \"yes\"], [\"dense\", \"kempner-13b\", \"h200\", \"8\", \"KempnerForge\", \"bf16\", \"4096\", \"14840386560\", \"0.96\", \"yes\"], [\"dense\", \"kempner-13b\", \"h200\", \"32\", \"KempnerForge\", \"bf16\", \"4096\", \"14840386560\", \"0.9\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h200\", \"32\", \"KempnerForge\", \"bf16\", \"4096\", \"70553706496\", \"0.88\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h100\", \"64\", \"NeMo AutoModel\", \"bf16\", \"8192\", \"70553706496\", \"1.04\", \"yes\"], [\"mixture\", \"qwen3-30b-a3b\", \"h100\", \"8\", \"NeMo AutoModel\", \"bf16\", \"4096\", \"3353032704\", \"0.76\", \"yes\"], [\"mixture\", \"gpt-oss-20b\", \"h100\", \"8\", \"NeMo AutoModel\", \"bf16\", \"4096\", \"4187440704\", \"0.94\", \"yes\"], [\"mixture\", \"gpt-oss-120b\", \"h100\", \"64\", \"NeMo AutoModel\", \"bf16\", \"4096\", \"5711982912\", \"0.91\", \"yes\"], [\"mixture\", \"deepseek-v3\", \"h100\", \"1024\", \"NeMo AutoModel\", \"bf16\", \"4096\", \"37552282624\", \"1.11\", \"yes\"], [\"mixture\", \"deepseek-v3\", \"h100\", \"256\", \"NeMo AutoModel\", \"bf16\", \"4096\", \"37552282624\", \"0.93\", \"yes\"], [\"dense\", \"llama-3-8b-lora\", \"h100\", \"1\", \"NeMo AutoModel\", \"bf16\", \"4096\", \"8072204288\", \"1.28\", \"yes\"], [\"mixture\", \"gpt-oss-120b\", \"gb300\", \"64\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"5711982912\", \"0.99\", \"no\"], [\"mixture\", \"gpt-oss-120b\", \"gb200\", \"64\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"5711982912\", \"1.14\", \"yes\"], [\"mixture\", \"gpt-oss-120b\", \"b300\", \"64\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"5711982912\", \"1.14\", \"yes\"], [\"mixture\", \"gpt-oss-120b\", \"b200\", \"64\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"5711982912\", \"1.1\", \"no\"], [\"mixture\", \"gpt-oss-120b\", \"h100\", \"64\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"5711982912\", \"1.13\", \"yes\"], [\"mixture\", \"deepseek-v3\", \"gb300\", \"256\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"37552282624\", \"0.9\", \"yes\"], [\"mixture\", \"deepseek-v3\", \"gb200\", \"256\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"37552282624\", \"1.09\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"gb300\", \"256\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"22190763520\", \"0.84\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"gb200\", \"256\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"22190763520\", \"1.02\", \"no\"], [\"mixture\", \"kimi-k2\", \"h100\", \"256\", \"NeMo AutoModel\", \"bf16\", \"4096\", \"32861477888\", \"1.21\", \"yes\"], [\"mixture\", \"gpt-oss-120b\", \"gb300\", \"64\", \"Megatron-Bridge\", \"bf16\", \"8192\", \"5711982912\", \"1.01\", \"yes\"], [\"mixture\", \"gpt-oss-120b\", \"gb200\", \"64\", \"Megatron-Bridge\", \"bf16\", \"8192\", \"5711982912\", \"1.16\", \"yes\"], [\"mixture\", \"gpt-oss-120b\", \"h100\", \"64\", \"Megatron-Bridge\", \"bf16\", \"4096\", \"5711982912\", \"0.92\", \"yes\"], [\"dense\", \"maxtext-22b\", \"tpu-v4\", \"64\", \"MaxText\", \"bf16\", \"2048\", \"25760962560\", \"0.9\", \"yes\"], [\"dense\", \"maxtext-52b\", \"tpu-v4\", \"192\", \"MaxText\", \"bf16\", \"2048\", \"65211740160\", \"0.93\", \"yes\"], [\"dense\", \"maxtext-16b\", \"tpu-v5e\", \"256\", \"MaxText\", \"bf16\", \"2048\", \"15831666688\", \"0.8\", \"yes\"], [\"dense\", \"maxtext-32b\", \"tpu-v5e\", \"256\", \"MaxText\", \"bf16\", \"2048\", \"31663333376\", \"0.76\", \"no\"], [\"dense\", \"maxtext-64b\", \"tpu-v5e\", \"256\", \"MaxText\", \"bf16\", \"2048\", \"62802370560\", \"0.79\", \"no\"], [\"dense\", \"maxtext-32b\", \"tpu-v5p\", \"64\", \"MaxText\", \"bf16\", \"2048\", \"31663333376\", \"0.97\", \"no\"], [\"dense\", \"maxtext-64b\", \"tpu-v5p\", \"64\", \"MaxText\", \"bf16\", \"2048\", \"62802370560\", \"0.98\", \"no\"], [\"dense\", \"maxtext-128b\", \"tpu-v5p\", \"128\", \"MaxText\", \"bf16\", \"2048\", \"125079396352\", \"0.98\", \"yes\"], [\"dense\", \"maxtext-256b\", \"tpu-v5p\", \"512\", \"MaxText\", \"bf16\", \"2048\", \"250158792704\", \"1.03\", \"yes\"], [\"dense\", \"maxtext-512b\", \"tpu-v5p\", \"512\", \"MaxText\", \"bf16\", \"2048\", \"499268993024\", \"0.82\", \"yes\"], [\"dense\", \"llama-3-8b\", \"tpu-v6e\", \"8\", \"MaxText\", \"bf16\", \"8192\", \"8030261248\", \"0.95\", \"yes\"], [\"dense\", \"llama-3-8b\", \"tpu-v6e\", \"64\", \"MaxText\", \"bf16\", \"8192\", \"8030261248\", \"0.96\", \"yes\"], [\"dense\", \"llama-3-8b\", \"tpu-v6e\", \"256\", \"MaxText\", \"bf16\", \"8192\", \"8030261248\", \"0.95\", \"yes\"], [\"dense\", \"llama-3-70b\", \"tpu-v6e\", \"32\", \"MaxText\", \"bf16\", \"8192\", \"70553706496\", \"0.99\", \"yes\"], [\"dense\", \"llama-3-70b\", \"tpu-v6e\", \"256\", \"MaxText\", \"bf16\", \"8192\", \"70553706496\", \"1.01\", \"yes\"], [\"dense\", \"llama-2-70b\", \"tpu-v6e\", \"256\", \"MaxText\", \"bf16\", \"4096\", \"68976648192\", \"0.97\", \"yes\"], [\"dense\", \"gpt3-175b\", \"tpu-v6e\", \"256\", \"MaxText\", \"bf16\", \"2048\", \"174604259328\", \"1.03\", \"yes\"], [\"dense\", \"mistral-7b\", \"tpu-v6e\", \"8\", \"MaxText\", \"bf16\", \"8192\", \"7241732096\", \"0.97\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"8\", \"NeMo\", \"bf16\", \"8192\", \"8030261248\", \"0.99\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"8\", \"NeMo\", \"fp8\", \"8192\", \"8030261248\", \"1.01\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"32\", \"NeMo\", \"bf16\", \"8192\", \"8030261248\", \"1.0\", \"no\"], [\"dense\", \"llama-3-8b\", \"h100\", \"32\", \"NeMo\", \"fp8\", \"8192\", \"8030261248\", \"1.02\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"128\", \"NeMo\", \"bf16\", \"8192\", \"8030261248\", \"1.0\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"128\", \"NeMo\", \"fp8\", \"8192\", \"8030261248\", \"1.03\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"8\", \"NeMo\", \"bf16\", \"8192\", \"8030261248\", \"1.04\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"8\", \"NeMo\", \"fp8\", \"8192\", \"8030261248\", \"1.05\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h100\", \"64\", \"NeMo\", \"bf16\", \"8192\", \"70553706496\", \"1.03\", \"no\"], [\"dense\", \"llama-3-70b\", \"h100\", \"2048\", \"NeMo\", \"bf16\", \"8192\", \"70553706496\", \"1.03\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h100\", \"64\", \"NeMo\", \"fp8\", \"8192\", \"70553706496\", \"0.92\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h100\", \"2048\", \"NeMo\", \"fp8\", \"8192\", \"70553706496\", \"0.95\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h100\", \"64\", \"NeMo\", \"bf16\", \"8192\", \"70553706496\", \"1.03\", \"no\"], [\"dense\", \"llama-3-70b\", \"h100\", \"64\", \"NeMo\", \"fp8\", \"8192\", \"70553706496\", \"1.06\", \"no\"], [\"dense\", \"llama-3.1-405b-8-layers\", \"h100\", \"32\", \"NeMo\", \"bf16\", \"8192\", \"29704339456\", \"1.02\", \"yes\"], [\"dense\", \"llama-3.1-405b-8-layers\", \"h100\", \"32\", \"NeMo\", \"fp8\", \"8192\", \"29704339456\", \"0.91\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"h100\", \"512\", \"NeMo\", \"bf16\", \"8192\", \"405853388800\", \"1.01\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"h100\", \"512\", \"NeMo\", \"fp8\", \"8192\", \"405853388800\", \"0.89\", \"no\"], [\"dense\", \"llama-3.1-405b\", \"h100\", \"2048\", \"NeMo\", \"bf16\", \"8192\", \"405853388800\", \"1.01\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"h100\", \"2048\", \"NeMo\", \"fp8\", \"8192\", \"405853388800\", \"0.9\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"h100\", \"576\", \"NeMo\", \"bf16\", \"8192\", \"405853388800\", \"0.98\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"h100\", \"576\", \"NeMo\", \"fp8\", \"8192\", \"405853388800\", \"0.89\", \"no\"], [\"dense\", \"nemotron-4-15b\", \"h100\", \"16\", \"NeMo\", \"bf16\", \"4096\", \"15628376064\", \"0.98\", \"yes\"], [\"dense\", \"nemotron-4-15b\", \"h100\", \"16\", \"NeMo\", \"fp8\", \"4096\", \"15628376064\", \"0.96\", \"yes\"], [\"dense\", \"nemotron-4-15b\", \"h100\", \"2048\", \"NeMo\", \"bf16\", \"4096\", \"15628376064\", \"0.99\", \"no\"], [\"dense\", \"nemotron-4-15b\", \"h100\", \"2048\", \"NeMo\", \"fp8\", \"4096\", \"15628376064\", \"0.94\", \"yes\"], [\"dense\", \"nemotron-4-15b\", \"h100\", \"16\", \"NeMo\", \"bf16\", \"4096\", \"15628376064\", \"1.06\", \"no\"], [\"dense\", \"nemotron-4-15b\", \"h100\", \"16\", \"NeMo\", \"fp8\", \"4096\", \"15628376064\", \"1.06\", \"no\"], [\"dense\", \"nemotron-4-340b\", \"h100\", \"128\", \"NeMo\", \"bf16\", \"4096\", \"341025638400\", \"1.04\", \"no\"], [\"dense\", \"nemotron-4-340b\", \"h100\", \"128\", \"NeMo\", \"fp8\", \"4096\", \"341025638400\", \"0.98\", \"yes\"], [\"dense\", \"nemotron-4-340b\", \"h100\", \"256\", \"NeMo\", \"bf16\", \"4096\", \"341025638400\", \"1.01\", \"no\"], [\"dense\", \"nemotron-4-340b\", \"h100\", \"256\", \"NeMo\", \"fp8\", \"4096\", \"341025638400\", \"0.92\", \"yes\"], [\"dense\", \"gpt-175b\", \"h100\", \"128\", \"NeMo\", \"bf16\", \"2048\", \"174615846912\", \"1.11\", \"no\"], [\"dense\", \"gpt-175b\", \"h100\", \"128\", \"NeMo\", \"fp8\", \"2048\", \"174615846912\", \"1.06\", \"yes\"], [\"dense\", \"gpt-175b\", \"h100\", \"128\", \"NeMo\", \"bf16\", \"2048\", \"174615846912\", \"1.03\", \"yes\"], [\"dense\", \"gpt-175b\", \"h100\", \"128\", \"NeMo\", \"fp8\", \"2048\", \"174615846912\", \"1.0\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"gb200\", \"128\", \"NeMo\", \"bf16\", \"8192\", \"405853388800\", \"1.21\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"gb200\", \"128\", \"NeMo\", \"fp8\", \"8192\", \"405853388800\", \"1.19\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"gb200\", \"512\", \"NeMo\", \"bf16\", \"8192\", \"405853388800\", \"1.23\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"gb200\", \"512\", \"NeMo\", \"fp8\", \"8192\", \"405853388800\", \"1.21\", \"yes\"], [\"dense\", \"nemotron-4-340b\", \"gb200\", \"128\", \"NeMo\", \"bf16\", \"4096\", \"341025638400\", \"1.2\", \"yes\"], [\"dense\", \"nemotron-4-340b\", \"gb200\", \"128\", \"NeMo\", \"fp8\", \"4096\", \"341025638400\", \"1.14\", \"yes\"], [\"dense\", \"nemotron-4-340b\", \"gb200\", \"512\", \"NeMo\", \"bf16\", \"4096\", \"341025638400\", \"1.2\", \"yes\"], [\"dense\", \"nemotron-4-340b\", \"gb200\", \"512\", \"NeMo\", \"fp8\", \"4096\", \"341025638400\", \"1.16\", \"no\"], [\"dense\", \"nemotron-4-340b\", \"gb200\", \"128\", \"NeMo\", \"bf16\", \"4096\", \"341025638400\", \"1.17\", \"yes\"], [\"dense\", \"nemotron-4-340b\", \"gb200\", \"128\", \"NeMo\", \"fp8\", \"4096\", \"341025638400\", \"1.1\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h100\", \"32\", \"NeMo\", \"bf16\", \"4096\", \"70553706496\", \"0.96\", \"no\"], [\"dense\", \"llama-3-70b\", \"h100\", \"32\", \"NeMo\", \"fp8\", \"4096\", \"70553706496\", \"0.9\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"8\", \"NeMo\", \"bf16\", \"4096\", \"8030261248\", \"0.91\", \"yes\"], [\"dense\", \"llama-3-8b\", \"h100\", \"8\", \"NeMo\", \"fp8\", \"4096\", \"8030261248\", \"0.89\", \"no\"], [\"dense\", \"llama-3-8b-lora\", \"h100\", \"8\", \"NeMo\", \"bf16\", \"4096\", \"8072204288\", \"0.89\", \"yes\"], [\"dense\", \"llama-3-8b-lora\", \"h100\", \"8\", \"NeMo\", \"fp8\", \"4096\", \"8072204288\", \"0.88\", \"yes\"], [\"dense\", \"llama-3-70b-lora\", \"h100\", \"8\", \"NeMo\", \"bf16\", \"4096\", \"70760800256\", \"1.06\", \"yes\"], [\"dense\", \"llama-3-70b-lora\", \"h100\", \"8\", \"NeMo\", \"fp8\", \"4096\", \"70760800256\", \"1.07\", \"no\"], [\"dense\", \"llama-2-70b\", \"h100\", \"64\", \"MaxText\", \"bf16\", \"4096\", \"68976648192\", \"0.9\", \"yes\"], [\"dense\", \"llama-2-70b\", \"h100\", \"64\", \"MaxText\", \"fp8\", \"4096\", \"68976648192\", \"0.83\", \"no\"], [\"dense\", \"llama-2-70b\", \"h100\", \"256\", \"MaxText\", \"bf16\", \"4096\", \"68976648192\", \"0.91\", \"yes\"], [\"dense\", \"llama-2-70b\", \"h100\", \"256\", \"MaxText\", \"fp8\", \"4096\", \"68976648192\", \"0.93\", \"no\"], [\"dense\", \"llama-3-70b\", \"h100\", \"128\", \"MaxText\", \"bf16\", \"8192\", \"70553706496\", \"0.99\", \"yes\"], [\"dense\", \"llama-3-70b\", \"h100\", \"128\", \"MaxText\", \"fp8\", \"8192\", \"70553706496\", \"0.86\", \"no\"], [\"mixture\", \"grok-1-8-layers\", \"h100\", \"64\", \"NeMo\", \"bf16\", \"8192\", \"11174221824\", \"1.01\", \"no\"], [\"mixture\", \"grok-1-8-layers\", \"h100\", \"64\", \"NeMo\", \"fp8\", \"8192\", \"11174221824\", \"1.03\", \"yes\"], [\"mixture\", \"grok-1-16-layers\", \"h100\", \"128\", \"NeMo\", \"bf16\", \"8192\", \"21543131136\", \"1.02\", \"no\"], [\"mixture\", \"grok-1-16-layers\", \"h100\", \"128\", \"NeMo\", \"fp8\", \"8192\", \"21543131136\", \"1.05\", \"yes\"], [\"mixture\", \"grok-1\", \"h100\", \"512\", \"NeMo\", \"bf16\", \"8192\", \"83756587008\", \"1.02\", \"yes\"], [\"mixture\", \"grok-1\", \"h100\", \"512\", \"NeMo\", \"fp8\", \"8192\", \"83756587008\", \"1.06\", \"yes\"], [\"mixture\", \"grok-1\", \"gb200\", \"128\", \"NeMo\", \"bf16\", \"8192\", \"83756587008\", \"0.88\", \"no\"], [\"mixture\", \"grok-1\", \"gb200\", \"128\", \"NeMo\", \"fp8\", \"8192\", \"83756587008\", \"0.85\", \"yes\"], [\"mixture\", \"grok-1\", \"gb200\", \"256\", \"NeMo\", \"bf16\", \"8192\", \"83756587008\", \"0.89\", \"no\"], [\"mixture\", \"grok-1\", \"gb200\", \"256\", \"NeMo\", \"fp8\", \"8192\", \"83756587008\", \"0.83\", \"yes\"], [\"mixture\", \"llama-4-maverick\", \"gb200\", \"128\", \"NeMo\", \"bf16\", \"8192\", \"17184691200\", \"1.09\", \"yes\"], [\"mixture\", \"llama-4-maverick\", \"gb200\", \"128\", \"NeMo\", \"fp8\", \"8192\", \"17184691200\", \"1.08\", \"yes\"], [\"mixture\", \"llama-4-maverick\", \"gb200\", \"512\", \"NeMo\", \"bf16\", \"8192\", \"17184691200\", \"1.1\", \"yes\"], [\"mixture\", \"llama-4-maverick\", \"gb200\", \"512\", \"NeMo\", \"fp8\", \"8192\", \"17184691200\", \"1.09\", \"yes\"], [\"mixture\", \"llama-4-maverick\", \"h100\", \"512\", \"NeMo\", \"bf16\", \"8192\", \"17184691200\", \"0.93\", \"no\"], [\"mixture\", \"llama-4-maverick\", \"h100\", \"512\", \"NeMo\", \"fp8\", \"8192\", \"17184691200\", \"0.98\", \"yes\"], [\"mixture\", \"mixtral-8x7b\", \"h100\", \"64\", \"Megatron-LM\", \"bf16\", \"4096\", \"12879925248\", \"0.87\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"h100\", \"256\", \"Megatron-LM\", \"bf16\", \"4096\", \"22190763520\", \"0.76\", \"no\"], [\"mixture\", \"qwen3-235b-a22b\", \"h100\", \"256\", \"Megatron-LM\", \"bf16\", \"16384\", \"22190763520\", \"1.01\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"h100\", \"256\", \"Megatron-LM\", \"bf16\", \"32768\", \"22190763520\", \"1.0\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"h100\", \"256\", \"Megatron-LM\", \"bf16\", \"65536\", \"22190763520\", \"0.99\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"h100\", \"256\", \"Megatron-LM\", \"bf16\", \"131072\", \"22190763520\", \"1.0\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"gb200\", \"256\", \"Megatron-LM\", \"bf16\", \"4096\", \"22190763520\", \"0.96\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"gb200\", \"256\", \"Megatron-LM\", \"mxfp8\", \"4096\", \"22190763520\", \"0.97\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"gb300\", \"64\", \"Megatron-LM\", \"mxfp8\", \"4096\", \"22190763520\", \"0.89\", \"yes\"], [\"dense\", \"llama-3-70b\", \"gb300\", \"64\", \"Megatron-Bridge\", \"mxfp8\", \"8192\", \"70553706496\", \"0.95\", \"no\"], [\"dense\", \"llama-3-70b\", \"gb200\", \"64\", \"Megatron-Bridge\", \"mxfp8\", \"8192\", \"70553706496\", \"1.11\", \"yes\"], [\"dense\", \"llama-3-70b\", \"gb300\", \"64\", \"Megatron-Bridge\", \"fp8\", \"8192\", \"70553706496\", \"0.89\", \"yes\"], [\"dense\", \"llama-3-70b\", \"gb200\", \"64\", \"Megatron-Bridge\", \"fp8\", \"8192\", \"70553706496\", \"1.13\", \"no\"], [\"dense\", \"llama-3-70b\", \"h100\", \"64\", \"Megatron-Bridge\", \"fp8\", \"8192\", \"70553706496\", \"0.95\", \"no\"], [\"dense\", \"llama-3.1-405b\", \"gb300\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"8192\", \"405853388800\", \"0.93\", \"no\"], [\"dense\", \"llama-3.1-405b\", \"gb200\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"8192\", \"405853388800\", \"1.08\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"gb300\", \"256\", \"Megatron-Bridge\", \"fp8\", \"8192\", \"405853388800\", \"0.82\", \"yes\"], [\"dense\", \"llama-3.1-405b\", \"gb200\", \"256\", \"Megatron-Bridge\", \"fp8\", \"8192\", \"405853388800\", \"1.01\", \"yes\"], [\"mixture\", \"deepseek-v3\", \"gb300\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"37552282624\", \"0.91\", \"no\"], [\"mixture\", \"deepseek-v3\", \"gb200\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"37552282624\", \"1.04\", \"no\"], [\"mixture\", \"deepseek-v3\", \"b300\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"37552282624\", \"1.22\", \"yes\"], [\"mixture\", \"deepseek-v3\", \"b200\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"37552282624\", \"1.32\", \"yes\"], [\"mixture\", \"qwen3-30b-a3b\", \"gb300\", \"8\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"3353032704\", \"0.89\", \"yes\"], [\"mixture\", \"qwen3-30b-a3b\", \"gb200\", \"8\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"3353032704\", \"1.07\", \"no\"], [\"mixture\", \"qwen3-30b-a3b\", \"b300\", \"8\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"3353032704\", \"0.92\", \"no\"], [\"mixture\", \"qwen3-30b-a3b\", \"b200\", \"8\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"3353032704\", \"1.03\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"gb300\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"22190763520\", \"0.88\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"gb200\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"22190763520\", \"1.04\", \"yes\"], [\"mixture\", \"qwen3-235b-a22b\", \"b300\", \"256\", \"Megatron-Bridge\", \"mxfp8\", \"4096\", \"22190763520\", \"1.16\", \"yes\"]]");
 return {NEAREST, NAMED, PublishedRun, Accuracy, accuracy, nearest, _distance, _run, rows, run_rows};
 };
 $modules["accounting.planning.step_time"] = () => {
