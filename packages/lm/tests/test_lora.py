@@ -58,7 +58,7 @@ def test_adapters_are_their_definition_and_nothing_at_first():
 
 def test_merging_gives_a_plain_model():
     model, ids = with_adapters(), torch.arange(12).view(1, -1)
-    want, weights = model(ids), lora.merged(model.state_dict(), 3, 6.0)
+    want, weights = model(ids), lora.merged(model.state_dict(), lora.scale_of(3, 6.0))
     lora.merge(model)
     assert [type(m) for m in model.modules()] == [type(m) for m in Transformer(MODEL).modules()]
     torch.testing.assert_close(model(ids), want)

@@ -68,6 +68,7 @@ OTHER_VALUES = {
     "precision": "bf16",
     "objective": "dpo",
     "epochs": 2.0,
+    "lora_targets": ("qkv",),
     "reward": "numbers",
     "grpo_baseline": "none",
     "grpo_normalizer": "none",

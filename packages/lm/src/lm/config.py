@@ -32,6 +32,7 @@ GrpoBaseline = Literal["mean", "none"]
 GrpoNormalizer = Literal["std", "mean", "none"]
 GrpoMethod = Literal["none", "noclip", "grpo", "gspo"]
 GrpoNormalization = Literal["sequence", "constant"]
+LORA_SETTINGS = ("lora_alpha", "lora_targets", "lora_dropout", "lora_rslora", "lora_dora")
 GRPO_SETTINGS = (
     *("reward", "reward_timeout", "grpo_baseline", "grpo_normalizer", "grpo_method", "grpo_normalization"),
     *("grpo_kl", "grpo_group_size", "grpo_answer_tokens", "grpo_clip", "grpo_updates"),
@@ -85,6 +86,7 @@ class BySteps(int):
 
 
 BY_STEPS: Any = BySteps()
+BY_RANK: Any = type("ByRank", (float,), {})(0.1)  # a default that depends on `lora_rank`
 FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")  # of a class in this file: its name, and the comment beside it
 
 
@@ -252,7 +254,7 @@ class TrainConfig:
     # muon, normuon: for the matrices of the blocks, each step made orthogonal (see optimizer.Muon); AdamW for the rest.
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.95  # of muon and normuon
-    weight_decay: float = 0.1  # of matrices, not of embeddings, norms and biases
+    weight_decay: float = BY_RANK  # of matrices, not of embeddings, norms and biases; if left out, 0 with a lora_rank
     beta1: float = 0.9  # of AdamW, how much of the mean gradient each step keeps
     beta2: float = 0.95  # of AdamW, how much of the mean squared gradient each step keeps
     eps: float = 1e-8  # of AdamW, added to the root of the mean squared gradient
@@ -301,12 +303,18 @@ class TrainConfig:
     # LoRA (see lora.py): the weights stay, and adapters of this rank beside the blocks' matrices are trained; 0: no.
     lora_rank: int = 0
     lora_alpha: float = 16.0  # adapters are multiplied by lora_alpha / lora_rank
+    lora_targets: tuple[str, ...] = ()  # names of the blocks' matrices that have adapters, as qkv and down; none: all
+    lora_dropout: float = 0.0  # the share of an adapter's input that is zeroed in training
+    lora_rslora: bool = False  # multiplied by lora_alpha / √lora_rank instead (rsLoRA)
+    lora_dora: bool = False  # the norm of each row of a matrix is trained too (DoRA)
     init_from: str = "scratch"  # random weights; else a run, or any model that lm.load reads, to begin with
     collective_timeout: int = 600  # seconds after which a process under torchrun that does not answer counts as lost
 
     def __post_init__(self) -> None:
         if self.warmup_steps is BY_STEPS and isinstance(self.steps, int | np.integer) and self.epochs is None:
             object.__setattr__(self, "warmup_steps", 100 if self.steps >= 100 else self.steps // 10)
+        if self.weight_decay is BY_RANK:
+            object.__setattr__(self, "weight_decay", 0.0 if self.lora_rank else 0.1)
         check_types(self)
         if self.epochs is not None:
             more_than_0("epochs", self.epochs)
@@ -333,7 +341,7 @@ class TrainConfig:
         for name in ("embedding_learning_rate", "head_learning_rate", "grpo_clip"):
             if getattr(self, name) is not None:
                 more_than_0(name, getattr(self, name))
-        for name in ("beta1", "beta2", "momentum", "dropout"):
+        for name in ("beta1", "beta2", "momentum", "dropout", "lora_dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
         if self.warmup_steps > self.steps > 0:
@@ -353,7 +361,8 @@ class TrainConfig:
             ("dpo_beta", self.objective == "dpo", "objective 'dpo'"),
             *((name, self.objective == "grpo", "objective 'grpo'") for name in GRPO_SETTINGS),
             ("grpo_clip", self.grpo_method in ("grpo", "gspo"), "grpo_method 'grpo' or 'gspo'"),
-            ("lora_alpha", self.lora_rank > 0, "a lora_rank"),
+            *((name, self.lora_rank > 0, "a lora_rank") for name in LORA_SETTINGS),
+            ("lora_dropout", not self.lora_dora, "lora_dora false"),
         ):
             refuse_without_effect(self, name, has_effect, needed)
         if self.micro_batch_size is not None:

@@ -101,7 +101,8 @@ def read_configuration(name: str) -> dict[str, Any]:
 
 def names_model(name: str) -> bool:
     """True if a name is another program's model: on the Hub, a file, or a folder that is not a run."""
-    is_folder = os.path.isfile(os.path.join(name, "config.json")) and not os.path.isfile(os.path.join(name, CONFIG))
+    described = any(os.path.isfile(os.path.join(name, file)) for file in ("config.json", "adapter_config.json"))
+    is_folder = described and not os.path.isfile(os.path.join(name, CONFIG))
     return name not in presets() and (is_folder or name.startswith("hf://") or name.endswith(MODEL_FILES))
 
 

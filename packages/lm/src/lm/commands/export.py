@@ -14,6 +14,8 @@ def register(commands: Commands) -> None:
     parser.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--out", help="a folder, or FILE.gguf; it is written whole or not at all")
+    help = "a folder with the adapters alone that the run trained, as PEFT loads them beside the model they began with"
+    target.add_argument("--adapter", metavar="FOLDER", help=help)
     target.add_argument("--page", metavar="FILE.html", help="a file that a browser opens: it holds and runs the model")
     help = (
         "dtype of the weights: fp32 (default) or bf16 in a folder, also fp16 (default) and q8_0 in a .gguf; fp16 "
@@ -32,6 +34,13 @@ def export(options: argparse.Namespace) -> None:
     from lm.interop import to_gguf, to_huggingface
     from lm.interop.exporting import SHARD_BYTES
 
+    if options.adapter is not None:
+        for name in ("dtype", "shard_bytes", "tokenizer", "course", "check"):
+            if getattr(options, name):
+                raise ValueError(f"--{name.replace('_', '-')} has no effect with --adapter: leave it out")
+        from lm.interop.peft import to_peft
+
+        return print(to_peft(options.run, options.adapter, step=step_of(options)))
     if options.page is not None:
         return export_page(options)
     if options.course is not None:

@@ -13,7 +13,7 @@ import torch
 
 from lm.device import choose_device, use_huge_pages
 from lm.extras import MissingExtra
-from lm.files import no_model
+from lm.files import no_model, read_json
 from lm.interop.model_folder import of_folder
 from lm.special_tokens import stop_ids
 from lm.text_config import TextConfig, read_text_config
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 HUB = "hf://"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?")  # gpt2, OWNER/NAME, OWNER/NAME@REVISION
 MODEL_FILES = (".gguf", ".pt", ".bin")
+ADAPTER = "adapter_config.json"
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
 
@@ -85,12 +86,28 @@ def read_model(path: Path, step: int | Literal["best"] | None) -> Transformer:
         raise ValueError(f"{path} is not a run, and only a run has steps: leave out step {step}")
     from lm import interop
 
+    if (base := base_of(path)) is not None:
+        from lm.interop.peft import from_peft
+
+        return from_peft(path, read_model(base, None))
     if (path / "config.json").is_file():
         return interop.from_huggingface(path)
     if path.suffix == ".gguf":
         return interop.from_gguf(path)
     must_exist(path)
     raise no_model(path)
+
+
+def base_of(path: Path) -> Path | None:
+    """Return the model of a folder of adapters (see peft.py); None if it is no such folder."""
+    if not (path / ADAPTER).is_file():
+        return None
+    base = read_json(path / ADAPTER).get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise ValueError(
+            f"{path} does not name the model of its adapters: write base_model_name_or_path into {ADAPTER}"
+        )
+    return located(base)
 
 
 def read_tokenizer(path: Path) -> Any:
@@ -108,7 +125,7 @@ def text_config(path: Path) -> TextConfig:
         from lm.interop.gguf_reader import gguf_text_config
 
         return gguf_text_config(path)
-    return read_text_config(path)
+    return read_text_config(base_of(path) or path)
 
 
 def hub_name(path: str | Path) -> str | None:
@@ -151,6 +168,7 @@ def downloaded(name: str) -> Path:
 def tokenizer_of(path: str | Path) -> Path | None:
     """The tokenizer that lies in a run or in the folder of another program's model; a .gguf file has it in itself."""
     path = located(path)
+    path = base_of(path) or path
     if is_run(path):
         return kept_tokenizer(path)
     if path.suffix == ".gguf" and path.is_file():

@@ -25,7 +25,8 @@ def trained_shape(model: ModelConfig, config: TrainConfig) -> TransformerShape:
     shape = model.shape()
     if not config.lora_rank:
         return shape
-    targets = ("qkv", "output", "gate_up" if shape.gated else "up", "down")
+    names = ("qkv", "output", "gate_up" if shape.gated else "up", "down")
+    targets = tuple(name for name in names if not config.lora_targets or name in config.lora_targets)
     return dataclasses.replace(shape, lora_rank=config.lora_rank, lora_targets=targets)
 
 

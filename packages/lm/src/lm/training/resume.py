@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor
 
-from lm.config import GRPO_SETTINGS, SECTIONS, TrainConfig, settable, to_table
+from lm.config import GRPO_SETTINGS, LORA_SETTINGS, SECTIONS, TrainConfig, settable, to_table
 from lm.files import atomic_write
 from lm.schedule import learning_rate
 from lm.training import checkpoint
@@ -46,7 +46,7 @@ POLICY: dict[str, Policy] = {
     **dict.fromkeys(("document_masking", "precision", "objective", "dpo_beta", "dropout"), "exact"),
     **dict.fromkeys(GRPO_SETTINGS, "exact"),
     **dict.fromkeys(("reward_timeout", "epochs"), "free"),  # a run has the steps of its epochs
-    **dict.fromkeys(("lora_rank", "lora_alpha", "init_from"), "exact"),
+    **dict.fromkeys(("lora_rank", *LORA_SETTINGS, "init_from"), "exact"),
 }
 
 
@@ -75,7 +75,8 @@ def refused_changes(
     for section, old_table in before.items():
         new_table = now[section]
         for key, old, new in differences(old_table, new_table):
-            redraws = key == "micro_batch_size" and new_table.get("dropout")  # whose masks it changes
+            drops = new_table.get("dropout") or new_table.get("lora_dropout")
+            redraws = key == "micro_batch_size" and drops  # whose masks it changes
             if section == "train" and (
                 (POLICY.get(key) in ("free", "rounding") and not redraws)
                 or (POLICY.get(key) == "schedule" and same_rates)

@@ -36,7 +36,7 @@ from lm.device import choose_device, choose_precision, describe_machine
 from lm.families import config_class
 from lm.files import Locked, atomic_write, fsync, reason
 from lm.files import lock as lock_file
-from lm.lora import merged
+from lm.lora import merged, scale_of
 from lm.model import Transformer
 from lm.ops.cpu import passes
 from lm.tokenizer import keep_tokenizer, kept_tokenizer
@@ -264,7 +264,7 @@ def plain_weights(config: RunConfig, saved: Checkpoint) -> dict[str, Tensor]:
     train = config.train
     if train is None or not train.lora_rank:
         return saved.model
-    return merged(saved.model, train.lora_rank, train.lora_alpha)
+    return merged(saved.model, scale_of(train.lora_rank, train.lora_alpha, train.lora_rslora))
 
 
 def read(run_dir: str | Path) -> RunConfig:

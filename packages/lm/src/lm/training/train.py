@@ -269,9 +269,17 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
     if saved is not None:
         check_sizes(shape, saved.shapes, run.folder / CONFIG)
     if config.lora_rank:
-        model = lora.add(on_meta(shape), config.lora_rank, config.lora_alpha)
+        model = lora.add(
+            on_meta(shape),
+            config.lora_rank,
+            config.lora_alpha,
+            targets=config.lora_targets,
+            dropout=config.lora_dropout,
+            rslora=config.lora_rslora,
+            dora=config.lora_dora,
+        )
         if saved is None or not any(name.endswith(f".{lora.A}") for name in saved.shapes):
-            weights = {**lora.drawn(model, config.seed), **weights}  # of step 0, a plain model's
+            weights = {**lora.drawn(model, config.seed, weights), **weights}  # of step 0, a plain model's
         if not in_parts:
             check_weights(model, weights)
         if not sharding:

@@ -428,7 +428,7 @@ class Trainer:
     @contextlib.contextmanager
     def random_numbers(self) -> Iterator[None]:
         """Dropout's random numbers, by seed()."""
-        if not self.config.dropout:
+        if not self.config.dropout and not self.config.lora_dropout:
             yield
             return
         with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):

@@ -67,7 +67,7 @@ class GroupRelativePolicy(Objective):
             raise ValueError(f"reward {TOKENS!r} compares with answers, and the data has prompts alone: name another")
         if not config.document_masking:
             raise ValueError("objective 'grpo' goes with document_masking, as a prompt is the beginning of a document")
-        if config.dropout or config.parallel == "fsdp":
+        if config.dropout or config.lora_dropout or config.parallel == "fsdp":
             raise ValueError("objective 'grpo' draws from the model that it trains: without dropout, and by ddp")
 
     @classmethod

@@ -1,0 +1,163 @@
+"""Adapters as PEFT's folders: adapter_config.json and adapter_model.safetensors, written of a run and read as a model.
+
+PEFT has adapters beside the matrices of transformers. Ours has one beside queries, keys and values together, and one
+beside gate and up: written, each part has the whole A and its own rows of B; read, the parts are added to their rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from lm.config import ModelConfig
+from lm.families import family
+from lm.families.parts import FamilyConfig, FamilyModel
+from lm.files import read_json
+from lm.interop.model_folder import read_safetensors, replacing
+from lm.interop.tensors import Part, Table, table
+from lm.lora import A, B, M, scale_of, sum_of
+from lm.model import Transformer
+from lm.training import checkpoint
+from lm.training.checkpoint import CHECKPOINTS
+from lm.training.run import best_step, is_run, read
+
+CONFIG, WEIGHTS, PREFIX = "adapter_config.json", "adapter_model.safetensors", "base_model.model."
+# Settings of theirs that may have these values alone, and change nothing then.
+FIXED: dict[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "modules_to_save": (None, []),
+    "alpha_pattern": (None, {}),
+    "layer_replication": (None,),
+    "target_parameters": (None, []),
+    "trainable_token_indices": (None,),
+    "lora_bias": (None, False),
+    "alora_invocation_tokens": (None,),
+}
+
+
+def table_of(config: ModelConfig) -> Table:
+    """Their tensors that make up each of ours. ValueError: they have our numbers in another order."""
+    if isinstance(config, FamilyConfig) and family(config.family).to_theirs is not FamilyModel.to_theirs:
+        remedy = "merge its adapters by `lm export`"
+        raise ValueError(f"adapters of {config.family} are not those of PEFT, whose matrices differ: {remedy}")
+    return table(config)
+
+
+def to_peft(
+    run_dir: str | Path, folder: str | Path, *, base: str | None = None, step: int | Literal["best"] | None = None
+) -> Path:
+    """Write the adapters of a run as a folder that PEFT loads; nothing appears at `folder` until it is complete.
+
+    Args:
+        run_dir: The run, which trained adapters.
+        folder: The folder to write.
+        base: The model beside which they stand: its folder, or its name on the Hub (default: what the run began with).
+        step: The checkpoint of this step, or "best" (default: the newest).
+
+    Returns:
+        The path of the folder.
+
+    Raises:
+        ValueError: The run trained no adapters, or PEFT has no such ones.
+        FileExistsError: `folder` holds something that no export of ours wrote.
+    """
+    run = read(run_dir)
+    train = run.train
+    if train is None or not train.lora_rank:
+        raise ValueError(f"{run_dir} trained no adapters: export it as a model, `lm export {run_dir} --out FOLDER`")
+    number = best_step(run_dir) if step == "best" else step
+    saved = checkpoint.load(Path(run_dir) / CHECKPOINTS, number, weights_only=True)
+    if saved is None:
+        raise FileNotFoundError(f"the run in {run_dir} has no checkpoint yet: train it for longer")
+    tensors, targets = dict[str, Tensor](), set[str]()
+    for ours, parts in table_of(run.model).items():
+        layer = ours.removesuffix("weight")
+        if layer + A not in saved.model:
+            continue
+        a, m = saved.model[layer + A], saved.model.get(layer + M)
+        for part, rows in rows_of(parts):
+            name = part.name.removesuffix(".weight")
+            targets.add(name.rpartition(".")[2])
+            tensors[f"{PREFIX}{name}.lora_A.weight"] = a.clone()
+            tensors[f"{PREFIX}{name}.lora_B.weight"] = saved.model[layer + B][rows].clone()
+            if m is not None:
+                tensors[f"{PREFIX}{name}.lora_magnitude_vector"] = m[rows].clone()
+    about = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base or origin_of(Path(run_dir)),
+        "r": train.lora_rank,
+        "lora_alpha": train.lora_alpha,
+        "lora_dropout": train.lora_dropout,
+        "target_modules": sorted(targets),
+        "use_rslora": train.lora_rslora,
+        "use_dora": train.lora_dora,
+        "fan_in_fan_out": run.model.position == "learned",
+        "bias": "none",
+        "inference_mode": True,
+    }
+    with replacing(folder) as target:
+        safetensors.torch.save_file(tensors, target / WEIGHTS, metadata={"format": "pt"})
+        (target / CONFIG).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    return Path(folder)
+
+
+def from_peft(folder: str | Path, base: Transformer) -> Transformer:
+    """Add the adapters of a PEFT folder to a model's weights, in place, and return it.
+
+    Raises:
+        ValueError: An adapter is of a kind that is not read, or beside a matrix that the model does not have.
+    """
+    folder = Path(folder)
+    config = read_json(folder / CONFIG)
+    for name, values in FIXED.items():
+        if name in config and config[name] not in values:
+            raise ValueError(f"{folder}: {name} = {config[name]!r} is not read")
+    tensors = {
+        name.removeprefix(PREFIX).removesuffix(".weight"): tensor.float()
+        for name, tensor in read_safetensors(folder / WEIGHTS).items()
+    }
+    weights, alpha = base.state_dict(), float(config["lora_alpha"])
+    with torch.no_grad():
+        for ours, parts in table_of(base.config).items():
+            for part, rows in rows_of(parts):
+                name = part.name.removesuffix(".weight")
+                a, b = (tensors.pop(f"{name}.lora_{one}", None) for one in "AB")
+                m = tensors.pop(f"{name}.lora_magnitude_vector", None)
+                if a is None or b is None:
+                    continue
+                weight = weights[ours][rows]
+                if (*b.shape, *a.shape) != (weight.shape[0], len(a), len(a), weight.shape[1]):
+                    shapes = f"{tuple(b.shape)} and {tuple(a.shape)}"
+                    raise ValueError(f"{folder}: the adapter of {name} is {shapes}, beside {tuple(weight.shape)}")
+                scale = scale_of(len(a), alpha, bool(config.get("use_rslora")))
+                weight.copy_(sum_of(weight, a, b, m, scale))
+    for name in sorted(tensors):
+        raise ValueError(f"{folder}: the tensor {name!r} stands beside no matrix of this model")
+    return base
+
+
+def rows_of(parts: tuple[Part, ...]) -> Iterator[tuple[Part, slice]]:
+    """Each part of one of our matrices with its rows."""
+    begin = 0
+    for part in parts:
+        yield part, slice(begin, begin + part.rows)
+        begin += part.rows
+
+
+def origin_of(run_dir: Path) -> str:
+    """The model that the runs before a run began with: its folder or name, or the first run with weights of its own."""
+    source = Path(read(run_dir).start["from"])
+    start = read(source).start if is_run(source) else {}
+    if start.get("kind") == "import":
+        return str(start["from"])
+    train = read(source).train if is_run(source) else None
+    is_adapted = start.get("kind") == "branch" and train is not None and train.lora_rank
+    return origin_of(source) if is_adapted else str(source)
