@@ -64,6 +64,7 @@ def merge(
         max_token_bytes=bounds.get("max_token_bytes", 0),
         floor=floor,
         consume=consume,
+        memory_limit=bounds.get("memory_limit", 0),
     )
     result = 0
     while (now := merger.advance(3)) > result:
@@ -82,6 +83,7 @@ def merge(
     consume=st.booleans(),  # the memory of the records
     min_count=st.integers(1, 4),
     max_token_bytes=st.sampled_from([None, 2, 3, 6]),
+    memory_limit=st.sampled_from([0, 1, 16, 100, 700]),
 )
 def test_merges_as_the_reference_whatever_the_floor(
     counts: dict[bytes, int],
@@ -91,6 +93,7 @@ def test_merges_as_the_reference_whatever_the_floor(
     consume: bool,
     min_count: int,
     max_token_bytes: int | None,
+    memory_limit: int,
 ) -> None:
     _, expected = reference.train(
         counts,
@@ -103,7 +106,7 @@ def test_merges_as_the_reference_whatever_the_floor(
     bound = max_token_bytes or 0
     if tie_break == "huggingface" and bound:
         bound = max(2, bound - 1)
-    bounds = {"min_count": min_count, "max_token_bytes": bound}
+    bounds = {"min_count": min_count, "max_token_bytes": bound, "memory_limit": memory_limit}
     assert merge(counts, 256 + extra, tie_break, floor, consume, **bounds) == expected
 
 
@@ -178,18 +181,18 @@ def test_pairs_are_counted_alike_with_few_symbols_and_with_many(words: list[list
         for number, word in enumerate(words)
     )
 
-    def merged(unused: int) -> list[tuple[bytes, bytes]]:
+    def merged(unused: int, memory_limit: int = 0) -> list[tuple[bytes, bytes]]:
         """Merges beside tokens that do not occur: more than 1,024 symbols are counted by the survey (recount.pxi)."""
         merger = Merger(
             records, tokens=[*tokens, *(b"z%d" % i for i in range(unused))], spelled=True, by_bytes=True, most=30,
-            min_count=1, max_token_bytes=0, floor=floor,
+            min_count=1, max_token_bytes=0, floor=floor, memory_limit=memory_limit,
         )  # fmt: skip
         result = 0
         while (now := merger.advance(30)) > result:
             result = now
         return list(Merges(*merger.result()))
 
-    assert merged(0) == merged(1100)
+    assert merged(0) == merged(1100) == merged(0, 1) == merged(1100, 1)
 
 
 @pytest.mark.parametrize("letters", [1, 2, 4, 20, 256])

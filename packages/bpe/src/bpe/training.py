@@ -70,7 +70,8 @@ def train(
         min_count: Minimum count of a pair that is merged.
         max_token_bytes: Maximum number of bytes of a merged token.
         num_threads: Threads that count; all processors by default.
-        memory_limit: Bytes that counting may hold; more goes to temporary files.
+        memory_limit: Bytes that counting, and then learning, may hold. More counts go to temporary files; fewer pairs
+            are looked at a time. What the distinct pretokens take as symbols is the least, and is said if it is more.
         checkpoint: A folder for the counts. A later call with the same corpus, pattern and special tokens reads them
             instead of the corpus and learns the merges again, with the same result.
         progress: True for bars, or a function of (phase, done, total).
@@ -102,7 +103,7 @@ def train(
         if settings is not None:
             return _train_superwords(corpus, goal, settings, checkpoint, report)
         counts = corpus.counts(checkpoint, report)
-        merges = goal.learn(counts, report, consume=True)
+        merges = goal.learn(counts, report, consume=True, memory_limit=corpus.memory_limit)
         return goal.tokenizer(merges, counts.pattern)
 
 
@@ -175,7 +176,7 @@ def train_sentencepiece(
         alphabet = Alphabet.of_characters(records, **settings)
         there = len(first) + len(alphabet.tokens)
         what = "256 bytes, the special tokens and the characters of the corpus are {} already (see limit_alphabet)"
-        merges = _learn(records, alphabet, _missing(vocab_size, there, what), rule, report, consume=True)
+        merges = _learn(records, alphabet, _missing(vocab_size, there, what), rule, report, True, corpus.memory_limit)
 
     vocab = dict(enumerate([*first, *merges.tokens]))
     _check_reached(vocab_size, index(vocab_size) - len(vocab))
@@ -276,7 +277,7 @@ def extend(
     corpus = Corpus(source, data.pattern, names, *checked_resources(num_threads, memory_limit))
     with reporter(progress) as report:
         records = corpus.counts(checkpoint, report)._records
-        merges = _learn(records, alphabet, merge_count, rule, report, consume=True)
+        merges = _learn(records, alphabet, merge_count, rule, report, True, corpus.memory_limit)
     new_tokens = merges.tokens[len(alphabet.tokens) :]
     _check_reached(vocab_size, merge_count - len(new_tokens))
     vocab = {**data.vocab, **dict(enumerate(new_tokens, max(data.vocab) + 1))}
@@ -347,10 +348,12 @@ class Goal(NamedTuple):
         """Number of tokens before the first merge."""
         return self.convention.smallest_vocabulary(self.names)
 
-    def learn(self, counts: Counts, report: Progress, *, consume: bool = False) -> Merges:
-        """Return the merges of counted pretokens. consume: see _learn()."""
-        alphabet = Alphabet(self.convention.alphabet(self.names))
-        return _learn(counts._records, alphabet, self.vocab_size - self.smallest, self.rule, report, consume=consume)
+    def learn(
+        self, counts: Counts, report: Progress, *, consume: bool = False, memory_limit: int | None = None
+    ) -> Merges:
+        """Return the merges of counted pretokens. consume, memory_limit: see _learn()."""
+        alphabet, merges = Alphabet(self.convention.alphabet(self.names)), self.vocab_size - self.smallest
+        return _learn(counts._records, alphabet, merges, self.rule, report, consume, memory_limit)
 
     def tokenizer(self, merges: Merges, pattern: patterns.Pattern) -> Tokenizer:
         """Return the tokenizer of merges. ValueError where they are too few."""
@@ -372,7 +375,7 @@ def _train_superwords(
     second = corpus._replace(pattern=patterns.resolve(settings.pattern))
     counts = corpus.counts(checkpoint, report)
     size = counts.total_bytes
-    merges = words.learn(counts, report, consume=True)
+    merges = words.learn(counts, report, consume=True, memory_limit=corpus.memory_limit)
 
     vocab = dict(enumerate(merges.tokens))
     encoder = Tokenizer.from_data(TokenizerData(vocab, merges, {}, patterns.resolve(None)))._text_encoder.encoder
@@ -392,16 +395,24 @@ def _train_superwords(
         )
     alphabet = Alphabet(merges.tokens, lambda records: records, len(merges))
     rule = goal.rule._replace(max_words=settings.max_words or NO_BOUND)
-    more = _learn(records, alphabet, goal.vocab_size - goal.smallest - len(merges), rule, report, consume=True)
+    missing = goal.vocab_size - goal.smallest - len(merges)
+    more = _learn(records, alphabet, missing, rule, report, True, corpus.memory_limit)
     return goal.tokenizer(Merges(more.tokens, merges.halves + more.halves), second.pattern)
 
 
 def _learn(
-    records: Records, alphabet: Alphabet, merge_count: int, rule: Rule, report: Progress, *, consume: bool = False
+    records: Records,
+    alphabet: Alphabet,
+    merge_count: int,
+    rule: Rule,
+    report: Progress,
+    consume: bool = False,
+    memory_limit: int | None = None,
 ) -> Merges:
     """Return the merges of records, whose tokens are those of the alphabet and then one for each merge.
 
     consume: use the memory of the records, if they are a bytearray, for merging, which leaves none of them.
+    memory_limit: bytes that merging may hold, but for the words themselves: two or four for each of their symbols.
     """
     if alphabet.spell is not None:
         unspelled, records = records, alphabet.spell(records)
@@ -409,7 +420,7 @@ def _learn(
             unspelled.clear()
     tokens, halves = learn(
         records, alphabet.tokens, merge_count, rule, spelled=alphabet.spell is not None, made_before=alphabet.merges,
-        consume=consume, report=report,
+        consume=consume, memory_limit=memory_limit, report=report,
     )  # fmt: skip
     return Merges(tokens, halves)
 
@@ -440,12 +451,10 @@ def _check_reached(vocab_size: int, missing: int) -> None:
 
 
 def _warn_of_merging(records: Records, memory_limit: int) -> None:
-    """Warn that merging takes more than the limit, which bounds the counting only."""
-    words = number_of_records(records)
-    size = len(records) - HEADER_BYTES * words
-    needed = 10 * words + 6 * size  # a word's length and count; a byte's symbol, and its place in a pair's postings
+    """Warn that the words alone, which merging holds as arrays of symbols, take more than the limit."""
+    needed = 2 * (len(records) - (HEADER_BYTES - 1) * number_of_records(records))
     if needed > memory_limit:
         warn_caller(
-            f"merging the {words:,} distinct pretokens takes up to {needed:,} bytes, more than the memory_limit of "
-            f"{memory_limit:,}, which bounds the counting only"
+            f"merging the distinct pretokens takes {needed:,} bytes or more for these alone, more than the "
+            f"memory_limit of {memory_limit:,}"
         )

@@ -40,7 +40,9 @@ cdef int count_pairs_of_few(
                         pair = add_pair(table, key)
                         pair.count, pair.postings_size = here.count, <uint32_t> here.places.number
                     here.places.next = NULL
+            raise_floor(table)
             place_postings(table)
+            drop_unposted(table)
             for i in range(table.size):
                 pair = &table.pairs[i]
                 possible_pair(&possible, left_of(pair.key), right_of(pair.key)).places.next = pair.postings

@@ -38,6 +38,7 @@ def learn(
     spelled: bool = False,
     made_before: int = 0,
     consume: bool = False,
+    memory_limit: int | None = None,
     report: Progress = silent,
 ) -> tuple[list[bytes], bytearray]:
     """Merge the commonest pair of symbols, again and again.
@@ -50,6 +51,7 @@ def learn(
         spelled: Each pretoken is an array of symbols (uint32) instead of bytes.
         made_before: Number of the first symbols that are merged ones.
         consume: Merging may use the memory of the records, if they are a bytearray, and leaves none of them.
+        memory_limit: See Merger.
         report: Told of the merges that are made.
 
     Returns:
@@ -70,6 +72,7 @@ def learn(
         floor=likely_last_count(records, made_before + merge_count, 4 if spelled else 1),
         consume=consume and isinstance(records, bytearray),
         max_words=rule.max_words,
+        memory_limit=memory_limit or 0,
     )
     merges = 0
     report("merging", merges, merge_count)

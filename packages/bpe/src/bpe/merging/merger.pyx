@@ -53,6 +53,7 @@ include "recount.pxi"
 
 cdef enum:
     WORK = 1 << 20              # words and neighbours that advance() visits in one go, about
+    BYTES_A_CELL = 12           # that counting all pairs takes where memory is not bounded: a list, and postings
 
 
 ctypedef struct Merge:          # of the pair that made symbol `first` + its place in the list
@@ -73,6 +74,8 @@ cdef class Merger:
         most: How many merges there will be at most.
         min_count, max_token_bytes, max_words: See bpe.merging.learn.Rule.
         floor: Pairs that count less are left out as long as there are others. It changes time and memory only.
+        memory_limit: Bytes that words and postings may take together; 0 for no limit. The words are not less for it,
+            and a quarter of it goes to postings at least.
     """
 
     cdef SymbolTable symbols
@@ -85,12 +88,13 @@ cdef class Merger:
     cdef int64_t min_count
     cdef int64_t weight         # about the sum of the counts of all pairs
     cdef size_t work            # done by advance() so far
+    cdef size_t memory_limit
     cdef uint8_t[::1] consumed  # the records, where their memory is used again
 
     def __cinit__(
         self, const uint8_t[::1] records not None, *, list tokens not None, bint spelled=False, bint by_bytes,
         size_t most, int64_t min_count, size_t max_token_bytes, int64_t floor, bint consume=False,
-        size_t max_words=0,
+        size_t max_words=0, size_t memory_limit=0,
     ):
         cdef uint8_t symbol_of[256]
         if not spelled and sorted(tokens) != [bytes([byte]) for byte in range(256)]:
@@ -111,6 +115,11 @@ cdef class Merger:
         load_words(&self.words, records, NULL if spelled else symbol_of, self.symbols.most)
         if consume:
             self.use_for_postings(records.base)
+        elif hasattr(records.base, "madvise"):  # a map of a file, whose pages come back if they are read again
+            import mmap
+
+            records.base.madvise(mmap.MADV_DONTNEED)
+        self.memory_limit = memory_limit
         self.count_pairs()
 
     cdef int use_for_postings(self, records) except -1:
@@ -179,11 +188,15 @@ cdef class Merger:
 
     cdef int count_pairs(self) except -1:
         """Count all pairs in the words as they are, and put those that reach the floor into the queue."""
-        cdef size_t i
+        cdef size_t i, room
         if self.table.slots != NULL:
             self.close_up()
         clear_pairs(&self.table)
         clear_queue(&self.queue)
+        self.table.most_postings = 0
+        if self.memory_limit and self.words.room + BYTES_A_CELL * self.words.size > self.memory_limit:
+            room = self.memory_limit - min(self.memory_limit, self.words.room)
+            self.table.most_postings = max(room, self.memory_limit // 4) // sizeof(uint32_t)
         reserve_pairs(&self.table, PAIRS_PER_SYMBOL * self.symbols.most)
         make_slots(&self.table, 0)
         if self.symbols.count <= FEW_SYMBOLS:

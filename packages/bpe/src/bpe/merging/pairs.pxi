@@ -36,6 +36,7 @@ ctypedef struct PairTable:
     size_t free_size            # how many fit there
     FreeRange *left[32]         # what long postings left, by the power of two that its size reaches
     int64_t floor
+    size_t most_postings        # that the pairs may have when all are counted; the floor rises to that. 0: no bound
     size_t longest              # bytes that a token may have
     size_t most_words           # words that a token may have (see superwords.pxi); 0: no rule for superwords
 
@@ -201,6 +202,41 @@ cdef void leave_postings(PairTable *table, uint32_t *postings, size_t size) noex
     hole.size = size - odd
     hole.next = table.left[power_of_two(hole.size)]
     table.left[power_of_two(hole.size)] = hole
+
+
+cdef void raise_floor(PairTable *table) noexcept nogil:
+    """Let the floor rise, but not above every pair, until the pairs that reach it have most_postings at most.
+
+    That is exact, as any floor is: the pairs below it are counted again when those above it are merged.
+    """
+    cdef int64_t most = 0
+    cdef size_t i, postings = table.most_postings + 1
+    if table.most_postings == 0:
+        return
+    for i in range(table.size):
+        most = max(most, table.pairs[i].count * (table.pairs[i].postings_size > 0))
+    while True:
+        postings = 0
+        for i in range(table.size):
+            if table.pairs[i].count >= table.floor:
+                postings += table.pairs[i].postings_size
+            else:
+                table.pairs[i].postings_size = 0
+        if postings <= table.most_postings or table.floor > most // 2:
+            break
+        table.floor *= 2
+
+
+cdef int drop_unposted(PairTable *table) except -1 nogil:
+    """Leave only the pairs that have postings in the table."""
+    cdef size_t i, posted = 0
+    for i in range(table.size):
+        if table.pairs[i].postings != NULL:
+            table.pairs[posted] = table.pairs[i]
+            posted += 1
+    table.size = posted
+    make_slots(table, posted)
+    return 0
 
 
 cdef int place_postings(PairTable *table) except -1 nogil:

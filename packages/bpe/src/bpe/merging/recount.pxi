@@ -7,6 +7,9 @@
 #     TALLY   counts those pairs whose bound reaches the floor, in the table itself, and lists where they stand
 #     then    the list becomes the postings of those that reach the floor themselves
 #
+# Where memory is bounded there is no list, which takes more than the words and the postings together: the floor rises
+# until the postings of the pairs that reach it have room, and another step, POST, goes over the words for them.
+#
 # Each step reads memory at random. So pairs are taken in groups, a step for the whole group after the other, and what
 # a step will need is fetched during the one before it.
 
@@ -18,6 +21,7 @@ ctypedef struct Seen:
 cdef enum:
     BOUND
     TALLY
+    POST
     GROUP = 64                  # pairs
     POSTINGS_AHEAD = 16         # of the list, between two fetches for one
     LEAST_BOUNDS = 1 << 12
@@ -33,7 +37,7 @@ ctypedef struct Survey:
     int purpose
     Seen group[GROUP]
     size_t group_size
-    uint64_t *listed            # the number of a pair << 32 | a place of it
+    uint64_t *listed            # the number of a pair << 32 | a place of it; NULL where memory is bounded
     size_t listed_size
 
 
@@ -52,15 +56,25 @@ cdef int count_all_pairs(
         slots *= 2
     survey.table, survey.bounds, survey.mask = table, NULL, slots - 1
     survey.least = <uint32_t> min(table.floor, MOST_BOUND)
-    survey.listed, survey.listed_size = <uint64_t *> checked_block(cells * sizeof(uint64_t)), 0
+    survey.listed, survey.listed_size = NULL, 0
     try:
+        if table.most_postings == 0:
+            survey.listed = <uint64_t *> checked_block(cells * sizeof(uint64_t))
         if table.floor > 1:
             survey.bounds = <uint32_t *> checked_block(slots * sizeof(uint32_t))
         with nogil:
             if survey.bounds != NULL:
                 go_over(&survey, BOUND, words)
             go_over(&survey, TALLY, words)
-            post_listed(&survey, symbols)
+            drop_low(table, symbols)
+            raise_floor(table)
+            place_postings(table)
+            if survey.listed != NULL:
+                post_listed(&survey)
+            else:
+                survey.least = <uint32_t> min(table.floor, MOST_BOUND)
+                go_over(&survey, POST, words)
+            drop_unposted(table)
     finally:
         free_block(survey.bounds, slots * sizeof(uint32_t))
         free_block(survey.listed, cells * sizeof(uint64_t))
@@ -127,27 +141,38 @@ cdef int take_group(Survey *survey) except -1 nogil:
             prefetch_pair(table, group[i].hash)
         for i in range(size):
             pair = find_pair(table, group[i].key, group[i].hash)
+            if survey.purpose == POST:
+                if pair != NULL and pair.postings != NULL:
+                    pair.postings[pair.postings_size] = group[i].place
+                    pair.postings_size += 1
+                continue
             if pair == NULL:
                 pair = add_pair(table, group[i].key)
             pair.count += group[i].count
             pair.postings_size += 1
-            survey.listed[survey.listed_size] = <uint64_t> (pair - table.pairs) << 32 | group[i].place
-            survey.listed_size += 1
+            if survey.listed != NULL:
+                survey.listed[survey.listed_size] = <uint64_t> (pair - table.pairs) << 32 | group[i].place
+                survey.listed_size += 1
     survey.group_size = 0
     return 0
 
 
-cdef int post_listed(Survey *survey, const SymbolTable *symbols) except -1 nogil:
-    """The postings of the pairs that reach the floor and are not too long; the others leave the table."""
-    cdef PairTable *table = survey.table
-    cdef const uint64_t *listed = survey.listed
+cdef void drop_low(PairTable *table, const SymbolTable *symbols) noexcept nogil:
+    """Leave no postings to the pairs that do not reach the floor or are too long."""
     cdef Pair *pair
-    cdef size_t i, positive = 0, countdown = SIGNAL_INTERVAL
+    cdef size_t i
     for i in range(table.size):
         pair = &table.pairs[i]
         if pair.count < table.floor or not is_short(table, symbols, pair.key):
             pair.postings_size = 0
-    place_postings(table)
+
+
+cdef int post_listed(Survey *survey) except -1 nogil:
+    """Make the list the postings of the pairs that have room for them."""
+    cdef PairTable *table = survey.table
+    cdef const uint64_t *listed = survey.listed
+    cdef Pair *pair
+    cdef size_t i, countdown = SIGNAL_INTERVAL
     for i in range(survey.listed_size):
         if i + 2 * POSTINGS_AHEAD < survey.listed_size:
             prefetch(&table.pairs[listed[i + 2 * POSTINGS_AHEAD] >> 32])
@@ -158,10 +183,4 @@ cdef int post_listed(Survey *survey, const SymbolTable *symbols) except -1 nogil
             pair.postings[pair.postings_size] = <uint32_t> listed[i]
             pair.postings_size += 1
         check_signals(&countdown)
-    for i in range(table.size):
-        if table.pairs[i].postings != NULL:
-            table.pairs[positive] = table.pairs[i]
-            positive += 1
-    table.size = positive
-    make_slots(table, positive)
     return 0
