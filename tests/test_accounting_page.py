@@ -165,7 +165,8 @@ def test_layout(browser: chromium.Chromium, page: Path, tmp_path: Path, width: i
         browser.run(f"form.elements.model.value = '{model}'; form.elements.zero.value = 0; update()")
         left, right = list(browser.run(edges))  # type: ignore[call-overload]
         assert 0 <= left < right <= width
-    sizes = "[...form.querySelectorAll('select, input:not([type=radio]), button')].filter((one) => one.offsetParent)"
+    controls = "select, input:not([type=radio], [type=checkbox]), button"
+    sizes = f"[...form.querySelectorAll('{controls}')].filter((one) => one.offsetParent)"
     assert browser.run(f"Math.min(...{sizes}.map((one) => one.getBoundingClientRect().height))") >= 40
 
 
@@ -208,6 +209,32 @@ def test_address_is_the_question(browser: chromium.Chromium, page: Path):
     assert json.loads(str(browser.run("question(fields())")))["tokens"] == 1_500_000_000
 
 
+def test_whether_it_fits_is_the_largest_and_comes_with_what_would_make_it_fit(browser: chromium.Chromium, page: Path):
+    browser.open(page)
+    verdict = "document.getElementById('verdict')"
+    assert "It fits" in str(browser.run(f"{verdict}.textContent"))
+    browser.run(
+        "form.elements.devices.value = 1; form.elements.batch.value = 4; form.elements.model.value = 'gpt2-xl'; "
+        "form.elements.device.value = 'rtx-4090'; form.elements.precision.value = 'fp32'; update()"
+    )
+    text = str(browser.run(f"{verdict}.textContent"))
+    assert "does not fit" in text
+    assert "It would with" in text
+    assert "activation checkpointing full" in text
+    assert "selective full" not in text  # the words of a label are not those of its menu
+    assert "cost" not in str(browser.run("document.getElementById('cards').textContent"))
+    sizes = "[...document.querySelectorAll('#result *')].map((one) => parseFloat(getComputedStyle(one).fontSize))"
+    assert browser.run(f"parseFloat(getComputedStyle({verdict}.firstChild).fontSize) === Math.max(...{sizes})")
+    kinds = "[...document.querySelectorAll('#bar span')].map((one) => [one.title.split(':')[0], one.className])"
+    before = dict(browser.run(kinds))  # type: ignore[call-overload]
+    browser.run("document.getElementById('pin').click(); form.elements.batch.value = 1; update()")
+    after = dict(browser.run(kinds))  # type: ignore[call-overload]
+    assert {name: after[name] for name in before if name in after}.items() <= before.items()
+    assert "gpt2-xl" in str(browser.run("document.getElementById('pinned').textContent"))
+    drawn = "getComputedStyle(document.querySelector('#bar .kind2')).backgroundImage"
+    assert "gradient" in str(browser.run(drawn))
+
+
 def test_mistakes_are_named(browser: chromium.Chromium, page: Path):
     browser.open(page)
     error = "document.getElementById('error')"
@@ -224,6 +251,7 @@ def test_mistakes_are_named(browser: chromium.Chromium, page: Path):
     ):
         browser.run(f"read(); form.elements[{json.dumps(field)}].value = {json.dumps(value)}; update()")
         assert words in str(browser.run(f"{error}.hidden ? '' : {error}.textContent")), field
+        assert browser.run("form.querySelector('[aria-invalid]').name") in (field, "devices"), field
         browser.run("history.replaceState(null, '', '#'); read(); update()")
     assert browser.run(f"{error}.hidden")
     browser.run("history.replaceState(null, '', '#model=nope'); read(); update()")

@@ -124,12 +124,23 @@ function element(tag, properties = {}, ...children) {
   node.append(...children);
   return node;
 }
-const colour = (at) => `hsl(${(at * 137 + 212) % 360} 55% ${at % 2 ? 46 : 58}%)`;
+// A kind of memory has one colour and one pattern wherever it stands: the colours of Okabe and Ito, which people who
+// see fewer of them tell apart.
+const KINDS = [
+  ["weights", /^(parameters|matrices in|a matrix in|blocks|scales|embedding|positions|norms|head|value emb|adapters)/],
+  ["gradients", /^gradients/],
+  ["optimizer state", /^optimizer/],
+  ["saved for the backward", /^(saved|in flight)/],
+  ["a block in its backward", /^this block/],
+  ["cache", /^(kv cache|keys|values|states)/],
+  ["temporary", /./],
+];
+const kind = (name) => KINDS.findIndex(([, names]) => names.test(name));
 const exact = (value) => (typeof value === "bigint" ? value.toLocaleString("en") : "");
 
 function row({ name, value, shown, formula = "", numbers = "" }, swatch) {
   const head = element("th", { scope: "row" });
-  if (swatch) head.append(element("span", { className: "swatch", style: `background: ${swatch}` }));
+  if (swatch) head.append(element("span", { className: `swatch kind${kind(name)}` }));
   head.append(name);
   const cell = element("td", {}, shown);
   if (exact(value) && exact(value) !== shown) cell.append(element("small", {}, exact(value)));
@@ -139,50 +150,57 @@ function row({ name, value, shown, formula = "", numbers = "" }, swatch) {
 
 function show({ tables }) {
   const by = Object.fromEntries(tables.map((one) => [one.title, one])),
-    memory = by.memory;
+    memory = by.memory,
+    fits = memory.total <= memory.device;
   const run = Object.fromEntries(by["the run"].rows.map((one) => [one.name, one]));
   const cards = [
     ["parameters", by.parameters.shown.replace(" parameters", "")],
-    [
-      "memory",
-      memory.shown,
-      memory.total <= memory.device
-        ? `fits the ${memory["device shown"]} of a device`
-        : `does not fit the ${memory["device shown"]} of a device: see the largest that fits, below`,
-      memory.total > memory.device,
-    ],
-    ...("steps" in run
+    ["memory of a device", memory.shown, `of ${memory["device shown"]}`],
+    ...(!fits
+      ? [] // a run that cannot start has neither time nor cost
+      : "steps" in run
       ? [
           ["time", run.time.shown, `${run["at best"].shown} to ${run["at worst"].shown}`],
           ["FLOPs of a step", by["FLOPs of a step"].shown],
           ["MFU", run.MFU.shown],
-          ["cost", run.cost.shown, "devices · hours · price"],
+          ["cost", `$${run.cost.shown}`, "devices · hours · price"],
         ]
       : [
           ["first token", run["time to the first token"].shown, "at least"],
           ["last token", run["time of the last token"].shown, "at least"],
           ["tokens a second", run["tokens a second"].shown, "at most"],
-          ["cost of 1M output tokens", run["cost of 1M output tokens"].shown, "at least"],
+          ["cost of 1M output tokens", `$${run["cost of 1M output tokens"].shown}`, "at least"],
         ]),
   ];
+  $("verdict").className = fits ? "fits" : "wrong";
+  $("verdict").firstChild.textContent = fits ? "✓ It fits" : "✗ It does not fit";
+  $("verdict").lastChild.textContent =
+    `${memory.shown} of the ${memory["device shown"]} of a device` +
+    (fits ? "" : ": looking for what would make it fit …");
   $("cards").replaceChildren(
-    ...cards.map(([name, value, note, wrong]) =>
+    ...cards.map(([name, value, note]) =>
       element(
         "div",
-        { className: wrong ? "wrong" : "" },
+        {},
         element("dt", {}, name),
         element("dd", {}, value, ...(note ? [element("small", {}, note)] : [])),
       ),
     ),
   );
-  $("brief").textContent = [`${memory.shown} of ${memory["device shown"]}`, cards[2][1], cards.at(-1)[1]].join(" · ");
+  const rest = fits ? [cards[2][1], cards.at(-1)[1]] : [];
+  $("brief").textContent = [
+    fits ? "fits" : "does not fit",
+    `${memory.shown} of ${memory["device shown"]}`,
+    ...rest,
+  ].join(" · ");
   const longest = Number(memory.total > memory.device ? memory.total : memory.device);
   const share = (value) => `${(100 * Number(value)) / longest}%`;
   $("bar").replaceChildren(
-    ...memory.rows.map((one, at) =>
+    ...memory.rows.map((one) =>
       element("span", {
+        className: `kind${kind(one.name)}`,
         title: `${one.name}: ${one.shown}`,
-        style: `width: ${share(one.value)}; background: ${colour(at)}`,
+        style: `width: ${share(one.value)}`,
       }),
     ),
     element(
@@ -196,15 +214,83 @@ function show({ tables }) {
     `${memory.shown} of ${memory["device shown"]}: ${memory.rows.map((one) => `${one.name} ${one.shown}`).join(", ")}`,
   );
   $("bar").removeAttribute("aria-labelledby");
+  const kinds = [...new Set(memory.rows.map((one) => kind(one.name)))];
+  $("kinds").replaceChildren(
+    ...kinds.map((at) => element("span", {}, element("span", { className: `swatch kind${at}` }), KINDS[at][0])),
+  );
   $("tables").replaceChildren(
     ...[memory, ...tables.filter((one) => one !== memory)].flatMap((one) => {
-      const body = element("tbody", {}, ...one.rows.map((each, at) => row(each, one === memory && colour(at))));
+      const body = element("tbody", {}, ...one.rows.map((each) => row(each, one === memory)));
       const foot =
         one.total === null ? [] : [element("tfoot", {}, row({ name: "total", value: one.total, shown: one.shown }))];
       const head = one === memory ? [] : [element("h2", {}, one.title)];
       return [...head, element("table", {}, body, ...foot), element("p", { className: "soft" }, one.note)];
     }),
   );
+}
+
+// Changes that people make when a run does not fit, each tried alone, then the first two together.
+const REMEDIES = {
+  train: [
+    { activation_checkpointing: "full" },
+    { activation_checkpointing: "selective" },
+    { batch: "1" },
+    { optimizer: "adamw8bit" },
+    { precision: "pure_bf16" },
+    { devices: 2 },
+    { devices: 8 },
+    { activation_checkpointing: "full", batch: "1" },
+    { activation_checkpointing: "full", precision: "pure_bf16" },
+    { activation_checkpointing: "full", precision: "pure_bf16", optimizer: "adamw8bit", batch: "1" },
+    { activation_checkpointing: "full", batch: "1", devices: 8 },
+    { activation_checkpointing: "full", batch: "1", devices: 64 },
+  ],
+  generate: [
+    { cache: "fp8" },
+    { weights: "fp8" },
+    { weights: "int4" },
+    { batch: "1" },
+    { devices: 2 },
+    { devices: 4 },
+    { devices: 8 },
+    { weights: "int4", devices: 8 },
+  ],
+};
+// The words of a field's label, without those of the field itself and of the other purpose.
+function label(name) {
+  const nodes = [...(form.elements[name].labels?.[0]?.childNodes ?? [])];
+  const words = nodes.filter((one) => !one.name && !one.hidden).map((one) => one.textContent);
+  return words.join("").replace(/\s+/g, " ").trim() || name;
+}
+async function remedies(values, current) {
+  const found = [];
+  for (const changes of REMEDIES[values.purpose]) {
+    if (found.length === 3 || !current()) break;
+    const changed = { ...values, ...changes };
+    if (changes.devices) changed.devices = String(changes.devices * Number(number("devices", values.devices)));
+    if (changes.devices && values.purpose === "train") changed.zero = "3";
+    if (Object.keys(changes).every((name) => changed[name] === values[name])) continue;
+    try {
+      const { tables } = await ask("answer", question(changed)),
+        memory = tables.find((one) => one.title === "memory");
+      if (memory.total > memory.device) continue;
+      const words = Object.keys(changes).map((name) =>
+        name === "devices" ? `${changed.devices} devices` : `${label(name).toLowerCase()} ${changed[name]}`,
+      );
+      found.push(`${words.join(" and ")} (${memory.shown})`);
+    } catch {
+      continue; // such a change is not counted here
+    }
+  }
+  return found;
+}
+
+// The field that a message is about: by the name that the formulas have for it.
+const FIELDS = { batch_size: "batch", seq_len: "context", data: "devices", "config.json": "config" };
+function blame(message) {
+  const words = message.match(/[\w.]+/g) ?? [];
+  const named = words.map((word) => FIELDS[word] ?? word).find((word) => word in DEFAULTS && word !== "purpose");
+  return { ...FIELDS, model_type: "config" }[words[0]] ?? named;
 }
 
 let latest = 0;
@@ -214,6 +300,8 @@ async function update() {
   if (!unknown) write(values);
   for (const purpose of ["train", "generate"])
     for (const node of document.querySelectorAll(`form .${purpose}`)) node.hidden = values.purpose !== purpose;
+  for (const one of form.querySelectorAll("[aria-invalid]")) one.removeAttribute("aria-invalid");
+  form.elements.model.disabled = values.config.trim() !== "";
   $("result").setAttribute("aria-busy", "true");
   try {
     if (unknown) throw new Error(unknown);
@@ -229,9 +317,21 @@ async function update() {
     if (mine !== latest) return;
     $("largest").tBodies[0].replaceChildren(...rows.map((one) => row(one)));
     $("largest").setAttribute("aria-busy", "false");
+    if ($("verdict").className !== "wrong") return;
+    const found = await remedies(values, () => mine === latest);
+    if (mine !== latest) return;
+    const sizes = rows.filter((one) => one.value).map((one) => `${one.name} ${one.shown}`);
+    const most = sizes.length ? ` At most, all else as it is: ${sizes.slice(0, 2).join(" or ")}.` : "";
+    $("verdict").lastChild.textContent =
+      $("verdict").lastChild.textContent.replace(/: looking.*/, ". ") +
+      (found.length ? `It would with ${found.join(", or with ")}.` : "No single change that is tried here is enough.") +
+      most;
   } catch (error) {
     if (mine !== latest) return;
-    $("error").textContent = error.message;
+    const field = blame(error.message);
+    if (field) form.elements[field].setAttribute?.("aria-invalid", "true");
+    const name = field && !error.message.startsWith("config") ? `${label(field)}: ` : "";
+    $("error").textContent = name + error.message;
     $("brief").textContent = "";
     $("error").hidden = false;
     $("answer").hidden = true;
@@ -260,6 +360,22 @@ form.addEventListener("submit", (event) => event.preventDefault());
 addEventListener("hashchange", () => {
   read();
   update();
+});
+$("formulas").checked = innerWidth > 700; // a telephone has no room for them until they are called for
+const folded = () => document.body.classList.toggle("folded", !$("formulas").checked);
+$("formulas").addEventListener("change", folded);
+folded();
+$("pin").addEventListener("click", () => {
+  const settings = new URLSearchParams(location.hash.slice(1)).toString().replaceAll("&", ", ") || "the defaults";
+  const copies = ["verdict", "cards"].map((id) => {
+    const copy = $(id).cloneNode(true);
+    copy.classList.add(`kept-${id}`);
+    copy.removeAttribute("id");
+    copy.removeAttribute("role");
+    return copy;
+  });
+  $("pinned").replaceChildren(element("p", { className: "soft" }, `Kept: ${decodeURIComponent(settings)}`), ...copies);
+  $("pinned").hidden = false;
 });
 $("copy").addEventListener("click", async () => {
   clearTimeout(pause);
