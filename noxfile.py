@@ -254,8 +254,27 @@ def docs(session: nox.Session) -> None:
 def sanitize(session: nox.Session) -> None:
     """bpe's tests with the extension under AddressSanitizer, UBSan, leak and bounds checks; `-- ARGS` go to pytest.
 
-    `-- threads`: the cache that threads share, in the tests of bpe's headers, under ThreadSanitizer.
+    `-- threads`: the cache that threads share, in the tests of bpe's headers, under ThreadSanitizer. `-- lm`: lm's C
+    under AddressSanitizer and UBSan, on more threads than most machines have processors.
     """
+    if session.posargs == ["lm"]:
+        install(session, ACCOUNTING, f"{LM}[test]")
+        names = ("libasan.so", "libubsan.so", "libstdc++.so.6")
+        libraries = [
+            subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True).stdout.strip()
+            for name in names
+        ]
+        sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g"
+        files = [f"{LM}/tests/test_{name}.py" for name in ("native", "fused", "passes", "products")]
+        environment = {
+            "LM_CFLAGS": sanitizers,
+            "LD_PRELOAD": " ".join(libraries),
+            "ASAN_OPTIONS": "detect_leaks=0:halt_on_error=1",  # Python and torch leak on purpose when they end
+            "OMP_NUM_THREADS": "8",
+            "XDG_CACHE_HOME": session.create_tmp(),
+        }
+        session.run(*PYTEST, *files, env=environment)
+        return
     if session.posargs == ["threads"]:
         program = str(Path(session.create_tmp(), "headers"))
         # its fences are not known to the sanitizer, which has no need of them where every access is atomic

@@ -73,7 +73,7 @@ def test_what_does_not_fit_loses_its_oldest_turns():
     ("line", "says"),
     [
         ("nonsense", "line 2, is no conversation"),
-        ("7", "it is no object"),
+        ("7", "it is not a JSON object"),
         ('{"text": "x"}', 'expected an object with "messages"'),
         ('{"messages": []}', "at least one message"),
         ('{"messages": [{"role": "user"}]}', r"messages\[0\] must have a role and a content"),
@@ -338,7 +338,7 @@ USER, ANSWER = {"role": "user", "content": "hi"}, {"role": "assistant", "content
         ({"functions": [{}]}, '"functions" is not read'),
         ({"tools": {"a": 1}}, '"tools" is no list'),
         ({"weight": 0}, r"messages\[1\] has the weight 0"),
-        ({"tool_calls": [{}]}, r"messages\[1\] has a call that is no object"),
+        ({"tool_calls": [{}]}, r"messages\[1\] has a call that is not an object"),
         ({"tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}, "arguments that are not JSON"),
         ({"audio": "ada"}, r'messages\[1\] has "audio"'),
         ({"content": [{"type": "image_url"}]}, "parts that are no text"),

@@ -21,7 +21,8 @@ from lm.interop import import_run, to_huggingface
 from lm.model import Transformer
 from lm.training import measure
 from lm.training.checkpoint import Damaged
-from lm.training.run import Run, RunConfig, best_step, read, write
+from lm.training.resume import RunConfig
+from lm.training.run import Run, best_step, read, write
 from lm.training.train import Diverged, Stopped, train
 from lm.training.trainer import Trainer
 

@@ -11,7 +11,7 @@ from runs import CONFIG, assert_continues
 import lm
 from lm.commands.configuration import configuration
 from lm.config import ModelConfig
-from lm.device import in_words
+from lm.device import device_name
 from lm.generation.decoder import Decoder
 from lm.interop import to_gguf, to_huggingface
 from lm.loss import chunked_cross_entropy, cross_entropy
@@ -130,6 +130,6 @@ def test_a_speedrun_that_a_cpu_has_no_memory_for_is_refused(monkeypatch):
     monkeypatch.setattr(budget, "memory_of", lambda device: 16e9)
     message = budget.beyond(model, dataclasses.replace(config, precision="fp32"), torch.device("cpu"), 512)
     assert message == (
-        f"not enough memory on {in_words(torch.device('cpu'))} (16.0 GB) with 32 sequences at a time: "
+        f"not enough memory on {device_name(torch.device('cpu'))} (16.0 GB) with 32 sequences at a time: "
         f"lower --train.micro_batch_size"
     )

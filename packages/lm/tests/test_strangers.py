@@ -22,8 +22,9 @@ from lm.commands.cli import main
 from lm.families import family
 from lm.training import checkpoint
 from lm.training.checkpoint import Damaged
-from lm.training.run import RunConfig, write
+from lm.training.resume import RunConfig
 from lm.training.run import read as read_run
+from lm.training.run import write
 from lm.training.sharded import INDEX, Writer
 
 STEPS = 3

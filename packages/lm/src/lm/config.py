@@ -152,7 +152,7 @@ class ModelConfig:
     ffn_bias: bool | None = None  # of the feed-forward; None: as bias
     sliding_window: int | None = None  # positions that a query sees, its own included; None: all before it
     qk_norm: bool = False  # an RMSNorm over each query and each key head
-    # every other block, the last included, adds to its values an embedding of the token, by a gate for each key head
+    # As nanochat: every second block, counted from the last, adds gate · embedding(token) to its values.
     value_embeddings: bool = False
     logit_softcap: float | None = None  # logits are bent into ±this, by its tanh; None: they are not
     vocab_multiple: int = 1  # embedding and head have vocab_size rounded up to it; never sampled beyond
@@ -280,8 +280,8 @@ class TrainConfig:
     # Of several processes: ddp, each holds the whole model; fsdp, each holds a shard, and with bf16 the residual stream
     # is bf16 too, where ddp's is fp32.
     parallel: Parallel = "ddp"
-    # next_token: all tokens; sft: those that the assistant says; dpo: of each pair the better answer is made likelier
-    # than the other; grpo: of the model's own answers those that are right are made likelier (see training/objectives).
+    # next_token: all tokens; sft: those that the assistant says; dpo: preference pairs (chosen,
+    # rejected); grpo: the model's own answers by their rewards (see training/objectives).
     objective: Objective = "next_token"
     dpo_beta: float = 0.1  # of dpo, how fast the loss falls as the model moves away from the one that it began with
     # Of grpo, what answers earn: tokens, 1 for the answer of the data, token by token; equality, numbers, regex or

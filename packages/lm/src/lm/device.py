@@ -121,7 +121,7 @@ def cpuinfo() -> dict[str, str]:
     return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
 
 
-def in_words(device: torch.device) -> str:
+def device_name(device: torch.device) -> str:
     """Name of a device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
 
@@ -154,7 +154,7 @@ def known_device(name: str) -> Device | None:
 
 def peak_flops(device: torch.device, precision: str) -> float | None:
     """The published dense FLOP/s of the device in this precision, if known."""
-    card = known_device(in_words(device)) if device.type == "cuda" else None
+    card = known_device(device_name(device)) if device.type == "cuda" else None
     return float(card.peaks[precision]) if card is not None and precision in card.peaks else None
 
 

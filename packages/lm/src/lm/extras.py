@@ -1,4 +1,4 @@
-"""Packages that some commands need and others do without: asked for by name, and missed in one sentence."""
+"""Optional packages: import one by name, or raise one sentence that says what to install."""
 
 from __future__ import annotations
 

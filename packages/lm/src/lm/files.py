@@ -54,7 +54,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
         os.replace(temporary, path)
     except BaseException as error:
         if isinstance(error, OSError) and str(error.filename) == str(temporary):
-            error.filename, error.filename2 = str(path), None  # which was asked for
+            error.filename, error.filename2 = str(path), None  # the requested path
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise

@@ -1,4 +1,4 @@
-"""LoRA: a model with frozen matrices, beside each of which the product of two small ones is trained. (Hu et al. 2021)
+"""LoRA: the matrices are frozen, and the product of two small ones beside each is trained. (Hu et al. 2021)
 
     y = W x + s B A x        A (rank, in), random at first; B (out, rank), zero at first
     s = alpha / rank         or alpha / √rank, which does not shrink with the rank: rsLoRA (Kalajdzievski 2023)

@@ -16,11 +16,8 @@ from lm.ops import triton as kernels
 from lm.ops.cpu import passes, products
 
 log = logging.getLogger(__name__)
-# Bytes of logits at a time, as if they were float32: in 16 bits the same rows take half. On a CPU those that stay near:
-# chunks of 2, 4, 8 MiB took within 6% of each other on two Zen 3 cores. On a GPU those at which the products outweigh
-# the rest, reasoned and not measured: each chunk reads and writes all of the weight's gradient, and its product beside
-# it, 12 bytes a number for 6 operations a row. On an H100, at 3.35 TB/s and 600 TFLOP/s, that is as long as the
-# products of 360 rows; 512 MiB are 2,668 rows of a vocabulary of 50,304.
+# Bytes of float32 logits in a chunk; in 16 bits the same rows take half. CPU: small enough for the cache. GPU: large
+# enough that the matmul outweighs reading and writing the weight's gradient, once a chunk.
 CHUNK_BYTES = {"cpu": 16 << 20, "cuda": 512 << 20}
 
 
@@ -49,7 +46,7 @@ def chunked_cross_entropy(
 ) -> Tensor:
     """cross_entropy(hidden @ weight.T, targets) without ever holding all of the logits.
 
-    hidden (…, width); weight (rows, width), of which the rows from vocab_size on do not count; targets (…) int64.
+    hidden (…, width); weight (rows, width), whose rows from vocab_size on do not count; targets (…) int64.
     Gradients are computed on the way forward, chunk by chunk, and kept: they are as small as hidden and weight, while
     logits, their softmax and its gradient would each be (tokens, rows). softcap: see model.softcapped. chunk_bytes: of
     float32 logits at a time (see chunk_bytes_on), with softcap of logits and of the slope of their bend.
@@ -149,8 +146,8 @@ class _Chunked(torch.autograd.Function):
         # On a CPU, C computes in place what bfloat16 matmuls read and write.
         narrow = dtype == torch.bfloat16 and not hidden.is_cuda and softcap is None
         narrow = narrow and passes.compiled(hidden.new_empty(0, dtype=dtype)) is not None
-        # To ask a GPU whether all targets count would make every later launch wait: there some are taken not to. The
-        # kernel has left them no gradient.
+        # Checking the targets on a GPU would synchronize, so there some are assumed to be ignored. The kernel gives
+        # them no gradient.
         some_ignored = not by_kernel and (hidden.is_cuda or not bool((targets != ignore_index).all()))
         by_onednn = not by_kernel and products.takes(hidden, matrix)
         # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory

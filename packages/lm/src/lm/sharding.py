@@ -1,4 +1,4 @@
-"""Tensors of which each process of a run holds a part (torch's DTensor), and whole ones: either way, one call."""
+"""One call for whole tensors and for those sharded over the processes of a run (torch's DTensor)."""
 
 from __future__ import annotations
 

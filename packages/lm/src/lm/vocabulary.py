@@ -35,7 +35,7 @@ def extend_vocabulary(
     New special tokens, whose letters say nothing of their use, begin as the mean of all rows, or by "normal".
 
     Args:
-        model: The model, which stays as it is.
+        model: The model, which is not changed.
         old_tokenizer: The bpe.Tokenizer that it was trained with.
         new_tokenizer: The bpe.Tokenizer of the result; any, not only a larger one.
         method: How new rows begin.

@@ -18,7 +18,7 @@ def register(commands: Commands) -> None:
     parser = add(commands, "eval", evaluate, text)
     parser.add_argument("run", metavar="RUN", help="the folder of a run, or another program's model")
     what = parser.add_mutually_exclusive_group(required=True)
-    help = "a token file (.npy), a folder, of which the held-out files are scored, or a file of text"
+    help = "a token file (.npy), a folder, whose held-out files are scored, or a file of text"
     what.add_argument("--data", help=help)
     help = "tasks of EleutherAI's lm_eval by their names (needs the extra lm_eval)"
     what.add_argument("--tasks", nargs="+", metavar="NAME", help=help)

@@ -78,7 +78,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 
 def add_bits(parser: argparse.ArgumentParser) -> None:
-    """Add --int8 and --int4, of which one may be there."""
+    """Add --int8 and --int4, which exclude each other."""
     bits = parser.add_mutually_exclusive_group()
     help = "weights as int8: faster on a CPU, and a little less exact"
     bits.add_argument("--int8", dest="bits", action="store_const", const=8, help=help)

@@ -19,7 +19,7 @@ def register(commands: Commands) -> None:
 def plan(options: argparse.Namespace) -> None:
     from accounting import compute_optimal, forward_flops, parameters, training_flops, training_memory
     from lm.data import open_data
-    from lm.device import choose_device, in_words, memory_of, peak_flops
+    from lm.device import choose_device, device_name, memory_of, peak_flops
     from lm.training import budget
     from lm.training.measure import measure
     from lm.training.run import resolve
@@ -77,7 +77,7 @@ def plan(options: argparse.Namespace) -> None:
             raise
         row("measured here", "nothing", budget.what_fits(model, config, device, config.batch_size))
         return
-    note = f"tokens/s, {flops / seconds / 1e9:,.0f} GFLOP/s, {in_words(device)}"
+    note = f"tokens/s, {flops / seconds / 1e9:,.0f} GFLOP/s, {device_name(device)}"
     row("measured here", f"{tokens / seconds:,.0f}", note)
     peak = peak_flops(device, config.precision)
     if peak is not None:

@@ -117,7 +117,7 @@ def end_of_answers(template: ChatTemplate) -> int:
 def prompt_of(value: Any, key: str) -> tuple[list[Message], dict[str, Any]]:
     """Return the messages of a line's prompt, and its other fields. ValueError: it has no prompt."""
     if not isinstance(value, dict) or key not in value:
-        raise ValueError(f'it is no object with "{key}" in it')
+        raise ValueError(f'it is not an object with "{key}" in it')
     messages = read_messages(value[key], "user")
     if messages[-1].role == LEARNED:
         raise ValueError(f'"{key}" ends with an answer: leave it out')

@@ -37,10 +37,10 @@ class DataSet:
 class Mixture:
     """Sets of tokens from which each row of a batch is taken in turn, in proportion to their weights.
 
-    The set of the n-th row of a run is not drawn but rounded: after any number of rows each set has had its share of
-    them to within half as many rows as there are sets. It depends on n alone, as does the whole batch, so that training
-    continues from any step without a state. Each set goes through its own epochs, in an order given by its name and the
-    seed, whatever is mixed with it.
+    Rows are assigned to sets by rounding, not by sampling: after any number of rows each set has had its share of them
+    to within half as many rows as there are sets. The set of row n, as the whole batch, depends on n alone, so that
+    training continues from any step without a state. Each set goes through its own epochs, in an order given by its
+    name and the seed, whatever is mixed with it.
     """
 
     def __init__(self, parts: Sequence[DataSet]) -> None:

@@ -107,7 +107,7 @@ def without_nulls(value: Any) -> Any:
 def messages_in(row: Any) -> list[Message]:
     """Return the messages of a row in any of the forms. ValueError: it is in none, or a message is wrong."""
     if not isinstance(row, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not a JSON object")
     if "messages" in row or "conversations" in row:
         messages = read_messages(row.get("messages", row.get("conversations")))
         before = [Message("system", row["system"])] if row.get("system") and messages[0].role != "system" else []
@@ -182,7 +182,7 @@ def as_object(value: Any) -> dict[str, Any]:
         except json.JSONDecodeError:
             raise ValueError(f"has arguments that are not JSON: {value[:60]!r}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"has a call that is no object: {value!r}")
+        raise ValueError(f"has a call that is not an object: {value!r}")
     return value
 
 

@@ -26,7 +26,7 @@ LOGITS = 1 << 24  # logits that are held at once
 
 @dataclass(frozen=True)
 class Request:
-    """Ids to be scored, and those before them, of which there is at least one."""
+    """Ids to be scored, and at least one id before them."""
 
     before: tuple[int, ...]
     ids: tuple[int, ...]

@@ -121,7 +121,7 @@ class Cohere2Config(CohereConfig):
 
 
 class Cohere2(Cohere):
-    """Command R7B and A: Command R with a window in three of four layers, of which alone queries and keys are rotated.
+    """Command R7B and A: Command R with a window in three of four layers; only these rotate queries and keys.
 
     (Cohere 2025, arXiv:2504.00698)
     """

@@ -24,7 +24,7 @@ class Load(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Choices of the experts of one layer in all of a step, (experts,), of so many tokens; and the step's losses."""
+    """Choices of the experts of one layer in all of a step, (experts,), the number of tokens, and the step's losses."""
 
     counts: Tensor
     tokens: int

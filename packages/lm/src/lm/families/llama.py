@@ -24,7 +24,7 @@ class LlamaConfig(FamilyConfig):
 
 
 class BiasedLlamaBlock(LlamaBlock):
-    """Llama's block, of which the feed-forward may have biases."""
+    """Llama's block, whose feed-forward may have biases."""
 
     def feed_forward(self, config: Any, layer: int) -> nn.Module:
         return SwiGLU(config.d_model, config.d_ff, config.mlp_bias)
@@ -80,7 +80,7 @@ class MixtralBlock(LlamaBlock):
 
 
 class Mixtral(FamilyModel):
-    """Mixtral: Llama's shape with experts, of which a token passes two. (Jiang et al. 2024, arXiv:2401.04088)"""
+    """Mixtral: Llama's shape with experts; a token passes two of them. (Jiang et al. 2024, arXiv:2401.04088)"""
 
     architecture = "MixtralForCausalLM"
     names = LLAMA_NAMES | {

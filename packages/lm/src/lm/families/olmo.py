@@ -98,7 +98,7 @@ class OlmoeBlock(LlamaBlock):
 
 
 class Olmoe(FamilyModel):
-    """Llama's shape with 64 experts, of which a token passes eight. (Muennighoff et al. 2024, arXiv:2409.02060)"""
+    """Llama's shape with 64 experts; a token passes eight of them. (Muennighoff et al. 2024, arXiv:2409.02060)"""
 
     architecture = "OlmoeForCausalLM"
     names = Qwen3Moe.names

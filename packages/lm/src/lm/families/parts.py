@@ -36,7 +36,7 @@ SIZES = {
     "rms_norm_eps": "norm_eps",
     "tie_word_embeddings": "tied_embeddings",
 }
-# Tensors of the families with Llama's names: ours by the beginning of the name, and the parts of theirs that it is.
+# Names of tensors, {beginning of lm's name: Hugging Face's names of the parts that it is made of}.
 Names = dict[str, str | tuple[str, ...]]
 LLAMA_NAMES: Names = {
     "embedding": "model.embed_tokens",
@@ -69,7 +69,7 @@ GPT2_NAMES: Names = {
     "final_norm": "transformer.ln_f",
     "head": "lm_head",
 }
-# Settings of theirs that are read with some values only, the first of which is written.
+# Settings of config.json that are read with some values only; the first is written.
 SILU: Mapping[str, tuple[Any, ...]] = {"hidden_act": ("silu", "swish")}
 UNBIASED: Mapping[str, tuple[Any, ...]] = {"attention_bias": (False,)}
 

@@ -193,7 +193,7 @@ class Cache:
         return max(0, -(-tokens // PAGE) - self.page_counts[row])
 
     def grow(self, row: int, tokens: int) -> bool:
-        """Gives a row pages for so many tokens; False, and nothing changed, where not enough are free."""
+        """Give a row pages for this number of tokens; False, and nothing is changed, if too few are free."""
         if tokens <= self.page_counts[row] * PAGE:
             return True
         lacks = self.lacks(row, tokens)

@@ -153,7 +153,7 @@ class History:
 
     Args:
         vocab_size: Number of logits.
-        prompt, tokens: The ids before, of which repetition_penalty counts both, and the other penalties the second.
+        prompt, tokens: The ids before: repetition_penalty counts both, the other penalties `tokens` alone.
         device: Of the logits.
 
     Attributes:

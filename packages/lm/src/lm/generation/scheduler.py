@@ -84,7 +84,7 @@ class Scheduler:
         return sequence
 
     def cancel(self, sequence: ScheduledSequence) -> None:
-        """End a sequence; its row is free at once. One that has ended stays as it is."""
+        """End a sequence; its row is free at once. An ended one is not changed."""
         if sequence.ended is None:
             sequence.ended = "cancelled"
             self._remove_ended()

@@ -36,7 +36,7 @@ def to_huggingface(
     tokenizer: str | Path | None = None,
     step: int | Literal["best"] | None = None,
 ) -> Path:
-    """Write a Hugging Face folder that transformers loads as it is; nothing appears at `folder` until it is complete.
+    """Write a Hugging Face folder that transformers loads; nothing appears at `folder` until it is complete.
 
     Args:
         model_or_run_dir: A model in memory, or a run or another program's model, as for lm.load.
@@ -113,7 +113,7 @@ def source_of(
 
 
 def describe(config: ModelConfig) -> dict[str, Any]:
-    """The config.json of a model. ValueError: no architecture of theirs is it."""
+    """The config.json of a model. ValueError: Hugging Face has no architecture for it."""
     if isinstance(config, FamilyConfig):
         return {"architectures": [family(config.family).architecture], **config.to_huggingface()}
     return gpt2.to_config(config) if config.position == "learned" else llama.to_config(config)

@@ -30,7 +30,7 @@ from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, UNUSED
 
 DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
 IN_FP32 = ("ffn_gate_inp.weight", "_exps.bias")  # routers and biases of experts, which llama.cpp adds in fp32
-Q8_BLOCK = 32  # a row of a matrix is whole blocks of so many, or stays in fp16
+Q8_BLOCK = 32  # elements of a block; a row that is not whole blocks stays in fp16
 
 
 def to_gguf(

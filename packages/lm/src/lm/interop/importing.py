@@ -18,7 +18,8 @@ from lm.model import Transformer
 from lm.text_config import write_text_config
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
-from lm.training.run import RunConfig, write, writing
+from lm.training.resume import RunConfig
+from lm.training.run import write, writing
 
 
 def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path | None = None) -> Transformer:

@@ -1,4 +1,4 @@
-"""The weights of a model under other names: a table says which of theirs make up each of ours."""
+"""Weights under the names of other programs: a table has the tensors that make up each of ours."""
 
 from __future__ import annotations
 

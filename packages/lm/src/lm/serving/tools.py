@@ -131,7 +131,7 @@ def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *
     form, special = format_of(template.source) or "hermes", template.tokenizer.special_tokens
 
     def literal(*parts: str) -> str:
-        """Special tokens by their ids, and other text as it is."""
+        """Special tokens by their ids, and other text quoted."""
         return " ".join(f"<[{special[part]}]>" if part in special else json.dumps(part) for part in parts)
 
     if form == "hermes":

@@ -9,9 +9,9 @@ import torch
 
 from lm.attention import MATMUL_KEYS
 from lm.config import ModelConfig, TrainConfig
-from lm.device import in_words, memory_of
+from lm.device import device_name, memory_of
 from lm.loss import chunk_bytes_on, kernel_on
-from lm.ops.cpu.passes import means
+from lm.ops.cpu.passes import backend_name
 
 if TYPE_CHECKING:
     from accounting import Policy, TransformerShape
@@ -45,7 +45,7 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
     from accounting import Policy  # here, because nothing but a budget needs it
 
     cpu, wide = device.type == "cpu", config.precision not in ("bf16", "fp16")
-    in_c = means(device) == "C"
+    in_c = backend_name(device) == "C"
     whole = "blocks" if wide and in_c else "eager"
     products = torch.float32 if wide else torch.float16 if config.precision == "fp16" else torch.bfloat16
     return Policy(
@@ -101,7 +101,7 @@ def what_fits(
         fits = min(largest_micro_batch(model, config, device, **change), micro - 1)
         return max((n for n in range(1, fits + 1) if own % n == 0), default=0)
 
-    room = f"{in_words(device)} ({memory_of(device) / 1e9:.1f} GB)"
+    room = f"{device_name(device)} ({memory_of(device) / 1e9:.1f} GB)"
     message = f"{what} {room} with {micro} sequences at a time: "
     if not memory_is_counted(model, config):
         return f"{message}lower --train.micro_batch_size"
@@ -115,6 +115,6 @@ def what_fits(
 
 
 def ran_out(error: BaseException) -> bool:
-    """True if an error means that no memory is left."""
+    """True if an error backend_name that no memory is left."""
     words = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in words for sign in OUT_OF_MEMORY)

@@ -41,7 +41,7 @@ class Damaged(ValueError):
 
 
 class NoCheckpoint(ValueError):
-    """There is no checkpoint of the step that was asked for."""
+    """There is no checkpoint of the requested step."""
 
 
 class NotSaved(OSError):
@@ -145,7 +145,7 @@ def save(
         safetensors.torch.save_file(weights, temporary / MODEL)
         memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if memory:
-            with open(temporary / OPTIMIZER, "wb") as file:  # Python's, which says why a write failed
+            with open(temporary / OPTIMIZER, "wb") as file:  # Python's, which state_as_read why a write failed
                 torch.save(dict(memory), file)
     return Path(folder) / name_of(step)
 
@@ -175,11 +175,13 @@ def writing(
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         yield temporary
-        says = json.loads(json.dumps({**state, "step": step, "format": FORMAT}))  # as it will be read, tuples as lists
+        state_as_read = json.loads(
+            json.dumps({**state, "step": step, "format": FORMAT})
+        )  # as it will be read, tuples as lists
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         hashes = {path.relative_to(temporary).as_posix(): sha256(path) for path in paths}
-        hashes[STATE] = hash_json(says)
-        (temporary / STATE).write_text(json.dumps({**says, "sha256": hashes}, indent=1) + "\n")
+        hashes[STATE] = hash_json(state_as_read)
+        (temporary / STATE).write_text(json.dumps({**state_as_read, "sha256": hashes}, indent=1) + "\n")
         for path in (*paths, temporary / STATE, *(path for path in temporary.iterdir() if path.is_dir())):
             fsync(path)
         fsync(temporary)
@@ -206,7 +208,7 @@ def load(folder: str | Path, step: int | None = None, *, weights_only: bool = Fa
         weights_only: Looks at the weights alone; the optimizer may be damaged or missing.
 
     Raises:
-        Damaged: The one asked for is, or all there are.
+        Damaged: The requested checkpoint is damaged, or all are.
         NoCheckpoint: There is none of `step`; the message has the steps that there are.
     """
     folder = Path(folder)
@@ -331,5 +333,5 @@ def prune(folder: Path, newest: int, keep: int, best: int | None) -> None:
 
 
 def hash_json(table: Any) -> str:
-    """SHA-256 of what JSON says, however it is laid out, in hex."""
+    """SHA-256 of what JSON state_as_read, however it is laid out, in hex."""
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()

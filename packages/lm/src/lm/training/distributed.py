@@ -178,7 +178,7 @@ def join(device: torch.device, timeout: float) -> Iterator[DistributedContext]:
 SHARED_WITHIN = 30.0  # seconds in which the others see what one process wrote: a network's disk takes some
 
 
-def seen_by_all(run: Run, folder: Path, processes: DistributedContext) -> Run:
+def wait_until_visible(run: Run, folder: Path, processes: DistributedContext) -> Run:
     """Wait until every process sees the run's configuration and checkpoint in its folder, as process 0 wrote them."""
     text = processes.on_main(lambda: (folder / CONFIG).read_text())
     saved = run.saved

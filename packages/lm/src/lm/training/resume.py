@@ -1,5 +1,6 @@
 """Continuing a run, and beginning one from another: what may differ, and what the user is told.
 
+RunConfig       the content of a run's config.toml
 POLICY          the table: may a setting differ between a run and its continuation
 refuse_changes  raises for what may not; refuse_edited for a config.toml edited after the checkpoint
 notes           lines for the user on what is not as before
@@ -11,21 +12,31 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
-from lm.config import GRPO_SETTINGS, LORA_SETTINGS, SECTIONS, TrainConfig, settable, to_table
+from lm.config import GRPO_SETTINGS, LORA_SETTINGS, SECTIONS, ModelConfig, TrainConfig, settable, to_table
 from lm.files import atomic_write
 from lm.schedule import learning_rate
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint
 from lm.training.metrics import METRICS, read_lines
 
-if TYPE_CHECKING:
-    from lm.training.run import RunConfig
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The content of a run's config.toml."""
+
+    model: ModelConfig
+    train: TrainConfig | None  # None for an imported model without any
+    data: dict[str, Any] = field(default_factory=dict)  # fingerprints
+    # Origin of the first weights, empty for random ones: its kind ("import", "weights" or "branch"), and for the last
+    # two the run's path, the step and the hash of the weights.
+    start: dict[str, Any] = field(default_factory=dict)
+
 
 # May a setting of [train] differ between a run and its continuation?
 #     free       yes: it changes nothing that is learned
@@ -68,7 +79,7 @@ def exact_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
 def refused_changes(
     before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]], *, same_rates: bool = False
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Each setting that may not differ between a run and its continuation, and does: its name and both values.
+    """Yield (name, old, new) for the settings that changed and must not.
 
     same_rates: the learning rate of all steps so far is the same by both.
     """

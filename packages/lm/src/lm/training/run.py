@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from io import RawIOBase
 from pathlib import Path
@@ -43,6 +43,7 @@ from lm.tokenizer import keep_tokenizer, kept_tokenizer
 from lm.training import checkpoint, resume
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged
 from lm.training.metrics import METRICS, Line, read_lines
+from lm.training.resume import RunConfig
 from lm.training.trainer import Processes, Trainer, objective_of
 from lm.training.weights import from_weights
 
@@ -50,18 +51,6 @@ CONFIG, REFERENCE, ENVIRONMENT = "config.toml", "reference", "environment.json"
 
 # Stands for the training of an imported model that has had none here: its configuration has no [train].
 UNTRAINED = {"steps": 1, "warmup_steps": 0}
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """The content of a run's config.toml."""
-
-    model: ModelConfig
-    train: TrainConfig | None  # None for an imported model without any
-    data: dict[str, Any] = field(default_factory=dict)  # fingerprints
-    # Origin of the first weights, empty for random ones: its kind ("import", "weights" or "branch"), and for the last
-    # two the run's path, the step and the hash of the weights.
-    start: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -233,7 +222,7 @@ def computed_by(config: TrainConfig, processes: Processes) -> dict[str, Any]:
         "precision": config.precision,
         "threads": config.threads,
         "compile": config.compile,
-        "attention and fused passes": passes.means(processes.device),
+        "attention and fused passes": passes.backend_name(processes.device),
     }
 
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from lm import lora
 from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data
-from lm.device import float32_matmul_precision, in_words, launched, local_rank, memory_of, threads
+from lm.device import device_name, float32_matmul_precision, launched, local_rank, memory_of, threads
 from lm.families import build
 from lm.model import Transformer
 from lm.progress import progress_bar, skip_first
@@ -181,10 +181,10 @@ def train(
             stack.enter_context(float32_matmul_precision(config.precision))
             opened = processes.on_main(lambda: opened.prepare(path))
             if isinstance(processes, DistributedContext):
-                opened = distributed.seen_by_all(opened, run_dir, processes)
+                opened = distributed.wait_until_visible(opened, run_dir, processes)
             shared = f", {processes.size} processes ({config.parallel})" if processes.size > 1 else ""
             if opened.saved is None or opened.saved.step < config.steps:
-                say(f"training on {in_words(device)} in {config.precision}{shared}")
+                say(f"training on {device_name(device)} in {config.precision}{shared}")
             trainer = build_trainer(opened, mixture, processes)
             trainer.objective.open(mixture, run_dir, functions)
             if opened.saved is not None:

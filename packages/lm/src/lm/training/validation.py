@@ -68,7 +68,7 @@ def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
 def sum_of_losses(model: Transformer, inputs: Tensor, targets: Tensor, end_of_text: int | None = None) -> Tensor:
     """Return the sum of the targets' losses in nats, a scalar; the logits never stand in memory whole.
 
-    inputs (batch, seq); targets (batch, scored), those of the last `scored` inputs, of which IGNORE does not count.
+    inputs (batch, seq); targets (batch, scored), those of the last `scored` inputs; IGNORE does not count.
     end_of_text: the id that begins a document, if the documents of a row do not see each other.
     """
     document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
@@ -114,7 +114,7 @@ def evaluate(
     summed: Callable[[Tensor, Tensor, int | None], Tensor] | None = None,
     progress: bool = False,
 ) -> Score:
-    """Score every token once, the very first included, so that the nats are what it would take to store the text.
+    """Score every token exactly once, so that the sum is the compressed size of the text in nats.
 
     The first token is predicted from end_of_text where tokens.end_of_text names it, as documents were joined by it in
     training; else it costs log(vocab_size), as it would without a model. Where tokens.mask says that only some tokens
@@ -170,7 +170,7 @@ def evaluate(
     total = sum(end - first for _, first, end in windows)
     try:
         with progress_bar("evaluate", total, "token", unit_scale=True, disable=not progress) as bar:
-            for group in alike(windows, batch_size):
+            for group in batch_windows(windows, batch_size):
                 begin, first, end = group[0]
                 rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
                 for row, (start, _, stop) in zip(rows, group, strict=True):
@@ -222,8 +222,8 @@ def spread_windows(tokens: Tokens, max_tokens: int | None, batch_size: int = 16)
         yield ids[:, :-1], ids[:, 1:].masked_fill(~learned[:, 1:], IGNORE)
 
 
-def alike(windows: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple[int, int, int]]]:
-    """Yield batches of at most `most` windows of the same length that score as many tokens each."""
+def batch_windows(windows: list[tuple[int, int, int]], most: int) -> Iterator[list[tuple[int, int, int]]]:
+    """Yield batches of at most `most` windows of equal length and equal number of scored tokens."""
     for _, run in itertools.groupby(windows, key=lambda window: (window[2] - window[0], window[2] - window[1])):
         while group := list(itertools.islice(run, most)):
             yield group

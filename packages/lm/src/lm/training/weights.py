@@ -62,7 +62,7 @@ def from_weights(config: ModelConfig, weights: Mapping[str, Tensor], source: obj
 
 @torch.no_grad()
 def draw(model: Transformer, seed: int) -> None:
-    """Gives a sharded model the weights of train.random_model, of which one block is whole in memory at most."""
+    """Give a sharded model the weights of train.random_model, with at most one whole block in memory."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         plain = on_meta(model.config)
@@ -80,7 +80,7 @@ def draw(model: Transformer, seed: int) -> None:
 
 @torch.no_grad()
 def fill(model: Transformer, weights: Mapping[str, Tensor]) -> None:
-    """Copy weights into a model, of which each may be sharded over processes that all have the whole weights.
+    """Copy weights into a model, whose own may be sharded over processes that all have the whole weights.
 
     ValueError: as check_weights.
     """

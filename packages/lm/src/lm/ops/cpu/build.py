@@ -29,7 +29,9 @@ TYPES = {torch.float32: "float", torch.float64: "double"}
 STORED = {torch.bfloat16: "float -DBF16"}
 # Without the second, compilers keep the order of floating-point exceptions, which nobody reads, and with it leave loops
 # that choose between numbers, as exponentials do, one number at a time: three times slower on AVX2 (gcc 12).
-FLAGS = ("-O3", "-fno-trapping-math", "-march=native", "-fopenmp", "-shared", "-fPIC")
+# LM_CFLAGS: more flags, as those of sanitizers.
+MORE = os.environ.get("LM_CFLAGS", "").split()
+FLAGS = ("-O3", "-fno-trapping-math", "-march=native", "-fopenmp", "-shared", "-fPIC", *MORE)
 PATIENCE = 120.0  # seconds for the compiler
 
 

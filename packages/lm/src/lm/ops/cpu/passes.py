@@ -62,7 +62,7 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
     return result
 
 
-def means(device: torch.device) -> str:
+def backend_name(device: torch.device) -> str:
     """Name of the backend in float32 on a device: "C" or "PyTorch", which agree to rounding."""
     return "C" if device.type == "cpu" and not isinstance(checked(torch.float32), Unavailable) else "PyTorch"
 

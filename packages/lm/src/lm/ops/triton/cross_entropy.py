@@ -38,7 +38,7 @@ def cross_entropy_kernel(
                 column = start + lane
                 tl.store(row + column, tl.zeros([BLOCK], logits.dtype.element_ty), mask=column < columns)
     else:
-        # Read before the gradient stands there. Of a target that is none, nothing is read, and the nats are NaN.
+        # Read before the gradient overwrites it. A target outside the vocabulary gives NaN.
         is_one = (target >= 0) & (target < vocab_size)
         at_target = tl.load(row + target, mask=is_one, other=float("nan")).to(tl.float32)
 

@@ -37,9 +37,9 @@ def flash_attention(
     precision; any strides. Tensors on a CUDA device, or on the CPU where TRITON_INTERPRET=1 was set before this was
     imported, there float64 too.
 
-    The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q, and with
-    `sliding_window` only the last so many of those. document_ids (batch, keys), integers: a query sees only keys of its
-    own document. A query that sees nothing gives zeros. softcap: scores s become softcap · tanh(s / softcap). sinks
+    The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q; of them
+    the last `sliding_window`, if given. document_ids (batch, keys), integers: a query sees only keys of its own
+    document. A query that sees nothing gives zeros. softcap: scores s become softcap · tanh(s / softcap). sinks
     (heads,), float: one more score of each query, whose value is zero.
 
     The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own
