@@ -138,6 +138,7 @@ def answers_right(model: Transformer, tokenizer: Any, task: CoreTask, numbers: S
 def requests_of(tokenizer: Any, task: CoreTask, number: int, context_length: int) -> list[Request]:
     """The tokens to score for each choice of an item, after those before them, in the last context_length tokens."""
     prompts = prompts_of(task, number)
+    # The scored part begins where the choices, or from the end the contexts, differ.
     ids = [[*first_of(tokenizer), *tokenizer.encode(prompt, disallowed_special=())] for prompt in prompts]
     if task.kind == "schema":  # what follows the contexts is scored, as far as its tokens are the same
         same = shared([one[::-1] for one in ids])
@@ -146,6 +147,7 @@ def requests_of(tokenizer: Any, task: CoreTask, number: int, context_length: int
         starts = [shared(ids)] * len(ids)
     if task.kind == "language_modeling":
         ids, starts = ids[1:], starts[1:]
+    # A prompt that does not fit the context loses its beginning.
     cuts = [min(max(0, len(one) - context_length), start - 1) for one, start in zip(ids, starts, strict=True)]
     return [
         Request(tuple(one[cut:start]), tuple(one[start:])) for one, start, cut in zip(ids, starts, cuts, strict=True)

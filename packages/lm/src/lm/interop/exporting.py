@@ -57,11 +57,13 @@ def to_huggingface(
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
     if shard_bytes < 1:
         raise ValueError(f"shard_bytes must be at least 1, got {shard_bytes}")
+    # The model, and what its config.json says of it and of the special tokens.
     run, model, text = source_of(model_or_run_dir, tokenizer, step)
     config = model.config
     described = describe(config)
     special, generation = special_ids(text), generation_config(text)
     described |= {"dtype": str(DTYPES[dtype]).removeprefix("torch."), "use_cache": True, **special}
+    # All files are written into a folder beside the target, which takes its place when they are complete.
     with replacing(folder) as target:
         write_weights(target, weights(model, DTYPES[dtype]), shard_bytes)
         write_json(target / "config.json", described)

@@ -27,6 +27,7 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
     if isinstance(layers, int) and layers > MOST_LAYERS:  # refused before a list of them is made
         raise ValueError(f"{source}: num_hidden_layers is {layers:,}, and at most {MOST_LAYERS:,} are read")
     kind = family(model_type).config_type
+    # Settings that change nothing, other names of one setting, and settings that are supported with some values only.
     for name in kind.ignored:
         settings.table.pop(name, None)
     for alias, name in kind.aliases.items():
@@ -35,6 +36,7 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
             raise ValueError(f"{source}: {alias} = {value!r} contradicts {name} = {settings.table[name]!r}")
     for name, supported in kind.fixed.items():
         settings.only(name, supported, supported[0])
+    # Every other setting by the field that it is, of the type that the field declares.
     hints, fields = typing.get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}
     values: dict[str, Any] = {"family": model_type, "rope_parameters": rope_parameters(settings, kind)}
     pattern = settings.take("sliding_window_pattern", int, kind.full_every)

@@ -66,6 +66,7 @@ def to_gguf(
         raise ValueError(f"{path} does not end in .gguf: rename it")
     if path.exists() and (not path.is_file() or path.read_bytes()[:4] != b"GGUF"):
         raise FileExistsError(f"{path} is there already, and is not a GGUF file: choose another name")
+    # A model that llama.cpp does not have is refused before anything is written.
     run, model, text = source_of(model_or_run_dir, tokenizer, step)
     architecture = architecture_of(model.config)
     try:
@@ -102,15 +103,7 @@ def architecture_of(config: ModelConfig) -> str:
         architecture, supported = "gpt2", gpt2.SUPPORTED | gpt2.as_many_heads(config) | {"ffn": ("gelu",)}
     else:
         architecture = KINDS[llama.name_of(config)].architecture
-        supported = {
-            "norm_placement": ("pre",),
-            "value_embeddings": (False,),
-            "logit_softcap": (None,),
-            "sliding_window": (None,),
-            "position": ("rope",),
-            "norm": ("rmsnorm",),
-            "ffn": ("swiglu",),
-        }
+        supported = llama.SUPPORTED | {"sliding_window": (None,)}
         if architecture != "llama":
             supported["rope_scaling"] = (None,)
         if config.qk_norm:
@@ -166,6 +159,7 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
     special = tokenizer.special_tokens
     pieces = spelled_pieces(tokenizer)
     texts, kinds, scores = spelled_bytes(tokenizer) if pieces is None else pieces
+    # Ids that the model has beyond the tokenizer's become tokens that are never used.
     missing = vocab_size - len(texts)
     texts += [f"[PAD{len(texts) + i}]" for i in range(missing)]
     kinds += [UNUSED] * missing
@@ -189,6 +183,7 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
         writer.add_token_merges([f"{to_printable(left)} {to_printable(right)}" for left, right in tokenizer.merges])
     writer.add_token_list(texts)
     writer.add_token_types(kinds)
+    # The tokens that begin a text and end it, and another that ends a turn, if the template has one.
     names = special_names(text)
     begin, end = (special.get(names.get(name, "")) for name in ("bos_token", "eos_token"))
     if begin is not None or end is not None:

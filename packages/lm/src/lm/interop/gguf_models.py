@@ -281,10 +281,10 @@ def tensor_names(family: str, layers: int, gguf: Any) -> Callable[[str], tuple[l
             parts = ("gate", "up") if part == "gate_up_proj" else (EXPERT_PARTS[part],)
             return [f"blk.{layer}.ffn_{part}_exps.{suffix}" for part in parts], int(number)
         key, _, suffix = name.rpartition(".") if name.endswith((".weight", ".bias")) else (name, "", "weight")
-        theirs = names.get_name(key)
-        if theirs is None:
+        gguf_name = names.get_name(key)
+        if gguf_name is None:
             raise ValueError(f"llama.cpp's {kind.architecture} has no tensor {name!r}: such a model has no GGUF")
-        return [f"{theirs}.{suffix}"], None
+        return [f"{gguf_name}.{suffix}"], None
 
     return places
 

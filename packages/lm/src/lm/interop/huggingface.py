@@ -54,6 +54,7 @@ def from_huggingface(folder: str | Path) -> Transformer:
         config = of_family = families.from_config(settings, source)
         if model_type in llama.FAMILIES and (own := llama.plain(of_family, source)) is not None:
             config = own
+    # The weights by today's names; their shapes are checked before a model of this size is made.
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     if isinstance(config, FamilyConfig):

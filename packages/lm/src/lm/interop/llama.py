@@ -19,6 +19,15 @@ BIASES = {
     "qwen2": ((True, False, False),),
     "qwen3": (NONE, OF_ATTENTION),
 }
+# Values of our settings that these architectures have.
+SUPPORTED: dict[str, tuple[Any, ...]] = {
+    "value_embeddings": (False,),
+    "logit_softcap": (None,),
+    "norm": ("rmsnorm",),
+    "norm_placement": ("pre",),
+    "position": ("rope",),
+    "ffn": ("swiglu",),
+}
 # Their settings of a scaled rotation, and ours.
 ROPE_NAMES = {
     "factor": "rope_factor",
@@ -47,15 +56,7 @@ def biases(*, qkv: bool, output: bool, ffn: bool) -> dict[str, Any]:
 def family_of(config: ModelConfig) -> str:
     """The architecture that is this model. ValueError: there is none, with what it lacks."""
     family = name_of(config)
-    supported: dict[str, tuple[Any, ...]] = {
-        "value_embeddings": (False,),
-        "logit_softcap": (None,),
-        "norm": ("rmsnorm",),
-        "norm_placement": ("pre",),
-        "position": ("rope",),
-        "ffn": ("swiglu",),
-    }
-    refuse_unsupported(config, f"Hugging Face's {family}", supported)
+    refuse_unsupported(config, f"Hugging Face's {family}", SUPPORTED)
     has = config.has_bias("qkv"), config.has_bias("output"), config.has_bias("ffn")
     if has not in BIASES[family]:
         names = "qkv_bias {}, output_bias {} and ffn_bias {}".format(*has)

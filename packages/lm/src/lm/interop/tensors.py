@@ -56,12 +56,12 @@ def table(config: ModelConfig) -> Table:
     for name, shape in shapes(config).items():
         pattern = re.sub(r"\.\d+\.", ".*.", name)
         kind = "" if pattern in names else pattern[pattern.rindex(".") :]  # ".weight" or ".bias" of a module
-        theirs = names[pattern.removesuffix(kind)]
-        theirs = (theirs,) if isinstance(theirs, str) else theirs
+        hf_names = names[pattern.removesuffix(kind)]
+        hf_names = (hf_names,) if isinstance(hf_names, str) else hf_names
         rows = config.vocab_size if name in ("embedding.weight", "head.weight") else shape[0]
-        sizes = [q, kv, kv] if len(theirs) == 3 else [rows // len(theirs)] * len(theirs)
+        sizes = [q, kv, kv] if len(hf_names) == 3 else [rows // len(hf_names)] * len(hf_names)
         numbers = re.findall(r"\.(\d+)\.", name)
-        numbered = [one.replace("*", "{}").format(*numbers) + kind for one in theirs]
+        numbered = [one.replace("*", "{}").format(*numbers) + kind for one in hf_names]
         transposed = is_gpt2 and len(shape) == 2 and pattern.startswith("blocks")
         parts[name] = tuple(Part(part, size, transposed) for part, size in zip(numbered, sizes, strict=True))
     return parts

@@ -201,6 +201,7 @@ class Server:
         return bytes(body)
 
     async def answer(self, request: Request, answer: Answer) -> Response:
+        # The decoding thread tells the pieces of each text to this queue.
         pieces, task = Pieces(), answer.task
         jobs = task.jobs(lambda index, of_step: pieces.put_nowait((index, of_step)))
         try:
@@ -212,6 +213,7 @@ class Server:
             # The page has to know the number of messages that were left out before the answer.
             headers = {"X-Messages-Left-Out": str(task.dropped)} if task.dropped else {}
             return Events(events(pieces, answer), lambda: self.engine.cancel(jobs), headers)
+        # An answer that is sent whole ends early if its client leaves.
         gathering = asyncio.ensure_future(gather(pieces, answer))
         leaving = asyncio.ensure_future(disconnect(request))
         try:

@@ -161,6 +161,7 @@ class Engine:
                     self.batch.cancel(sequence)
                     self._ended(job, "cancelled")
             jobs = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
+        # A job that the scheduler refuses ends alone.
         for job in jobs:
             try:
                 job.writer = StreamDecoder(self.tokenizer, () if job.min_tokens else job.stop)
@@ -212,6 +213,7 @@ class Engine:
             ended = "stop" if writer.stopped else ended
         if ended is not None:
             self._ended(job, ended)
+        # What is certain of the text is sent, with the ids and logprobs since the piece before.
         piece, job.echo = job.echo + piece, ""
         if piece or ended is not None:
             new = tuple(sequence.logprobs[job.logprobs_sent :])

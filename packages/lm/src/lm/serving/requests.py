@@ -361,12 +361,14 @@ def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Gramm
         raise BadRequest("max_tokens: expected at least 1, got 0", "max_tokens")
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs goes with logprobs true", "top_logprobs")
+    # The form of the answer: a call of a tool, a schema, or free.
     must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
     form = body.response_format
     constraint = call_constraint(body, template, grammars) if must_call else constraint_of(form, grammars)
     for name in ("ignore_eos", "min_tokens"):
         if constraint is not None and getattr(body, name):
             raise BadRequest(f"{name} does not go with an answer of a given form: leave it out", name)
+    # The prompt, by the model's template; with truncation the oldest messages are left out where they do not fit.
     effort = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
     template = template.with_names({**(body.chat_template_kwargs or {}), **effort})
     tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []] if body.tool_choice != "none" else []
@@ -437,6 +439,7 @@ def to_request(
     default: int,
 ) -> GenerationRequest:
     """The request of what all bodies have in common; `most` new tokens, or as many of `default` as have room."""
+    # Settings that this model cannot have.
     limits.check_model(body.model)
     if most is not None and most > limits.max_tokens:
         raise BadRequest(f"max_tokens: expected at most {limits.max_tokens}, got {most}", "max_tokens")
@@ -444,6 +447,7 @@ def to_request(
         raise BadRequest(f"top_k: expected at most {limits.vocab_size}, the vocabulary, got {body.top_k}", "top_k")
     if body.stream_options is not None and not body.stream:
         raise BadRequest("stream_options goes with stream true", "stream_options")
+    # Each prompt has to fit the context together with its new tokens.
     max_new_tokens = []
     for ids in prompts:
         room = limits.context_length - len(ids)
@@ -455,6 +459,7 @@ def to_request(
         max_new_tokens.append(new_tokens)
     if (min_tokens := body.min_tokens or 0) > min(max_new_tokens):
         raise BadRequest(f"min_tokens: expected at most {min(max_new_tokens)}, got {min_tokens}", "min_tokens")
+    # Tokens that end a text, and those whose logits are raised or lowered.
     bias = {token_id("logit_bias", name, limits): value for name, value in (body.logit_bias or {}).items()}
     own_stops = [token_id("stop_token_ids", token, limits) for token in body.stop_token_ids or ()]
     stops = [*own_stops, *(() if body.ignore_eos else stop_tokens)]
