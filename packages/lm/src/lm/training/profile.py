@@ -88,4 +88,4 @@ def profile(
                 trainer.train_step(batches)
     if trace is not None:
         profiler.export_chrome_trace(str(trace))
-    return profiler
+    return profiler  # type: ignore[no-any-return]  # torch does not type it
