@@ -171,7 +171,7 @@ def prepare_preferences(
 def pair_of(value: Any) -> tuple[Talk, Talk]:
     """Return the two conversations of a line. ValueError: what it lacks."""
     if not isinstance(value, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     for key in ("chosen", "rejected"):
         if key not in value:
             raise ValueError(f'there is no "{key}" in it')

@@ -121,7 +121,8 @@ def is_own(path: Path) -> bool:
 def compile_to(path: Path, compiler: str, real: str, text: bytes) -> None:
     """Compile C to a library. Unavailable: the compiler's first error."""
     command = [compiler, *FLAGS, *f"-DREAL={real}".split(), "-x", "c", "-", "-o", str(path), "-lm"]
-    result = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE)
+    environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # of sanitizers
+    result = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE, env=environment)
     if result.returncode:
         message = result.stderr.decode(errors="replace")
         wrong = re.search("(?m)^.*error.*$", message)
