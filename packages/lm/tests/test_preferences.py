@@ -244,7 +244,7 @@ def test_pairs_are_packed_whole_and_only_answers_are_learned(tmp_path, capsys):
         ({"prompt": "a", "chosen": "b", "rejected": "b"}, "both answers are the same"),
         ({"prompt": 3, "chosen": "b", "rejected": "c"}, "must be a list of at least one message"),
         ({"chosen": [{"role": "user", "content": "a"}], "rejected": "c"}, "does not end with what the assistant says"),
-        ([1], "is not an? .*object"),
+        ([1], "is not an object"),
     ],
 )
 def test_a_line_that_is_no_pair_is_named(line, says, tmp_path, capsys):
