@@ -1,5 +1,6 @@
 """A run that is stopped at any moment, however it is, goes on to the identical tokenizer."""
 
+import io
 import os
 import random
 import signal
@@ -43,6 +44,38 @@ def test_a_finished_run_is_there_at_once_and_goes_further(
     for tokenizer in expected:
         again = bpe.train([text], tokenizer.vocab_size, checkpoint=folder, num_threads=1)
         assert (again.vocab, again.merges) == (tokenizer.vocab, tokenizer.merges)
+
+
+def test_a_stream_goes_on_from_what_was_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list or an iterator that breaks at any text: those of finished blocks are skipped, not counted again."""
+    monkeypatch.setattr("bpe.counting.checkpoint.BLOCK", 2000)
+    texts = [corpus(number, 20 + number) for number in range(60)]
+    expected, folder = bpe.train(texts, SIZE), tmp_path / "run"
+    counted: list[int] = []
+    count_source = training.count_source
+
+    def counting(source: Any, *arguments: Any) -> Any:
+        texts = list(source)
+        counted.append(len(texts))
+        return count_source(texts, *arguments)
+
+    monkeypatch.setattr(training, "count_source", counting)
+
+    def broken(stop: int) -> Any:
+        yield from texts[:stop]
+        raise ConnectionError("the stream broke")
+
+    for stop in (3, 25, 26, 59):
+        with pytest.raises(ConnectionError):
+            bpe.train(broken(stop), SIZE, checkpoint=folder)
+    assert bpe.train(iter(texts), SIZE, checkpoint=folder).fingerprint == expected.fingerprint
+    assert sum(counted) == len(texts)  # each was counted in one run alone
+    assert bpe.train(texts, SIZE, checkpoint=folder, memory_limit=1 << 24).fingerprint == expected.fingerprint
+    with pytest.raises(ValueError, match="another run"):
+        bpe.train(texts[1:], SIZE, checkpoint=folder)
+    bpe.count(texts).save(folder / "counts")  # which do not say of how many texts they are
+    with pytest.raises(ValueError, match="another run"):
+        bpe.train(texts, SIZE, checkpoint=folder)
 
 
 @pytest.mark.parametrize("tie_break", ["bytes", "huggingface", "ids"])
@@ -122,7 +155,7 @@ def test_a_checkpoint_of_another_run_is_refused_by_name(text: Path, tmp_path: Pa
     with pytest.raises(ValueError, match=r"corpus\.txt has changed since; name another folder, or delete it"):
         bpe.train(text, SIZE, checkpoint=folder)
     with pytest.raises(ValueError, match="needs a corpus of files"):
-        bpe.train(["text"], 300, checkpoint=tmp_path / "new")
+        bpe.train([io.BytesIO(b"text")], 300, checkpoint=tmp_path / "new")
     bpe.count(text).save(folder / "counts")  # which do not say of which files they are
     with pytest.raises(ValueError, match=r"another run: .*corpus\.txt was not in its corpus"):
         bpe.train(text, SIZE, checkpoint=folder)

@@ -73,7 +73,8 @@ def train(
         memory_limit: Bytes that counting, and then learning, may hold. More counts go to temporary files; fewer pairs
             are looked at a time. What the distinct pretokens take as symbols is the least, and is said if it is more.
         checkpoint: A folder for the counts. A later call with the same corpus, pattern and special tokens reads them
-            instead of the corpus and learns the merges again, with the same result.
+            instead of the corpus and learns the merges again, with the same result. Of an iterable of texts, the counts
+            are written after each gibibyte; a later call skips the texts that were counted.
         progress: True for bars, or a function of (phase, done, total).
 
     Returns:
@@ -296,16 +297,13 @@ class Corpus(NamedTuple):
 
     def counts(self, checkpoint: StrPath | None, report: Progress) -> Counts:
         """Return the counts: those in the checkpoint, if there are any."""
-        saved = None
-        if checkpoint is not None:
+        if checkpoint is None:
+            records = self.records(report)
+        else:
             from bpe.counting.checkpoint import Checkpoint
 
             saved = Checkpoint(checkpoint, self.source, self.pattern, self.special_tokens)
-        records = None if saved is None else saved.read()
-        if records is None:
-            records = self.records(report)
-            if saved is not None:
-                saved.write(records)
+            records = saved.records(lambda source: self._replace(source=source).records(report))
         if self.memory_limit is not None:
             _warn_of_merging(records, self.memory_limit)
         return Counts(records, self.pattern, self.special_tokens)

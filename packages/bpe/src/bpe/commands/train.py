@@ -7,12 +7,14 @@ import json
 import re
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from bpe.commands.cluster import add_cluster_arguments, check_cluster, train_on_cluster
 from bpe.commands.corpus import Place, check_place, corpus, keep_apart, place
 from bpe.commands.count import add_counting_arguments, read_counts, split_by
+from bpe.commands.until_stable import share, train_until_stable
 from bpe.loading import load
 from bpe.merging.conventions import CONVENTIONS
 from bpe.native.progress import timed_phases, watched
@@ -63,6 +65,12 @@ def add(commands: Any) -> None:
         "--extend", metavar="TOKENIZER", help="continue this tokenizer, its ids, pattern and special tokens kept"
     )
     parser.add_argument("--json", action="store_true", help="print what was trained, and the phases, as JSON")
+    parser.add_argument(
+        "--until-stable",
+        type=share,
+        metavar="SHARE",
+        help="read twice as much text each time, until this share of the tokens of a held-out text stay, as 0.99",
+    )
     add_cluster_arguments(parser, "its nodes count the files, this machine learns the merges")
     parser.set_defaults(run=_run)
 
@@ -177,6 +185,9 @@ def _check_style(options: argparse.Namespace) -> None:
     for name in ("counts", "extend", "cluster"):
         if options.superwords is not None and getattr(options, name) is not None:
             raise ValueError(f"--superwords are learned from text on one machine: leave out --{name}")
+    for name in ("sentencepiece", "superwords", "counts", "extend", "checkpoint", "cluster"):
+        if options.until_stable is not None and getattr(options, name):
+            raise ValueError(f"--until-stable reads text as it needs it: leave it out, or --{name}")
     if options.tie_break is None:
         options.tie_break = "bytes"
 
@@ -194,8 +205,12 @@ def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str,
             **settings,
         )
     settings["tie_break"] = options.tie_break
+    rule = {name: settings[name] for name in ("tie_break", "min_count", "max_token_bytes")}
+    if options.until_stable is not None:
+        how = {**split_by(options), "num_threads": options.num_threads, "memory_limit": options.memory_limit}
+        learn = partial(train_from_counts, vocab_size=options.vocab_size, **rule)
+        return train_until_stable(source, options.until_stable, how, learn)
     if options.counts is not None:
-        rule = {name: settings[name] for name in ("tie_break", "min_count", "max_token_bytes")}
         return train_from_counts(read_counts(options), options.vocab_size, progress=watched(), **rule)
     if options.extend is None:
         return train(
