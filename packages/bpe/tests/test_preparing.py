@@ -96,6 +96,7 @@ def test_prepares_as_tokenizers_does(
     assert ours.encode(text, allowed_special="all") == expected
     assert ours.encode_to_numpy(text.encode(), allowed_special="all").tolist() == expected
     assert ours.count_tokens(text, allowed_special="all") == len(expected)
+    assert ours.encode_batch([text, text.encode()], disallowed_special=()) == [ours.encode_ordinary(text)] * 2
     cut = data.draw(st.integers(0, len(text)))
     chunks = ours._text_encoder.chunks([text[:cut], text[cut:]], ours._text_encoder.policy.rules("all", ()), 1)
     assert [number for chunk in chunks for number in chunk.tolist()] == expected

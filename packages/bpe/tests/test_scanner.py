@@ -1,5 +1,6 @@
 """The scanners against the regular expressions they stand for."""
 
+import pickle
 import random
 import unicodedata
 
@@ -8,7 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from strategies import DATA, PIECES
 
+import bpe
 from bpe import patterns, reference
+from bpe.expressions import automaton
 from bpe.native import cpu
 from bpe.scanning import scanner
 
@@ -119,6 +122,42 @@ def test_a_pattern_without_a_scanner_says_so() -> None:
     assert patterns.scanner_of(patterns.resolve(None)) >= 0
     with pytest.raises(KeyError):
         scanner.split(b"text", "[a-z]+")
+
+
+def test_scanners_of_ones_own_are_unmade() -> None:
+    level = automaton.scanner_level(patterns._automaton_of("[a-z]+|[^a-z]+", "fancy-regex"), False)
+    for _ in range(5000):  # the table had room for 4,096, and the next pattern of the process was split by `regex`
+        assert scanner.split(b"ab1", scanner.register_splitter([level])) == [b"ab", b"1"]
+        assert scanner.split(b"ab1", scanner.register_joins([b"ab"], False)) == [b"ab", b"1"]
+    number = scanner.register_splitter([level])
+    plain = int(number)
+    del number
+    with pytest.raises(KeyError):
+        scanner.split(b"ab1", plain)
+
+
+def test_a_tokenizer_keeps_the_scanner_of_its_pattern() -> None:
+    tokenizer = bpe.train(["ab ab 12"], 258, pattern="[a-z]+|[^a-z]+", special_tokens=[])
+    expected = tokenizer.encode("ab12")
+    patterns._scanner_of_automata.cache_clear()  # type: ignore[attr-defined]
+    others = [patterns.scanner_of(patterns.resolve(f"[a-z]{{1,{n}}}|[^a-z]")) for n in range(2, 9)]
+    assert tokenizer.encode("ab12") == expected
+    assert tokenizer._text_encoder._scanner not in others
+    assert pickle.loads(pickle.dumps(tokenizer)).encode("ab12") == expected
+
+
+@pytest.mark.parametrize(
+    ("expressions", "reason"),
+    [
+        (("[a-z]+", "(?<=a)b|c"), "behind"),
+        ((r"(?r)[a-z]+",), "an expression of fancy-regex"),
+        (tuple(f"[{letter}]+" for letter in "abcdefghi"), "more than 8 expressions"),
+    ],
+)
+def test_the_warning_says_why_no_scanner_serves(expressions: tuple[str, ...], reason: str) -> None:
+    pattern = patterns.resolve(expressions)
+    assert patterns.scanner_of(pattern) == -1
+    assert reason in patterns.slow_warning(pattern)
 
 
 @pytest.mark.parametrize("name", SCANNERS)

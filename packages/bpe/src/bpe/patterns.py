@@ -211,10 +211,14 @@ def slow_warning(pattern: Pattern) -> str:
 
 def _obstacle(pattern: Pattern) -> str:
     with import_lock:
-        from bpe.expressions import automaton
+        import json
 
+        from bpe.expressions import automaton, steps
+
+    most = f"more than {scanner.MOST_IN_SEQUENCE} expressions in sequence are not compiled"
     if pattern.steps:
-        return "its steps do more than isolate matches"
+        levels = steps.levels(tuple(json.loads(pattern.steps)))
+        return most if levels and len(levels) > scanner.MOST_IN_SEQUENCE else "its steps do more than isolate matches"
     for expression in pattern.expressions:
         try:
             reason = automaton.obstacle(
@@ -224,7 +228,7 @@ def _obstacle(pattern: Pattern) -> str:
             return str(error)
         if reason:
             return reason
-    return "it is of the package `regex`"
+    return most
 
 
 def _is_word(pattern: str) -> bool:
@@ -338,6 +342,8 @@ def _scanner_of_automata(pattern: Pattern) -> int:
             automata.append((compiled, False))
     if not automata:
         return scanner.SCANNED[None]
+    if len(automata) > scanner.MOST_IN_SEQUENCE:
+        return -1
     named = SCANNED_BY_DIGEST.get(automaton.digest(automata))
     if named is not None:
         return scanner.SCANNED[named]
@@ -421,7 +427,7 @@ def _stand_ins() -> dict[int, int]:
     return {code: agreed[category] for code, category in enumerate(compiled) if categories[code] != category}
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _splitting(steps: str) -> Splitting:
     with import_lock:
         import json
@@ -446,7 +452,7 @@ def _isolate(text: str, expression: str, language: Language) -> list[str]:
     return parts
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def _compile(expression: str, language: Language) -> regex.Pattern[str]:
     if not expression:
         raise ValueError("the split pattern '' is empty: use None for no split")

@@ -24,6 +24,7 @@ cdef enum:
     TIMED = 32                  # of so many blocks one is timed: looking at the clock each time would cost a per cent
 
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
+cdef uint64_t LENDER = <uint64_t> 1 << 40      # more than the bytes of any arena
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -62,6 +63,7 @@ cdef class PretokenCounts:
     def __dealloc__(self):
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
+        free(<void *> self.arenas)
 
     def __len__(self):
         """Number of distinct pretokens."""
@@ -171,8 +173,9 @@ cdef class PretokenCounts:
         return 0
 
     cdef inline const uint8_t *kept(self, const Slot *slot) noexcept nogil:
-        """Return the place of the length and the bytes of a long pretoken. Without an arena its place is an address."""
-        return <const uint8_t *> (<size_t> self.arena + (slot.high & PLACE))
+        """Return the address of the length and the bytes of a long pretoken."""
+        cdef uint64_t place = slot.high & PLACE
+        return self.arenas[place // LENDER] + place % LENDER if self.borrows else self.arena + place
 
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil:
         """Return the bytes of a stored pretoken: in the arena, or written into `room`, which has SHORT + 1 bytes."""
@@ -241,20 +244,25 @@ cdef class PretokenCounts:
         Long pretokens stay in the tables that they come from, which have to stay as they are.
         """
         cdef PretokenCounts table
+        cdef size_t lender = len(self.lenders), count = lender + len(tables)
         if share >= shares or (self.used and self.spread != shares):
             raise ValueError(f"share {share} of {shares} cannot be added to a table of other hashes")
         if self.arena != NULL:
             raise ValueError("a table that has counted text cannot be added to")
+        if count * LENDER > PLACE:
+            raise ValueError(f"expected at most {PLACE // LENDER:,} tables, got {count:,}")
+        self.arenas = <const uint8_t **> checked_realloc(<void *> self.arenas, count * sizeof(uint8_t *))
         self.spread = shares
         self.lenders += tables
         self.borrows = True
-        for table in tables:
+        for lender, table in enumerate(tables, lender):
             if table.spread != 1:
                 raise ValueError("a table of a share cannot be shared out again")
+            self.arenas[lender] = table.arena
             with nogil:
-                self.add_range(table, share, shares)
+                self.add_range(table, lender, share, shares)
 
-    cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil:
+    cdef int add_range(self, PretokenCounts other, size_t lender, size_t share, size_t shares) except -1 nogil:
         cdef uint64_t low = first_of_share(share, shares), high = first_of_share(share + 1, shares) - 1, hash
         cdef size_t begin = home(other, low), last = home(other, high), at = begin
         cdef bint past_last = False
@@ -265,7 +273,7 @@ cdef class PretokenCounts:
             if other.slots[at].high:
                 hash = hash_of(&other.slots[at])
                 if low <= hash <= high:
-                    self.add_slot(other, &other.slots[at], hash)
+                    self.add_slot(other, &other.slots[at], hash, lender)
             past_last = past_last or at == last
             at = (at + 1) & other.mask
         return 0
@@ -276,7 +284,9 @@ cdef class PretokenCounts:
         if theirs.high >= LONG_KEY:
             prefetch(other.kept(theirs))
 
-    cdef int add_slot(self, PretokenCounts other, const Slot *theirs, uint64_t hash) except -1 nogil:
+    cdef int add_slot(
+        self, PretokenCounts other, const Slot *theirs, uint64_t hash, size_t lender
+    ) except -1 nogil:
         """Add what another table has of a pretoken."""
         cdef const uint8_t *text = NULL
         cdef size_t size
@@ -291,7 +301,7 @@ cdef class PretokenCounts:
             ours = self.find_short(theirs.low, theirs.high, hash)
         if ours.high == 0:
             ours.low = theirs.low
-            ours.high = theirs.high if text == NULL else LONG_KEY | <size_t> other.kept(theirs)
+            ours.high = theirs.high if text == NULL else LONG_KEY | (lender * LENDER + (theirs.high & PLACE))
             self.used += 1
             self.packed += HEADER + size
         ours.count += theirs.count
@@ -302,6 +312,8 @@ cdef class PretokenCounts:
         cdef Slot *slots = new_slots(64)
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
+        free(<void *> self.arenas)
+        self.arenas = NULL
         self.slots, self.used, self.packed, self.spread, self.lenders = slots, 0, 0, 1, []
         self.set_slots(64)
         self.arena, self.arena_size, self.arena_room, self.borrows = NULL, 0, 0, False

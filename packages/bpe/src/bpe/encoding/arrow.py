@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bpe.encoding.text_encoder import JOINED_TEXT, SHARED_TEXT, THREAD_TEXT, TextEncoder
+from bpe.encoding.text_encoder import SHARED_TEXT, THREAD_TEXT, TextEncoder
 from bpe.native.arrow import as_text, pyarrow
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
-from bpe.native.parallel import map_in_threads, run_together
+from bpe.native.parallel import run_together
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -85,57 +85,34 @@ def _places(array: Any) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64
 
 def _encode_array(texts: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
     text, begins, sizes = _places(array)
-    if texts.direct or _unchanged(texts, text, begins, sizes):
-        ids, ends = _encode_rows(texts, text, begins, sizes, rules, threads)
-    else:
-        texts.warn_if_slow()  # not in a thread, which has no caller
+    if texts.direct or _ready(texts, text, begins, sizes, rules):
+        with import_lock:
+            from bpe.encoding.batch import Batch
 
-        def alone(row: int) -> NDArray[np.uint32]:
-            return texts.to_array(text[begins[row] : begins[row] + sizes[row]], rules, repair=False)
+        longest = SHARED_TEXT if threads > 1 else 1 << 62
+        options: dict[str, int] = {"threads": threads, "thread_text": THREAD_TEXT, "longest": longest}
+        batch = Batch(texts.encoder, text, rules, begins=begins, sizes=sizes, **options)
+        run_together(batch.work, batch.threads)
+        for row in sorted(batch.failures):
+            raise batch.failures.pop(row)  # it would keep this frame, and the frame the batch
+        return _list_array(array, *batch.joined())
+    rows = [text[begin : begin + size] for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True)]
+    parts = texts.batch(rows, rules, threads, lists=False)
+    ids = np.concatenate([np.empty(0, dtype=np.uint32), *parts])
+    return _list_array(array, ids, np.cumsum(list(map(len, parts)), dtype=np.int64))
 
-        parts = map_in_threads(alone, range(len(begins)), threads)
-        ids = np.concatenate([np.empty(0, dtype=np.uint32), *parts])
-        ends = np.cumsum(list(map(len, parts)), dtype=np.int64)
-    return _list_array(array, ids, ends)
 
-
-def _unchanged(texts: TextEncoder, text: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> bool:
-    """True if the encoder takes all of these texts unchanged; skipped for texts that are far apart."""
+def _ready(
+    texts: TextEncoder, text: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], rules: Rules
+) -> bool:
+    """True if the encoder takes all of these texts, which of a normalized text is true of any part."""
     if not len(begins):
         return False
     begin, end = int(begins.min()), int((begins + sizes).max())
-    if end - begin > min(JOINED_TEXT, 2 * int(sizes.sum())):
+    if end - begin > 2 * int(sizes.sum()):  # texts far apart, between which there may be anything
         return False
-    return texts.takes_as_it_is(str(text[begin:end], "utf-8", "surrogateescape"))
-
-
-def _encode_rows(
-    texts: TextEncoder,
-    text: memoryview,
-    begins: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    rules: Rules,
-    threads: int,
-) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-    """(the ids of all rows, where those of each end)."""
-    with import_lock:
-        from bpe.encoding.batch import Batch
-
-    longest = SHARED_TEXT if threads > 1 else 1 << 62
-    batch = Batch(
-        texts.encoder,
-        text,
-        rules,
-        begins=begins,
-        sizes=sizes,
-        threads=threads,
-        thread_text=THREAD_TEXT,
-        longest=longest,
-    )
-    run_together(batch.work, batch.threads)
-    for row in sorted(batch.failures):
-        raise batch.failures.pop(row)  # it would keep this frame, and the frame the batch
-    return batch.joined()
+    span = text[begin:end]
+    return texts.ready(span, rules) is span
 
 
 def _list_array(array: Any, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> Any:

@@ -31,7 +31,7 @@ from bpe.encoding.encoder cimport BLOCK, Encoder, most_bytes
 from bpe.encoding.ids cimport IdMemory, Ids, free_ids, reserve, reserve_for_text, to_array
 from bpe.native.memory cimport HUGE_PAGE, checked_malloc, checked_realloc, touch_block
 from bpe.scanning.special_tokens cimport Rules
-from bpe.native.text cimport LONE, TextBuffer, convert_units, lone_surrogate, room_for
+from bpe.native.text cimport LONE, TextBuffer, convert_units, lone_surrogate, never_changes, room_for
 
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
@@ -56,7 +56,7 @@ ctypedef struct Segment:        # the ids of the texts from number `first` to be
     Segment *next
 
 ctypedef struct Entry:          # a text, as TextBuffer has it, and its result
-    const uint8_t *bytes
+    const uint8_t *bytes        # NULL where it is converted
     const uint8_t *units
     size_t size
     int width
@@ -114,6 +114,7 @@ cdef class Batch:
     ):
         cdef size_t i, share
         cdef Entry *entry
+        cdef bint in_place = False
         self.encoder, self.rules = encoder, rules
         self.buffers, self.long, self.failures = [], [], {}
         if begins is None:
@@ -121,6 +122,7 @@ cdef class Batch:
             self.count = PyList_GET_SIZE(self.texts)
         else:
             PyObject_GetBuffer(texts, &self.buffer, PyBUF_SIMPLE)
+            in_place = never_changes(texts)
             self.count = begins.shape[0]
         self.entries = <Entry *> calloc(self.count + 1, sizeof(Entry))
         self.lock = PyThread_allocate_lock()
@@ -130,7 +132,9 @@ cdef class Batch:
             entry = &self.entries[i]
             if begins is not None:
                 entry.size = sizes[i]
-                entry.bytes = <const uint8_t *> self.buffer.buf + begins[i] if entry.size else <const uint8_t *> b""
+                entry.units = <const uint8_t *> self.buffer.buf + begins[i]
+                if in_place or entry.size == 0:
+                    entry.bytes = entry.units
             else:
                 if i + OBJECTS < self.count:
                     prefetch(<void *> PyList_GET_ITEM(self.texts, i + OBJECTS))
@@ -255,7 +259,7 @@ cdef class Batch:
         entry.begin = ids.size
         if entry.long:
             return 0
-        for line in range(FETCHED):
+        for line in range(FETCHED if next != NULL else 0):
             prefetch(next + line * LINE)
         if text == NULL:
             need_room(room, room_for(size))

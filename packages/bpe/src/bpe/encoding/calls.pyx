@@ -33,7 +33,7 @@ cdef class EncodeMethods:
 
     cdef readonly object _text_encoder
     cdef Encoder encoder            # None before the first text; always None where only the TextEncoder will do
-    cdef str form                   # the normal form that it takes texts in, or None: see TextEncoder
+    cdef str form                   # the normal form in which it takes texts, "" for any: see TextEncoder
     cdef bint alone
     cdef Rules strict, ordinary     # no special token is recognised: strict refuses all of them, ordinary none
 
@@ -140,11 +140,11 @@ cdef class EncodeMethods:
         """The text as the encoder takes it; None where there is no encoder for it."""
         if self.encoder is None and not self.has_encoder():
             return None
-        return text if self.form is None else in_form(text, self.form, rules.all, self.alone)
+        return in_form(text, self.form, rules.all, self.alone) if self.alone or self.form else text
 
     cdef bint has_encoder(self) except -1:
-        """Make the encoder, if it takes texts as they are or in a normal form. True if there is one."""
-        if self._text_encoder.direct or self.form is not None:
+        """Make the encoder, if it takes texts. True if there is one."""
+        if self.form is not None:
             encoder = self._text_encoder.encoder
             with cython.critical_section(self):
                 if self.encoder is None:        # set once, as other threads read it without a lock

@@ -29,6 +29,7 @@ cdef class Encoder:
     cdef uint8_t *added         # by id, as far as there are any: whether it is an added token
     cdef size_t added_end
     cdef int scanner
+    cdef object scanner_number  # which keeps a scanner of its own
     cdef cut_table *cuts        # where pretokens are cut, or NULL
     cdef Cache cache
     cdef PyObject **ints        # by id, for ids below shared_ints: the Python int, once a list wanted it

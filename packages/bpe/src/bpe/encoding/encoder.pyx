@@ -30,8 +30,8 @@ Encoder.encode_pretokens(), below, is the loop that this diagram shows. Two rule
   that is in the cache takes one comparison of 16 bytes, one store of 16 bytes and one branch on the number of its ids.
   Merging writes each result to the next free place, and moves that place on only where there was a result.
 
-Bytes and ASCII are encoded where they lie, any other str in blocks as they are converted (scanning/blocks.pyx). The
-cache is one for all threads.
+A text that is not short is encoded in blocks (scanning/blocks.pyx). Those of bytes and ASCII are encoded where they
+lie, others as they are converted or copied. The cache is one for all threads.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -106,7 +106,7 @@ cdef class Encoder:
     """
 
     def __cinit__(
-        self, *, Ranks ranks not None, ids, int scanner, size_t cache_bytes, bint cuts=True, str space="never",
+        self, *, Ranks ranks not None, ids, scanner, size_t cache_bytes, bint cuts=True, str space="never",
         dict stands_for=None, added_ids=(),
     ):
         cdef const uint32_t[::1] id_array = ids
@@ -126,7 +126,7 @@ cdef class Encoder:
         self.first_beginning = NONE
         if stands_for:
             take_beginnings(self, stands_for, ranks, id_array)
-        self.ranks, self.scanner = ranks, scanner
+        self.ranks, self.scanner, self.scanner_number = ranks, scanner, scanner
         self.cache = Cache(cache_bytes)
         for i in range(ranks.symbols):
             others = others or id_array[i] != i
@@ -328,27 +328,20 @@ cdef class Encoder:
             at, size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
         else:
             buffer = TextBuffer(text)
-            if buffer.bytes != NULL:
-                at, size = buffer.bytes, buffer.size
-            elif buffer.size > SHORT_TEXT:
-                return self.encode_blocks(scratch, buffer, rules, out, begins)
-            else:
-                at, size = converted, buffer.convert(0, buffer.size, converted)
-                if size == LONE:
-                    raise_lone_surrogate()
+            at, size = buffer.bytes, buffer.size
+        if size > SHORT_TEXT:
+            return self.encode_blocks(scratch, TextBuffer(text) if buffer is None else buffer, rules, out, begins)
+        if at == NULL:
+            at, size = converted, buffer.convert(0, size, converted)
+            if size == LONE:
+                raise_lone_surrogate()
         rules.check(at, size)
-        if size < SHORT_TEXT:
-            reserve(out, size)
-            self.encode_text(scratch, at, size, rules.recognised, out, begins)
-        else:
-            reserve_for_text(out, size)
-            with nogil:
-                self.cache.prepare(size)
-                self.encode_text(scratch, at, size, rules.recognised, out, begins)
+        reserve(out, size)
+        self.encode_text(scratch, at, size, rules.recognised, out, begins)
         return 0
 
     cdef int encode_blocks(self, Scratch scratch, TextBuffer text, Rules rules, Ids *out, bint begins) except -1:
-        """encode_to() of a str that is not ASCII."""
+        """encode_to() of a text that is not short."""
         cdef Blocks blocks = Blocks(text, rules.all, self.scanner, BLOCK)
         cdef Room room
         cdef Block block

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from bpe.encoding.normal_forms import normalized
+from bpe.encoding.normal_forms import normalized, normalized_with_origins
+from bpe.encoding.offsets import characters_of_bytes
 from bpe.native.lazy_imports import import_lock, regex
+from bpe.native.lazy_imports import numpy as np
+
+Places = Any  # where each character of a text comes from, an array of int64; None where nobody needs to know
+Change = Callable[[str, Places], tuple[str, Places]]
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 _OPTIONS: dict[str, dict[str, tuple[type | tuple[type, ...], Any]]] = {  # their types, and what is meant without them
@@ -60,13 +65,8 @@ def _checked_step(step: Mapping[str, Any]) -> dict[str, Any]:
             raise ValueError(f'the normalizer {kind} with "{option}": {value!r}')
         checked_step[option] = value
     if kind == "Replace":
-        _replaced(checked_step)
+        _expression_of(checked_step["pattern"])
     return checked_step
-
-
-def matches_of(step: Mapping[str, Any], text: str) -> Iterator[tuple[int, int]]:
-    """Return where in a text the matches of a Replace begin and end."""
-    return (match.span() for match in _expression_of(step["pattern"]).finditer(text))
 
 
 def _expression_of(pattern: Mapping[str, Any]) -> regex.Pattern[str]:
@@ -85,27 +85,131 @@ def _expression_of(pattern: Mapping[str, Any]) -> regex.Pattern[str]:
     return expression
 
 
-def _replaced(step: Mapping[str, Any]) -> Callable[[str], str]:
-    pattern, content = step["pattern"], step["content"]
-    if isinstance(pattern.get("String"), str) and pattern["String"]:
-        text = pattern["String"]
-        return lambda whole: whole.replace(text, content)
-    expression = _expression_of(pattern)
-    return lambda whole: expression.sub(lambda _: content, whole)
+def normalizer_of(normalizer: str | None) -> Callable[[str], str]:
+    """The function that a normalizer is."""
+    return lambda text: normalize(normalizer, text, None)[0]
+
+
+def normalize(normalizer: str | None, text: str, places: Places, continued: bool = False) -> tuple[str, Places]:
+    """Normalize a text, and move the places of its characters with them, as tokenizers does for its offsets.
+
+    Args:
+        normalizer: as TokenizerData has it.
+        text: the text.
+        places: one for each character; None where nobody needs them.
+        continued: the text goes on where another was cut, so nothing is put before it.
+
+    Returns:
+        The text, and for each of its characters the place of the one that it comes from.
+    """
+    for change in _changes(normalizer, continued):
+        text, places = change(text, places)
+    return text, places
 
 
 @functools.lru_cache(maxsize=256)
-def normalizer_of(normalizer: str | None, continued: bool = False) -> Callable[[str], str]:
-    """The function that a normalizer is. continued: of a text that goes on where another was cut."""
-    steps = steps_of(normalizer)
-    functions = [function_of(step) for step in steps if not (continued and step["type"] == "Prepend")]
+def _changes(normalizer: str | None, continued: bool) -> list[Change]:
+    steps = [step for step in steps_of(normalizer) if not (continued and step["type"] == "Prepend")]
+    return [change for step in steps for change in _changes_of(step)]
 
-    def normalize(text: str) -> str:
-        for function in functions:
-            text = function(text)
-        return text
 
-    return normalize
+def _changes_of(step: Mapping[str, Any]) -> list[Change]:
+    kind = step["type"]
+    if kind in FORMS:
+        return [functools.partial(_to_form, kind)]
+    if kind == "Lowercase":
+        return [_each(_lowercase)]
+    if kind == "Prepend":
+        return [functools.partial(put_before, step["prepend"])]
+    if kind == "Replace":
+        return [_replacing(step)]
+    if kind == "Strip":
+        return [_stripping(step)]
+    if kind == "StripAccents":
+        return [_translating(_removing("ACCENTS"))]
+    if kind == "Nmt":
+        return [_translating({**_removing("NMT_REMOVED"), **_spaces("NMT_SPACES")})]
+    changes = []
+    if step["clean_text"]:
+        changes.append(_translating({**_removing("BERT_REMOVED"), **_spaces("BERT_SPACES")}))
+    if step["handle_chinese_chars"]:
+        changes.append(_translating({code: f" {chr(code)} " for code in _codes("BERT_SPACED")}))
+    if step["lowercase"] if step["strip_accents"] is None else step["strip_accents"]:
+        changes += [functools.partial(_to_form, "NFD"), _translating(_removing("BERT_ACCENTS"))]
+    return [*changes, _each(_lowercase)] if step["lowercase"] else changes
+
+
+def put_before(before: str, text: str, places: Places) -> tuple[str, Places]:
+    """Put a text, whose place is that of the first character, before another that is not empty."""
+    if not text:
+        return text, places
+    return before + text, None if places is None else np.concatenate([np.repeat(places[:1], len(before)), places])
+
+
+def _each(change_text: Callable[[str], str]) -> Change:
+    """A change of each character by itself."""
+
+    def change(text: str, places: Places) -> tuple[str, Places]:
+        if places is None:
+            return change_text(text), None
+        parts = list(map(change_text, text))
+        return "".join(parts), np.repeat(places, np.fromiter(map(len, parts), dtype=np.int64, count=len(parts)))
+
+    return change
+
+
+def _translating(table: Mapping[int, str | None]) -> Change:
+    return _each(lambda text: text.translate(table))
+
+
+def _to_form(form: str, text: str, places: Places) -> tuple[str, Places]:
+    """A text in one of FORMS, as tokenizers has it."""
+    if text.isascii():
+        return text, places
+    data = text.encode("utf-8", "surrogatepass")
+    if places is None:
+        changed = normalized(data, form)
+        return text if changed is None else changed.decode("utf-8", "surrogatepass"), None
+    result = normalized_with_origins(data, form)
+    if result is None:
+        return text, places
+    changed, parts = result
+    begins = np.flatnonzero(np.frombuffer(changed, dtype=np.uint8) & 0xC0 != 0x80)
+    part = parts[np.searchsorted(parts[:, 0] >> 1, begins, "right") - 1]
+    origins = part[:, 1] + np.where(part[:, 0] & 1, begins - (part[:, 0] >> 1), 0)
+    return changed.decode("utf-8", "surrogatepass"), places[characters_of_bytes(data)[origins]]
+
+
+def _replacing(step: Mapping[str, Any]) -> Change:
+    literal, expression, content = step["pattern"].get("String"), _expression_of(step["pattern"]), step["content"]
+
+    def change(text: str, places: Places) -> tuple[str, Places]:
+        if places is None:
+            return text.replace(literal, content) if literal else expression.sub(lambda _: content, text), None
+        parts, place_parts, end = [], [], 0
+        for match in expression.finditer(text):
+            begin, after = match.span()
+            parts += [text[end:begin], content]
+            # A replacement has the place of the last character of its match.
+            place_parts += [places[end:begin], np.repeat(places[after - 1 : after], len(content))]
+            end = after
+        return "".join([*parts, text[end:]]), np.concatenate([*place_parts, places[end:]])
+
+    return change
+
+
+def _stripping(step: Mapping[str, Any]) -> Change:
+    with import_lock:
+        from bpe.expressions.properties import white_space
+
+    spaces = "".join(chr(code) for first, last in white_space() for code in range(first, last + 1))
+
+    def change(text: str, places: Places) -> tuple[str, Places]:
+        begin = len(text) - len(text.lstrip(spaces)) if step["strip_left"] else 0
+        text = text[begin:].rstrip(spaces) if step["strip_right"] else text[begin:]
+        return text, None if places is None else places[begin : begin + len(text)]
+
+    return change
 
 
 def cuts_at_spaces(normalizer: str | None) -> bool:
@@ -121,62 +225,8 @@ def marks_spaces_only(normalizer: str | None) -> bool:
     )
 
 
-def function_of(step: Mapping[str, Any]) -> Callable[[str], str]:
-    """The function that one step is."""
-    kind = step["type"]
-    if kind in FORMS:
-        return functools.partial(_to_form, form=kind)
-    if kind == "Lowercase":
-        return _lowercase
-    if kind == "Prepend":
-        before = step["prepend"]
-        return lambda text: before + text if text else text
-    if kind == "Replace":
-        return _replaced(step)
-    if kind == "Strip":
-        spaces = "".join(map(chr, _codes_of_white_space()))
-        return lambda text: _strip(text, spaces, step["strip_left"], step["strip_right"])
-    if kind == "StripAccents":
-        return lambda text: text.translate(_removing("ACCENTS"))
-    if kind == "Nmt":
-        return lambda text: text.translate({**_removing("NMT_REMOVED"), **_spaces("NMT_SPACES")})
-    return functools.partial(_bert, step=step)
-
-
-def _bert(text: str, step: Mapping[str, Any]) -> str:
-    for form, change in bert_stages(step):
-        text = _to_form(text, form) if form else change(text)
-    return text
-
-
-def bert_stages(step: Mapping[str, Any]) -> list[tuple[str, Callable[[str], str]]]:
-    """The steps of a BertNormalizer, one after another: a normal form, or where it is "" a change of each character."""
-    stages: list[tuple[str, Callable[[str], str]]] = []
-    if step["clean_text"]:
-        cleaned = {**_removing("BERT_REMOVED"), **_spaces("BERT_SPACES")}
-        stages.append(("", lambda text: text.translate(cleaned)))
-    if step["handle_chinese_chars"]:
-        stages.append(("", lambda text: text.translate(_spaced())))
-    if step["lowercase"] if step["strip_accents"] is None else step["strip_accents"]:
-        stages += [("NFD", str), ("", lambda text: text.translate(_removing("BERT_ACCENTS")))]
-    return [*stages, ("", _lowercase)] if step["lowercase"] else stages
-
-
-def _strip(text: str, spaces: str, left: bool, right: bool) -> str:
-    text = text.lstrip(spaces) if left else text
-    return text.rstrip(spaces) if right else text
-
-
 def _lowercase(text: str) -> str:
     return text.lower() if text.isascii() else text.translate(_lower())
-
-
-def _to_form(text: str, form: str) -> str:
-    """A text in one of FORMS, as tokenizers has it."""
-    if text.isascii():
-        return text
-    data = normalized(text.encode("utf-8", "surrogatepass"), form)
-    return text if data is None else data.decode("utf-8", "surrogatepass")
 
 
 def _codes(name: str) -> list[int]:
@@ -187,13 +237,6 @@ def _codes(name: str) -> list[int]:
     return [code for first, last in parse_ranges(getattr(normalizer_tables, name)) for code in range(first, last + 1)]
 
 
-def _codes_of_white_space() -> list[int]:
-    with import_lock:
-        from bpe.expressions.properties import white_space
-
-    return [code for first, last in white_space() for code in range(first, last + 1)]
-
-
 @functools.cache
 def _removing(name: str) -> dict[int, None]:
     return dict.fromkeys(_codes(name))
@@ -202,11 +245,6 @@ def _removing(name: str) -> dict[int, None]:
 @functools.cache
 def _spaces(name: str) -> dict[int, str]:
     return dict.fromkeys(_codes(name), " ")
-
-
-@functools.cache
-def _spaced() -> dict[int, str]:
-    return {code: f" {chr(code)} " for code in _codes("BERT_SPACED")}
 
 
 @functools.cache

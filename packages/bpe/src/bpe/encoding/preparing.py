@@ -1,6 +1,6 @@
 """Preparation of texts by a tokenizer.json before they are encoded: normalizing, and looking for added tokens.
 
-First the added tokens that are looked for in the text as it is are cut out, then what lies between them is normalized,
+First the added tokens that are looked for in the original text are cut out, then what lies between them is normalized,
 then the others are cut out of that, and what is left may be given a space in front. A tokenizer that does none of this
 has no Preparation, and is spared the cost.
 """
@@ -9,13 +9,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from bpe.encoding.normalizing import FORMS, cuts_at_spaces, marks_spaces_only, normalizer_of, steps_of
+from bpe.encoding.normalizing import (
+    FORMS,
+    Places,
+    cuts_at_spaces,
+    marks_spaces_only,
+    normalize,
+    normalizer_of,
+    put_before,
+    steps_of,
+)
 from bpe.encoding.policy import keep
 from bpe.encoding.segments import Span, spans_of, trusted_spans
-from bpe.native.lazy_imports import import_lock, regex
 from bpe.native.lazy_imports import numpy as np
+from bpe.native.lazy_imports import regex
 from bpe.scanning.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
@@ -27,7 +36,13 @@ _SPACES = r"\s*"
 _SPACE = r"\s"
 _WORD = r"[\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}]"  # \w of the engine that tokenizers asks here
 
-PieceOrToken = tuple[str, int]  # a piece of text, and the id of the token that it is, or -1
+
+class Piece(NamedTuple):
+    """A piece of text, the id of the token that it is, or -1, and where its characters come from, if that is needed."""
+
+    text: str
+    id: int
+    places: Places
 
 
 @functools.cache
@@ -36,67 +51,45 @@ def _compiled(expression: str) -> regex.Pattern[str]:
 
 
 class Preparation:
-    """The preparation that a tokenizer asks for; see needed()."""
+    """The preparation that a tokenizer asks for.
+
+    Attributes:
+        form: the normal form of Unicode in which the encoder takes texts, "" for any text, where nothing else is done
+            to them; None where their pieces have to be made here.
+        alone: True if the encoder takes only texts without added tokens so: where tokens have flags, or may overlap.
+        space: the rule for a space in front, as bpe.encoding.encoder.Encoder takes it.
+        can_cut: True if cut_safely() finds places in any long text.
+        goes_on: True if a text may be cut before a space, and go on from there.
+    """
 
     def __init__(self, data: TokenizerData) -> None:
-        self._normalizer = data.normalizer
+        self._normalizer, self._late = data.normalizer, data.normalized
         self._normalize = normalizer_of(data.normalizer)
-        # The normal form, if a text is put into one ("": into none) and nothing else is done to it. Added tokens are in
-        # this form already, so they can be found before or after normalizing. With flags, or with tokens that may
-        # overlap, only texts without added tokens are encoded by this path.
-        plain = not (data.characters or data.words or data.add_prefix_space) and data.normalizer in (None, *FORMS)
-        plain = plain and all(self._normalize(name) == name for name in data.normalized)
-        self.form = data.normalizer or "" if plain else None
-        early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
-        flagged = bool(data.lstrip or data.rstrip or data.single_word)
-        self.alone = plain and (flagged or _may_overlap(early, data.normalized))
-        self._by_character = cuts_at_spaces(data.normalizer)
-        self._prefix_space = data.add_prefix_space
-        self._characters = data.characters
-        self._marks_text = data.characters is not None and data.characters.prepend == "text"
-        # The ids after which a text goes on.
-        self._inside = {-1, *data.added_tokens.values()} if self._marks_text else {-1}
-        self._continued = self._normalize if data.characters is None else normalizer_of(data.normalizer, continued=True)
-        self._late = data.normalized
+        self._prefix_space, self._characters = data.add_prefix_space, data.characters
         ids = data.special_tokens | data.added_tokens
         self._lstrip, self._rstrip, self._single_word = (
             {ids[name] for name in names} for names in (data.lstrip, data.rstrip, data.single_word)
         )
-        self._flagged = flagged
+        self._flagged = bool(data.lstrip or data.rstrip or data.single_word)
+        self._marks_text = data.characters is not None and data.characters.prepend == "text"
+        # The ids after which a text goes on.
+        self._inside = {-1, *data.added_tokens.values()} if self._marks_text else {-1}
+        plain = not (data.characters or data.words or data.add_prefix_space) and data.normalizer in (None, *FORMS)
+        # Added tokens that are in the form already can be looked for before or after normalizing.
+        plain = plain and all(self._normalize(name) == name for name in data.normalized)
+        self.form = data.normalizer or "" if plain else None
+        self.alone = plain and (self._flagged or _may_overlap(ids.keys() - data.normalized, data.normalized))
+        self.space = space_of(data)
+        if data.characters is not None and not self._flagged and _spaces_only(data):
+            self.form = ""
         # A token with a space in it may be found only once the text is normalized, and no cut could see it before.
         hidden = data.normalizer is not None and any(" " in name for name in data.normalized)
-        # Whether a text may be cut before a space, and go on from there.
+        by_character = data.characters is None and cuts_at_spaces(data.normalizer)
+        self.can_cut = by_character and not self._flagged and not hidden
         self.goes_on = data.characters is not None and not self._flagged and marks_spaces_only(data.normalizer)
-        # Whether cut_safely() finds any place.
-        self.can_cut = not (self._flagged or self._characters is not None or not self._by_character or hidden)
-        # Whether the encoder takes texts as they are: all that is left to do is what it does about spaces.
-        self.space = space_of(data)
-        self.spaces_only = data.characters is not None and not self._flagged and _spaces_only(data)
         self._early_and_late_of: dict[tuple[bytes, ...], tuple[SpecialTokens, SpecialTokens]] = {}
 
-    @staticmethod
-    def needed(data: TokenizerData) -> bool:
-        """True if texts are changed, or added tokens matched otherwise than the longest at the leftmost place."""
-        if (
-            data.characters
-            or data.words
-            or data.normalizer
-            or data.add_prefix_space
-            or data.lstrip
-            or data.rstrip
-            or data.single_word
-        ):
-            return True
-        early = (data.special_tokens.keys() | data.added_tokens.keys()) - data.normalized
-        return _may_overlap(early, data.normalized)
-
-    def changes_nothing(self, text: str) -> bool:
-        """True if this text is encoded as it stands, with all added tokens looked for at once."""
-        if self._prefix_space or self._flagged or self._late or self._characters is not None:
-            return False
-        return self._normalizer is None or (self._by_character and self._normalize(text) == text)
-
-    def tokens_meet(self, text: bytes | memoryview, tokens: SpecialTokens) -> bool:
+    def tokens_meet(self, text: bytes | bytearray | memoryview, tokens: SpecialTokens) -> bool:
         """True if the tokens in this text may be others than the leftmost and longest: with flags, or of both kinds."""
         return self._flagged or all(kind.search(text) is not None for kind in self._early_and_late(tokens))
 
@@ -112,79 +105,58 @@ class Preparation:
             at += 1
         return at
 
-    def ends_open(self, pieces: list[PieceOrToken]) -> bool:
+    def ends_open(self, pieces: list[Piece]) -> bool:
         """True if what follows these pieces goes on from them, and gets no space in front."""
-        return bool(pieces) and pieces[-1][1] in self._inside
+        return bool(pieces) and pieces[-1].id in self._inside
 
     def pieces(
-        self, text: str, tokens: SpecialTokens, continued: bool = False, trusted: NDArray[np.bool_] | None = None
-    ) -> list[PieceOrToken]:
+        self,
+        text: str,
+        tokens: SpecialTokens,
+        *,
+        continued: bool = False,
+        trusted: NDArray[np.bool_] | None = None,
+        places: Places = None,
+    ) -> list[Piece]:
         """The text cut up, ready to be encoded piece by piece.
 
         Args:
+            text: the text.
             tokens: those to look for, with their ids.
-            continued: whether the text goes on where another was cut, see ends_open().
+            continued: True if the text goes on where another was cut, see ends_open().
             trusted: for each character, whether it may be of such a token; all may, if None.
+            places: for each character, where it comes from, if the pieces are to tell where theirs do.
         """
         early, late = self._early_and_late(tokens)
-        if trusted is not None and late:  # the characters of the normal form have to be traced to those of the text
-            return [(piece, number) for piece, number, _ in self.aligned_pieces(text, tokens, trusted)]
-        pieces: list[PieceOrToken] = []
+        if trusted is not None and late and places is None:  # to know which characters of the normal form are trusted
+            places = np.arange(len(text))
+        pieces: list[Piece] = []
         for begin, end, number in self._spans(text, early, trusted):
-            piece = text[begin:end]
+            piece, at = text[begin:end], None if places is None else places[begin:end]
             if number >= 0:
-                pieces.append((piece, number))
-            else:
-                goes_on = continued and not pieces
-                normalize = self._continued if goes_on else self._normalize
-                piece = normalize(piece)
-                mark = "▁" if piece and self._marks_text and not goes_on else ""
-                piece = mark + piece
-                pieces += [(piece[begin:end], number) for begin, end, number in self._spans(piece, late)]
-        if self._characters is not None:
-            return self._with_marks(pieces, self._characters.prepend, continued)
-        if self._prefix_space:
-            return [(_with_space(piece) if number < 0 else piece, number) for piece, number in pieces]
-        return pieces
-
-    def aligned_pieces(
-        self, text: str, tokens: SpecialTokens, trusted: NDArray[np.bool_] | None = None
-    ) -> list[tuple[str, int, NDArray[Any]]]:
-        """pieces(), and for the characters of each, or for the token, where in the text they come from."""
-        with import_lock:
-            from bpe.encoding.aligning import normalize_aligned, with_text_before
-
-        early, late = self._early_and_late(tokens)
-        pieces: list[tuple[str, int, NDArray[Any]]] = []
-        for begin, end, number in self._spans(text, early, trusted):
-            if number >= 0:
-                pieces.append((text[begin:end], number, np.array([begin])))
+                pieces.append(Piece(piece, number, at))
                 continue
-            piece, places = normalize_aligned(self._normalizer, text[begin:end], np.arange(begin, end))
-            if self._marks_text:
-                piece, places = with_text_before("▁", piece, places)
-            spans = self._spans(piece, late, None if trusted is None else trusted[places])
-            pieces += [(piece[b:e], n, places[b:e] if n < 0 else places[b : b + 1]) for b, e, n in spans]
-        ready = [(piece, number) for piece, number, _ in pieces]
-        if self._characters is not None:
-            ready = self._with_marks(ready, self._characters.prepend, False)
-        elif self._prefix_space:
-            ready = [(_with_space(piece) if number < 0 else piece, number) for piece, number in ready]
+            goes_on = continued and not pieces
+            piece, at = normalize(self._normalizer, piece, at, goes_on)
+            if self._marks_text and not goes_on:
+                piece, at = put_before("▁", piece, at)
+            spans = self._spans(piece, late, None if trusted is None or not late else trusted[at])
+            pieces += [Piece(piece[b:e], n, None if at is None else at[b:e]) for b, e, n in spans]
         return [
-            (piece, number, with_text_before(" " * (len(piece) - len(before)), before, places)[1])
-            for (piece, number), (before, _, places) in zip(ready, pieces, strict=True)
+            piece if piece.id >= 0 else self._spaced(piece, first=not i, continued=continued and not i)
+            for i, piece in enumerate(pieces)
         ]
 
-    def _with_marks(self, pieces: list[PieceOrToken], prepend: str, continued: bool) -> list[PieceOrToken]:
-        """Spaces for SentencePiece's marks, and one before a piece as Metaspace puts it."""
-        marked: list[PieceOrToken] = []
-        for place, (piece, number) in enumerate(pieces):
-            if number < 0:
-                piece = piece.replace("▁", " ")
-                if prepend == "always" or (prepend == "first" and not place):
-                    piece = piece if continued and not place else _with_space(piece)
-            marked.append((piece, number))
-        return marked
+    def _spaced(self, piece: Piece, first: bool, continued: bool) -> Piece:
+        """A piece with spaces for SentencePiece's marks, and with one in front where the tokenizer puts it."""
+        text, puts_space = piece.text, self._prefix_space
+        if self._characters is not None:
+            text, prepend = text.replace("▁", " "), self._characters.prepend
+            puts_space = not continued and (prepend == "always" or (prepend == "first" and first))
+        if not puts_space or text.startswith(" "):
+            return piece._replace(text=text)
+        text, places = put_before(" ", text, piece.places)
+        return piece._replace(text=text, places=places)
 
     def _early_and_late(self, tokens: SpecialTokens) -> tuple[SpecialTokens, SpecialTokens]:
         both = self._early_and_late_of.get(tokens.names)
@@ -255,10 +227,6 @@ def _spaces_only(data: TokenizerData) -> bool:
     if len(prepended) > 1 or len(prepended) + len(marked) < len(steps) or any({" ", "▁"} & {*name} for name in late):
         return False
     return not late or not (prepended or _may_overlap(names - late, late))
-
-
-def _with_space(text: str) -> str:
-    return text if text.startswith(" ") else f" {text}"
 
 
 def _may_overlap(some: Collection[str], others: Collection[str]) -> bool:

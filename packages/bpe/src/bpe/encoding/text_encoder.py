@@ -7,7 +7,7 @@ are refused, batches in threads, and texts that come in chunks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from bpe.formats.vocabulary import Tables
 
 THREAD_TEXT = 1 << 19  # bytes of a batch, about, that are worth a thread
-# bytes or code points of a batch that are looked at together, whether they are normalized already
-JOINED_TEXT = 1 << 24
 SHARED_TEXT = 1 << 18  # bytes of a text, about, that threads share block by block
 STREAMED = 1 << 15  # bytes of a text in chunks that are encoded at a time
 LISTED = 1 << 12  # ids of a text in chunks that are ints at a time: a list takes ten times the memory of an array
@@ -45,13 +43,15 @@ NO_TOKENS = SpecialTokens()
 
 def preparation_of(data: TokenizerData) -> Preparation | None:
     """The preparation of texts that a tokenizer asks for; most ask for none, and import nothing for it."""
-    asks = (data.normalizer, data.add_prefix_space, data.lstrip, data.rstrip, data.single_word, data.normalized)
-    if data.characters is None and data.words is None and not any(asks):
+    changes = (data.characters, data.words, data.normalizer, data.add_prefix_space)
+    changes_text = any(changes) or bool(data.lstrip or data.rstrip or data.single_word)
+    if not changes_text and not data.normalized:
         return None
     with import_lock:
         from bpe.encoding.preparing import Preparation
 
-    return Preparation(data) if Preparation.needed(data) else None
+    preparation = Preparation(data)
+    return preparation if changes_text or preparation.alone else None
 
 
 def _scanner_of_joins(data: TokenizerData) -> int:
@@ -81,10 +81,8 @@ class TextEncoder:
 
     Attributes:
         policy: which special tokens a call recognises and refuses.
-        direct: whether the encoder takes texts as they are.
-        form: the normal form of Unicode in which it takes them, where that is all that is done to them ("": as they
-            are); else None.
-        alone: whether it takes them so only where they hold no special or added token.
+        form: the normal form of Unicode in which the encoder takes texts, "" for any; None where it takes none.
+        alone: True if it takes only texts without special and added tokens.
     """
 
     def __init__(
@@ -95,10 +93,15 @@ class TextEncoder:
         joins = _scanner_of_joins(data)
         self._scanner = joins if joins >= 0 else -1 if data.words else patterns.scanner_of(data.pattern)
         self._preparation = preparation_of(data)
-        left_to_encoder = self._preparation is None or (joins >= 0 and self._preparation.spaces_only)
-        self.direct = self._scanner >= 0 and left_to_encoder
-        self.form = self._preparation.form if self._preparation is not None and self._scanner >= 0 else None
+        self.form: str | None = "" if self._preparation is None else self._preparation.form
         self.alone = self._preparation is not None and self._preparation.alone
+        if self._scanner < 0 or (data.characters is not None and joins < 0):
+            self.form = None
+
+    @property
+    def direct(self) -> bool:
+        """True if the encoder takes every text."""
+        return self.form == "" and not self.alone
 
     @made_once_property
     def encoder(self) -> Encoder:
@@ -157,23 +160,30 @@ class TextEncoder:
 
     def to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
         """The ids of bytes in which these special tokens are recognised and none is refused."""
-        if self.direct:
-            return self.encoder.encode_array(data, Rules(special, NO_TOKENS))
+        rules = Rules(special, NO_TOKENS)
+        ready = self.ready(data, rules)
+        if ready is not None:
+            return self.encoder.encode_array(ready, rules)
         if self._preparation is None:
             return self.unprepared_to_ids(data, special)
-        if self.form is not None:
-            alone = self.alone and self._preparation.tokens_meet(data, special)
-            text_in_form = in_form(data, self.form, special, alone)
-            if text_in_form is not None:
-                return self.unprepared_to_ids(text_in_form, special)
         text = bytes(data).decode("utf-8", "surrogateescape")
-        if self._preparation.changes_nothing(text):
-            return self.unprepared_to_ids(data, special)
         return self._pieces_to_ids(self._preparation.pieces(text, special))
 
-    def _pieces_to_ids(self, pieces: Sequence[tuple[str | bytes, int]]) -> NDArray[np.uint32]:
+    def ready(self, text: Text, rules: Rules) -> Text | None:
+        """The text as the encoder takes it: itself, or in a normal form; None where it is encoded piece by piece."""
+        if self.form is None or self._preparation is None or self.direct:
+            return None if self.form is None else text
+        alone = self.alone and (isinstance(text, str) or self._preparation.tokens_meet(text, rules.recognised))
+        ready: Text | None = in_form(text, self.form, rules.all, alone)
+        return ready
+
+    def takes_unchanged(self, text: Text, rules: Rules) -> bool:
+        """True if the bytes of the text are what is encoded: not a normal form, and no spaces that stand for marks."""
+        return self._preparation is None or (self.data.characters is None and self.ready(text, rules) is text)
+
+    def _pieces_to_ids(self, pieces: Iterable[tuple[str | bytes, int, Any]]) -> NDArray[np.uint32]:
         parts = [np.empty(0, dtype=np.uint32)]
-        for piece, number in pieces:
+        for piece, number, _ in pieces:
             if number >= 0:
                 parts.append(np.array([number], dtype=np.uint32))
             else:
@@ -202,14 +212,12 @@ class TextEncoder:
         pairs = [(utf8(text) if isinstance(text, str) else bytes(text), trusted) for text, trusted in segments]
         parts, flags = [part for part, _ in pairs], np.array([trusted for _, trusted in pairs], dtype=bool)
         data, tokens = b"".join(parts), self.policy.recognised("all")
-        if self._preparation is not None and (
-            self.form is None or in_form(data, self.form, tokens, self.alone) is not data
-        ):
+        if self._preparation is not None and not self.takes_unchanged(data, Rules(tokens, NO_TOKENS)):
             texts = [part.decode("utf-8", "surrogateescape") for part in parts]
             trusted = np.repeat(flags, np.array(list(map(len, texts)), dtype=int))
             return self._pieces_to_ids(self._preparation.pieces("".join(texts), tokens, trusted=trusted))
         trusted = np.repeat(flags, np.array(list(map(len, parts)), dtype=int))
-        return self._pieces_to_ids([(data[b:e], number) for b, e, number in trusted_spans(data, tokens, trusted)])
+        return self._pieces_to_ids((data[b:e], number, None) for b, e, number in trusted_spans(data, tokens, trusted))
 
     @made_once_property
     def _lost_bytes(self) -> bytes:
@@ -228,30 +236,25 @@ class TextEncoder:
         exact: a token behind bytes that are left out begins where it stands. Otherwise, as in tokenizers, such bytes
             move the tokens behind them in their pretoken to the left.
         """
-        preparation = self._preparation
-        direct = preparation is None or (
-            self.form is not None and in_form(text, self.form, rules.all, self.alone) is text
-        )
-        if direct and not self._lost_bytes:
+        unchanged = self.takes_unchanged(text, rules)
+        if unchanged and not self._lost_bytes:
             return None
         data = bytes(checked(text, rules, repair=True))
         loses = len(data.translate(None, self._lost_bytes)) < len(data)
-        if direct and not loses:
+        if unchanged and not loses:
             return None
         ids: list[int] = []
         offsets = [np.empty(0, dtype=np.int64)]
         with import_lock:
-            from bpe.encoding.aligning import begins_by_pretoken, characters_of_bytes, pieces_in_place
+            from bpe.encoding.offsets import begins_by_pretoken, characters_of_bytes
+            from bpe.encoding.preparing import Preparation
 
         whole = data.decode("utf-8", "surrogateescape")
-        if preparation is None:
-            pieces = pieces_in_place(data, rules.recognised)
-        else:
-            pieces = iter(preparation.aligned_pieces(whole, rules.recognised))
-        for piece, number, places in pieces:
+        preparation = self._preparation or Preparation(self.data)
+        for piece, number, places in preparation.pieces(whole, rules.recognised, places=np.arange(len(whole))):
             if number >= 0:
                 ids.append(number)
-                offsets.append(places)
+                offsets.append(places[:1])
                 continue
             of_piece = piece.encode("utf-8", "surrogateescape")
             if self.data.words is not None:
@@ -289,14 +292,18 @@ class TextEncoder:
             ids = self.to_array(text, rules, repair=lists)
             return ids.tolist() if lists else ids
 
-        ready = self._in_form(texts, rules, threads) if self.form is not None else texts
-        if not self.direct and self.form is None and not self._unchanged(texts):
+        if self.form is None:
             self.warn_if_slow()  # not in a thread, which has no caller
             return map_in_threads(alone, texts, threads)
+        ready: list[Text | None] = list(texts)
+        if not self.direct:
+            few = sum(map(len, texts)) < THREAD_TEXT
+            ready = map_in_threads(lambda text: self.ready(text, rules), texts, 1 if few else threads)
         with import_lock:
             from bpe.encoding.batch import Batch
 
-        batch = Batch(self.encoder, ready, rules, threads=threads, thread_text=THREAD_TEXT, longest=SHARED_TEXT)
+        sources = texts if self.direct else [b"" if text is None else text for text in ready]
+        batch = Batch(self.encoder, sources, rules, threads=threads, thread_text=THREAD_TEXT, longest=SHARED_TEXT)
         run_together(batch.work, batch.threads)
         of_batch: Callable[[], list[Any]] = batch.lists if lists else batch.arrays
         results = of_batch()
@@ -305,31 +312,9 @@ class TextEncoder:
                 raise batch.failures.pop(i)  # it would keep this frame, and the frame the batch
             results[i] = alone(texts[i])
         for i, text in enumerate(ready):
-            if text is _LEFT_OUT:
+            if text is None:
                 results[i] = alone(texts[i])
         return results
-
-    def _in_form(self, texts: list[Text], rules: Rules, threads: int) -> list[Text]:
-        """The texts as the encoder takes them; _LEFT_OUT for those that have to be encoded alone."""
-
-        def ready(text: Text) -> Text:
-            text_in_form = in_form(text, str(self.form), rules.all, self.alone)
-            return _LEFT_OUT if text_in_form is None else text_in_form
-
-        if threads == 1 or sum(map(len, texts)) < THREAD_TEXT:
-            return list(map(ready, texts))
-        return map_in_threads(ready, texts, threads)
-
-    def _unchanged(self, texts: list[Text]) -> bool:
-        """True if the encoder takes all of these texts as they are."""
-        if not all(type(text) is str for text in texts) or sum(map(len, texts)) > JOINED_TEXT:
-            return False
-        return self.takes_as_it_is("".join(texts))  # type: ignore[arg-type]
-
-    def takes_as_it_is(self, text: str) -> bool:
-        """True if the encoder takes this text as it is, and any part of it (of a normalized text all parts are)."""
-        preparation = self._preparation
-        return self._scanner >= 0 and (preparation is None or preparation.changes_nothing(text))
 
     # A text in chunks
 
@@ -357,7 +342,7 @@ class TextEncoder:
         def encode_marked(data: bytes, continued: bool) -> tuple[NDArray[np.uint32], bool]:
             """Encode for a tokenizer that puts a space before a text and not before what goes on from it."""
             rules.check_text(data)
-            pieces = preparation.pieces(data.decode("utf-8", "surrogateescape"), rules.recognised, continued)
+            pieces = preparation.pieces(data.decode("utf-8", "surrogateescape"), rules.recognised, continued=continued)
             return self._pieces_to_ids(pieces), preparation.ends_open(pieces)
 
         def cut_at_space(text: bytes) -> int:
@@ -472,5 +457,4 @@ class TextEncoder:
             warn_caller(patterns.slow_warning(pattern))
 
 
-_LEFT_OUT = b""  # in place of a text of a batch
 _slow: set[patterns.Pattern] = set()  # of which this process has been warned

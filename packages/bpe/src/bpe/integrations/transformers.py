@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from bpe.encoding.aligning import characters_of_bytes
 from bpe.encoding.decoder import Decoder
+from bpe.encoding.offsets import characters_of_bytes
 from bpe.formats import huggingface
 from bpe.formats.gpt2 import from_printable
 from bpe.integrations.backend import Encodings, has_types, state_of, threads
@@ -202,7 +202,10 @@ class _Engine:
         """
         spans = []
         for text, ids in zip(texts, rows, strict=True):
-            if self.bpe is None or self.decoder is None or not self.bpe._text_encoder.takes_as_it_is(text):
+            if self.bpe is None or self.decoder is None:
+                return None
+            encoder = self.bpe._text_encoder
+            if not encoder.takes_unchanged(text, encoder.policy.rules("all", ())):
                 return None
             data, begins = self.bpe.decode_bytes_with_offsets(ids)
             if data != text.encode() or (self.bpe.data.trim_offsets and np.isin(ids, self.spaced_ids).any()):

@@ -177,7 +177,8 @@ cdef int post_listed(Survey *survey) except -1 nogil:
         if i + 2 * POSTINGS_AHEAD < survey.listed_size:
             prefetch(&table.pairs[listed[i + 2 * POSTINGS_AHEAD] >> 32])
             pair = &table.pairs[listed[i + POSTINGS_AHEAD] >> 32]
-            prefetch(pair.postings + pair.postings_size)
+            if pair.postings != NULL:
+                prefetch(pair.postings + pair.postings_size)
         pair = &table.pairs[listed[i] >> 32]
         if pair.postings != NULL:
             pair.postings[pair.postings_size] = <uint32_t> listed[i]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 else:
 
     def made_once(function: Callable[..., Result]) -> Callable[..., Result]:
-        """functools.cache, but `function` is called once for the same arguments however many threads ask."""
-        guard, cached = _ForkSafeLock(), functools.cache(function)
+        """lru_cache(maxsize=256), but `function` is called once for the same arguments however many threads ask."""
+        guard, cached = _ForkSafeLock(), functools.lru_cache(maxsize=256)(function)
 
         @functools.wraps(function)
         def call(*arguments: Any, **named: Any) -> Result:

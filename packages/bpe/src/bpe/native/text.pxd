@@ -9,12 +9,13 @@ cdef extern from "native/utf8.h" nogil:
 cdef class TextBuffer:
     cdef object owner
     cdef Py_buffer buffer
-    cdef const uint8_t *bytes   # UTF-8 as it lies in memory, `size` bytes; NULL for a str that is not ASCII:
+    cdef const uint8_t *bytes   # UTF-8 in memory that never changes, `size` bytes; NULL where the text is converted:
     cdef const uint8_t *units   # `size` code points of `width` bytes each
     cdef readonly size_t size
-    cdef int width
+    cdef int width              # 0: bytes of UTF-8, which are copied
     cdef size_t convert(self, size_t at, size_t count, uint8_t *to) noexcept nogil
 
+cdef bint never_changes(buffer)
 cdef size_t convert_units(const uint8_t *units, int width, size_t count, uint8_t *to) noexcept nogil
 cdef size_t room_for(size_t units) noexcept nogil
 cdef object lone_surrogate()

@@ -3,12 +3,16 @@
 An ASCII str is its own UTF-8, and so are bytes: they are read where they lie. Any other str is converted here (utf8.h),
 a stretch at a time and several times as fast as Python does, and nothing is kept: Python's own conversion stays with
 the str, and takes as much memory again for as long as that lives.
+
+Memory that somebody else may write to while it is read (arrays, columns of Arrow, mapped files) is copied a stretch at
+a time in the same way. A cache that read it twice could remember, for one pretoken, the ids of another.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyObject_GetBuffer, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from bpe.native.cpu cimport level_of
 
@@ -20,6 +24,7 @@ cdef extern from "native/utf8.h" nogil:
     utf8_function choose_utf8(int width, int level)
 
 cdef utf8_function utf8_of_width[5]
+utf8_of_width[0] = copy_bytes
 for _width in (1, 2, 4):
     utf8_of_width[<int> _width] = choose_utf8(_width, level_of(None))
 
@@ -38,22 +43,22 @@ cdef class TextBuffer:
             else:
                 self.width, self.units = PyUnicode_KIND(text), <const uint8_t *> PyUnicode_DATA(text)
         else:
-            PyObject_GetBuffer(buffer_of(text), &self.buffer, PyBUF_SIMPLE)
-            self.bytes, self.size = <const uint8_t *> self.buffer.buf, self.buffer.len
+            view = buffer_of(text)
+            PyObject_GetBuffer(view, &self.buffer, PyBUF_SIMPLE)
+            self.units, self.size = <const uint8_t *> self.buffer.buf, self.buffer.len
+            if never_changes(view):
+                self.bytes = self.units
 
     def __dealloc__(self):
         PyBuffer_Release(&self.buffer)      # of one that was never filled, nothing
 
     cdef size_t convert(self, size_t at, size_t count, uint8_t *to) noexcept nogil:
         """The UTF-8 of `count` units from number `at` on; LONE where there is a surrogate among them."""
-        return convert_units(self.units + at * self.width, self.width, count, to)
+        return convert_units(self.units + at * (self.width + (self.width == 0)), self.width, count, to)
 
 
 def buffer_of(text):
-    """A buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has no buffer.
-
-    One that may be written to is copied: written to while it is encoded, a cache would remember ids of other bytes.
-    """
+    """A buffer of bytes along one axis, as one that lies in memory without gaps. TypeError for what has no buffer."""
     if type(text) is bytes:
         return text
     try:
@@ -64,7 +69,18 @@ def buffer_of(text):
         raise TypeError(
             f"the bytes of a text lie along one axis: this buffer has {view.ndim} of format {view.format!r}"
         )
-    return view.cast("B") if view.contiguous and view.readonly else bytes(view)
+    return view.cast("B") if view.contiguous else bytes(view)
+
+
+cdef bint never_changes(buffer):
+    """True for bytes and views of them; a view that may not be written to can be of an array that others write to."""
+    return type(buffer) is bytes or type(buffer.obj) is bytes
+
+
+cdef size_t copy_bytes(const void *units, size_t count, uint8_t *to) noexcept nogil:
+    """The conversion of what is UTF-8 already."""
+    memcpy(to, units, count)
+    return count
 
 
 cdef size_t convert_units(const uint8_t *units, int width, size_t count, uint8_t *to) noexcept nogil:

@@ -85,7 +85,7 @@ def _check(data: TokenizerData) -> str:
     preparation = Preparation(data)
     if data.characters is None and data.normalizer not in (None, "NFC"):
         raise ValueError(f"this page's encoder does not normalize to {data.normalizer}")
-    if data.characters is not None and not preparation.spaces_only:
+    if data.characters is not None and preparation.form is None:
         raise ValueError(f"this page's encoder does not normalize by {data.normalizer}")
     if data.add_prefix_space:
         raise ValueError("this page's encoder does not put a space before a text (add_prefix_space)")

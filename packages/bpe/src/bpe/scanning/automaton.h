@@ -11,7 +11,6 @@
 #include "scanning/characters.h"
 #include "scanning/scanner_state.h"
 
-#define MOST_SPLITTERS 4096
 #define MATCH_BEFORE 0x8000 /* of an entry: a match ends before the character */
 #define WIDE 255            /* instead of a class: the byte belongs to a character of several bytes */
 enum { CUT_CLEAN = 1, CUT_ENDS = 2 };
@@ -31,9 +30,7 @@ typedef struct {
     automaton level[MOST_LEVELS];
 } splitter;
 
-/* Splitters are made while the GIL is held, and never unmade. */
-static splitter *splitters[MOST_SPLITTERS];
-static uint32_t splitter_count;
+static splitter *splitters[MOST_OWN]; /* by number; NULL for a number that is free */
 
 /* The class of the character at text[0] and its length. */
 static inline uint32_t automaton_class(const automaton *a, const uint8_t *text, size_t room, size_t *length) {

@@ -15,8 +15,6 @@
 #include "scanning/classify.h"
 #include "scanning/scanner_state.h"
 
-#define MOST_JOINS 4096
-
 typedef struct {
     uint64_t *bits;
     int shift;       /* of a hash, which leaves the number of a bit */
@@ -24,9 +22,7 @@ typedef struct {
     int crosses;     /* or else 1 if a token goes on across a space */
 } joins;
 
-/* Made while the GIL is held, and never unmade. */
-static joins *joins_of[MOST_JOINS];
-static uint32_t joins_count;
+static joins *joins_of[MOST_OWN]; /* by number; NULL for a number that is free */
 
 static inline int is_continuation(uint8_t byte) { return (byte & 0xc0) == 0x80; }
 

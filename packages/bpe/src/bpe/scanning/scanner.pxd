@@ -17,7 +17,7 @@ cdef extern from "scanning/places.h" nogil:
 
 cdef extern from "scanning/scanner_state.h" nogil:
     enum:
-        MOST_LEVELS
+        MOST_LEVELS, MOST_OWN
     ctypedef struct level_place:
         size_t at, end, match
     ctypedef struct joins_before:

@@ -28,7 +28,7 @@ import os
 cimport cython
 
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
 from bpe.native.bytes cimport count_leading_zeros, count_trailing_zeros
 from bpe.native.cpu cimport level_of
@@ -70,10 +70,7 @@ cdef extern from "scanning/automaton.h" nogil:
     ctypedef struct splitter:
         uint32_t levels
         automaton level[MOST_LEVELS]
-    enum:
-        MOST_SPLITTERS
-    splitter *splitters[MOST_SPLITTERS]
-    uint32_t splitter_count
+    splitter *splitters[MOST_OWN]
     size_t next_piece(const splitter *s, const uint8_t *text, level_place *places, uint32_t level)
     size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, size_t at)
     void *copied(const void *source, size_t size)
@@ -83,10 +80,7 @@ cdef extern from "scanning/joins.h" nogil:
         uint64_t *bits
         int shift
         bint every_space, crosses
-    enum:
-        MOST_JOINS
-    joins *joins_of[MOST_JOINS]
-    uint32_t joins_count
+    joins *joins_of[MOST_OWN]
     void add_joins(joins *j, const uint8_t *token, size_t size)
     uint64_t joins_begins(
         const joins *j, const uint8_t *text, size_t size, size_t at, const word_masks *word, joins_before *before
@@ -98,6 +92,8 @@ cdef enum:
     BITS_OF_BYTE = 4            # filter bits for each byte of all tokens; most pairs stand in many tokens
     FEWEST_BITS = 16            # log2 of the bits of the smallest filter
     MOST_BITS = 24              # log2 of the bits of the largest filter
+
+MOST_IN_SEQUENCE = MOST_LEVELS  # automata of a scanner
 
 SCANNED = {  # by the pattern's name; None is no split at all
     None: PATTERN_WHOLE,
@@ -120,82 +116,118 @@ for _family in range(FAMILIES):
     classify_here[<int> _family](_spaces, &blank[<int> _family])
 cdef characters_function characters_here = choose_characters(level_of(None))
 cdef places_function places_here = choose_places(level_of(None))
-cdef object splitters_guard = object()  # for a critical section, where there is no GIL
+cdef object own_guard = object()    # for a critical section, where there is no GIL
+
+
+class OwnScanner(int):
+    """Number of a scanner made while the program runs, which is unmade with the last reference to its number.
+
+    Whoever scans keeps this object: a copy of the number as a plain int does not keep the scanner.
+    """
+
+    def __del__(self):
+        cdef size_t i = <size_t> <int> self
+        with cython.critical_section(own_guard):
+            if i >= PATTERN_JOINS:
+                free_joins(joins_of[i - PATTERN_JOINS])
+                joins_of[i - PATTERN_JOINS] = NULL
+            else:
+                free_splitter(splitters[i - PATTERN_SPLITTER])
+                splitters[i - PATTERN_SPLITTER] = NULL
+
+    def __reduce__(self):
+        raise TypeError("the number of a scanner has no meaning in another process: pickle the pattern")
+
+
+cdef object put(void **table, void *entry, int first):
+    """The number of an entry put into a table, whose number 0 is the scanner `first`."""
+    cdef int i
+    for i in range(MOST_OWN):
+        if table[i] == NULL:
+            number = OwnScanner(first + i)
+            table[i] = entry
+            return number
+    raise ValueError(f"{MOST_OWN:,} split patterns of their own are in use: let go of tokenizers that are not needed")
 
 
 def register_splitter(levels):
-    """The number of a new scanner that splits by automata, one after another; -1 where there are too many already.
+    """The number of a new scanner that splits by automata, one after another, at most MOST_LEVELS of them.
 
     levels: for each (class_count, of_bytes, of_byte, page, of_code, table, cuts), as automaton.h has them: numbers,
     bytes, and arrays of 16 bits as bytes.
     """
-    global splitter_count
     cdef splitter *entry
+    cdef automaton *level
     cdef const uint8_t[::1] of_byte, page, of_code, table, cuts
     cdef uint32_t i
-    if splitter_count == MOST_SPLITTERS or not 0 < len(levels) <= MOST_LEVELS:
-        return -1
+    if not 0 < len(levels) <= MOST_LEVELS:
+        raise ValueError(f"{len(levels)} automata in sequence; expected 1 to {MOST_LEVELS}")
     entry = <splitter *> calloc(1, sizeof(splitter))
     if entry == NULL:
         raise MemoryError
-    entry.levels = len(levels)
-    for i in range(entry.levels):
-        class_count, of_bytes, of_byte, page, of_code, table, cuts = levels[i]
-        entry.level[i].class_count, entry.level[i].of_bytes = class_count, of_bytes
-        memcpy(entry.level[i].of_byte, &of_byte[0], 256)
-        entry.level[i].page = <uint16_t *> copied(&page[0], page.shape[0])
-        entry.level[i].of_code = <uint8_t *> copied(&of_code[0], of_code.shape[0])
-        entry.level[i].table = <uint16_t *> copied(&table[0], table.shape[0])
-        entry.level[i].cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
-        if not (entry.level[i].page and entry.level[i].of_code and entry.level[i].table and entry.level[i].cuts):
-            raise MemoryError       # what was copied is lost, as is all else of a process without memory
-    with cython.critical_section(splitters_guard):
-        if splitter_count == MOST_SPLITTERS:
-            return -1                   # other threads were faster
-        splitters[splitter_count] = entry
-        splitter_count += 1
-        return PATTERN_SPLITTER + splitter_count - 1
+    try:
+        entry.levels = len(levels)
+        for i in range(entry.levels):
+            level = &entry.level[i]
+            level.class_count, level.of_bytes, of_byte, page, of_code, table, cuts = levels[i]
+            memcpy(level.of_byte, &of_byte[0], 256)
+            level.page = <uint16_t *> copied(&page[0], page.shape[0])
+            level.of_code = <uint8_t *> copied(&of_code[0], of_code.shape[0])
+            level.table = <uint16_t *> copied(&table[0], table.shape[0])
+            level.cuts = <uint8_t *> copied(&cuts[0], cuts.shape[0])
+            if not (level.page and level.of_code and level.table and level.cuts):
+                raise MemoryError
+        with cython.critical_section(own_guard):
+            number = put(<void **> splitters, entry, PATTERN_SPLITTER)
+        entry = NULL
+        return number
+    finally:
+        free_splitter(entry)
 
 
 def register_joins(tokens, bint every_space):
-    """The number of a scanner that splits where no token joins two characters; -1 where there are too many already.
+    """The number of a scanner that splits where no token joins two characters.
 
-    The same tokens have the same scanner. every_space: a piece begins at every space.
+    every_space: a piece begins at every space.
     """
-    global joins_count
     cdef joins *entry
-    cdef size_t bits = FEWEST_BITS, size
-    cdef uint32_t i
+    cdef size_t bits = FEWEST_BITS
     while bits < MOST_BITS and (<size_t> 1 << bits) < BITS_OF_BYTE * sum(map(len, tokens)):
         bits += 1
-    size = (<size_t> 1 << bits) // 8
     entry = <joins *> calloc(1, sizeof(joins))
     if entry == NULL:
         raise MemoryError
     try:
-        entry.bits = <uint64_t *> calloc(size, 1)
+        entry.bits = <uint64_t *> calloc((<size_t> 1 << bits) // 8, 1)
         if entry.bits == NULL:
             raise MemoryError
         entry.shift, entry.every_space = 64 - bits, every_space
         for token in tokens:
             add_joins(entry, <const uint8_t *> <const char *> (<bytes> token), len(token))
-        with cython.critical_section(splitters_guard):
-            for i in range(joins_count):
-                if (
-                    joins_of[i].shift == entry.shift and joins_of[i].every_space == entry.every_space
-                    and joins_of[i].crosses == entry.crosses
-                    and memcmp(joins_of[i].bits, entry.bits, size) == 0
-                ):
-                    return PATTERN_JOINS + i
-            if joins_count == MOST_JOINS:
-                return -1
-            joins_of[joins_count], entry = entry, NULL
-            joins_count += 1
-            return PATTERN_JOINS + joins_count - 1
+        with cython.critical_section(own_guard):
+            number = put(<void **> joins_of, entry, PATTERN_JOINS)
+        entry = NULL
+        return number
     finally:
-        if entry != NULL:
-            free(entry.bits)
-            free(entry)
+        free_joins(entry)
+
+
+cdef void free_splitter(splitter *entry) noexcept nogil:
+    cdef uint32_t i
+    if entry == NULL:
+        return
+    for i in range(entry.levels):
+        free(entry.level[i].page)
+        free(entry.level[i].of_code)
+        free(entry.level[i].table)
+        free(entry.level[i].cuts)
+    free(entry)
+
+
+cdef void free_joins(joins *entry) noexcept nogil:
+    if entry != NULL:
+        free(entry.bits)
+        free(entry)
 
 
 def _after_fork():
@@ -208,11 +240,17 @@ if hasattr(os, "register_at_fork"):
 
 cdef ScannedPattern number_of(pattern) except *:
     """The scanner of a named pattern, or of a number that is one. KeyError for other names and numbers."""
-    if type(pattern) is int:
-        if not (0 <= pattern < PATTERN_SPLITTER + splitter_count or 0 <= pattern - PATTERN_JOINS < joins_count):
-            raise KeyError(pattern)
-        return <ScannedPattern> <int> pattern
-    return SCANNED[pattern]
+    cdef int number
+    if not isinstance(pattern, int):
+        return SCANNED[pattern]
+    number = pattern
+    if (
+        0 <= number < PATTERN_SPLITTER
+        or (0 <= number - PATTERN_SPLITTER < MOST_OWN and splitters[number - PATTERN_SPLITTER] != NULL)
+        or (0 <= number - PATTERN_JOINS < MOST_OWN and joins_of[number - PATTERN_JOINS] != NULL)
+    ):
+        return <ScannedPattern> number
+    raise KeyError(pattern)
 
 
 def categories():

@@ -5,6 +5,7 @@
 #include <stdint.h>
 
 #define MOST_LEVELS 8
+#define MOST_OWN (1 << 16) /* scanners of each kind that are made while the program runs, at a time */
 
 /* Place of an automaton in a text: the rest of its piece, and the end of a match found behind a gap, or 0. */
 typedef struct {
