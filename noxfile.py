@@ -295,7 +295,7 @@ def sanitize(session: nox.Session) -> None:
 def fuzz(session: nox.Session) -> None:
     """bpe against its reference, guided by coverage, ten minutes: `-- --seconds N`; `-- FILE` runs a finding again."""
     install_built(session, "", BPE_CHECKED="1", BPE_SANITIZE="1", BPE_COVERAGE="1")
-    session.install(*CONSTRAINTS, "hypothesis")
+    session.install(*CONSTRAINTS, "hypothesis", "pyarrow")
     work = Path(session.create_tmp()).resolve()
     sanitized = ("python", f"{BPE}/fuzz/sanitized.py", str(work / "reports"))
     program = ("python", f"{BPE}/fuzz/fuzz.py", "--work", str(work), "--coverage", str(work / "reports/coverage.so"))

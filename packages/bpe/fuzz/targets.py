@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import random
 import tempfile
+import zlib
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 from inputs import ONE_BYTE, PATTERNS, SPECIALS, Reader
 from strategies import PIECES
 
@@ -21,12 +24,14 @@ import bpe
 from bpe import reference
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
+from bpe.encoding.batch import Batch
 from bpe.expressions.steps import Splitting
-from bpe.formats import Merges, TokenizerData, gpt2, native, reading, tiktoken
+from bpe.formats import Merges, TokenizerData, gpt2, native, reading, table_cache, tiktoken
 from bpe.formats.gpt2 import PRINTABLE
 from bpe.merging.conventions import CONVENTIONS
 from bpe.merging.merger import Merger
 from bpe.native import cpu
+from bpe.native.parallel import map_in_threads, run_together
 from bpe.patterns import from_plain, of_steps, resolve, scanner_of, to_plain
 from bpe.scanning import scanner
 from bpe.tokenizer import Tokenizer
@@ -286,6 +291,112 @@ def characters(reader: Reader) -> None:
     same("the ids in two parts", [*first.tolist(), *rest.tolist()], tokenizer.encode(text, allowed_special="all"))
 
 
+def prepared(reader: Reader) -> Tokenizer:
+    """A tokenizer whose texts may be normalized first, and whose special tokens may have flags."""
+    data = reader.tokenizer().data
+    names = sorted(data.special_tokens)
+    flags = [frozenset(name for name in names if reader.byte() & 1) for _ in range(4)]
+    lstrip, rstrip, single_word, normalized = (
+        flags if reader.byte() & 1 else [frozenset(), frozenset(), frozenset(), flags[0]]
+    )
+    return Tokenizer.from_data(
+        data._replace(
+            normalizer=reader.one_of([None, "NFC", "NFKD", '[{"type": "Lowercase"}]']),
+            lstrip=lstrip,
+            rstrip=rstrip,
+            single_word=single_word,
+            normalized=normalized,
+        ),
+        cache_bytes=0,
+    )
+
+
+def batches(reader: Reader) -> None:
+    """A text has the ids of encode() in a batch, in a column of Arrow, and in blocks by several threads."""
+    tokenizer = reader.tokenizer() if reader.byte() & 1 else prepared(reader)
+    names, threads = sorted(tokenizer.special_tokens), 1 + reader.number(4)
+    allowed = {name for name in names if reader.byte() & 1}
+    options = {"allowed_special": allowed, "disallowed_special": reader.one_of([(), set(names) - allowed])}
+    texts: list[str | bytes | bytearray | memoryview] = []
+    for _ in range(1 + reader.number(5)):
+        text = reader.text(40)
+        kinds = [
+            bytes,
+            bytearray,
+            lambda text: memoryview(bytearray(text)),
+            lambda text: text.decode("utf-8", "replace"),
+        ]
+        texts.append(reader.one_of(kinds)(text))
+
+    def outcome(encode):
+        try:
+            return encode()
+        except ValueError as error:
+            return str(error)
+
+    expected = outcome(lambda: [tokenizer.encode(text, **options) for text in texts])
+    same("a batch", outcome(lambda: tokenizer.encode_batch(texts, num_threads=threads, **options)), expected)
+    raw = [text.encode() if isinstance(text, str) else bytes(text) for text in texts]
+    column = pyarrow.array(raw, pyarrow.binary())
+    expected = outcome(lambda: [tokenizer.encode(text, **options) for text in raw])
+    same(
+        "a column",
+        outcome(lambda: tokenizer.encode_arrow(column, num_threads=threads, **options).to_pylist()),
+        expected,
+    )
+    inside = tokenizer._text_encoder
+    if not inside.direct:
+        return
+    rules = inside.policy.rules("all", ())
+    sizes = {"thread_text": 1, "longest": 1 + reader.number(64), "block": 1 + reader.number(32)}
+    batch = Batch(inside.encoder, texts, rules, threads=threads, **sizes)
+    run_together(batch.work, batch.threads)
+    same("blocks", batch.lists(), [tokenizer.encode(text, allowed_special="all") for text in texts])
+
+
+def threads(reader: Reader) -> None:
+    """Threads that share a small cache give every text the ids that it has alone."""
+    data = reader.tokenizer().data
+    shared = Tokenizer.from_data(data, cache_bytes=0)
+    texts = [reader.text(60) * 20 for _ in range(4)]
+    expected = [Tokenizer.from_data(data).encode_ordinary(text) for text in texts]
+
+    def encode(text: bytes) -> list[list[int]]:
+        return [shared.encode_ordinary(text) for _ in range(5)]
+
+    for ids, alone in zip(map_in_threads(encode, texts, 4), expected, strict=True):
+        same("the ids of a thread", ids, [alone] * 5)
+
+
+@cache
+def _kept() -> tuple[Path, Path, bytes]:
+    """A tokenizer's file, its kept tables, and their content."""
+    table_cache.SMALLEST = 0
+    os.environ["BPE_CACHE_DIR"] = str(FOLDER / "tables")
+    vocab = dict(enumerate([*ONE_BYTE, b"ab", b"abc", b" a", "\u0e01\u0e33".encode()]))
+    merges = [(b"a", b"b"), (b"ab", b"c"), (b" ", b"a")]
+    path = FOLDER / "kept.json"
+    native.write(path, Tokenizer(vocab, merges, special_tokens=["<|endoftext|>"]).data)
+    bpe.load(path).encode("ab")
+    (tables,) = (FOLDER / "tables").iterdir()
+    return path, tables, tables.read_bytes()
+
+
+def kept_tables(reader: Reader) -> None:
+    """Kept tables with a right checksum and any content are refused, or encode to ids that exist."""
+    path, tables, content = _kept()
+    changed = bytearray(content)
+    for _ in range(1 + reader.number(8)):
+        at = 9 + reader.number(len(content) - 9)
+        changed[at : at + 4] = reader.one_of([bytes([reader.byte()]), (reader.number(1 << 32)).to_bytes(4, "little")])
+    checked = bytes(changed[9 : len(content)])
+    tables.write_bytes(b"%08x " % zlib.crc32(checked) + checked)
+    os.chmod(tables, 0o600)
+    tokenizer = bpe.load(path)
+    ids = tokenizer.encode(reader.text(40), disallowed_special=())
+    tokenizer.decode_bytes(ids)
+
+
 def format_seeds() -> list[bytes]:
     """A file of each format, small."""
     vocab = dict(enumerate([*ONE_BYTE, b"ab", b"abc", b" a"]))
@@ -304,7 +415,10 @@ def format_seeds() -> list[bytes]:
     return [bytes([kind]) + file for kind, file in enumerate(files)]
 
 
-TARGETS = [scan, encode, decode, train, formats, train_long, tokenizer_json, characters]
+TARGETS = [
+    *(scan, encode, decode, train, formats, train_long, tokenizer_json, characters),
+    *(batches, threads, kept_tables),
+]
 
 
 def run(data: bytes) -> None:

@@ -14,7 +14,6 @@
 #endif
 
 #include "encoding/cache.h"
-#include "encoding/lowest.h"
 #include "encoding/normal_forms.h"
 #include "encoding/steps.h"
 #include "native/bytes.h"
@@ -175,19 +174,6 @@ static void test_normal_join(void) {
     }
 }
 
-static void test_lowest(int level) {
-    uint32_t keys[LANE_BYTES];
-    for (int round = 0; round < 2000; round++) {
-        const size_t count = 8 * (1 + draw(LANE_BYTES / 8));
-        uint32_t least = NONE;
-        for (size_t i = 0; i < count; i++) {
-            keys[i] = draw(3) ? NONE - (uint32_t)draw(100) : (uint32_t)draw((uint64_t)1 << 32);
-            least = keys[i] < least ? keys[i] : least;
-        }
-        check(choose_lowest(level)(keys, count) == least, "lowest", (long)count);
-    }
-}
-
 /* A vocabulary of random merges of few bytes, by the definitions in merge_tables.h and without its shortcuts. */
 enum { MERGES = 200, LETTERS = 6, SYMBOLS = 256 + MERGES };
 static uint32_t left_of[MERGES], right_of[MERGES];
@@ -251,7 +237,7 @@ static size_t plain_merge(const uint8_t *text, size_t size, uint32_t *symbols) {
     }
 }
 
-static void test_merging(int level) {
+static void test_merging(void) {
     static Lane lanes[LANES];
     static uint8_t texts[LANES][LANE_BYTES];
     uint32_t expected[LANE_BYTES];
@@ -264,7 +250,7 @@ static void test_merging(int level) {
             pieces[n] = (Piece){texts[n], 1 + draw(LANE_BYTES)};
             for (size_t i = 0; i < pieces[n].size; i++) texts[n][i] = (uint8_t)('a' + draw(LETTERS + 1));
         }
-        merge_lanes(&tables, choose_lowest(level), lanes, pieces, count);
+        merge_lanes(&tables, lanes, pieces, count);
         for (size_t n = 0; n < count; n++) {
             const size_t size = plain_merge(pieces[n].text, pieces[n].size, expected);
             const int same = size == lanes[n].count && !memcmp(expected, lanes[n].symbols, size * sizeof *expected);
@@ -409,9 +395,8 @@ int main(int argc, char **argv) {
         test_bytes();
         test_classify(level);
         test_utf8(level);
-        test_lowest(level);
-        test_merging(level);
     }
+    test_merging();
     test_class_tables();
 #ifndef _WIN32
     test_cache(lookups);

@@ -78,7 +78,7 @@ _NAME_OF: dict[tuple[str, ...], str] = {expressions: name for name, expressions 
 
 # Digests of automata of the named patterns (bpe.expressions.automaton.digest), so that a file which writes one of them
 # in another way is served by the same scanner, two to five times faster than its automata. cl100k has a second digest,
-# for the way in which tiktoken writes it.
+# for tiktoken's way of writing it.
 SCANNED_BY_DIGEST = {
     "9d7b1f590fc99e56e6de2170": "gpt2",
     "d6c42db168cb938a1ccc43e8": "cl100k",
@@ -101,7 +101,7 @@ class Pattern(NamedTuple):
         name: the name in PATTERNS, or None for a pattern that is not one of those.
         expressions: applied in sequence, each to every piece that the one before it left; empty if the text is not
             split.
-        language: that of the expressions. PATTERNS are spelled so that it does not matter. "regex" only where
+        language: the language of the expressions. PATTERNS are spelled so that it does not matter. "regex" only where
             fancy-regex does not read one of them.
         steps: instead of expressions, the steps of a tokenizer.json's pre-tokenizer that do more than isolate matches,
             as JSON (see bpe.expressions.steps).
@@ -141,8 +141,8 @@ def resolve(pattern: SplitPattern, language: Literal["oniguruma", "fancy-regex"]
 
     Args:
         pattern: the name, the expressions, None, or a Pattern, which is returned.
-        language: that of the expressions: "oniguruma", as a tokenizer.json has them, or "fancy-regex", as tiktoken has
-            them. If None, fancy-regex where it reads all of them, else that of the Python package `regex`.
+        language: of the expressions: "oniguruma", as a tokenizer.json has them, or "fancy-regex", as tiktoken has
+            them. If None, fancy-regex where it reads all of them, else the language of the Python package `regex`.
 
     Raises:
         ValueError: the pattern is unknown, empty, does not compile, is not supported, or can match the empty string.
@@ -237,7 +237,7 @@ def _is_word(pattern: str) -> bool:
 
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
-    """Return the pattern of a tokenizer.json's pre-tokenizer: its steps in order, those of a Sequence side by side.
+    """Return the pattern of a tokenizer.json's pre-tokenizer: its steps in order, a Sequence's side by side.
 
     If the steps only isolate matches before ByteLevel, the pattern holds their expressions, else the steps. Raises
     ValueError where a step is not supported.
@@ -397,7 +397,7 @@ def split(text: bytes, pattern: Pattern) -> list[bytes]:
 
 
 def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
-    """As split(), in an alias of the text in which `regex` classes every character as the compiled scanners do."""
+    """As split(), in an alias of the text whose characters `regex` classes as the compiled scanners do."""
     whole = text.decode("utf-8", "surrogateescape")
     pieces = [whole.translate(_stand_ins())] if whole else []
     for expression in pattern.expressions:
@@ -408,7 +408,7 @@ def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
 
 @functools.cache
 def _stand_ins() -> dict[int, int]:
-    """For each character whose category differs between `regex` and the compiled tables: one of which it does not."""
+    """For each character that `regex` and the compiled tables put into different categories: one that both agree on."""
     with import_lock:
         from bpe.expressions.properties import CATEGORIES
 

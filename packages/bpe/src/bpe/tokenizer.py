@@ -62,7 +62,7 @@ class Tokenizer(EncodeMethods):
     """A byte-level BPE tokenizer. It has all that tiktoken.Encoding has, and more.
 
     A tokenizer may be shared by threads, releases the GIL while it works, pickles, and never changes. The examples of
-    its methods are those of `tokenizer = bpe.train(["low lower lowest"], 262)`.
+    its methods use `tokenizer = bpe.train(["low lower lowest"], 262)`.
 
     Args:
         vocab: {id: bytes}, the special tokens too or not.
@@ -180,7 +180,7 @@ class Tokenizer(EncodeMethods):
             pattern, special_tokens: as Tokenizer() takes them.
 
         Raises:
-            ValueError: what is wrong with the file, with its line; or as from_ranks().
+            ValueError: the file is damaged (the message names its line); or as from_ranks().
             FileNotFoundError: there is none.
         """
         return cls._made(*reading.read_tiktoken(path, pattern, special_tokens))
@@ -202,7 +202,7 @@ class Tokenizer(EncodeMethods):
             pattern, special_tokens: as Tokenizer() takes them; the files do not say.
 
         Raises:
-            ValueError: what is wrong with a file, with its line.
+            ValueError: a file is damaged; the message names its line.
             FileNotFoundError: one is missing.
         """
         return cls._made(*reading.read_gpt2(vocab_json, merges_txt, pattern, special_tokens))
@@ -276,10 +276,10 @@ class Tokenizer(EncodeMethods):
         formats.huggingface.write(path, data)
 
     def add_tokens(self, tokens: Iterable[str] | Mapping[str, int], *, special_tokens: bool = False) -> Self:
-        """Return a tokenizer with more added tokens, each of which is one token of any text; this one stays as it is.
+        """Return a tokenizer with more added tokens, each one token of any text; this one does not change.
 
         As transformers' add_tokens(): a token that is an added one already keeps its id; one that is in the vocabulary
-        gets that id; others follow the largest id. All else is that of this tokenizer: merges, flags, normalizer,
+        gets that id; others follow the largest id. All else stays this tokenizer's: merges, flags, normalizer,
         template.
 
         Args:
@@ -287,7 +287,7 @@ class Tokenizer(EncodeMethods):
             special_tokens: True for special tokens, which encode() refuses in a text unless they are allowed.
 
         Raises:
-            ValueError: a token is empty, or an id is that of another token. TypeError: a token is not a str.
+            ValueError: a token is empty, or an id belongs to another token. TypeError: a token is not a str.
 
         Example:
             >>> chat = tokenizer.add_tokens(["<tool>"])
@@ -392,7 +392,7 @@ class Tokenizer(EncodeMethods):
         return self._data.special_tokens["<|endoftext|>"]
 
     def is_special_token(self, token: int) -> bool:
-        """True if an id is that of a special token."""
+        """True if an id belongs to a special token."""
         return token in self._special_ids
 
     @cached_property
@@ -436,7 +436,7 @@ class Tokenizer(EncodeMethods):
         Returns:
             The ids, and for each a number of characters of a str, or of bytes. A token that begins inside a character
             has the place of that character. Where the tokenizer changes the text first (a normalizer, a space in
-            front), the place is that of the character which it comes from, as in tokenizers.
+            front), it has the place of the character that it comes from, as in tokenizers.
 
         Raises:
             ValueError: the text holds a disallowed special token.
@@ -476,7 +476,7 @@ class Tokenizer(EncodeMethods):
 
     @made_once_property
     def _ids(self) -> dict[bytes, int]:
-        """The id of every token; the lowest where several have the same bytes, that of the special token before all."""
+        """The id of every token; of several with the same bytes a special token's, else the lowest."""
         ordinary = sorted(self._data.vocab.items(), reverse=True)
         special = self._data.special_tokens
         return {token: number for number, token in ordinary} | {name.encode(): special[name] for name in special}
@@ -499,7 +499,7 @@ class Tokenizer(EncodeMethods):
     def encode_with_unstable(
         self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> tuple[list[int], list[list[int]]]:
-        """The ids of a text that are certain whatever follows it, and the ways in which the rest could go on.
+        """The ids of a text that are certain whatever follows it, and the ways how the rest could go on.
 
         As slow as tiktoken's: a short rest has thousands of continuations. The text is taken as it stands, not
         normalized.
@@ -508,7 +508,7 @@ class Tokenizer(EncodeMethods):
             text, allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
-            The certain ids, and lists of ids each of which, after the certain ones, gives bytes that begin with the
+            The certain ids, and lists of ids: each, after the certain ones, gives bytes that begin with the
             text.
 
         Raises:
@@ -537,7 +537,7 @@ class Tokenizer(EncodeMethods):
 
         Args:
             text: the texts.
-            num_threads: at most so many threads, and no more than there are processors.
+            num_threads: the most threads; there are never more than processors.
             allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
@@ -579,7 +579,7 @@ class Tokenizer(EncodeMethods):
 
         Returns:
             For each text an array of uint32, of shape (ids,). Those of short texts that stand side by side share a
-            piece of memory of some hundred kilobytes: copy() what is to be kept alone.
+            piece of memory of some hundred kilobytes: copy() an array that is to be kept alone.
 
         Raises:
             ValueError: a text holds a disallowed special token; num_threads is below 1.
@@ -692,7 +692,7 @@ class Tokenizer(EncodeMethods):
             allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
-            An iterator over the ids, which are those of encode() of the chunks joined.
+            An iterator over the ids that encode() gives for the chunks joined.
 
         Raises:
             ValueError: the text holds a disallowed special token; raised when the ids before it have been given.
@@ -710,7 +710,7 @@ class Tokenizer(EncodeMethods):
     ) -> bpe.EncodeSession:
         """An encoder of a text that grows at its end, as a chat does: only the tail of the text is encoded again.
 
-        After each append() the ids are those of encode() of the whole text. The tail begins at the last place that
+        After each append() the ids equal encode() of the whole text. The tail begins at the last place that
         surely ends a pretoken whatever follows, mostly a word or two from the end, as for encode_iterable(). Where
         there is no such place, the whole text is encoded again: without a split pattern, in a pretoken without end, and
         where the tokenizer's normalizer or its added tokens (lstrip, rstrip, single_word) may look at any place.
@@ -731,7 +731,7 @@ class Tokenizer(EncodeMethods):
         return EncodeSession(partial(_tail_encoder, self, allowed_special, disallowed_special))
 
     def encode_segments(self, segments: Iterable[tuple[Text, bool]]) -> list[int]:
-        """The ids of one text of which only trusted segments may hold special tokens, as a chat of users' messages is.
+        """The ids of one text whose trusted segments alone may hold special tokens, as in a chat of users' messages.
 
         In a trusted segment special and added tokens get their ids; in others they are ordinary text, but for added
         tokens of white space alone, which are recognised everywhere. The text is encoded as a whole: the words and
@@ -754,14 +754,14 @@ class Tokenizer(EncodeMethods):
     def encode_after(
         self, ids: TokenIds, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> list[int]:
-        """The ids of a text after ids that stay the same, as those that a model sampled; what is before is not encoded.
+        """The ids of a text after ids that stay the same, as a model sampled them; these are not encoded again.
 
         Args:
             ids: what the text follows, canonical or not.
             text, allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
-            The ids of the text alone: those of encode() of the whole where the given ids are its beginning.
+            The ids of the text alone; after the given ids, if encode() of the whole begins with these, its other ids.
 
         Raises:
             ValueError: the text holds a disallowed special token; the tokenizer puts or takes spaces (SentencePiece).
@@ -800,7 +800,7 @@ class Tokenizer(EncodeMethods):
     def truncate(
         self, text: Text, tokens: int, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
     ) -> bpe.Piece:
-        """The beginning of a text that has at most so many tokens, which is all of it that is encoded.
+        """The beginning of a text that has at most `tokens` ids; no more of the text is encoded.
 
         Args:
             text, allowed_special, disallowed_special: as encode() takes them.
@@ -833,7 +833,7 @@ class Tokenizer(EncodeMethods):
         allowed_special: Special = NONE,
         disallowed_special: Special = "all",
     ) -> list[bpe.Piece]:
-        """A text in pieces of at most so many tokens. It is encoded once.
+        """A text in pieces of at most `tokens` ids. It is encoded once.
 
         Args:
             text, allowed_special, disallowed_special: as encode() takes them.
@@ -842,7 +842,7 @@ class Tokenizer(EncodeMethods):
 
         Returns:
             (text, ids) of each piece. No character is divided. Without overlap the texts joined are the text, and the
-            ids those of encode(). Those of a piece are as in the whole text: encoded alone, one that begins or ends
+            ids equal encode(). A piece's ids are its part of these: encoded alone, one that begins or ends
             inside a word may get others.
 
         Raises:
@@ -937,7 +937,7 @@ class Tokenizer(EncodeMethods):
             tokens: as decode() takes them.
 
         Returns:
-            The text, and for each id a number of characters; that of the character for a token that begins inside one.
+            The text, and for each id the number of the character that its token begins at, or inside.
 
         Raises:
             KeyError, OverflowError, TypeError: as decode_bytes().

@@ -133,7 +133,7 @@ def sorted_blocks(const uint8_t[::1] records not None):
 
 
 def split(const uint8_t[::1] records not None, size_t shares):
-    """The records in `shares` bytearrays, by a hash of the pretoken that is the same on every machine of one byte order."""
+    """The records in `shares` bytearrays, by a hash of the pretoken: the same on every machine of one byte order."""
     cdef size_t at = 0, end = records.shape[0], share, size
     cdef size_t *sizes = <size_t *> checked_malloc(2 * shares * sizeof(size_t))
     cdef uint8_t **out = <uint8_t **> (sizes + shares)

@@ -140,7 +140,7 @@ def _decode_array(decoder: Decoder, array: Any, errors: str) -> Any:
     with import_lock:
         from pyarrow import compute
 
-    values = array.flatten()  # without those of rows that are null
+    values = array.flatten()  # null rows have none
     if values.null_count:
         raise ValueError(f"{values.null_count} of the ids are null")
     sizes = compute.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)

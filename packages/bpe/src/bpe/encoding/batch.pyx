@@ -338,7 +338,7 @@ cdef class Batch:
         return lists
 
     def joined(self):
-        """(the ids of all texts in one array, where those of each end); a text that has failed has none."""
+        """(the ids of all texts in one array, the end of each text's ids); a text that has failed has none."""
         cdef const Segment *segment = self.segments
         cdef const Entry *entry
         cdef LongText text

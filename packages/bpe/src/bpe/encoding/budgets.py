@@ -1,4 +1,4 @@
-"""Texts cut where tokens begin: the beginning that fits a number of tokens, and pieces of at most so many.
+"""Texts cut where tokens begin: the beginning that fits a number of tokens, and pieces of at most a number.
 
 A text is encoded once. A cut is the beginning of a token that is also the beginning of a character: one that starts
 inside a character, or inside what the tokenizer made of one character, is passed over.
@@ -67,7 +67,7 @@ def _piece(text: Text, data: bytes, tokens: _Tokens, begin: int, end: int) -> Pi
 
 
 def truncate(texts: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int) -> Piece:
-    """Return the beginning of a text of at most so many tokens; see Tokenizer.truncate()."""
+    """Return the beginning of a text that has at most `tokens` ids; see Tokenizer.truncate()."""
     if most < 0:
         raise ValueError(f"expected a number of tokens from 0 on, got {most}")
     data = bytes(checked(text, rules, repair=True))
@@ -76,7 +76,7 @@ def truncate(texts: TextEncoder, decoder: Decoder, text: Text, rules: Rules, mos
 
 
 def split(texts: TextEncoder, decoder: Decoder, text: Text, rules: Rules, most: int, overlap: int) -> list[Piece]:
-    """Return a text in pieces of at most so many tokens; see Tokenizer.split()."""
+    """Return a text in pieces of at most `tokens` ids; see Tokenizer.split()."""
     if most < 1 or not 0 <= overlap < most:
         raise ValueError(f"expected a number of tokens from 1 on and a smaller overlap, got {most} and {overlap}")
     data = bytes(checked(text, rules, repair=True))

@@ -69,7 +69,7 @@ enum {
     COPIED_IDS = 16, /* ids that are copied from the ring in one go, however few there are */
     SWAP_EVERY = 16, /* every 16th hit in the second slot of a set swaps it to the front */
     BATCH = 128,     /* pretokens */
-    IDS_BEYOND = BATCH * (INLINE_IDS + 1) + COPIED_IDS, /* ids that may be written beyond those of a batch */
+    IDS_BEYOND = BATCH * (INLINE_IDS + 1) + COPIED_IDS, /* ids that may be written beyond a batch's own */
     LONGEST = 4096,                                     /* bytes, and ids, of the longest pretoken that is kept */
     COUNT_SHIFT = 32,                                   /* of the number of ids, in the last word of a slot */
     VERSION_SHIFT = 46                                  /* of the version */
@@ -212,7 +212,7 @@ static inline const uint64_t *cache_entry(const cache_table *table, uint64_t pla
 }
 
 /* Make the keys of a batch and prefetch their sets, and what long pretokens have in the ring. The pretokens end at
- * ends[0 .. count), the first begins at `begin`; `size` is that of the text. */
+ * ends[0 .. count), the first begins at `begin`; `size` is the text's. */
 static void cache_prepare(const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends,
                           size_t count, cache_batch *batch) {
     cache_slot *const slots = table->slots;
@@ -266,7 +266,7 @@ static inline int cache_unchanged(const cache_slot *slot, uint64_t last) {
     return load_word(&slot->last) == last;
 }
 
-/* 1 if what is at a place of the ring has not been overwritten. */
+/* 1 if the entry at a place of the ring has not been overwritten. */
 static inline int cache_alive(const cache_table *table, uint64_t place) {
     return load_word(&table->written) - place <= table->ring_size;
 }
@@ -347,7 +347,7 @@ static inline __attribute__((always_inline)) size_t take_ids(const cache_table *
 
 /* Append the ids of the pretokens from number `i` on at *to, as long as they are in their sets and `limit` leaves room
  * for COPIED_IDS and INLINE_IDS + 1 for each pretoken left; returns the number of the first that is not. Until there is
- * a second thread, every 16th hit in the second slot of a set swaps it to the front, so that what is used most is
+ * a second thread, every 16th hit in the second slot of a set swaps it to the front, so that the most used are
  * looked at first, and little is written. */
 static size_t cache_take(const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i,
                          size_t count, uint32_t **to, const uint32_t *limit) {

@@ -192,7 +192,7 @@ cdef class Cache:
     cdef bint grow(self, size_t factor) noexcept nogil:
         """Grow slots and ring by a factor, a power of two; returns whether there was memory for it.
 
-        They stay where they are, or their pages are moved: only what is new of them is new memory. A set becomes
+        They stay in place, or their pages are moved: only their new part is new memory. A set becomes
         `factor` sets, as its place is the low bits of the hash: itself, and those one old size after it, two, and on.
         """
         cdef cache_table old = self.table
@@ -222,7 +222,7 @@ cdef class Cache:
             begin = end
 
     cdef void split_sets(self, const cache_table *old) noexcept nogil:
-        """Move what is in the sets of the old table, the first part of the new one, to where it belongs now."""
+        """Move the slots of the old table, the first part of the new one, to their sets in the new one."""
         cdef size_t slots = old.mask + WAYS, most_moved = slots // MOVED_SHARE, moved = 0, at, n
         cdef cache_slot *second_sets = <cache_slot *> malloc(most_moved * sizeof(cache_slot))
         cdef cache_slot both[WAYS]

@@ -69,7 +69,7 @@ cdef class EncodeMethods:
         return self.to_list(text, self.rules(allowed_special, disallowed_special))
 
     def encode_ordinary(self, text: Text) -> list[int]:
-        """Encode a text in which no special token is recognised, as encode(text, disallowed_special=()).
+        """Encode a text without recognising special tokens, as encode(text, disallowed_special=()).
 
         Example:
             >>> len(tokenizer.encode_ordinary("<|endoftext|>"))

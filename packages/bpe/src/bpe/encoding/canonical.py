@@ -50,9 +50,9 @@ def first_difference(encoder: TextEncoder, decoder: Decoder, tokens: Any) -> int
 
 
 def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text, rules: Rules) -> list[int]:
-    """Return the ids of a text after ids that stay as they are.
+    """Return the ids of a text after ids that do not change.
 
-    The pretoken that the border divides is merged in two parts; the others are those of the whole text. Only what
+    The pretoken that the border divides is merged in two parts; the others are the whole text's. Only what
     follows the last place before the border at which encoding can begin is encoded.
     """
     data = encoder.data

@@ -1,5 +1,5 @@
-# What a SentencePiece-style tokenizer asks for beside merging: a space in front of a text, and the ids of the bytes of
-# characters that are no token.
+# Two things that only SentencePiece-style tokenizers do: put a space in front of a text, and give the ids of the bytes
+# of a character that has no token.
 
 cdef const char *MARK = b"\xe2\x96\x81"     # the ▁ of its files, which is a space
 
@@ -57,7 +57,7 @@ cdef int take_beginnings(Encoder encoder, dict stands_for, Ranks ranks, const ui
 
 
 cdef size_t spell_beginnings(Encoder encoder, uint32_t *ids, size_t count) noexcept nogil:
-    """Replace each id that stands for the beginning of a character by those of its bytes; how many there are then.
+    """Replace each id that stands for the beginning of a character by its bytes' ids; returns their new number.
 
     There is room for as many ids as there are bytes, and such an id stands for one id for each byte of its symbol.
     """

@@ -98,7 +98,7 @@ cdef class Decoder:
     cdef IdArray read(self, tokens):
         """The ids of a list, an array or any other iterable.
 
-        TypeError for what is no integer, OverflowError for one below 0 or beyond 32 bits.
+        TypeError for anything but integers, OverflowError for one below 0 or beyond 32 bits.
         """
         if PyObject_CheckBuffer(tokens):
             return self.read_buffer(tokens)
@@ -208,7 +208,7 @@ cdef class Decoder:
         raise KeyError(f"no token has the id {number}; ids go up to {self.largest}")
 
     def decode(self, tokens):
-        """The bytes of the ids, joined. KeyError for an unknown one; see read() for what is no id."""
+        """The bytes of the ids, joined. KeyError for an unknown one; see read() for other errors."""
         return self.join(self.read(tokens))
 
     def decode_each(self, tokens):

@@ -13,7 +13,7 @@ from bpe.scanning.special_tokens cimport Rules, SpecialTokens
 cdef enum:
     BLOCK = 1 << 17             # bytes or code points of a block
 
-cdef enum Space:                # what is given a space in front
+cdef enum Space:                # texts that get a space in front
     NO_SPACE
     FIRST_SPACE                 # the beginning of a text, unless it is a space
     EACH_SPACE                  # that, and what follows a special or added token, unless it begins with a space

@@ -50,8 +50,8 @@ from bpe.encoding.cache cimport (
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
 from bpe.encoding.ranks cimport (
-    LANE_BYTES, LANES, MATCHED_BYTES, MATCHES, MOST_MATCHED, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Match, Piece, Ranks,
-    Work, is_matched, join_windows, make_cuts, match_all, need_lanes
+    LANE_BYTES, LANES, MATCHED_BYTES, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Matches, Piece, Ranks, is_matched,
+    join_windows, make_cuts, match_bytes, need_lanes
 )
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.native.memory cimport checked_malloc
@@ -95,7 +95,7 @@ cdef class Encoder:
         space: What is given a space in front: "never" anything, "first" a text that does not begin with one, "each"
             such a text and what follows a special token, "always" both, even where they begin with a space, "text" as
             "always", but nothing that follows one of added_ids, and also a text that begins with one.
-        cuts: Whether pretokens may be cut where no token joins two characters, as cuts.h has it: not where merges make
+        cuts: True if pretokens may be cut where no token joins two characters, as cuts.h has it: not where merges make
             other bytes than those they join.
         stands_for: {id: ids}, from two to three, of the last ids, side by side: what they stand for is given instead.
 
@@ -238,7 +238,7 @@ cdef class Encoder:
             pretoken, size = text + batch.begins[i], batch.begins[i + 1] - batch.begins[i]
             if size <= self.ranks.longest_whole and self.ranks.find_whole(pretoken, size) != NONE:
                 continue
-            if is_matched(pretoken, size) and match_later(self, scratch, batch, i, pretoken):
+            if is_matched(pretoken, size) and match(self, scratch, batch, i, pretoken, size):
                 continue
             windows = 1 if size <= LANE_BYTES else 1 + (size - WIDE_OVERLAP - 1) // WINDOW_STEP
             if windows > MOST_WINDOWS or not self.ranks.spelled(pretoken, size):
@@ -251,7 +251,6 @@ cdef class Encoder:
                 pieces[waiting].size = min(<size_t> LANE_BYTES, size - k * WINDOW_STEP)
                 numbers[waiting] = i
                 waiting += 1
-        match_together(self, scratch, batch)
         merge_together(self, scratch, batch, pieces, numbers, waiting)
         return 0
 
@@ -278,7 +277,7 @@ cdef class Encoder:
     cdef int encode_text(
         self, Scratch scratch, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
     ) except -1 nogil:
-        """Append the ids of bytes, those of special tokens included.
+        """Append the ids of bytes, special tokens included.
 
         begins: whether a text begins here; otherwise one goes on that did not end in a special token.
         """

@@ -2,7 +2,7 @@
 
 A buffer always has one owner:
 
-    owner            what is in it                         comes from            goes to
+    owner            its ids                               comes from            goes to
     Scratch.ids      the ids of the text being encoded     the system            IdMemory if many, else it stays
     a local Ids      the ids of a part of a text or batch  the system            IdMemory, or the system
     IdMemory         the ids that NumPy arrays look into   one of these two      the system
@@ -22,7 +22,7 @@ from bpe.native.lazy_imports import import_lock
 
 cdef extern from "encoding/cache.h" nogil:
     enum:
-        IDS_BEYOND              # ids that a batch of pretokens may write, or reserve, beyond those of its text
+        IDS_BEYOND              # ids that a batch of pretokens may write, or reserve, beyond its text's
 
 cdef extern from "numpy/arrayobject.h":
     ctypedef struct PyArrayObject
@@ -112,7 +112,7 @@ cdef object to_array(Ids *ids):
 
 
 cdef void trim(Ids *ids) noexcept nogil:
-    """Give back the memory that the ids, of which there are some, do not fill."""
+    """Give back the memory that the ids do not fill; there is at least one."""
     cdef void *smaller
     if ids.mapped:
         ids.mapped = trim_block(ids.ids, ids.mapped, ids.size * sizeof(uint32_t))

@@ -1,4 +1,4 @@
-/* Lanes, in which up to LANES pretokens are merged side by side, and how they are filled.
+/* Lanes: up to LANES pretokens are merged side by side, one in each; and how they are filled.
  *
  * A lane holds the symbols of one pretoken. Beside each symbol stands a key, which says what it merges to with the next
  * one. Here "the" is merge 7 and "re" merge 3, and the other pairs do not merge:
@@ -8,7 +8,7 @@
  *     keys         7, 0     NONE     3, 2     NONE             |        merge         |  place  |   NONE: all ones
  *                                                              +----------------------+---------+
  *
- * The number of a merge is its rank. So the least key of a lane is that of the merge to make next, the lowest rank and
+ * The number of a merge is its rank. So the least key of a lane names the merge to make next, the lowest rank and
  * of equals the leftmost: here 3, 2.
  *
  * Filling a lane takes three steps, each over all lanes before the next begins, so that loads wait side by side:

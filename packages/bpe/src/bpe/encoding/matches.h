@@ -1,7 +1,7 @@
 /* Merging without merging: the tokens of a pretoken by longest matches, each checked against the token before it.
  *
- * Two tokens stay apart if merging their joined bytes gives these two again, and tokens of which each two neighbours
- * stay apart are what merging all the bytes gives; windows.pxi has the proof. So there is one such sequence, and from
+ * Two tokens stay apart if merging their joined bytes gives these two again, and tokens whose neighbours all stay apart
+ * are the result of merging all the bytes; windows.pxi has the proof. So there is one such sequence, and from
  * left to right it is found by trying, longest first, the tokens that the text goes on with:
  *
  *     text       c a t a l o g u e s
@@ -12,7 +12,7 @@
  * where it ended is a dead end, whatever comes before it: the tokens of the text up to there were the only ones. So no
  * place is tried twice.
  *
- * Longest matches: a tree of the tokens by characters, as a hash table of its edges (first[] has those of the root).
+ * Longest matches: a tree of the tokens by characters, as a hash table of its edges (the root's are in first[]).
  *
  *     63 62                43 42                22 21                 2  1  0
  *     +--+--------------------+--------------------+--------------------+--+--+
@@ -51,10 +51,9 @@ enum {
     TWO_BYTES = 0x100, /* the first character of two bytes, */
     THREE_BYTES = TWO_BYTES + (1 << 11),
     FOUR_BYTES = THREE_BYTES + (1 << 16),
-    FIRST_CHARACTERS = FOUR_BYTES, /* characters with a place in first[]; those of four bytes are edges of node ROOT */
+    FIRST_CHARACTERS = FOUR_BYTES, /* characters with a place in first[]; longer ones are edges of node ROOT */
     MIN_MATCHED = 24,
     MATCHED_BYTES = 512, /* of a pretoken */
-    MATCHES = 32,        /* pretokens side by side */
     BYTES = 256          /* the numbers below it */
 };
 
@@ -65,7 +64,7 @@ typedef struct { /* of a token, by its number; of a byte, which comes before all
 } Split;
 
 typedef struct {
-    MergeTables pairs;  /* of two numbers, to that of the token they merge to */
+    MergeTables pairs;  /* from two tokens to the token they merge to, by number */
     uint64_t *edges;    /* edge_mask + 1 of them, FREE where there is none */
     uint32_t *first;    /* by character: the child of the root with its flags, or NONE */
     uint32_t *token_of; /* by node, from number `numbers` on: the longest token that it begins with */
@@ -76,18 +75,6 @@ typedef struct {
     int edge_shift;
     uint32_t numbers, nodes;
 } Matches;
-
-typedef struct { /* of a pretoken on its way */
-    const uint8_t *text;
-    uint32_t *symbols;        /* room for one for each byte; the first `count` are those of text[:at] */
-    uint32_t size, at, count; /* at the end `count` is the number of symbols, or 0: it took too many steps */
-    uint32_t end;             /* of what is matched from `at` on */
-    uint32_t link;            /* of the node that it leads to */
-    uint32_t length, token, left, right, limit, least, steps;
-    uint64_t key; /* of the edge, or the pair, that is being prefetched, */
-    size_t slot;  /* and where it is looked for */
-    uint64_t dead[MATCHED_BYTES / 64];
-} Match;
 
 /* 1 for a pretoken that is worth matching: a phrase in a script of three bytes a character. */
 static inline int is_matched(const uint8_t *text, size_t size) {
@@ -155,181 +142,76 @@ static inline uint32_t token_of_node(const Matches *matches, uint32_t node) {
     return node < matches->numbers ? node : matches->token_of[node - matches->numbers];
 }
 
-/* Begin to look up what two neighbours merge to. */
-static inline void start_pair(const Matches *matches, Match *match) {
-    size_t slot;
-    match->key = pair_of(&matches->pairs, match->left, match->right);
-    match->slot = may_merge(&matches->pairs, match->key, &slot) ? slot : matches->pairs.mask + 1;
-    prefetch(&matches->pairs.pairs[match->slot]);
-    prefetch(&matches->splits[match->left]);
-    prefetch(&matches->splits[match->right]);
-}
-
-/* One step of undoing the merges of two neighbours; returns APART, JOINED by a merge, or MORE. */
-enum { MORE, APART, JOINED };
-
-static inline int pair_step(const Matches *matches, Match *match) {
-    const uint32_t left = match->left, right = match->right;
-    if (matches->pairs.pairs[match->slot] != FREE) {
-        const uint32_t merge = find_merge(&matches->pairs, match->key, match->slot);
-        if (merge < match->limit) return JOINED; /* which NONE is not */
-    }
-    if (left > right) { /* of equal ones the left one was merged first */
-        if (left < BYTES) return APART;
-        match->limit = left; /* before the same merge across the border, which is further right */
-        match->left = matches->splits[left].right;
-    } else {
-        if (right < BYTES) return APART;
-        match->limit = right + 1; /* and this one after it */
-        match->right = matches->splits[right].left;
-    }
-    if (match->limit <= match->least) return APART;
-    start_pair(matches, match);
-    return MORE;
-}
-
-/* Begin to look up the edge that goes on from a node with the next character; returns 0 where there is none. */
-static inline int start_edge(const Matches *matches, Match *match) {
-    size_t length;
-    if (match->end == match->size || match->link & LEAF) return 0;
-    const uint32_t character = character_at(match->text + match->end, match->size - match->end, &length);
-    match->length = (uint32_t)length;
-    match->key = edge_key(match->link >> 2, character);
-    match->slot = match->key * PAIR_HASH >> matches->edge_shift;
-    prefetch(&matches->edges[match->slot]);
+/* 1 if two neighbouring tokens stay apart: undone from the last of their merges to the first, no merge of a lower rank
+ * joins what is beside their border. `least` is the lowest number of a token that any merge across it could make. */
+static inline int stay_apart(const Matches *matches, uint32_t left, uint32_t right, uint32_t least, size_t *steps) {
+    uint32_t limit = UINT32_MAX;
+    do {
+        const uint64_t pair = pair_of(&matches->pairs, left, right);
+        size_t slot;
+        if (may_merge(&matches->pairs, pair, &slot) && find_merge(&matches->pairs, pair, slot) < limit) return 0;
+        if (left > right) { /* of equal ones the left one was merged first */
+            if (left < BYTES) return 1;
+            limit = left; /* before the same merge across the border, which is further right */
+            left = matches->splits[left].right;
+        } else {
+            if (right < BYTES) return 1;
+            limit = right + 1; /* and this one after it */
+            right = matches->splits[right].left;
+        }
+        ++*steps;
+    } while (limit > least);
     return 1;
 }
 
-/* Begin a longest match; returns 0 where it is done. */
-static inline int start_walk(const Matches *matches, Match *match) {
-    const uint8_t *text = match->text + match->at;
-    const size_t size = match->size - match->at;
-    size_t length;
-    match->link = first_child(matches, character_at(text, size, &length));
-    match->end = match->at + (uint32_t)length;
-    if (match->link != NONE) return start_edge(matches, match);
-    match->link = walk_bytes(matches, matches->first[text[0]], text + 1, size - 1);
-    return 0;
-}
-
-static inline int walk_step(const Matches *matches, Match *match) {
-    const uint64_t entry = matches->edges[match->slot];
-    if (entry >> LINK_BITS == match->key) {
-        match->link = (uint32_t)(entry & ((1u << LINK_BITS) - 1));
-        match->end += match->length;
-        return start_edge(matches, match);
+/* The longest token that a text of at least one byte begins with. */
+static inline uint32_t longest_match(const Matches *matches, const uint8_t *text, size_t size) {
+    size_t length, at;
+    uint32_t link = first_child(matches, character_at(text, size, &length));
+    if (link == NONE) {
+        link = walk_bytes(matches, matches->first[text[0]], text + 1, size - 1);
+        return token_of_node(matches, link >> 2);
     }
-    if (entry != FREE) {
-        match->slot = (match->slot + 1) & matches->edge_mask;
-        return 1;
-    }
-    if (match->link & PARTIAL)
-        match->link = walk_bytes(matches, match->link, match->text + match->end, match->size - match->end);
-    return 0;
-}
-
-/* Begin to compare a token with the one before it; returns APART or JOINED where that is known at once. */
-static inline int start_pairs(const Matches *matches, Match *match) {
-    const uint32_t end = match->at + matches->splits[match->token].size;
-    if (match->dead[(end - 1) / 64] >> (end - 1) % 64 & 1) return JOINED;
-    if (match->count == 0) return APART;
-    match->least = matches->least[byte_pair_at(match->text[match->at - 1], match->text[match->at])];
-    if (match->least == UINT32_MAX) return APART;
-    match->limit = UINT32_MAX;
-    match->left = match->symbols[match->count - 1];
-    match->right = match->token;
-    start_pair(matches, match);
-    return MORE;
-}
-
-/* Take the next shorter token, or give up the one before; returns 0 where none is left. */
-static int next_shorter(const Matches *matches, Match *match) {
-    match->token = matches->splits[match->token].shorter;
-    while (match->token == NONE) {
-        if (match->count == 0) return 0;
-        match->dead[(match->at - 1) / 64] |= (uint64_t)1 << (match->at - 1) % 64;
-        match->token = match->symbols[--match->count];
-        match->at -= matches->splits[match->token].size;
-        match->token = matches->splits[match->token].shorter;
-    }
-    return 1;
-}
-
-/* Match up to MATCHES pretokens of at most MATCHED_BYTES bytes, each of which is a symbol. Steps are made in turn: all
- * walks to the end, then all comparisons. */
-static void match_all(const Matches *matches, Match *all, size_t count) {
-    Match *walking[MATCHES], *comparing[MATCHES];
-    size_t n_walking = 0, n_comparing = 0, i;
-    for (i = 0; i < count; i++) {
-        all[i].at = all[i].count = all[i].steps = 0;
-        memset(all[i].dead, 0, ((all[i].size + 63) / 64) * sizeof(uint64_t));
-        walking[n_walking++] = &all[i];
-    }
-    while (n_walking) {
-        Match *busy[MATCHES], *undecided[MATCHES];
-        size_t n_busy = 0, n_undecided = 0;
-        for (i = 0; i < n_walking; i++) {
-            busy[n_busy] = walking[i];
-            n_busy += (size_t)start_walk(matches, walking[i]);
+    for (at = length; at < size && !(link & LEAF); at += length) {
+        const uint32_t next = child_of(matches, link >> 2, character_at(text + at, size - at, &length));
+        if (next == NONE) {
+            if (link & PARTIAL) link = walk_bytes(matches, link, text + at, size - at);
+            break;
         }
-        while (n_busy) {
-            size_t left = 0;
-            for (i = 0; i < n_busy; i++) {
-                Match *match = busy[i];
-                busy[left] = match;
-                left += (size_t)walk_step(matches, match);
+        link = next;
+    }
+    return token_of_node(matches, link >> 2);
+}
+
+/* Write the tokens of a pretoken of at most MATCHED_BYTES bytes, all of them symbols, by their numbers; returns how many
+ * there are, or 0 where it took too many steps. */
+static size_t match_bytes(const Matches *matches, const uint8_t *text, size_t size, uint32_t *numbers) {
+    uint64_t dead[MATCHED_BYTES / 64] = {0};
+    size_t at = 0, count = 0, steps = 0;
+    while (at < size) {
+        uint32_t token = longest_match(matches, text + at, size - at);
+        for (;;) {
+            const size_t last = at + matches->splits[token].size - 1;
+            if (!(dead[last / 64] >> last % 64 & 1)) {
+                uint32_t least;
+                if (count == 0) break;
+                least = matches->least[byte_pair_at(text[at - 1], text[at])];
+                if (least == UINT32_MAX || stay_apart(matches, numbers[count - 1], token, least, &steps)) break;
             }
-            n_busy = left;
-        }
-        for (i = 0; i < n_walking; i++) {
-            walking[i]->token = token_of_node(matches, walking[i]->link >> 2);
-            prefetch(&matches->splits[walking[i]->token]);
-            comparing[i] = walking[i];
-        }
-        n_comparing = n_walking;
-        n_walking = 0;
-        while (n_comparing) {
-            /* begin, or decide */
-            for (i = 0; i < n_comparing; i++) {
-                Match *match = comparing[i];
-                int result = start_pairs(matches, match);
-                while (result == JOINED) {
-                    if (match->steps++ > 8 * match->size + 64 || !next_shorter(matches, match)) {
-                        match->count = 0;
-                        break;
-                    }
-                    result = start_pairs(matches, match);
-                }
-                if (result == MORE) {
-                    undecided[n_undecided++] = match;
-                } else if (result == APART) {
-                    match->symbols[match->count++] = match->token;
-                    match->at += matches->splits[match->token].size;
-                    if (match->at < match->size) walking[n_walking++] = match;
-                }
-            }
-            n_comparing = 0;
-            while (n_undecided) {
-                size_t left = 0;
-                for (i = 0; i < n_undecided; i++) {
-                    Match *match = undecided[i];
-                    const int result = pair_step(matches, match);
-                    undecided[left] = match;
-                    left += result == MORE;
-                    match->steps++;
-                    if (result == APART) {
-                        match->symbols[match->count++] = match->token;
-                        match->at += matches->splits[match->token].size;
-                        if (match->at < match->size) walking[n_walking++] = match;
-                    } else if (result == JOINED) {
-                        if (match->steps > 32 * match->size + 256 || !next_shorter(matches, match)) match->count = 0;
-                        else comparing[n_comparing++] = match;
-                    }
-                }
-                n_undecided = left;
+            if (steps++ > 32 * size + 256) return 0;
+            token = matches->splits[token].shorter;
+            while (token == NONE) { /* the token before is given up, as nothing can follow it */
+                if (count == 0) return 0;
+                dead[(at - 1) / 64] |= (uint64_t)1 << (at - 1) % 64;
+                token = numbers[--count];
+                at -= matches->splits[token].size;
+                token = matches->splits[token].shorter;
             }
         }
+        numbers[count++] = token;
+        at += matches->splits[token].size;
     }
+    return count;
 }
 
 /* Building the tables. */
@@ -372,7 +254,7 @@ static int add_match(Matches *matches, uint32_t token, const uint8_t *text, size
     for (size_t at = 0, length; at < size; at += length) {
         const uint32_t character = character_at(text + at, size - at, &length);
         uint32_t next = node == ROOT ? first_child(matches, character) : child_of(matches, node, character);
-        if (node != ROOT) { /* as what is longer than a node begins with it */
+        if (node != ROOT) { /* as longer tokens begin with it */
             const uint32_t flagged = (link & ~(uint32_t)LEAF) | (text[at] >= 0xc0 && length == 1 ? PARTIAL : 0);
             if (flagged != link) put_edge(matches, parent, parent_character, link = flagged);
             best = token_of_node(matches, node);

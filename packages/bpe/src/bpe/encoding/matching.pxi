@@ -62,7 +62,7 @@ cdef size_t list_merges(Ranks ranks, uint64_t *entries, uint64_t *wide, size_t m
 cdef void find_trees(
     Ranks ranks, const uint64_t *entries, size_t count, Tree *trees, const uint64_t *wide, uint64_t *parts
 ) noexcept:
-    """Find the trees of symbols with a character of three bytes, of which each merge comes after those of its parts."""
+    """Find the trees of symbols with a character of three bytes whose every merge comes after its parts' merges."""
     cdef const MergeTables *tables = &ranks.tables
     cdef uint32_t left, right, merge, product
     cdef size_t i

@@ -7,7 +7,7 @@
  *     decomposed     e . ^              marks in the order of their classes, equal ones as they stood
  *     composed       ệ                  NFC and NFKC: each mark with the character before, if nothing stands between
  *
- * What lies between two stretches is copied as it is; a text without any stays where it is. Bytes that are no UTF-8 are
+ * The text between two stretches is copied; a text without any stretch is not. Bytes that are no UTF-8 are
  * characters that nothing changes. */
 #ifndef BPE_NORMAL_FORMS_H
 #define BPE_NORMAL_FORMS_H
@@ -207,7 +207,7 @@ static inline uint8_t normal_not_zero(const uint8_t *bytes) {
 NORMAL_JOIN(normal_join_2, uint16_t)
 NORMAL_JOIN(normal_join_4, uint32_t)
 
-/* See NORMAL_JOIN; 0 for units and forms in which nothing composes. */
+/* See NORMAL_JOIN; 0 for units and forms that compose nothing. */
 static size_t normal_join(const void *units, int width, size_t count, size_t *at, int form, void *to) {
     return form < FORM_NFC || width == 1 ? 0
            : width == 2                  ? normal_join_2(units, count, at, form, to)
@@ -225,7 +225,7 @@ static inline size_t normal_skip_ascii(const uint8_t *text, size_t size, size_t 
     return at;
 }
 
-/* The end of a stretch of which all code points compose to one, written to *composed; 0 for any other stretch.
+/* The end of a stretch whose code points all compose to one, written to *composed; 0 for any other stretch.
  *
  * Most are of this kind: a letter and its marks, a syllable of Hangul. Two that compose are in canonical order,
  * whatever the first was made of, as what they compose to decomposes to them. */

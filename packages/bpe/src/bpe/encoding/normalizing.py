@@ -16,7 +16,7 @@ Places = Any  # where each character of a text comes from, an array of int64; No
 Change = Callable[[str, Places], tuple[str, Places]]
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-_OPTIONS: dict[str, dict[str, tuple[type | tuple[type, ...], Any]]] = {  # their types, and what is meant without them
+_OPTIONS: dict[str, dict[str, tuple[type | tuple[type, ...], Any]]] = {  # their types and defaults
     **{form: {} for form in FORMS},
     "Lowercase": {},
     "Prepend": {"prepend": (str, None)},
@@ -140,7 +140,7 @@ def _changes_of(step: Mapping[str, Any]) -> list[Change]:
 
 
 def put_before(before: str, text: str, places: Places) -> tuple[str, Places]:
-    """Put a text, whose place is that of the first character, before another that is not empty."""
+    """Put a text before another that is not empty; it gets the place of the other's first character."""
     if not text:
         return text, places
     return before + text, None if places is None else np.concatenate([np.repeat(places[:1], len(before)), places])

@@ -30,7 +30,7 @@ def begins_by_pretoken(
         encoder, decoder: of the tokenizer.
         lost: the bytes that are left out, between which tokens stand in their places. None for the places that
             tokenizers gives: there such bytes move the tokens behind them in their pretoken to the left. Sizes are
-            those of the characters that stand for bytes, one or two bytes of UTF-8 each.
+            the printable characters' that stand for bytes: one or two bytes of UTF-8.
     """
     ids: list[int] = []
     begins: list[int] = []

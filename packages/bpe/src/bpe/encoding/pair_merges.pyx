@@ -57,7 +57,7 @@ cdef class PairMerges:
         free(self.joined)
 
     def merged(self, list ids):
-        """The ids of one word, whose symbols are those of a list, after all merges."""
+        """The ids of one word, given as a list of symbols, after all merges."""
         cdef uint32_t[::1] symbols = array("I", ids)
         return list(symbols[:self.merge(&symbols[0], len(ids))]) if ids else []
 

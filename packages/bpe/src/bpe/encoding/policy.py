@@ -1,6 +1,6 @@
 """The special tokens that a call recognises in a text, and those it refuses: tiktoken's rules.
 
-    Policy            of a tokenizer: turns the arguments of a call into Rules, and keeps those of the last calls
+    Policy            of a tokenizer: turns the arguments of a call into Rules, and keeps the last calls' rules
     Rules             of a call: the special tokens that get their ids, and those whose presence is an error
     SpecialTokens     a set of special tokens, ready to be searched for
 
@@ -36,7 +36,7 @@ class Policy:
         self._rules: dict[tuple[SpecialTokens, frozenset[str]], Rules] = {}
 
     def recognised(self, allowed: Special) -> SpecialTokens:
-        """The special tokens to recognise: all of them, or those of some names; other names say nothing."""
+        """The special tokens to recognise: all of them, or the named ones; names of no token are ignored."""
         if isinstance(allowed, str) and allowed != "all":
             raise TypeError(f"special tokens are 'all' or a set of names, not the str {allowed!r}")
         names = self._names if isinstance(allowed, str) else frozenset(allowed)

@@ -1,7 +1,7 @@
 """Preparation of texts by a tokenizer.json before they are encoded: normalizing, and looking for added tokens.
 
 First the added tokens that are looked for in the original text are cut out, then what lies between them is normalized,
-then the others are cut out of that, and what is left may be given a space in front. A tokenizer that does none of this
+then the others are cut out of that, and the rest may get a space in front. A tokenizer that does none of this
 has no Preparation, and is spared the cost.
 """
 
@@ -25,6 +25,7 @@ from bpe.encoding.policy import keep
 from bpe.encoding.segments import Span, spans_of, trusted_spans
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.lazy_imports import regex
+from bpe.native.printable import SPACE_MARK
 from bpe.scanning.special_tokens import SpecialTokens
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class Preparation:
             goes_on = continued and not pieces
             piece, at = normalize(self._normalizer, piece, at, goes_on)
             if self._marks_text and not goes_on:
-                piece, at = put_before("▁", piece, at)
+                piece, at = put_before(SPACE_MARK, piece, at)
             spans = self._spans(piece, late, None if trusted is None or not late else trusted[at])
             pieces += [Piece(piece[b:e], n, None if at is None else at[b:e]) for b, e, n in spans]
         return [
@@ -151,7 +152,7 @@ class Preparation:
         """A piece with spaces for SentencePiece's marks, and with one in front where the tokenizer puts it."""
         text, puts_space = piece.text, self._prefix_space
         if self._characters is not None:
-            text, prepend = text.replace("▁", " "), self._characters.prepend
+            text, prepend = text.replace(SPACE_MARK, " "), self._characters.prepend
             puts_space = not continued and (prepend == "always" or (prepend == "first" and first))
         if not puts_space or text.startswith(" "):
             return piece._replace(text=text)
@@ -218,19 +219,23 @@ def space_of(data: TokenizerData) -> str:
 
 
 def _spaces_only(data: TokenizerData) -> bool:
-    """True if texts are changed in nothing but a space in front, and added tokens found in them as they are."""
+    """True if texts only get a space in front, and added tokens are found in the text before it is normalized."""
     steps = steps_of(data.normalizer)
-    prepended = [step for step in steps if step == {"type": "Prepend", "prepend": "▁"}]
-    marked = [step for step in steps if step == {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
+    prepended = [step for step in steps if step == {"type": "Prepend", "prepend": SPACE_MARK}]
+    marked = [step for step in steps if step == {"type": "Replace", "pattern": {"String": " "}, "content": SPACE_MARK}]
     names = data.special_tokens.keys() | data.added_tokens.keys()
     late = names & data.normalized
-    if len(prepended) > 1 or len(prepended) + len(marked) < len(steps) or any({" ", "▁"} & {*name} for name in late):
+    if (
+        len(prepended) > 1
+        or len(prepended) + len(marked) < len(steps)
+        or any({" ", SPACE_MARK} & {*name} for name in late)
+    ):
         return False
     return not late or not (prepended or _may_overlap(names - late, late))
 
 
 def _may_overlap(some: Collection[str], others: Collection[str]) -> bool:
-    """True if a text can hold one of some and one of others, of which one begins inside the other."""
+    """True if a text can hold one of some and one of others that overlap."""
     if any(one in other or other in one for one in some for other in others):
         return True
     return not (_ends(some).isdisjoint(_beginnings(others)) and _ends(others).isdisjoint(_beginnings(some)))

@@ -35,7 +35,6 @@ cdef extern from "encoding/lanes.h" nogil:
 cdef extern from "encoding/matches.h" nogil:
     enum:
         MATCHED_BYTES
-        MATCHES
 
     ctypedef struct Split:
         uint32_t left, right, size, shorter
@@ -52,20 +51,11 @@ cdef extern from "encoding/matches.h" nogil:
         int edge_shift
         uint32_t numbers, nodes
 
-    ctypedef struct Match:
-        const uint8_t *text
-        uint32_t *symbols
-        uint32_t size, count
-
     bint is_matched(const uint8_t *text, size_t size)
-    void match_all(const Matches *matches, Match *all, size_t count)
+    size_t match_bytes(const Matches *matches, const uint8_t *text, size_t size, uint32_t *numbers)
 
 cdef extern from "encoding/steps.h" nogil:
-    ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
-    lowest_function choose_lowest(int level)
-    void merge_lanes(
-        const MergeTables *tables, lowest_function lowest, Lane *lanes, const Piece *pieces, size_t count
-    )
+    void merge_lanes(const MergeTables *tables, Lane *lanes, const Piece *pieces, size_t count)
 
 ctypedef struct Linked:         # a symbol of a window that is merged with a heap
     uint32_t symbol             # NONE once it was merged into the one before it
@@ -73,23 +63,18 @@ ctypedef struct Linked:         # a symbol of a window that is merged with a hea
 
 ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
     Lane *lanes
-    Match *matches
     const Matches *tables       # Ranks.matches, once they are made,
     bint has_tables             # and whether they are
-    uint32_t *matched           # room for the symbols of all matches, and sixteen more
-    uint32_t *symbols           # of a long pretoken, as far as it is merged
+    uint32_t *symbols           # of the merged part of a long pretoken
     uint32_t *begins            # of each in the text, and after them where the last one ends
     Linked *linked
     uint64_t *heap              # see heap.pxi
     size_t room, count, linked_room, heap_room, heap_size
-    size_t in_matches[MATCHES]  # index in the batch of each pretoken that waits to be matched
-    size_t matches_count, matches_bytes     # number of these pretokens, and their bytes
     size_t seen_bytes, long_bytes   # bytes of batches with new pretokens; bytes of those pretokens that are matched
     const uint32_t *found       # the symbols of the pretoken merged last
 
 cdef void free_work(Work *work) noexcept nogil
 cdef enum:
-    MOST_MATCHED = 1 << 12      # bytes of all that is matched side by side
     WIDE_OVERLAP = 28           # bytes that neighbours of join_windows() have in common, nearly always with a symbol
     WINDOW_STEP = LANE_BYTES - WIDE_OVERLAP     # from where one of them begins to the next
 
@@ -108,7 +93,6 @@ cdef class Ranks:
     cdef bint drops_bytes               # those that are none are left out
     cdef MergeTables tables
     cdef Matches *matches               # NULL: not made yet, or there are none
-    cdef lowest_function lowest
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none

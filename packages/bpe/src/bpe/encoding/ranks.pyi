@@ -13,7 +13,6 @@ class Ranks:
         merges: NDArray[Any] | None = None,
         ignore_merges: bool = False,
         aliases: Mapping[int, int] | None = None,
-        level: str | None = None,
         parts: Mapping[str, bytes | memoryview] | None = None,
         drops_bytes: bool = False,
     ) -> Self: ...

@@ -22,7 +22,6 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, prefetch
-from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.heap cimport pop, push
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block
@@ -77,7 +76,6 @@ cdef class Ranks:
             two neighbours that join to a symbol merge, by the order of the symbols.
         ignore_merges: A pretoken that is a symbol is that symbol, whatever the merges say.
         aliases: {symbol: symbol of one byte}: a merge that makes the one makes the other instead.
-        level: The SIMD level, by default that of the process.
         parts: None, or what parts() of other ranks gave: these are then the same, and the arguments before are unused.
         drops_bytes: Bytes of a pretoken that are no symbol are left out; otherwise they are refused.
 
@@ -86,12 +84,11 @@ cdef class Ranks:
     """
 
     def __cinit__(
-        self, *, symbols=(), merges=None, bint ignore_merges=False, aliases=None, level=None, parts=None,
+        self, *, symbols=(), merges=None, bint ignore_merges=False, aliases=None, parts=None,
         bint drops_bytes=False,
     ):
         cdef const uint32_t[:, ::1] listed = None
         cdef size_t count
-        self.lowest = choose_lowest(level_of(level))
         self.drops_bytes = drops_bytes
         memset(self.tables.symbol_of_byte, 0xFF, sizeof(self.tables.symbol_of_byte))
         if parts is not None:
@@ -185,7 +182,7 @@ cdef class Ranks:
 
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil:
         """Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte must be a symbol."""
-        merge_lanes(&self.tables, self.lowest, lanes, pieces, count)
+        merge_lanes(&self.tables, lanes, pieces, count)
 
     cdef int need_matches(self, Work *work, size_t size) except -1 nogil:
         """Note a batch of `size` bytes with new pretokens, and make self.matches if that pays.
@@ -195,7 +192,6 @@ cdef class Ranks:
         """
         cdef bint mostly = 3 * work.long_bytes > 2 * work.seen_bytes
         work.seen_bytes += size
-        work.matches_count = work.matches_bytes = 0
         if work.has_tables:
             return 0
         if not self.matched and 2 * work.long_bytes < (1 if mostly else 20) * self.symbols:
@@ -234,18 +230,11 @@ cdef int need_lanes(Work *work) except -1 nogil:
     if work.lanes == NULL:
         work.lanes = <Lane *> checked_malloc(LANES * sizeof(Lane))
         memset(work.lanes, 0, LANES * sizeof(Lane))     # so that what a lane has beyond its symbols is symbols too
-    if work.matches == NULL:            # also where memory ran out after the lanes were there
-        work.matches = <Match *> checked_malloc(MATCHES * sizeof(Match))
-    if work.matched == NULL:
-        work.matched = <uint32_t *> checked_malloc((MOST_MATCHED + 16) * sizeof(uint32_t))
-        memset(work.matched, 0, (MOST_MATCHED + 16) * sizeof(uint32_t))
     return 0
 
 
 cdef void free_work(Work *work) noexcept nogil:
     free(work.lanes)
-    free(work.matches)
-    free(work.matched)
     free(work.symbols)
     free(work.begins)
     free(work.linked)

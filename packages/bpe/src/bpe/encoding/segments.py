@@ -1,4 +1,4 @@
-"""Segments of one text, of which only the trusted ones may hold special and added tokens.
+"""Segments of one text; only the trusted ones may hold special and added tokens.
 
 The text is encoded as a whole: a pretoken may begin in one segment and end in the next. A special token lies in one
 trusted stretch, which may be of several segments side by side. Added tokens of white space alone, which some
@@ -53,7 +53,7 @@ def trusted_spans(text: AnyStr, tokens: SpecialTokens, trusted: NDArray[np.bool_
 
 @functools.lru_cache(maxsize=64)
 def _by_kind(tokens: SpecialTokens) -> tuple[SpecialTokens, SpecialTokens]:
-    """Return the tokens but those of white space alone, and these."""
+    """Return the tokens with other characters than white space, and the tokens without."""
     pairs = list(zip(tokens.names, tokens.ids, strict=True))
     blank = dict(pair for pair in pairs if pair[0].decode().isspace())
     marks = dict(pair for pair in pairs if pair[0] not in blank)

@@ -144,7 +144,7 @@ class EncodeSession:
     def __init__(self, make_encoder: Callable[[], TailEncoder]) -> None:
         self._make_encoder, self._encoder = make_encoder, make_encoder()
         self._ids, self._certain = array("I"), 0  # all ids; how many of them no later text can change
-        self._tail, self._continued = b"", False  # the text of the others; True if it goes on from what is before it
+        self._tail, self._continued = b"", False  # the text of the other ids; True if it goes on from earlier text
         self._half = ""  # a high surrogate at the end, which the next text may complete
 
     def __len__(self) -> int:
@@ -206,8 +206,8 @@ class DecodeStream:
 
     Args:
         decode_bytes: gives the bytes of ids.
-        begin: what is left out where a text begins with it.
-        end: what is left out where a text ends with it; in front of more it is a space.
+        begin: bytes that are left out where a text begins with them.
+        end: bytes that are left out where a text ends with them; in front of more they are a space.
         skipped: ids that give no text.
     """
 

@@ -174,7 +174,7 @@ cdef int keep_last_merges(Ranks ranks, uint32_t *lost, size_t *lost_count) excep
     """
     cdef MergeTables *tables = &ranks.tables
     cdef MergeTables listed = tables[0]
-    listed.made = NULL                                      # that of ranks.tables stays
+    listed.made = NULL                                      # ranks.tables keeps its own
     tables.pairs = tables.filter = tables.byte_pairs = NULL
     try:
         take_room(ranks, ranks.symbols)
@@ -248,7 +248,7 @@ cdef int add_last_merges(Ranks ranks, const MergeTables *listed, uint32_t *lost,
 
 
 cdef uint32_t merge_among(const MergeTables *listed, uint32_t left, uint32_t right, uint32_t symbol) noexcept nogil:
-    """The number of the listed merge of a pair, or NONE; that of the symbol it makes if there is no list."""
+    """The number of the listed merge of a pair, or NONE; without a list the number of the symbol it makes."""
     cdef uint64_t pair
     cdef size_t slot
     if listed == NULL:

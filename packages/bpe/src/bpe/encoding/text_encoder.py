@@ -159,7 +159,7 @@ class TextEncoder:
         return self.to_ids(checked(text, rules, repair), rules.recognised)
 
     def to_ids(self, data: bytes | memoryview, special: SpecialTokens) -> NDArray[np.uint32]:
-        """The ids of bytes in which these special tokens are recognised and none is refused."""
+        """The ids of bytes: these special tokens are recognised, none is refused."""
         rules = Rules(special, NO_TOKENS)
         ready = self.ready(data, rules)
         if ready is not None:
@@ -178,7 +178,7 @@ class TextEncoder:
         return ready
 
     def takes_unchanged(self, text: Text, rules: Rules) -> bool:
-        """True if the bytes of the text are what is encoded: not a normal form, and no spaces that stand for marks."""
+        """True if the text's own bytes are encoded: not a normal form, and no spaces that stand for marks."""
         return self._preparation is None or (self.data.characters is None and self.ready(text, rules) is text)
 
     def _pieces_to_ids(self, pieces: Iterable[tuple[str | bytes, int, Any]]) -> NDArray[np.uint32]:
@@ -205,7 +205,7 @@ class TextEncoder:
         return np.concatenate(parts)
 
     def segments_to_ids(self, segments: Iterable[tuple[Text, bool]]) -> NDArray[np.uint32]:
-        """The ids of one text, in which only the trusted segments hold special and added tokens."""
+        """The ids of one text; only its trusted segments hold special and added tokens."""
         with import_lock:
             from bpe.encoding.segments import trusted_spans
 
@@ -457,4 +457,4 @@ class TextEncoder:
             warn_caller(patterns.slow_warning(pattern))
 
 
-_slow: set[patterns.Pattern] = set()  # of which this process has been warned
+_slow: set[patterns.Pattern] = set()  # this process has been warned of these

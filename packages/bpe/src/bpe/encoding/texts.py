@@ -12,7 +12,7 @@ TextChunks = Iterable[str] | Iterable[bytes]
 
 
 def checked(text: Text, rules: Rules, repair: bool) -> bytes | memoryview:
-    """The bytes of a text in which nothing is refused; see TextEncoder.to_array()."""
+    """The bytes of a text without refused special tokens; see TextEncoder.to_array()."""
     if not isinstance(text, str):
         data = buffer_of(text)
     else:

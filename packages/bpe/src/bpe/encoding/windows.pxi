@@ -10,9 +10,9 @@
 # neighbours agree are what merging all their bytes gives: take the first merge that would join across a border of two
 # of them. No border was crossed before it, so the bytes of the two have been merged just as they are alone: of all
 # pairs the one to merge first was taken, so of the pairs within these two as well. The merge would therefore be made
-# there too, but there the border stays. So no merge crosses any border; and what is between two borders is merged as it
-# is alone. This holds for any merges in any order, since a pair of a lower rank, or of the same and further left, is so
-# wherever else there are pairs.
+# there too, but there the border stays. So no merge crosses any border, and the bytes between two borders are merged
+# as they would be alone. This holds for any merges in any order, since which of two pairs goes first does not depend on
+# the pairs around them.
 #
 # Neighbours in the result for a window therefore agree. Where two windows overlap and hold one symbol in common, in the
 # same place, the symbols of the first as far as that one and then those of the second are the result for both. Where
@@ -37,7 +37,7 @@ ctypedef struct Window:
 
 
 cdef size_t merge_in_windows(Ranks ranks, Work *work, const uint8_t *text, size_t size) except 0 nogil:
-    """The symbols of `size` bytes, each of which is a symbol, in work.found; returns how many."""
+    """The symbols of `size` bytes, all of them symbols, in work.found; returns their number."""
     cdef size_t covered = 0, width = LANE_BYTES, overlap = OVERLAP, begin, end
     cdef int rounds = 0, patience = FEWEST_JOINED
     cdef Window window
@@ -94,7 +94,7 @@ cdef int join_lanes(
 ) except -1 nogil:
     """Merge the next windows side by side, those that are alike once, and join them; returns whether each could be.
 
-    overlap: of the first of them with what is covered.
+    overlap: bytes that the first window shares with the text that is covered.
     """
     cdef Window windows[LANES]
     cdef size_t lane_of[LANES]
@@ -114,7 +114,7 @@ cdef int join_lanes(
             found += 1
         begin += LANE_BYTES - OVERLAP
         count += 1
-    merge_lanes(&ranks.tables, ranks.lowest, work.lanes, pieces, found)
+    merge_lanes(&ranks.tables, work.lanes, pieces, found)
     for lane in work.lanes[:found]:
         list_places(lane)
     for i in range(count):
@@ -142,7 +142,7 @@ cdef size_t join_windows(Work *work, size_t first, size_t count, size_t size) ex
 
 
 cdef void list_places(Lane *lane) noexcept nogil:
-    """Put the place of each symbol of a merged lane into its keys, of which it has no more need."""
+    """Put the place of each symbol of a merged lane into its keys, which it no longer needs."""
     cdef uint64_t bits = lane.alive
     cdef size_t i
     for i in range(lane.count):

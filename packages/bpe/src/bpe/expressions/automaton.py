@@ -36,8 +36,8 @@ class Automaton(NamedTuple):
     classes: the class of each range.
     class_count: how many there are.
     table: rows of class_count + 1 entries, for each class and for the end of the text: MATCH where a match ends
-        before the character, and the place of the next state's row. The first row is that of no state, the second
-        that of the state at the beginning.
+        before the character, and the place of the next state's row. The first row is no state's, the second
+        the state's at the beginning.
     cuts: for each pair of classes CLEAN where no match goes on from one to the other, whatever came before, and what
         is matched before is matched there at the end of a text too; ENDS where also a piece ends there.
     """
@@ -261,7 +261,7 @@ def _step(places: list[tuple[Any, ...]], state: tuple[int, ...], atom: int | Non
 
 
 def _minimize(rows: list[list[int]]) -> list[list[int]]:
-    """The rows of as few states as do the same, numbered as they are met from the first state on."""
+    """The rows of the smallest equal automaton, its states numbered in the order of a walk from the first."""
     block = [0] + [1] * (len(rows) - 1)
     count = 2
     while True:
@@ -303,7 +303,7 @@ def _join_classes(
         if not new_classes or new_classes[-1] != joined_class:
             new_begins.append(begin)
             new_classes.append(joined_class)
-    # States were numbered by the order of the old classes: number them again by that of the new.
+    # States were numbered by the order of the old classes: number them again by the order of the new.
     old = list(map(list, zip(*numbers, columns[-1], strict=True)))
     return tuple(new_begins), tuple(new_classes), _minimize(old)
 
@@ -317,7 +317,7 @@ def _cuts(rows: list[list[int]]) -> bytes:
     for row in rows:
         at_end = row[-1] & MATCH
         stops.append(sum(1 << number for number in range(count) if row[number] == at_end))
-    alone = []  # the classes of which one character is a match, whatever follows
+    alone = []  # the classes whose single character is a match, whatever follows
     for number in range(count):
         then = rows[rows[1][number] & ~MATCH]
         alone.append(rows[1][number] != 0 and all(entry & MATCH for entry in then))

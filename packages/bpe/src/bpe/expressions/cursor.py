@@ -8,7 +8,7 @@ Language = Literal["regex", "oniguruma", "fancy-regex"]
 
 
 class Refused(ValueError):
-    """An expression that is wrong, or asks for what is not read here."""
+    """An expression that is wrong, or uses a construct that is not read here."""
 
 
 class Cursor:

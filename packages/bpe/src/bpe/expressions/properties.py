@@ -26,7 +26,7 @@ _LONG_NAMES = (
 
 
 class Unknown(ValueError):
-    """A property of which there is no table here."""
+    """A property without a table here."""
 
 
 @functools.cache
@@ -165,7 +165,7 @@ POSIX_ASCII: dict[str, CharSet] = {  # [:name:] in fancy-regex
 def _orbits() -> dict[int, tuple[int, ...]]:
     from bpe.expressions import unicode_sets as tables
 
-    groups = sorted(parse_groups(tables.FOLDED))  # s and t are in that of U+FB05 too, before their own
+    groups = sorted(parse_groups(tables.FOLDED))  # s and t are in U+FB05's group too, before their own
     return {code: group for group in groups for code in group}
 
 

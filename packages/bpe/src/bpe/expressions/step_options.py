@@ -14,7 +14,7 @@ Step = Mapping[str, Any]
 
 GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"  # the expression of ByteLevel
 BEHAVIOURS = ("Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous")
-_OPTIONS: dict[str, dict[str, tuple[type, Any]]] = {  # of each step: their types, and what is meant where one lacks
+_OPTIONS: dict[str, dict[str, tuple[type, Any]]] = {  # of each step: their types and defaults
     "Split": {"pattern": (dict, None), "behavior": (str, None), "invert": (bool, False)},
     "Digits": {"individual_digits": (bool, False)},
     "Punctuation": {"behavior": (str, "Isolated")},

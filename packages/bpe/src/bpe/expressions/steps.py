@@ -167,7 +167,7 @@ def _run_of(step: Step) -> Callable[[str], list[str]]:
 
 
 def _finder(tree: Node) -> Callable[[str], Iterator[tuple[int, int]]]:
-    """Finds the matches of a tree in a text, those of no character too, but for one right behind another match."""
+    """Finds the matches of a tree in a text, empty ones too, except right behind another match."""
     expression = regex.compile(spelled(tree))
 
     def find(text: str) -> Iterator[tuple[int, int]]:

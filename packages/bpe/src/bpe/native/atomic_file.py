@@ -38,7 +38,7 @@ class Staged:
         return file
 
     def commit(self, flush: bool = True) -> list[str]:
-        """Put every file in its place; returns these, in the order in which they were put there.
+        """Put every file in its place; returns the places, in that order.
 
         flush: wait until they are on the disk. Without this a machine that loses power may later hold part of a file.
         """

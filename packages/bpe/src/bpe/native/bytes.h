@@ -8,8 +8,8 @@
 /* Compiler intrinsics.
  *
  * prefetch() fetches a cache line into the first level of caches, and prefetch_far() into the second, which can wait
- * for more lines of main memory at a time: on a Zen 4, 4 ns a line instead of 8. It is for what is read after many
- * other fetches.
+ * for more lines of main memory at a time: on a Zen 4, 4 ns a line instead of 8. It is for memory that is read after
+ * many other fetches.
  *
  * An atomic_word is how one thread tells others that something is there to be read. */
 #if defined(_MSC_VER) && !defined(__clang__)

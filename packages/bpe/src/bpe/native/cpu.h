@@ -3,10 +3,10 @@
  *     level      functions of the level may use                                   first processors
  *     portable   what every machine of the architecture has (x86-64: SSE2)
  *     avx2       avx2 bmi bmi2 popcnt                                             Haswell 2013, Zen 2017
- *     avx512     those of avx2, avx512f avx512bw avx512dq avx512vl avx512vbmi2    Ice Lake 2019, Zen 4 2022
+ *     avx512     avx2's and avx512f  avx512bw avx512dq avx512vl avx512vbmi2    Ice Lake 2019, Zen 4 2022
  *     neon       on ARM: NEON, also called Advanced SIMD                          all of 64 bits
  *
- * On x86-64 the levels are portable, avx2 and avx512, each of which holds those before it; on 64-bit ARM portable and
+ * On x86-64 the levels are portable, avx2 and avx512, each with all before it; on 64-bit ARM portable and
  * neon. cpu.pyx asks once for each process and keeps the answer; every header with vector code has a function
  * choose_...(level), which gives the best of its versions that the level allows. A version for x86-64 begins with
  * TARGET_AVX2 or TARGET_AVX512, so that it is compiled for exactly the features that were checked. Where neither

@@ -47,7 +47,7 @@ static void free_block(void *block, size_t size) {
     else munmap(block, whole_pages(size));
 }
 
-/* A block of `size` bytes, those of a smaller block first and zeroes after them; NULL if there is no memory for it, and
+/* A block of `size` bytes, a smaller block's first and zeroes after them; NULL if there is no memory for it, and
  * the smaller one then stays. The pages of a large block are moved, not copied. */
 static void *grown_block(void *block, size_t old_size, size_t size) {
     uint8_t *grown = zeroed_block(size);
@@ -75,7 +75,7 @@ static size_t trim_block(void *block, size_t size, size_t used) {
     return rounded;
 }
 
-/* Make the pages of a part of a block before it is written. All at once is cheaper than one by one as they are reached,
+/* Make the pages of a part of a block before it is written. All at once is cheaper than one by one,
  * and threads that meet on a new page would each make and clear one. Linux before 5.14 cannot, and makes them as they
  * are written. */
 static void touch_block(void *part, size_t size) {

@@ -1,4 +1,4 @@
-"""Threads: how many there may be, and the three ways in which this package spreads work over them.
+"""Threads: their number, and the three ways to spread work over them.
 
 `run_together` calls one function in several threads, `map_in_threads` a function of each item of a list, and `stream` a
 function of each item of an iterator, with results as they come.
@@ -19,12 +19,12 @@ from bpe.native.checks import whole
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-HEARD_WITHIN = 0.2  # seconds in which a signal is heard that came just before a wait, which it then does not end
+HEARD_WITHIN = 0.2  # seconds until a signal is handled that came just before a blocking wait
 BEGINS_WITHIN = 1000  # milliseconds that a thread which a signal interrupted the start of is waited for
 
 
 def available_cpus() -> int:
-    """Number of processors that the process may use: those of its affinity, within the quota of its cgroup."""
+    """Number of processors that the process may use, by its affinity and the quota of its cgroup."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup_cpus()
     return cpus if quota is None else min(cpus, quota)
@@ -43,7 +43,7 @@ def cgroup_cpus(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup"
         else:
             continue
         names = [name for name in path.split("/") if name]
-        # In a container the path may be the host's: its own cgroup is then what is mounted at the top.
+        # In a container the path may be the host's: its own cgroup is then mounted at the top.
         for depth in range(len(names) + 1):
             quota = quota_of(os.path.join(folder, *names[:depth]))
             if quota is not None and quota > 0:
@@ -166,9 +166,9 @@ def stream(
 ) -> Iterator[Result]:
     """work() of each item in `threads` threads, while the calling thread asks for the next items.
 
-    At most 2 * threads items are under way. ordered: results come in the order of the items, else as they are ready. An
-    error of work() or of items ends it and is raised, when the threads have finished what they are at. Ctrl-C does not
-    wait for them, for one item may take long: they end after it, or with the process.
+    At most 2 * threads items are under way. ordered: results come in the order of the items, else as they are done. An
+    error of work() or of items ends it and is raised when the threads have finished their items. Ctrl-C does not wait
+    for them, for one item may take long: they end after it, or with the process.
     """
     from queue import Empty, SimpleQueue
 

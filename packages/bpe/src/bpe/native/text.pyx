@@ -78,7 +78,7 @@ cdef bint never_changes(buffer):
 
 
 cdef size_t copy_bytes(const void *units, size_t count, uint8_t *to) noexcept nogil:
-    """The conversion of what is UTF-8 already."""
+    """The conversion of bytes that are UTF-8 already."""
     memcpy(to, units, count)
     return count
 

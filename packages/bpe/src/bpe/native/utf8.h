@@ -111,7 +111,7 @@ TARGET_AVX2 static inline uint8_t *utf8_eight(__m256i code, uint8_t *to) {
                             _mm256_or_si256(_mm256_slli_epi32(second, 8), _mm256_slli_epi32(two_last, 8)));
         bytes = _mm256_blendv_epi8(bytes, of_four, four);
     }
-    /* size - 1 as two bits: the low one in the top bit of a byte, the high one in that of the next */
+    /* size - 1 as two bits: the low one in the top bit of a byte, the high one in the next byte's */
     const __m256i low_bit = _mm256_and_si256(_mm256_or_si256(_mm256_xor_si256(two, three), four), more);
     const __m256i bits = _mm256_or_si256(low_bit, _mm256_and_si256(three, _mm256_set1_epi32(-0x8000)));
     const unsigned sizes = (unsigned)_mm256_movemask_epi8(_mm256_packs_epi32(bits, bits));

@@ -108,7 +108,7 @@ static size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, 
         uint32_t code;
         if ((text[at] & 0xc0) == 0x80) continue;
         decode_character(text + at, size - at, &code);
-        if (code >= 0xd800 && code < 0xe000) continue; /* it may be a character of which the rest is still to come */
+        if (code >= 0xd800 && code < 0xe000) continue; /* it may be a character whose end is still to come */
         length = length_before(text, at);
         for (uint32_t level = 0; level < s->levels; level++) {
             const automaton *a = &s->level[level];

@@ -13,7 +13,7 @@ from bpe.native.memory cimport checked_realloc
 from bpe.native.text cimport LONE, raise_lone_surrogate, room_for
 
 cdef enum:
-    LOOK_BACK = 1 << 10         # bytes before the end of what is converted in which a safe cut is looked for first
+    LOOK_BACK = 1 << 10         # bytes before the end of the conversion where a safe cut is looked for first
 
 
 cdef class Blocks:
@@ -21,7 +21,7 @@ cdef class Blocks:
 
     Args:
         text: The text.
-        special: The special tokens, none of which may be cut in two.
+        special: The special tokens; none may be cut in two.
         scanner: Number of the scanner of the split pattern, from bpe.patterns.scanner_of(); not -1.
         block: About how many bytes or code points a block has.
     """

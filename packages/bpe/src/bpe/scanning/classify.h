@@ -38,11 +38,11 @@ enum {
 /* The masks of 64 consecutive bytes, by name or by number. */
 typedef union {
     struct {
-        /* The classes, of which a character has one, and all its bytes with it. Which of them a family of patterns
+        /* The classes. A character has one, and all its bytes have it. Which of them a family of patterns
          * uses, and for what, class_of() says. Only characters beyond ASCII are ever marked `mark` or `other`. */
         uint64_t letter, upper, lower, mark, digit, space, punctuation, other;
         uint64_t blank, line, apostrophe, slash; /* ' ', '\r' or '\n', '\'' and '/' themselves */
-        uint64_t high, continuation;             /* bytes from 0x80, and those of them below 0xc0 */
+        uint64_t high, continuation;             /* bytes from 0x80; bytes from 0x80 to 0xbf */
         uint64_t inside;                         /* bytes of a well-formed character other than its first */
         uint64_t han;                            /* bytes of what deepseek-v3 splits off as Chinese and Japanese */
     };
@@ -119,7 +119,7 @@ static inline void classify_portable(const uint8_t *text, word_masks *masks, int
 }
 
 #ifdef BPE_X86
-/* AVX2: 32 bytes at a time. `wants` is a constant to the compiler, which leaves out what is not wanted. */
+/* AVX2: 32 bytes at a time. `wants` is a constant to the compiler, which leaves out the masks that are not used. */
 #define IS(byte) _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(byte))
 #define BELOW(value, bound) _mm256_cmpeq_epi8(_mm256_min_epu8(value, _mm256_set1_epi8((bound) - 1)), value)
 #define FROM(value, first, count) /* first <= value < first + count */ \
@@ -185,7 +185,7 @@ TARGET_AVX512 static inline
            : level >= LEVEL_AVX2 ? classify_avx2_##name   \
                                  : classify_portable_##name
 #elif defined(BPE_NEON)
-/* NEON: 64 bytes at a time, in four vectors of sixteen, of which the first has bytes 0, 4, 8 and so on, the second
+/* NEON: 64 bytes at a time, in four vectors of sixteen: the first has bytes 0, 4, 8 and so on, the second
  * bytes 1, 5, 9. Then a mask, which NEON has no instruction for, comes together in six: the top bits of four vectors
  * become four bits of one vector's bytes, in order, and these nibbles are joined by a narrowing shift. */
 #define INLINE_NEON static inline __attribute__((always_inline))

@@ -3,7 +3,7 @@
  * These scripts, of three bytes a character, have few spaces, so that a pretoken is a phrase, and most phrases are new.
  * But merges stay within tokens: where no token holds two neighbouring characters side by side, nor ends or begins
  * inside one of them beside the other, no merge crosses their border, and a pretoken can be cut there without changing
- * an id. What is left are words and single characters, of which nearly all are in a small cache.
+ * an id. Words and single characters are left, and nearly all of them are in a small cache.
  *
  * `pairs` has a bit for each hash of two characters, of each three bytes: of the left one, which may have four, the
  * last, of the right one the first. Where two pairs share a bit, a pretoken is cut less often than it could be.

@@ -1,7 +1,7 @@
 /* Splitting what SentencePiece-style tokenizers do not split: between two characters that no token joins.
  *
  * Such a tokenizer merges a text as a whole, or what lies between two spaces. But a merge across the border of two
- * characters makes a token in which these two stand side by side. Where no token holds them so, no merge ever crosses
+ * characters makes a token with these two side by side. Where no token holds them so, no merge ever crosses
  * the border, and the text can be split there without changing an id. A filter says of any two characters whether a
  * token may hold them side by side: a bit for each hash of a pair. Where two pairs share a bit it says yes too often,
  * and the text is split less often than it could be.
@@ -39,7 +39,7 @@ static inline int space_before(const uint8_t *text, size_t at) {
     return text[at - 1] == ' ' || (at >= 3 && is_mark(text, at, at - 3));
 }
 
-/* The bit of two characters, of each of which at most three bytes count. around: three bytes, the lowest first, that
+/* The bit of two characters; at most three bytes of each count. around: three bytes, the lowest first, that
  * end with the one, and three from where the other begins; inside: how many of the last two of the one are no first
  * bytes. */
 static inline uint64_t pair_bit(const joins *j, uint64_t around, uint64_t inside) {
@@ -86,8 +86,8 @@ static inline int has_mark(const uint8_t *at) {
 }
 
 /* The beginnings of pieces in the 64 bytes at `at`, which are classified. Spaces are told from the masks; the filter is
- * asked unless both characters are letters of ASCII, hardly any two of which no token joins. No branch depends on the
- * characters, which cannot be predicted, but where there is a ▁. */
+ * asked unless both characters are letters of ASCII, as some token joins nearly any two of these. No branch depends on
+ * the characters, which cannot be predicted, but where there is a ▁. */
 static inline uint64_t joins_begins(const joins *j, const uint8_t *text, size_t size, size_t at, const word_masks *word,
                                     joins_before *before) {
     const uint64_t blank = word->blank, after_blank = blank << 1 | before->blank;

@@ -9,7 +9,7 @@ cdef inline uint64_t following(uint64_t mask, uint64_t *before) noexcept nogil:
 
 
 cdef inline uint64_t preceding(uint64_t mask, uint64_t ahead) noexcept nogil:
-    """The bytes that come before a byte of the mask, of which `ahead` is what the next word has."""
+    """The bytes that come before a byte of the mask; `ahead` is the mask of the next word."""
     return mask >> 1 | ahead << 63
 
 
@@ -26,7 +26,7 @@ cdef inline uint64_t whole_characters(uint64_t firsts, uint64_t inside, uint64_t
 cdef inline uint64_t first_bytes(const Scanner *s, uint64_t here, uint64_t there) noexcept nogil:
     """Marks on last bytes of characters, moved to their first bytes.
 
-    here: in `word`. there: in `ahead`; only that of a character which begins in `word` counts.
+    here: in `word`. there: in `ahead`; only a character that begins in `word` counts.
     """
     cdef uint64_t across = s.ahead.inside & ~(s.ahead.inside + 1)      # what `ahead` has of that character
     there &= across ^ across >> 1
@@ -103,7 +103,7 @@ cdef uint64_t contractions(Scanner *s, uint64_t begins, uint64_t quotes, bint an
 cdef inline size_t contraction_length(const uint8_t *text, size_t room, bint any_case) noexcept nogil:
     """The bytes of the contraction that text[0], an apostrophe, begins: 's 'd 'm 't, 'll 've 're; 0 for anything else.
 
-    Any case is that of Unicode, where U+017F, the long s, is another s.
+    Case is Unicode's, where U+017F, the long s, is another s.
     """
     cdef uint8_t fold = 0x20 if any_case else 0, first, second
     if room < 2:

@@ -13,7 +13,7 @@ cdef uint64_t o200k_begins(Scanner *s) noexcept nogil:
       `other` character opens a pretoken of letters, so a mark after it counts as a letter; the same holds after line
       ends that are `taken`.
     * After the first line end, punctuation takes slashes too; these are no other characters then.
-    * A contraction belongs to the letters before it (its `suffix`), and none to that of another contraction. What
+    * A contraction belongs to the letters before it (its `suffix`), and none to another contraction's. What
       follows it begins a pretoken: it is neither letters nor other characters to what comes next.
     * Letters are upper, lower or `both` (of no case, and marks). See case_breaks().
     """
@@ -57,7 +57,7 @@ cdef uint64_t absorb_marks(
 ) noexcept nogil:
     """The marks that belong to the other characters before them, and what that makes of all that follows.
 
-    Each run of marks depends on what is left of it, so they are settled from left to right. A mark after an emoji is
+    Each run of marks depends on the text to its left, so they are settled from left to right. A mark after an emoji is
     common, but few are in one word.
     """
     cdef uint64_t mark = s.word.mark, line = s.word.line, lines = s.word.line | s.word.slash
@@ -100,7 +100,7 @@ cdef inline uint64_t case_breaks(Scanner *s, uint64_t upper, uint64_t lower, uin
     """The beginnings of pretokens within a run of letters, by `U*L+|U+L*`.
 
     U* takes upper and both, up to the first lower; L+ takes lower and both, and ends before the next upper: one break.
-    Where no lower follows, U* runs to the end of the run of letters and then gives back what is needed for an L: it
+    Where no lower follows, U* runs to the end of the run of letters and then gives back as much as an L needs: it
     ends with the last both, and upper letters after that are left to U+: the other break, if the run of letters ends
     with these. Only if there is no both either does U+ take it all.
     """

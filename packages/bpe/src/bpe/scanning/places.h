@@ -28,23 +28,6 @@ TARGET_AVX2 static size_t places_avx2(uint64_t ones, size_t base, size_t *places
         }
     return count;
 }
-
-/* Bytes 0 to 63 compressed by the word are the numbers of its ones; eight of them are then widened at a time. */
-TARGET_AVX512 static size_t places_avx512(uint64_t ones, size_t base, size_t *places) {
-    static const uint8_t numbers[64] = {0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
-                                        16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-                                        32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
-                                        48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63};
-    const size_t count = (size_t)_mm_popcnt_u64(ones);
-    const __m512i from = _mm512_set1_epi64((long long)base);
-    uint8_t packed[64];
-    _mm512_storeu_si512(packed, _mm512_maskz_compress_epi8(ones, _mm512_loadu_si512(numbers)));
-    for (size_t i = 0; i < count; i += 8) {
-        const __m512i eight = _mm512_cvtepu8_epi64(_mm_loadl_epi64((const __m128i *)(packed + i)));
-        _mm512_storeu_si512(places + i, _mm512_add_epi64(from, eight));
-    }
-    return count;
-}
 #endif
 
 #ifdef BPE_NEON
@@ -66,7 +49,6 @@ static size_t places_neon(uint64_t ones, size_t base, size_t *places) {
 static inline places_function choose_places(int level) {
     (void)level;
 #ifdef BPE_X86
-    if (level >= LEVEL_AVX512) return places_avx512;
     if (level >= LEVEL_AVX2) return places_avx2;
 #endif
 #ifdef BPE_NEON

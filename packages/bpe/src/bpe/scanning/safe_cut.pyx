@@ -10,7 +10,7 @@ cdef enum:
 
 
 def safe_cut(const uint8_t[::1] text not None, size_t at, int scanner, SpecialTokens special not None):
-    """The first place from `at` on where `text` can be cut without changing what is counted or encoded, or its length.
+    """The first place from `at` on where `text` can be cut without changing counts or ids, or its length.
 
     That is a place where a pretoken surely ends (see scan_cut) and which no special token has inside it. Whatever may
     follow the text changes none of this, as long as the place is `special.longest` bytes from its end. A scanner of

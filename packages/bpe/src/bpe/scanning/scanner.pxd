@@ -8,9 +8,6 @@ cdef extern from "scanning/characters.h" nogil:
         uint64_t high, continuation, inside, han
         uint64_t of[16]
     ctypedef void (*classify_function)(const uint8_t *text, word_masks *masks) noexcept nogil
-    ctypedef void (*characters_function)(
-        const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
-    ) noexcept nogil
 
 cdef extern from "scanning/places.h" nogil:
     ctypedef size_t (*places_function)(uint64_t ones, size_t base, size_t *places) noexcept nogil
@@ -37,7 +34,7 @@ cdef extern from "scanning/cuts.h" nogil:
 
 cdef enum:
     SCAN_BLOCK = 4096           # bytes scanned by one call of scan_block()
-    SCAN_ENDS = SCAN_BLOCK + 64  # room for the ends one call can write, and for what is written beyond them
+    SCAN_ENDS = SCAN_BLOCK + 64  # room for the ends one call can write, and for stores beyond them
 
 cdef enum ScannedPattern:
     PATTERN_WHOLE               # no split: the whole text is one pretoken
@@ -48,8 +45,8 @@ cdef enum ScannedPattern:
     PATTERN_QWEN35
     PATTERN_O200K
     PATTERN_DEEPSEEK
-    PATTERN_SPLITTER            # and all from it on: those of register_splitter(),
-    PATTERN_JOINS = 1 << 20     # and from this one on those of register_joins()
+    PATTERN_SPLITTER            # and all from it on: made by register_splitter(),
+    PATTERN_JOINS = 1 << 20     # and from this one on by register_joins()
 
 # What the words so far leave to the next: for each mask that is shifted, 1 if the byte before the word is in it.
 ctypedef struct Before:
@@ -68,7 +65,6 @@ ctypedef struct Scanner:
     ScannedPattern pattern
     int family                  # which classes the pattern knows
     classify_function classify
-    characters_function characters
     places_function places
     word_masks word, ahead      # the words at and after `at`
     uint64_t spill              # bytes of `ahead` that belong to a character begun in `word`
@@ -76,7 +72,7 @@ ctypedef struct Scanner:
     Before before
     uint64_t cleared, added     # boundaries of `word` already decided by a contraction that began before it
     uint64_t suffix             # o200k: bytes of `word` that belong to such a contraction
-    size_t group                # digits, at the end of what is scanned, since the last boundary: at most 3
+    size_t group                # digits since the last boundary that the scan ends with: at most 3
     level_place places_of[MOST_LEVELS]  # where each level of a splitter is
     joins_before joins          # what the words so far leave to a scanner of register_joins()
     const cut_table *cuts       # where pretokens are cut too, or NULL; see cuts.h

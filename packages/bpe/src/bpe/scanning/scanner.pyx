@@ -43,7 +43,9 @@ cdef extern from "scanning/characters.h" nogil:
     void need_class_table(int family)
     void after_fork_of_class_tables()
     classify_function choose_classify(int family, int level)
-    characters_function choose_characters(int level)
+    void mark_characters(
+        const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
+    )
     uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
     size_t decode_character(const uint8_t *text, size_t room, uint32_t *code)
     uint8_t category_of(uint32_t code)
@@ -51,7 +53,7 @@ cdef extern from "scanning/characters.h" nogil:
         CATEGORY_LO     # the last of the five letter categories, which come first,
         CATEGORY_ME     # of the marks, which come next,
         CATEGORY_NO     # and of the numbers, which follow them
-        CATEGORY_CS     # that of bytes that are not UTF-8
+        CATEGORY_CS     # the category of bytes that are not UTF-8
         WHITE_SPACE
     enum:
         LETTER, UPPER, LOWER, MARK, DIGIT, SPACE, PUNCTUATION, OTHER
@@ -114,7 +116,6 @@ memset(_spaces, 32, 64)
 for _family in range(FAMILIES):
     classify_here[<int> _family] = choose_classify(_family, level_of(None))
     classify_here[<int> _family](_spaces, &blank[<int> _family])
-cdef characters_function characters_here = choose_characters(level_of(None))
 cdef places_function places_here = choose_places(level_of(None))
 cdef object own_guard = object()    # for a critical section, where there is no GIL
 
@@ -276,19 +277,19 @@ cdef inline int family_of(ScannedPattern pattern) noexcept nogil:
 
 
 cdef void scan_start(Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil:
-    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], characters_here, places_here)
+    scan_start_with(s, pattern, text, size, classify_here[family_of(pattern)], places_here)
 
 
 cdef void scan_start_with(
     Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, classify_function classify,
-    characters_function characters, places_function places
+    places_function places
 ) noexcept nogil:
     memset(s, 0, sizeof(Scanner))
     s.text = text
     s.size = size
     s.pattern = pattern
     s.family = family_of(pattern)
-    s.classify, s.characters, s.places = classify, characters, places
+    s.classify, s.places = classify, places
     if pattern >= PATTERN_JOINS:
         pass                            # it reads its words itself
     elif pattern >= PATTERN_SPLITTER:
@@ -392,7 +393,7 @@ cdef void read_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
         return
     classify_word(s, at, word)
     if word.high:
-        s.characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)
+        mark_characters(s.text + at, s.size - at, s.family, word, &s.spill, &s.spill_class)
 
 
 cdef inline uint8_t class_at(const Scanner *s, size_t at, size_t *length) noexcept nogil:
@@ -418,8 +419,8 @@ cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, s
       white space.
 
     So a pretoken ends there, and what follows is matched afresh. What comes before is matched as it would be at the end
-    of a text: the only expressions that look beyond what they take are those of white space, which does not reach the
-    cut, and o200k's for letters, which sees that they end. None of this depends on what may be added to the text later:
+    of a text: the only expressions that look beyond their match are for white space, which does not reach the cut, and
+    o200k's for letters, which sees that they end. None of this depends on what may be added to the text later:
     a character cut off by its end is never taken for another.
     """
     cdef uint8_t before, after
@@ -476,16 +477,13 @@ cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nog
 
 
 cdef void scan_start_as(Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, int level) noexcept nogil:
-    scan_start_with(
-        s, pattern, text, size, choose_classify(family_of(pattern), level), choose_characters(level),
-        choose_places(level)
-    )
+    scan_start_with(s, pattern, text, size, choose_classify(family_of(pattern), level), choose_places(level))
 
 
 def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     """The ends of the pretokens of `text` under the compiled scanner of a named pattern: an array of uint64.
 
-    level: the SIMD level, by default that of the process. KeyError where no scanner serves the pattern.
+    level: the SIMD level, by default the process's. KeyError where no scanner serves the pattern.
     """
     cdef Scanner scanner
     cdef size_t size = text.shape[0], count

@@ -119,7 +119,7 @@ cdef class SpecialTokens:
         return begin
 
     cdef bint straddles(self, const uint8_t *text, size_t size, size_t at) noexcept nogil:
-        """True if a special token has `at` inside it, so that a cut there would change what is found."""
+        """True if a special token has `at` inside it, so that a cut there would change the tokens found."""
         cdef size_t begin = at - self.longest + 1 if at >= self.longest else 0
         cdef int place
         while begin < at and self.longest:
