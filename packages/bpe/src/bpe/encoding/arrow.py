@@ -22,15 +22,15 @@ MOST_TEXT = 1 << 30  # bytes of a chunk that are encoded at a time: their ids ha
 MOST_IDS = (1 << 31) - 1  # that a list<uint32> can hold in all
 
 
-def encode_column(texts: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
+def encode_column(encoder: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
     """The ids of each text of an array, as list<uint32>; see Tokenizer.encode_arrow()."""
     arrow = pyarrow()
     array = _imported(array, "texts")
     if isinstance(array, arrow.ChunkedArray):
         parts = [part for chunk in array.chunks for part in _in_parts(as_text(chunk))]
-        encoded = [_encode_array(texts, part, rules, threads) for part in parts]
+        encoded = [_encode_array(encoder, part, rules, threads) for part in parts]
         return arrow.chunked_array(encoded, type=arrow.list_(arrow.uint32()))
-    return _encode_array(texts, as_text(array), rules, threads)
+    return _encode_array(encoder, as_text(array), rules, threads)
 
 
 def decode_column(decoder: Decoder, array: Any, errors: str) -> Any:
@@ -83,36 +83,36 @@ def _places(array: Any) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64
     return text, np.ascontiguousarray(begins), sizes
 
 
-def _encode_array(texts: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
+def _encode_array(encoder: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
     text, begins, sizes = _places(array)
-    if texts.direct or _ready(texts, text, begins, sizes, rules):
+    if encoder.direct or _ready(encoder, text, begins, sizes, rules):
         with import_lock:
             from bpe.encoding.batch import Batch
 
         longest = SHARED_TEXT if threads > 1 else 1 << 62
         options: dict[str, int] = {"threads": threads, "thread_text": THREAD_TEXT, "longest": longest}
-        batch = Batch(texts.encoder, text, rules, begins=begins, sizes=sizes, **options)
+        batch = Batch(encoder.encoder, text, rules, begins=begins, sizes=sizes, **options)
         run_together(batch.work, batch.threads)
         for row in sorted(batch.failures):
             raise batch.failures.pop(row)  # it would keep this frame, and the frame the batch
         return _list_array(array, *batch.joined())
     rows = [text[begin : begin + size] for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True)]
-    parts = texts.batch(rows, rules, threads, lists=False)
+    parts = encoder.batch(rows, rules, threads, lists=False)
     ids = np.concatenate([np.empty(0, dtype=np.uint32), *parts])
     return _list_array(array, ids, np.cumsum(list(map(len, parts)), dtype=np.int64))
 
 
 def _ready(
-    texts: TextEncoder, text: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], rules: Rules
+    encoder: TextEncoder, text: memoryview, begins: NDArray[np.int64], sizes: NDArray[np.int64], rules: Rules
 ) -> bool:
-    """True if the encoder takes all of these texts, which of a normalized text is true of any part."""
+    """True if the encoder takes all of these texts: any part of a normalized text is normalized."""
     if not len(begins):
         return False
     begin, end = int(begins.min()), int((begins + sizes).max())
     if end - begin > 2 * int(sizes.sum()):  # texts far apart, between which there may be anything
         return False
     span = text[begin:end]
-    return texts.ready(span, rules) is span
+    return encoder.ready(span, rules) is span
 
 
 def _list_array(array: Any, ids: NDArray[np.uint32], ends: NDArray[np.int64]) -> Any:

@@ -39,12 +39,12 @@ class Recipe(NamedTuple):
     Attributes:
         encode: The ids of several stretches of text, in which nothing is refused; whether a text begins with each.
         cut: cut(text, at) is the first place from `at` on where a text may be cut.
-        can_cut: Whether any long text has such places, and what follows one is encoded as a text of its own is.
+        can_cut: True if any long text can be cut, and its parts encoded independently.
         margin: Bytes before the end of what is there so far that a cut must keep.
         tokenizer: The fingerprint.
         end_of_text: The id after which a document ends, or None.
         end_bytes: Length of its name in a text, which is no part of the text that the ids stand for.
-        separate: Whether that id is added to each text that does not end in it.
+        separate: True to append that id to texts that lack it at their end.
         special: The special tokens that are recognised, for the record.
         format: Of the files: see bpe.outputs.writers.
         dtype: Of the ids in them.
@@ -77,19 +77,19 @@ class Encoded(NamedTuple):
 
 
 def recipe_of(
-    texts: TextEncoder, fingerprint: str, format: str, dtype: Any, end_of_text: str | None, allowed_special: Special
+    encoder: TextEncoder, fingerprint: str, format: str, dtype: Any, end_of_text: str | None, allowed_special: Special
 ) -> Recipe:
     """The recipe of a tokenizer, for Tokenizer.encode_file's arguments. ValueError for wrong ones."""
-    names = texts.data.special_tokens
+    names = encoder.data.special_tokens
     if end_of_text is not None and end_of_text not in names:
         raise ValueError(f"end_of_text is {end_of_text!r}, which is no special token; there are {', '.join(names)}")
-    special = texts.policy.recognised(allowed_special)
-    texts.warn_if_slow()  # not in a thread, which has no caller
+    special = encoder.policy.recognised(allowed_special)
+    encoder.warn_if_slow()  # not in a thread, which has no caller
     end_name = "<|endoftext|>" if end_of_text is None else end_of_text
     return Recipe(
-        encode=lambda stretches, begins: texts.each_to_ids(stretches, special, begins),
-        cut=lambda text, at: texts.safe_cut(text, at, special),
-        can_cut=texts.can_cut,
+        encode=lambda stretches, begins: encoder.each_to_ids(stretches, special, begins),
+        cut=lambda text, at: encoder.safe_cut(text, at, special),
+        can_cut=encoder.can_cut,
         margin=special.longest,
         tokenizer=fingerprint,
         end_of_text=names.get(end_name),
@@ -97,7 +97,7 @@ def recipe_of(
         separate=end_of_text is not None,
         special=sorted(name.decode() for name in special.names),
         format=format,
-        dtype=checked_dtype(dtype, max(texts.data.vocab), format),
+        dtype=checked_dtype(dtype, max(encoder.data.vocab), format),
     )
 
 
@@ -132,7 +132,7 @@ def encoded_groups(
         recipe: How they are encoded.
         num_threads: Threads.
         skip: How many stretches are left out, the first ones.
-        goes_on: Whether the source is one text that does not end with it.
+        goes_on: True if the source is one text that does not end with it.
     """
     groups = _groups(source, recipe, skip)
     if goes_on:
