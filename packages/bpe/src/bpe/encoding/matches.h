@@ -183,8 +183,8 @@ static inline uint32_t longest_match(const Matches *matches, const uint8_t *text
     return token_of_node(matches, link >> 2);
 }
 
-/* Write the tokens of a pretoken of at most MATCHED_BYTES bytes, all of them symbols, by their numbers; returns how many
- * there are, or 0 where it took too many steps. */
+/* Write the tokens of a pretoken of at most MATCHED_BYTES bytes, all of them symbols, by their numbers; returns how
+ * many there are, or 0 where it took too many steps. */
 static size_t match_bytes(const Matches *matches, const uint8_t *text, size_t size, uint32_t *numbers) {
     uint64_t dead[MATCHED_BYTES / 64] = {0};
     size_t at = 0, count = 0, steps = 0;
