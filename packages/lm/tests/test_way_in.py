@@ -68,6 +68,8 @@ OTHER_VALUES = {
     "precision": "bf16",
     "objective": "dpo",
     "epochs": 2.0,
+    "teacher": "elsewhere",
+    "distill_divergence": "reverse",
     "lora_targets": ("qkv",),
     "reward": "numbers",
     "grpo_baseline": "none",

@@ -27,7 +27,8 @@ NormPlacement = Literal["pre", "post"]
 Position = Literal["rope", "learned", "none"]
 OptimizerName = Literal["adamw", "muon", "normuon"]
 Schedule = Literal["cosine", "linear", "constant"]
-Objective = Literal["next_token", "sft", "dpo", "grpo"]  # a file in training/objectives each
+OBJECTIVES = ("next_token", "sft", "dpo", "grpo", "distill")  # a file in training/objectives each
+Divergence = Literal["forward", "reverse"]
 GrpoBaseline = Literal["mean", "none"]
 GrpoNormalizer = Literal["std", "mean", "none"]
 GrpoMethod = Literal["none", "noclip", "grpo", "gspo"]
@@ -280,9 +281,13 @@ class TrainConfig:
     # Of several processes: ddp, each holds the whole model; fsdp, each holds a shard, and with bf16 the residual stream
     # is bf16 too, where ddp's is fp32.
     parallel: Parallel = "ddp"
-    # next_token: all tokens; sft: those that the assistant says; dpo: preference pairs (chosen,
-    # rejected); grpo: the model's own answers by their rewards (see training/objectives).
-    objective: Objective = "next_token"
+    # next_token: all tokens; sft: those that the assistant says; dpo: preference pairs (chosen, rejected); grpo: the
+    # model's own answers by their rewards; distill: the probabilities of `teacher` (see training/objectives).
+    # module:Class or file.py:Class: an lm.training.trainer.Objective of your own.
+    objective: str = "next_token"
+    teacher: str | None = None  # of distill, any model that lm.load reads, with the same tokens
+    distill_divergence: Divergence = "forward"  # KL(teacher ‖ model); reverse: KL(model ‖ teacher)
+    early_stopping: int = 0  # end after this many evaluations without a lower loss; 0: never
     dpo_beta: float = 0.1  # of dpo, how fast the loss falls as the model moves away from the one that it began with
     # Of grpo, what answers earn: tokens, 1 for the answer of the data, token by token; equality, numbers, regex or
     # program (see training/rewards.py); module:function or file.py:function; several, each with @WEIGHT, by commas.
@@ -328,7 +333,11 @@ class TrainConfig:
             at_least(name, getattr(self, name), least)
         for name in ("warmup_steps", "weight_decay", "min_learning_rate", "gradient_clip", "seed"):
             at_least(name, getattr(self, name), 0)
-        for name in ("eval_every", "eval_tokens", "checkpoint_every", "threads", "lora_rank"):
+        if ":" not in self.objective:
+            one_of("objective", self.objective, OBJECTIVES)
+        if (self.teacher is None) == (self.objective == "distill"):
+            raise ValueError(f"teacher {self.teacher} goes with objective 'distill', got objective {self.objective!r}")
+        for name in ("early_stopping", "eval_every", "eval_tokens", "checkpoint_every", "threads", "lora_rank"):
             at_least(name, getattr(self, name), 0)
         at_most("seed", self.seed, (1 << 63) - 1)  # what TOML and torch hold
         at_most("threads", self.threads, 1024)  # torch does not survive that the system has no more of them
@@ -358,6 +367,7 @@ class TrainConfig:
         for name, has_effect, needed in (
             ("min_learning_rate", self.schedule != "constant", "schedule 'cosine' or 'linear'"),
             ("momentum", self.optimizer != "adamw", "optimizer 'muon' or 'normuon'"),
+            ("distill_divergence", self.objective == "distill", "objective 'distill'"),
             ("dpo_beta", self.objective == "dpo", "objective 'dpo'"),
             *((name, self.objective == "grpo", "objective 'grpo'") for name in GRPO_SETTINGS),
             ("grpo_clip", self.grpo_method in ("grpo", "gspo"), "grpo_method 'grpo' or 'gspo'"),

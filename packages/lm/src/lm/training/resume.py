@@ -54,9 +54,11 @@ POLICY: dict[str, Policy] = {
     **dict.fromkeys(("learning_rate", "min_learning_rate", "embedding_learning_rate", "head_learning_rate"), "exact"),
     **dict.fromkeys(("optimizer", "momentum", "weight_decay", "beta1", "beta2", "eps"), "exact"),
     **dict.fromkeys(("gradient_clip", "skip_outliers"), "exact"),
-    **dict.fromkeys(("document_masking", "precision", "objective", "dpo_beta", "dropout"), "exact"),
+    **dict.fromkeys(
+        ("document_masking", "precision", "objective", "teacher", "distill_divergence", "dpo_beta", "dropout"), "exact"
+    ),
     **dict.fromkeys(GRPO_SETTINGS, "exact"),
-    **dict.fromkeys(("reward_timeout", "epochs"), "free"),  # a run has the steps of its epochs
+    **dict.fromkeys(("reward_timeout", "epochs", "early_stopping"), "free"),  # a run has the steps of its epochs
     **dict.fromkeys(("lora_rank", *LORA_SETTINGS, "init_from"), "exact"),
 }
 

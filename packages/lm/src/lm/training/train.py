@@ -87,6 +87,7 @@ def train(
     branch: str | Path | None = None,
     step: int | Literal["best"] | None = None,
     reward: str | Function | Sequence[Function | tuple[Function, float]] | None = None,
+    callbacks: Sequence[Callable[[Trainer, Line], object]] = (),
 ) -> Result:
     """Train a model in run_dir, or continue the training that stopped there.
 
@@ -115,6 +116,8 @@ def train(
         step: See branch; "best" for the checkpoint with the best evaluation.
         reward: Of objective "grpo", in place of train.reward: a function (see training.rewards), or a list of functions
             and of pairs of a function and its weight, whose sum an answer earns.
+        callbacks: Functions called after each step in every process, with the trainer, whose `model` they may look at,
+            and the line of metrics of the step. If one returns True, the run stops as by Ctrl-C.
 
     Returns:
         The result, with the model.
@@ -192,7 +195,7 @@ def train(
                 if note is not None:
                     say(note)
             with run.writing(run_dir), log_of(run_dir, trainer, on_step, trackers, stop) as log:
-                return run_steps(trainer, opened, mixture, stop, log, progress=progress)
+                return run_steps(trainer, opened, mixture, stop, log, callbacks, progress=progress)
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
                 raise
@@ -200,7 +203,14 @@ def train(
 
 
 def run_steps(
-    trainer: Trainer, run: Run, data: Mixture, stop: threading.Event, log: Callable[[Line], None], *, progress: bool
+    trainer: Trainer,
+    run: Run,
+    data: Mixture,
+    stop: threading.Event,
+    log: Callable[[Line], None],
+    callbacks: Sequence[Callable[[Trainer, Line], object]],
+    *,
+    progress: bool,
 ) -> Result:
     """Run the steps that are left, each followed by what is due: metrics, an evaluation, a checkpoint, the end."""
     config, processes = trainer.config, trainer.distributed
@@ -213,7 +223,7 @@ def run_steps(
         bar = stack.enter_context(progress_bar("train", config.steps, "step", initial=trainer.step, disable=disable))
         first = trainer.step + 1
         trainer.model.train()
-        while trainer.step < config.steps:
+        while trainer.step < config.steps and not ends_early(trainer):
             try:
                 line = trainer.train_step(batches, stop=stop.is_set() or saver.failed)
             except (RewardFailed, distributed.ProcessesDiffer):  # before the weights were changed, and in all processes
@@ -239,25 +249,35 @@ def run_steps(
                     if not trainer.is_sharded:
                         saver.save(trainer)
                     raise
+            for callback in callbacks:
+                if callback(trainer, line) is True:
+                    stop.set()
+            ends = step == config.steps or ends_early(trainer)
             # With one process, a signal that came after the step counts too.
             stopping = stop.is_set() if processes.size == 1 else trainer.stop_requested
             diverged = trainer.skips_in_a_row >= SKIPS_IN_A_ROW
-            if due(step, config.checkpoint_every, config.steps) or stopping or diverged:
+            if due(step, config.checkpoint_every, config.steps) or stopping or diverged or ends:
                 # Saving removes older checkpoints: weights that are not numbers may not take their place.
                 is_good = trainer.has_finite_weights()
                 diverged = diverged or not is_good
                 if is_good:
                     saver.save(trainer)
-            if stopping or diverged or step == config.steps:
+            if stopping or diverged or ends:
                 saver.finish()
             if diverged:
                 raise Diverged(divergence_message(trainer, run.folder, skipped))
-            if stopping and step < config.steps:
+            if stopping and not ends:
                 raise Stopped(f"stopped after step {step} of {config.steps}: the same command continues it")
     trainer.model.eval()
     speed = trainer.throughput.mean_tokens_per_second
     speed = math.nan if speed is None else speed
     return Result(trainer.model, trainer.step, trainer.loss, trainer.score, trainer.seconds, speed, trainer.skipped)
+
+
+def ends_early(trainer: Trainer) -> bool:
+    """True if the held-out loss has not fallen for early_stopping evaluations, in any process."""
+    patience = trainer.config.early_stopping
+    return bool(patience and trainer.distributed.sum(float(trainer.stale >= patience))[0])
 
 
 def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
@@ -295,6 +315,10 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
         first = checkpoint.load(run.folder / REFERENCE, 0, weights_only=True)
         assert first is not None
         reference = from_weights(shape, first.model)
+    if config.teacher is not None:
+        from lm.interop.loading import load
+
+        reference = load(config.teacher)
     trainer = Trainer(
         model,
         config,

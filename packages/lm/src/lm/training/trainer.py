@@ -44,7 +44,7 @@ HISTORY = 128  # gradient norms with whose median skip_outliers compares
 HISTORY_AT_LEAST = 32
 
 # Attributes of a Trainer that a checkpoint keeps as they are.
-STATE = ("seconds", "loss", "gradient_norms", "skipped", "skips_in_a_row", "best")
+STATE = ("seconds", "loss", "gradient_norms", "skipped", "skips_in_a_row", "best", "lowest", "stale")
 
 NO_TARGETS = "every target is masked"
 OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
@@ -184,7 +184,15 @@ class Objective(nn.Module, ABC):
 
 
 def objective_of(name: str) -> type[Objective]:
-    """Return the class of an objective: that of its file."""
+    """Return the class of an objective: that of its file, or module:Class. ValueError: it is not there."""
+    if ":" in name:
+        from lm.training.rewards import attribute_of
+
+        where, _, attribute = name.rpartition(":")
+        own: type[Objective] = attribute_of(where, attribute, f"the objective {name!r}")
+        if not isinstance(own, type) or not issubclass(own, Objective):
+            raise ValueError(f"expected {name} to be a subclass of lm.training.trainer.Objective, got {own!r}")
+        return own
     module = importlib.import_module(f"lm.training.objectives.{name}")
     objective: type[Objective] = next(
         value
@@ -297,6 +305,8 @@ class Trainer:
         self.score: Score | None = None  # of the last evaluation
         self.scored_at = -1  # its step
         self.best: list[float] | None = None  # step and loss of the best evaluation that has a checkpoint
+        self.lowest = math.inf  # loss of an evaluation
+        self.stale = 0  # evaluations since then
         self.stop_requested = False  # by any process
 
     def train_step(self, batches: Iterator[MicroBatch], *, stop: bool = False) -> dict[str, Any]:
@@ -469,6 +479,8 @@ class Trainer:
         with autocast(self.device, self.config.precision):
             scores = {name: self.objective.evaluate(tokens, most) for name, tokens in heldout.items()}
         self.score, self.scored_at = mixed([(data.share(name), score) for name, score in scores.items()]), self.step
+        self.stale = 0 if self.score.loss < self.lowest else self.stale + 1
+        self.lowest = min(self.lowest, self.score.loss)
         self.model.train()
         self.seconds += time.perf_counter() - began
         losses = sum(score.tokens for score in scores.values())

@@ -1,0 +1,57 @@
+"""Distillation: the model learns the probabilities that a teacher has for each next token. (Hinton et al. 2015)
+
+    forward   KL(teacher ‖ model): all that the teacher may write becomes likely
+    reverse   KL(model ‖ teacher): what the teacher hardly writes becomes unlikely (Gu et al. 2023, MiniLLM)
+
+The tokens are those of the data. What is evaluated is the cross-entropy of held-out tokens, as without a teacher.
+arXiv:1503.02531, 2306.08543
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from lm.config import TrainConfig
+from lm.data import Mixture
+from lm.documents import IGNORE, document_ids_of
+from lm.training.objectives.next_token import NextToken
+from lm.training.trainer import MicroBatch
+
+
+class Distillation(NextToken):
+    """Inputs and targets → the sum of the divergences at the targets that are not IGNORE, in nats."""
+
+    is_uniform: ClassVar[bool] = False
+    balances: ClassVar[bool] = False
+
+    @classmethod
+    def check(cls, config: TrainConfig, data: Mixture) -> None:
+        if any(part.tokens.pairs or part.tokens.prompts for part in data.parts):
+            raise ValueError("objective 'distill' learns text or conversations, got pairs or prompts alone")
+
+    def open(self, data: Mixture, run_dir: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
+        ours, theirs = self.model.config, self.references[0].config
+        if theirs.vocab_size != ours.vocab_size or theirs.context_length < ours.context_length:
+            sizes = f"{theirs.vocab_size} tokens and a context of {theirs.context_length}"
+            own = f"the model {ours.vocab_size} and {ours.context_length}"
+            remedy = "choose one with as many, and a context that is at least as long"
+            raise ValueError(f"the teacher {self.config.teacher} has {sizes}, {own}: {remedy}")
+
+    def forward(self, inputs: Tensor, targets: Tensor, special: int | None = None) -> Tensor:
+        if not self.model.training:
+            return super().forward(inputs, targets, special)
+        learned, teacher = targets != IGNORE, self.references[0]
+        documents = None if self.end_of_text is None else document_ids_of(inputs, self.end_of_text)
+        ours = self.model.logits(self.model.hidden(inputs, documents)[learned]).float().log_softmax(-1)
+        with torch.no_grad():
+            theirs = teacher.logits(teacher.hidden(inputs, documents)[learned]).float().log_softmax(-1)
+        one, other = (theirs, ours) if self.config.distill_divergence == "forward" else (ours, theirs)
+        return (one.exp() * (one - other)).sum()
+
+    def count(self, micro_batches: Sequence[MicroBatch]) -> int:
+        return sum(int((targets != IGNORE).sum()) for _, targets in micro_batches)
