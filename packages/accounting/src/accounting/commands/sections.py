@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from accounting.breakdown import SYMBOLS, Breakdown
+from accounting.breakdown import Breakdown, symbols
 from accounting.commands.tables import columns, formula_lines, titled, wrapped
 from accounting.formula import Term
 from accounting.units import BINARY, DECIMAL, Bytes, Count, Parameters, human
@@ -81,7 +81,7 @@ def text(sections: tuple[Section, ...], *, binary: bool = False, explain: bool =
     pages = [table(one, binary=binary, explain=explain) for one in sections]
     if explain:
         used = {name for one in sections for row in one.rows for name in re.split(r"[-·+()/, ]+", row.formula)}
-        meanings = [(name, meaning) for name, meaning in SYMBOLS.items() if name in used]
+        meanings = [(name, meaning) for name, meaning in symbols().items() if name in used]
         if meanings:
             pages.append(titled("names in formulas", *(f"  {row}" for row in columns(meanings, "<<").splitlines())))
     return "\n\n".join(pages)

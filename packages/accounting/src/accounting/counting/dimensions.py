@@ -8,7 +8,7 @@ from accounting.shape import TransformerShape
 
 
 class Dimensions:
-    """The sizes of a shape as Symbols; breakdown.SYMBOLS says what each name means."""
+    """The sizes of a shape as Symbols; breakdown.symbols() says what each name means."""
 
     def __init__(self, shape: TransformerShape) -> None:
         self.vocab: Term = Symbol("vocab", shape.vocab_rows)

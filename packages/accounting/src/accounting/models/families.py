@@ -12,34 +12,11 @@ from typing import Any
 from accounting.checks import positive
 from accounting.layer import AnyAttention, Attention, FeedForward, Indexer, LatentAttention, Layer, Mixer, pattern
 from accounting.models import mixers
-from accounting.models.defaults import (
-    ALIASES,
-    BIASED_QKV,
-    EXPERTS,
-    GATED_DELTA,
-    LATENT,
-    LAYERNORM,
-    MLP_BIAS,
-    MOST_LISTED,
-    NEMOTRON,
-    OTHER_LAYERS,
-    OWN_FFN_NAME,
-    PLAIN_FFN,
-    QK_NORM,
-    QWEN_EXPERTS,
-    REFUSED,
-    RENAMED,
-    ROUTERS,
-    SHARED_EXPERTS,
-    SHARED_GATE,
-    SWITCHLESS,
-    WIDE_QK_NORM,
-    WINDOW_PATTERNS,
-    WINDOWS_AFTER,
-    defaults,
-)
+from accounting.models.defaults import defaults, having, tables
 from accounting.models.mixers import NOTHING
 from accounting.shape import TransformerShape
+
+MOST_LISTED = 1 << 14  # layers of a file, which are compared one by one to find their period
 
 
 def from_config(config: Mapping[str, Any]) -> TransformerShape:
@@ -58,7 +35,7 @@ def text_of(config: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     if isinstance(inner, dict):
         family = str(inner.get("model_type") or f"{family}_text")
         config = inner
-    return ALIASES.get(family, family), config
+    return tables()["aliases"].get(family, family), config
 
 
 def shape_of_family(family: str, config: Mapping[str, Any]) -> TransformerShape:
@@ -69,12 +46,13 @@ def shape_of_family(family: str, config: Mapping[str, Any]) -> TransformerShape:
             f"TransformerShape(…); known are {', '.join(defaults())}"
         )
     renamed = {
-        RENAMED.get(name, name): value
+        tables()["renamed"].get(name, name): value
         for name, value in config.items()
-        if (value is not None or name not in RENAMED) and not (name == "intermediate_size" and family in OWN_FFN_NAME)
+        if (value is not None or name not in tables()["renamed"])
+        and not (name == "intermediate_size" and family in having("own ffn name"))
     }
     settings = _Settings(family, _listed_layers(family, {**defaults()[family], **renamed}))
-    for name, value in REFUSED.items():
+    for name, value in tables()["refused"].items():
         if settings.get(name, value) not in (value, None):
             raise ValueError(f"{name} is {settings.get(name)!r}, and its cost is not known here")
     return settings.shape()
@@ -89,10 +67,12 @@ def _listed_layers(family: str, values: dict[str, Any]) -> dict[str, Any]:
     if family == "nemotron_h":
         text = values.get("hybrid_override_pattern")
         if values.get("layer_types") is None and isinstance(text, str):
-            if set(text) - set(NEMOTRON):
-                raise ValueError(f"expected hybrid_override_pattern of {', '.join(NEMOTRON)}, got {text!r:.80}")
-            values["layer_types"] = [NEMOTRON[one] for one in text]
-        kinds = values.setdefault("layer_types", list(NEMOTRON.values()))
+            if set(text) - set(tables()["nemotron"]):
+                raise ValueError(
+                    f"expected hybrid_override_pattern of {', '.join(tables()['nemotron'])}, got {text!r:.80}"
+                )
+            values["layer_types"] = [tables()["nemotron"][one] for one in text]
+        kinds = values.setdefault("layer_types", list(tables()["nemotron"].values()))
         values["num_hidden_layers"] = len(kinds) if isinstance(kinds, list) else 0
     return values
 
@@ -182,7 +162,7 @@ class _Settings:
             return self.mixer()
         if kind in ("moe", "mlp"):
             return NOTHING
-        if family in LATENT:
+        if family in having("latent attention"):
             ranks = None if self.get("q_lora_rank") is None else self.whole("q_lora_rank")
             names = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
             rank, nope, rope, value = map(self.whole, names)
@@ -208,14 +188,14 @@ class _Settings:
         chunked, sinks, gated = (
             kind == "chunked_attention",
             family in ("gpt_oss", "granite_swa"),
-            family in GATED_DELTA,
+            family in having("gated delta"),
         )
         return Attention(window, chunked, rotated, norm, sinks, gated, reuses, beside)
 
     def mixer(self) -> Mixer:
         """The state of a layer without softmax attention, or beside it."""
         family, width = self.family, self.whole("hidden_size")
-        if family in (*GATED_DELTA, "olmo_hybrid"):
+        if family in (*having("gated delta"), "olmo_hybrid"):
             parts = ("num_key_heads", "num_value_heads", "key_head_dim", "value_head_dim", "conv_kernel_dim")
             sizes = [self.whole(f"linear_{part}") for part in parts]
             return mixers.delta(*sizes, merged=family == "qwen3_next")
@@ -272,11 +252,17 @@ class _Settings:
         """The kind of one layer's attention: each family says it in its own way."""
         family, kinds = self.family, self.listed("layer_types", layers)
         if kinds is not None and family not in ("mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"):
-            counted = ("full_attention", "sliding_attention", "chunked_attention", "linear_attention", *OTHER_LAYERS)
+            counted = (
+                "full_attention",
+                "sliding_attention",
+                "chunked_attention",
+                "linear_attention",
+                *tables()["other layers"],
+            )
             if not isinstance(kinds[at], str) or kinds[at] not in counted:
                 raise ValueError(f"layer_types has {kinds[at]!r:.80}, whose cost is not known here")
-            return OTHER_LAYERS.get(kinds[at], str(kinds[at]))
-        if family in (*GATED_DELTA, "olmo_hybrid"):
+            return str(tables()["other layers"].get(kinds[at], kinds[at]))
+        if family in (*having("gated delta"), "olmo_hybrid"):
             return "linear_attention" if (at + 1) % 4 else "full_attention"
         if family == "minimax":
             return "full_attention" if (at + 1) % 2 else "linear_attention"
@@ -294,11 +280,11 @@ class _Settings:
             chunked = self.rotated(at, layers) and self.get("attention_chunk_size")
             return "chunked_attention" if chunked else "full_attention"
         sliding = self.get("sliding_window") is not None
-        if family in WINDOW_PATTERNS:
-            turn = self.get("sliding_window_pattern", WINDOW_PATTERNS[family])
+        if family in tables()["window after"]:
+            turn = self.get("sliding_window_pattern", tables()["window after"][family])
             sliding = sliding and (at + 1) % positive("sliding_window_pattern", turn) > 0
-        elif family in WINDOWS_AFTER:
-            sliding = sliding and at % WINDOWS_AFTER[family] > 0
+        elif family in tables()["window before"]:
+            sliding = sliding and at % tables()["window before"][family] > 0
         elif family in ("qwen2", "qwen3", "qwen2_moe"):
             sliding = sliding and self.switch("use_sliding_window") and at >= self.whole("max_window_layers")
         elif family == "qwen3_moe":
@@ -319,14 +305,14 @@ class _Settings:
     def ffn(self, at: int) -> FeedForward | None:
         """The feed-forward layer of one layer; None where all have the same."""
         family = self.family
-        if family in EXPERTS:
-            name = "n_routed_experts" if family in SHARED_EXPERTS else "num_local_experts"
+        if family in having("experts"):
+            name = "n_routed_experts" if family in having("shared experts") else "num_local_experts"
             name = "num_experts" if family in ("olmoe", "flex_olmo", "jamba", "lfm2_moe") else name
             if family == "granitemoehybrid" and not self.get(name):
                 return FeedForward(self.whole("shared_intermediate_size"))
             if family == "nemotron_h" and self.kind(at, self.whole("num_hidden_layers")) not in ("moe", "mlp"):
                 return FeedForward(0)
-        elif family in QWEN_EXPERTS:
+        elif family in having("qwen experts"):
             # older files of Qwen 3 say num_local_experts
             name = "num_local_experts" if self.get("num_local_experts") else "num_experts"
         else:
@@ -335,13 +321,13 @@ class _Settings:
             name = "intermediate_size_mlp" if family == "llama4_text" else "intermediate_size"
             return FeedForward(self.whole(name))
         shared = None
-        if family in SHARED_GATE:
+        if family in having("shared gate"):
             shared = self.whole("shared_expert_intermediate_size") or None
         elif family == "nemotron_h":
             shared = self.whole("moe_shared_expert_intermediate_size") or None
         elif family in ("granitemoeshared", "granitemoehybrid") and self.get("shared_intermediate_size"):
             shared = self.whole("shared_intermediate_size")
-        elif family in SHARED_EXPERTS:
+        elif family in having("shared experts"):
             copies = self.whole("n_shared_experts") if self.get("n_shared_experts") else 0
             shared = copies * self.whole("moe_intermediate_size") or None
         elif family == "llama4_text":
@@ -350,8 +336,8 @@ class _Settings:
             experts=self.whole(name),
             experts_per_token=self.whole("num_experts_per_tok"),
             shared_d_ff=shared,
-            shared_gate=family in SHARED_GATE and shared is not None,
-            router="sigmoid_of_input" if family == "llama4_text" else ROUTERS.get(family, "softmax"),
+            shared_gate=family in having("shared gate") and shared is not None,
+            router="sigmoid_of_input" if family == "llama4_text" else tables()["routers"].get(family, "softmax"),
             router_bias=family in ("gpt_oss", "ernie4_5_moe"),
         )
 
@@ -371,14 +357,14 @@ class _Settings:
             return self.whole("num_experts") > 1 and at % period == self.whole("expert_layer_offset")
         if self.family == "lfm2_moe":
             return at >= self.whole("num_dense_layers")
-        if self.family in SHARED_EXPERTS:
+        if self.family in having("shared experts"):
             return at >= (self.whole("first_k_dense_replace") if self.get("first_k_dense_replace") else 0)
         if self.family == "llama4_text":
             listed = self.listed("moe_layers")
             if listed is not None:
                 return at in listed
             return (at + 1) % positive("interleave_moe_layer_step", self.get("interleave_moe_layer_step", 1)) == 0
-        if self.family in QWEN_EXPERTS:
+        if self.family in having("qwen experts"):
             step = positive("decoder_sparse_step", self.get("decoder_sparse_step", 1))
             return at not in (self.listed("mlp_only_layers") or []) and (at + 1) % step == 0
         return True
@@ -406,7 +392,7 @@ class _Settings:
             return "clamped_swiglu"
         kind = "silu" if name in ("silu", "swish") else "gelu" if name.startswith("gelu") else name
         activations = {"silu": "swiglu", "gelu": "geglu"}
-        if self.family in PLAIN_FFN:
+        if self.family in having("plain ffn"):
             activations = {"silu": "silu", "gelu": "gelu", "relu": "relu", "relu2": "relu2"}
         if kind not in activations:
             raise ValueError(f"activation {name!r:.80} is not known here: it must be one of {', '.join(activations)}")
@@ -419,11 +405,11 @@ class _Settings:
             family == "hyperclovax" and self.switch("use_post_norm")
         )
         sizes: dict[str, Any] = {"post_norm": doubled}
-        if family in QK_NORM or (family == "glm4_moe" and self.switch("use_qk_norm")):
+        if family in having("head norms") or (family == "glm4_moe" and self.switch("use_qk_norm")):
             sizes["qk_norm"] = True
-        elif family in WIDE_QK_NORM or (family == "cohere" and self.switch("use_qk_norm")):
+        elif family in having("wide norms") or (family == "cohere" and self.switch("use_qk_norm")):
             sizes["qk_norm"] = "width"
-        if family in LAYERNORM:
+        if family in having("layernorm"):
             plain = family in ("gpt2", "gpt_bigcode")
             sizes |= {"norm": "layernorm", "norm_bias": None if plain else not family.startswith("cohere")}
         if family in ("olmo", "nanochat"):
@@ -461,15 +447,15 @@ class _Settings:
             return {"bias": self.switch("bias" if family == "falcon" else "use_bias")}
         if family == "stablelm":
             return {"qkv_bias": self.switch("use_qkv_bias")}
-        attention = family not in SWITCHLESS and self.switch("attention_bias")
+        attention = family not in having("no attention_bias") and self.switch("attention_bias")
         mlp = self.switch("mlp_bias") or family in ("gpt_neox", "gpt_oss", "gptj")
-        if self.switch("mlp_bias") and family not in MLP_BIAS:
+        if self.switch("mlp_bias") and family not in having("mlp_bias"):
             raise ValueError(f"mlp_bias is set, and its cost in {family} is not known here")
         if family in ("qwen2", "qwen2_moe"):
             return {"qkv_bias": self.switch("qkv_bias", True)}
         if attention and mlp:
             return {"bias": True}
         sizes: dict[str, Any] = {"qkv_bias": True} if attention else {}
-        if attention and (family not in BIASED_QKV or self.switch("attention_out_bias")):
+        if attention and (family not in having("attention bias without output") or self.switch("attention_out_bias")):
             sizes["output_bias"] = True
         return sizes | ({"ffn_bias": True} if mlp else {})

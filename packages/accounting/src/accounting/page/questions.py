@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from accounting.breakdown import SYMBOLS, Breakdown
+from accounting.breakdown import Breakdown, symbols
 from accounting.checks import positive
 from accounting.cluster.layout import Layout
 from accounting.cluster.memory import fullest
@@ -60,7 +60,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 
 def choices() -> dict[str, Any]:
     """The values that a question chooses from, and the meaning of each name in formulas."""
-    return {"choices": CHOICES, "symbols": SYMBOLS}
+    return {"choices": CHOICES, "symbols": symbols()}
 
 
 def answer(question: Mapping[str, Any]) -> dict[str, Any]:
