@@ -22,8 +22,8 @@ from lm.extras import MissingExtra
 
 # The files of this folder, in the order of `lm --help`: that in which a model comes to be and is used.
 COMMANDS = (
-    "data", "presets", "plan", "train", "report", "experiment", "profile", "eval", "generate", "chat", "serve",
-    "export", "import",
+    "data", "presets", "plan", "train", "report", "experiment", "profile", "verify", "eval", "generate", "chat",
+    "serve", "export", "import",
 )  # fmt: skip
 
 
