@@ -66,8 +66,8 @@ def serve(options: argparse.Namespace) -> None:
     from lm.interop.loading import model_text
 
     uvicorn = need("uvicorn", "lm serve", "groundup-lm[serve]")
-    need("starlette", "lm serve", "groundup-lm[serve]")
-    need("pydantic", "lm serve", "groundup-lm[serve]")
+    for name in ("starlette", "pydantic", "prometheus_client"):
+        need(name, "lm serve", "groundup-lm[serve]")
     from lm.serving.app import Server
     from lm.serving.engine import Engine
     from lm.serving.guards import to_stderr
