@@ -8,6 +8,7 @@ are refused, batches in threads, and texts that come in chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
@@ -297,8 +298,13 @@ class TextEncoder:
             return map_in_threads(alone, texts, threads)
         ready: list[Text | None] = list(texts)
         if not self.direct:
-            few = sum(map(len, texts)) < THREAD_TEXT
-            ready = map_in_threads(lambda text: self.ready(text, rules), texts, 1 if few else threads)
+            few, form, special = sum(map(len, texts)) < THREAD_TEXT, self.form, rules.all
+
+            def in_its_form(text: Text) -> Text | None:  # ready() without what is the same for all texts
+                return in_form(text, form, special)
+
+            one_ready = partial(self.ready, rules=rules) if self.alone else in_its_form
+            ready = list(map(one_ready, texts)) if few or threads == 1 else map_in_threads(one_ready, texts, threads)
         with import_lock:
             from bpe.encoding.batch import Batch
 
