@@ -12,7 +12,7 @@ from torch import nn
 from lm.config import ModelConfig
 from lm.model import Transformer
 from lm.ops.cpu import build as building
-from lm.ops.cpu.int8 import Int4Linear, Int8Linear, quantized
+from lm.ops.cpu.int8 import Int8Linear, quantized
 
 COMPILER = shutil.which(building.compiler())
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
@@ -38,12 +38,12 @@ def make(seed=0, dtype=torch.float64, vocab_size=19, context_length=10, **change
     return model
 
 
-def rounded_to_int8(model, bits=8):
-    """The plain model with the weights that int8, or 4 bits, stand for."""
-    result = quantized(model, bits)
+def rounded_to_int8(model):
+    """The plain model with the weights that int8 stand for."""
+    result = quantized(model)
     for module in list(result.modules()):
         for name, child in list(module.named_children()):
-            if isinstance(child, Int8Linear | Int4Linear):
+            if isinstance(child, Int8Linear):
                 linear = nn.Linear(child.inputs, child.outputs, bias=child.bias is not None)
                 linear.weight.data = child.weight
                 if child.bias is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import platform
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ import safetensors.torch
 import tomli_w
 import torch
 import torch.nn.functional as F
+from models import needs_compiler
 from runs import CONFIG
 from served import MARKS, needs_server, served
 
 import accounting
 import lm
 from lm.config import from_table, to_table
+from lm.device import threads
 from lm.evaluation.likelihood import Request, likelihoods
 from lm.families import build, config_class
 from lm.generation.decoder import Decoder
@@ -30,6 +33,9 @@ from lm.interop.families import from_config
 from lm.interop.gguf_models import KINDS
 from lm.interop.importing import import_run
 from lm.interop.loading import model_text
+from lm.ops.cpu import build as building
+from lm.ops.cpu.forward import checked
+from lm.ops.cpu.int8 import quantized
 from lm.training.budget import beyond
 from lm.training.objectives.next_token import NextToken
 from lm.training.train import random_model as random_weights
@@ -224,6 +230,57 @@ def test_logits_and_greedy_text_are_those_of_transformers(folders, name):
     # Beside another text of another length, whose pages lie elsewhere.
     together = lm.generate_batch(ours, [IDS[1, :4].tolist(), PROMPT], max_new_tokens=24, temperature=0)
     assert together[1][0] == expected
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float64, "int8"])  # of float32: their greedy text
+@pytest.mark.parametrize("name", [name for name in MODELS if name != "llama, dynamic"])
+def test_prompts_and_steps_in_c_are_the_model(folders, name, dtype):
+    """Three texts at once, and one text in parts of one token, of few, and of more than a panel has."""
+    check_c(from_huggingface(folders(name)), name, dtype)
+
+
+def check_c(model, name, dtype):
+    model = quantized(model) if dtype == "int8" else model.to(dtype)
+    # A longrope text is rotated anew beyond 20 positions, and the keys before them are not.
+    ids = torch.randint(96, (3, 64 if name != "phi3, longrope" else 20), generator=torch.Generator().manual_seed(1))
+    expected = logits_of(model, ids)
+    # A router computes in fp32 in any model; of int8, x is rounded to 16 bits.
+    exact = 2e-6 if any("router" in key for key in model.state_dict()) else 1e-12
+    near = {torch.float64: exact, torch.float32: 1e-4, "int8": 4e-3}
+    with threads(2), torch.no_grad():
+        decoder = Decoder(model, rows=3, native=True)
+        steps = torch.stack([decoder.step(column.tolist()).clone() for column in ids.T], 1)
+        torch.testing.assert_close(steps, expected, rtol=0, atol=near[dtype])
+        decoder = Decoder(model, native=True)
+        parts = torch.cat([decoder.read(0, part.tolist(), every=True) for part in ids[0].tensor_split([1, 9])])
+        torch.testing.assert_close(parts, expected[0], rtol=0, atol=near[dtype])
+        decoder = Decoder(model, native=True)
+        torch.testing.assert_close(decoder.read(0, ids[0].tolist()), expected[0, -1], rtol=0, atol=near[dtype])
+
+
+@needs_compiler
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
+@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
+def test_c_of_older_processors_is_the_model(folders, monkeypatch, tmp_path, level):
+    """Without AVX-512 and without AVX2, where vectors have half the width and int8 are multiplied otherwise."""
+    flags = ("-O1", "-fno-trapping-math", f"-march={level}", "-fopenmp", "-shared", "-fPIC")
+    monkeypatch.setattr(building, "FLAGS", flags)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for cached in (building.built, checked):
+        cached.cache_clear()
+    try:
+        for name in ("gemma2", "gpt_oss", "cohere", "glm4", "llama, yarn"):
+            for dtype in (torch.float32, "int8"):
+                check_c(from_huggingface(folders(name)), name, dtype)
+    finally:
+        for cached in (building.built, checked):
+            cached.cache_clear()
+
+
+def test_a_rotation_that_depends_on_the_length_says_that_it_is_pytorch(folders):
+    decoder = Decoder(from_huggingface(folders("llama, dynamic")))
+    assert decoder.how == "in PyTorch, because its rotation depends on the length of the text"
 
 
 @pytest.mark.parametrize("name", MODELS)

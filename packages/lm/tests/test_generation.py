@@ -21,7 +21,7 @@ from lm.generation.sampling import History, NoToken, Sampling
 from lm.generation.scheduler import Scheduler
 from lm.generation.stream import StreamDecoder, generate, generate_batch, stream
 from lm.ops.cpu import int8
-from lm.ops.cpu.int8 import Int4Linear, Int8Linear, multiplies_int8, quantized
+from lm.ops.cpu.int8 import Int8Linear, multiplies_int8, quantized
 
 ALL = {"num_kv_heads": 1, "sliding_window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
 MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}, "slowed": {"rope_factor": 3.0}}
@@ -432,18 +432,6 @@ def test_int8_rounds_each_row_to_the_nearest_of_its_own_255_steps():
     assert (layer.weight - weight).abs().le(step / 2 + 1e-12).all()
     x = torch.eye(3)
     torch.testing.assert_close(layer(x), layer.weight.T + 1, rtol=1e-4, atol=1e-6)
-
-
-def test_int4_rounds_each_group_to_the_nearest_of_its_own_16_steps():
-    generator = torch.Generator().manual_seed(0)
-    weight = torch.randn(5, 75, generator=generator) * torch.logspace(-3, 3, 5)[:, None]
-    weight[2, 32:64] = 0
-    layer = Int4Linear(weight, torch.ones(5))
-    step = layer.scale.float().abs().repeat_interleave(32, dim=1)[:, :75]
-    difference = (layer.weight - weight).abs()
-    assert (difference <= torch.where(layer.weight.abs() > 6.9 * step, 1.04, 0.501) * step).all()
-    assert torch.equal(layer.weight[2, 32:64], torch.zeros(32))
-    torch.testing.assert_close(layer(torch.eye(75)), layer.weight.T + 1)
 
 
 @settings(max_examples=60, deadline=None)

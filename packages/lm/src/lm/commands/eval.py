@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lm.commands.options import Commands, add, add_bits, add_device, add_step, model_of
+from lm.commands.options import Commands, add, add_device, add_int8, add_step, model_of
 
 
 def register(commands: Commands) -> None:
@@ -26,7 +26,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     add_step(parser)
     add_device(parser)
-    add_bits(parser)
+    add_int8(parser)
     parser.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
     parser.add_argument("--limit", type=int, help="score N items of each task (default: all)")
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")

@@ -74,16 +74,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     add_step(parser)
     add_device(parser, dtype=None)
-    add_bits(parser)
+    add_int8(parser)
 
 
-def add_bits(parser: argparse.ArgumentParser) -> None:
-    """Add --int8 and --int4, which exclude each other."""
-    bits = parser.add_mutually_exclusive_group()
+def add_int8(parser: argparse.ArgumentParser) -> None:
+    """Add --int8."""
     help = "weights as int8: faster on a CPU, and a little less exact"
-    bits.add_argument("--int8", dest="bits", action="store_const", const=8, help=help)
-    help = "weights of the blocks in 4 bits, in groups of 32 with a scale each: half of int8's memory, and less exact"
-    bits.add_argument("--int4", dest="bits", action="store_const", const=4, help=help)
+    parser.add_argument("--int8", action="store_true", help=help)
 
 
 def add_step(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +110,7 @@ def add_device(parser: argparse.ArgumentParser, *, dtype: str | None = "fp32") -
 def model_of(options: argparse.Namespace) -> Transformer:
     """The model of add_model()'s or add_device()'s arguments, where they want it.
 
-    ValueError: int8 or int4 elsewhere than on a CPU.
+    ValueError: int8 elsewhere than on a CPU.
     """
     seed = getattr(options, "seed", None)
     if seed is not None and not 0 <= seed < 1 << 63:
@@ -121,16 +118,15 @@ def model_of(options: argparse.Namespace) -> Transformer:
     from lm.device import choose_device
     from lm.interop.loading import load
 
-    bits = getattr(options, "bits", None)
-    if bits is None:
+    if not getattr(options, "int8", False):
         device = choose_device(options.device)
         dtype = options.dtype or ("bf16" if device.type == "cuda" else "fp32")
         return load(options.run, step_of(options), device=device, dtype=dtype)
     from lm.ops.cpu.int8 import quantized
 
     if options.device not in ("auto", "cpu"):
-        raise ValueError(f"--int{bits} is for decoding on a CPU, and --device is {options.device}: leave one out")
-    return quantized(load(options.run, step_of(options), dtype=options.dtype or "fp32"), bits)
+        raise ValueError(f"--int8 is for decoding on a CPU, and --device is {options.device}: leave one out")
+    return quantized(load(options.run, step_of(options), dtype=options.dtype or "fp32"))
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:

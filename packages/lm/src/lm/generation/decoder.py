@@ -21,8 +21,9 @@ from lm.families.parts import FamilyConfig
 from lm.generation import sequence
 from lm.generation.graph_step import GraphSteps
 from lm.generation.kv_cache import PAGE, Cache, PagedLayer, Step, StepLayer
-from lm.model import LayerCache, Transformer, softcapped
-from lm.ops.cpu.decode_step import Choice, NativeStep, is_plain, native_step
+from lm.model import LayerCache, Transformer
+from lm.ops.cpu.describe import is_plain
+from lm.ops.cpu.forward import Choice, NativeStep, native_step
 
 # Rows that a step in C takes at once: more than so many need more scratch memory and gain nothing.
 MOST_NATIVE_ROWS = 32
@@ -103,11 +104,11 @@ class Decoder:
         start = cache.lengths[row]
         self._grow(row, start + len(ids))
         if self.native is not None:
-            hidden, call = self.native.read(ids, row, start, len(ids) if every else int(last))
+            hidden, logits = self.native.read(ids, row, start, len(ids) if every else int(last))
             cache.lengths[row] = start + len(ids)
             if every:
                 return self.model.logits(hidden)
-            return softcapped(call.logits[0].clone(), self.config.logit_softcap) if last else None
+            return logits if last else None
         slots = cache.slots(row, 0, start + len(ids))
         layers = [PagedLayer(store, slots, start) for store in cache.store]
         logits = self._call(torch.tensor([ids], device=self.device), start, [*layers], every=every)
@@ -147,8 +148,6 @@ class Decoder:
                 parts.append(result.logits.clone())
                 self.likeliest += result.likeliest[: len(tokens[some])]
             logits = torch.cat(parts)
-        if self.native is not None and self.config.logit_softcap is not None:
-            logits, self.likeliest = softcapped(logits, self.config.logit_softcap), None
         for row in rows:
             lengths[row] += 1
         return logits
@@ -156,7 +155,7 @@ class Decoder:
     @property
     def has_loop(self) -> bool:
         """True if several tokens of a text are one call of C."""
-        return self.native is not None and self.config.logit_softcap is None and self.reread_at is None
+        return self.native is not None and self.reread_at is None
 
     def continue_texts(
         self, tokens: Sequence[int], rows: Sequence[int], texts: Sequence[sequence.Sequence], count: int

@@ -18,7 +18,7 @@ from lm.generation.sampling import (
     check_whole_number,
     logprob_of,
 )
-from lm.ops.cpu.decode_step import Choice
+from lm.ops.cpu.forward import Choice
 
 WHEN_FULL = ("slide", "refuse", "end")
 SEEDS = -(2**63), 2**64 - 1  # that torch's generators take

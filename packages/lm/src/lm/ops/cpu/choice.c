@@ -1,7 +1,7 @@
 /* A token chosen from logits as Sampling.choose does, and steps that go on with the tokens so chosen. */
 
-#ifndef LANES   /* else this stands behind it, in one source */
-#include "decode_step.c"
+#ifndef MOST   /* else this stands behind it, in one source */
+#include "forward.c"
 #endif
 
 #define NUCLEUS 128   /* the likeliest tokens, which mostly reach top_p; else eight times as many, and so on */
@@ -112,18 +112,18 @@ int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, d
    and text t goes to chosen[i batch + t], by choices[t] and uniform[i batch + t]. Ends after a step that chose one of
    `stop`, or where none can be chosen. The logits that a token is chosen from are copied to `copy` (count, batch,
    vocab_size), if that is not null. Returns the number of steps. */
-int64_t continue_texts(const Task *task, int64_t *tokens, int64_t *lengths, int64_t count, const Choice *choices,
+int64_t continue_texts(const Task *task, int64_t *tokens, int64_t *positions, int64_t count, const Choice *choices,
                        const double *uniform, double *sums, Candidate *candidates, const int64_t *stop, int64_t stops,
                        int64_t *chosen, REAL *copy)
 {
-    const int64_t batch = task->batch, vocab_size = task->vocab_size;
+    const int64_t batch = task->count, vocab_size = task->vocab_size;
     int ended = 0;
     for (int64_t i = 0; i < count; i++) {
-        run_step(task);
+        forward(task);
         for (int64_t t = 0; t < batch; t++) {
             const REAL *logits = task->logits + t * task->model->head.rows;
             if (copy) memcpy(copy + (i * batch + t) * vocab_size, logits, (size_t)vocab_size * sizeof *logits);
-            lengths[t] += 1;
+            positions[t] += 1;
             tokens[t] = chosen[i * batch + t] =
                 choices[t].temperature == 0
                     ? task->likeliest[t]

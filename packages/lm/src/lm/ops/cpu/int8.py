@@ -1,11 +1,10 @@
-"""Weights as int8 or 4 bits, for generation on a CPU: decoding reads a quarter or a seventh of the bytes, and reading
-them is most of what it takes; prompts of int8 are multiplied as integers, by VNNI, where the processor has it."""
+"""Weights as int8, for generation on a CPU: decoding reads a quarter of the bytes, and reading them is most of what it
+takes; prompts are multiplied as integers, by VNNI, where the processor has it."""
 
 from __future__ import annotations
 
 import copy
 import functools
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +14,6 @@ from lm.device import cpuinfo, use_huge_pages
 from lm.model import Transformer
 from lm.ops.cpu.products import is_linear
 
-GROUP = 32  # weights of 4 bits that share a scale, as llama.cpp's Q4_0 has it; decode_step.c has the same
 LARGEST = 127 * 256  # of the integers that a vector is rounded to: two int8, of 256 and of 1
 
 
@@ -60,40 +58,6 @@ class Int8Linear(nn.Module):
         return self.whole.float() * self.scale.float()[:, None]
 
 
-class Int4Linear(nn.Module):
-    """A linear layer whose weight is of 4 bits with a scale for each GROUP of a row, 4.5 bits in all.
-
-    The number of a group that is farthest from zero is -8 times its scale. x (…, in) → (…, out) in x's dtype.
-    """
-
-    whole: Tensor  # (out, groups * GROUP / 2), uint8: weight j of a group + 8, and 16 times weight j + GROUP / 2, + 8
-    scale: Tensor  # (out, groups), bfloat16
-    bias: Tensor | None
-
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        super().__init__()
-        self.outputs, self.inputs = weight.shape
-        padded = F.pad(weight.detach().float(), (0, -self.inputs % GROUP))
-        groups = padded.view(self.outputs, -1, GROUP)  # (out, groups, GROUP)
-        largest = groups.gather(2, groups.abs().argmax(2, keepdim=True))
-        scale = (largest / -8).bfloat16()  # (out, groups, 1)
-        steps = torch.where(scale == 0, torch.ones_like(scale), scale).float()
-        low, high = ((groups / steps).round().clamp(-8, 7) + 8).to(torch.uint8).chunk(2, dim=2)
-        self.register_buffer("whole", (low | high << 4).flatten(1))
-        self.register_buffer("scale", scale[:, :, 0].contiguous())
-        self.register_buffer("bias", None if bias is None else bias.detach().clone())
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
-
-    @property
-    def weight(self) -> Tensor:
-        """The weight that the 4 bits stand for, in float32."""
-        whole = self.whole.view(self.outputs, -1, GROUP // 2)
-        groups = torch.cat((whole & 15, whole >> 4), dim=2).float() - 8
-        return (groups * self.scale.float()[:, :, None]).flatten(1)[:, : self.inputs]
-
-
 @functools.cache
 def multiplies_int8() -> bool:
     """True if the processor has instructions for sums of products of int8, by what Linux says of it.
@@ -104,21 +68,20 @@ def multiplies_int8() -> bool:
     return bool(has) and hasattr(torch, "_int_mm") and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
-def quantized(model: Transformer, bits: Literal[4, 8] = 8) -> Transformer:
-    """A copy of a model on the CPU with its linear layers of this number of bits and its head as int8, to decode and to
-    score with, not to train.
+def quantized(model: Transformer) -> Transformer:
+    """A copy of a model on the CPU with its linear layers and its head as int8, to decode and to score with.
 
     The embedding and the norms stay as they are; a head that was tied to the embedding becomes one of its own.
     ValueError: the model is on another device.
     """
     if model.embedding.weight.device.type != "cpu":
-        raise ValueError(f"int{bits} weights are for a CPU, and the model is on {model.embedding.weight.device}")
+        raise ValueError(f"int8 weights are for a CPU, and the model is on {model.embedding.weight.device}")
     result = copy.deepcopy(model).requires_grad_(False).eval()
     head = result.head_weight.detach().clone()
     for module in list(result.modules()):
         for name, child in list(module.named_children()):
             if is_linear(child):
-                setattr(module, name, (Int8Linear if bits == 8 else Int4Linear)(child.weight, child.bias))
+                setattr(module, name, Int8Linear(child.weight, child.bias))
     result.head = Int8Linear(head)  # type: ignore[assignment]
     use_huge_pages(result)
     return result
