@@ -102,12 +102,11 @@ __all__ = [
     "TrainingMemory", "TrainingTime", "TransformerShape", "compute_optimal", "decode_flops", "decode_time",
     "device_flops", "device_memory", "device_parameters", "device_state", "device_traffic", "elementwise_flops",
     "engine_for", "forward_flops", "free_cache", "from_config", "from_huggingface", "from_run", "generation_time",
-    "human",
-    "inference_memory", "kv_cache", "largest_shape", "longest_context", "longest_generation", "matmul_flops",
+    "human", "inference_memory", "kv_cache", "largest_shape", "longest_context", "longest_generation", "matmul_flops",
     "max_batch_size", "max_sequences", "measured_device", "memory_line", "mfu", "optimizer_flops",
     "optimizer_state", "parameters", "plan", "prefill_flops", "prefill_time", "requests_at_once",
-    "saved_activations", "step_time",
-    "trained_parameters", "training_estimates", "training_flops", "training_memory", "training_time",
+    "saved_activations", "step_time", "trained_parameters", "training_estimates", "training_flops",
+    "training_memory", "training_time",
     "weight_bytes", "weights_read",
 ]
 # fmt: on

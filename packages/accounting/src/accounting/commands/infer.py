@@ -9,22 +9,10 @@ from typing import Any
 from accounting.commands.answer import Answer
 from accounting.commands.options import GB, shape_of
 from accounting.commands.tables import columns, wrapped
+from accounting.counting.parameters import parameters
 from accounting.hardware.devices import Device, device
 from accounting.memory.inference import FORMATS
-from accounting.planning.inference import (
-    REACHED,
-    Engine,
-    Generation,
-    Storage,
-    device_inference_memory,
-    engine_for,
-    free_cache,
-    generation_time,
-    longest_generation,
-    max_sequences,
-    reached,
-    requests_at_once,
-)
+from accounting.planning import inference
 from accounting.shape import TransformerShape
 from accounting.units import Bytes, human
 
@@ -50,12 +38,12 @@ def infer(options: argparse.Namespace) -> Answer:
     for weights in STORED:
         if FORMATS[weights].stores == "experts" and shape.most_experts == 1:
             continue
-        storage = Storage(weights, options.cache, options.devices, options.page, options.hybrid_pages)
-        generation = generation_time(shape, machine, prompt, output, options.batch, storage=storage)
+        storage = inference.Storage(weights, options.cache, options.devices, options.page, options.hybrid_pages)
+        generation = inference.generation_time(shape, machine, prompt, output, options.batch, storage=storage)
         record = figures(shape, machine, generation, storage, options.price, engine)
         row = cells(weights, generation, record)
         if limits:
-            record["requests at once"] = requests_at_once(
+            record["requests at once"] = inference.requests_at_once(
                 shape, machine, prompt, output, storage=storage, engine=engine, **limits
             )
             row = (*row, f"{record['requests at once']:,}")
@@ -66,18 +54,18 @@ def infer(options: argparse.Namespace) -> Answer:
     if options.page:
         alike = "of a window those that it touches" if options.hybrid_pages else "for every layer alike"
         pages = f"in pages of {options.page:,} positions, {alike}"
-    least, most = reached(options.batch, options.devices)
+    (least, most), (slowest, fastest) = inference.reached(options.batch, options.devices), inference.REACHED["prefill"]
     kind = "of one text on one device" if options.devices == 1 else "of one text on several"
     kind = "in batches" if options.batch > 1 else kind
-    cache = device_inference_memory(shape, options.batch, prompt + output, storage=storage)["kv cache"]
+    cache = inference.device_inference_memory(shape, options.batch, prompt + output, storage=storage)["kv cache"]
     note = (
         f"{options.batch:,} × {prompt:,} positions of prompt and {output:,} new tokens on {options.devices:,} × "
         f"{machine.name} ({machine.source}); {options.cache} cache of {human(cache)} "
         f"on a device at the end, {pages}; fits, most sequences and longest context are by {taken_by(engine)}; prefill "
         "is the time to the first token, a decoding step that of each further one, both at least: arithmetic and "
         "memory traffic overlap perfectly, every expert that the batch can choose is read. Reached is what measured "
-        f"engines make of such a bound, {least:.0%} to {most:.0%} {kind}, {REACHED['prefill'][0]:.0%} to "
-        f"{REACHED['prefill'][1]:.0%} of prefill, by which costs are"
+        f"engines make of such a bound, {least:.0%} to {most:.0%} {kind}, {slowest:.0%} to {fastest:.0%} of "
+        "prefill, by which costs are"
     )
     if prompt + output > shape.context_length:
         note += f"; {prompt + output:,} positions are more than the {shape.context_length:,} of the model's own context"
@@ -85,13 +73,20 @@ def infer(options: argparse.Namespace) -> Answer:
         words = [f"{'first' if name == 'first_token' else 'further'} token {limits[name]:g} s" for name in limits]
         note += f"; requests at once have their {' and each '.join(words)} after the last at most"
     if options.devices > 1:
-        sent = human(generation_time(shape, machine, prompt, output, options.batch, storage=storage).last_step.sent)
-        note += f"; each device sends {sent} a step to the others, whose time is not in it"
+        last = inference.generation_time(shape, machine, prompt, output, options.batch, storage=storage).last_step
+        note += f"; each device sends {human(last.sent)} a step to the others, whose time is not in it"
+    if options.shape and options.shape.endswith(".gguf"):
+        from accounting.models.gguf import stored  # other shapes have no such file
+
+        parts = stored(options.shape, int(parameters(shape).total))
+        records.append({"weights": "file", "bytes of tensors": sum(parts.values()), **parts})
+        listed = ", ".join(f"{name} {human(Bytes(size))}" for name, size in parts.items())
+        note += f"; the file stores {human(Bytes(sum(parts.values())), binary=True)} of tensors: {listed}"
     page = [columns(table), *(f"  {line}" for line in how if options.explain), wrapped(note)]
     return Answer("\n".join(page), records)
 
 
-def engine_of(options: argparse.Namespace, machine: Device) -> Engine | None:
+def engine_of(options: argparse.Namespace, machine: Device) -> inference.Engine | None:
     """The engine that the options describe, None for all of a device."""
     names = ("utilization", "chunk", "sequences", "overhead")
     changes = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
@@ -101,10 +96,10 @@ def engine_of(options: argparse.Namespace, machine: Device) -> Engine | None:
         return None
     if "overhead" in changes:
         changes["overhead"] = round(changes["overhead"] * GB)
-    return replace(engine_for(machine), **changes)
+    return replace(inference.engine_for(machine), **changes)
 
 
-def taken_by(engine: Engine | None) -> str:
+def taken_by(engine: inference.Engine | None) -> str:
     """The usable part of a device, in words."""
     if engine is None:
         return "all of the datasheet's memory"
@@ -125,21 +120,21 @@ def lengths(shape: TransformerShape, prompt: int | None, output: int | None) -> 
 def figures(
     shape: TransformerShape,
     machine: Device,
-    generation: Generation,
-    storage: Storage,
+    generation: inference.Generation,
+    storage: inference.Storage,
     price: float | None,
-    engine: Engine | None,
+    engine: inference.Engine | None,
 ) -> dict[str, Any]:
     """One row as plain data."""
-    least, most = reached(generation.batch_size, generation.devices)
+    least, most = inference.reached(generation.batch_size, generation.devices)
     context = generation.prompt + generation.output
-    memory = int(device_inference_memory(shape, generation.batch_size, context, storage=storage))
-    longest = longest_generation(shape, machine, generation.batch_size, storage=storage, engine=engine)
+    memory = int(inference.device_inference_memory(shape, generation.batch_size, context, storage=storage))
+    longest = inference.longest_generation(shape, machine, generation.batch_size, storage=storage, engine=engine)
     return {
         "bytes": memory,
-        "free for the cache": None if engine is None else free_cache(shape, machine, engine, storage=storage),
+        "free for the cache": None if engine is None else inference.free_cache(shape, machine, engine, storage=storage),
         "fits": longest >= context,
-        "most sequences": max_sequences(shape, machine, context, storage=storage, engine=engine),
+        "most sequences": inference.max_sequences(shape, machine, context, storage=storage, engine=engine),
         "longest context": longest,
         "prefill seconds": float(generation.prefill.seconds),
         "prefill bound by": generation.prefill.bound,
@@ -153,7 +148,7 @@ def figures(
     }
 
 
-def cells(weights: str, generation: Generation, record: dict[str, Any]) -> tuple[str, ...]:
+def cells(weights: str, generation: inference.Generation, record: dict[str, Any]) -> tuple[str, ...]:
     """The same in words."""
     row = [
         weights,
@@ -168,16 +163,19 @@ def cells(weights: str, generation: Generation, record: dict[str, Any]) -> tuple
         f"{generation.tokens_per_second:,.0f}",
         f"{record['least reached tokens a second']:,.0f}–{record['most reached tokens a second']:,.0f}",
     ]
-    parts = {"prompt": REACHED["prefill"], "output": reached(generation.batch_size, generation.devices)}
+    parts = {
+        "prompt": inference.REACHED["prefill"],
+        "output": inference.reached(generation.batch_size, generation.devices),
+    }
     for name, (least, most) in parts.items():
         cost = record[f"cost of a million {name} tokens"]
         row += [] if cost is None else [f"{cost / most:,.4f}–{cost / least:,.4f}"]
     return tuple(row)
 
 
-def explained(shape: TransformerShape, generation: Generation, storage: Storage) -> list[str]:
+def explained(shape: TransformerShape, generation: inference.Generation, storage: inference.Storage) -> list[str]:
     """The parts of the figures of a row."""
-    memory = device_inference_memory(
+    memory = inference.device_inference_memory(
         shape, generation.batch_size, generation.prompt + generation.output, storage=storage
     )
     parts = " + ".join(f"{name} {value}" for name, value in memory.items() if value)

@@ -11,12 +11,7 @@ from dataclasses import replace
 from accounting.breakdown import Breakdown, breakdown
 from accounting.checks import choose, instance, positive
 from accounting.counting.adapters import adapter_elements
-from accounting.counting.dimensions import (
-    Dimensions,
-    FfnDimensions,
-    LatentDimensions,
-    attention_matrices,
-)
+from accounting.counting.dimensions import Dimensions, FfnDimensions, LatentDimensions, attention_matrices
 from accounting.counting.layers import attention_groups, ffn_layers, layers_named
 from accounting.formula import Symbol, Term, added, constant
 from accounting.layer import AnyAttention, Attention, Indexer, LatentAttention, Mixer

@@ -1,5 +1,4 @@
-"""The table of families in families.json: defaults of each class in transformers 5, other names of settings, and the
-families that have a part."""
+"""The table of families in families.json: defaults of each class, other names of settings, families with a part."""
 
 from __future__ import annotations
 
@@ -19,17 +18,14 @@ def read() -> dict[str, Any]:
     import json  # a shape by name does without
 
     with open(Path(__file__).with_name("families.json"), encoding="utf-8") as file:
-        contents: dict[str, Any] = json.load(file)
-    return contents
+        return dict(json.load(file))
 
 
 def defaults() -> dict[str, dict[str, Any]]:
     """The defaults of each class, of the settings that decide a shape."""
-    classes: dict[str, dict[str, Any]] = tables()["defaults"]
-    return classes
+    return dict(tables()["defaults"])
 
 
 def having(part: str) -> list[str]:
     """The families with this part, such as "experts", or whose class differs so."""
-    names: list[str] = tables()["families with"][part]
-    return names
+    return list(tables()["families with"][part])

@@ -136,8 +136,7 @@ class _Settings:
         if self.family == "lfm2" and self.switch("block_auto_adjust_ff_dim", True):
             d_ff = int(2 * d_ff / 3)
             if (factor := self.get("block_ffn_dim_multiplier", 1.0)) is not None:
-                step = self.get("block_multiple_of", 256)
-                d_ff = step * -(-int(factor * d_ff) // step)
+                d_ff = (step := self.get("block_multiple_of", 256)) * -(-int(factor * d_ff) // step)
         return TransformerShape(
             self.whole("vocab_size"),
             self.whole("max_position_embeddings"),
@@ -185,12 +184,8 @@ class _Settings:
             beside = self.per_layer(at == 0)
         if family == "llama4_text" and rotated is None and self.switch("use_qk_norm"):
             norm = "l2"
-        chunked, sinks, gated = (
-            kind == "chunked_attention",
-            family in ("gpt_oss", "granite_swa"),
-            family in having("gated delta"),
-        )
-        return Attention(window, chunked, rotated, norm, sinks, gated, reuses, beside)
+        sinks, gated = family in ("gpt_oss", "granite_swa"), family in having("gated delta")
+        return Attention(window, kind == "chunked_attention", rotated, norm, sinks, gated, reuses, beside)
 
     def mixer(self) -> Mixer:
         """The state of a layer without softmax attention, or beside it."""
@@ -215,23 +210,19 @@ class _Settings:
             rank = -(-width // 16) if self.get("mamba_dt_rank") == "auto" else self.whole("mamba_dt_rank")
             return mixers.mamba(inner * width, state, rank, kernel, convolution_bias=bias, norms=True)
         heads = self.whole("mamba_n_heads")
-        inner = self.whole("mamba_d_ssm") if family == "falcon_h1" else 0
-        if family == "falcon_h1":
-            norm = self.switch("mamba_rms_norm")
+        norm = family != "falcon_h1" or self.switch("mamba_rms_norm")
+        if family == "nemotron_h":
+            each = self.whole("mamba_d_head")
         else:
-            norm = True
-        if family not in ("falcon_h1", "nemotron_h"):
-            inner = self.whole("mamba_expand") * width
-        each = inner // heads if family != "nemotron_h" else self.whole("mamba_d_head")
+            each = (self.whole("mamba_d_ssm") if family == "falcon_h1" else self.whole("mamba_expand") * width) // heads
         sizes = [self.whole(f"mamba_{name}") for name in ("d_state", "n_groups", "d_conv")]
         return mixers.mamba2(heads, each, *sizes, convolution_bias=bias, norm=norm)
 
     def per_layer(self, first: bool) -> Mixer:
         """The matrices and vectors of Gemma 3n beside attention; the first layer has those of the whole model too."""
         rank, side = self.whole("laurel_rank"), self.whole("hidden_size_per_layer_input")
-        inputs, width, rows = (
-            self.whole(name) for name in ("altup_num_inputs", "hidden_size", "vocab_size_per_layer_input")
-        )
+        names = ("altup_num_inputs", "hidden_size", "vocab_size_per_layer_input")
+        inputs, width, rows = map(self.whole, names)
         matrices: list[tuple[str, int | None, int | None]] = [
             ("laurel down", None, rank),
             ("laurel up", rank, None),
@@ -252,16 +243,10 @@ class _Settings:
         """The kind of one layer's attention: each family says it in its own way."""
         family, kinds = self.family, self.listed("layer_types", layers)
         if kinds is not None and family not in ("mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"):
-            counted = (
-                "full_attention",
-                "sliding_attention",
-                "chunked_attention",
-                "linear_attention",
-                *tables()["other layers"],
-            )
+            counted = tables()["other layers"]
             if not isinstance(kinds[at], str) or kinds[at] not in counted:
                 raise ValueError(f"layer_types has {kinds[at]!r:.80}, whose cost is not known here")
-            return str(tables()["other layers"].get(kinds[at], kinds[at]))
+            return str(counted[kinds[at]])
         if family in (*having("gated delta"), "olmo_hybrid"):
             return "linear_attention" if (at + 1) % 4 else "full_attention"
         if family == "minimax":
@@ -404,7 +389,7 @@ class _Settings:
         doubled = family in ("gemma2", "gemma3_text", "gemma3n_text", "glm4") or (
             family == "hyperclovax" and self.switch("use_post_norm")
         )
-        sizes: dict[str, Any] = {"post_norm": doubled}
+        sizes: dict[str, Any] = {"post_norm": doubled, "head_bias": family in ("phi", "gptj")}
         if family in having("head norms") or (family == "glm4_moe" and self.switch("use_qk_norm")):
             sizes["qk_norm"] = True
         elif family in having("wide norms") or (family == "cohere" and self.switch("use_qk_norm")):
@@ -413,11 +398,7 @@ class _Settings:
             plain = family in ("gpt2", "gpt_bigcode")
             sizes |= {"norm": "layernorm", "norm_bias": None if plain else not family.startswith("cohere")}
         if family in ("olmo", "nanochat"):
-            sizes["norm_weights"] = False
-        if family == "nanochat":
-            sizes["qk_norm"] = "l2"
-        if family in ("phi", "gptj"):
-            sizes["head_bias"] = True
+            sizes |= {"norm_weights": False, "qk_norm": "l2" if family == "nanochat" else False}
         if family in ("bamba", "jamba", "nemotron_h") or (
             family == "granitemoehybrid" and self.get("position_embedding_type") != "rope"
         ):

@@ -36,6 +36,10 @@ def find(name: str) -> TransformerShape:
                 f"there is no file {name}: give a config.json, an lm run, or one of {', '.join(SHAPES)}"
             )
         return named("shape", name, SHAPES)
+    if path.endswith(".gguf"):
+        from accounting.models.gguf import from_gguf  # nor from such files
+
+        return from_gguf(path)
     return from_run(path) if path.endswith(".toml") else from_huggingface(path)
 
 
@@ -79,7 +83,7 @@ def not_counted(name: str) -> list[str]:
     """Settings of the config.json of this name, if it is one, whose parameters are not in the shape: other towers, and
     layers that predict further tokens."""
     path = _file(name)
-    if not name or name.lower() in SHAPES or path.endswith(".toml"):
+    if not name or name.lower() in SHAPES or path.endswith((".toml", ".gguf")):
         return []
     config = _contents(path) if os.path.exists(path) else _hub_config(name)
     towers = [key for key in config if key.startswith(("vision", "audio")) and key.endswith("_config") and config[key]]

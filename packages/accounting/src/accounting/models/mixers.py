@@ -11,13 +11,8 @@ NOTHING = Mixer("nothing")  # of a layer that is a feed-forward layer alone
 def delta(key_heads: int, value_heads: int, key_dim: int, value_dim: int, kernel: int, *, merged: bool = True) -> Mixer:
     """Gated DeltaNet (Yang et al. 2024), as in Qwen3-Next: the state is read, corrected and read by a query.
 
-    Args:
-        key_heads: heads of queries and keys.
-        value_heads: heads of values, gates and decays.
-        key_dim: width of a key head.
-        value_dim: width of a value head.
-        kernel: positions of the causal convolution over queries, keys and values.
-        merged: queries, keys, values and gate are one matrix, decays and strengths another.
+    The kernel is that of the causal convolution over queries, keys and values. merged: queries, keys, values and gate
+    are one matrix, decays and strengths another.
     """
     if value_heads % key_heads:
         raise ValueError(f"expected value_heads a multiple of key_heads {key_heads}, got {value_heads}")
@@ -68,11 +63,8 @@ def kimi_delta(heads: int, width: int, kernel: int) -> Mixer:
 def mamba2(*sizes: int, convolution_bias: bool, norm: bool) -> Mixer:
     """Mamba-2 (Dao and Gu 2024): the state of each head is written by an outer product and read by a query.
 
-    Args:
-        sizes: heads, the width of a head, the width of keys and queries (B and C), the groups that share them, and
-            positions of the convolution.
-        convolution_bias: of the convolution.
-        norm: the output has a gated norm.
+    The sizes are heads, the width of a head, the width of keys and queries (B and C), the groups that share them, and
+    positions of the convolution. norm: the output has a gated norm.
     """
     heads, width, state, groups, kernel = sizes
     inner, each = Symbol("state_heads", heads) * Symbol("state_width", width), Symbol("state_heads", heads)
@@ -92,13 +84,7 @@ def mamba2(*sizes: int, convolution_bias: bool, norm: bool) -> Mixer:
 def mamba(inner: int, state: int, rank: int, kernel: int, *, convolution_bias: bool, norms: bool) -> Mixer:
     """Mamba (Gu and Dao 2023): every channel has a state of its own, of which B, C and the step come from the channel.
 
-    Args:
-        inner: channels.
-        state: width of a channel's state.
-        rank: width of the latent of the steps.
-        kernel: positions of the convolution.
-        convolution_bias: of the convolution.
-        norms: step, B and C have norms (Jamba).
+    There are `inner` channels; the steps come from a latent of `rank`. norms: step, B and C have norms (Jamba).
     """
     channels, width, low = Symbol("channels", inner), Symbol("state_dim", state), Symbol("step_rank", rank)
     of_state, convolved = channels * width, channels * Symbol("kernel", kernel)

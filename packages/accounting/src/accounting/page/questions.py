@@ -157,10 +157,8 @@ def _training(question: Mapping[str, Any], shape: TransformerShape, machine: Dev
         raise ValueError(f"expected a device whose links are listed, or one device, got {devices} × {machine.name}")
     pairs = "full" if policy.attention_kernel == "eager" else "causal"
     step = step_time(shape, layout, machine, joined, batch, context, policy=policy, pairs=pairs)
-    each, errors = (
-        float(step.total),
-        accuracy(shape, machine, devices, context, precision="fp8" if policy.precision == "fp8" else "bf16"),
-    )
+    kind = "fp8" if policy.precision == "fp8" else "bf16"
+    each, errors = float(step.total), accuracy(shape, machine, devices, context, precision=kind)
     steps = -(-positive("tokens", question["tokens"]) // (sequences * context))
     whole = each * steps
     peak = float(machine.peak("fp32" if policy.precision == "fp32" else "bf16"))

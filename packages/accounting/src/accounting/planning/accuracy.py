@@ -92,12 +92,7 @@ class Accuracy:
 
 
 def accuracy(
-    shape: TransformerShape,
-    device: Device,
-    devices: int,
-    seq_len: int | None = None,
-    *,
-    precision: str = "bf16",
+    shape: TransformerShape, device: Device, devices: int, seq_len: int | None = None, *, precision: str = "bf16"
 ) -> Accuracy:
     """The published runs most like a step of this shape on so many devices, and the errors over its kind."""
     kind = "mixture" if shape.most_experts > 1 else "dense"

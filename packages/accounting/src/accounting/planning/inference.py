@@ -47,12 +47,7 @@ SAMPLING_BYTES = 38  # a logit, its copy in fp32, and what sorting and normalisi
 NON_TORCH = (140_000_000, 590_000_000)  # bytes of driver and libraries, on one device and where several communicate
 PADDED = 256  # to a multiple of this vLLM pads the width of experts in mxfp4
 # parts of these bounds that measured engines reach, by benchmarks/published_generation.py
-REACHED = {
-    "one text": (0.26, 0.89),
-    "tensor parallel": (0.22, 0.64),
-    "batched": (0.07, 0.28),
-    "prefill": (0.13, 0.88),
-}
+REACHED = {"one text": (0.26, 0.89), "tensor parallel": (0.22, 0.64), "batched": (0.07, 0.28), "prefill": (0.13, 0.88)}
 
 
 @dataclass(frozen=True)

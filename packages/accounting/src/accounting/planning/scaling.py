@@ -111,10 +111,7 @@ def compute_optimal(
         raise ValueError(f"expected compute for at least one parameter and one token by {law}, got {budget:.3g} FLOPs")
     outside = [
         f"{value:.3g} {name} lie outside the {low:.3g} to {high:.3g}"
-        for name, value, (low, high) in (
-            ("parameters", round(n), fitted.range),
-            ("tokens", round(d), fitted.tokens),
-        )
+        for name, value, (low, high) in (("parameters", round(n), fitted.range), ("tokens", round(d), fitted.tokens))
         if not low <= value <= high
     ]
     warning = f"{' and '.join(outside)} that {law} was fitted to: an extrapolation" if outside else ""

@@ -1,0 +1,111 @@
+"""Headers of GGUF files as accounting reads them, beside the package gguf and what llama.cpp printed."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+gguf = pytest.importorskip("gguf", reason="the files are written by gguf, which is not installed")
+accounting = pytest.importorskip("accounting", reason="the budget is in accounting, which is not installed")
+
+from accounting.commands.parser import main as command  # noqa: E402
+from accounting.models import gguf as headers  # noqa: E402
+from accounting.models.defaults import tables  # noqa: E402
+from accounting.models.files import find  # noqa: E402
+
+# architecture, layers, width, heads, key heads, feed-forward width, vocabulary, type; what llama.cpp printed (that of
+# llama-cpp-python, November 2026, on a CPU, n_ctx 512): MiB of the weights and of the cache; of Q4_0 it prints two
+# buffers, as it stores that type in another order
+PRINTED: list[tuple[tuple[Any, ...], float | None, float]] = [
+    (("llama", 2, 256, 4, 2, 512, 1000, "F16"), 3.23, 0.50),
+    (("llama", 3, 512, 8, 8, 1024, 2000, "Q8_0"), 10.06, 3.00),
+    (("qwen2", 2, 256, 4, 2, 768, 1000, "Q4_0"), None, 0.50),
+    (("qwen3", 2, 256, 4, 1, 512, 1500, "BF16"), 3.60, 0.25),
+    (("llama", 4, 256, 8, 4, 512, 1000, "Q5_1"), 2.06, 1.00),
+    (("qwen3", 3, 512, 8, 2, 1024, 3000, "F32"), 37.23, 0.75),
+    (("llama", 1, 1024, 16, 4, 2048, 4000, "Q5_0"), 11.23, 0.50),
+    (("llama", 2, 256, 2, 2, 4096, 1000, "F16"), 13.98, 1.00),
+    (("llama", 2, 512, 4, 2, 8192, 1000, "F16"), 52.96, 1.00),
+]
+
+
+def write(path: Path, sizes: tuple[Any, ...]) -> None:
+    kind, layers, width, heads, key_heads, inner, rows, name = sizes
+    quantised, each = gguf.GGMLQuantizationType[name], width // heads
+    writer = gguf.GGUFWriter(path, kind)
+    for key, value in (
+        *(("block_count", layers), ("embedding_length", width), ("feed_forward_length", inner)),
+        *(("attention.head_count", heads), ("attention.head_count_kv", key_heads), ("context_length", 2048)),
+    ):
+        writer.add_uint32(f"{kind}.{key}", value)
+    writer.add_array("tokenizer.ggml.tokens", [f"token {at}" for at in range(rows)])
+
+    def tensor(label: str, *shape: int) -> None:
+        numbers = np.zeros(shape, np.float32)
+        plain = len(shape) == 1
+        stored = numbers if plain else gguf.quants.quantize(numbers, quantised)
+        writer.add_tensor(label, stored, raw_dtype=None if plain else quantised)
+
+    for label in ("token_embd", "output"):
+        tensor(f"{label}.weight", rows, width)
+    tensor("output_norm.weight", width)
+    tensor("rope_freqs.weight", each // 2)
+    for at in range(layers):
+        for label, *shape in (
+            *(("attn_norm", width), ("ffn_norm", width), ("attn_q", width, width), ("attn_output", width, width)),
+            *(("attn_k", key_heads * each, width), ("attn_v", key_heads * each, width)),
+            *(("ffn_gate", inner, width), ("ffn_up", inner, width), ("ffn_down", width, inner)),
+            *([("attn_q_norm", each), ("attn_k_norm", each)] if kind == "qwen3" else []),
+        ):
+            tensor(f"blk.{at}.{label}.weight", *shape)
+        if kind == "qwen2":
+            for label, size in (("q", width), ("k", key_heads * each), ("v", key_heads * each)):
+                tensor(f"blk.{at}.attn_{label}.bias", size)
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+
+
+@pytest.mark.parametrize(("sizes", "weights", "cache"), PRINTED)
+def test_weights_and_cache_are_those_that_llama_cpp_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sizes: tuple[Any, ...], weights: float | None, cache: float
+) -> None:
+    path = tmp_path / "model.gguf"
+    write(path, sizes)
+    shape = find(str(path))
+    parts = headers.stored(str(path), int(accounting.parameters(shape).total))
+    tensors = gguf.GGUFReader(path).tensors
+    assert sum(parts.values()) == sum(int(one.n_bytes) for one in tensors)
+    if weights is not None:
+        table = 4 * (shape.head_width // 2)  # of rotations, which the files that llama.cpp loaded did not have
+        assert round((sum(parts.values()) - table) / 2**20, 2) == weights
+    assert int(accounting.kv_cache(shape, 1, 512, dtype="fp16").total) == cache * 2**20
+    assert command(["infer", str(path), "--device", "h100", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)[-1]
+    assert row["weights"] == "file"
+    assert row["bytes of tensors"] == sum(parts.values())
+
+
+def test_types_are_those_of_gguf() -> None:
+    for number, (name, block, size) in tables()["gguf types"].items():
+        kind = gguf.GGMLQuantizationType(int(number))
+        assert (kind.name, gguf.GGML_QUANT_SIZES[kind]) == (name, (block, size))
+
+
+def test_broken_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.gguf"
+    write(path, PRINTED[0][0])
+    whole = path.read_bytes()
+    header = whole[: whole.index(b"rope_freqs") + 60]
+    huge = struct.pack("<Q", 1 << 60)
+    for at, contents in enumerate([b"", b"GGML" + whole[4:], whole[:30], header[:-40], whole[:8] + huge + whole[16:]]):
+        broken = tmp_path / f"{at}.gguf"
+        broken.write_bytes(contents)
+        with pytest.raises(ValueError, match=f"{at}.gguf is no GGUF file"):
+            find(str(broken))
+    with pytest.raises(ValueError, match="expected the 7 parameters"):
+        headers.stored(str(path), 7)
