@@ -92,9 +92,6 @@ EXCUSED = {  # mutants that compute the same, or differ in what no exercise asks
     "ex2_bpe.py: pieces: sorted(special_tokens, key=len, reverse=True) -> sorted(special_tokens, reverse=True)": (
         "order matters between a token and one that begins with it, and of these the longer one is the greater"
     ),
-    "ex2_bpe.py: train_bpe: Path(input_path).read_text(encoding='utf-8') -> Path(input_path).read_text()": (
-        "the same where the locale is UTF-8"
-    ),
     "ex2_bpe.py: train_bpe: 1 -> 2": "twice every count gives the same order",
     "ex4_transformer.py: RotaryPositionalEmbedding.forward: 0::2 -> ::2": "the same slice",
     "ex5_budget.py: count_parameters: context_length is ignored": "rotary embedding has no weights",

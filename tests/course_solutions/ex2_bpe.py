@@ -41,7 +41,7 @@ def pieces(text: str, special_tokens: list[str]) -> list[str]:
 def train_bpe(
     input_path: str, vocab_size: int, special_tokens: list[str]
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    text = Path(input_path).read_text(encoding="utf-8")
+    text = Path(input_path).read_bytes().decode()
     words: Counter[tuple[bytes, ...]] = Counter()
     for piece in pieces(text, special_tokens)[::2]:
         for found in regex.findall(PATTERN, piece):

@@ -89,23 +89,25 @@ class Gather(torch.autograd.Function):
     """A shard becomes the whole, and the gradient of the whole the mean gradient of the shard."""
 
     @staticmethod
-    def forward(ctx: Any, shard: Tensor) -> Tensor:
-        whole = shard.new_empty(dist.get_world_size() * shard.numel())
-        dist.all_gather_into_tensor(whole, shard.detach())
+    def forward(ctx: Any, shard: Tensor, dtype: torch.dtype) -> Tensor:
+        ctx.dtype = shard.dtype
+        whole = shard.new_empty(dist.get_world_size() * shard.numel(), dtype=dtype)
+        dist.all_gather_into_tensor(whole, shard.detach().to(dtype))
         return whole
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         size = dist.get_world_size()
         own = gradient.new_empty(gradient.numel() // size)
         dist.reduce_scatter_tensor(own, gradient.contiguous())
-        return own / size
+        return own.to(ctx.dtype) / size, None
 
 
 class FSDP(nn.Module):
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, compute_dtype: torch.dtype | None = None) -> None:
         super().__init__()
         same_weights(module)
+        self.compute_dtype = compute_dtype
         size, rank = dist.get_world_size(), dist.get_rank()
         self.shapes: dict[str, torch.Size] = {}
         for name, part in module.named_modules():
@@ -118,12 +120,14 @@ class FSDP(nn.Module):
             del part.weight
             part.register_parameter("shard", nn.Parameter(padded[rank * each : (rank + 1) * each].clone()))
             self.shapes[f"{name}.shard"] = weight.shape
-            part.register_forward_pre_hook(lambda part, _, shape=weight.shape: self.gather(part, shape))
+            part.register_forward_pre_hook(lambda part, inputs, shape=weight.shape: self.gather(part, inputs, shape))
             part.register_forward_hook(lambda part, *_: delattr(part, "weight"))
         self.module = module
 
-    def gather(self, part: Any, shape: torch.Size) -> None:
-        part.weight = Gather.apply(part.shard)[: shape.numel()].view(shape)
+    def gather(self, part: Any, inputs: tuple[Tensor], shape: torch.Size) -> tuple[Tensor]:
+        dtype = self.compute_dtype or part.shard.dtype
+        part.weight = Gather.apply(part.shard, dtype)[: shape.numel()].view(shape)
+        return inputs if isinstance(part, nn.Embedding) else (inputs[0].to(dtype),)
 
     def forward(self, *arguments: Any) -> Any:
         return self.module(*arguments)
@@ -139,7 +143,7 @@ class FSDP(nn.Module):
         for name, p in self.module.named_parameters():
             if name in self.shapes:
                 shape = self.shapes[name]
-                full[name.removesuffix("shard") + "weight"] = Gather.apply(p.data)[: shape.numel()].view(shape)
+                full[name.removesuffix("shard") + "weight"] = Gather.apply(p.data, p.dtype)[: shape.numel()].view(shape)
             else:
                 full[name] = p.data
         return full

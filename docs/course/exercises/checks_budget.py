@@ -63,10 +63,11 @@ def largest_batch_size(yours: Callable[..., Any]) -> None:
         (16_099, 1000, 50, 1),
         (16_000, 1000, 50, 0),
         (1, 1000, 50, 0),
+        (160 + 3 * 10**17 - 1, 10, 10**17, 2),
         (16 * size + batch * each, size, each, batch),
         (16 * size + batch * each - 1, size, each, batch - 1),
     ):
-        hint = "Round down, and not below 0."
+        hint = "Round down, and not below 0; // is exact where / has rounded already."
         same(f"largest_batch_size({memory}, {parameters}, {saved})", yours(memory, parameters, saved), right, hint)
 
 

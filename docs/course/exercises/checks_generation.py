@@ -29,6 +29,8 @@ def softmax_with_temperature(yours: Callable[..., Any]) -> None:
         likeliest = torch.zeros(len(logits)).index_fill(0, logits.argmax(), 1.0)
         for zero in (0, 0.0):
             close(f"{name}, {zero})", yours(logits, zero), likeliest, "Nothing can be divided by 0.")
+    tied, one = yours(torch.tensor([1.0, 3.0, 3.0]), 0), torch.tensor([0.0, 0.0, 1.0])
+    close("softmax_with_temperature([1, 3, 3], 0), in order,", tied.sort().values, one, "One token gets all.")
 
 
 def top_p(yours: Callable[..., Any]) -> None:
@@ -121,8 +123,8 @@ def generate(yours: Callable[..., Any]) -> Callable[[], str]:
 
 
 def attention_with_cache(yours: Callable[..., Any]) -> None:
-    for heads, length, width in ((2, 6, 8), (3, 4, 5)):
-        q, k, v = normal(3, heads, length, width).unbind()
+    for heads, length, width, scale in ((2, 6, 8, 1.0), (3, 4, 5, 1.0), (2, 4, 8, 30.0)):
+        q, k, v = normal(3, heads, length, width, scale=scale).unbind()
         whole = lm.attention.attention(q, k, v, causal=True)
         keys = values = torch.empty(heads, 0, width)
         for at in range(length):

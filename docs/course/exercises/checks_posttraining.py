@@ -82,7 +82,9 @@ def masked_mean(yours: Callable[..., Any]) -> None:
         mask = torch.ones(3, 5) if last == (0,) else MASK
         call = f"masked_mean(values, mask{''.join(f', dim={dim}' for dim in last)})"
         functions = (followed(function, mask, *last) for function in (yours, right))
-        same_function(call, *functions, [normal(3, 5)], "Divide by the number of ones in the mask.")
+        values = normal(3, 5)
+        values[0, 1] = values[2, 3] = 0  # a value of 0 counts as every other one
+        same_function(call, *functions, [values], "Divide by the number of ones in the mask.")
 
 
 def masked_normalize(yours: Callable[..., Any]) -> None:
@@ -108,6 +110,8 @@ def sft_step(yours: Callable[..., Any]) -> None:
             raise Wrong(f"{call} returns None: {NOT_WRITTEN}.")
         right = float(-(values.detach() * MASK).sum(1).mean() / constant)
         hint = "A row's loss is a sum, not a mean."
+        if not isinstance(loss, Tensor):
+            raise Wrong(f"{call} gives {type(loss).__name__}, and should give a tensor.")
         if abs(float(loss.detach()) - right) < 1e-6:
             hint = "It is divided by accumulation_steps too."
         near(call, loss, right / steps, hint)
@@ -178,11 +182,20 @@ def token_losses(
 
 
 def policy_gradient(yours: Callable[..., Any]) -> None:
-    log_p, old = normal(5, 6), normal(5, 6, seed=1)
     advantages = torch.tensor([1.0, -2.0, 0.5, 0.0, -1.0])
-    mask = (normal(5, 6, seed=2) > 0).float()
-    mask[:, 3] = 1
-    for method, clip in (("none", None), ("noclip", None), ("grpo", 0.2), ("grpo", 0.5), ("gspo", 0.1), ("gspo", 0.4)):
+    for method, clip, length in (
+        ("none", None, 6),
+        ("none", None, 5),  # as many tokens as answers
+        ("noclip", None, 6),
+        ("grpo", 0.2, 6),
+        ("grpo", 0.5, 5),
+        ("gspo", 0.1, 6),
+        ("gspo", 0.4, 5),
+        ("gspo", 9.0, 300),  # so long that a product of ratios does not fit
+    ):
+        log_p, old = normal(5, length) + length // 300, normal(5, length, seed=1)
+        mask = (normal(5, length, seed=2) > 0).float()
+        mask[:, 3] = 1
         arguments = (method, old, clip, mask)
         call = f"compute_policy_gradient_loss(…, {method!r}, old_log_probs, {clip}, mask)"
 

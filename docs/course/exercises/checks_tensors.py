@@ -26,6 +26,9 @@ def pairwise_distances(yours: Callable[..., Any]) -> None:
         hint = "a[:, None] is (n, 1, d) and b[None] is (1, m, d): their difference is (n, m, d)."
         a, b = normal(n, d), normal(m, d, seed=1)
         same_function(f"pairwise_distances(a {(n, d)}, b {(m, d)})", yours, distances, [a, b], hint)
+    a, b = normal(3, 2) + 1000, normal(4, 2, seed=1) + 1000
+    hint = "a² + b² - 2ab loses the difference of large numbers: subtract first, then square."
+    close("pairwise_distances of rows near (1000, 1000)", yours(a, b), distances(a, b), hint, 1e-3)
 
 
 def distances(a: Tensor, b: Tensor) -> Tensor:
@@ -53,7 +56,7 @@ def gradient(yours: Callable[..., Any]) -> None:
     x = normal(3).requires_grad_()
     x.grad = torch.ones(3)
     close("gradient of an x that has a gradient already", yours(lambda x: (x * x).sum(), x), 2 * x.detach())
-    if not torch.equal(x.grad, torch.ones(3)):
+    if x.grad is None or not torch.equal(x.grad, torch.ones(3)) or not x.requires_grad:
         raise Wrong("gradient changes x.grad, which belongs to somebody else: work on a copy of x.")
 
 

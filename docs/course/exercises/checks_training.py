@@ -252,7 +252,6 @@ def gradient_clipping(yours: Callable[..., Any]) -> None:
             unit = scale or 1.0
             mine = None if left.grad is None else left.grad / unit
             close(f"A gradient after gradient_clipping(…, {most}) by {scale:g}", mine, right.grad / unit, hint)
-    yours([nn.Parameter(torch.zeros(2))], 1.0)
 
 
 def seeded(number: int) -> None:
@@ -327,7 +326,7 @@ def get_batch(yours: Callable[..., Any]) -> Callable[[], str]:
 def checkpoint(save: Callable[..., Any], load: Callable[..., Any]) -> None:
     def fresh(seed: int, lr: float = 0.1) -> tuple[nn.Module, torch.optim.Optimizer]:
         torch.manual_seed(seed)
-        model = nn.Linear(4, 4)
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))  # it has buffers, which no optimizer knows
         return model, torch.optim.AdamW(model.parameters(), lr=lr)
 
     def steps(model: nn.Module, optimizer: torch.optim.Optimizer, count: int) -> None:
@@ -348,9 +347,15 @@ def checkpoint(save: Callable[..., Any], load: Callable[..., Any]) -> None:
     count = drawing("checkpoint").randint(2, 5)
     steps(*whole, count)
     with tempfile.TemporaryDirectory() as folder:
-        for out in (Path(folder, "checkpoint.pt"), io.BytesIO(), str(Path(folder, "other.pt"))):
+        for out, iteration in (
+            (Path(folder, "checkpoint.pt"), count),
+            (io.BytesIO(), 0),
+            (str(Path(folder, "other.pt")), count),
+        ):
             unstopped = copy.deepcopy(whole)
-            save(*whole, count, out)
+            save(*whole, iteration, out)
+            hint = "Whoever saves goes on training."
+            same("model.training after save_checkpoint", whole[0].training, True, hint)
             is_empty = not out.getvalue() if isinstance(out, io.BytesIO) else not Path(out).exists()
             if is_empty:
                 raise Wrong(f"save_checkpoint writes nothing to {type(out).__name__}: its body is not written yet.")
@@ -358,13 +363,17 @@ def checkpoint(save: Callable[..., Any], load: Callable[..., Any]) -> None:
             save(*other, 1, io.BytesIO())  # what is loaded comes from the file, not from a global variable
             again = fresh(1)
             hint = "It returns the iteration that was saved."
-            same("load_checkpoint", load(at(out), *again), count, hint)
+            same("load_checkpoint", load(at(out), *again), iteration, hint)
+            same("model.training after load_checkpoint", again[0].training, True, "Leave the mode alone.")
+            for (name, mine), right in zip(again[0].named_buffers(), whole[0].buffers(), strict=True):
+                close(f"{name} after load_checkpoint", mine, right, "Buffers belong to a model's state_dict too.")
             rates = [group["lr"] for group in again[1].param_groups]
             same("The learning rate after load_checkpoint", rates, [0.07], "param_groups belong to the checkpoint.")
             steps(*again, 2)
             steps(*unstopped, 2)
-            difference = (again[0].weight - unstopped[0].weight).abs().max().item()  # type: ignore[operator, union-attr]
-            if 0 < difference < 1e-2 and not equal(again[0].weight, unstopped[0].weight, 1e-6):
+            pairs = [*zip(again[0].parameters(), unstopped[0].parameters(), strict=True)]
+            difference = max((p - q).abs().max().item() for p, q in pairs)
+            if 0 < difference < 1e-2 and not all(equal(p, q, 1e-6) for p, q in pairs):
                 hint = "they are rounded somewhere, or the optimizer's moments and its count of steps are missing"
             else:
                 hint = "the optimizer's moments and its count of steps belong to the checkpoint"

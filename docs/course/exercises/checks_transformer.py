@@ -56,6 +56,8 @@ def softmax(yours: Callable[..., Any]) -> None:
     rows = torch.tensor([[1000.0, 1001.0], [0.0, 1.0], [-1000.0, -1001.0]])
     hint = "Take off the largest of each row: with one for all rows, the small row becomes 0 / 0."
     close(f"softmax({rows.tolist()}, dim=1)", yours(rows, 1), reference.softmax(rows, 1), hint, 2e-4)
+    wide = normal(3, 4).double()
+    close("softmax(x in float64, dim=1)", yours(wide, 1), reference.softmax(wide, 1), "The dtype of x stays.", 1e-12)
     hidden = torch.tensor([0.0, -torch.inf, 1.0])
     close("softmax([0, -inf, 1], dim=0)", yours(hidden, 0), reference.softmax(hidden, 0), "exp(-inf) is 0.")
 
@@ -129,6 +131,7 @@ def swiglu(yours: Callable[..., Any]) -> None:
     with torch.no_grad():
         hint = "Where x is in the hundreds exp(x) does not fit: use torch.sigmoid."
         close("SwiGLU(8, 12)(x of about 1000)", student(x), ours(x), hint)
+    initial_weights("SwiGLU(240, 320)", yours(240, 320))
 
 
 def rotary(yours: Callable[..., Any]) -> None:
@@ -203,6 +206,7 @@ def self_attention(yours: Callable[..., Any]) -> None:
             module_gives(f"{call}(x of {length} positions)", student, ours, x[:, :length], hint=hint)
         hint = "x is (…, seq, d_model): there may be no batch, so count dimensions from the end."
         module_gives(f"{call}(x without a batch)", student, ours, x[0, :6], hint=hint)
+    initial_weights("MultiHeadSelfAttention(256, 4, 8, 100.0)", yours(256, 4, 8, 100.0))
 
 
 def hidden(model: Any, ids: Tensor) -> Tensor:
@@ -222,19 +226,17 @@ def post_norm(model: Any, ids: Tensor) -> Tensor:
     return model.lm_head(model.ln_final(x))  # type: ignore[no-any-return]
 
 
-def initial_weights(student: Any) -> None:
-    """Raise Wrong unless every weight of a model begins as chapter 4 says."""
+def initial_weights(call: str, student: Any) -> None:
+    """Raise Wrong unless every weight of a module begins as chapter 4 says."""
     matrices: dict[tuple[int, ...], Tensor] = {}
     for name, weight in student.named_parameters():
         if weight.dim() == 1:
-            close(
-                f"The initial {name} of TransformerLM", weight, torch.ones(len(weight)), "Weights of norms begin at 1."
-            )
+            close(f"The initial {name} of {call}", weight, torch.ones(len(weight)), "Weights of norms begin at 1.")
             continue
-        initial(f"{name} of TransformerLM", weight, 1.0 if "embed" in name else (2 / sum(weight.shape)) ** 0.5)
+        initial(f"{name} of {call}", weight, 1.0 if "embed" in name else (2 / sum(weight.shape)) ** 0.5)
         other = matrices.setdefault(tuple(weight.shape), weight)
         if other is not weight:
-            not_alike(f"{name} of TransformerLM and another weight", weight, other)
+            not_alike(f"{name} of {call} and another weight", weight, other)
 
 
 def transformer_lm(yours: Callable[..., Any]) -> Callable[[], str]:
@@ -259,7 +261,7 @@ def transformer_lm(yours: Callable[..., Any]) -> Callable[[], str]:
         same_function("TransformerLM(…)(ids)", model, ours, [ids], hint)
     sizes |= {"vocab_size": 1000, "context_length": 128, "d_model": 128, "num_layers": 2, "num_heads": 4, "d_ff": 352}
     student = yours(**sizes, rope_theta=10000.0)
-    initial_weights(student)
+    initial_weights("TransformerLM", student)
     return lambda: model_speed(student, sizes)
 
 

@@ -11,7 +11,10 @@ def center_rows(x: Tensor) -> Tensor:
 
 
 def pairwise_distances(a: Tensor, b: Tensor) -> Tensor:
-    """The Euclidean distance of each row of a (n, d) to each row of b (m, d): (n, m), without a loop."""
+    """The Euclidean distance of each row of a (n, d) to each row of b (m, d): (n, m), without a loop.
+
+    Rows may lie near each other and far from 0.
+    """
 
 
 def gradient(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

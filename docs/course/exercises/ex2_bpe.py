@@ -16,7 +16,7 @@ def apply_merge(word: tuple[bytes, ...], pair: tuple[bytes, bytes]) -> tuple[byt
 def train_bpe(
     input_path: str, vocab_size: int, special_tokens: list[str]
 ) -> tuple[dict[int, bytes], list[tuple[bytes, bytes]]]:
-    """Train byte-level BPE on a file.
+    """Train byte-level BPE on a file of UTF-8, of which every byte counts (text mode turns \\r\\n into \\n).
 
     Split the text at the special tokens, cut the rest by PATTERN, and count the pieces. Then merge the most frequent
     pair, of several the greatest (max of pairs of bytes), until the vocabulary has vocab_size tokens: 256 bytes, the

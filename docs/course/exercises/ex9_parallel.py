@@ -71,9 +71,12 @@ class FSDP(nn.Module):
     All processes begin with the weights of process 0. `parameters()` gives shards of these weights (flat, padded with
     zeros to equal length), and the other parameters whole. A weight is gathered for its module's forward pass, and its
     gradient is the shard of the mean over processes.
+
+    With a compute_dtype, a weight is cast to it before it is sent, and its module computes in it: what an nn.Linear
+    reads is cast too (none has a bias then). Shards, their gradients, and gather_full_params stay in float32.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, compute_dtype: torch.dtype | None = None) -> None:
         super().__init__()
 
     def forward(self, *arguments: Any) -> Any:

@@ -10,7 +10,7 @@ import tempfile
 import warnings
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -21,9 +21,10 @@ PROCESSES = 3  # more than two, so that a mean is not half of a sum by chance
 
 
 class Messages:
-    """Counts the all-reduces of torch.distributed of this process, under whatever name a student imports them."""
+    """Counts the all-reduces of this process, under whatever name a student imports them, and notes its all-gathers."""
 
     count = waiting = 0
+    gathered: ClassVar[list[torch.dtype]] = []  # dtypes of the tensors of all-gathers and broadcasts
 
     @classmethod
     def watch(cls) -> None:
@@ -38,6 +39,15 @@ class Messages:
                 return original(*arguments, **settings)
 
             setattr(dist, name, counted)
+        for name in ("all_gather", "all_gather_into_tensor", "broadcast"):
+            original = getattr(dist, name)
+
+            @functools.wraps(original)
+            def noted(*arguments: Any, original: Any = original, **settings: Any) -> Any:
+                cls.gathered += [x.dtype for x in (*arguments, *settings.values()) if isinstance(x, torch.Tensor)]
+                return original(*arguments, **settings)
+
+            setattr(dist, name, noted)
 
 
 def member(rank: int, folder: str, path: str, seed: int, module: str, check: str, answers: Any) -> None:
