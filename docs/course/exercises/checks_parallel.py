@@ -323,7 +323,7 @@ def flash_attention(yours: Any) -> None:
         (24, 40, False, 4),
         (1, 3, False, 4),
         (128, 128, True, 4),
-        (20, 20, True, 16),  # exp of these scores does not fit
+        (20, 20, True, 8),  # exp of these scores does not fit
     ):
         shapes = ((2, queries, 8), (2, keys, 8), (2, keys, 8))
         q, k, v = (normal(*shape, seed=i, scale=size).requires_grad_() for i, shape in enumerate(shapes))
@@ -337,7 +337,8 @@ def flash_attention(yours: Any) -> None:
             largest.elements = 0
             out = yours.apply(q, k, v, causal)
             forward = largest.elements
-        close(f"The output of {call}", out, right, "When the largest score grows, both sums shrink.")
+        tolerance = 1e-5 if size == 4 else 1e-3  # large scores are rounded to coarser numbers
+        close(f"The output of {call}", out, right, "When the largest score grows, both sums shrink.", tolerance)
         if not out.requires_grad:
             raise Wrong(f"{call} has no gradient: call apply, and write both passes.")
         if not causal:
@@ -349,7 +350,7 @@ def flash_attention(yours: Any) -> None:
         logs = [t for t in saved if t.shape == (2, queries)]
         if not logs:
             raise Wrong(f"{call} saves no tensor of the shape (batch, queries): L is needed for the backward pass.")
-        close(f"L of {call}", logs[0], scores.logsumexp(-1), "L = m + log l.")
+        close(f"L of {call}", logs[0], scores.logsumexp(-1), "L = m + log l.", tolerance)
         gradient = normal(*out.shape, seed=9)
         if queries == 24:  # as the sum of an output has it: one number, expanded
             gradient = torch.ones(()).expand(out.shape)
@@ -359,7 +360,7 @@ def flash_attention(yours: Any) -> None:
         for name, left, other in zip("QKV", mine, ours, strict=True):
             hint = "dS = P · (dP - rowsum(dO · O)); scores were divided by √d, and so are dQ and dK."
             # dP - rowsum(dO · O) cancels where one key gets nearly all
-            close(f"The gradient of {name} of {call}", left, other, hint, 3e-5 * size)
+            close(f"The gradient of {name} of {call}", left, other, hint, 30 * tolerance)
         if queries == 128 and max(forward, largest.elements) >= 2 * queries * keys:
             raise Wrong(f"{call} makes a tensor of all scores, {queries} × {keys}: go through the keys in tiles.")
 
