@@ -387,7 +387,7 @@ def test_a_skeleton_says_what_every_exercise_is(name: str) -> None:
         ("ex9_parallel.py", "DDP", "p.grad, async_op=True", "p.grad", "raises AttributeError"),
         ("ex9_parallel.py", "ShardedOptimizer", "dist.broadcast(p.data, src=owner)", "pass", "the others have stepped"),
         ("ex9_parallel.py", "ShardedOptimizer", "if owner == dist.get_rank()]", "]", "should keep about"),
-        ("ex9_parallel.py", "FSDP", "own / size", "own", "the mean over processes"),
+        ("ex9_parallel.py", "FSDP", "own.to(ctx.dtype) / size", "own.to(ctx.dtype)", "the mean over"),
         ("ex9_parallel.py", "FSDP", "(nn.Linear, nn.Embedding)", "nn.Linear", "its share of each weight"),
         (
             "ex9_parallel.py",
