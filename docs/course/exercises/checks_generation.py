@@ -11,7 +11,8 @@ from torch import Tensor
 
 import bpe
 import lm
-from lm.chat_template import default_template, messages_of
+from lm.chat_template import default_template
+from lm.data.rows import read_messages
 
 torch.set_num_threads(1)  # so that the figures are of the code, and not of what else the machine does
 
@@ -151,7 +152,7 @@ def encode_chat(yours: Callable[..., Any]) -> None:
         [("assistant", " ".join(drawing("encode_chat").choices(["fine,", "and", "you", "brief.", "how"], k=9)))],
     ):
         messages = [{"role": role, "content": content} for role, content in said]
-        ids, learned = default_template(tokenizer).encode(messages_of(messages))
+        ids, learned = default_template(tokenizer).encode(read_messages(messages))
         answer = yours(messages, tokenizer)
         if answer is None:
             raise Wrong(f"encode_chat returns None: {NOT_WRITTEN}.")

@@ -17,8 +17,9 @@ from published_templates import FAMILIES, GEMMA, MARKED, TWO_TURNS
 from talks import MARKS, TALK, lines
 
 import lm
-from lm.chat_template import ROLES, ChatTemplate, Message, default_template, messages_of
+from lm.chat_template import ROLES, ChatTemplate, Message, default_template
 from lm.commands.cli import main
+from lm.data.rows import read_messages
 from lm.interop.loading import model_text
 
 bpe = pytest.importorskip("bpe")
@@ -69,7 +70,7 @@ def test_transformers_writes_the_same_ids_of_a_models_own_template(published):
     @given(talk=conversations(system=family != "gemma"))
     @example(talk=[{"role": "user", "content": ""}, {"role": "assistant", "content": "\n 1"}])
     def same(talk):
-        messages = messages_of(talk)
+        messages = read_messages(talk)
         for prompt in (True, False):
             want = theirs.apply_chat_template(talk, add_generation_prompt=prompt, tokenize=False)
             assert template.render(messages, add_generation_prompt=prompt) == want
@@ -98,7 +99,7 @@ def test_what_the_assistant_says_is_learned_with_what_ends_it(published):
     folder, family = published
     text = model_text(folder)
     talk = TALK[1:] if family == "gemma" else TALK
-    ids, learned = text.template.encode(messages_of(talk))
+    ids, learned = text.template.encode(read_messages(talk))
     assert (
         text.tokenizer.decode([i for i, is_learned in zip(ids, learned, strict=True) if is_learned]) == LEARNED[family]
     )
@@ -126,7 +127,7 @@ def test_its_own_tokens_end_an_answer_and_all_of_it_is_kept(published, tmp_path,
     assert main(["export", run, "--out", out]) == 0
     assert main(["export", run, "--out", f"{out}.gguf"]) == 0
     theirs = transformers.AutoTokenizer.from_pretrained(out)
-    messages = messages_of(talk[:-1])
+    messages = read_messages(talk[:-1])
     assert theirs.chat_template == template.source
     want = theirs.apply_chat_template(talk[:-1], add_generation_prompt=True, return_dict=False)
     for place in (run, out, f"{out}.gguf"):
@@ -314,10 +315,11 @@ def test_generation_marks_say_what_is_learned(tmp_path):
     talk = [*TALK[3:], {"role": "user", "content": "a \ue002 b"}]
     options = {"chat_template": source, "return_assistant_tokens_mask": True, "return_dict": True}
     want = theirs.apply_chat_template(talk, **options)
-    ids, learned = template.encode(messages_of(talk))
+    ids, learned = template.encode(read_messages(talk))
     assert ids == want["input_ids"]
     assert list(map(int, learned)) == want["assistant_masks"]
-    assert template.render(messages_of(talk)) == theirs.apply_chat_template(talk, chat_template=source, tokenize=False)
+    text = theirs.apply_chat_template(talk, chat_template=source, tokenize=False)
+    assert template.render(read_messages(talk)) == text
 
 
 def test_the_masks_of_ten_templates_are_those_of_trl():
@@ -331,7 +333,7 @@ def test_the_masks_of_ten_templates_are_those_of_trl():
             for number, part in enumerate(parts)
             for id in tokenizer.encode(part, allowed_special="all")
         ]
-        ids, learned = template.encode(messages_of(TWO_TURNS))
+        ids, learned = template.encode(read_messages(TWO_TURNS))
         assert tokenizer.decode(ids) == "".join(parts), name
         assert list(zip(ids, learned, strict=True)) == want, name
 
@@ -370,7 +372,7 @@ def test_transformers_writes_the_ids_of_the_default_template(exported):
     @settings(max_examples=60, deadline=None)
     @given(talk=conversations(system=True))
     def same(talk):
-        messages = messages_of(talk)
+        messages = read_messages(talk)
         for prompt, want in ((True, template.prompt(messages)), (False, template.encode(messages)[0])):
             ids = theirs.apply_chat_template(talk, add_generation_prompt=prompt, return_dict=False)
             assert ids == want
@@ -413,7 +415,7 @@ def test_a_tokenizer_of_pieces_writes_the_ids_of_transformers(tmp_path):
     tokenizer.to_huggingface(tmp_path / "tokenizer.json")
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "tokenizer.json"))
     talk = [{"role": "user", "content": "the hello"}, {"role": "assistant", "content": "and the"}]
-    ids, learned = template.encode(messages_of(talk))
+    ids, learned = template.encode(read_messages(talk))
     want = theirs.apply_chat_template(talk, chat_template=template.source, return_dict=False)
     assert ids == want
     answer = tokenizer.decode([i for i, is_learned in zip(ids, learned, strict=True) if is_learned])

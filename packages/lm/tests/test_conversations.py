@@ -35,10 +35,11 @@ def masked(folder, mask, name="train", seed=0):
 @bpe_only
 @pytest.mark.parametrize("special", [MARKS, MARKS[:1]])
 def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_on(special):
-    from lm.chat_template import default_template, messages_of
+    from lm.chat_template import default_template
+    from lm.data.rows import read_messages
 
     tok = tokenizer(special)
-    template, talk = default_template(tok), messages_of(TALK)
+    template, talk = default_template(tok), read_messages(TALK)
     ids, learned = template.encode(talk)
     answers = tok.decode([i for i, is_learned in zip(ids, learned, strict=True) if is_learned])
     end = "\n### end" if template.stop else "<|im_end|>"
@@ -57,9 +58,10 @@ def test_the_assistants_part_alone_is_learned_and_prompts_are_what_was_trained_o
 
 @bpe_only
 def test_what_does_not_fit_loses_its_oldest_turns():
-    from lm.chat_template import default_template, messages_of
+    from lm.chat_template import default_template
+    from lm.data.rows import read_messages
 
-    template, talk = default_template(tokenizer()), messages_of(TALK[:4])
+    template, talk = default_template(tokenizer()), read_messages(TALK[:4])
     whole = template.prompt(talk)
     assert template.fit(talk, len(whole)) == (whole, 0)
     short = template.prompt([talk[0], talk[3]])
@@ -304,9 +306,9 @@ def default_template_of(tok):
 
 
 def messages_from(talk):
-    from lm.chat_template import messages_of
+    from lm.data.rows import read_messages
 
-    return messages_of(talk)
+    return read_messages(talk)
 
 
 @bpe_only

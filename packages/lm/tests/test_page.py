@@ -18,8 +18,9 @@ from published_templates import FAMILIES
 
 import lm
 from lm import reference
-from lm.chat_template import ChatTemplate, Message, default_template, messages_of
+from lm.chat_template import ChatTemplate, Message, default_template
 from lm.commands.cli import main
+from lm.data.rows import read_messages
 from lm.generation.sampling import Sampling
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import ModelText, model_text
@@ -371,7 +372,7 @@ def test_conversations_are_written_by_the_models_own_template(browser, folder, f
     browser.open(path)
     prompts = 0
     for talk in talks():
-        messages = messages_of(talk)
+        messages = read_messages(talk)
         try:
             expected = [template.render(messages), template.prompt(messages)]
         except ValueError:

@@ -50,22 +50,6 @@ class Message:
     more: Mapping[str, Any] = field(default_factory=dict)  # other fields that a template reads, as the calls of tools
 
 
-def messages_of(value: Any) -> list[Message]:
-    """Read the messages of a conversation from a JSON list. ValueError: an error, with the number of the message."""
-    if not isinstance(value, list) or not value:
-        raise ValueError("messages must be a list of at least one message")
-    messages = []
-    for number, one in enumerate(value):
-        if not isinstance(one, dict) or not isinstance(one.get("role"), str) or not isinstance(one.get("content"), str):
-            raise ValueError(f"messages[{number}] must have a role and a content, both strings")
-        if one["role"] not in ROLES:
-            raise ValueError(f"messages[{number}] has the role {one['role']!r}: use one of {', '.join(ROLES)}")
-        if one["role"] == "system" and number:
-            raise ValueError(f"messages[{number}] has the role 'system', which only the first message may have")
-        messages.append(Message(one["role"], one["content"]))
-    return messages
-
-
 @dataclass(frozen=True)
 class ChatTemplate:
     """A chat template with the tokenizer that encodes its text.
