@@ -18,6 +18,7 @@ import torch.distributed as dist
 from runs import CONFIG, metrics, run, stop_at
 from torch.distributed.checkpoint import FileSystemWriter
 
+from lm import optimizer
 from lm.training import distributed, trainer
 from lm.training import run as run_module
 
@@ -98,6 +99,20 @@ def keeps_parts(rank, data, folder):
     run(data, folder, config)
 
 
+def orthogonalize_together(rank, matrices, size):
+    """Each process calls orthogonalize() for its share alone, and has the result for all."""
+    with distributed.join(torch.device("cpu"), timeout=60):
+        shares, real = [], optimizer.orthogonalize
+        optimizer.orthogonalize = lambda own: shares.append(len(own)) or real(own)
+        muon = optimizer.Muon([{"params": [torch.nn.Parameter(torch.zeros(2))]}], 0.1, share=(rank, size))
+        for count in (matrices, 1):
+            stack = torch.randn(count, 6, 4, generator=torch.Generator().manual_seed(count))
+            torch.testing.assert_close(muon.orthogonalize(stack), torch.stack([real(x) for x in stack]))
+        whole = -(-matrices // size)
+        expected = [min(whole, matrices - rank * whole)] * (rank * whole < matrices) + [1] * (rank == 0)
+        assert shares == expected, shares
+
+
 def lose_one(rank, data, folder, config):
     """Rank 1 is lost in the middle of the run."""
     if rank == 1:
@@ -119,7 +134,7 @@ def fail_to_evaluate(rank, data, folder, config):
         raise ValueError("the evaluation fails")
 
     if rank == 1:
-        trainer.Trainer.evaluate = evaluate
+        trainer.Trainer.own_scores = evaluate
     run(data, folder, config)
 
 

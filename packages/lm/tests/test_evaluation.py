@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import undertrained
@@ -19,14 +20,14 @@ from runs import CONFIG, MODEL, run
 
 from lm.commands.cli import main
 from lm.config import ModelConfig
-from lm.data import open_tokens, write_tokens
+from lm.data import Tokens, open_tokens, write_tokens
 from lm.evaluation import Request, likelihoods
 from lm.evaluation.likelihood import pair_request
 from lm.interop import to_huggingface
 from lm.interop.loading import load
 from lm.model import Transformer
 from lm.tokenizer import keep_tokenizer
-from lm.training.validation import evaluate
+from lm.training.validation import evaluate, sums_of_losses
 
 needs_bpe = pytest.mark.skipif(importlib.util.find_spec("bpe") is None, reason="the package bpe is not installed")
 WORDS = ["the cat", "sat", "on a", "mat.", "été", "ran", "then", "水"]
@@ -104,6 +105,26 @@ def test_requests_that_cannot_be_scored():
         model.final_norm.weight[0] = math.nan
     with pytest.raises(ValueError, match=r"likelihoods are not numbers \(nan\)"):
         likelihoods(model, [Request((1,), (1,))])
+
+
+@pytest.mark.parametrize("size", [2, 3, 40])
+def test_processes_score_shares_of_a_text_in_as_many_passes_each(size):
+    torch.manual_seed(3)
+    model = Transformer(ModelConfig(60, 24, 2, 16, 2, 24)).double().eval()
+    tokens = Tokens(path=Path("x"), ids=np.arange(400) % 60, sha256="", bytes=1000, end_of_text=7)
+    whole = evaluate(model, tokens, batch_size=2)
+    calls, parts = [], []
+    for rank in range(size):
+        calls.append(0)
+
+        def summed(inputs, targets, special):
+            calls[-1] += 1
+            return sums_of_losses(model, inputs, targets, None, special)
+
+        parts.append(evaluate(model, tokens, batch_size=2, summed=summed, share=(rank, size)))
+    assert len(set(calls)) == 1
+    for field in ("nats", "tokens", "bytes", "text_nats"):
+        assert sum(getattr(part, field) or 0 for part in parts) == pytest.approx(getattr(whole, field))
 
 
 @needs_bpe

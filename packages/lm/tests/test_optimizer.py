@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from processes import processes, train
+from processes import orthogonalize_together, processes, train
 from runs import CONFIG, MODEL, assert_continues, metrics, run, stop_at
 from torch import nn
 
@@ -154,6 +154,13 @@ def test_processes_have_the_losses_of_one(data, tmp_path, parallel):
     assert one == pytest.approx(other, rel=1e-4)
     with pytest.raises(Stopped):  # what two wrote, one goes on with
         run(data, tmp_path / "both", dataclasses.replace(config, steps=12), on_step=stop_at(10))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_share_the_matrices_of_muon(size):
+    """Of 3 matrices of a shape, then of 1; all processes come to one result, which is that of one process."""
+    ends = processes(size, orthogonalize_together, 3, size)
+    assert ends == [("done", "")] * size, ends
 
 
 def test_a_rate_for_a_head_that_is_the_embedding_is_refused(data, tmp_path):

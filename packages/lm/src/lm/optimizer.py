@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.adamw import adamw as adamw_update
 
@@ -66,13 +67,14 @@ def muon(
     normalize_rows: bool = False,
     embedding_lr: float | None = None,
     head_lr: float | None = None,
+    share: tuple[int, int] = (0, 1),
 ) -> Muon:
     """Muon for the matrices of the blocks, AdamW for embeddings, head, norms and biases; arguments as adamw and Muon.
 
     Updates of both have the same size, so that a rate and a weight decay chosen for AdamW are where to begin.
     """
     groups = parameter_groups(model, lr, weight_decay, embedding_lr, head_lr, apart=row_splits(model))
-    return Muon(groups, lr, betas, eps, momentum=momentum, normalize_rows=normalize_rows)
+    return Muon(groups, lr, betas, eps, momentum=momentum, normalize_rows=normalize_rows, share=share)
 
 
 def parameter_groups(
@@ -138,7 +140,8 @@ class Muon(torch.optim.Optimizer):
     NorMuon (Li et al. 2025, arXiv:2510.05491) divides each row of U Vᵀ by the root of its mean square, averaged over
     the steps, before the scaling: neurons then learn at one rate too.
 
-    Sharded weights are gathered a few at a time, and every process computes the whole update.
+    Sharded weights are gathered a few at a time. Of several processes with the same gradients each makes a share of the
+    matrices orthogonal, and they exchange the results.
 
     Args:
         groups: Parameter groups. "row_splits": sizes along dimension 0 of matrices that are stored together, as q, k
@@ -148,6 +151,7 @@ class Muon(torch.optim.Optimizer):
         eps: AdamW's.
         momentum: How much of the momentum stays from one step to the next.
         normalize_rows: NorMuon rather than Muon.
+        share: Rank and number of the processes of torch.distributed that have the same gradients and share the work.
     """
 
     def __init__(
@@ -159,7 +163,9 @@ class Muon(torch.optim.Optimizer):
         *,
         momentum: float = 0.95,
         normalize_rows: bool = False,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
+        self.share = share
         defaults = {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum, "normalize_rows": normalize_rows}
         super().__init__(groups, {**defaults, "weight_decay": 0.0, "lr_ratio": 1.0, "fused": True})
 
@@ -185,7 +191,8 @@ class Muon(torch.optim.Optimizer):
         for p in parameters:
             by_shape.setdefault(p.shape, []).append(p)
         # Matrices of one shape share each product. Of sharded ones only a few at a time are whole in each process.
-        sizes = [GATHERED if is_sharded(matrices[0]) else len(matrices) for matrices in by_shape.values()]
+        gathered = max(GATHERED, self.share[1])
+        sizes = [gathered if is_sharded(matrices[0]) else len(matrices) for matrices in by_shape.values()]
         groups = zip(by_shape.values(), sizes, strict=True)
         for alike in [matrices[i : i + size] for matrices, size in groups for i in range(0, len(matrices), size)]:
             directions = []
@@ -204,7 +211,7 @@ class Muon(torch.optim.Optimizer):
         """Updates at a learning rate of 1: directions (matrices, rows, columns) → the same shape."""
         results = []
         for part in directions.split_with_sizes(group[MUON], dim=1):
-            update = orthogonalize(part)
+            update = self.orthogonalize(part)
             if group["normalize_rows"]:
                 results.append(update)
             else:
@@ -225,6 +232,20 @@ class Muon(torch.optim.Optimizer):
         norms = [part.norm(dim=(1, 2), keepdim=True).clamp_min(1e-10) for part in normal]
         sizes = [UPDATE_RMS * math.sqrt(part[0].numel()) / norm for part, norm in zip(normal, norms, strict=True)]
         return torch.cat([part * size for part, size in zip(normal, sizes, strict=True)], dim=1)
+
+    def orthogonalize(self, matrices: Tensor) -> Tensor:
+        """orthogonalize() of (matrices, rows, columns), of which each process computes a share."""
+        rank, size = self.share
+        if size == 1:
+            return orthogonalize(matrices)
+        count = -(-len(matrices) // size)
+        own = matrices[rank * count : (rank + 1) * count]
+        results = matrices.new_zeros((size * count, *matrices.shape[1:]))
+        mine = results[rank * count : (rank + 1) * count]
+        if len(own):
+            mine[: len(own)] = orthogonalize(own)
+        dist.all_gather_into_tensor(results, mine.clone())
+        return results[: len(matrices)]
 
     def adamw_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         """torch's fused AdamW, with the state that torch.optim.AdamW keeps."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import shutil
@@ -241,10 +240,8 @@ def run_steps(
                 bar.update()
             if due(step, config.eval_every, config.steps) and data.heldout:
                 data.refuse_shortened()
-                evaluate = functools.partial(trainer.evaluate, data)
                 try:
-                    # Sharded weights are gathered on the way: a process may not leave the others there.
-                    log(evaluate() if trainer.is_sharded else processes.on_all(evaluate))
+                    log(trainer.evaluate(data))
                 except Exception:
                     if not trainer.is_sharded:
                         saver.save(trainer)

@@ -115,6 +115,7 @@ class Objective(nn.Module, ABC):
         balances: True if the balancing loss of experts is part of the loss.
         needs_start: True if the run must begin with weights.
         draws: True if prepare() can fail in one process alone.
+        share: Rank and number of the processes that evaluate together.
         updates: Updates of the weights by the same micro-batches.
         sums: Of figures beside the loss, since the trainer emptied it; each is reported as a mean over the losses.
     """
@@ -130,6 +131,7 @@ class Objective(nn.Module, ABC):
         super().__init__()
         self.model, self.config, self.end_of_text = model, config, end_of_text
         self.references = [] if reference is None else [reference]  # in a list: no part of what is trained and sharded
+        self.share = (0, 1)
         self.updates = 1
         self.sums = defaultdict[str, float](float)
 
@@ -180,7 +182,10 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
-        """Score about max_tokens held-out tokens; all if None. Score.tokens is the number of losses."""
+        """Score this process's share of about max_tokens held-out tokens; of all if None.
+
+        Score.tokens is the number of losses.
+        """
 
 
 def objective_of(name: str) -> type[Objective]:
@@ -283,12 +288,13 @@ class Trainer:
         if reference is not None:
             reference = reference.to(self.device).eval().requires_grad_(False)
         self.objective = objective_of(config.objective)(model, config, end_of_text, reference)
+        self.objective.share = (self.distributed.rank, self.distributed.size)
         if config.compile == "on":
             compile_blocks(model)
         self.module = self.distributed.parallelize(self.objective, model.blocks, config)
         if on_meta:
             model.to_empty(device=self.device)
-        self.optimizer = make_optimizer(model, config)
+        self.optimizer = make_optimizer(model, config, (self.distributed.rank, self.distributed.size))
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.bytes_per_token = bytes_per_token
         self.tokens_per_step = config.batch_size * model.config.context_length
@@ -472,15 +478,21 @@ class Trainer:
         return line if skipped is None else {**line, "skipped": skipped}
 
     def evaluate(self, data: Mixture) -> dict[str, Any]:
-        """Score the held-out sample, that of each set if there are several; return its line of metrics."""
-        began, heldout = time.perf_counter(), data.heldout
-        most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
+        """Score the held-out sample, that of each set if there are several; return its line of metrics.
+
+        Every process scores a share of it.
+        """
+        began = time.perf_counter()
         self.objective.sums.clear()
-        with autocast(self.device, self.config.precision):
-            scores = {name: self.objective.evaluate(tokens, most) for name, tokens in heldout.items()}
+        # Sharded weights are gathered on the way: a process may not leave the others there.
+        own = functools.partial(self.own_scores, data)
+        parts = own() if self.is_sharded else self.distributed.on_all(own)
+        scores = {name: self.whole(part) for name, part in parts.items()}
         self.score, self.scored_at = mixed([(data.share(name), score) for name, score in scores.items()]), self.step
         self.stale = 0 if self.score.loss < self.lowest else self.stale + 1
         self.lowest = min(self.lowest, self.score.loss)
+        names, own_sums = list(self.objective.sums), self.objective.sums.values()
+        sums = dict(zip(names, self.distributed.sum(*own_sums), strict=True)) if names else {}
         self.model.train()
         self.seconds += time.perf_counter() - began
         losses = sum(score.tokens for score in scores.values())
@@ -489,9 +501,22 @@ class Trainer:
             "val_loss": finite(self.score.loss),
             "val_bits_per_byte": finite(self.score.bits_per_byte),
             **{f"val_loss/{name}": finite(score.loss) for name, score in scores.items() if name},
-            **{f"val_{name}": total / losses for name, total in self.objective.sums.items()},
+            **{f"val_{name}": total / losses for name, total in sums.items()},
             "seconds": round(self.seconds, 3),
         }
+
+    def own_scores(self, data: Mixture) -> dict[str, Score]:
+        """The score of this process's share of each set."""
+        heldout = data.heldout
+        most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
+        with autocast(self.device, self.config.precision):
+            return {name: self.objective.evaluate(tokens, most) for name, tokens in heldout.items()}
+
+    def whole(self, part: Score) -> Score:
+        """The score of which each process has a part."""
+        text = part.nats if part.text_nats is None else part.text_nats
+        nats, tokens, size, text = self.distributed.sum(part.nats, part.tokens, part.bytes or 0.0, text)
+        return Score(nats, int(tokens), size or None, text)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps beside weights and optimizer; `best` if that was the last evaluation."""
@@ -513,12 +538,12 @@ class Trainer:
             self.scaler.load_state_dict(state["scaler"])
 
 
-def make_optimizer(model: Transformer, config: TrainConfig) -> torch.optim.Optimizer:
-    """The optimizer of a configuration, at the first step's rate."""
+def make_optimizer(model: Transformer, config: TrainConfig, share: tuple[int, int] = (0, 1)) -> torch.optim.Optimizer:
+    """The optimizer of a configuration, at the first step's rate; share: rank and number of the processes."""
     make = adamw if config.optimizer == "adamw" else muon
     own: dict[str, Any] = {}
     if make is muon:
-        own = {"momentum": config.momentum, "normalize_rows": config.optimizer == "normuon"}
+        own = {"momentum": config.momentum, "normalize_rows": config.optimizer == "normuon", "share": share}
     return make(
         model,
         config.learning_rate,

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,10 +22,12 @@ from lm.loss import chunked_cross_entropy
 from lm.model import Transformer
 from lm.progress import progress_bar
 
+Item = TypeVar("Item")
+
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a text."""
+    """The score of a text. Its fields are sums, so that those of parts add up."""
 
     nats: float  # of all predictions
     tokens: int  # predictions
@@ -112,6 +114,7 @@ def evaluate(
     batch_size: int = 16,
     document_masking: bool = False,
     summed: Callable[[Tensor, Tensor, int | None], Tensor] | None = None,
+    share: tuple[int, int] = (0, 1),
     progress: bool = False,
 ) -> Score:
     """Score every token exactly once, so that the sum is the compressed size of the text in nats.
@@ -130,6 +133,8 @@ def evaluate(
         batch_size: Windows at a time.
         document_masking: Documents do not see each other, as in training with it.
         summed: A callable used instead of sums_of_losses of the model, with inputs, targets and the end-of-text id.
+        share: Rank and number of processes that score the text together; each score is then a part, whose fields add
+            up to those of the whole.
         progress: Show a live line on stderr.
     """
     if not isinstance(tokens, Tokens) and not hasattr(tokens, "dtype"):
@@ -154,7 +159,7 @@ def evaluate(
         count = max(1, max_tokens // stride)
         windows = [windows[i * len(windows) // count] for i in range(count)]
     sums, scored, scored_ends = [0.0, 0.0], 0, 0
-    if mask is None and before is None and (not windows or windows[0][0] == 0):
+    if mask is None and before is None and share[0] == 0 and (not windows or windows[0][0] == 0):
         sums[0], scored = math.log(config.vocab_size), 1
     if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
@@ -170,7 +175,7 @@ def evaluate(
     total = sum(end - first for _, first, end in windows)
     try:
         with progress_bar("evaluate", total, "token", unit_scale=True, disable=not progress) as bar:
-            for group in batch_windows(windows, batch_size):
+            for group, is_own in shared(list(batch_windows(windows, batch_size)), share):
                 begin, first, end = group[0]
                 rows = np.empty((len(group), end - begin + 1), dtype=np.int64)
                 for row, (start, _, stop) in zip(rows, group, strict=True):
@@ -186,6 +191,8 @@ def evaluate(
                     marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
                     scored_targets = scored_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
                 losses = summed(both[:, :-1], scored_targets, before).tolist()
+                if not is_own:
+                    continue
                 sums = [total + loss for total, loss in zip(sums, losses, strict=True)]
                 scored += int((scored_targets != IGNORE).sum())
                 scored_ends += 0 if before is None else int((scored_targets == before).sum())
@@ -202,6 +209,17 @@ def count_of(ids: Ids, id: int | None) -> int:
     """Return how often an id occurs, read in blocks."""
     blocks = (np.asarray(ids[begin : begin + BLOCK]) for begin in range(0, len(ids), BLOCK))
     return 0 if id is None else sum(int(np.count_nonzero(block == id)) for block in blocks)
+
+
+def shared(items: Sequence[Item], share: tuple[int, int]) -> Iterator[tuple[Item, bool]]:
+    """Yield the items of one process, each with True; share: its rank, and the number of processes.
+
+    Processes that hold parts of one model compute each batch together, so that all yield the same number of items: one
+    without an item of its own repeats the last, with False.
+    """
+    rank, size = share
+    for first in range(0, len(items), size):
+        yield items[min(first + rank, len(items) - 1)], first + rank < len(items)
 
 
 def spread_windows(tokens: Tokens, max_tokens: int | None, batch_size: int = 16) -> Iterator[tuple[Tensor, Tensor]]:

@@ -19,7 +19,7 @@ from lm.data import Mixture, Tokens
 from lm.documents import IGNORE, document_ids_of
 from lm.model import Transformer
 from lm.training.trainer import MicroBatch, Objective
-from lm.training.validation import Score, spread_windows
+from lm.training.validation import Score, shared, spread_windows
 
 
 class DirectPreference(Objective):
@@ -66,9 +66,10 @@ class DirectPreference(Objective):
         was_training, nats, pairs = self.model.training, 0.0, 0
         self.model.eval()
         device = self.model.embedding.weight.device
-        for batch in spread_windows(tokens, max_tokens):
-            pairs += self.count([batch])
-            nats += float(self(*(part.to(device) for part in batch)))
+        for batch, is_own in shared(list(spread_windows(tokens, max_tokens)), self.share):
+            loss = float(self(*(part.to(device) for part in batch)))
+            if is_own:
+                nats, pairs = nats + loss, pairs + self.count([batch])
         self.model.train(was_training)
         return Score(nats, pairs)
 

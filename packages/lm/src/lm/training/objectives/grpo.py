@@ -40,7 +40,7 @@ from lm.generation.stream import generate_batch
 from lm.tokenizer import kept_tokenizer, load_tokenizer
 from lm.training.rewards import TOKENS, Reward, RewardFailed, rewards_of
 from lm.training.trainer import MicroBatch, Objective
-from lm.training.validation import Score, spread_windows
+from lm.training.validation import Score, shared, spread_windows
 
 ROWS = 64  # answers drawn at a time
 
@@ -223,11 +223,11 @@ class GroupRelativePolicy(Objective):
     @torch.no_grad()
     def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
         count, reward = 0, 0.0
-        for batch in spread_windows(tokens, max_tokens, ROWS):
+        for batch, is_own in shared(list(spread_windows(tokens, max_tokens, ROWS)), self.share):
             problems = self.problems(*batch)
             groups = self.answers(problems, samples=1, seeds=[0] * len(problems), temperature=0.0)
-            reward += sum(self.judged(problems, groups))
-            count += len(problems)
+            if is_own:
+                reward, count = reward + sum(self.judged(problems, groups)), count + len(problems)
         self.sums["reward"] += reward
         return Score(count - reward, count)
 

@@ -33,4 +33,6 @@ class NextToken(Objective):
 
     def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
         masking = self.end_of_text is not None
-        return evaluate(self.model, tokens, max_tokens=max_tokens, document_masking=masking, summed=self)
+        return evaluate(
+            self.model, tokens, max_tokens=max_tokens, document_masking=masking, summed=self, share=self.share
+        )
