@@ -35,7 +35,17 @@ PARTS = {
             "licenses": [{"license": {"id": "Unicode-3.0"}}],
             "description": "general categories, scripts, case folding and normalization, as tables of C and Python",
         }
-    ]
+    ],
+    "groundup-lm": [
+        {
+            "type": "library",
+            "name": "@huggingface/jinja",
+            "version": "0.5.11",
+            "purl": "pkg:npm/%40huggingface/jinja@0.5.11",
+            "licenses": [{"license": {"id": "MIT"}}],
+            "description": "chat templates in the page of a conversation",
+        }
+    ],
 }
 
 

@@ -25,7 +25,6 @@ from lm.model import Transformer
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
 from lm.page import kernel
-from lm.page.template import javascript
 from lm.rope import rope_frequencies
 from lm.special_tokens import prompt_ids
 
@@ -124,10 +123,11 @@ def chat_page_of(
 ) -> str:
     """A page for conversations with a model, by its chat template, which begins with these settings.
 
-    ValueError: as to_page(); or the template does something that a page does not.
+    @huggingface/jinja renders the template in the page. ValueError: as to_page().
     """
     template = text.template
     about = {
+        "template": template.source,
         "names": dict(template.names),
         "read_in_answers": sorted(template.read_in_answers),
         "stop": list(template.stop_tokens),
@@ -138,8 +138,7 @@ def chat_page_of(
         "temperature": temperature,
         "top_p": top_p,
     }
-    compiled = f"const TEMPLATE = {javascript(template.source)};\n".replace("</", "<\\/")
-    script = model_script() + asset("template.js") + compiled + asset("chat.js") + asset("talk.js")
+    script = asset("jinja.min.js") + model_script() + asset("chat.js") + asset("talk.js")
     return chat_shell(title, packed(model, text.tokenizer, dtype, about), script, policy=POLICY)
 
 

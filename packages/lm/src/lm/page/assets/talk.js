@@ -2,14 +2,34 @@
 
 const BATCH = 30; // milliseconds of computing between two pieces of an answer
 
+// @huggingface/jinja 0.5.11 ignores the characters that strip(), lstrip() and rstrip() are to remove.
+const { prototype } = jinja.Interpreter,
+  { evaluateCallExpression } = prototype;
+prototype.evaluateCallExpression = function (expression, environment) {
+  const result = evaluateCallExpression.call(this, expression, environment),
+    { callee, args } = expression,
+    side = /^([lr]?)strip$/.exec(callee.property?.value ?? "")?.[1];
+  if (side === undefined || !args.length) return result;
+  const text = [...this.evaluate(callee.object, environment).value],
+    signs = this.evaluate(args[0], environment).value;
+  let begin = 0,
+    end = text.length;
+  if (side !== "r") while (begin < end && signs.includes(text[begin])) begin++;
+  if (side !== "l") while (end > begin && signs.includes(text[end - 1])) end--;
+  result.value = text.slice(begin, end).join("");
+  return result;
+};
+
 class Talk {
-  constructor(about, template, encoder, model) {
-    Object.assign(this, { about, template, encoder, sequence: new Sequence(model) });
+  constructor(about, encoder, model) {
+    Object.assign(this, { about, encoder, sequence: new Sequence(model) });
+    this.template = new jinja.Template(about.template);
     this.random = generator(about.seed);
   }
 
   render(messages, addGenerationPrompt = true) {
-    return render(this.template, messages, this.about.names, addGenerationPrompt);
+    const more = { tools: null, documents: null, add_generation_prompt: addGenerationPrompt };
+    return this.template.render({ ...this.about.names, ...more, messages });
   }
 
   /** The ids after which the answer comes. The names of special tokens that stand in a message are text: the template
@@ -104,7 +124,7 @@ function anyOf(names) {
 let talk, answer;
 const ready = (async () => {
   const { about, encoder, model } = await unpackPage();
-  talk = new Talk(about, TEMPLATE, encoder, model);
+  talk = new Talk(about, encoder, model);
   answer = (...given) => talk.answer(...given);
   at("temperature").value = about.temperature;
   at("top-p").value = about.top_p ?? "";
