@@ -49,7 +49,12 @@ CASES = [
 
 # other families by model_type, with sizes that their class needs or that make them small
 FOUR: dict[str, Any] = {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 64}
-SPARSE = {"n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
+SPARSE: dict[str, Any] = {
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 40,
+}
 MORE: dict[str, dict[str, Any]] = {
     **{
         name: {"head_dim": 16}
@@ -72,13 +77,24 @@ MORE: dict[str, dict[str, Any]] = {
     "youtu": {"q_lora_rank": 24, "kv_lora_rank": 20, "num_key_value_heads": 4},
     "ernie4_5_moe": {"moe_num_experts": 8, "moe_k": 2, "moe_intermediate_size": 40, "moe_num_shared_experts": 2},
 }
-DELTA = {"head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8}
-MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 12, "mamba_expand": 2, "mamba_n_groups": 2}
-LATENTS = {
+DELTA: dict[str, Any] = {
+    "head_dim": 16,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+}
+MAMBA: dict[str, Any] = {
+    "mamba_n_heads": 8,
+    "mamba_d_head": 16,
+    "mamba_d_state": 12,
+    "mamba_expand": 2,
+    "mamba_n_groups": 2,
+}
+LATENTS: dict[str, Any] = {
     **{"q_lora_rank": 24, "kv_lora_rank": 20, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 12},
     **{"num_key_value_heads": 4, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1, **SPARSE},
 }
-INDEXED = {**LATENTS, "index_n_heads": 4, "index_head_dim": 16, "index_topk": 8}
+INDEXED: dict[str, Any] = {**LATENTS, "index_n_heads": 4, "index_head_dim": 16, "index_topk": 8}
 OLDER: dict[str, Any] = {"n_embd": 64, "n_layer": 4, "n_head": 4}
 MORE |= {
     **{name: {} for name in ("nanochat", "olmo", "phi")},
