@@ -210,7 +210,7 @@ def documents(path: str) -> list[str]:
 
 def printable_to_bytes(vocab: Iterable[str]) -> list[bytes]:
     """Tokens spelled as GPT-2 spells them, without the special one."""
-    from bpe.formats.gpt2 import from_printable
+    from bpe.formats.vocabularies import from_printable
 
     return [token for text in vocab if text != SPECIAL and (token := from_printable(text)) is not None]
 

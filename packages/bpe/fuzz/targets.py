@@ -27,11 +27,11 @@ from bpe.counting.records import pack_table
 from bpe.encoding.batch import Batch
 from bpe.expressions.steps import Splitting
 from bpe.formats import Merges, TokenizerData, gpt2, native, reading, table_cache, tiktoken
-from bpe.formats.gpt2 import PRINTABLE
 from bpe.merging.conventions import CONVENTIONS
 from bpe.merging.merger import Merger
 from bpe.native import cpu
 from bpe.native.parallel import map_in_threads, run_together
+from bpe.native.printable import PRINTABLE
 from bpe.patterns import from_plain, of_steps, resolve, scanner_of, to_plain
 from bpe.scanning import scanner
 from bpe.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from bpe import patterns, reference
-from bpe.formats import TokenizerData, gpt2
+from bpe.formats import TokenizerData, gpt2, vocabularies
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -86,8 +86,13 @@ def write_text(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+def read_pair(vocab_json: Path, merges_txt: Path) -> Any:
+    """(vocab, merges) of GPT-2's two files."""
+    return gpt2.parse(vocab_json.read_bytes(), merges_txt.read_bytes(), vocab_json, merges_txt)
+
+
 def spelled(tokens: dict[int, bytes]) -> dict[str, int]:
-    return {gpt2.to_printable(token): number for number, token in tokens.items()}
+    return {vocabularies.to_printable(token): number for number, token in tokens.items()}
 
 
 ALL = json.dumps(spelled(dict(enumerate(BYTES))))[1:-1]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import bpe
 from bpe import Tokenizer, patterns, reference
-from bpe.formats import gpt2, huggingface, native, reading
+from bpe.formats import huggingface, native, reading, vocabularies
 
 
 @pytest.mark.parametrize("changes", VARIANTS, ids=lambda changes: str(changes)[:40])
@@ -135,7 +135,7 @@ def test_bytes_without_tokens_and_tokens_without_bytes_are_as_in_tokenizers(tmp_
     def fewer(file: dict[str, Any]) -> None:
         model = file["model"]
         for byte in (0xC0, 0xFF, ord("!"), ord("x")):
-            del model["vocab"][gpt2.to_printable(bytes([byte]))]
+            del model["vocab"][vocabularies.to_printable(bytes([byte]))]
         model["vocab"] |= {"世界": 400, "th世": 401, "世": 402}
         model["merges"] += [["th", "世"]]
 
@@ -164,8 +164,8 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
         (put("model", "type", value="Unigram"), "the model is 'Unigram', which is not supported: only BPE is"),
         (put("model", value=[]), "the model is []"),
         (put("model", "dropout", value=0.1), 'the model has "dropout": 0.1, which is not supported'),
-        (put("model", "vocab", value=[]), "the model has no"),
-        (put("model", "vocab", "a", value=98), "the id 98 stands twice, for b'a' and 'b'"),
+        (put("model", "vocab", value=[]), 'the model BPE has "vocab": [], expected an object'),
+        (put("model", "vocab", "a", value=98), "the id 98 stands twice, for 'a' and 'b'"),
         (put("model", "vocab", "a", value="x"), "the id of 'a' is 'x'"),
         (put("model", "vocab", "<s>", value=999), "'<s>' has the id 999 in the vocabulary and 300 as an added token"),
         (put("model", "vocab", value={"世": 1}), "none of its tokens stands for bytes"),
@@ -174,9 +174,9 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
         (put("model", "merges", 1, value=["a", "世"]), "merge 1: '世' is not in the vocabulary"),
         (put("model", "merges", 1, value=["a", "b"]), "merge 1: b'ab' is not in the vocabulary"),
         (put("model", "merges", 1, value=["t", "h"]), "merge 1: b't' and b'h' are merged twice"),
-        (put("model", "ignore_merges", value="yes"), "\"ignore_merges\" is 'yes': it should be true or false"),
+        (put("model", "ignore_merges", value="yes"), "\"ignore_merges\": 'yes', expected true or false"),
         (put("normalizer", value={"type": "Precompiled"}), "the normalizer 'Precompiled' is not supported: only NFC,"),
-        (put("normalizer", value={"type": "Prepend"}), 'the normalizer Prepend with "prepend": None'),
+        (put("normalizer", value={"type": "Prepend"}), 'the normalizer Prepend has "prepend": None, expected a text'),
         (put("normalizer", value={"type": "Sequence"}), 'a Sequence without "normalizers"'),
         (put("normalizer", value="NFC"), "without a type"),
         (put("pre_tokenizer", value=None), "the decoder ByteLevel is not supported for a vocabulary of words"),
@@ -185,7 +185,7 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
         (split_with(r"\s+", "Merged"), "Split with the behaviour 'Merged'"),
         (split_with(r"\X"), "the pattern '\\\\X', an expression of Oniguruma: \\X, at character 2, is not supported"),
         (split_with("("), "a ( without its )"),
-        (split_with(""), "a Split by nothing"),
+        (split_with(""), "Split without a pattern"),
         (put("decoder", value={"type": "WordPiece"}), "the decoder 'WordPiece' is not supported"),
         (
             put("post_processor", value={"type": "Unknown"}),
@@ -207,13 +207,16 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
             for parts in (
                 {"single": [{"SpecialToken": 5}]},
                 {"single": [{"SpecialToken": {"id": ["<s>"]}}], "special_tokens": {}},
-                {"single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": "none"},
+                {"single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {}},
                 {"single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {"<s>": [300]}},
                 {"single": ["<s>"], "special_tokens": {"<s>": {"ids": [300]}}},
             )
         ),
         *(
-            (put("post_processor", value={"type": "BertProcessing", "cls": token, "sep": token}), "BertProcessing puts")
+            (
+                put("post_processor", value={"type": "BertProcessing", "cls": token, "sep": token}),
+                "BertProcessing has" if not isinstance(token, list) else "BertProcessing puts",
+            )
             for token in (None, ["<s>"], [["<s>"], 300], ["<s>", 301], {"<s>": 300})
         ),
         (put("added_tokens", value={}), '"added_tokens" is no list'),
@@ -221,8 +224,8 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
         (put("added_tokens", 0, "id", value=None), "the id of '<s>' is None"),
         (put("added_tokens", 0, "content", value="</s>"), "the added token '</s>' stands twice"),
         (put("added_tokens", 0, "id", value=301), "the id 301 stands twice, for '<s>' and '</s>'"),
-        (put("added_tokens", 0, "lstrip", value=1), '"lstrip" is 1: it should be true or false'),
-        (put("added_tokens", 0, "single_word", value="no"), "\"single_word\" is 'no'"),
+        (put("added_tokens", 0, "lstrip", value=1), "'lstrip': 1"),
+        (put("added_tokens", 0, "single_word", value="no"), "'single_word': 'no'"),
     ],
 )
 def test_what_is_not_supported_or_wrong_is_refused_by_name(

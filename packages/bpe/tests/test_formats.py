@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from format_samples import ALL, encode, needs_data, peer_of, vocabulary, write_text
+from format_samples import ALL, encode, needs_data, peer_of, read_pair, vocabulary, write_text
 
 from bpe import patterns
 from bpe.formats import TokenizerData, gpt2, huggingface, native, reading
@@ -28,8 +28,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     there = write_text(tmp_path, "vocab.json", f"{{{ALL}}}")
     readers: list[Callable[[], Any]] = [
         lambda: tiktoken_format.read(missing),
-        lambda: gpt2.read(missing, there),
-        lambda: gpt2.read(there, missing),
+        lambda: reading.read_gpt2(missing, there, "gpt2", []),
+        lambda: reading.read_gpt2(there, missing, "gpt2", []),
         lambda: reading.read_huggingface(missing).data,
         lambda: reading.read(missing, "native"),
     ]
@@ -87,7 +87,7 @@ def test_published_tiktoken_files(tmp_path: Path, name: str) -> None:
 
 @needs_data
 def test_published_gpt2_files(tmp_path: Path) -> None:
-    vocab, merges = gpt2.read(vocabulary("encoder.json"), vocabulary("vocab.bpe"))
+    vocab, merges = read_pair(vocabulary("encoder.json"), vocabulary("vocab.bpe"))
     assert (len(vocab), len(merges), vocab[50256]) == (50257, 50000, b"<|endoftext|>")
     gpt2.write(tmp_path, vocab, merges)
     assert (tmp_path / "merges.txt").read_bytes() == vocabulary("vocab.bpe").read_bytes()

@@ -11,9 +11,9 @@ from bpe import reference
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
 from bpe.formats import Merges
-from bpe.formats.gpt2 import PRINTABLE
 from bpe.merging.learn import Rule, learn
 from bpe.merging.merger import Merger
+from bpe.native.printable import PRINTABLE
 
 WORDS = st.dictionaries(
     st.text(alphabet="abc", min_size=1, max_size=14).map(str.encode),

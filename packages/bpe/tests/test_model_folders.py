@@ -139,7 +139,7 @@ def test_bytes_that_no_text_has_may_be_missing_from_a_pair(tmp_path: Path) -> No
     vocab = json.loads((place / "vocab.json").read_text())
     never = [bytes([byte]) for byte in range(256) if byte not in bpe.formats.UTF8_BYTES]
     for token in never:
-        del vocab[bpe.formats.gpt2.to_printable(token)]
+        del vocab[bpe.formats.vocabularies.to_printable(token)]
     (place / "vocab.json").write_text(json.dumps(vocab))
     tokenizer = bpe.Tokenizer.from_gpt2(place / "vocab.json", place / "merges.txt")
     model = tokenizers.models.BPE.from_file(str(place / "vocab.json"), str(place / "merges.txt"))

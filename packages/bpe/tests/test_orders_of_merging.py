@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from bpe import patterns, reference
 from bpe.formats import TokenizerData
-from bpe.formats.gpt2 import to_printable
+from bpe.formats.vocabularies import to_printable
 from bpe.tokenizer import Tokenizer
 
 BYTES = [bytes([byte]) for byte in range(256)]

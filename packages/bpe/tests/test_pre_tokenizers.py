@@ -17,7 +17,7 @@ from bpe import patterns
 from bpe.encoding import normalizing
 from bpe.expressions import scripts
 from bpe.expressions.steps import Splitting
-from bpe.formats.gpt2 import from_printable
+from bpe.formats.vocabularies import from_printable
 from bpe.scanning import scanner
 
 

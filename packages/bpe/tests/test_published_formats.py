@@ -17,7 +17,7 @@ from sentencepiece_samples import shapes, texts
 from tokenizers import Tokenizer as Peer
 
 import bpe
-from bpe.formats import gguf, gpt2, huggingface, reading, sentencepiece, table_cache
+from bpe.formats import gguf, huggingface, reading, sentencepiece, table_cache, vocabularies
 
 TEXTS = [*texts(3, 60), *("a" + " " * count + "b" for count in range(2, 70)), " " * 40, "\t\t\tx", "\n\n\n"]
 
@@ -232,7 +232,7 @@ def test_gguf(tmp_path: Path) -> None:
 
 
 def test_split_patterns_of_gguf_are_those_of_tokenizers() -> None:
-    vocab = {gpt2.to_printable(bytes([byte])): byte for byte in range(256)}
+    vocab = {vocabularies.to_printable(bytes([byte])): byte for byte in range(256)}
     text = (
         "Hello, y'all! I'M 1234567 x=3;\n\n  def f(x):\r\n\treturn x  \n`` $^~|<=> a_b ßΩ ÀÉ ǅ 中文字か가나 "
         "日本語テキスト。 。,! ١٢٣ ½ e\u0301 \U0001f600 ที่ हिन्दी A'Sb 's　！ end  "
@@ -243,7 +243,7 @@ def test_split_patterns_of_gguf_are_those_of_tokenizers() -> None:
         peer = Peer.from_str(json.dumps({**file, "version": "1.0"}))
         pieces = bpe.Tokenizer.from_data(huggingface.of_file(file, "model.gguf"))._text_encoder.split(text.encode())
         assert peer.pre_tokenizer is not None
-        expected = [gpt2.from_printable(piece) for piece, _ in peer.pre_tokenizer.pre_tokenize_str(text)]
+        expected = [vocabularies.from_printable(piece) for piece, _ in peer.pre_tokenizer.pre_tokenize_str(text)]
         assert pieces == expected, expressions
 
 

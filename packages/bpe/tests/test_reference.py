@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bpe import reference
-from bpe.formats.gpt2 import from_printable
+from bpe.formats.vocabularies import from_printable
 
 BYTES = [bytes([byte]) for byte in range(256)]
 WORDS = b"low low low low low lower lower widest widest widest newest newest newest newest newest newest"

@@ -9,7 +9,7 @@ import pytest
 from strategies import corpus
 
 import bpe
-from bpe.formats.gpt2 import from_printable
+from bpe.formats.vocabularies import from_printable
 from bpe.scanning.special_tokens import SpecialTokens
 
 DATA = os.environ.get("GROUNDUP_DATA")

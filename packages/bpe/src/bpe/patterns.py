@@ -245,9 +245,9 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
     with import_lock:
         import json
 
-        from bpe.expressions.step_options import checked
+        from bpe.expressions.step_options import checked_split
 
-    options = [checked(step) for step in steps]
+    options = [checked_split(step) for step in steps]
     *before, last = options
     if all(_splits(step) for step in before) and last == {**last, "type": "ByteLevel", "add_prefix_space": False}:
         expressions = tuple(step["pattern"]["Regex"] for step in before)

@@ -9,6 +9,7 @@ from typing import Any
 
 from bpe.encoding.normal_forms import normalized, normalized_with_origins
 from bpe.encoding.offsets import characters_of_bytes
+from bpe.expressions import step_options
 from bpe.native.lazy_imports import import_lock, regex
 from bpe.native.lazy_imports import numpy as np
 
@@ -16,27 +17,15 @@ Places = Any  # where each character of a text comes from, an array of int64; No
 Change = Callable[[str, Places], tuple[str, Places]]
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
-_OPTIONS: dict[str, dict[str, tuple[type | tuple[type, ...], Any]]] = {  # their types and defaults
-    **{form: {} for form in FORMS},
-    "Lowercase": {},
-    "Prepend": {"prepend": (str, None)},
-    "Replace": {"pattern": (dict, None), "content": (str, None)},
-    "Strip": {"strip_left": (bool, True), "strip_right": (bool, True)},
-    "StripAccents": {},
-    "Nmt": {},
-    "BertNormalizer": {
-        "clean_text": (bool, True),
-        "handle_chinese_chars": (bool, True),
-        "strip_accents": ((bool, type(None)), None),
-        "lowercase": (bool, True),
-    },
-}
 _CHARACTER_BY_CHARACTER = {"NFC", "NFD", "Lowercase", "StripAccents", "Nmt"}  # and an ASCII space stays one
 
 
 def checked(steps: Sequence[Mapping[str, Any]]) -> str | None:
     """The steps as a tokenizer keeps them: None, the name of one of FORMS, or JSON. ValueError for a wrong one."""
-    read = [_checked_step(step) for step in steps]
+    read = [step_options.checked("normalizers", step) for step in steps]
+    for step in read:
+        if step["type"] == "Replace":
+            _expression_of(step["pattern"])
     if not read:
         return None
     return read[0]["type"] if len(read) == 1 and read[0]["type"] in FORMS else json.dumps(read, ensure_ascii=False)
@@ -49,36 +38,19 @@ def steps_of(normalizer: str | None) -> list[dict[str, Any]]:
     if normalizer in FORMS:
         return [{"type": normalizer}]
     if not normalizer.startswith("["):
-        raise ValueError(f"the normalizer {normalizer!r} is not supported: only {', '.join(_OPTIONS)} are")
+        raise ValueError(f"the normalizer {normalizer!r} is not supported: use {', '.join(FORMS)} or steps")
     steps: list[dict[str, Any]] = json.loads(normalizer)
     return steps
 
 
-def _checked_step(step: Mapping[str, Any]) -> dict[str, Any]:
-    kind = step.get("type")
-    if kind not in _OPTIONS:
-        raise ValueError(f"the normalizer {kind!r} is not supported: only {', '.join(_OPTIONS)} are")
-    checked_step: dict[str, Any] = {"type": kind}
-    for option, (types, default) in _OPTIONS[kind].items():
-        value = step.get(option, default)
-        if not isinstance(value, types):
-            raise ValueError(f'the normalizer {kind} with "{option}": {value!r}')
-        checked_step[option] = value
-    if kind == "Replace":
-        _expression_of(checked_step["pattern"])
-    return checked_step
-
-
 def _expression_of(pattern: Mapping[str, Any]) -> regex.Pattern[str]:
-    """The expression of a Replace. ValueError where it has none, or one that can match the empty string."""
+    """The expression of a Replace. ValueError for one that can match the empty string."""
     with import_lock:
         from bpe import patterns
         from bpe.expressions.spelling import spelled
 
-    if isinstance(pattern.get("String"), str) and pattern["String"]:
+    if "String" in pattern:
         return regex.compile(regex.escape(pattern["String"], literal_spaces=True))
-    if not isinstance(pattern.get("Regex"), str) or not pattern["Regex"]:
-        raise ValueError(f"the normalizer Replace without a pattern: {str(pattern)[:80]}")
     expression = regex.compile(spelled(patterns.tree_of(pattern["Regex"], "oniguruma")))
     if expression.search(""):
         raise ValueError(f"the normalizer Replace with {pattern['Regex']!r}, which can match the empty string")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         tekken,
         templates,
         tiktoken,
+        vocabularies,
     )
     from bpe.native.atomic_file import StrPath
 
@@ -35,11 +36,12 @@ Pair = tuple[bytes, bytes]
 
 MAX_ID = 2**31 - 1
 UTF8_BYTES = frozenset(range(0xF5)) - {0xC0, 0xC1}  # that a text may have; some vocabularies lack the other thirteen
+_FORMATS = "folder gguf gpt2 huggingface native sentencepiece tekken templates tiktoken vocabularies"
 
 
 def __getattr__(name: str) -> Any:
     """A format's module, imported when it is first asked for (PEP 562)."""
-    if name in ("folder", "gguf", "gpt2", "huggingface", "native", "sentencepiece", "tekken", "templates", "tiktoken"):
+    if name in _FORMATS.split():
         from importlib import import_module
 
         with import_lock:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from bpe.formats import TokenizerData, check_id, huggingface, parse_json, parse_text, refuse, without_collector
+from bpe.expressions.step_options import step
+from bpe.formats import TokenizerData, check_id, huggingface, parse_json, refuse, sentencepiece, without_collector
+from bpe.formats.gpt2 import lines_of_merges
 from bpe.formats.vocabulary import SpecialNames, number_special_tokens
 from bpe.formats.word_vocabularies import suffix_to_space
 from bpe.native.atomic_file import StrPath
@@ -26,11 +28,8 @@ _DEBERTA = {"unk": "[UNK]", "pad": "[PAD]", "mask": "[MASK]"}
 _DEBERTA |= dict.fromkeys(("bos", "cls"), "[CLS]") | dict.fromkeys(("eos", "sep"), "[SEP]")
 
 Step = dict[str, Any]
-_NFC: Step = {"type": "NFC"}
-
-
-def _isolated(expression: str) -> Step:
-    return {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
+_NFC: Step = step("normalizers", "NFC")
+_BYTES_TO_TEXT: Step = step("decoders", "ByteLevel")
 
 
 class Class(NamedTuple):
@@ -58,7 +57,7 @@ class Class(NamedTuple):
     byte_level: bool = True
     byte_split: bool = True
     suffix: str = ""
-    decoder: tuple[Step, ...] = ({"type": "ByteLevel"},)
+    decoder: tuple[Step, ...] = (_BYTES_TO_TEXT,)
     around: tuple[tuple[str | int, ...], tuple[str | int, ...]] | None = None
     prefix_space: bool = False
     mask_strips: bool = False
@@ -71,7 +70,7 @@ _QWEN = Class(
     "qwen2 qwen2_moe qwen2_vl qwen2_5_vl qwen2_audio qwen3 qwen3_moe qwen3_next qwen3_vl",
     dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>"),
     (_NFC,),
-    tuple(map(_isolated, PATTERNS["qwen2"])),
+    tuple(map(huggingface.isolated, PATTERNS["qwen2"])),
     byte_split=False,
 )
 CLASSES = (
@@ -90,27 +89,31 @@ CLASSES = (
     _QWEN._replace(
         named="Qwen3_5Tokenizer",
         model_types="qwen3_5 qwen3_5_moe",
-        splits=tuple(map(_isolated, PATTERNS["qwen3.5"])),
+        splits=tuple(map(huggingface.isolated, PATTERNS["qwen3.5"])),
     ),
     Class(
         "CLIPTokenizer",
         "clip clip_text_model clipseg",
         {"bos": "<|startoftext|>", **dict.fromkeys(("eos", "unk", "pad"), "<|endoftext|>")},
-        (_NFC, {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}, {"type": "Lowercase"}),
-        ({"type": "Split", "pattern": {"Regex": _CLIP_SPLIT}, "behavior": "Removed", "invert": True},),
+        (
+            _NFC,
+            step("normalizers", "Replace", pattern={"Regex": r"\s+"}, content=" "),
+            step("normalizers", "Lowercase"),
+        ),
+        (step("pretokenizers", "Split", pattern={"Regex": _CLIP_SPLIT}, behavior="Removed", invert=True),),
         suffix=END_OF_WORD,
-        decoder=({"type": "ByteLevel"}, *suffix_to_space(END_OF_WORD)),
+        decoder=(_BYTES_TO_TEXT, *suffix_to_space(END_OF_WORD)),
         around=(("bos", 0, "eos"), ("bos", 0, "eos", "eos", 1, "eos")),
     ),
     Class(
         "OpenAIGPTTokenizer",
         "openai-gpt",
         {"unk": "<unk>"},
-        ({"type": "BertNormalizer", "lowercase": True},),
-        ({"type": "BertPreTokenizer"},),
+        (step("normalizers", "BertNormalizer"),),
+        (step("pretokenizers", "BertPreTokenizer"),),
         byte_level=False,
         suffix=END_OF_WORD,
-        decoder=({"type": "BPEDecoder", "suffix": END_OF_WORD},),
+        decoder=(step("decoders", "BPEDecoder"),),
     ),
 )
 _CLASS_OF = {name: row for row in CLASSES for name in row.named.split()}
@@ -180,11 +183,12 @@ def parse_pair(
     else:
         added, parts = _named_by_caller(special_tokens, vocab), {}
     prefix_space = config.get("add_prefix_space")
+    lines, first_line = lines_of_merges(merges_data, path)
     file = {
         "model": {
             "type": "BPE",
             "vocab": vocab,
-            "merges": _lines(merges_data, path),
+            "merges": lines,
             "end_of_word_suffix": row.suffix,
             "unk_token": parts.get("unk") if row.suffix else None,
         },
@@ -194,7 +198,7 @@ def parse_pair(
         "decoder": {"type": "Sequence", "decoders": list(row.decoder)},
         "post_processor": _template(row, config, parts, added),
     }
-    data = huggingface.of_file(file, path)
+    data = huggingface.of_file(file, path, first_line)
     return data if pattern is None else data._replace(pattern=pattern)
 
 
@@ -211,7 +215,7 @@ def with_added_tokens(data: TokenizerData, config: bytes, path: StrPath) -> Toke
                     path, f"the added token {text!r} has the id {number}, and {(special | added)[text]} in the model"
                 )
             continue
-        spelled = text.replace("▁", " ").encode()
+        spelled = sentencepiece.decoded(text)
         if vocab.setdefault(number, spelled) not in (spelled, text.encode()):
             refuse(path, f"the added token {text!r} has the id {number}, which the model gives to {vocab[number]!r}")
         (special if entry["special"] else added)[text] = number
@@ -298,17 +302,10 @@ def _named_by_caller(special_tokens: SpecialNames, vocab: Mapping[str, Any]) -> 
     return [{"content": text, "id": number, "special": True, "normalized": False} for text, number in ids.items()]
 
 
-def _lines(data: bytes, path: StrPath) -> list[str]:
-    lines = parse_text(data, path).removesuffix("\n").split("\n")
-    lines = lines[1:] if lines[0].startswith("#version") else lines
-    return [line.removesuffix("\r") for line in lines] if lines != [""] else []
-
-
 def _pre_tokenizer(row: Class, prefix_space: Any) -> Step:
     steps = list(row.splits)
     if row.byte_level:
-        split = {"add_prefix_space": prefix_space, "use_regex": row.byte_split, "trim_offsets": True}
-        steps.append({"type": "ByteLevel", **split})
+        steps.append(step("pretokenizers", "ByteLevel", add_prefix_space=prefix_space, use_regex=row.byte_split))
     return {"type": "Sequence", "pretokenizers": steps}
 
 
@@ -337,4 +334,4 @@ def _template(row: Class, config: Mapping[str, Any], parts: Mapping[str, str], a
         ]
 
     special = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in names.values() if name is not None}
-    return {"type": "TemplateProcessing", "single": pieces(single), "pair": pieces(pair), "special_tokens": special}
+    return step("processors", "TemplateProcessing", single=pieces(single), pair=pieces(pair), special_tokens=special)

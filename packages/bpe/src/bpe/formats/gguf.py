@@ -12,8 +12,10 @@ import math
 import struct
 from typing import Any, BinaryIO
 
+from bpe.expressions.step_options import step
 from bpe.formats import TokenizerData, huggingface, refuse, sentencepiece
 from bpe.native.atomic_file import StrPath
+from bpe.native.printable import SPACE_MARK
 from bpe.patterns import PATTERNS, Pattern
 
 MAGIC = b"GGUF"
@@ -138,20 +140,15 @@ def _as_tokenizer_json(values: dict[str, Any], texts: list[str], types: list[int
         ],
     }
     if values["tokenizer.ggml.model"] == "gemma4":
-        mark = {"type": "Replace", "pattern": {"String": " "}, "content": sentencepiece.MARK}
-        back = {"type": "Replace", "pattern": {"String": sentencepiece.MARK}, "content": " "}
         file["model"]["byte_fallback"] = True
-        file["normalizer"] = mark
-        file["decoder"] = {"type": "Sequence", "decoders": [back, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+        file["normalizer"] = step("normalizers", "Replace", pattern={"String": " "}, content=SPACE_MARK)
+        file["decoder"] = {"type": "Sequence", "decoders": sentencepiece.decoders(0)}
         return file
     name = values.get("tokenizer.ggml.pre", "default")
     if not isinstance(name, str) or name not in _PATTERNS:
         refuse(path, f"its split pattern is {name!r}, which is not supported: only {', '.join(_PATTERNS)} are")
-    splits = [
-        {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
-        for expression in _PATTERNS[name]
-    ]
-    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
+    splits = map(huggingface.isolated, _PATTERNS[name])
+    byte_level = step("decoders", "ByteLevel", add_prefix_space=False, trim_offsets=False, use_regex=False)
     file["model"]["ignore_merges"] = name in _WHOLE_FIRST.split()
     file["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*splits, byte_level]}
     file["decoder"] = byte_level

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from bpe.encoding import normalizing
 from bpe.encoding.words import spelled_by
 from bpe.encoding.words import spelling as spelling_of
+from bpe.expressions.step_options import step
 from bpe.formats import (
     Characters,
     Pair,
@@ -27,15 +29,16 @@ from bpe.formats import (
     without_collector,
     write_bytes,
 )
-from bpe.formats.gpt2 import encode_text, from_printable, halves_of_merge, read_merges, read_tokens
-from bpe.formats.templates import flag, parts_of, post_processor, read_post_processor
-from bpe.formats.word_vocabularies import checked_model, metaspace_step, read_characters, read_words, suffix_to_space
+from bpe.formats.spelled import tokens_of
+from bpe.formats.templates import post_processor, read_post_processor, read_steps
+from bpe.formats.vocabularies import encode_text, read_merges, read_vocabulary, spelled_halves
+from bpe.formats.word_vocabularies import checked_model, metaspace_step, read_words, suffix_to_space
 from bpe.native.atomic_file import StrPath
+from bpe.native.printable import SPACE_MARK
 from bpe.native.warn import warn_caller
 from bpe.patterns import Pattern, of_steps, resolve, tree_of
 
-_MARK = sentencepiece.MARK.encode()
-_MARK_TO_SPACE = {"type": "Replace", "pattern": {"String": sentencepiece.MARK}, "content": " "}
+_MARK_TO_SPACE = step("normalizers", "Replace", pattern={"String": SPACE_MARK}, content=" ")
 FLAGS = ("normalized", "lstrip", "rstrip", "single_word")  # of added tokens
 
 
@@ -77,76 +80,87 @@ def added_tokens_of_config(data: bytes, path: StrPath) -> list[dict[str, Any]]:
     return [{**token, "id": int(number)} for number, token in tokens.items()]
 
 
-def of_file(file: Any, path: StrPath) -> TokenizerData:
-    """Return the tokenizer of the content of a tokenizer.json."""
+def of_file(file: Any, path: StrPath, first_line: int | None = None) -> TokenizerData:
+    """Return the tokenizer of the content of a tokenizer.json.
+
+    first_line: the line of the first merge, where the merges are lines of a file of their own.
+    """
     if not isinstance(file, dict) or "model" not in file:
         refuse(path, 'not a tokenizer.json: it has no "model"')
-    checked_model(file["model"], path)  # first, so that another kind of model is named as such
+    model = checked_model(file["model"], path)  # first, so that another kind of model is named as such
     unused = {key: file[key] for key in ("truncation", "padding") if file.get(key) is not None}
     added = read_added(file.get("added_tokens"), path)
     added_ids = {text: entry["id"] for text, entry in added.items()}
-    normalizer = _read_normalizer(file.get("normalizer"), path)
-    characters, ignore_merges, add_prefix_space = None, False, False
-    drops_bytes, unspelled, words = False, frozenset[int](), read_words(file, path)
     _check_texts(file, path)
-    if sentencepiece.is_one(file):
-        ids, merges, byte_ids = sentencepiece.read_model(file["model"], added_ids, path)
-        pattern, prepend = sentencepiece.read_pre_tokenizer(file.get("pre_tokenizer"), normalizer, path)
-        characters = Characters(byte_ids, prepend, sentencepiece.read_decoder(file.get("decoder"), path))
+    normalizer = _read_normalizer(file.get("normalizer"), path)
+    pre_steps = read_steps("pretokenizers", file.get("pre_tokenizer"), path)
+    decoders = read_steps("decoders", file.get("decoder"), path)
+    characters, add_prefix_space = None, False
+    words = read_words(model, pre_steps, decoders, path)
+    spell: Callable[[Collection[str]], list[bytes | None]] = tokens_of
+    decode: Callable[[str], bytes] = partial(encode_text, source=path)
+    if model["byte_fallback"]:
+        spell, decode = sentencepiece.spell, sentencepiece.decoded
+        byte_ids = sentencepiece.byte_ids_of(model, added_ids, path)
+        pattern, prepend = sentencepiece.read_pre_tokenizer(pre_steps, normalizer, path)
+        characters = Characters(byte_ids, prepend, sentencepiece.read_decoder(decoders, path))
+    elif words is not None and words.metaspace:
+        decode = sentencepiece.decoded
+        pattern, add_prefix_space = resolve(sentencepiece.SPLIT, "fancy-regex"), words.metaspace == "always"
+        normalizer = normalizing.checked([*normalizing.steps_of(normalizer), _MARK_TO_SPACE])
     else:
-        read_vocabulary = _read_model if words is None or words.byte_level else read_characters
-        ids, merges, drops_bytes, unspelled = read_vocabulary(file["model"], added_ids, path)
-        ignore_merges = flag(file["model"], "ignore_merges", False, path)
-        if words is None:
-            _check_decoder(file.get("decoder"), path)
-        if words is not None and words.metaspace:
-            pattern, add_prefix_space = resolve(sentencepiece.SPLIT, "fancy-regex"), words.metaspace == "always"
-            normalizer = normalizing.checked([*normalizing.steps_of(normalizer), _MARK_TO_SPACE])
-            ids = {n: t if n in added_ids.values() else t.replace(_MARK, b" ") for n, t in ids.items()}
-            merges = [(left.replace(_MARK, b" "), right.replace(_MARK, b" ")) for left, right in merges]
-        else:
-            pattern, add_prefix_space = _read_pre_tokenizer(file.get("pre_tokenizer"), path)
-        drops_bytes = drops_bytes or words is not None
+        pattern, add_prefix_space = _read_pre_tokenizer(pre_steps, path)
+        if words is None and any(decoder["type"] != "ByteLevel" for decoder in decoders):
+            refuse(
+                path, f"the decoder {', '.join(one['type'] for one in decoders)} is not supported: only ByteLevel is"
+            )
+    if words is not None and not words.byte_level:
+        spell = partial(_each, decode)
+    ids, tokens, unspelled = read_vocabulary(model["vocab"], added_ids, path, spell, decode)
+    drops_bytes = words is not None or (characters is None and bool(missing_bytes({*tokens.values()})))
+    if not tokens and (words is None or words.byte_level):
+        refuse(path, "not a byte-level vocabulary: none of its tokens stands for bytes")
+    merge_list = model["merges"]
+    if unspelled and characters is None:  # merges with such a token are never applied
+        merge_list = [merge for merge in merge_list if unspelled.isdisjoint(spelled_halves(merge))]
+    merges = read_merges(merge_list, tokens, path, first_line)
     for text, entry in added.items():
+        if words is not None and words.metaspace:
+            ids[entry["id"]] = text.encode()
         if entry["normalized"]:
             _normalize_token(ids, entry["id"], text, normalizer, merges)
     special = {text: entry["id"] for text, entry in added.items() if entry["special"]}
     around = read_post_processor(file.get("post_processor"), special, path)
-
-    def marked(option: str) -> frozenset[str]:
-        return frozenset(text for text, entry in added.items() if entry[option])
-
+    marks: dict[str, Any] = {flag: frozenset(text for text, entry in added.items() if entry[flag]) for flag in FLAGS}
     return TokenizerData(
         vocab={number: ids[number] for number in sorted(ids)},
         merges=merges,
         special_tokens=special,
         pattern=pattern,
-        ignore_merges=ignore_merges,
+        ignore_merges=model["ignore_merges"],
         added_tokens={text: entry["id"] for text, entry in added.items() if not entry["special"]},
-        normalized=marked("normalized"),
-        lstrip=marked("lstrip"),
-        rstrip=marked("rstrip"),
-        single_word=marked("single_word"),
+        **marks,
         normalizer=normalizer,
         add_prefix_space=add_prefix_space,
-        prefix=around.prefix,
-        suffix=around.suffix,
-        pair=around.pair,
-        trim_offsets=around.trim_offsets,
+        **around._asdict(),
         characters=characters,
         words=words,
         drops_bytes=drops_bytes,
-        unspelled=unspelled,
+        unspelled=frozenset(model["vocab"][text] for text in unspelled) if characters is None else frozenset(),
         unused=json.dumps(unused, ensure_ascii=False) if unused else "",
     )
+
+
+def _each(decode: Callable[[str], bytes], texts: Iterable[str]) -> list[bytes | None]:
+    return [decode(text) for text in texts]
 
 
 def _normalize_token(
     ids: dict[int, bytes], number: int, text: str, normalizer: str | None, merges: Sequence[Pair]
 ) -> None:
     """Decode an added token that is looked for in normalized text as what it is found by, as tokenizers does."""
-    token = normalizing.normalizer_of(normalizer)(text).replace(sentencepiece.MARK, " ").encode()
-    usual = text.replace(sentencepiece.MARK, " ").encode()
+    token = normalizing.normalizer_of(normalizer)(text).replace(SPACE_MARK, " ").encode()
+    usual = text.replace(SPACE_MARK, " ").encode()
     changes = token not in (usual, b"") and ids[number] == usual
     if changes and not any(usual in (left, right, left + right) for left, right in merges):
         ids[number] = token
@@ -174,11 +188,9 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     if tokenizer.characters is None and not tokenizer.drops_bytes:
         check_bytes({*tokenizer.vocab.values()}, path)
     cut_out = {number: text for text, number in (tokenizer.special_tokens | tokenizer.added_tokens).items()}
-    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
-    if tokenizer.characters is not None:
-        parts = sentencepiece.parts_of_file(tokenizer)
-    else:
-        parts = _byte_level_parts(tokenizer, byte_level, path)
+    parts = (
+        _byte_level_parts(tokenizer, path) if tokenizer.characters is None else sentencepiece.parts_of_file(tokenizer)
+    )
     unused = json.loads(tokenizer.unused or "{}")
     steps = normalizing.steps_of(tokenizer.normalizer)
     metaspace = tokenizer.words is not None and tokenizer.words.metaspace  # whose last step stands for it
@@ -216,19 +228,20 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     write_bytes(path, data)
 
 
-def _byte_level_parts(tokenizer: TokenizerData, byte_level: dict[str, Any], path: StrPath) -> dict[str, Any]:
+def _byte_level_parts(tokenizer: TokenizerData, path: StrPath) -> dict[str, Any]:
     """The pre_tokenizer, the decoder and the model that say a byte-level tokenizer, or one of words."""
+    byte_level = step("pretokenizers", "ByteLevel", trim_offsets=False)
     spelling = spelling_of(tokenizer)
     words = tokenizer.words or Words(True)
     decoder: dict[str, Any] | None = byte_level
     if not words.byte_level:
-        decoder = {"type": "Fuse"} if not words.between else None
+        decoder = step("decoders", "Fuse") if not words.between else None
     if words.metaspace:
         decoder = metaspace_step(words)
     elif words.decoded_suffix and words.byte_level:
         decoder = {"type": "Sequence", "decoders": [byte_level, *suffix_to_space(words.decoded_suffix)]}
     elif words.decoded_suffix:
-        decoder = {"type": "BPEDecoder", "suffix": words.decoded_suffix}
+        decoder = step("decoders", "BPEDecoder", suffix=words.decoded_suffix)
     # Special tokens stand in the vocabulary too: tokenizers would number those that do not as it sees fit.
     vocab: dict[str, int] = {}
     for number, text in sorted(spelling.items()):
@@ -240,18 +253,15 @@ def _byte_level_parts(tokenizer: TokenizerData, byte_level: dict[str, Any], path
             tokenizer, {**byte_level, "add_prefix_space": tokenizer.add_prefix_space, "use_regex": False}, path
         ),
         "decoder": decoder,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": spelling.get(words.unk),
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": words.suffix or None,
-            "fuse_unk": words.fuse_unk,
-            "byte_fallback": False,
-            "ignore_merges": tokenizer.ignore_merges,
-            "vocab": vocab,
-            "merges": [[spelled_by(words, half) for half in pair] for pair in tokenizer.merges or ()],
-        },
+        "model": step(
+            *("models", "BPE"),
+            unk_token=spelling.get(words.unk),
+            end_of_word_suffix=words.suffix or None,
+            fuse_unk=words.fuse_unk,
+            ignore_merges=tokenizer.ignore_merges,
+            vocab=vocab,
+            merges=[[spelled_by(words, half) for half in pair] for pair in tokenizer.merges or ()],
+        ),
     }
 
 
@@ -278,83 +288,33 @@ def read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
             refuse(path, f"the added token {text!r} stands twice")
         if number in text_of:
             refuse(path, f"the id {number} stands twice, for {text_of[number]!r} and {text!r}")
-        special = flag(entry, "special", False, path)
-        added[text] = {"id": number, "special": special, "normalized": flag(entry, "normalized", not special, path)}
-        added[text] |= {option: flag(entry, option, False, path) for option in ("lstrip", "rstrip", "single_word")}
+        flags = {key: False if entry.get(key) is None else entry[key] for key in (*FLAGS, "special")}
+        if entry.get("normalized") is None:
+            flags["normalized"] = not flags["special"]
+        if not all(isinstance(value, bool) for value in flags.values()):
+            refuse(path, f"the flags of the added token {text!r} are {flags}: each should be true or false")
+        added[text] = {"id": number, **flags}
         text_of[number] = text
     return added
 
 
-def _read_model(
-    model: Any, added: dict[str, int], path: StrPath
-) -> tuple[dict[int, bytes], Sequence[Pair], bool, frozenset[int]]:
-    """({id: token} of vocabulary and added tokens, merges, whether bytes are no token, ids of unspelled tokens).
-
-    A token with a character that stands for no byte is never merged to, and neither are merges with it.
-    """
-    vocab, merge_list = checked_model(model, path)
-    plain = dict(vocab)
-    for text in (*added, ""):
-        plain.pop(text, None)
-    numbers = list(plain.values())
-    spelled = read_tokens(plain.keys(), numbers)
-    if spelled is None:
-        plain, numbers, spelled = {}, [], []  # the loop below reads all one by one and names the wrong one
-    tokens = dict(zip(spelled, numbers, strict=True))  # those that can be merged; added tokens are not among them
-    places = dict(zip(plain, range(len(plain)), strict=True))  # of the same, by the text that spells them
-    by_id = dict(zip(numbers, spelled, strict=True))
-    unspelled: dict[str, bytes] = {}
-    for text in filter(vocab.__contains__, (*added, "")) if plain else vocab:
-        value = vocab[text]
-        number = check_id(value, path, text)
-        if number in by_id:
-            refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and {text!r}")
-        token = from_printable(text)
-        if text in added:
-            if added[text] != number:
-                refuse(path, f"{text!r} has the id {number} in the vocabulary and {added[text]} as an added token")
-            by_id[number] = encode_text(text, path)
-            if token is None or (token != by_id[number] and len(token) > 1):
-                continue  # a token spelled as a byte is both that byte and the added token
-        elif not token:  # characters that stand for no bytes; or no characters, as one of Whisper's
-            by_id[number] = unspelled[text] = encode_text(text, path)
-            continue
-        by_id[number] = token
-        tokens[token] = number
-        places[text] = len(places)
-    missing = bool(missing_bytes(tokens))
-    if missing and not tokens:
-        refuse(path, "not a byte-level vocabulary: none of its tokens stands for bytes")
-    for text, number in added.items():
-        if text not in vocab:
-            if number in by_id:
-                refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
-            by_id[number] = text.encode()
-
-    if unspelled:
-        merge_list = [merge for merge in merge_list if unspelled.keys().isdisjoint(halves_of_merge(merge))]
-    merges = read_merges(merge_list, places, tokens, path)
-    return by_id, merges, missing, frozenset(vocab[text] for text in unspelled)
-
-
 def _read_normalizer(value: Any, path: StrPath) -> str | None:
     try:
-        return normalizing.checked(parts_of(value, "normalizers", path))
+        return normalizing.checked(read_steps("normalizers", value, path))
     except ValueError as error:
         refuse(path, str(error).removeprefix(f"{os.fspath(path)}: "))
 
 
-def _read_pre_tokenizer(value: Any, path: StrPath) -> tuple[Pattern, bool]:
+def _read_pre_tokenizer(steps: list[dict[str, Any]], path: StrPath) -> tuple[Pattern, bool]:
     """(pattern, add_prefix_space)."""
-    steps = parts_of(value, "pretokenizers", path)
     if not steps:
         return resolve(None), False
-    add_prefix_space = False
-    if steps[0]["type"] == "ByteLevel":
-        add_prefix_space = flag(steps[0], "add_prefix_space", True, path)
-        steps[0] = {**steps[0], "add_prefix_space": False}
+    first, *others = steps
+    add_prefix_space: bool = first["type"] == "ByteLevel" and first["add_prefix_space"]
+    if add_prefix_space:
+        first = {**first, "add_prefix_space": False}
     try:
-        return of_steps(steps), add_prefix_space
+        return of_steps([first, *others]), add_prefix_space
     except ValueError as error:
         refuse(path, str(error))
 
@@ -372,8 +332,7 @@ def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: S
         return {**byte_level, "use_regex": False}
     if pattern.steps:
         steps = [
-            {**step, "trim_offsets": byte_level["trim_offsets"]} if step["type"] == "ByteLevel" else step
-            for step in json.loads(pattern.steps)
+            {**one, "trim_offsets": False} if one["type"] == "ByteLevel" else one for one in json.loads(pattern.steps)
         ]
         if tokenizer.add_prefix_space:
             steps[0]["add_prefix_space"] = True
@@ -382,17 +341,13 @@ def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: S
         refuse(path, "a tokenizer.json adds the space before the split only under the gpt2 pattern or none")
     for expression in pattern.expressions:
         _check_portable(expression, pattern, path)
-    splits = [
-        {"type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False}
-        for expression in pattern.expressions
-    ]
+    splits = [isolated(expression) for expression in pattern.expressions]
     return {"type": "Sequence", "pretokenizers": [*splits, {**byte_level, "use_regex": False}]}
 
 
-def _check_decoder(value: Any, path: StrPath) -> None:
-    for step in parts_of(value, "decoders", path):
-        if step["type"] != "ByteLevel":
-            refuse(path, f"the decoder {step['type']!r} is not supported: only ByteLevel is")
+def isolated(expression: str) -> dict[str, Any]:
+    """The step that makes each match of an expression a pretoken."""
+    return step("pretokenizers", "Split", pattern={"Regex": expression}, behavior="Isolated")
 
 
 def _check_portable(expression: str, pattern: Pattern, path: StrPath) -> None:

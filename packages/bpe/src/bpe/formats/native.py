@@ -20,13 +20,13 @@ from bpe.formats import (
     Words,
     are_ids,
     check_bytes,
-    check_id,
     parse_json,
     refuse,
     without_collector,
     write_bytes,
 )
-from bpe.formats.gpt2 import from_printable, read_merges, read_tokens, to_printable
+from bpe.formats.spelled import tokens_of
+from bpe.formats.vocabularies import check_ids_of, from_printable, read_merges, to_printable
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import from_plain, to_plain
 
@@ -237,10 +237,10 @@ def read_fields(body: Any, source: StrPath) -> dict[str, Any]:
 
 def _from_json(body: dict[str, Any], source: StrPath) -> TokenizerData:
     """The tokenizer of a file's body, checked although the checksum vouches for it: anybody can write a checksum."""
-    vocab, spelled = _read_vocab(body, source)
+    vocab, tokens = _read_vocab(body, source)
     if body.get("drops_bytes") is not True:
         check_bytes(set(vocab.values()), source)
-    merges = _read_merges(body, vocab, spelled, source)
+    merges = _read_merges(body, tokens, source)
     fields = read_fields(body, source)
     _check_split_off(fields, vocab, source)
     return TokenizerData(vocab=vocab, merges=merges, **fields)
@@ -258,8 +258,8 @@ def _refuse_value(body: dict[str, Any], key: str, what: str, source: StrPath) ->
     refuse(source, f'"{key}" is {str(body[key])[:80]!r}: it should be {what}')
 
 
-def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes], list[str]]:
-    """({id: token}, the tokens as the file spells them)."""
+def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes], dict[str, bytes]]:
+    """({id: token}, the tokens by their spelling)."""
     spelled = _value(body, "vocab", _is_texts, "a list of tokens", source)
 
     def one_a_token(ids: Any) -> bool:
@@ -267,29 +267,19 @@ def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes]
 
     ids = _value(body, "ids", one_a_token, "null or an id a token", source)
     numbers = list(range(len(spelled))) if ids is None else ids
-    tokens = read_tokens(spelled, numbers)
-    if tokens is not None:
-        return dict(zip(numbers, tokens, strict=True)), spelled
-    unspelled = body.get("unspelled")  # may hold the token of no bytes, which no text is encoded to
-    vocab: dict[int, bytes] = {}
-    for text, number in zip(spelled, numbers, strict=True):  # to say which is wrong
-        token = from_printable(text)
-        if token is None or not (token or (isinstance(unspelled, list) and number in unspelled)):
-            refuse(source, f"{text!r} spells no token")
-        if check_id(number, source, token) in vocab:
-            refuse(source, f"the id {number} stands twice, for {vocab[number]!r} and {token!r}")
-        vocab[number] = token
-    return vocab, spelled
+    check_ids_of(spelled, numbers, source)
+    tokens: list[Any] = tokens_of(spelled)
+    if not all(tokens):
+        unspelled = body.get("unspelled")  # may hold the token of no bytes, which no text is encoded to
+        for text, number, token in zip(spelled, numbers, tokens, strict=True):
+            if token is None or not (token or (isinstance(unspelled, list) and number in unspelled)):
+                refuse(source, f"{text!r} spells no token")
+    return dict(zip(numbers, tokens, strict=True)), dict(zip(spelled, tokens, strict=True))
 
 
-def _read_merges(
-    body: dict[str, Any], vocab: dict[int, bytes], spelled: list[str], source: StrPath
-) -> Sequence[Pair] | None:
+def _read_merges(body: dict[str, Any], tokens: dict[str, bytes], source: StrPath) -> Sequence[Pair] | None:
     lines = _value(body, "merges", lambda v: v is None or _is_texts(v), "null or a list of merges", source)
-    if lines is None:
-        return None
-    places = {text: place for place, text in enumerate(dict.fromkeys(spelled))}
-    return read_merges(lines, places, dict.fromkeys(vocab.values()), source)
+    return None if lines is None else read_merges(lines, tokens, source)
 
 
 def _check_split_off(fields: dict[str, Any], vocab: dict[int, bytes], source: StrPath) -> None:

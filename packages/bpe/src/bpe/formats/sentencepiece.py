@@ -8,19 +8,21 @@ refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable
 from itertools import pairwise
 from typing import Any
 
 from bpe.encoding import normalizing
-from bpe.formats import Characters, Pair, TokenizerData, check_id, check_merges, refuse, split_off_ids
-from bpe.formats.gpt2 import encode_text
-from bpe.formats.templates import flag, parts_of
+from bpe.expressions.step_options import step
+from bpe.formats import Characters, Pair, TokenizerData, check_id, refuse, split_off_ids
+from bpe.formats.vocabularies import encode_text
 from bpe.native.atomic_file import StrPath
+from bpe.native.printable import SPACE_MARK as MARK
 from bpe.patterns import Pattern, resolve
 
-MARK = "▁"  # of a space
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
+BYTE_OF = {token: bytes([byte]) for byte, token in enumerate(BYTE_TOKENS)}
+_PREPEND = step("normalizers", "Prepend", prepend=MARK)
 SPLIT = r" [^ ]*|[^ ]+"  # Metaspace with "split": a piece begins at every space
 
 
@@ -31,54 +33,33 @@ def counted_by(split_at_spaces: bool, split_lines: bool) -> str | None:
     return SPLIT if split_at_spaces else None
 
 
-def is_one(file: dict[str, Any]) -> bool:
-    """True if a tokenizer.json holds a BPE of characters."""
-    model = file.get("model")
-    return isinstance(model, dict) and model.get("type", "BPE") == "BPE" and model.get("byte_fallback") is True
-
-
 def spelled(token: bytes) -> str:
     """A token as the files write it."""
     return token.decode().replace(" ", MARK)
 
 
-def read_model(
-    model: dict[str, Any], added: dict[str, int], path: StrPath
-) -> tuple[dict[int, bytes], Sequence[Pair], tuple[int, ...]]:
-    """({id: token}, merges, the ids of the bytes)."""
-    vocab, merges = model["vocab"], model["merges"]
+def spell(texts: Iterable[str]) -> list[bytes | None]:
+    """The tokens that files write so; None for those that stand for bytes."""
+    return [None if text in BYTE_OF else decoded(text) for text in texts]
+
+
+def decoded(text: str) -> bytes:
+    """The bytes of a token that a file writes so."""
+    return BYTE_OF[text] if text in BYTE_OF else text.replace(MARK, " ").encode()
+
+
+def byte_ids_of(model: dict[str, Any], added: Collection[str], path: StrPath) -> tuple[int, ...]:
+    """The ids of the bytes, of a model whose vocabulary is one of characters. ValueError where it is not."""
+    vocab = model["vocab"]
     for option in ("ignore_merges", "end_of_word_suffix"):
-        if model.get(option):
+        if model[option]:
             refuse(path, f'"{option}" beside "byte_fallback" is not supported')
-    byte_ids = _byte_ids(vocab, path)
-    by_id: dict[int, bytes] = dict(zip(byte_ids, (bytes([byte]) for byte in range(256)), strict=True))
-    tokens: dict[str, bytes] = {}
-    for text, number in vocab.items():
-        check_id(number, path, text)
-        if not text:
-            refuse(path, "an empty token")
-        if text in added and added[text] != number:
-            refuse(path, f"{text!r} has the id {number} in the vocabulary and {added[text]} as an added token")
-        if number in by_id and not (number in byte_ids and (text in BYTE_TOKENS or by_id[number] == text.encode())):
-            refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and {text!r}")
-        if text in BYTE_TOKENS:
-            continue
-        if " " in text and text not in added:
-            refuse(path, f"the token {text!r} has a space that is not written {MARK}")
-        tokens[text] = by_id[number] = encode_text(text.replace(MARK, " "), path)
-    if len(set(byte_ids)) < 256:
-        refuse(path, "two of the tokens <0x00> to <0xFF> have one id")
-    if MARK not in tokens:
+    for text in vocab:
+        if not text or (" " in text and text not in added):
+            refuse(path, f"the token {text!r} is empty, or has a space that is not written {MARK}")
+        encode_text(text, path)
+    if MARK not in vocab:
         refuse(path, f"no token {MARK}: a space would become the bytes of that mark, which is not supported")
-    for text, number in added.items():
-        if text not in vocab:
-            if number in by_id:
-                refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
-            by_id[number] = encode_text(text.replace(MARK, " "), path)
-    return by_id, read_merges(merges, tokens, path), byte_ids
-
-
-def _byte_ids(vocab: dict[str, Any], path: StrPath) -> tuple[int, ...]:
     byte_ids = []
     for byte, token in enumerate(BYTE_TOKENS):
         if token not in vocab and (byte > 127 or chr(byte) not in vocab):  # Gemma 2 has a tab instead of <0x09>
@@ -87,70 +68,43 @@ def _byte_ids(vocab: dict[str, Any], path: StrPath) -> tuple[int, ...]:
     return tuple(byte_ids)
 
 
-def read_merges(merges: list[Any], tokens: dict[str, bytes], path: StrPath) -> Sequence[Pair]:
-    """The merges of a file, of tokens by the text that spells them."""
-    read: list[Pair] = []
-    for place, merge in enumerate(merges):
-        halves = merge.split(" ") if isinstance(merge, str) else merge
-        if not (isinstance(halves, list) and len(halves) == 2 and all(isinstance(half, str) for half in halves)):
-            refuse(path, f"merge {place}: not two tokens with a space between: {str(merge)[:80]!r}")
-        for half in halves:
-            if half not in tokens:
-                refuse(path, f"merge {place}: {half!r} is not in the vocabulary")
-        read.append((tokens[halves[0]], tokens[halves[1]]))
-    check_merges(read, dict.fromkeys(tokens.values()), path)
-    return read
-
-
-def read_pre_tokenizer(value: Any, normalizer: str | None, path: StrPath) -> tuple[Pattern, str]:
+def read_pre_tokenizer(steps: list[dict[str, Any]], normalizer: str | None, path: StrPath) -> tuple[Pattern, str]:
     """(pattern, where Metaspace puts a space: "always", "first" or "never")."""
-    steps = parts_of(value, "pretokenizers", path)
     spaces_gone = _marks_spaces(normalizer)
     if not steps:
         if not spaces_gone:
             refuse(path, f"no step writes spaces as {MARK}, so that they become bytes, which is not supported")
         return resolve(None), "never"
-    (step,) = steps if len(steps) == 1 else [{"type": "Sequence of several steps"}]
-    if step["type"] == "Split" and step.get("pattern") == {"String": " "} and spaces_gone:
+    (only,) = steps if len(steps) == 1 else [{"type": "Sequence of several steps"}]
+    if only["type"] == "Split" and only["pattern"] == {"String": " "} and spaces_gone:
         return resolve(None), "never"  # as Gemma's: no space is left to split by
-    if step["type"] != "Metaspace" or step.get("replacement", MARK) != MARK:
-        refuse(path, f'the pre-tokenizer {step["type"]!r} beside "byte_fallback" is not supported: only Metaspace is')
-    pattern = resolve(SPLIT, "fancy-regex") if flag(step, "split", True, path) else resolve(None)
-    return pattern, scheme_of(step, path)
-
-
-def scheme_of(step: dict[str, Any], path: StrPath) -> str:
-    """Return where a Metaspace step puts a space: "always", "first" or "never"."""
-    scheme = step.get("prepend_scheme")
-    if scheme is None:
-        scheme = "always" if flag(step, "add_prefix_space", True, path) else "never"
-    if scheme not in ("always", "first", "never") or step.get("replacement", MARK) != MARK:
-        refuse(path, f'Metaspace with "prepend_scheme": {scheme!r}, or another replacement than {MARK}')
-    return str(scheme)
+    if only["type"] != "Metaspace":
+        refuse(path, f'the pre-tokenizer {only["type"]!r} beside "byte_fallback" is not supported: only Metaspace is')
+    return resolve(SPLIT, "fancy-regex") if only["split"] else resolve(None), only["prepend_scheme"]
 
 
 def _marks_spaces(normalizer: str | None) -> bool:
     """True if a normalizer leaves no space in a text."""
     steps = normalizing.steps_of(normalizer)
-    return any(step["type"] == "Replace" and step["pattern"] == {"String": " "} for step in steps)
+    return any(one["type"] == "Replace" and one["pattern"] == {"String": " "} for one in steps)
 
 
-def read_decoder(value: Any, path: StrPath) -> int:
+def read_decoder(steps: list[dict[str, Any]], path: StrPath) -> int:
     """Return the number of spaces that decoding takes from the beginning of a text: 0 or 1."""
-    steps = parts_of(value, "decoders", path)
-    kinds = [step["type"] for step in steps]
-    if not kinds:  # tokenizers would join the tokens by spaces: ids become text as if the usual decoder were there
+    # Without steps tokenizers would join the tokens by spaces: ids become text as if the usual decoder were there.
+    if not steps or steps in (decoders(0), [*decoders(0), step("decoders", "Strip")]):
         return 0
-    if kinds not in (["Replace", "ByteFallback", "Fuse"], ["Replace", "ByteFallback", "Fuse", "Strip"]):
-        refuse(path, f'the decoder {", ".join(kinds) or "none"} beside "byte_fallback" is not supported')
-    if steps[0].get("pattern") != {"String": MARK} or steps[0].get("content") != " ":
-        refuse(path, f"a decoder that does not make {MARK} a space is not supported")
-    if len(steps) == 3:
-        return 0
-    strip = steps[3]
-    if (strip.get("content"), strip.get("stop")) != (" ", 0) or strip.get("start") not in (0, 1):
-        refuse(path, "a decoder that strips more than one space is not supported")
-    return int(strip["start"])
+    if steps != decoders(1):
+        kinds = ", ".join(one["type"] for one in steps)
+        refuse(path, f'the decoder {kinds} beside "byte_fallback" is not supported, but for the usual one')
+    return 1
+
+
+def decoders(strip: int) -> list[dict[str, Any]]:
+    """The steps that make text of tokens. strip: number of spaces that are taken from its beginning."""
+    replace = step("decoders", "Replace", pattern={"String": MARK}, content=" ")
+    steps = [replace, step("decoders", "ByteFallback"), step("decoders", "Fuse")]
+    return [*steps, step("decoders", "Strip", start=1)] if strip else steps
 
 
 def without_text_mark(tokenizer: TokenizerData) -> TokenizerData:
@@ -161,7 +115,7 @@ def without_text_mark(tokenizer: TokenizerData) -> TokenizerData:
     *steps, marks = normalizing.steps_of(tokenizer.normalizer)
     return tokenizer._replace(
         normalized=tokenizer.normalized - tokenizer.added_tokens.keys(),
-        normalizer=normalizing.checked([*steps, {"type": "Prepend", "prepend": MARK}, marks]),
+        normalizer=normalizing.checked([*steps, _PREPEND, marks]),
         characters=characters._replace(prepend="never"),
     )
 
@@ -184,29 +138,16 @@ def parts_of_file(tokenizer: TokenizerData) -> dict[str, Any]:
     if characters.prepend != "never" or not tokenizer.pattern.whole or not _marks_spaces(tokenizer.normalizer):
         split = not tokenizer.pattern.whole
         scheme = characters.prepend
-        pre_tokenizer = {"type": "Metaspace", "replacement": MARK, "prepend_scheme": scheme, "split": split}
-    decoders: list[dict[str, Any]] = [
-        {"type": "Replace", "pattern": {"String": MARK}, "content": " "},
-        {"type": "ByteFallback"},
-        {"type": "Fuse"},
-    ]
-    if characters.strip:
-        decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})
+        pre_tokenizer = step("pretokenizers", "Metaspace", prepend_scheme=scheme, split=split)
     return {
         "pre_tokenizer": pre_tokenizer,
-        "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": True,
-            "ignore_merges": False,
-            "vocab": {spelling[number]: number for number in sorted(spelling)},
-            "merges": [[spelled(left), spelled(right)] for left, right in merges],
-        },
+        "decoder": {"type": "Sequence", "decoders": decoders(characters.strip)},
+        "model": step(
+            *("models", "BPE"),
+            byte_fallback=True,
+            vocab={spelling[number]: number for number in sorted(spelling)},
+            merges=[[spelled(left), spelled(right)] for left, right in merges],
+        ),
     }
 
 
@@ -291,11 +232,11 @@ def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: b
         vocab[token] = bytes([number])
     steps: list[dict[str, Any]] = []
     if trims:
-        steps.append({"type": "Replace", "pattern": {"Regex": r"\A +|[ ▁]+\z"}, "content": ""})
-        steps.append({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "})
+        steps.append(step("normalizers", "Replace", pattern={"Regex": r"\A +|[ ▁]+\z"}, content=""))
+        steps.append(step("normalizers", "Replace", pattern={"Regex": " {2,}"}, content=" "))
     if dummy_prefix and not added:
-        steps.append({"type": "Prepend", "prepend": MARK})
-    steps.append({"type": "Replace", "pattern": {"String": " "}, "content": MARK})
+        steps.append(_PREPEND)
+    steps.append(step("normalizers", "Replace", pattern={"String": " "}, content=MARK))
     return TokenizerData(
         vocab=vocab,
         merges=None,

@@ -7,18 +7,24 @@ FILE.tiktoken`, on a Zen 5).
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND, PyUnicode_READ
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, uint8_t, uint64_t
 from libc.string cimport memchr, memset
+
+from bpe.native.printable import PRINTABLE
 
 cdef enum:
     ZERO = 48                   # the digit
-    STAND_INS = 1 << 9          # characters below which all that stand for a byte are
+    STAND_INS = 0x144           # characters below which all that stand for a byte are
 
 cdef int8_t[256] VALUE           # of six bits by character; -1 of any other
 cdef const char *ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 memset(VALUE, -1, sizeof(VALUE))
 for number in range(64):
     VALUE[<uint8_t> ALPHABET[number]] = number
+cdef int16_t[STAND_INS] BYTE_OF     # -1 for a character that stands for none
+memset(BYTE_OF, -1, sizeof(BYTE_OF))
+for number in range(256):
+    BYTE_OF[ord(PRINTABLE[number])] = number
 
 
 def ranks_of_lines(bytes data not None, uint64_t most):
@@ -82,40 +88,21 @@ cdef bint decode(const uint8_t *text, size_t size, uint8_t *out) noexcept nogil:
     return True
 
 
-cdef class StandIns:
-    """The character that stands for each byte: 256 of them, each once."""
-
-    cdef int[STAND_INS] byte_of  # -1 for what stands for none
-
-    def __cinit__(self, str characters not None):
-        cdef int i
-        if len(characters) != 256 or len(set(characters)) != 256 or ord(max(characters)) >= STAND_INS:
-            raise ValueError(
-                f"256 different characters below U+{STAND_INS:04X} stand for the bytes, not {characters!r}"
-            )
-        memset(self.byte_of, -1, sizeof(self.byte_of))
-        for i in range(256):
-            self.byte_of[<Py_UCS4> characters[i]] = i
-
-    def tokens(self, texts):
-        """The bytes that each of the texts means; None where one holds another character."""
-        cdef list results = []
-        cdef str text
-        cdef bytes token
-        cdef uint8_t *out
-        cdef void *characters
-        cdef Py_ssize_t i, size
-        cdef Py_UCS4 character
-        cdef int kind, byte
-        for text in texts:
-            size, kind, characters = PyUnicode_GET_LENGTH(text), PyUnicode_KIND(text), PyUnicode_DATA(text)
-            token = PyBytes_FromStringAndSize(NULL, size)
-            out = <uint8_t *> PyBytes_AS_STRING(token)
-            for i in range(size):
-                character = PyUnicode_READ(kind, characters, i)
-                byte = self.byte_of[character] if character < STAND_INS else -1
-                if byte < 0:
-                    return None
-                out[i] = byte
-            results.append(token)
-        return results
+def tokens_of(texts):
+    """The bytes that each text means, a character for each; None for a text with a character that stands for none."""
+    cdef list results = []
+    cdef str text
+    cdef bytes token
+    cdef Py_ssize_t i, size
+    cdef Py_UCS4 character
+    for text in texts:
+        size = PyUnicode_GET_LENGTH(text)
+        token = PyBytes_FromStringAndSize(NULL, size)
+        for i in range(size):
+            character = PyUnicode_READ(PyUnicode_KIND(text), PyUnicode_DATA(text), i)
+            if character >= STAND_INS or BYTE_OF[character] < 0:
+                token = None
+                break
+            PyBytes_AS_STRING(token)[i] = <char> BYTE_OF[character]
+        results.append(token)
+    return results

@@ -11,7 +11,7 @@ import binascii
 from typing import Any
 
 from bpe.formats import TokenizerData, check_bytes, parse_json, refuse, without_collector
-from bpe.formats.gpt2 import encode_text
+from bpe.formats.vocabularies import encode_text
 from bpe.formats.vocabulary import data_of_ranks
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import resolve

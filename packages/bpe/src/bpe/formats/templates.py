@@ -1,4 +1,4 @@
-"""The post-processors of a tokenizer.json: the special tokens that stand around one text or two.
+"""The steps of a tokenizer.json, and its post-processors: the special tokens that stand around one text or two.
 
 A template is a list of names of special tokens and of the numbers 0 and 1, which are the texts.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from bpe.expressions.step_options import checked, step
 from bpe.formats import TokenizerData, refuse
 from bpe.native.atomic_file import StrPath
 
@@ -37,51 +38,42 @@ def read_post_processor(value: Any, special: dict[str, int], path: StrPath) -> A
     """Return the template of a post-processor; ValueError if it is not supported."""
     around = None
     trim_offsets: list[str] = []
-    for step in parts_of(value, "processors", path):
-        if step["type"] in ("ByteLevel", "RobertaProcessing") and flag(step, "trim_offsets", True, path):
-            trim_offsets.append("prefix" if flag(step, "add_prefix_space", True, path) else "plain")
-        if step["type"] == "ByteLevel":
+    for processor in read_steps("processors", value, path):
+        if processor.get("trim_offsets"):
+            trim_offsets.append("prefix" if processor["add_prefix_space"] else "plain")
+        if processor["type"] == "ByteLevel":
             continue  # it moves offsets only
         if around is not None:
             refuse(path, "more than one template around a text is not supported")
-        if step["type"] == "TemplateProcessing":
-            around = _read_template(step, special, path)
-        elif step["type"] in ("RobertaProcessing", "BertProcessing"):
-            around = _read_pair_of(step, special, path)
-        else:
-            refuse(
-                path,
-                f"the post-processor {step['type']!r} is not supported: only ByteLevel, TemplateProcessing, "
-                "RobertaProcessing and BertProcessing are",
-            )
+        read = _read_template if processor["type"] == "TemplateProcessing" else _read_pair_of
+        around = read(processor, special, path)
     return (around or Around())._replace(trim_offsets=tuple(trim_offsets))
 
 
-def _read_template(step: dict[str, Any], special: dict[str, int], path: StrPath) -> Around:
-    single = _template(step, "single", special, path)
+def _read_template(processor: dict[str, Any], special: dict[str, int], path: StrPath) -> Around:
+    single = _template(processor, "single", special, path)
     if single.count(0) != 1 or 1 in single:
         refuse(path, "a TemplateProcessing whose template for one text does not hold that text once")
     at = single.index(0)
     prefix = tuple(str(name) for name in single[:at])
     suffix = tuple(str(name) for name in single[at + 1 :])
-    if step.get("pair") is None:
+    if processor["pair"] is None:
         return Around(prefix, suffix, (*prefix, 0, *suffix, *prefix, 1, *suffix))
-    pair = _template(step, "pair", special, path)
+    pair = _template(processor, "pair", special, path)
     if sorted(part for part in pair if isinstance(part, int)) != [0, 1]:
         refuse(path, "a TemplateProcessing whose template for two texts does not hold each of them once")
     return Around(prefix, suffix, pair)
 
 
-def _template(step: dict[str, Any], key: str, special: dict[str, int], path: StrPath) -> Template:
+def _template(processor: dict[str, Any], key: str, special: dict[str, int], path: StrPath) -> Template:
     parts: list[str | int] = []
-    template, meanings = step.get(key), step.get("special_tokens") or {}
-    for part in template if isinstance(template, list) else []:
+    for part in processor[key]:
         if isinstance(part, dict) and "Sequence" in part:
             parts.append(1 if isinstance(part["Sequence"], dict) and part["Sequence"].get("id") == "B" else 0)
             continue
         try:
             name: str = part["SpecialToken"]["id"]
-            is_known = meanings[name]["ids"] == [special[name]]
+            is_known = processor["special_tokens"][name]["ids"] == [special[name]]
         except (KeyError, TypeError, IndexError):
             is_known = False
         if not is_known:
@@ -90,25 +82,22 @@ def _template(step: dict[str, Any], key: str, special: dict[str, int], path: Str
     return tuple(parts)
 
 
-def _read_pair_of(step: dict[str, Any], special: dict[str, int], path: StrPath) -> Around:
+def _read_pair_of(processor: dict[str, Any], special: dict[str, int], path: StrPath) -> Around:
     """The token before a text ("cls") and that after it ("sep"), each given as [name, id]."""
-    names = []
+    kind, named = processor["type"], [*map(list, special.items())]
     for key in ("cls", "sep"):
-        token = step.get(key)
-        if not isinstance(token, list) or token not in map(list, special.items()):
-            refuse(path, f"{step['type']} puts {str(token)[:80]} around a text, which is no special token of the file")
-        names.append(token[0])
-    begin, end = names
-    middle = (end, end) if step["type"] == "RobertaProcessing" else (end,)
+        if processor[key] not in named:
+            refuse(path, f"{kind} puts {str(processor[key])[:80]} around a text, which is no special token of the file")
+    begin, end = processor["cls"][0], processor["sep"][0]
+    middle = (end, end) if kind == "RobertaProcessing" else (end,)
     return Around((begin,), (end,), (begin, 0, *middle, 1, end))
 
 
 def post_processor(tokenizer: TokenizerData) -> dict[str, Any] | None:
     """The post-processor that says a tokenizer's templates, beside the step that byte-level files have."""
     kinds = tokenizer.trim_offsets or ("",) * (tokenizer.characters is None)
-    steps: list[dict[str, Any]] = [
-        {"type": "ByteLevel", "add_prefix_space": kind != "plain", "trim_offsets": bool(kind), "use_regex": True}
-        for kind in kinds
+    steps = [
+        step("processors", "ByteLevel", add_prefix_space=kind != "plain", trim_offsets=bool(kind)) for kind in kinds
     ]
     if len(steps) < 2 and not tokenizer.prefix and not tokenizer.suffix and tokenizer.pair == (0, 1):
         return steps[0] if steps else None
@@ -125,36 +114,25 @@ def post_processor(tokenizer: TokenizerData) -> dict[str, Any] | None:
         return items
 
     named = sorted({name for name in (*tokenizer.prefix, *tokenizer.suffix, *tokenizer.pair) if isinstance(name, str)})
-    return {
-        "type": "Sequence",
-        "processors": [
-            *steps,
-            {
-                "type": "TemplateProcessing",
-                "single": parts((*tokenizer.prefix, 0, *tokenizer.suffix)),
-                "pair": parts(tokenizer.pair),
-                "special_tokens": {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in named},
-            },
-        ],
-    }
+    template = step(
+        *("processors", "TemplateProcessing"),
+        single=parts((*tokenizer.prefix, 0, *tokenizer.suffix)),
+        pair=parts(tokenizer.pair),
+        special_tokens={name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in named},
+    )
+    return {"type": "Sequence", "processors": [*steps, template]}
 
 
-def flag(holder: dict[str, Any], key: str, default: bool, path: StrPath) -> bool:
-    value = holder.get(key)
-    if value is not None and not isinstance(value, bool):
-        refuse(path, f'"{key}" is {value!r}: it should be true or false')
-    return default if value is None else value
-
-
-def parts_of(value: Any, kind: str, path: StrPath) -> list[dict[str, Any]]:
-    """Return a step, or the steps of a Sequence, as a flat list. kind: the key of a Sequence's steps."""
+def read_steps(part: str, value: Any, path: StrPath) -> list[dict[str, Any]]:
+    """Return a step of a file, or the steps of its Sequence, as a flat list. part: a key of STEPS."""
     if value is None:
         return []
-    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-        refuse(path, f"a step of {kind} without a type: {str(value)[:80]}")
-    if value["type"] != "Sequence":
-        return [value]
-    steps = value.get(kind)
+    if not isinstance(value, dict) or value.get("type") != "Sequence":
+        try:
+            return [checked(part, value)]
+        except ValueError as error:
+            refuse(path, str(error))
+    steps = value.get(part)
     if not isinstance(steps, list):
-        refuse(path, f'a Sequence without "{kind}"')
-    return [part for step in steps for part in parts_of(step, kind, path)]
+        refuse(path, f'a Sequence without "{part}"')
+    return [inner for item in steps for inner in read_steps(part, item, path)]

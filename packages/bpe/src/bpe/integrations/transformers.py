@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from bpe.encoding.decoder import Decoder
 from bpe.encoding.offsets import characters_of_bytes
 from bpe.formats import huggingface
-from bpe.formats.gpt2 import from_printable
+from bpe.formats.vocabularies import from_printable
 from bpe.integrations.backend import Encodings, has_types, state_of, threads
 from bpe.native.lazy_imports import numpy as np
 from bpe.tokenizer import Tokenizer

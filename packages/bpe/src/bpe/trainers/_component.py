@@ -1,11 +1,18 @@
-"""Parts of a tokenizer's pipeline as tokenizers 0.23 has them: classes that keep what tokenizer.json says of a part."""
+"""Parts of a tokenizer's pipeline as tokenizers 0.23 has them: classes that keep what tokenizer.json says of a part.
+
+They are made from the table of bpe.expressions.step_options.
+"""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any
 
-REQUIRED = inspect.Parameter.empty
+from bpe.expressions.step_options import REQUIRED, STEPS
+
+# Options by their position, where tokenizers' classes take them in another order than files have them.
+_POSITIONS = {"BPE": ("vocab", "merges", "cache_capacity", "dropout")}
+_DEFAULTS: dict[str, Any] = {"prepend": "▁", "vocab": None, "merges": None, "cache_capacity": None}  # of classes alone
 
 
 class Regex:
@@ -19,12 +26,12 @@ class Component:
     """A part of a pipeline: its type and its options, by the names of tokenizer.json."""
 
     kind = ""
+    order: tuple[str, ...] = ()
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        signature = inspect.signature(type(self))
-        bound = signature.bind(*arguments, **options)
+        bound = inspect.signature(type(self)).bind(*arguments, **options)
         bound.apply_defaults()
-        self.options: dict[str, Any] = {name: _plain(name, value) for name, value in bound.arguments.items()}
+        self.options: dict[str, Any] = {name: _plain(name, bound.arguments[name]) for name in self.order}
 
     def to_json(self) -> dict[str, Any]:
         """Return the part as tokenizer.json has it."""
@@ -34,17 +41,8 @@ class Component:
         return f"{self.kind}({', '.join(f'{name}={value!r}' for name, value in self.options.items())})"
 
 
-def component(kind: str, **defaults: Any) -> type[Component]:
-    """Return the class of a part: its options in the order of their positions, with their defaults."""
-    named = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=d) for name, d in defaults.items()
-    ]
-    signature = inspect.Signature(named)
-    return type(kind, (Component,), {"kind": kind, "__signature__": signature, "__doc__": f"tokenizers' {kind}."})
-
-
-def sequence(key: str) -> type[Component]:
-    """Return the class of several parts in a row, whose list tokenizer.json calls `key`."""
+def components(part: str, *kinds: str) -> tuple[type[Component], ...]:
+    """Return the classes of kinds of steps, and that of several steps in a row. part: a key of STEPS."""
 
     class Sequence(Component):
         """Parts that are applied one after another."""
@@ -52,9 +50,25 @@ def sequence(key: str) -> type[Component]:
         kind = "Sequence"
 
         def __init__(self, parts: list[Component]) -> None:
-            self.options = {key: [part.to_json() for part in parts]}
+            self.options = {part: [one.to_json() for one in parts]}
 
-    return Sequence
+    return *(_component(part, kind) for kind in kinds), Sequence
+
+
+def _component(part: str, kind: str) -> type[Component]:
+    """Return the class of a kind of step: its options by their positions, with their defaults."""
+    defaults = {option: _DEFAULTS.get(option, default) for option, (_, default) in STEPS[part][kind].items()}
+    positions = dict.fromkeys((*_POSITIONS.get(kind, ()), *defaults))
+    named = [
+        inspect.Parameter(
+            option,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=inspect.Parameter.empty if (default := defaults.get(option)) is REQUIRED else default,
+        )
+        for option in positions
+    ]
+    members = {"kind": kind, "order": tuple(defaults), "__signature__": inspect.Signature(named)}
+    return type(kind, (Component,), {**members, "__doc__": f"tokenizers' {kind}."})
 
 
 def _plain(name: str, value: Any) -> Any:

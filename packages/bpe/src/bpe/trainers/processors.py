@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from bpe.trainers._component import REQUIRED, Component, component, sequence
+from bpe.trainers._component import Component, components
 
-
-class ByteLevel(Component):
-    """tokenizers' ByteLevel, which moves offsets off spaces."""
-
-    kind = "ByteLevel"
-
-    def __init__(self, trim_offsets: bool = True) -> None:
-        self.options = {"add_prefix_space": True, "trim_offsets": trim_offsets, "use_regex": True}
+ByteLevel, BertProcessing, RobertaProcessing, Sequence = components(
+    "processors", "ByteLevel", "BertProcessing", "RobertaProcessing"
+)
 
 
 class TemplateProcessing(Component):
@@ -49,8 +44,3 @@ def _pieces(template: str | list[str]) -> list[dict[str, Any]]:
             number = text
         pieces.append({"Sequence": {"id": name, "type_id": int(number or 0)}})
     return pieces
-
-
-BertProcessing = component("BertProcessing", sep=REQUIRED, cls=REQUIRED)
-RobertaProcessing = component("RobertaProcessing", sep=REQUIRED, cls=REQUIRED, trim_offsets=True, add_prefix_space=True)
-Sequence = sequence("processors")

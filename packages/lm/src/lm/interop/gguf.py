@@ -169,7 +169,7 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
         writer.add_token_scores(scores + [min(scores)] * missing)
         writer.add_add_space_prefix(puts_space_in_front(tokenizer, source))
     else:
-        from bpe.formats.gpt2 import to_printable
+        from bpe.formats.vocabularies import to_printable
 
         pre = PRE_TOKENIZERS.get(tokenizer.pattern) if isinstance(tokenizer.pattern, str) else None
         if pre is None:
@@ -202,7 +202,7 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
 
 def spelled_bytes(tokenizer: Any) -> tuple[list[str], list[int], list[float]]:
     """The tokens of byte-level BPE, every byte by its printable stand-in, and their kinds; no scores."""
-    from bpe.formats.gpt2 import to_printable
+    from bpe.formats.vocabularies import to_printable
 
     names = {number: name for name, number in tokenizer.special_tokens.items()}
     vocab = tokenizer.vocab

@@ -121,7 +121,7 @@ def gguf_tokenizer(path: str | Path) -> Any:
         pieces = list(zip(texts[:size], scores[:size], types[:size], strict=True))
         return of_pieces(pieces, bool(fields.get("tokenizer.ggml.add_space_prefix", True)), Path(path))
     bpe = need("bpe", "text", "groundup-lm[text]")
-    from bpe.formats.gpt2 import from_printable
+    from bpe.formats.vocabularies import from_printable
 
     pre = fields.get("tokenizer.ggml.pre", "default")
     pattern = next((ours for ours, theirs in PRE_TOKENIZERS.items() if theirs == pre), None)

@@ -1,0 +1,134 @@
+"""The one reader of vocabularies and merges, whatever the format of their file: tokens by id and by spelling.
+
+Byte-level files spell a token as text with a printable stand-in for each byte: see bpe.native.printable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bpe.formats import Merges, Pair, are_ids, check_id, check_merges, refuse
+from bpe.formats.pairs import halves_of
+from bpe.formats.spelled import tokens_of
+from bpe.native.atomic_file import StrPath
+from bpe.native.printable import PRINTABLE
+
+
+def to_printable(token: bytes) -> str:
+    """The token with each byte as its stand-in."""
+    return "".join(map(PRINTABLE.__getitem__, token))
+
+
+def from_printable(text: str) -> bytes | None:
+    """The token a text of stand-ins means, or None where it holds another character."""
+    return tokens_of([text])[0]
+
+
+def encode_text(text: str, source: StrPath) -> bytes:
+    """The UTF-8 of a token's text, refused where it has none (JSON can spell lone surrogates)."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        refuse(source, f"the token {text!r} is not text: it holds a lone surrogate")
+
+
+def check_ids_of(tokens: Iterable[object], numbers: list[Any], source: StrPath) -> None:
+    """Refuse an id of these tokens that is none, or that stands twice."""
+    if are_ids(numbers):
+        return
+    token_of: dict[int, object] = {}
+    for token, number in zip(tokens, numbers, strict=True):
+        if check_id(number, source, token) in token_of:
+            refuse(source, f"the id {number} stands twice, for {token_of[number]!r} and {token!r}")
+        token_of[number] = token
+
+
+class Vocabulary(NamedTuple):
+    """Tokens of a file.
+
+    Attributes:
+        by_id: all of them, added ones too.
+        tokens: those that text is merged to, by their spelling.
+        unspelled: the spellings of the others, without the added ones.
+    """
+
+    by_id: dict[int, bytes]
+    tokens: dict[str, bytes]
+    unspelled: frozenset[str]
+
+
+def read_vocabulary(
+    vocab: Mapping[str, Any],
+    added: Mapping[str, int],
+    path: StrPath,
+    spell: Callable[[Collection[str]], Sequence[bytes | None]],
+    decode: Callable[[str], bytes],
+) -> Vocabulary:
+    """Return the tokens of a vocabulary {spelling: id} and of its added tokens {text: id}.
+
+    An added token that the vocabulary spells is merged to only if its spelling is its text, or a single byte.
+
+    Args:
+        vocab: as a file has it.
+        added: added tokens, which are split off before text is merged.
+        path: name of the file in errors.
+        spell: returns the tokens that spellings stand for; None or no bytes for one that text is never merged to.
+        decode: returns the bytes of an added token, or of one that text is never merged to.
+    """
+    check_ids_of(vocab, [*vocab.values()], path)
+    spelled = spell(vocab)
+    by_id: dict[int, Any] = dict(zip(vocab.values(), spelled, strict=True))
+    tokens: dict[str, Any] = dict(zip(vocab, spelled, strict=True))
+    apart = set() if all(spelled) else {text for text, token in tokens.items() if not token}
+    unspelled = frozenset(apart - added.keys())
+    for text, number in added.items():
+        if vocab.get(text, number) != number:
+            refuse(path, f"{text!r} has the id {vocab[text]} in the vocabulary and {number} as an added token")
+        if text not in vocab and number in by_id:
+            refuse(path, f"the id {number} stands twice, for {by_id[number]!r} and the added token {text!r}")
+        token = tokens.get(text)
+        if not token or (len(token) > 1 and token != decode(text)):
+            apart.add(text)
+    for text in apart:
+        by_id[vocab.get(text, added.get(text))] = decode(text)
+        tokens.pop(text, None)
+    return Vocabulary(by_id, tokens, unspelled)
+
+
+def read_merges(
+    merges: list[Any], tokens: Mapping[str, bytes], source: StrPath, first_line: int | None = None
+) -> Sequence[Pair]:
+    """The merges of a file of any format, refused where one is wrong.
+
+    Args:
+        merges: "left right" or [left, right], each half as the file spells the token.
+        tokens: those that can be merged, by their spelling.
+        source: name of the file in errors.
+        first_line: the line of the first merge, where each has its own.
+    """
+    halves = halves_of(merges, dict(zip(tokens, range(len(tokens)), strict=True)))
+    if halves is None:
+        place, reason = next(_wrong(merges, tokens))
+        line = None if first_line is None else first_line + place
+        refuse(source, reason if first_line is not None else f"merge {place}: {reason}", line)
+    read = Merges([*tokens.values()], halves)
+    check_merges(read, dict.fromkeys(read.tokens), source, first_line)
+    return read
+
+
+def _wrong(merges: list[Any], tokens: Mapping[str, bytes]) -> Iterator[tuple[int, str]]:
+    """Yield the place of each merge that is not two tokens, and the reason."""
+    for place, merge in enumerate(merges):
+        halves = spelled_halves(merge)
+        if not (
+            isinstance(halves, list) and len(halves) == 2 and all(isinstance(half, str) and half for half in halves)
+        ):
+            yield place, f"not two tokens with a space between: {str(merge)[:80]!r}"
+        else:
+            yield from ((place, f"{half!r} is not in the vocabulary") for half in halves if half not in tokens)
+
+
+def spelled_halves(merge: Any) -> Any:
+    """Return what should be the two halves of a merge, as a file spells them."""
+    return merge.split(" ") if isinstance(merge, str) else merge
