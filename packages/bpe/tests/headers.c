@@ -215,7 +215,7 @@ static void make_tables(MergeTables *tables) {
                 if (right_of[rank] == b && last_byte[left_of[rank]] == a && rank < takes_second) takes_second = rank;
                 if ((left_of[rank] == 256 + merge || right_of[rank] == 256 + merge) && rank < later) later = rank;
             }
-            uint64_t word = byte_pair_word(takes_first, takes_second);
+            uint64_t word = byte_pair_entry(takes_first, takes_second);
             if (merge != NONE && later > merge) word = with_joining(word, merge);
             byte_pairs[byte_pair_at((uint8_t)a, (uint8_t)b)] = word;
         }

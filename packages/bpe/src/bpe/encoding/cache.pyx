@@ -27,8 +27,7 @@ from bpe.native.memory cimport checked_block, free_block, grown_block
 cdef enum:
     SLOT_BYTES = 64             # of a slot and its share of the ring
     MOVED_SHARE = 8             # at most one slot in eight is moved from a second set when a cache grows
-    NEW_SLOTS = 1 << 12         # slots of a new cache
-    FEWEST_SLOTS = 1 << 10      # fewest slots, even above the bound
+    FEWEST_SLOTS = 1 << 10      # slots of a new cache, even above the bound
     TEXT_A_SLOT = 16            # bytes of a text for which one slot is reserved before it is encoded
     MOST_BEFORE = 1 << 19       # most slots that are reserved beforehand; a cache that needs more grows
     MOST_IDS = 1 << 14          # ids whose memory stays with its thread from one text to the next
@@ -63,7 +62,7 @@ cdef class Cache:
         self.make_table()
 
     cdef int make_table(self) except -1:
-        cdef size_t slots = NEW_SLOTS if self.bytes >= NEW_SLOTS * SLOT_BYTES else FEWEST_SLOTS
+        cdef size_t slots = FEWEST_SLOTS
         self.table.mask = slots - WAYS
         self.table.seed = hash_seed
         self.table.ring_size = slots * (SLOT_BYTES - sizeof(cache_slot))

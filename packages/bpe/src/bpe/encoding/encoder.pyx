@@ -54,7 +54,7 @@ from bpe.encoding.ranks cimport (
     join_windows, make_cuts, match_bytes, need_lanes
 )
 from bpe.native.bytes cimport packed_key, prefetch
-from bpe.native.memory cimport checked_malloc
+from bpe.native.memory cimport checked_malloc, free_sparse_block
 from bpe.native.text cimport LONE, SLACK, TextBuffer, raise_lone_surrogate
 from bpe.scanning.blocks cimport Block, Blocks, Room
 from bpe.scanning.scanner cimport (
@@ -141,7 +141,7 @@ cdef class Encoder:
         cdef size_t i
         free(self.ids)
         free(self.byte_ids)
-        free(self.cuts)
+        free_sparse_block(self.cuts, sizeof(cut_table))
         free(self.added)
         if self.ints != NULL:
             for i in range(self.shared_ints):

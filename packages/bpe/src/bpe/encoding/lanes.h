@@ -81,7 +81,8 @@ static inline size_t join_bytes(const MergeTables *tables, Lane *lane, const Pie
     uint32_t second = 0, previous = 0;
     size_t symbols = 0;
     words[0] = NO_BYTE_PAIR;
-    for (size_t at = 1; at < size; at++) words[at] = tables->byte_pairs[byte_pair_at(text[at - 1], text[at])];
+    for (size_t at = 1; at < size; at++)
+        words[at] = tables->byte_pairs[byte_pair_at(text[at - 1], text[at])] ^ NO_BYTE_PAIR;
     for (size_t at = size; at < size + 4; at++) words[at] = NO_BYTE_PAIR;
     for (size_t at = 0; at < size; at += 2) { /* two at a time: SSE2 has room for two */
         joins_of[at] = joins_at_once(words[at], words[at + 1], words[at + 2]);

@@ -11,7 +11,8 @@
  * A merge is numbered by its rank: the lower goes first. Most pairs that are looked up do not merge; `filter`, a Bloom
  * filter of one hash function, says so of nine in ten from a table a sixteenth of the size.
  *
- * `byte_pairs` has a word for each two bytes, number first + 256 * second:
+ * `byte_pairs` has a word for each two bytes, number first + 256 * second, XOR NO_BYTE_PAIR. So it is zero for the many
+ * bytes that nothing takes, and a small vocabulary writes few pages of the table:
  *
  *     63                    42 41 40 39                20 19                 0
  *     +-----------------------+--+--+--------------------+--------------------+
@@ -105,8 +106,9 @@ static inline void add_merge(MergeTables *tables, uint64_t left, uint64_t right,
 
 static inline size_t byte_pair_at(uint8_t first, uint8_t second) { return (size_t)second << 8 | first; }
 
-static inline uint64_t byte_pair_word(uint32_t takes_first, uint32_t takes_second) {
-    return ((uint64_t)(takes_second >> 2) & TAKES_NEVER) << TAKES_BITS | ((takes_first >> 2) & TAKES_NEVER);
+static inline uint64_t byte_pair_entry(uint32_t takes_first, uint32_t takes_second) {
+    return (((uint64_t)(takes_second >> 2) & TAKES_NEVER) << TAKES_BITS | ((takes_first >> 2) & TAKES_NEVER)) ^
+           NO_BYTE_PAIR;
 }
 
 static inline uint64_t with_joining(uint64_t word, uint32_t merge) {

@@ -24,7 +24,8 @@ from libc.string cimport memcmp, memcpy, memset
 from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, prefetch
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.heap cimport pop, push
-from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, free_block
+from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, checked_sparse_block, free_block
+from bpe.native.memory cimport free_sparse_block
 from bpe.scanning.scanner cimport add_token, add_whole_token
 
 cdef extern from "encoding/merge_tables.h" nogil:
@@ -42,7 +43,7 @@ cdef extern from "encoding/merge_tables.h" nogil:
     uint32_t find_merge(const MergeTables *tables, uint64_t pair, size_t slot)
     void add_merge(MergeTables *tables, uint64_t left, uint64_t right, uint32_t merge)
     size_t byte_pair_at(uint8_t first, uint8_t second)
-    uint64_t byte_pair_word(uint32_t takes_first, uint32_t takes_second)
+    uint64_t byte_pair_entry(uint32_t takes_first, uint32_t takes_second)
     uint64_t with_joining(uint64_t word, uint32_t merge)
 
 cdef extern from "scanning/cuts.h" nogil:

@@ -49,7 +49,7 @@ cdef int fill_tables(
 cdef int take_room(Ranks ranks, size_t merges) except -1:
     """Room for the tables of a number of merges; no bytes join at once yet."""
     take_pairs(&ranks.tables, ranks.symbols, merges)
-    ranks.tables.byte_pairs = <uint64_t *> checked_block(BYTE_PAIRS * sizeof(uint64_t))
+    ranks.tables.byte_pairs = <uint64_t *> checked_sparse_block(BYTE_PAIRS * sizeof(uint64_t))
     return 0
 
 
@@ -160,7 +160,7 @@ cdef void free_pairs(MergeTables *tables) noexcept nogil:
 cdef void free_tables(MergeTables *tables) noexcept nogil:
     free_pairs(tables)
     free(tables.made)
-    free_block(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t))
+    free_sparse_block(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t))
 
 
 cdef enum:
@@ -271,6 +271,7 @@ cdef int add_byte_pairs(Ranks ranks, dict aliases) except -1:
     cdef uint32_t *takes_first = takes_second + BYTE_PAIRS
     cdef uint32_t *takes_symbol = NULL      # by symbol: the least rank of a merge that it takes part in
     cdef uint32_t left, right, merge
+    cdef uint64_t entry
     cdef size_t i, at
     try:
         takes_symbol = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
@@ -299,7 +300,9 @@ cdef int add_byte_pairs(Ranks ranks, dict aliases) except -1:
                         if ranks.size[left] == 1:
                             takes_first[at] = min(takes_first[at], merge)
         for at in range(BYTE_PAIRS):
-            tables.byte_pairs[at] = byte_pair_word(takes_first[at], takes_second[at])
+            entry = byte_pair_entry(takes_first[at], takes_second[at])
+            if entry:                       # the others are zero, in pages that are there once written to
+                tables.byte_pairs[at] = entry
         for i in range(tables.mask + 1):
             if tables.pairs[i] != FREE:
                 left, right = left_of_entry(tables, tables.pairs[i]), right_of_entry(tables, tables.pairs[i])
@@ -372,10 +375,9 @@ cdef int add_whole(Ranks ranks, const uint32_t *lost, size_t count) except -1:
 
 
 cdef cut_table *make_cuts(Ranks ranks) except NULL:
-    """The places where no symbol joins two characters, for a Scanner; see cuts.h. The caller frees it."""
-    cdef cut_table *table = <cut_table *> checked_malloc(sizeof(cut_table))
+    """The places where no symbol joins two characters, for a Scanner; see cuts.h. The caller frees the block."""
+    cdef cut_table *table = <cut_table *> checked_sparse_block(sizeof(cut_table))      # of zeros, few of which change
     cdef size_t i
-    memset(table, 0, sizeof(cut_table))
     for i in range(ranks.symbols):
         add_token(table, ranks.text[i], ranks.size[i])
     for i in range(ranks.whole_mask + 1 if ranks.whole != NULL else 0):

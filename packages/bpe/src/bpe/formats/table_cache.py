@@ -44,7 +44,7 @@ from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 
-FORMAT = "tables of groundup-bpe, version 3"
+FORMAT = "tables of groundup-bpe, version 4"
 SECTIONS = {
     *("data", "vocab ids", "vocab sizes", "vocab text", "ids", "stands for", "merges"),
     *(f"ranks {name}" for name in ("text", "sizes", "pairs", "filter", "byte_pairs", "made", "first_made", "lost")),

@@ -47,6 +47,19 @@ static void free_block(void *block, size_t size) {
     else munmap(block, whole_pages(size));
 }
 
+/* A zeroed block few pages of which are ever written to: the others take no memory. calloc() would clear the pages of a
+ * block that was freed before, and so make them resident. */
+static void *sparse_block(size_t size) {
+    void *block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (block == MAP_FAILED) return NULL;
+    madvise(block, size, MADV_NOHUGEPAGE);
+    return block;
+}
+
+static void free_sparse_block(void *block, size_t size) {
+    if (block != NULL) munmap(block, size);
+}
+
 /* A block of `size` bytes, a smaller block's first and zeroes after them; NULL if there is no memory for it, and
  * the smaller one then stays. The pages of a large block are moved, not copied. */
 static void *grown_block(void *block, size_t old_size, size_t size) {
@@ -101,6 +114,8 @@ static void free_block(void *block, size_t size) {
     (void)size;
     free(block);
 }
+static void *sparse_block(size_t size) { return zeroed_block(size); }
+static void free_sparse_block(void *block, size_t size) { free_block(block, size); }
 static void *grown_block(void *block, size_t old_size, size_t size) {
     void *grown = zeroed_block(size);
     if (grown == NULL) return NULL;

@@ -21,6 +21,8 @@ cdef inline void *checked_realloc(void *block, size_t size) except NULL nogil:
 cdef extern from "native/memory.h" nogil:
     void *zeroed_block(size_t size)
     void free_block(void *block, size_t size)
+    void *sparse_block(size_t size)
+    void free_sparse_block(void *block, size_t size)
     void *grown_block(void *block, size_t old_size, size_t size)
     size_t trim_block(void *block, size_t size, size_t used)
     void touch_block(void *part, size_t size)
@@ -33,6 +35,15 @@ cdef extern from "native/memory.h" nogil:
 cdef inline void *checked_block(size_t size) except NULL nogil:
     """Zeroes, in huge pages where that pays; to be freed by free_block() with the same size."""
     cdef void *block = zeroed_block(size)
+    if block == NULL:
+        with gil:
+            raise MemoryError
+    return block
+
+
+cdef inline void *checked_sparse_block(size_t size) except NULL nogil:
+    """Zeroes, few of which will change; to be freed by free_sparse_block() with the same size."""
+    cdef void *block = sparse_block(size)
     if block == NULL:
         with gil:
             raise MemoryError
