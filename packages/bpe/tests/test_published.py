@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -255,3 +256,33 @@ def test_the_published_files(name: str, folder: Path) -> None:
         assert result.encode(text, allowed_special=allowed, disallowed_special=()) == ids
         assert result.decode(ids) == theirs.decode(ids)
         assert result.decode_tokens_bytes(ids) == theirs.decode_tokens_bytes(ids)
+
+
+def test_encodings_of_plug_ins_are_found_as_tiktoken_finds_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "tiktoken_ext"
+    folder.mkdir()
+    arguments = (
+        f"{{'name': 'mine', 'pat_str': r'\\w+|\\W+', 'mergeable_ranks': {RANKS!r}, "
+        f"'special_tokens': {{'<|x|>': {len(RANKS)}}}, 'explicit_n_vocab': {len(RANKS) + 1}}}"
+    )
+    (folder / "mine.py").write_text(f"ENCODING_CONSTRUCTORS = {{'mine': lambda: {arguments}}}\n")
+    tiktoken = pytest.importorskip("tiktoken")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tiktoken_ext", raising=False)
+    published._plugins.cache_clear()
+    try:
+        assert bpe.list_encoding_names()[-1] == "mine"
+        tokenizer = read("mine")
+        peer = tiktoken.Encoding(**sys.modules["tiktoken_ext.mine"].ENCODING_CONSTRUCTORS["mine"]())
+        text = "the thin <|x|> other"
+        assert tokenizer.encode(text, allowed_special="all") == peer.encode(text, allowed_special="all")
+        assert bpe.load("mine") is tokenizer
+        (folder / "second.py").write_text("ENCODING_CONSTRUCTORS = {'mine': None}\n")
+        published._plugins.cache_clear()
+        with pytest.raises(ValueError, match="second defines 'mine'"):
+            bpe.list_encoding_names()
+    finally:
+        published._plugins.cache_clear()
+        bpe.get_encoding.cache_clear()

@@ -160,15 +160,21 @@ def test_a_line_of_json_may_be_longer_than_a_block(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf16_is_refused(tmp_path: Path, encoding: str) -> None:
-    data = "\ufeffsome text".encode(encoding)
-    (tmp_path / "plain.txt").write_bytes(data)
+def test_utf16_with_a_byte_order_mark_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoding: str) -> None:
+    text = "some text \U0001f600 日本" * 5
+    data = f"\ufeff{text}".encode(encoding)
+    monkeypatch.setattr(sources, "BLOCK", 7)  # blocks end inside characters
     (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(data))
-    for name in ("plain.txt", "packed.txt.gz"):
-        with pytest.raises(ValueError, match=f"{name}: UTF-16.*convert it to UTF-8"):
-            read(tmp_path / name)
-    with open(tmp_path / "plain.txt", "rb") as file, pytest.raises(ValueError, match=r"plain\.txt: UTF-16"):
-        read(file)
+    for small in (1 << 20, 10):
+        monkeypatch.setattr(sources, "SMALL", small)
+        (tmp_path / "plain.txt").write_bytes(data)
+        for name in ("plain.txt", "packed.txt.gz"):
+            assert read(tmp_path / name) == [text.encode()], (name, small)
+    with open(tmp_path / "plain.txt", "rb") as file:
+        assert read(file) == [text.encode()]
+    (tmp_path / "plain.txt").write_bytes(data[:-1])
+    with pytest.raises(ValueError, match=r"plain\.txt: UTF-16 by its first two bytes, but"):
+        read(tmp_path / "plain.txt")
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from bpe.formats import folder, gguf, reading
 from bpe.patterns import SplitPattern
-from bpe.published import DOWNLOADS, get_encoding
+from bpe.published import DOWNLOADS, get_encoding, list_encoding_names
 from bpe.tokenizer import Tokenizer
 
 NAMED = (
@@ -87,7 +87,7 @@ def load(
     holds_its_own = pattern is not None or special_tokens is not None
     if not path.exists():
         name = os.fspath(name_or_path)
-        if name in DOWNLOADS:
+        if name in list_encoding_names():
             if holds_its_own:
                 raise ValueError(f"{name} has its own split pattern and special tokens: {REMEDY}")
             return get_encoding(name)
@@ -149,8 +149,8 @@ def _missing(name: str) -> NoReturn:
     """Raise FileNotFoundError with the names that are near."""
     folder = Path(name).parent if name else Path()
     files = sorted(os.listdir(folder)) if folder.is_dir() else []
-    near = difflib.get_close_matches(Path(name).name, [*DOWNLOADS, *files], cutoff=0.55)
-    names = f"; did you mean {' or '.join(near)}?" if near else f"; those are {', '.join(DOWNLOADS)}"
+    near = difflib.get_close_matches(Path(name).name, [*list_encoding_names(), *files], cutoff=0.55)
+    names = f"; did you mean {' or '.join(near)}?" if near else f"; those are {', '.join(list_encoding_names())}"
     raise FileNotFoundError(errno.ENOENT, f"no such file or published encoding{names}", name)
 
 

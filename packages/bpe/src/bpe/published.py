@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import pkgutil
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from bpe.formats import TokenizerData, gpt2, tiktoken
 from bpe.formats.table_cache import load
@@ -141,6 +147,8 @@ def get_encoding(encoding_name: str) -> Tokenizer:
         >>> bpe.get_encoding("gpt2").encode("hello world")  # doctest: +SKIP
         [31373, 995]
     """
+    if encoding_name not in DOWNLOADS and encoding_name in (constructors := _plugins()):
+        return _of_plugin(encoding_name, constructors[encoding_name]())
     contents = _contents(encoding_name)
     return Tokenizer._made(*load(lambda: _parse(encoding_name, contents), contents, "published", encoding_name))
 
@@ -180,19 +188,48 @@ def encoding_name_for_model(model_name: str) -> str:
 
 
 def list_encoding_names() -> list[str]:
-    """The names of the published encodings.
+    """The names of the published encodings, and of those of plug-ins: modules of the namespace package tiktoken_ext.
 
     Example:
         >>> bpe.list_encoding_names()[:3]
         ['gpt2', 'r50k_base', 'p50k_base']
     """
-    return list(DOWNLOADS)
+    return [*DOWNLOADS, *_plugins()]
+
+
+@functools.cache
+def _plugins() -> dict[str, Callable[[], dict[str, Any]]]:
+    """The encodings of other packages, {name: constructor}, found as tiktoken finds them."""
+    constructors: dict[str, Callable[[], dict[str, Any]]] = {}
+    if find_spec("tiktoken_ext") is None:
+        return constructors
+    for module in pkgutil.iter_modules(import_module("tiktoken_ext").__path__, "tiktoken_ext."):
+        if module.name == "tiktoken_ext.openai_public":  # tiktoken's own, which DOWNLOADS has
+            continue
+        plugin = getattr(import_module(module.name), "ENCODING_CONSTRUCTORS", None)
+        if plugin is None:
+            raise ValueError(f"the tiktoken plug-in {module.name} does not define ENCODING_CONSTRUCTORS")
+        for name in plugin:
+            if name in constructors or name in DOWNLOADS:
+                raise ValueError(f"the tiktoken plug-in {module.name} defines {name!r}, which another one has already")
+        constructors |= plugin
+    return constructors
+
+
+def _of_plugin(name: str, arguments: dict[str, Any]) -> Tokenizer:
+    """The tokenizer of the arguments of tiktoken.Encoding."""
+    ranks, special = arguments["mergeable_ranks"], arguments["special_tokens"]
+    expected = arguments.get("explicit_n_vocab")
+    if expected is not None and len(ranks) + len(special) != expected:
+        raise ValueError(f"{name}: expected {expected} tokens, got {len(ranks)} and {len(special)} special ones")
+    pattern = resolve((arguments["pat_str"],), "fancy-regex")
+    return Tokenizer.from_data(data_of_ranks(ranks, special, pattern, arguments["name"]))
 
 
 def _contents(name: str) -> list[bytes]:
     """The contents of the files of a published encoding."""
     if name not in DOWNLOADS:
-        raise ValueError(f"no published encoding is named {name!r}: the names are {', '.join(DOWNLOADS)}")
+        raise ValueError(f"no published encoding is named {name!r}: the names are {', '.join(list_encoding_names())}")
     return [_fetch(HOST + path, sha256) for path, sha256 in DOWNLOADS[name].files]
 
 

@@ -153,8 +153,8 @@ def _documents(options: argparse.Namespace) -> Iterator[str]:
 def _encode_text(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, special: str) -> None:
     """The ids of a text on one line, as they become certain."""
     before = b""
-    sources.refuse_utf16(first := file.read(BLOCK), _name(file))
-    chunks = itertools.chain([first], iter(lambda: file.read(BLOCK), b""))
+    blocks = ((block, len(block)) for block in iter(lambda: file.read(BLOCK), b""))
+    chunks = (block for block, _ in sources.as_utf8(blocks, _name(file)))
     allowed: Literal["all"] | tuple[str, ...] = () if special == "ignore" else "all"
     numbers = tokenizer.encode_iterable(chunks, allowed_special=allowed, disallowed_special=())
     while ids := list(itertools.islice(numbers, BATCH)):

@@ -8,6 +8,7 @@ an iterable are texts of their own.
 
 from __future__ import annotations
 
+import codecs
 import io
 import os
 import stat
@@ -22,6 +23,7 @@ from bpe.native.json_lines import parse_line
 
 Buffer = bytes | bytearray | memoryview
 
+MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SMALL = 1 << 20  # bytes up to which a file is read whole
 BLOCK = 1 << 20  # bytes of a stream that are read at a time
 CUT_SEARCH = 4 << 10  # bytes in which a place to cut is nearly always found
@@ -212,7 +214,7 @@ def texts(source: Source) -> Iterator[Document | LargeFile | Stream]:
         if isinstance(item, (os.PathLike, PlainText, JsonLines, Parquet)):
             yield from _texts_of(file_of(item) if isinstance(item, os.PathLike) else item)
         elif hasattr(item, "read"):
-            yield _checked(_stream_of(item), str(getattr(item, "name", "the stream")))
+            yield as_utf8(_stream_of(item), str(getattr(item, "name", "the stream")))
         else:
             data = _bytes_of(item)
             yield Document(data, len(data))
@@ -296,29 +298,39 @@ def _texts_of(file: File) -> Iterator[Document | LargeFile | Stream]:
         yield from _lines(file)
     elif compressed.kind_of(file.path) is not None or _is_stream(file.path):
         with closing(_blocks(file.path)) as stream:
-            yield _checked(stream, os.fspath(file.path))
+            yield as_utf8(stream, os.fspath(file.path))
     else:
         with open(file.path, "rb", buffering=0) as opened:
             size = os.fstat(opened.fileno()).st_size
             large = LargeFile(opened, size)
             data = large.read(0, 2) if size > SMALL else opened.read()
-            refuse_utf16(data, os.fspath(file.path))
-            yield large if size > SMALL else Document(data, len(data))
+            if bytes(data[:2]) in MARKS:
+                opened.seek(0)
+                yield as_utf8(_stream_of(opened), os.fspath(file.path))
+            else:
+                yield large if size > SMALL else Document(data, len(data))
 
 
-def _checked(stream: Stream, name: str) -> Stream:
-    """The stream. ValueError with its name: it is UTF-16."""
-    for block, size in stream:
-        refuse_utf16(block, name)
-        yield block, size
-        break
-    yield from stream
+def as_utf8(stream: Stream, name: str) -> Stream:
+    """Yield the blocks of a text: UTF-16 with a byte order mark, as Windows writes it, as UTF-8.
+
+    Raises:
+        ValueError: The text begins as UTF-16 does and is not; the error names it.
+    """
+    decoder: codecs.IncrementalDecoder | None = None
+    for number, (block, size) in enumerate(stream):
+        if number == 0 and bytes(block[:2]) in MARKS:
+            decoder = codecs.getincrementaldecoder("utf-16")()
+        yield (block, size) if decoder is None else (_decoded(decoder, block, name), size)
+    if decoder is not None:
+        yield _decoded(decoder, b"", name), 0
 
 
-def refuse_utf16(text: Buffer, name: str) -> None:
-    """ValueError: a text begins as UTF-16 does."""
-    if bytes(text[:2]) in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(f"{name}: UTF-16 by its first two bytes: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)")
+def _decoded(decoder: codecs.IncrementalDecoder, block: bytes, name: str) -> bytes:
+    try:
+        return decoder.decode(block, final=not block).encode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name}: UTF-16 by its first two bytes, but {error.reason} follows") from None
 
 
 def _is_stream(path: StrPath) -> bool:

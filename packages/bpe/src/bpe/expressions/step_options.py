@@ -107,8 +107,9 @@ def checked(part: str, value: Any) -> dict[str, Any]:
     if kind not in STEPS[part]:
         raise Refused(f"the {_NAMES[part]} {kind!r} is not supported: only {', '.join(STEPS[part])} are")
     options: dict[str, Any] = {"type": kind}
-    if kind == "Metaspace" and value.get("prepend_scheme") is None and value.get("add_prefix_space") is False:
-        value = {**value, "prepend_scheme": "never"}  # as files of older releases write it
+    if kind == "Metaspace" and value.get("prepend_scheme") is None:  # as files of older releases have it
+        before = value.get("add_prefix_space", True)
+        value = {**value, "prepend_scheme": {True: "always", False: "never"}[before] if type(before) is bool else ""}
     for option, (types, default) in STEPS[part][kind].items():
         content = value.get(option)
         content = default if content is None and default is not REQUIRED else content
