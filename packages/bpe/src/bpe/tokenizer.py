@@ -5,6 +5,7 @@ Modules that one or two methods need are imported inside them, to keep start-up 
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
@@ -44,6 +45,11 @@ TokenIds = Iterable[int]  # a list of ids or an array of any integer type, mostl
 Errors = Literal["strict", "replace", "ignore", "backslashreplace", "surrogateescape", "surrogatepass"]
 
 CACHE_BYTES = 64 << 20
+CONVERSATION = [  # for keeps_prefix(): a template that trims, counts or drops what came before is seen by it
+    {"role": "system", "content": "Be brief."},
+    *({"role": "user", "content": "Hi!"}, {"role": "assistant", "content": "<think>\na\n</think>\n\n Hello "}),
+    *({"role": "user", "content": "one\n"}, {"role": "assistant", "content": "two"}),
+]
 
 
 def _unpickled(kind: type[Tokenizer], packed: bytes, cache_bytes: int) -> Tokenizer:
@@ -274,6 +280,14 @@ class Tokenizer(EncodeMethods):
             characters = data.characters and data.characters._replace(late=())
             data = data._replace(merges=list(self.merges), characters=characters)
         formats.huggingface.write(path, data)
+
+    def to_sentencepiece(self, path: StrPath) -> None:
+        """Write a model by which sentencepiece encodes as this tokenizer does, but for the template around a text.
+
+        Raises:
+            ValueError: a model of sentencepiece cannot say what this tokenizer does.
+        """
+        formats.sentencepiece.write(path, self._data)
 
     def add_tokens(self, tokens: Iterable[str] | Mapping[str, int], *, special_tokens: bool = False) -> Self:
         """Return a tokenizer with more added tokens, each one token of any text; this one does not change.
@@ -796,6 +810,25 @@ class Tokenizer(EncodeMethods):
             True
         """
         return self.first_difference(ids) is None
+
+    def keeps_prefix(
+        self, template: Callable[[list[dict[str, str]]], str], conversation: Sequence[dict[str, str]] = CONVERSATION
+    ) -> bool:
+        """True if the ids of a conversation begin with those of each of its beginnings, as a cache of keys needs it.
+
+        Args:
+            template: makes the text of a list of messages, special tokens included.
+            conversation: the messages to try.
+
+        Example:
+            >>> tokenizer.keeps_prefix(lambda messages: "".join(f"{m['role']}: {m['content']}\\n" for m in messages))
+            True
+            >>> tokenizer.keeps_prefix(lambda messages: f"{len(messages)} messages")
+            False
+        """
+        beginnings = [list(conversation[:size]) for size in range(1, len(conversation) + 1)]
+        ids = [self.encode(template(messages), allowed_special="all") for messages in beginnings]
+        return all(after[: len(before)] == before for before, after in itertools.pairwise(ids))
 
     def truncate(
         self, text: Text, tokens: int, *, allowed_special: Special = NONE, disallowed_special: Special = "all"

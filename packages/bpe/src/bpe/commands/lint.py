@@ -103,6 +103,7 @@ def _elsewhere(tokenizer: Tokenizer) -> Iterator[Finding]:
         "tokenizers (tokenizer.json)": tokenizer.to_huggingface,
         "tiktoken (.tiktoken)": tokenizer.to_tiktoken,
         "GPT-2's vocab.json and merges.txt": tokenizer.to_gpt2,
+        "sentencepiece (.model)": tokenizer.to_sentencepiece,
     }
     with tempfile.TemporaryDirectory() as folder:
         for number, (library, write) in enumerate(writers.items()):

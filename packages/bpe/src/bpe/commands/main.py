@@ -126,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add = commands.add_parser("convert", help="write a tokenizer of any format in another")
     add.add_argument("tokenizer", help=NAMED)
-    add.add_argument("--to", required=True, choices=("native", "tiktoken", "gpt2", "huggingface"))
+    add.add_argument("--to", required=True, choices=("native", "tiktoken", "gpt2", "huggingface", "sentencepiece"))
     add.add_argument("--out", type=place, required=True, help="a file, or a URL; a folder for gpt2")
     add.add_argument("--pattern", help="the split pattern of a file that holds none (.tiktoken, GPT-2's two)")
     add.add_argument(
@@ -160,6 +160,7 @@ def _convert(options: argparse.Namespace) -> None:
         "tiktoken": tokenizer.to_tiktoken,
         "gpt2": tokenizer.to_gpt2,
         "huggingface": tokenizer.to_huggingface,
+        "sentencepiece": tokenizer.to_sentencepiece,
     }
     write[options.to](options.out)
     print(f"{options.out}: {tokenizer.vocab_size:,} tokens")

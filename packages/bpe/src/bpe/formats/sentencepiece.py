@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from itertools import pairwise
+from contextlib import suppress
+from itertools import pairwise, product
 from typing import Any
 
 from bpe.encoding import normalizing
 from bpe.expressions.step_options import step
-from bpe.formats import Characters, Pair, TokenizerData, check_id, refuse, split_off_ids
+from bpe.formats import Characters, Pair, TokenizerData, check_id, refuse, split_off_ids, write_bytes
 from bpe.formats.vocabularies import encode_text
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import SPACE_MARK as MARK
@@ -23,6 +24,7 @@ from bpe.patterns import Pattern, resolve
 BYTE_TOKENS = [f"<0x{byte:02X}>" for byte in range(256)]
 BYTE_OF = {token: bytes([byte]) for byte, token in enumerate(BYTE_TOKENS)}
 _PREPEND = step("normalizers", "Prepend", prepend=MARK)
+_MARKS = step("normalizers", "Replace", pattern={"String": " "}, content=MARK)
 SPLIT = r" [^ ]*|[^ ]+"  # Metaspace with "split": a piece begins at every space
 
 
@@ -236,7 +238,7 @@ def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: b
         steps.append(step("normalizers", "Replace", pattern={"Regex": " {2,}"}, content=" "))
     if dummy_prefix and not added:
         steps.append(_PREPEND)
-    steps.append(step("normalizers", "Replace", pattern={"String": " "}, content=MARK))
+    steps.append(_MARKS)
     return TokenizerData(
         vocab=vocab,
         merges=None,
@@ -264,7 +266,12 @@ def _late(scores: dict[int, float], texts: dict[int, str], path: StrPath) -> tup
         if len(ids) > 1:
             begin = order.index(ids[0])
             order[begin : begin + len(ids)] = _order_of_tied(ids, texts, path)
-    in_order = 0  # the pieces that rank by their ids
+    return _from_first_out_of_order(order)
+
+
+def _from_first_out_of_order(order: list[int]) -> tuple[int, ...]:
+    """Return the ids behind those that rank by their ids, of ids in order of rank."""
+    in_order = 0
     while in_order < len(order) and (in_order == 0 or order[in_order] > order[in_order - 1]):
         in_order += 1
     return tuple(order[in_order:])
@@ -350,3 +357,86 @@ def _fields(data: bytes, path: StrPath) -> list[tuple[int, Any]]:
         fields.append((field, data[at : at + size]))
         at += size
     return fields
+
+
+def write(path: StrPath, tokenizer: TokenizerData) -> None:
+    """Write a model file by which sentencepiece encodes as this tokenizer does, atomically.
+
+    The template around a text is left out: sentencepiece puts its control tokens there only if it is called so.
+    ValueError for what a model cannot say.
+    """
+    plain = tokenizer._replace(merges=None, prefix=(), suffix=(), pair=(0, 1), unused="", name=None)
+    characters = tokenizer.characters
+    if characters is None or "<unk>" not in tokenizer.special_tokens:
+        refuse(path, "a model of sentencepiece needs tokens of characters, bytes for the others, and a token <unk>")
+    if tokenizer.merges is not None:
+        if {*tokenizer.merges} != {*merges_of_ranks(plain)}:
+            refuse(path, "a model of sentencepiece joins all pairs that make a token, and this tokenizer some of them")
+        number_of = {token: number for number, token in tokenizer.vocab.items() if number not in characters.byte_ids}
+        order = [number_of[token] for token in dict.fromkeys(left + right for left, right in tokenizer.merges)]
+        characters = characters._replace(late=_from_first_out_of_order(order))
+        plain = plain._replace(characters=characters)
+    if [*tokenizer.vocab] != [*range(len(tokenizer.vocab))]:
+        refuse(path, "the ids of a model of sentencepiece are 0, 1, 2, …")
+    pieces = _pieces_of(plain, characters)
+    if plain.pattern.expressions == (SPLIT,) and not any(" " in text[1:].replace(MARK, " ") for text, *_ in pieces):
+        plain = plain._replace(
+            pattern=resolve(None)
+        )  # tokens that begin at spaces are merged as if the text were split
+    if plain.normalizer is None:  # a space is a mark in the tokens already
+        plain = plain._replace(normalizer=normalizing.checked([_MARKS]))
+    for dummy_prefix, trims in product((True, False), repeat=2):
+        with suppress(ValueError):  # pieces that some settings do not allow
+            if of_pieces(pieces, dummy_prefix, trims, path) == plain:
+                break
+    else:
+        refuse(path, "a model of sentencepiece cannot express all settings of this tokenizer")
+    ids = {field: plain.special_tokens.get(text, -1) for field, text in _NAMED_IDS.items()}
+    numbers = {3: 2, 4: len(pieces), 35: 1, **ids}
+    messages = [(1, _message({1: text.encode(), 2: score, 3: kind})) for text, score, kind in pieces]
+    messages.append((2, _message(numbers)))
+    messages.append((3, _message({1: b"identity", 3: int(dummy_prefix), 4: int(trims), 5: 1})))
+    write_bytes(path, b"".join(_message({field: message}) for field, message in messages))
+
+
+_NAMED_IDS = {40: "<unk>", 41: "<s>", 42: "</s>", 43: "<pad>"}  # by the field that has the id
+
+
+def _pieces_of(tokenizer: TokenizerData, characters: Characters) -> list[tuple[str, float, int]]:
+    """The text, the score and the kind of each piece: those that merge first have the highest scores."""
+    names = {number: text for text, number in tokenizer.special_tokens.items()}
+    added = set(tokenizer.added_tokens.values())
+    byte_of = {number: byte for byte, number in enumerate(characters.byte_ids)}
+    rank_of = {number: place for place, number in enumerate(characters.late, len(tokenizer.vocab))}
+    pieces: list[tuple[str, float, int]] = []
+    for number, token in tokenizer.vocab.items():
+        if number in names:
+            pieces.append((names[number], 0.0, 2 if names[number] == "<unk>" else 3))
+        elif number in byte_of:
+            pieces.append((BYTE_TOKENS[byte_of[number]], 0.0, 6))
+        else:
+            pieces.append((spelled(token), -float(rank_of.get(number, number)), 4 if number in added else 1))
+    return pieces
+
+
+def _message(fields: dict[int, bytes | float]) -> bytes:
+    """A message of protocol buffers; the opposite of _fields()."""
+    import struct
+
+    def varint(value: int) -> bytes:
+        value &= (1 << 64) - 1
+        data = bytearray()
+        while value > 127:
+            data.append(value & 127 | 128)
+            value >>= 7
+        return bytes([*data, value])
+
+    parts = []
+    for field, value in fields.items():
+        if isinstance(value, bytes):
+            parts.append(varint(field << 3 | 2) + varint(len(value)) + value)
+        elif isinstance(value, float):
+            parts.append(varint(field << 3 | 5) + struct.pack("<f", value))
+        else:
+            parts.append(varint(field << 3) + varint(value))
+    return b"".join(parts)
