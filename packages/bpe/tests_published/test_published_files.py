@@ -39,14 +39,23 @@ FILES = sorted(
         if pattern != "merges.txt" or path.with_name("vocab.json").exists()
     }
 )
-# By the end of the path: of another kind than byte-pair encoding, with pieces of one score for which sentencepiece has
-# no order of merges, or cut short in the package itself.
+# By the end of the path: of another kind than byte-pair encoding, with settings that are not supported, with pieces of
+# one score for which sentencepiece has no order of merges, or damaged in the package itself.
 REFUSED = {
     "spiece.model": "Unigram",
     "flux/tokenizer_2/tokenizer.json": "Unigram",
     "stable_diffusion_3/tokenizer_3/tokenizer.json": "Unigram",
     "stable_diffusion_xl/tokenizer_2/merges.txt": "merge 40211",
     "j2-tokenizer.model": "Unigram",
+    "nai-t5.model": "Unigram",
+    "xlnet_base_cased.model": "Unigram",
+    "ice_text.model": "Unigram",
+    "nmt/tokenizer.json": "Unigram",
+    "t5-small/tokenizer.json": '"vocab"',
+    "added-tokens/tokenizer.json": '"merges"',
+    "data/chatglm/tokenizer.json": "'Split' beside",
+    "data/llama2/tokenizer.json": "has a space",
+    "en.wiki.bpe.vs100000.model": "'nfkc'",
     "ggml-vocab-bert-bge.gguf": "'bert'",
     "ggml-vocab-nomic-bert-moe.gguf": "'t5'",
     "ggml-vocab-baichuan.gguf": "the same score",

@@ -55,7 +55,7 @@ CONVERSATION = [  # for keeps_prefix(): a template that trims, counts or drops w
 def _unpickled(kind: type[Tokenizer], packed: bytes, cache_bytes: int) -> Tokenizer:
     """Return a tokenizer from its pickle. A function of a module, which cloudpickle pickles by its name."""
     with import_lock:
-        from bpe.formats.packed import unpack
+        from bpe.formats.native import unpack
     return kind._made(unpack(packed), None, cache_bytes)
 
 
@@ -132,7 +132,7 @@ class Tokenizer(EncodeMethods):
 
     def __reduce__(self) -> tuple[Any, ...]:
         with import_lock:
-            from bpe.formats.packed import pack
+            from bpe.formats.native import pack
 
         return _unpickled, (type(self), pack(self._data), self._cache_bytes)
 

@@ -8,7 +8,7 @@ refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import pairwise, product
 from typing import Any
@@ -419,7 +419,7 @@ def _pieces_of(tokenizer: TokenizerData, characters: Characters) -> list[tuple[s
     return pieces
 
 
-def _message(fields: dict[int, bytes | float]) -> bytes:
+def _message(fields: Mapping[int, bytes | int | float]) -> bytes:
     """A message of protocol buffers; the opposite of _fields()."""
     import struct
 
@@ -435,8 +435,8 @@ def _message(fields: dict[int, bytes | float]) -> bytes:
     for field, value in fields.items():
         if isinstance(value, bytes):
             parts.append(varint(field << 3 | 2) + varint(len(value)) + value)
-        elif isinstance(value, float):
-            parts.append(varint(field << 3 | 5) + struct.pack("<f", value))
-        else:
+        elif isinstance(value, int):
             parts.append(varint(field << 3) + varint(value))
+        else:
+            parts.append(varint(field << 3 | 5) + struct.pack("<f", value))
     return b"".join(parts)
