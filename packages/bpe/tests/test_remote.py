@@ -81,6 +81,14 @@ def get(url: str) -> bytes:
     return remote.read_bytes(url)
 
 
+def test_versions_come_from_one_listing(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    urls = [put(f"{bucket}/listed/{number}.txt", b"a" * number) for number in range(5)]
+    expected = {url: remote.version_of(url) for url in urls}
+    monkeypatch.setattr(remote, "about", None)  # no request for each
+    assert remote.versions_of([*urls, "a/path"]) == expected
+    assert remote.versions_of([*urls, f"{bucket}/listed/none.txt"]) == expected
+
+
 def names(folder: str) -> list[str]:
     """The files of a folder or a bucket."""
     files, path = fsspec.core.url_to_fs(folder)

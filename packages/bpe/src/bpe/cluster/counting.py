@@ -48,8 +48,8 @@ def count(
     Args:
         source: Files as bpe.count() takes them, which every node can read under the same paths.
         pattern, special_tokens: As for bpe.count().
-        on_error: "raise" the error of a file that cannot be read when all others are counted, or "skip" it: what is
-            left out is in the summary. Of a file that is counted in parts, the parts that cannot be read.
+        on_error: "raise" the error of a file that cannot be read when all others are counted, or "skip" it (or its
+            part) and name it in the summary.
         address: Of the cluster's head, as ray.init() takes it; by default the connection that there is, or what
             RAY_ADDRESS says, or this machine alone.
         num_threads: Threads of a task, which takes as many of the cluster's CPUs.
@@ -116,16 +116,14 @@ def train(
     """Train on files that a Ray cluster counts: the tokenizer that bpe.train() gives. Merges are learned here.
 
     Args:
-        source: As for bpe.cluster.count().
+        source, counting: As for bpe.cluster.count(), which takes pattern, special_tokens, address …
         vocab_size, tie_break, min_count, max_token_bytes, progress: As for bpe.train().
-        counting: The other arguments of bpe.cluster.count(): pattern, special_tokens, address …
 
     Returns:
         The tokenizer.
 
     Raises:
-        ValueError, OSError, ImportError, ConnectionError, MemoryError, RuntimeError: As bpe.train() and
-            bpe.cluster.count() do.
+        ValueError, OSError, ImportError, ConnectionError, MemoryError, RuntimeError: As bpe.cluster.count() does.
 
     Example:
         >>> tokenizer = bpe.cluster.train("corpus.txt", 50_000, address="auto")  # doctest: +SKIP

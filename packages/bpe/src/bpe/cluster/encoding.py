@@ -72,20 +72,17 @@ def encode(
         on_error: "raise" the error of a file that cannot be read when all others are encoded, or "skip" it: the error
             is in the manifest and in the summary.
         address, num_threads, progress, summary: As for bpe.cluster.count().
-        part_size: Bytes; a larger file is encoded in parts of this size by several tasks. By default a file that is
-            larger than a share of the whole, 16 MiB at least, in parts of 64 MiB at most. Compressed files, and
-            tokenizers that read a text as a whole, take one task a file.
+        part_size: Bytes; a larger file is encoded in parts of this size by several tasks: by default one larger than a
+            share of the whole. Compressed files, and tokenizers that read a text as a whole, take one task a file.
 
     Returns:
         The manifest, which is in the folder too.
 
     Raises:
-        TypeError: The source is no list of files.
-        ValueError: The folder is of another tokenizer, other settings or other files; a file changed on the way; no
-            node has num_threads CPUs.
-        OSError: A file cannot be read or written; FileNotFoundError where nodes do not see one folder. An error of one
-            file is raised when the others are encoded; of several, a ValueError that lists them.
-        ImportError, ConnectionError, MemoryError, RuntimeError: As for bpe.cluster.count().
+        ValueError: The folder is of another tokenizer, other settings or other files.
+        OSError: A file cannot be written; FileNotFoundError where nodes do not see one folder.
+        TypeError, ImportError, ConnectionError, MemoryError, RuntimeError: As for bpe.cluster.count(), and for files
+            that cannot be read.
 
     Example:
         >>> bpe.cluster.encode(files, "tokens", tokenizer, address="auto", summary=print)  # doctest: +SKIP
@@ -265,15 +262,8 @@ def merge(folder: StrPath) -> int:
 
         {"tokenizer": FINGERPRINT, "tokens": COUNT, "shards": [{"file": NAME, "begin": TOKEN, "tokens": COUNT}, …]}
 
-    Args:
-        folder: That encode() filled.
-
-    Returns:
-        The tokens of all files.
-
-    Raises:
-        FileNotFoundError: There is no manifest.
-        ValueError: Some file is not encoded yet, or an output is gone or not as it was written.
+    Returns the tokens of all files. FileNotFoundError: the folder has no manifest. ValueError: some file is not
+    encoded yet, or an output is gone or not as it was written.
     """
     manifest, begin = Manifest.load(folder := os.fspath(folder)), 0
     index: dict[str, Any] = {"tokenizer": manifest.tokenizer, "tokens": 0, "shards": []}

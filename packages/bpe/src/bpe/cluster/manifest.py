@@ -38,23 +38,14 @@ def beside(out: str) -> str:
 
 @dataclass
 class EncodedFile:
-    """An input and its output.
+    """An input and its output."""
 
-    Attributes:
-        input: Its path or URL.
-        version: By which it is seen whether it has changed: size and time of change, or what its server says.
-        output: The name of the token file in the folder of the manifest.
-        tokens: How many ids it has; None until it is done.
-        sha256: Of the ids, as the description beside the token file has it.
-        error: The error of an input that on_error="skip" left out.
-    """
-
-    input: str
-    version: list[Any]
-    output: str
-    tokens: int | None = None
-    sha256: str | None = None
-    error: str | None = None
+    input: str  # path or URL
+    version: list[Any]  # size and time of change, or what its server says
+    output: str  # the name of the token file in the folder of the manifest
+    tokens: int | None = None  # number of ids; None until it is done
+    sha256: str | None = None  # of the ids, as the description beside the token file has it
+    error: str | None = None  # why on_error="skip" left the input out
 
     def is_in(self, folder: str) -> bool:
         """True if it is done, and its output is in a folder, described as it was written."""
@@ -66,17 +57,11 @@ class EncodedFile:
 
 @dataclass
 class Manifest:
-    """The sources and settings of a folder of token files.
+    """The sources and settings of a folder of token files."""
 
-    Attributes:
-        tokenizer: The tokenizer's fingerprint.
-        settings: How it was asked to encode.
-        files: Of the source, in order.
-    """
-
-    tokenizer: str
-    settings: dict[str, Any]
-    files: list[EncodedFile]
+    tokenizer: str  # its fingerprint
+    settings: dict[str, Any]  # of encode_file()
+    files: list[EncodedFile]  # of the source, in order
 
     @property
     def tokens(self) -> int:
@@ -90,12 +75,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: str) -> Manifest:
-        """Read the manifest of a folder.
-
-        Raises:
-            FileNotFoundError: There is none.
-            ValueError: It is damaged, or of another version.
-        """
+        """Read the manifest of a folder. FileNotFoundError: there is none. ValueError: it is damaged."""
         path = remote.inside(folder, NAME)
         try:
             about = json.loads(remote.read_bytes(path))
@@ -115,8 +95,7 @@ class Manifest:
         that version: a task writes it whole, and what is of another version loses its description here, before the
         manifest names the new version. So outputs are believed that the earlier run had no time to note.
 
-        Raises:
-            ValueError: The folder is of another tokenizer or other settings, or of files that are no longer named.
+        ValueError: the folder is of another tokenizer or other settings, or of files that are no longer named.
         """
         try:
             earlier = cls.load(folder)

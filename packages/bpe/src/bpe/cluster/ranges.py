@@ -5,8 +5,7 @@
     Parquet          row groups
     compressed files, patterns without cuts, streams      the whole file
 
-Where a stretch begins depends on the bytes around its border alone. Two tasks with neighbouring stretches find the same
-place without asking each other.
+Where a stretch begins depends on the bytes around its border alone, so that two tasks find the same border.
 """
 
 from __future__ import annotations
@@ -88,14 +87,7 @@ def _row_groups(entry: Input, part_size: int) -> Iterator[Part]:
 def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
     """The texts of a part, as a source, and whether it is one text that goes on in the next part.
 
-    Args:
-        part: The part.
-        cut: Where a text may be cut.
-        margin: A cut is final when it is as many bytes from the end of what was read.
-
-    Raises:
-        ValueError: The file has changed since the parts were made.
-        FileNotFoundError: It is gone.
+    A cut is final when it is `margin` bytes from the end of what was read. Errors: as check_unchanged().
     """
     file, size, _ = part.input
     check_unchanged(part.input)

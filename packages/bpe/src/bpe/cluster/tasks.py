@@ -98,7 +98,7 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
                 socket.create_connection((match[1], int(match[2])), timeout=10).close()
             ray.init(address=address, logging_level="WARNING", configure_logging=False)
         except (ImportError, OSError, ValueError) as error:
-            raise ConnectionError(f"cannot connect to a Ray cluster at {named!r}: {_first_line(error)}") from None
+            raise ConnectionError(f"cannot connect to a Ray cluster at {named!r}: {_cause(error)}") from None
     try:
         most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
         if 0 < most < num_threads:  # a cluster without any CPU waits for its autoscaler
@@ -109,7 +109,7 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
         yield ray
     except ray.exceptions.OutOfMemoryError as error:
         reason = "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node"
-        raise MemoryError(f"{reason} ({_first_line(error)})") from None
+        raise MemoryError(f"{reason} ({_cause(error)})") from None
     except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
         raise OSError(
             "a node's object store and the disk that it spills to are full: free space there, or split large files, "
@@ -128,13 +128,9 @@ def cpus_of(ray: Any) -> int:
 
 
 def _cause(error: BaseException) -> str:
-    """Return the error of a failed task: the first in Ray's long message."""
-    lines = COLOUR.sub("", str(error)).splitlines()
-    return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), _first_line(error))
-
-
-def _first_line(error: BaseException) -> str:
-    return COLOUR.sub("", str(error).strip() or type(error).__name__).splitlines()[0]
+    """The error that Ray's long message names first, or else its first line."""
+    lines = COLOUR.sub("", str(error).strip() or type(error).__name__).splitlines()
+    return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), lines[0])
 
 
 def _reported(run: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, hash_bytes, packed_key, prefetch, unpack_key
+from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, packed_key, prefetch, unpack_key
 from bpe.counting.pretoken_counts cimport SLOTS_AHEAD, PretokenCounts, Slot
 from bpe.native.memory cimport checked_malloc, touch_block
 
@@ -20,8 +20,6 @@ cdef enum:
     BLOCK = 1 << 20             # bytes read or written at a time
     TOUCHED = 1 << 17           # bytes whose pages are made together, few enough to stay in the cache
     STEPS = 16                  # bins of a histogram to each power of two
-
-cdef uint64_t SPLIT_SEED = 0x9e3779b97f4a7c15   # any number, the same on every machine
 
 ctypedef struct SortKey:        # a record, and the first eight bytes of its pretoken as a big-endian number
     uint64_t head
@@ -130,39 +128,6 @@ def sorted_blocks(const uint8_t[::1] records not None):
             yield bytes(out)
     finally:
         free(order)
-
-
-def split(const uint8_t[::1] records not None, size_t shares):
-    """The records in `shares` bytearrays, by a hash of the pretoken: the same on every machine of one byte order."""
-    cdef size_t at = 0, end = records.shape[0], share, size
-    cdef size_t *sizes = <size_t *> checked_malloc(2 * shares * sizeof(size_t))
-    cdef uint8_t **out = <uint8_t **> (sizes + shares)
-    cdef list parts = []
-    try:
-        memset(sizes, 0, shares * sizeof(size_t))
-        with nogil:
-            while at < end:
-                size = HEADER + size_of(&records[at])
-                sizes[share_of(&records[at], shares)] += size
-                at += size
-        for share in range(shares):
-            parts.append(PyByteArray_FromStringAndSize(NULL, sizes[share]))
-            out[share] = <uint8_t *> PyByteArray_AS_STRING(parts[share])
-        at = 0
-        with nogil:
-            while at < end:
-                size = HEADER + size_of(&records[at])
-                share = share_of(&records[at], shares)
-                memcpy(out[share], &records[at], size)
-                out[share] += size
-                at += size
-    finally:
-        free(sizes)
-    return parts
-
-
-cdef inline size_t share_of(const uint8_t *record, size_t shares) noexcept nogil:
-    return hash_bytes(record + HEADER, size_of(record), SPLIT_SEED) % shares
 
 
 def items(const uint8_t[::1] records not None):
