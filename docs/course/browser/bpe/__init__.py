@@ -34,6 +34,6 @@ def train(
 ) -> Tokenizer:
     """Train on a file or on texts, as bpe.train does."""
     special_tokens = list(special_tokens)
-    texts = [source.read_text(encoding="utf-8")] if isinstance(source, Path) else source
+    texts = [source.read_bytes().decode()] if isinstance(source, Path) else source
     counts = reference.count_pretokens((text.encode() for text in texts), "gpt2", special_tokens)
     return Tokenizer(*reference.train(counts, vocab_size, special_tokens=special_tokens), special_tokens)
