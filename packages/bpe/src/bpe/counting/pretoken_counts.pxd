@@ -25,7 +25,7 @@ cdef class PretokenCounts:
     cdef size_t arena_size, arena_room
     cdef bint borrows           # the long pretokens are in the arenas of `lenders`, and none in its own
     cdef list lenders
-    cdef const uint8_t **arenas # of the lenders
+    cdef const uint8_t **arenas  # of the lenders
     cdef readonly uint64_t splitting, adding    # nanoseconds that every TIMED-th block took to split, and to count
     cdef int add(self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size) except -1 nogil
     cdef int add_text(
