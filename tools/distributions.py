@@ -37,14 +37,7 @@ PARTS = {
         }
     ],
     "groundup-lm": [
-        {
-            "type": "library",
-            "name": "@huggingface/jinja",
-            "version": "0.5.11",
-            "purl": "pkg:npm/%40huggingface/jinja@0.5.11",
-            "licenses": [{"license": {"id": "MIT"}}],
-            "description": "chat templates in the page of a conversation",
-        }
+        {"type": "library", "name": "@huggingface/jinja", "version": "0.5.11", "licenses": [{"license": {"id": "MIT"}}]}
     ],
 }
 
