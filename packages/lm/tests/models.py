@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lm.config import ModelConfig
+from lm.interop.tensors import to_halves
 from lm.model import Transformer
 from lm.ops.cpu import build as building
 from lm.ops.cpu.int8 import Int8Linear, quantized
@@ -54,3 +55,13 @@ def rounded_to_int8(model):
 
 def some_ids(batch=2, seq=10, vocab=19, seed=1):
     return torch.randint(vocab, (batch, seq), generator=torch.Generator().manual_seed(seed))
+
+
+@torch.no_grad()
+def rotate_neighbours_as_halves(model):
+    """Reorder the rows of queries and keys, for values that were computed with neighbouring pairs rotated together."""
+    for block in model.blocks:
+        part = block.attention
+        widths = [heads * part.head_dim for heads in (part.num_heads, part.num_kv_heads, part.num_kv_heads)]
+        q, k, v = part.qkv.weight.split(widths)
+        part.qkv.weight.copy_(torch.cat([to_halves(q, part.head_dim), to_halves(k, part.head_dim), v]))

@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 import torch
+from models import rotate_neighbours_as_halves
 
 import lm
 from lm.commands.cli import main
@@ -38,6 +39,7 @@ def model():
             places = torch.arange(weight.numel(), dtype=torch.float64)
             weight.copy_((torch.sin(places * places % 9973 + number) * 0.4 + (weight.ndim == 1)).view(weight.shape))
         model.head_weight[97:123] *= 3
+    rotate_neighbours_as_halves(model)
     return model
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from models import rotate_neighbours_as_halves
 from processes import processes, train
 from runs import CONFIG, MODEL, assert_continues, metrics, run, write_windows
 from talks import tokenizer
@@ -19,7 +20,6 @@ from lm import lora
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens
 from lm.documents import IGNORE
-from lm.interop.tensors import to_halves
 from lm.model import Transformer
 from lm.training.objectives.dpo import DirectPreference
 
@@ -106,11 +106,7 @@ def test_the_loss_is_that_of_trl():
             for number, p in enumerate(model.parameters()):
                 places = torch.arange(p.numel(), dtype=torch.float64)
                 p.copy_((torch.sin(places * (1.3 + 0.1 * seed) + number) * 0.5).view(p.shape) + (p.ndim == 1))
-            for block in model.blocks:  # trl's value is of heads whose neighbours are rotated together
-                part = block.attention
-                widths = [heads * part.head_dim for heads in (part.num_heads, part.num_kv_heads, part.num_kv_heads)]
-                q, k, v = part.qkv.weight.split(widths)
-                part.qkv.weight.copy_(torch.cat([to_halves(q, part.head_dim), to_halves(k, part.head_dim), v]))
+            rotate_neighbours_as_halves(model)
     rows, learned = [], []
     for size, better, worse in ((2, [20, 21], [22]), (3, [30], [31, 32, 33]), (2, [12, 13, 14], [15, 16])):
         prompt = [END, *range(5, 5 + size)]
