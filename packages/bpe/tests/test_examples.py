@@ -12,8 +12,11 @@ import pytest
 
 import bpe
 
+NEEDS = {"bpe.integrations.datatrove": "datatrove"}  # modules that need another package to be imported
 MODULES = [
-    module.name for module in pkgutil.walk_packages(bpe.__path__, "bpe.") if not module.name.endswith("__main__")
+    module.name
+    for module in pkgutil.walk_packages(bpe.__path__, "bpe.")
+    if not module.name.endswith("__main__") and importlib.util.find_spec(NEEDS.get(module.name, "bpe"))
 ]
 # Whose arguments are files of other programs; the guides have examples of them.
 OF_FILES = {
@@ -25,6 +28,7 @@ OF_FILES = {
     "to_tiktoken",
     "to_gpt2",
     "to_huggingface",
+    "to_sentencepiece",
 }
 OPTIONAL = {"pandas", "polars", "pyarrow", "tokenizers", "transformers"}  # packages that an example may need
 PLAIN = {"is_special_token", "token_byte_values", "from_data"}
