@@ -221,6 +221,19 @@ static void make_tables(MergeTables *tables) {
         }
 }
 
+static void test_lowest(int level) {
+    uint32_t keys[LANE_BYTES];
+    for (int round = 0; round < 2000; round++) {
+        const size_t count = 8 * (1 + draw(LANE_BYTES / 8));
+        uint32_t least = NONE;
+        for (size_t i = 0; i < count; i++) {
+            keys[i] = draw(3) ? NONE - (uint32_t)draw(100) : (uint32_t)draw((uint64_t)1 << 32);
+            least = keys[i] < least ? keys[i] : least;
+        }
+        check(choose_lowest(level)(keys, count) == least, "lowest", (long)count);
+    }
+}
+
 static size_t plain_merge(const uint8_t *text, size_t size, uint32_t *symbols) {
     for (size_t i = 0; i < size; i++) symbols[i] = text[i];
     for (;;) {
@@ -237,7 +250,7 @@ static size_t plain_merge(const uint8_t *text, size_t size, uint32_t *symbols) {
     }
 }
 
-static void test_merging(void) {
+static void test_merging(int level) {
     static Lane lanes[LANES];
     static uint8_t texts[LANES][LANE_BYTES];
     uint32_t expected[LANE_BYTES];
@@ -250,7 +263,7 @@ static void test_merging(void) {
             pieces[n] = (Piece){texts[n], 1 + draw(LANE_BYTES)};
             for (size_t i = 0; i < pieces[n].size; i++) texts[n][i] = (uint8_t)('a' + draw(LETTERS + 1));
         }
-        merge_lanes(&tables, lanes, pieces, count);
+        merge_lanes(&tables, choose_lowest(level), lanes, pieces, count);
         for (size_t n = 0; n < count; n++) {
             const size_t size = plain_merge(pieces[n].text, pieces[n].size, expected);
             const int same = size == lanes[n].count && !memcmp(expected, lanes[n].symbols, size * sizeof *expected);
@@ -395,8 +408,9 @@ int main(int argc, char **argv) {
         test_bytes();
         test_classify(level);
         test_utf8(level);
+        test_lowest(level);
+        test_merging(level);
     }
-    test_merging();
     test_class_tables();
 #ifndef _WIN32
     test_cache(lookups);

@@ -55,7 +55,11 @@ cdef extern from "encoding/matches.h" nogil:
     size_t match_bytes(const Matches *matches, const uint8_t *text, size_t size, uint32_t *numbers)
 
 cdef extern from "encoding/steps.h" nogil:
-    void merge_lanes(const MergeTables *tables, Lane *lanes, const Piece *pieces, size_t count)
+    ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
+    lowest_function choose_lowest(int level)
+    void merge_lanes(
+        const MergeTables *tables, lowest_function lowest, Lane *lanes, const Piece *pieces, size_t count
+    )
 
 ctypedef struct Linked:         # a symbol of a window that is merged with a heap
     uint32_t symbol             # NONE once it was merged into the one before it
@@ -92,6 +96,7 @@ cdef class Ranks:
     cdef bint matched                   # made, or there are none
     cdef bint drops_bytes               # those that are none are left out
     cdef MergeTables tables
+    cdef lowest_function lowest         # for the process's SIMD level
     cdef Matches *matches               # NULL: not made yet, or there are none
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask

@@ -22,6 +22,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy, memset
 
 from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, prefetch
+from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.heap cimport pop, push
 from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, checked_sparse_block, free_block
@@ -91,6 +92,7 @@ cdef class Ranks:
         cdef const uint32_t[:, ::1] listed = None
         cdef size_t count
         self.drops_bytes = drops_bytes
+        self.lowest = choose_lowest(level_of(None))
         memset(self.tables.symbol_of_byte, 0xFF, sizeof(self.tables.symbol_of_byte))
         if parts is not None:
             self.hold_symbols(bytes(parts["text"]), memoryview(parts["sizes"]).cast("I"))
@@ -183,7 +185,7 @@ cdef class Ranks:
 
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil:
         """Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte must be a symbol."""
-        merge_lanes(&self.tables, lanes, pieces, count)
+        merge_lanes(&self.tables, self.lowest, lanes, pieces, count)
 
     cdef int need_matches(self, Work *work, size_t size) except -1 nogil:
         """Note a batch of `size` bytes with new pretokens, and make self.matches if that pays.

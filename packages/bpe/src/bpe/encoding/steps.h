@@ -9,6 +9,7 @@
 #ifndef BPE_STEPS_H
 #define BPE_STEPS_H
 #include "encoding/lanes.h"
+#include "encoding/lowest.h"
 #include "native/bytes.h"
 
 /* Begin to look up what two symbols merge to, the left one at `at`. What the filter says is unpredictable, and so no
@@ -31,19 +32,12 @@ static inline uint32_t finish_lookup(const MergeTables *tables, const Lookup *lo
     return key_of(merge_of_entry(tables, entry), lookup->at) | (0 - (uint32_t)(entry == FREE));
 }
 
-/* The least of `count` keys, a positive multiple of eight. */
-static inline uint32_t least_key(const uint32_t *keys, size_t count) {
-    uint32_t least = keys[0];
-    for (size_t i = 1; i < count; i++) least = keys[i] < least ? keys[i] : least;
-    return least;
-}
-
 /* One merge; returns 0 where there was none to do, and the lane's symbols are then moved together. */
-static inline int merge_step(const MergeTables *tables, Lane *lane) {
+static inline int merge_step(const MergeTables *tables, Lane *lane, lowest_function lowest) {
     const uint64_t alive = lane->alive;
     const uint32_t right_key = finish_lookup(tables, &lane->right), left_key = finish_lookup(tables, &lane->left);
     const uint32_t new_key = left_key < right_key ? left_key : right_key;
-    uint32_t best = least_key(lane->keys, lane->keys_count); /* before the two are stored, which loads would wait for */
+    uint32_t best = lowest(lane->keys, lane->keys_count); /* before the two are stored, which loads would wait for */
     best = new_key < best ? new_key : best;
     if (best == NONE) {
         lane->count = 0;
@@ -74,13 +68,14 @@ static inline int merge_step(const MergeTables *tables, Lane *lane) {
 }
 
 /* Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte has to be a symbol. */
-static void merge_lanes(const MergeTables *tables, Lane *lanes, const Piece *pieces, size_t count) {
+static void merge_lanes(const MergeTables *tables, lowest_function lowest, Lane *lanes, const Piece *pieces,
+                        size_t count) {
     Lane *busy[LANES];
     fill_lanes(tables, lanes, pieces, count);
     for (size_t i = 0; i < count; i++) busy[i] = &lanes[i];
     while (count)
         for (size_t i = 0; i < count;) {
-            if (merge_step(tables, busy[i])) i++;
+            if (merge_step(tables, busy[i], lowest)) i++;
             else busy[i] = busy[--count];
         }
 }

@@ -114,7 +114,7 @@ cdef int join_lanes(
             found += 1
         begin += LANE_BYTES - OVERLAP
         count += 1
-    merge_lanes(&ranks.tables, work.lanes, pieces, found)
+    merge_lanes(&ranks.tables, ranks.lowest, work.lanes, pieces, found)
     for lane in work.lanes[:found]:
         list_places(lane)
     for i in range(count):
