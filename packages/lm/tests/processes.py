@@ -45,10 +45,22 @@ def one_of(rank, size, port, answers, work, arguments):
 
 
 def processes(size, work, *arguments):
-    """Runs work(rank, …) in so many processes of one run; how each ended: its exception's name, and the words."""
+    """Run work(rank, …) in `size` processes of one run; return how each ended: its exception's name, and its message.
+
+    Another program may listen at the port by the time that process 0 does, and another port is then tried.
+    """
+    for _ in range(3):
+        ended = processes_at(free_port(), size, work, *arguments)
+        if not any("failed to listen" in words for _, words in ended):
+            break
+    return ended
+
+
+def processes_at(port, size, work, *arguments):
+    """As processes(), which listen at this port."""
     several = multiprocessing.get_context("forkserver")  # one that has loaded torch, and no more, makes them all
     several.set_forkserver_preload(["processes"])
-    answers, port = several.Queue(), free_port()
+    answers = several.Queue()
     started = [
         several.Process(target=one_of, args=(rank, size, port, answers, work, arguments)) for rank in range(size)
     ]
