@@ -33,7 +33,7 @@ def test_hoppers_matrix_and_copy_units_are_used(tmp_path):
 
 
 def test_gradients_with_a_soft_cap_and_sinks_do_not_spill(tmp_path):
-    arguments = ("--arch", "90", "--head-dim", "256", "--dtype", "bfloat16", "--kernel", "keys", "--bent")
+    arguments = ("--arch", "90", "--head-dim", "256", "--dtype", "bfloat16", "--kernel", "keys", "--softcap-and-sinks")
     done = run_tool("compile_attention.py", *arguments, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -66,7 +66,7 @@ def compile_for(
     causal: bool = True,
     window: bool = False,
     documents: bool = False,
-    bent: bool = False,
+    score_changes: bool = False,
 ) -> tuple[problem.Tiles, CompiledKernel]:
     """One kernel compiled as a call with such tensors would have it, and the tiles it was compiled with."""
     triton.runtime.driver.set_active(Absent(arch))
@@ -82,10 +82,12 @@ def compile_for(
     k, v = (torch.empty(2, keys, 16, head_dim, dtype=dtype).transpose(1, 2) for _ in range(2))
     lse = torch.empty(q.shape[:3])
     packs = torch.zeros(2, keys, dtype=torch.int32) if documents else None
-    bends: tuple[float, torch.Tensor] | tuple[()] = (50.0, torch.zeros(16)) if bent else ()
-    call = problem.Problem(q, k, v, packs, causal, 1024 if window else None, *bends)
+    changes: tuple[float, torch.Tensor] | tuple[()] = (50.0, torch.zeros(16)) if score_changes else ()
+    call = problem.Problem(q, k, v, packs, causal, 1024 if window else None, *changes)
     capability = (arch // 10, arch % 10)
-    tiles = tiles or tile_sizes.tiles_on(capability, kind if kind in KERNELS else "forward", call.width, dtype, bent)
+    tiles = tiles or tile_sizes.tiles_on(
+        capability, kind if kind in KERNELS else "forward", call.width, dtype, score_changes
+    )
     launches = {
         "forward": lambda: forward.gather_values(call, torch.empty_like(q), lse, tiles),
         "keys": lambda: backward.key_gradients(call, q, lse, lse, tiles),
@@ -148,7 +150,7 @@ def main() -> int:
     parser.add_argument("--full", action="store_true", help="without causality")
     parser.add_argument("--window", action="store_true")
     parser.add_argument("--documents", action="store_true")
-    parser.add_argument("--bent", action="store_true", help="with a soft cap and sinks")
+    parser.add_argument("--softcap-and-sinks", action="store_true", help="with both in the scores")
     parser.add_argument("--dump", help="write the code of each stage into this folder")
     options = parser.parse_args()
     bad = 0
@@ -163,7 +165,7 @@ def main() -> int:
                     for override in options.tiles:
                         tiles, kernel = compile_for(
                             arch, kind, head_dim, getattr(torch, name), override, causal=not options.full,
-                            window=options.window, documents=options.documents, bent=options.bent,
+                            window=options.window, documents=options.documents, score_changes=options.softcap_and_sinks,
                         )  # fmt: skip
                         used = report(kernel)
                         wrong = [

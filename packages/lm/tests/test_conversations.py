@@ -372,7 +372,7 @@ FORMS = [
 @pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "jsonl.zst", "json", "parquet", "deep/er/x.jsonl"])
 def test_every_form_in_every_kind_of_file_is_one_conversation(tmp_path, kind):
     """Each form alone in a file has the token file of the first."""
-    tok, made = tokenizer(), []
+    tok, files = tokenizer(), []
     for number, form in enumerate(FORMS):
         path = tmp_path / str(number) / (kind if "/" in kind else f"talks.{kind}")
         path.parent.mkdir(parents=True)
@@ -390,10 +390,10 @@ def test_every_form_in_every_kind_of_file_is_one_conversation(tmp_path, kind):
         source = path.parents[2] if "/" in kind else path
         out = tmp_path / f"out{number}"
         prepare_conversations([source], default_template_of(tok), out, context_length=64, heldout=0)
-        made.append(((out / "train.npy").read_bytes(), (out / "train.mask").read_bytes()))
-    assert len(made) == 5
-    assert len(set(made)) == 1
-    assert made[0][0].count("2+2?".encode("utf-16-le")) == 2
+        files.append(((out / "train.npy").read_bytes(), (out / "train.mask").read_bytes()))
+    assert len(files) == 5
+    assert len(set(files)) == 1
+    assert files[0][0].count("2+2?".encode("utf-16-le")) == 2
 
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "sum", "parameters": {"type": "object"}}}
@@ -437,14 +437,14 @@ def test_calls_of_tools_are_learned_and_written_as_transformers_writes_them():
             '<tool_call>\n{"name": "add", "arguments": {"a": 2}}\n</tool_call><|im_end|>',
             "It is 4.<|im_end|>",
         ]
-        theirs = transformers.PreTrainedTokenizerBase()
+        tokenizer_base = transformers.PreTrainedTokenizerBase()
         called = {
             "role": "assistant",
             "content": "",
             "tool_calls": [{"function": {"name": "add", "arguments": {"a": 2}}}],
         }
         talk = [WITH_TOOLS["messages"][0], called, *WITH_TOOLS["messages"][2:]]
-        text = theirs.apply_chat_template(talk, tools=[TOOL], chat_template=TOOLS_TEMPLATE, tokenize=False)
+        text = tokenizer_base.apply_chat_template(talk, tools=[TOOL], chat_template=TOOLS_TEMPLATE, tokenize=False)
         assert tok.decode(ids) == text
     with pytest.raises(ValueError, match="the default one writes no tools"):
         default_template_of(tok).encode(*conversation_of(WITH_TOOLS))

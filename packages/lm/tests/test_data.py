@@ -308,7 +308,7 @@ def test_a_description_of_another_kind_is_refused(tmp_path):
 
 @pytest.mark.parametrize("dtype", ["int64", "int32", "uint8"])
 def test_arrays_of_other_integers_are_read_as_they_are(tmp_path, dtype):
-    """What np.save writes of torch's ids has the batches of the same ids in 16 bits."""
+    """A file that np.save writes of torch's ids has the batches of the same ids in 16 bits."""
     ids = np.arange(200) % 120
     np.save(tmp_path / "a.npy", ids.astype(dtype))
     write_tokens(tmp_path / "b.npy", ids)

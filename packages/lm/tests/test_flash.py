@@ -172,9 +172,9 @@ def test_log_sum_exp(case):
     torch.testing.assert_close(lse.double(), want, atol=2e-6 if dtype == torch.float32 else 2e-3, rtol=1e-5)
 
 
-def with_sinks(function, bends):
+def with_sinks(function, changes):
     """The function of q, k, v and sinks, which may be absent."""
-    return lambda q, k, v, *sinks, **masks: function(q, k, v, **masks, **bends, sinks=sinks[0] if sinks else None)
+    return lambda q, k, v, *sinks, **masks: function(q, k, v, **masks, **changes, sinks=sinks[0] if sinks else None)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -477,14 +477,20 @@ def test_the_model_learns_through_it(monkeypatch):
 
 # ---- decoding
 
-BENDS = [{}, {}, {"softcap": 3.0}, {"sinks": [1.0, -9.0, 4.0, 0.0, 2.0, 3.0]}, {"softcap": 40.0, "sinks": [9.0] * 6}]
+SCORE_CHANGES = [
+    {},
+    {},
+    {"softcap": 3.0},
+    {"sinks": [1.0, -9.0, 4.0, 0.0, 2.0, 3.0]},
+    {"softcap": 40.0, "sinks": [9.0] * 6},
+]
 
 
-def bends_of(bends, heads, dtype):
+def changes_of(changes, heads, dtype):
     """The same, with the sinks of these heads as a tensor."""
     return {
         name: torch.tensor(value[:heads], device=DEVICE, dtype=dtype) if name == "sinks" else value
-        for name, value in bends.items()
+        for name, value in changes.items()
     }
 
 
@@ -497,11 +503,11 @@ def bends_of(bends, heads, dtype):
     sliding_window=st.none() | st.integers(1, 50),
     causal=st.booleans(),
     lengths=st.booleans(),
-    bends=st.sampled_from(BENDS),
+    changes=st.sampled_from(SCORE_CHANGES),
     data=st.data(),
 )
 def test_decoding_is_attention_however_the_keys_are_shared_out(
-    dtype, heads, queries, keys, sliding_window, causal, lengths, bends, data
+    dtype, heads, queries, keys, sliding_window, causal, lengths, changes, data
 ):
     (heads, kv_heads), sliding_window = heads, sliding_window if causal else None
     q = randoms(2, heads, queries, 20, dtype=dtype)
@@ -511,12 +517,12 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
         patch.setattr(decoding, "processors", lambda _: 6)
         given_lengths = torch.tensor(has, device=DEVICE) if lengths else None
-        masks = {"causal": causal, "sliding_window": sliding_window, **bends_of(bends, heads, dtype)}
+        masks = {"causal": causal, "sliding_window": sliding_window, **changes_of(changes, heads, dtype)}
         out = decode_attention(q, k, v, **masks, lengths=given_lengths)
     for b, length in enumerate(has):
         own = [q[b : b + 1], *(x[b : b + 1, :, :length] for x in (k, v))]
         want, _ = definition(*(x.double() for x in own), **masks)
-        backend = "matmul" if bends else "sdpa"
+        backend = "matmul" if changes else "sdpa"
         check(out[b : b + 1], attention(*own, **masks, backend=backend) if length else torch.zeros_like(own[0]), want)
 
 
@@ -529,10 +535,10 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
     page=st.sampled_from([16, 32]),
     sliding_window=st.none() | st.integers(1, 50),
     splits=st.integers(1, 5),
-    bends=st.sampled_from(BENDS),
+    changes=st.sampled_from(SCORE_CHANGES),
     seed=st.integers(0, 9),
 )
-def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, sliding_window, splits, bends, seed):
+def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, sliding_window, splits, changes, seed):
     (heads, kv_heads), of_text = heads, 90 // page + 1
     order = torch.randperm(len(lengths) * of_text, generator=torch.Generator().manual_seed(seed))
     table = order.view(len(lengths), of_text).to(DEVICE)
@@ -542,13 +548,13 @@ def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decoding, "KEYS_A_SPLIT", 16)
         patch.setattr(decoding, "processors", lambda _: splits)
-        masks = {"sliding_window": sliding_window, **bends_of(bends, heads, dtype)}
+        masks = {"sliding_window": sliding_window, **changes_of(changes, heads, dtype)}
         out = paged_attention(q, keys, values, table, torch.tensor(lengths, device=DEVICE), page=page, **masks)
     for b, length in enumerate(lengths):
         at = (table[b, :, None] * page + torch.arange(page, device=DEVICE)).flatten()[:length]
         own = [q[b : b + 1], *(x[None, :, at] for x in (keys, values))]
         want, _ = definition(*(x.double() for x in own), **masks)
-        check(out[b : b + 1], attention(*own, **masks, backend="matmul" if bends else "sdpa"), want)
+        check(out[b : b + 1], attention(*own, **masks, backend="matmul" if changes else "sdpa"), want)
 
 
 def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypatch):

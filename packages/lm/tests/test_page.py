@@ -14,7 +14,7 @@ import models
 import pytest
 import torch
 import torch.nn.functional as F
-from published_templates import FAMILIES
+from published_templates import FAMILIES, MARKED
 
 import lm
 from lm import reference
@@ -384,6 +384,29 @@ def test_conversations_are_written_by_the_models_own_template(browser, folder, f
         assert result == expected, talk
         prompts += expected is not None
     assert prompts > 10
+
+
+def test_templates_that_mark_answers_are_rendered_as_by_jinja(browser, folder):
+    tokenizer = bpe.train([TEXT], 300, special_tokens=["<|endoftext|>"])
+    text = ModelText(tokenizer, TextConfig())
+    text.__dict__["template"] = default_template(tokenizer)
+    path = folder / "chat.html"
+    path.write_text(chat_page_of(rounded("llama"), text, dtype="fp16", title="marked"))
+    browser.open(path)
+    for name, (source, _) in MARKED.items():
+        template, rendered = ChatTemplate(tokenizer, source, (0,), (), {}), 0
+        browser.run(f"talk.template = new jinja.Template({json.dumps(source)}), 0")
+        for talk in talks():
+            try:
+                expected = template.render(read_messages(talk))
+            except ValueError:
+                expected = None
+            result = browser.run(
+                f"(() => {{ try {{ return talk.render({json.dumps(talk)}); }} catch {{ return null; }} }})()"
+            )
+            assert result == expected, (name, talk)
+            rendered += expected is not None
+        assert rendered > 10, name
 
 
 def test_a_chat_answers_as_generate_does(browser, folder, axe, tmp_path):

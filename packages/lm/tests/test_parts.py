@@ -107,12 +107,12 @@ def attention_cases(draw):
     return q, k, v, {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids}
 
 
-BENDS = [{}, {"softcap": 0.7}, {"sinks": randn(6, seed=4)}, {"softcap": 2.0, "sinks": 9 * randn(6, seed=5)}]
+SCORE_CHANGES = [{}, {"softcap": 0.7}, {"sinks": randn(6, seed=4)}, {"softcap": 2.0, "sinks": 9 * randn(6, seed=5)}]
 
 
-def bends_of(bends, q):
+def changes_of(changes, q):
     """The same, with as many sinks as q has heads."""
-    return {name: value[: q.shape[1]] if name == "sinks" else value for name, value in bends.items()}
+    return {name: value[: q.shape[1]] if name == "sinks" else value for name, value in changes.items()}
 
 
 def attend(q, k, v, causal, sliding_window, document_ids, softcap=None, sinks=None):
@@ -142,31 +142,31 @@ def attend(q, k, v, causal, sliding_window, document_ids, softcap=None, sinks=No
 @given(
     case=attention_cases(),
     backend=st.sampled_from(["auto", "flex", "sdpa", "matmul", "reference"]),
-    bends=st.sampled_from(BENDS),
+    changes=st.sampled_from(SCORE_CHANGES),
 )
-def test_attention(case, backend, bends):
+def test_attention(case, backend, changes):
     q, k, v, masks = case
-    bends = {} if backend == "sdpa" else bends_of(bends, q)
-    want = attend(q, k, v, **masks, **bends)
-    close(attention(q, k, v, **masks, **bends, backend=backend), want, torch.float64)
-    single = attention(q.float(), k.float(), v.float(), **masks, **bends, backend=backend)
+    changes = {} if backend == "sdpa" else changes_of(changes, q)
+    want = attend(q, k, v, **masks, **changes)
+    close(attention(q, k, v, **masks, **changes, backend=backend), want, torch.float64)
+    single = attention(q.float(), k.float(), v.float(), **masks, **changes, backend=backend)
     close(single, want, torch.float32)
 
 
 @settings(max_examples=60, deadline=None)
-@given(case=attention_cases(), backend=st.sampled_from(["sdpa", "matmul"]), bends=st.sampled_from(BENDS))
-def test_attention_gradients(case, backend, bends):
+@given(case=attention_cases(), backend=st.sampled_from(["sdpa", "matmul"]), changes=st.sampled_from(SCORE_CHANGES))
+def test_attention_gradients(case, backend, changes):
     q, k, v, masks = case
-    bends = {} if backend == "sdpa" else bends_of(bends, q)
+    changes = {} if backend == "sdpa" else changes_of(changes, q)
     upstream = randn(*q.shape, seed=3)
     grads = []
     for chosen in (backend, "reference"):
         leaves = {
             name: x.clone().requires_grad_()
-            for name, x in {"q": q, "k": k, "v": v, **bends}.items()
+            for name, x in {"q": q, "k": k, "v": v, **changes}.items()
             if name != "softcap"
         }
-        attention(**(masks | bends | leaves), backend=chosen).backward(upstream)
+        attention(**(masks | changes | leaves), backend=chosen).backward(upstream)
         grads.append([torch.zeros_like(t) if t.grad is None else t.grad for t in leaves.values()])
     for actual, want in zip(*grads, strict=True):
         close(actual, want, torch.float64)

@@ -78,8 +78,8 @@ def attention(
         scores = {"softcap": softcap, "sinks": sinks}
         return attention(q[None], k[None], v[None], **masks, **scores, backend=backend)[0]  # type: ignore[arg-type]
     kernels.check_shapes(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
-    bent = softcap is not None or sinks is not None
-    if bent and backend == "sdpa":
+    changes_scores = softcap is not None or sinks is not None
+    if changes_scores and backend == "sdpa":
         raise ValueError("backend 'sdpa' has neither softcap nor sinks: use 'auto', 'flash', 'flex' or 'matmul'")
     queries, keys = q.shape[2], k.shape[2]
     size = (*q.shape[:3], keys)
@@ -95,20 +95,21 @@ def attention(
 
     allowed: tuple[str, ...] = ()
     if backend == "auto" and mask is not None:
-        backend = "matmul" if bent else "sdpa"
+        backend = "matmul" if changes_scores else "sdpa"
     elif backend == "auto" and q.device.type == "cpu":
-        backend = "matmul" if bent or (queries > 1 and keys <= MATMUL_KEYS) else "sdpa"
+        backend = "matmul" if changes_scores or (queries > 1 and keys <= MATMUL_KEYS) else "sdpa"
     elif backend == "auto":
         # torch's fused kernels support neither document masks nor windows, and align a causal mask top-left.
-        special = bent or document_ids is not None or sliding_window is not None or queries != keys
+        special = changes_scores or document_ids is not None or sliding_window is not None or queries != keys
         real = q.device.type != "meta"  # autocast raises on the meta device
         mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
         dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
         backend, allowed = backend_of(str(q.device), dtype, q.shape[3], special)
-        if bent and backend == "sdpa":
+        if changes_scores and backend == "sdpa":
             backend = "matmul"
     if backend == "flash":
-        return _flash(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
+        options = {"causal": causal, "sliding_window": sliding_window, "softcap": softcap, "sinks": sinks}
+        return _flash(q, k, v, document_ids=document_ids, **options)
     if backend == "flex":
         from lm.ops import flex  # which imports torch's compiler
 
@@ -117,13 +118,13 @@ def attention(
     elif backend == "reference":
         return _reference(q, k, v, causal, sliding_window, document_ids, mask, softcap, sinks)
 
-    if document_ids is not None or mask is not None or (bent and backend != "flex"):
+    if document_ids is not None or mask is not None or (changes_scores and backend != "flex"):
         seen = visible(
             queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
         )
         seen = seen if mask is None else (mask & seen)
-        if bent and backend != "flex":
-            out = _capped_or_sunk(q, k, v, seen, softcap, sinks)
+        if changes_scores and backend != "flex":
+            out = _matmul_with_softcap_or_sinks(q, k, v, seen, softcap, sinks)
         elif backend != "flex":
             bias = as_bias(seen, q.dtype)
             out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias, allowed)
@@ -149,7 +150,7 @@ def attention(
     return out
 
 
-def _capped_or_sunk(
+def _matmul_with_softcap_or_sinks(
     q: Tensor, k: Tensor, v: Tensor, seen: Tensor, softcap: float | None, sinks: Tensor | None
 ) -> Tensor:
     """Attention by whole score matrices, with a soft cap or sinks: one more score for each head, with no value."""
@@ -219,16 +220,8 @@ def _sdpa(
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal, enable_gqa=grouped)
 
 
-def _flash(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool,
-    sliding_window: int | None,
-    document_ids: Tensor | None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
+def _flash(q: Tensor, k: Tensor, v: Tensor, *, document_ids: Tensor | None = None, **options: Any) -> Tensor:
+    """The attention kernel, or that for decoding; options: causal, sliding_window, softcap and sinks."""
     lacking = flash_lacks()
     if lacking is not None:
         raise ValueError(f"backend 'flash' is not available: {lacking}")
@@ -236,15 +229,14 @@ def _flash(
 
     queries, keys = q.shape[2], k.shape[2]
     rows = q.shape[1] // k.shape[1] * queries
-    bends: dict[str, Any] = {"softcap": softcap, "sinks": sinks}
-    learning = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (q, k, v, sinks))
+    trained = (q, k, v, options.get("sinks"))
+    has_gradient = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in trained)
     few = queries <= DECODING_QUERIES and keys >= DECODING_KEYS and rows <= 128
-    if few and document_ids is None and not learning:
-        return decode_attention(q, k, v, causal=causal, sliding_window=sliding_window, **bends)
+    if few and document_ids is None and not has_gradient:
+        return decode_attention(q, k, v, **options)
     if document_ids is not None and document_ids.dtype not in (torch.int32, torch.int64):
         document_ids = document_ids.long()
-    masks: dict[str, Any] = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids}
-    return flash_attention(q, k, v, **masks, **bends)
+    return flash_attention(q, k, v, document_ids=document_ids, **options)
 
 
 class Choice(NamedTuple):
@@ -320,7 +312,7 @@ def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | No
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         if what == "flash":
-            return _flash(q, k, v, True, None, None)
+            return _flash(q, k, v)
         return _sdpa(q, k, v, None, (what.removeprefix("sdpa "),), is_causal=True)
 
     bias = as_bias(visible(length, length, causal=True), torch.float64)

@@ -80,8 +80,8 @@ def infer(options: argparse.Namespace) -> Answer:
 
         parts = stored(options.shape, int(parameters(shape).total))
         records.append({"weights": "file", "bytes of tensors": sum(parts.values()), **parts})
-        listed = ", ".join(f"{name} {human(Bytes(size))}" for name, size in parts.items())
-        note += f"; the file stores {human(Bytes(sum(parts.values())), binary=True)} of tensors: {listed}"
+        sizes = ", ".join(f"{name} {human(Bytes(size))}" for name, size in parts.items())
+        note += f"; the file stores {human(Bytes(sum(parts.values())), binary=True)} of tensors: {sizes}"
     page = [columns(table), *(f"  {line}" for line in how if options.explain), wrapped(note)]
     return Answer("\n".join(page), records)
 

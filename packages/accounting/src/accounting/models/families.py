@@ -255,8 +255,8 @@ class _Settings:
             return "full_attention" if at % 4 == 0 and at else "linear_attention"
         if family in ("bamba", "granitemoehybrid", "lfm2"):
             name = {"bamba": "attn_layer_indices", "lfm2": "full_attn_idxs"}.get(family, "attention_layers")
-            listed = self.listed(name)
-            attends = family == "lfm2" if listed is None else at in listed
+            numbers = self.listed(name)
+            attends = family == "lfm2" if numbers is None else at in numbers
             return "full_attention" if attends else "linear_attention"
         if family == "jamba":
             period, offset = (self.whole(f"attn_layer_{name}") for name in ("period", "offset"))

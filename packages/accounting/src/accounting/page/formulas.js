@@ -4630,7 +4630,7 @@ again = $add($mul($mul(2n, inputs), width), $mul($mul($mul(2n, inputs), inputs),
 return Mixer("altup mixing", tuple(matrices), $tuple([$mul(rows, side), width]), norms, {__proto__: $k, flops: again});
 });
 $c.kind = $def("kind", "self at layers", [], function (self, at, layers) {
-let attends, chunked, counted, family, kinds, listed, name, offset, period, sliding, turn;
+let attends, chunked, counted, family, kinds, name, numbers, offset, period, sliding, turn;
 
 [family, kinds] = $tuple([self.family, self.listed("layer_types", layers)]);
 if (($isnot(kinds, null) && $notin(family, $tuple(["mistral", "mixtral", "phi3", "starcoder2", "qwen3_moe"])))) {
@@ -4651,8 +4651,8 @@ return (($eq($mod(at, 4n), 0n) && $true(at)) ? "full_attention" : "linear_attent
 }
 if ($in(family, $tuple(["bamba", "granitemoehybrid", "lfm2"]))) {
 name = dict([["bamba", "attn_layer_indices"], ["lfm2", "full_attn_idxs"]]).get(family, "attention_layers");
-listed = self.listed(name);
-attends = ($is(listed, null) ? $eq(family, "lfm2") : $in(at, listed));
+numbers = self.listed(name);
+attends = ($is(numbers, null) ? $eq(family, "lfm2") : $in(at, numbers));
 return ($true(attends) ? "full_attention" : "linear_attention");
 }
 if ($eq(family, "jamba")) {

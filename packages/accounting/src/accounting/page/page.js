@@ -263,9 +263,9 @@ function label(name) {
   return words.join("").replace(/\s+/g, " ").trim() || name;
 }
 async function remedies(values, current) {
-  const found = [];
+  const sentences = [];
   for (const changes of REMEDIES[values.purpose]) {
-    if (found.length === 3 || !current()) break;
+    if (sentences.length === 3 || !current()) break;
     const changed = { ...values, ...changes };
     if (changes.devices) changed.devices = String(changes.devices * Number(number("devices", values.devices)));
     if (changes.devices && values.purpose === "train") changed.zero = "3";
@@ -277,12 +277,12 @@ async function remedies(values, current) {
       const words = Object.keys(changes).map((name) =>
         name === "devices" ? `${changed.devices} devices` : `${label(name).toLowerCase()} ${changed[name]}`,
       );
-      found.push(`${words.join(" and ")} (${memory.shown})`);
+      sentences.push(`${words.join(" and ")} (${memory.shown})`);
     } catch {
       continue; // such a change is not counted here
     }
   }
-  return found;
+  return sentences;
 }
 
 // The field that a message is about: by the name that the formulas have for it.
@@ -318,13 +318,15 @@ async function update() {
     $("largest").tBodies[0].replaceChildren(...rows.map((one) => row(one)));
     $("largest").setAttribute("aria-busy", "false");
     if ($("verdict").className !== "wrong") return;
-    const found = await remedies(values, () => mine === latest);
+    const changes = await remedies(values, () => mine === latest);
     if (mine !== latest) return;
     const sizes = rows.filter((one) => one.value).map((one) => `${one.name} ${one.shown}`);
     const most = sizes.length ? ` At most, all else as it is: ${sizes.slice(0, 2).join(" or ")}.` : "";
     $("verdict").lastChild.textContent =
       $("verdict").lastChild.textContent.replace(/: looking.*/, ". ") +
-      (found.length ? `It would with ${found.join(", or with ")}.` : "No single change that is tried here is enough.") +
+      (changes.length
+        ? `It would with ${changes.join(", or with ")}.`
+        : "No single change that is tried here is enough.") +
       most;
   } catch (error) {
     if (mine !== latest) return;

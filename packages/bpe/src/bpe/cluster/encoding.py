@@ -126,9 +126,9 @@ def encode(
                     results = [part.result for part in parts]
                     yield Task(entry.name, 0, join_parts, (entry, place, *how, results), number)
 
-            done = run_tasks(ray, tasks(), num_threads, total, "encoding bytes", report, about, on_error)
+            finished_tasks = run_tasks(ray, tasks(), num_threads, total, "encoding bytes", report, about, on_error)
             try:
-                _keep(ray, done, manifest, folder)
+                _keep(ray, finished_tasks, manifest, folder)
             finally:
                 for file in manifest.files:
                     file.error = about.skipped.get(file.input) if file.tokens is None else None
@@ -139,7 +139,7 @@ def encode(
     return manifest
 
 
-def _keep(ray: Any, done: Iterator[tuple[Task, str]], manifest: Manifest, folder: str) -> None:
+def _keep(ray: Any, finished_tasks: Iterator[tuple[Task, str]], manifest: Manifest, folder: str) -> None:
     """Keep the manifest as files are encoded.
 
     An output counts once this machine sees it, for a node may have another folder under the same path. The first
@@ -147,7 +147,7 @@ def _keep(ray: Any, done: Iterator[tuple[Task, str]], manifest: Manifest, folder
     """
     nodes: dict[int, str] = {}
     saved, took = time.monotonic(), 0.0
-    for task, node in done:
+    for task, node in finished_tasks:
         if task.key is None:  # a part
             continue
         tokens, sha256 = ray.get(task.result)

@@ -120,14 +120,14 @@ class Manifest:
             file = EncodedFile(entry.name, entry.version, old.output)
             out = remote.inside(folder, old.output)
             if (about := description(out)) is not None:
-                done = replace(file, tokens=about["count"], sha256=about["sha256"])
+                described = replace(file, tokens=about["count"], sha256=about["sha256"])
                 if (
                     old.version == entry.version
                     and about["tokenizer"] == tokenizer
-                    and old.sha256 in (None, done.sha256)
-                    and done.is_in(folder)
+                    and old.sha256 in (None, described.sha256)
+                    and described.is_in(folder)
                 ):
-                    file = done
+                    file = described
                 else:
                     remote.remove(beside(out))
             files.append(file)

@@ -1,4 +1,4 @@
-"""Where the ids of a text begin in it, as tokenizers counts that for texts whose bytes are not all encoded."""
+"""Offsets of the ids of a text, as tokenizers counts them for texts whose bytes are not all encoded."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ def separate_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a command line, with what is not among them in options.settings."""
-    known = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
-    parser = make_parser(known)
+    commands = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    parser = make_parser(commands)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
         parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
     settings, others = separate_settings(arguments)

@@ -194,12 +194,12 @@ def write(
             "Loss by what is varied", [Line("loss", points, 0, "marks")], x_name="value", wide=True, log_x=True
         )
         leading.insert(-1, report.Section("Loss", f'<div class="charts">{figure}</div>'))
-    shown = [first[name] for name in groups]
+    drawn_trials = [first[name] for name in groups]
     return report.write(
-        [out / trial.name for trial in shown],
+        [out / trial.name for trial in drawn_trials],
         out / "report.html",
         title=title,
-        names=[trial.variant for trial in shown],
+        names=[trial.variant for trial in drawn_trials],
         headline=headline,
         leading=leading,
     )

@@ -110,7 +110,7 @@ class Gemma2Config(FamilyConfig):
 
 
 class Gemma2Attention(FamilyAttention):
-    """Attention whose scores are bent into a range."""
+    """Attention with soft-capped scores."""
 
     def __init__(self, config: Gemma2Config, layer: int) -> None:
         super().__init__(config, layer)

@@ -178,9 +178,9 @@ def number(value: float, digits: int = 4) -> str:
 def text(value: object) -> str:
     """Any text as HTML: escaped, and what no page can carry made visible. Marks that turn the direction of text, which
     would reach what stands beside it, are U+FFFD."""
-    shown = unturned(str(value).encode("utf-8", "replace").decode())
-    shown = "".join(chr(0x2400 + ord(c)) if c < " " and c not in "\t\n" else c for c in shown)
-    return value if isinstance(value, Html) else html.escape(shown)
+    printable = unturned(str(value).encode("utf-8", "replace").decode())
+    printable = "".join(chr(0x2400 + ord(c)) if c < " " and c not in "\t\n" else c for c in printable)
+    return value if isinstance(value, Html) else html.escape(printable)
 
 
 def table(headers: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:

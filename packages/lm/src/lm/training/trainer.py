@@ -487,7 +487,7 @@ class Trainer:
         # Sharded weights are gathered on the way: a process may not leave the others there.
         own = functools.partial(self.own_scores, data)
         parts = own() if self.is_sharded else self.distributed.on_all(own)
-        scores = {name: self.whole(part) for name, part in parts.items()}
+        scores = {name: self.sum_of_parts(part) for name, part in parts.items()}
         self.score, self.scored_at = mixed([(data.share(name), score) for name, score in scores.items()]), self.step
         self.stale = 0 if self.score.loss < self.lowest else self.stale + 1
         self.lowest = min(self.lowest, self.score.loss)
@@ -512,8 +512,8 @@ class Trainer:
         with autocast(self.device, self.config.precision):
             return {name: self.objective.evaluate(tokens, most) for name, tokens in heldout.items()}
 
-    def whole(self, part: Score) -> Score:
-        """The score of which each process has a part."""
+    def sum_of_parts(self, part: Score) -> Score:
+        """The score of the whole text; each process has a part of it."""
         text = part.nats if part.text_nats is None else part.text_nats
         nats, tokens, size, text = self.distributed.sum(part.nats, part.tokens, part.bytes or 0.0, text)
         return Score(nats, int(tokens), size or None, text)

@@ -35,10 +35,10 @@ class Distillation(NextToken):
             raise ValueError("objective 'distill' learns text or conversations, got pairs or prompts alone")
 
     def open(self, data: Mixture, run_dir: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
-        ours, theirs = self.model.config, self.references[0].config
-        if theirs.vocab_size != ours.vocab_size or theirs.context_length < ours.context_length:
-            sizes = f"{theirs.vocab_size} tokens and a context of {theirs.context_length}"
-            own = f"the model {ours.vocab_size} and {ours.context_length}"
+        student, teacher = self.model.config, self.references[0].config
+        if teacher.vocab_size != student.vocab_size or teacher.context_length < student.context_length:
+            sizes = f"{teacher.vocab_size} tokens and a context of {teacher.context_length}"
+            own = f"the model {student.vocab_size} and {student.context_length}"
             remedy = "choose one with as many, and a context that is at least as long"
             raise ValueError(f"the teacher {self.config.teacher} has {sizes}, {own}: {remedy}")
 
@@ -47,11 +47,12 @@ class Distillation(NextToken):
             return super().forward(inputs, targets, special)
         learned, teacher = targets != IGNORE, self.references[0]
         documents = None if self.end_of_text is None else document_ids_of(inputs, self.end_of_text)
-        ours = self.model.logits(self.model.hidden(inputs, documents)[learned]).float().log_softmax(-1)
+        student_log_probs = self.model.logits(self.model.hidden(inputs, documents)[learned]).float().log_softmax(-1)
         with torch.no_grad():
-            theirs = teacher.logits(teacher.hidden(inputs, documents)[learned]).float().log_softmax(-1)
-        one, other = (theirs, ours) if self.config.distill_divergence == "forward" else (ours, theirs)
-        return (one.exp() * (one - other)).sum()
+            teacher_log_probs = teacher.logits(teacher.hidden(inputs, documents)[learned]).float().log_softmax(-1)
+        if self.config.distill_divergence == "forward":
+            return (teacher_log_probs.exp() * (teacher_log_probs - student_log_probs)).sum()
+        return (student_log_probs.exp() * (student_log_probs - teacher_log_probs)).sum()
 
     def count(self, micro_batches: Sequence[MicroBatch]) -> int:
         return sum(int((targets != IGNORE).sum()) for _, targets in micro_batches)
