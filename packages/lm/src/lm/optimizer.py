@@ -244,7 +244,7 @@ class Muon(torch.optim.Optimizer):
         mine = results[rank * count : (rank + 1) * count]
         if len(own):
             mine[: len(own)] = orthogonalize(own)
-        dist.all_gather(list(results.split(count)), mine.clone())
+        dist.all_gather(list(results.chunk(size)), mine.clone())
         return results[: len(matrices)]
 
     def adamw_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
