@@ -1,6 +1,6 @@
 """One HTML page for a run, or for several side by side, that needs nothing but itself.
 
-`write` draws what is in the run folders; everything else comes to it as sections, for which `table`, `bars`, `big`,
+`write` draws what is in the run folders; everything else comes to it as sections, for which `table`, `bars`,
 `comparison` and `samples` of charts make the HTML.
 """
 
@@ -18,8 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from lm.files import atomic_write, read_json
-from lm.reporting import charts
-from lm.reporting.charts import Html, Line, Point, chart, number, quantity, smooth, table, text
+from lm.reporting.charts import Line, Point, bars, chart, number, quantity, smooth, table, text
 
 Record = dict[str, float]
 
@@ -28,11 +27,17 @@ BY = {"step": "step", "tokens": "tokens", "time": "seconds"}  # the x of curves,
 BY_SET = "val_loss/"  # before the name of a set of a mixture, in the metrics
 MOST_NAMES = 4  # names of runs in a title
 MOST_LABELS = 8  # runs that have a label in a chart; the table above it names them all
+# The other charts: title, note, key, and the arguments of chart().
+CHARTS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
+    ("Gradient norm", "log scale", "gradient_norm", {"log": True}),
+    ("Speed", "tokens per second", "tokens_per_second", {}),
+    ("Use of the device", "share of its peak FLOPs", "mfu", {}),
+)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page: its title and note in the margin, its HTML beside them."""
+    """A part of the page: its title, its HTML and a note below it."""
 
     title: str
     html: str
@@ -105,7 +110,6 @@ def write(
     names: Sequence[str] | None = None,
     by: str | None = None,
     headline: str | None = None,
-    figures: Iterable[tuple[str, str, str]] = (),
     leading: Iterable[Section] = (),
     sections: Iterable[Section] = (),
     reference_lines: Mapping[str, float] | None = None,
@@ -119,7 +123,6 @@ def write(
     Args:
         path: Of the page; report.html in the first run by default.
         headline: A sentence under the title; computed from the metrics by default.
-        figures: (value, unit, label), after those of the metrics.
         names: Of the runs; those of their folders by default.
         by: x of the curves, a key of BY; steps for one run and tokens for several by default.
         leading, sections: Before and after the curves.
@@ -142,34 +145,42 @@ def write(
     for name, value in references.items():
         if not 0 < value < math.inf:
             raise ValueError(f"reference line {name!r} is {value}: bits per byte are a positive number")
-    only = runs[0] if len(runs) == 1 else None
-    if only and (bits_per_byte is None or not math.isfinite(bits_per_byte)):
-        bits_per_byte = only.last("val_bits_per_byte")
 
     names_shown = [run.name for run in runs[:MOST_NAMES]]
     if more := len(runs) - len(names_shown):
         names_shown.append(f"{more} more")
-    title = title or ", ".join(names_shown)
-    note = f"{_curves_note(runs)} {curves_note}".strip()
-    page_sections = [
-        *leading,
-        Section("Curves" if only else "Runs", _curves(runs, references, by), note),
-        *sections,
-        Section("Configuration", _settings(runs, [_flat(run.config) for run in runs])),
-        _environment(runs, environment or {}),
-    ]
-    body = _header(runs, title, headline, references, bits_per_byte, figures) + "".join(map(_section, page_sections))
-    now = datetime.now().astimezone()
+    environments = [{**run.environment, **(environment or {})} for run in runs]
+    if not any(environments):
+        this_machine = {
+            "Python": platform.python_version(),
+            "system": platform.platform(),
+            "processors": os.cpu_count(),
+        }
+        environments = [{f"{name}, of this report": value for name, value in this_machine.items()}] * len(runs)
+    page_sections = [*leading, Section("Curves", _curves(runs, references, by), f"{_curves_note(runs)} {curves_note}")]
+    if references:
+        this = bits_per_byte if bits_per_byte is not None else runs[0].last("val_bits_per_byte")
+        ranked = sorted(
+            {**references, **({} if this is None else {"this model": this})}.items(), key=lambda pair: pair[1]
+        )
+        drawn = bars((name, value, f"{value:.3f}") for name, value in ranked)
+        page_sections.append(Section("Bits per byte of held-out text", drawn))
+    page_sections += [*sections, Section("Configuration", _settings(runs, [_flat(run.config) for run in runs]))]
+    page_sections.append(Section("Environment", _settings(runs, environments)))
     shell, style = (
         resources.files("lm.reporting").joinpath(f"assets/report.{kind}").read_text("utf-8") for kind in ("html", "css")
     )
     page = shell.format(
         refresh=f'<meta http-equiv="refresh" content="{max(1, round(refresh))}">\n' if refresh else "",
-        title=text(title),
+        title=text(title or ", ".join(names_shown)),
         style=style,
-        body=body,
-        when=f"{now.day} {now:%B %Y, %H:%M}",
-    )  # fmt: skip
+        headline=text(_headline(runs) if headline is None else headline),
+        body="".join(
+            f"<section><h2>{text(one.title)}</h2>\n{one.html}<p>{text(one.note.strip())}</p></section>\n"
+            for one in page_sections
+        ),
+        when=f"{datetime.now().astimezone():%d %B %Y, %H:%M}",
+    )
     target = Path(path) if path is not None else runs[0].folder / "report.html"
     atomic_write(target, page.encode("utf-8", "xmlcharrefreplace"))
     return target
@@ -211,113 +222,68 @@ def read(folder: str | os.PathLike[str]) -> Run:
     return Run(folder.resolve().name, folder, config, records, damaged, environment, skipped)
 
 
-# The page's own parts
-
-
-def _header(
-    runs: Sequence[Run],
-    title: str,
-    headline: str | None,
-    references: Mapping[str, float],
-    bits_per_byte: float | None,
-    figures: Iterable[tuple[str, str, str]],
-) -> str:
-    beside, sentence = "", ""
-    if bits_per_byte is not None:
-        ranked = sorted([("this model", bits_per_byte), *references.items()], key=lambda pair: pair[1])
-        rows = [(name, value, f"{value:.3f}") for name, value in ranked] if references else []
-        label = f"bits per byte of held-out text{_when(runs[0], 'val_bits_per_byte')}"
-        ranking = charts.bars(rows, highlight="this model") if rows else ""
-        beside = f'<div class="beside"><b>{bits_per_byte:.3f}</b><small>{label}</small>{ranking}</div>'
-        changes = [
-            f"{abs(change):.1f} % {'less' if change < 0 else 'more'} than {name}".replace("-", "\u2011")
-            for name, value in sorted(references.items(), key=lambda pair: pair[1])
-            for change in [100 * (bits_per_byte / value - 1)]
-        ]
-        compared = f": {' and '.join(filter(None, (', '.join(changes[:-1]), *changes[-1:])))}" if changes else ""
-        sentence = f"On text it has never seen, the model needs {bits_per_byte:.3f} bits per byte{compared}."
-    elif best := [(value, run.name) for run in runs if (value := run.last("val_bits_per_byte")) is not None]:
-        verb = "ends" if all(run.finished for run in runs) else "is so far"
-        sentence = f"{min(best)[1]} {verb} lowest of {len(best)}, at {min(best)[0]:.3f} bits per byte of held-out text."
+def _headline(runs: Sequence[Run]) -> str:
+    """The best held-out result of the runs, after those that diverged."""
+    sentences = [
+        f"{run.name} diverged: it stopped at step {number(run.records[-1]['step'])}, where {reason}."
+        for run in runs
+        if (reason := run.diverged)
+    ]
+    bits = [(value, run) for run in runs if (value := run.last("val_bits_per_byte")) is not None]
+    if bits:
+        best, run = min(bits, key=lambda pair: pair[0])
+        verb = "ends" if all(one.finished for one in runs) else "is so far"
+        lowest = f"lowest of {len(bits)}, at " if len(bits) > 1 else "at "
+        at = f"at step {run.last_step('val_bits_per_byte')}"
+        sentences.append(f"{run.name} {verb} {lowest}{best:.3f} bits per byte of held-out text, {at}.")
     elif len(runs) == 1 and (loss := runs[0].last("loss")) is not None:
-        sentence = f"The training loss ends at {number(loss)}."
-    for run in runs:
-        if reason := run.diverged:
-            which = "The run" if len(runs) == 1 else run.name
-            stopped = f"{which} diverged: it stopped at step {number(run.records[-1]['step'])}, where {reason}."
-            sentence = f"{stopped} {sentence}".strip()
-    kicker = "a training run" if len(runs) == 1 else f"{len(runs)} training runs"
-    return (
-        f'<header><div class="top"><div><p class="kicker">{kicker}</p><h1>{text(title)}</h1>'
-        f'<p class="headline">{text(sentence if headline is None else headline)}</p></div>{beside}</div>\n'
-        f"{charts.big([*(_figures(runs[0]) if len(runs) == 1 else ()), *figures])}</header>\n"
-    )
-
-
-def _figures(run: Run) -> list[tuple[str, str, str]]:
-    """Return (value, unit, label) of the figures at the top of a run's page."""
-    steps = [(number(run.records[-1]["step"]), "steps", "of the optimizer")] if run.records else []
-    rates = [(run.last("tokens"), "", "tokens", "read in training"), (run.last("seconds"), "s", "", "of training")]
-    rates.append((run.speed, "", "tokens/s", "in the median"))
-    for value, kind, unit, label in rates:
-        if value is not None:
-            digits, _, prefix = quantity(value, kind).partition(" ")
-            steps.append((digits, f"{prefix} {unit}".strip(), label))
-    return steps
+        sentences.append(f"The training loss ends at {number(loss)}.")
+    return " ".join(sentences)
 
 
 def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None) -> str:
+    """The table of the runs, and below it their charts."""
     if not any(run.records for run in runs):
-        return '<p class="empty">No step has been logged yet.</p>'
+        return "<p>No step has been logged yet.</p>"
     alone = len(runs) == 1
     x = BY[by] if by else "step" if alone or not all(run.points("tokens") for run in runs) else "tokens"
 
-    def losses(name: str, note: str, key: str, wide: bool, **options: Any) -> str:
+    def drawn(name: str, note: str, key: str, *, wide: bool = False, **options: Any) -> str:
+        """A chart of the values of training, averaged, and of held-out text where there are any."""
         lines: list[Line] = []
         for i, run in enumerate(runs):
             points, heldout = run.points(key, x), run.points(f"val_{key}", x)
-            label = ("train" if alone else run.name) if wide and len(runs) <= MOST_LABELS else ""
-            average = Line("train" if alone else f"{run.name}, train", smooth(points), i, label=label)
-            if alone:
-                lines += [Line("each step", points, 0, "thin"), average]
-                lines.append(Line("held-out", heldout, 1, "marks", "held-out" if wide else ""))
-            else:
-                lines.append(replace(average, style="soft", label="") if heldout else average)
-                lines.append(Line(f"{run.name}, held-out", heldout, i, "marks", label))
-        return chart(name, lines, note=note, x_name=x, wide=wide, ceiling=_ceiling(lines), **options)
+            train, dots = ("train", "held-out") if alone else ("" if heldout else run.name, run.name)
+            if not wide or len(runs) > MOST_LABELS:
+                train = dots = ""
+            lines += [Line("each step", points, i, "thin")] if alone else []
+            lines.append(Line(f"{run.name}, train", smooth(points), i, "soft" if heldout else "line", train))
+            lines.append(Line(f"{run.name}, held-out", heldout, i + alone, "marks", dots))
+        return chart(name, lines, note=note, x_name=x, wide=wide, **options)
 
-    def single(name: str, note: str, key: str, noisy: bool = True, **options: Any) -> str:
-        lines: list[Line] = []
-        for i, run in enumerate(runs):
-            points = run.points(key, x)
-            lines += [Line(run.name, points, i, "thin")] if noisy and alone else []
-            lines.append(Line("" if alone else run.name, smooth(points) if noisy else points, i))
-        return chart(name, lines, note=note, x_name=x, **options)
-
+    charts = [_legend(runs)]
     has_bytes = any(run.points(key) for run in runs for key in ("bits_per_byte", "val_bits_per_byte"))
-    drawn = [] if alone else [_legend(runs)]
-    if has_bytes:
-        drawn.append(losses("Bits per byte", "less is better", "bits_per_byte", True, references=references))
-    drawn.append(losses("Loss", "nats per token", "loss", not has_bytes))
+    for name, note, key in (("Bits per byte", "less is better", "bits_per_byte"), ("Loss", "nats per token", "loss")):
+        if key == "loss" or has_bytes:
+            top = _ceiling([run.points(one, x) for run in runs for one in (key, f"val_{key}")])
+            options: dict[str, Any] = {"references": references} if key == "bits_per_byte" else {}
+            charts.append(drawn(name, note, key, wide=key != "loss" or not has_bytes, ceiling=top, **options))
     peaks = [max((y for _, y in points), default=0.0) for run in runs if (points := run.points("learning_rate"))]
     far_apart = max(peaks, default=0.0) > FAR_APART * min(peaks, default=0.0)
-    note = "log scale" if far_apart else ""
-    drawn.append(single("Learning rate", note, "learning_rate", noisy=False, zero=not far_apart, log=far_apart))
-    drawn.append(single("Gradient norm", "log scale", "gradient_norm", log=True))
-    drawn.append(single("Speed", "tokens per second", "tokens_per_second", zero=True))
-    if any(run.points("mfu") for run in runs):
-        drawn.append(single("Use of the device", "share of its peak FLOPs", "mfu", zero=True))
+    charts.append(drawn("Learning rate", "log scale" if far_apart else "", "learning_rate", log=far_apart))
+    charts += [
+        drawn(*one, **options) for *one, options in CHARTS if one[2] != "mfu" or any(run.points("mfu") for run in runs)
+    ]
     if sets := _by_set(runs, x):
-        name, note = "Held-out loss by set", "nats per token"
-        drawn.append(chart(name, sets, note=note, wide=True, x_name=x, ceiling=_ceiling(sets)))
-    return f'<div class="charts">{"".join(drawn)}</div>\n'
+        charts.append(chart("Held-out loss by set", sets, note="nats per token", wide=True, x_name=x))
+    return f'<div class="charts">{"".join(charts)}</div>\n'
 
 
-def _ceiling(lines: Sequence[Line]) -> float:
+def _ceiling(curves: Iterable[Sequence[Point]]) -> float:
     """Return the top of a chart of losses: curves come in from above it, and one that diverges does not flatten it."""
-    curves = [[y for _, y in line.points if math.isfinite(y)] for line in lines]
-    later = max((y for ys in curves for y in ys[len(ys) // 20 :]), default=math.inf)
-    return min(later, 1.05 * max((ys[0] for ys in curves if ys), default=math.inf))
+    finite = [[y for _, y in points if math.isfinite(y)] for points in curves]
+    later = max((y for ys in finite for y in ys[len(ys) // 20 :]), default=math.inf)
+    return 1.05 * min(later, max((ys[0] for ys in finite if ys), default=math.inf))
 
 
 def _by_set(runs: Sequence[Run], x: str) -> list[Line]:
@@ -352,30 +318,16 @@ def _legend(runs: Sequence[Run]) -> str:
     heldout = "val_bits_per_byte" if has_bits else "val_loss"
     rows = [
         [
-            Html(f'<i class="swatch {charts.colour_of(i)}"></i>{text(run.name)}'),
+            run.name,
             *(run.last(key) for key in ("step", "tokens", "loss", heldout)),
             run.last_step(heldout),
             run.speed,
-            quantity(run.last("seconds"), "s").replace(" ", "\u00a0"),
+            quantity(run.last("seconds"), "s"),
         ]
-        for i, run in enumerate(runs)
+        for run in runs
     ]
     name = "held-out bits/byte" if has_bits else "held-out loss"
     return table(["run", "steps", "tokens", "loss", name, "of step", "tokens/s", "time"], rows)
-
-
-def _when(run: Run, key: str) -> str:
-    """The step of the last value of `key`, where it is not the run's last step."""
-    step = run.last_step(key)
-    return "" if step is None or step == run.records[-1]["step"] else f", at step {number(step)}"
-
-
-def _environment(runs: Sequence[Run], extra: Mapping[str, object]) -> Section:
-    environments = [{**run.environment, **extra} for run in runs]
-    if any(environments):
-        return Section("Environment", _settings(runs, environments))
-    machine = {"Python": platform.python_version(), "system": platform.platform(), "processors": os.cpu_count()}
-    return Section("Environment", _pairs(machine), "Of the machine that drew this page.")
 
 
 def _settings(runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]) -> str:
@@ -384,13 +336,8 @@ def _settings(runs: Sequence[Run], settings: Sequence[Mapping[str, Any]]) -> str
     values = {key: [_toml(one[key]) if key in one else "—" for one in settings] for key in keys}
     differ = [key for key, row in values.items() if len(set(row)) > 1]
     rows = [[run.name, *(values[key][i] for key in differ)] for i, run in enumerate(runs)]
-    shared = {key: row[0] for key, row in values.items() if key not in differ}
-    return (table(["", *differ], rows) if differ else "") + _pairs(shared)
-
-
-def _pairs(pairs: Mapping[str, object]) -> str:
-    items = "".join(f"<div><dt>{text(key)}</dt><dd>{text(_toml(value))}</dd></div>" for key, value in pairs.items())
-    return f'<dl class="pairs">{items}</dl>\n'
+    shared = [(key, row[0]) for key, row in values.items() if key not in differ]
+    return (table(["", *differ], rows) if differ else "") + table(("", ""), shared)
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -406,9 +353,3 @@ def _toml(value: object) -> str:
     if isinstance(value, int) and abs(value) >= 10_000:
         return f"{value:,}"
     return ", ".join(map(_toml, value)) if isinstance(value, list | tuple) else str(value)
-
-
-def _section(section: Section) -> str:
-    note = f"<p>{text(section.note)}</p>" if section.note else ""
-    margin = f'<div class="margin"><h2>{text(section.title)}</h2>{note}</div>'
-    return f"<section>{margin}<div>{section.html}</div></section>\n"
