@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 from bpe.native.parallel import available_cpus
 
@@ -12,41 +14,27 @@ from bpe.native.parallel import available_cpus
 class Encodings(Sequence[Any]):
     """The Encodings of a call, made by the tokenizer's own backend when one is asked for."""
 
-    __slots__ = ("_encodings", "_options", "_text", "_tokenizer")
-
     def __init__(self, tokenizer: Any, text: Any, options: dict[str, Any]) -> None:
         self._tokenizer, self._text, self._options = tokenizer, text, options
-        self._encodings: list[Any] | None = None
 
+    @cached_property
     def _all(self) -> list[Any]:
-        if self._encodings is None:
-            whole = type(self._tokenizer)._encode_plus(self._tokenizer, self._text, **self._options)
-            self._encodings = list(whole.encodings)
-        return self._encodings
+        return list(type(self._tokenizer)._encode_plus(self._tokenizer, self._text, **self._options).encodings)
 
-    @overload
-    def __getitem__(self, index: int) -> Any: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
-        return self._all()[index]
+    def __getitem__(self, index: Any) -> Any:
+        return self._all[index]
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._all)
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> bool:  # without making them
         return True
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._all())
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (self._all(),)
+        return list, (self._all,)
 
     def __deepcopy__(self, memo: Any) -> list[Any]:
-        import copy
-
-        return copy.deepcopy(self._all(), memo)
+        return copy.deepcopy(self._all, memo)
 
 
 def state_of(backend: Any) -> tuple[Any, ...]:
