@@ -177,6 +177,23 @@ def test_added_tokens_beside_a_model_of_sentencepiece(tmp_path: Path) -> None:
         bpe.load(tmp_path)
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json"])
+@pytest.mark.parametrize("token", [{"special": True}, {"content": 5}, 7])
+def test_an_added_token_of_a_configuration_without_content_is_refused(tmp_path: Path, file: str, token: Any) -> None:
+    tokenizer = bpe.Tokenizer.from_ranks(BYTE_RANKS, pattern="gpt2")
+    if file == "tokenizer.model":
+        (tmp_path / file).write_bytes(model_of(pieces_with_runs([2])))
+    elif file == "vocab.json":
+        tokenizer.to_gpt2(tmp_path)
+    else:
+        (tokenizer.to_huggingface if file == "tokenizer.json" else tokenizer.to_tiktoken)(tmp_path / file)
+    name = "TikTokenTokenizer" if file == "tiktoken.model" else "GPT2Tokenizer"
+    config = {"tokenizer_class": name, "added_tokens_decoder": {"300": token}}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="added_tokens_decoder"):
+        bpe.load(tmp_path)
+
+
 def test_ranks_in_a_folder_have_the_pattern_and_the_special_tokens_of_the_class(tmp_path: Path) -> None:
     bpe.Tokenizer.from_ranks(BYTE_RANKS, pattern="gpt2").to_tiktoken(tmp_path / "tiktoken.model")
     tokens = {"260": {"content": "[EOS]", "special": True}}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any
@@ -75,8 +76,11 @@ def added_tokens_of_config(data: bytes, path: StrPath) -> list[dict[str, Any]]:
     tokens = config.get("added_tokens_decoder") if isinstance(config, dict) else None
     if tokens is None:
         return []
-    if not isinstance(tokens, dict) or not all(key.isdecimal() and isinstance(v, dict) for key, v in tokens.items()):
-        refuse(path, 'expected "added_tokens_decoder" to be an object of ids and tokens')
+    if not isinstance(tokens, dict) or not all(
+        re.fullmatch(r"[0-9]{1,10}", key) and isinstance(token, dict) and isinstance(token.get("content"), str)
+        for key, token in tokens.items()
+    ):
+        refuse(path, 'expected "added_tokens_decoder" to be an object of ids and tokens, each with its "content"')
     return [{**token, "id": int(number)} for number, token in tokens.items()]
 
 

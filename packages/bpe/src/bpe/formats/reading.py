@@ -112,7 +112,7 @@ def special_tokens_of_ranks(path: StrPath, config_path: StrPath | None, named: s
     if config_path is None:
         return {}
     entries = formats.huggingface.added_tokens_of_config(formats.read_bytes(config_path), config_path)
-    ids = {entry["id"]: str(entry.get("content")) for entry in entries}
+    ids = {entry["id"]: entry["content"] for entry in entries}
     first = 1 + max(formats.tiktoken.read(path).values())
     if named == "QWenTokenizer" and not ids:
         texts = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *(f"<|extra_{number}|>" for number in range(205)))
