@@ -50,8 +50,7 @@ from bpe.encoding.cache cimport (
 )
 from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
 from bpe.encoding.ranks cimport (
-    LANE_BYTES, LANES, MATCHED_BYTES, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Matches, Piece, Ranks, is_matched,
-    join_windows, make_cuts, match_bytes, need_lanes
+    LANE_BYTES, LANES, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Piece, Ranks, join_windows, make_cuts, need_lanes
 )
 from bpe.native.bytes cimport packed_key, prefetch
 from bpe.native.memory cimport checked_malloc, free_sparse_block
@@ -227,7 +226,6 @@ cdef class Encoder:
             if cache_full(batch.sets[missing[n]]):
                 prefetch(cache_second_set(&self.cache.table, batch.keys[missing[n]]))
         need_lanes(&scratch.work)
-        self.ranks.need_matches(&scratch.work, batch.begins[count] - batch.begins[0])
         for n in range(missed):
             i = missing[n]
             if cache_full(batch.sets[i]):
@@ -237,8 +235,6 @@ cdef class Encoder:
                     continue
             pretoken, size = text + batch.begins[i], batch.begins[i + 1] - batch.begins[i]
             if size <= self.ranks.longest_whole and self.ranks.find_whole(pretoken, size) != NONE:
-                continue
-            if is_matched(pretoken, size) and match(self, scratch, batch, i, pretoken, size):
                 continue
             windows = 1 if size <= LANE_BYTES else 1 + (size - WIDE_OVERLAP - 1) // WINDOW_STEP
             if windows > MOST_WINDOWS or not self.ranks.spelled(pretoken, size):

@@ -32,28 +32,6 @@ cdef extern from "encoding/lanes.h" nogil:
         uint64_t alive
         size_t count
 
-cdef extern from "encoding/matches.h" nogil:
-    enum:
-        MATCHED_BYTES
-
-    ctypedef struct Split:
-        uint32_t left, right, size, shorter
-
-    ctypedef struct Matches:
-        MergeTables pairs
-        uint64_t *edges
-        uint32_t *first
-        uint32_t *token_of
-        Split *splits
-        uint32_t *symbol_of
-        uint32_t *least
-        size_t edge_mask
-        int edge_shift
-        uint32_t numbers, nodes
-
-    bint is_matched(const uint8_t *text, size_t size)
-    size_t match_bytes(const Matches *matches, const uint8_t *text, size_t size, uint32_t *numbers)
-
 cdef extern from "encoding/steps.h" nogil:
     ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
     lowest_function choose_lowest(int level)
@@ -67,14 +45,11 @@ ctypedef struct Linked:         # a symbol of a window that is merged with a hea
 
 ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
     Lane *lanes
-    const Matches *tables       # Ranks.matches, once they are made,
-    bint has_tables             # and whether they are
     uint32_t *symbols           # of the merged part of a long pretoken
     uint32_t *begins            # of each in the text, and after them where the last one ends
     Linked *linked
     uint64_t *heap              # see heap.pxi
     size_t room, count, linked_room, heap_room, heap_size
-    size_t seen_bytes, long_bytes   # bytes of batches with new pretokens; bytes of those pretokens that are matched
     const uint32_t *found       # the symbols of the pretoken merged last
 
 cdef void free_work(Work *work) noexcept nogil
@@ -93,11 +68,9 @@ cdef class Ranks:
     cdef const uint8_t **text           # by symbol, in `joined`
     cdef uint32_t *size
     cdef readonly bint all_bytes        # each byte is a symbol
-    cdef bint matched                   # made, or there are none
     cdef bint drops_bytes               # those that are none are left out
     cdef MergeTables tables
     cdef lowest_function lowest         # for the process's SIMD level
-    cdef Matches *matches               # NULL: not made yet, or there are none
     cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
     cdef size_t whole_mask
     cdef size_t longest_whole           # 0: there are none
@@ -107,5 +80,4 @@ cdef class Ranks:
     cdef size_t merge_without_others(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil
     cdef void merge_pieces(self, Lane *lanes, const Piece *pieces, size_t count) noexcept nogil
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil
-    cdef int need_matches(self, Work *work, size_t size) except -1 nogil
     cdef uint32_t find_whole(self, const uint8_t *text, size_t size) noexcept nogil

@@ -5,7 +5,6 @@
     steps.h           merging them to the end, one merge at a time in each
     windows.pxi       pretokens of more than 64 bytes, in windows that overlap
     heap.pxi          windows too wide for a lane, with a heap: n log n, whatever the text
-    matches.h         long pretokens of scripts of three bytes a character, by longest matches; matching.pxi its tables
     tables.pxi        the tables made from a vocabulary
 
 While the bytes of a token are merged, nothing outside takes part until the token is whole; so they merge as they would
@@ -13,8 +12,6 @@ alone, and the pair that makes the token in the end is always the same. One pair
 the table needs, of the merges that a file lists or, where only ranks are given (tiktoken) and any two neighbours that
 join to a token merge, of those. A token that its own bytes alone do not lead to is never made.
 """
-
-cimport cython
 
 from bpe.native.lazy_imports import numpy as np
 
@@ -46,22 +43,6 @@ cdef extern from "encoding/merge_tables.h" nogil:
     size_t byte_pair_at(uint8_t first, uint8_t second)
     uint64_t byte_pair_entry(uint32_t takes_first, uint32_t takes_second)
     uint64_t with_joining(uint64_t word, uint32_t merge)
-
-cdef extern from "scanning/cuts.h" nogil:
-    void set_bit(uint64_t *bits, uint64_t at)
-    bint get_bit(const uint64_t *bits, uint64_t at)
-
-cdef extern from "encoding/matches.h" nogil:
-    enum:
-        MOST_NODES
-        FIRST_CHARACTERS
-        BYTES
-
-    ctypedef struct Tree:
-        uint32_t left, right, rank
-
-    bint lead_to(const MergeTables *tables, const Tree *trees, uint32_t left, uint32_t right)
-    bint add_match(Matches *matches, uint32_t token, const uint8_t *text, size_t size)
 
 cdef enum:
     MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits
@@ -139,7 +120,6 @@ cdef class Ranks:
         free(self.text)
         free(self.size)
         free_tables(&self.tables)
-        free_matches(self.matches)
         free(self.whole)
 
     cdef size_t merge(self, Work *work, const uint8_t *text, size_t size) except? 0 nogil:
@@ -187,26 +167,6 @@ cdef class Ranks:
         """Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte must be a symbol."""
         merge_lanes(&self.tables, self.lowest, lanes, pieces, count)
 
-    cdef int need_matches(self, Work *work, size_t size) except -1 nogil:
-        """Note a batch of `size` bytes with new pretokens, and make self.matches if that pays.
-
-        To make them takes 0.1 microseconds a symbol, and they save some 20 nanoseconds a byte of long pretokens. So it
-        is done after ten such bytes for each symbol, and after half a byte where two thirds of the text are such.
-        """
-        cdef bint mostly = 3 * work.long_bytes > 2 * work.seen_bytes
-        work.seen_bytes += size
-        if work.has_tables:
-            return 0
-        if not self.matched and 2 * work.long_bytes < (1 if mostly else 20) * self.symbols:
-            return 0
-        with gil, cython.critical_section(self):        # another thread may have made them
-            if not self.matched:
-                if self.all_bytes:
-                    make_matches(self)
-                self.matched = True
-            work.tables, work.has_tables = self.matches, True
-        return 0
-
     cdef bint spelled(self, const uint8_t *text, size_t size) noexcept nogil:
         """True if each byte of a text is a symbol."""
         cdef size_t i
@@ -245,6 +205,5 @@ cdef void free_work(Work *work) noexcept nogil:
 
 
 include "tables.pxi"
-include "matching.pxi"
 include "heap.pxi"
 include "windows.pxi"

@@ -33,23 +33,3 @@ cdef int merge_together(
             batch.sets[i] = cache_keep(&encoder.cache.table, batch.keys[i], batch.sets[i], pieces[k].text, ids, size)
         k += windows
     return 0
-
-
-cdef bint match(
-    Encoder encoder, Scratch scratch, cache_batch *batch, size_t i, const uint8_t *text, size_t size
-) except -1 nogil:
-    """Match pretoken number `i` of a batch, and put it into the cache; returns False where it has to be merged."""
-    cdef uint32_t ids[MATCHED_BYTES + COPIED_IDS]
-    cdef const Matches *tables = scratch.work.tables
-    cdef size_t count = 0, n
-    scratch.work.long_bytes += size
-    if tables != NULL:
-        count = match_bytes(tables, text, size, ids)
-    if count == 0:
-        return False
-    for n in range(count):
-        ids[n] = id_of(encoder, tables.symbol_of[ids[n]])
-    if encoder.first_beginning != NONE:
-        count = spell_beginnings(encoder, ids, count)
-    batch.sets[i] = cache_keep(&encoder.cache.table, batch.keys[i], batch.sets[i], text, ids, count)
-    return True

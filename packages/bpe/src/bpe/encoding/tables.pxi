@@ -22,14 +22,14 @@ cdef int fill_tables(
     lost = <uint32_t *> checked_malloc(ranks.symbols * sizeof(uint32_t))
     try:
         if by_rank:
-            add_last_merges(ranks, NULL, lost, &lost_count)
+            merge_symbols(ranks, NULL, False, lost, &lost_count)
         else:
             for i in range(listed):
                 add_merge(tables, merges[i, 0], merges[i, 1], merges[i, 2] if by_symbol else i)
             if several:
                 keep_last_merges(ranks, lost, &lost_count)
             elif ignore_merges:
-                find_lost(ranks, lost, &lost_count)
+                merge_symbols(ranks, NULL, True, lost, &lost_count)
         for i in range(count if aliases else 0):
             tables.made[i] = aliases.get(tables.made[i], tables.made[i])
         for i in range(count):
@@ -48,17 +48,11 @@ cdef int fill_tables(
 
 cdef int take_room(Ranks ranks, size_t merges) except -1:
     """Room for the tables of a number of merges; no bytes join at once yet."""
-    take_pairs(&ranks.tables, ranks.symbols, merges)
-    ranks.tables.byte_pairs = <uint64_t *> checked_sparse_block(BYTE_PAIRS * sizeof(uint64_t))
-    return 0
-
-
-cdef int take_pairs(MergeTables *tables, size_t symbols, size_t merges) except -1:
-    """Room for the pairs of symbols that a number of merges join."""
+    cdef MergeTables *tables = &ranks.tables
     cdef size_t slots = 64
     while slots < 2 * merges:
         slots *= 2
-    tables.symbol_bits = max(1, symbols.bit_length())               # so that no pair is all ones, as FREE is
+    tables.symbol_bits = max(1, ranks.symbols.bit_length())         # so that no pair is all ones, as FREE is
     tables.merge_bits = 64 - 2 * tables.symbol_bits
     tables.mask = slots - 1
     tables.shift = 64 - count_trailing_zeros(slots)
@@ -66,6 +60,7 @@ cdef int take_pairs(MergeTables *tables, size_t symbols, size_t merges) except -
     tables.filter = <uint64_t *> checked_block(slots // 2)
     tables.pairs = <uint64_t *> checked_block((slots + 1) * sizeof(uint64_t))
     memset(tables.pairs, 0xFF, (slots + 1) * sizeof(uint64_t))
+    tables.byte_pairs = <uint64_t *> checked_sparse_block(BYTE_PAIRS * sizeof(uint64_t))
     return 0
 
 
@@ -152,15 +147,11 @@ cdef int paste(void *part, size_t size, const uint8_t[::1] data) except -1:
     return 0
 
 
-cdef void free_pairs(MergeTables *tables) noexcept nogil:
+cdef void free_tables(MergeTables *tables) noexcept nogil:
     free_block(tables.pairs, (tables.mask + 2) * sizeof(uint64_t))
     free_block(tables.filter, (tables.mask + 1) // 2)
-
-
-cdef void free_tables(MergeTables *tables) noexcept nogil:
-    free_pairs(tables)
-    free(tables.made)
     free_sparse_block(tables.byte_pairs, BYTE_PAIRS * sizeof(uint64_t))
+    free(tables.made)
 
 
 cdef enum:
@@ -178,25 +169,28 @@ cdef int keep_last_merges(Ranks ranks, uint32_t *lost, size_t *lost_count) excep
     tables.pairs = tables.filter = tables.byte_pairs = NULL
     try:
         take_room(ranks, ranks.symbols)
-        add_last_merges(ranks, &listed, lost, lost_count)
+        merge_symbols(ranks, &listed, False, lost, lost_count)
     finally:
         free_tables(&listed)
     return 0
 
 
-cdef int add_last_merges(Ranks ranks, const MergeTables *listed, uint32_t *lost, size_t *lost_count) except -1:
-    """Find, for each symbol that its own bytes lead to, the pair that makes it, and note the others as lost.
+cdef int merge_symbols(
+    Ranks ranks, const MergeTables *listed, bint complete, uint32_t *lost, size_t *lost_count
+) except -1:
+    """Merge the bytes of each symbol, and note those as lost that they do not lead to.
 
-    Shorter ones first, as they make it; those of one length have no part in each other, and are merged side by side.
-    listed: the merges that there are; NULL: any two that join to a symbol merge, and a merge has the number of it.
+    Shorter symbols come first, as longer ones are made of them; those of one length have no part in each other, and are
+    merged side by side. Unless the tables are complete, the merge that makes each symbol is added to them: see
+    leads_to().
     """
     cdef const uint32_t[::1] order
-    cdef uint32_t symbol, merge
+    cdef uint32_t symbol
     cdef size_t ahead
     cdef uint32_t in_lane[LANES]
     cdef Piece pieces[LANES]
     cdef Lane *lane
-    cdef size_t i = 0, k, found, size
+    cdef size_t i = 0, k, found, size, count
     cdef Work work
     memset(&work, 0, sizeof(Work))
     sizes = np.asarray(<uint32_t[:ranks.symbols]> ranks.size) if ranks.symbols else np.empty(0, dtype=np.uint32)
@@ -224,22 +218,15 @@ cdef int add_last_merges(Ranks ranks, const MergeTables *listed, uint32_t *lost,
                             pieces[found].text, pieces[found].size = ranks.text[symbol], size
                             found += 1
                             continue
-                        if ranks.merge_bytes(&work, ranks.text[symbol], size) == 2:
-                            merge = merge_among(listed, work.found[0], work.found[1], symbol)
-                            if merge != NONE:
-                                add_merge(&ranks.tables, work.found[0], work.found[1], merge)
-                                continue
+                        count = ranks.merge_bytes(&work, ranks.text[symbol], size)
+                        if leads_to(ranks, listed, complete, work.found, count, symbol):
+                            continue
                     lost[lost_count[0]] = symbol
                     lost_count[0] += 1
                 ranks.merge_pieces(work.lanes, pieces, found)
                 for k in range(found):
                     lane = &work.lanes[k]
-                    merge = NONE
-                    if lane.count == 2:
-                        merge = merge_among(listed, lane.symbols[0], lane.symbols[1], in_lane[k])
-                    if merge != NONE:
-                        add_merge(&ranks.tables, lane.symbols[0], lane.symbols[1], merge)
-                    else:
+                    if not leads_to(ranks, listed, complete, lane.symbols, lane.count, in_lane[k]):
                         lost[lost_count[0]] = in_lane[k]
                         lost_count[0] += 1
     finally:
@@ -247,14 +234,29 @@ cdef int add_last_merges(Ranks ranks, const MergeTables *listed, uint32_t *lost,
     return 0
 
 
-cdef uint32_t merge_among(const MergeTables *listed, uint32_t left, uint32_t right, uint32_t symbol) noexcept nogil:
-    """The number of the listed merge of a pair, or NONE; without a list the number of the symbol it makes."""
+cdef bint leads_to(
+    Ranks ranks, const MergeTables *listed, bint complete, const uint32_t *symbols, size_t count, uint32_t symbol
+) noexcept nogil:
+    """True if merging the bytes of a symbol, which gave these symbols, leads to it.
+
+    In tables that are not complete it does so if there are two, and they have a merge, which is added. `listed` has the
+    merges; NULL: any two that join to a symbol merge, and a merge has the number of that symbol.
+    """
+    cdef uint32_t merge = symbol
     cdef uint64_t pair
     cdef size_t slot
-    if listed == NULL:
-        return symbol
-    pair = pair_of(listed, left, right)
-    return find_merge(listed, pair, slot) if may_merge(listed, pair, &slot) else NONE
+    if complete:
+        return count == 1 and symbols[0] == symbol
+    if count != 2:
+        return False
+    if listed != NULL:
+        pair = pair_of(listed, symbols[0], symbols[1])
+        if not may_merge(listed, pair, &slot):
+            return False
+        merge = find_merge(listed, pair, slot)
+    if merge != NONE:
+        add_merge(&ranks.tables, symbols[0], symbols[1], merge)
+    return merge != NONE
 
 
 cdef int add_byte_pairs(Ranks ranks, dict aliases) except -1:
@@ -313,45 +315,6 @@ cdef int add_byte_pairs(Ranks ranks, dict aliases) except -1:
     finally:
         free(takes_second)
         free(takes_symbol)
-    return 0
-
-
-cdef int find_lost(Ranks ranks, uint32_t *lost, size_t *lost_count) except -1:
-    """Note the symbols that merges do not lead to."""
-    cdef uint32_t in_lane[LANES]
-    cdef Piece pieces[LANES]
-    cdef Lane *lane
-    cdef size_t symbol = 0, size, found, k
-    cdef Work work
-    memset(&work, 0, sizeof(Work))
-    try:
-        with nogil:
-            need_lanes(&work)
-            while symbol < ranks.symbols:
-                found = 0
-                while symbol < ranks.symbols and found < LANES:
-                    size = ranks.size[symbol]
-                    if size > LANE_BYTES or not ranks.spelled(ranks.text[symbol], size):
-                        if (
-                            not ranks.spelled(ranks.text[symbol], size)
-                            or ranks.merge_bytes(&work, ranks.text[symbol], size) > 1
-                            or work.found[0] != symbol
-                        ):
-                            lost[lost_count[0]] = <uint32_t> symbol
-                            lost_count[0] += 1
-                    elif size > 1:
-                        in_lane[found] = <uint32_t> symbol
-                        pieces[found].text, pieces[found].size = ranks.text[symbol], size
-                        found += 1
-                    symbol += 1
-                ranks.merge_pieces(work.lanes, pieces, found)
-                for k in range(found):
-                    lane = &work.lanes[k]
-                    if lane.count > 1 or lane.symbols[0] != in_lane[k]:
-                        lost[lost_count[0]] = in_lane[k]
-                        lost_count[0] += 1
-    finally:
-        free_work(&work)
     return 0
 
 
