@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up its table costs more than it saves
 BYTES_PER_PRETOKEN = 192  # a short text has a distinct pretoken in 120 bytes, a longer one fewer
 LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # pretokens that a new table has room for
-CHUNK = 1 << 20  # bytes of text: handing it out costs next to nothing, and Ctrl-C is heard after it
+CHUNK = 1 << 18  # bytes of text, which stay in the second-level cache from reading to counting
 SMALL_CHUNK = 1 << 16  # of a text that is short for its threads
 SMALLEST_CHUNK = 4 << 10  # within a memory limit
 MEMORY_PER_BYTE = 144  # peak bytes of a table per byte of text, growing, packing and sorting included
