@@ -168,20 +168,10 @@ def tests_free_threaded(session: nox.Session) -> None:
 @nox.session
 def tests_remote(session: nox.Session) -> None:
     """The tests of files by URL, with an S3 server on this machine, and of token files with their other readers."""
-    install(session, f"{BPE}[test,remote,litdata]", groups=("tests-remote",))
+    install(session, f"{BPE}[test,remote]", groups=("tests-remote",))
     session.run(
         *PYTEST, *(session.posargs or [f"{BPE}/tests/test_{name}.py" for name in ("remote", "outputs", "datasets")])
     )
-
-
-@nox.session
-def tests_mds(session: nox.Session) -> None:
-    """The tests of token files with mosaicml-streaming's reader, whose own dependencies contradict constraints.txt."""
-    need_compiler(session)
-    session.install(f"{BPE}[mds,ray]", "pytest", "hypothesis", "pyarrow")
-    session.run(*PYTEST, *(session.posargs or [f"{BPE}/tests/test_outputs.py"]))
-    if not session.posargs:
-        session.run(*PYTEST, "-m", "", "-k", "mds", f"{BPE}/tests/test_cluster.py")
 
 
 @nox.session
@@ -312,7 +302,7 @@ def fuzz(session: nox.Session) -> None:
 @nox.session
 def soak(session: nox.Session) -> None:
     """The tests that take long (a hundred kills, long streams); `-- ARGS` go to pytest."""
-    install(session, f"{BPE}[test,ray,litdata]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
+    install(session, f"{BPE}[test,ray]", f"{ACCOUNTING}[test]", f"{LM}[test,text]")
     session.run(*PYTEST, "-m", "soak", *session.posargs)
 
 

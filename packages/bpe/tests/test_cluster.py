@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from ray_node import FOLDERS, LIBRARIES, QUIET, contents, one_node_of_ray, write_files
+from ray_node import QUIET, contents, one_node_of_ray, write_files
 from strategies import corpus
 
 import bpe
@@ -80,51 +79,20 @@ def test_files_are_encoded_as_by_one_machine(files: list[Path], tmp_path: Path, 
     assert [file.input for file in manifest.files] == list(map(str, files))
     assert manifest == Manifest.load(out)
     assert manifest.tokenizer == tokenizer.fingerprint
-    begin, shards = 0, []
     for number, file in enumerate(files):
         ids = np.load(out / manifest.files[number].output)
+        assert manifest.files[number].tokens == len(ids)
         assert manifest.files[number].sha256 == hashlib.sha256(ids.tobytes()).hexdigest()
-        shards.append({"file": manifest.files[number].output, "begin": begin, "tokens": len(ids)})
-        begin += len(ids)
         tokenizer.encode_file(file, tmp_path / "one.npy")
         for suffix in (".npy", ".json"):
             result = out / f"{number:05}{suffix}"
             assert result.read_bytes() == (tmp_path / "one").with_suffix(suffix).read_bytes()
-    assert bpe.cluster.merge(out) == manifest.tokens == begin
-    index = {"tokenizer": tokenizer.fingerprint, "tokens": begin, "shards": shards}
-    assert json.loads((out / "index.json").read_bytes()) == index
 
 
-@pytest.mark.parametrize("format", ["bin", "megatron", "parquet"])
-def test_other_formats_are_written_as_by_one_machine(files: list[Path], tmp_path: Path, format: Any) -> None:
-    tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
-    manifest = bpe.cluster.encode(files[:2], out, tokenizer, format=format, end_of_text="<|endoftext|>")
-    for encoded, file in zip(manifest.files, files, strict=False):
-        alone = tmp_path / encoded.output
-        tokenizer.encode_file(file, alone, format=format, end_of_text="<|endoftext|>")
-        for path in tmp_path.glob(f"{alone.stem}.*"):
-            assert (out / path.name).read_bytes() == path.read_bytes()
-
-
-@pytest.mark.parametrize(
-    "format",
-    [
-        "npy",
-        "bin",
-        "megatron",
-        "datatrove",
-        "llmc",
-        "parquet",
-        "arrow",
-        *FOLDERS,
-    ],
-)
+@pytest.mark.parametrize("format", ["npy", "megatron", "datatrove", "parquet"])
 def test_a_large_file_is_encoded_in_parts(files: list[Path], tmp_path: Path, format: Any) -> None:
     """A text, JSON lines, an empty and a compressed file, and Parquet: bytes and descriptions of one machine."""
     pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    if format in LIBRARIES:
-        pytest.importorskip(LIBRARIES[format])
-        del files[2]  # the empty one, which litdata cannot hold
     rows = pyarrow.table({"text": [corpus(i, 60) if i % 9 else None for i in range(200)]})
     parquet.write_table(rows, tmp_path / "e.parquet", row_group_size=20)
     sources = [*files, tmp_path / "e.parquet"]
@@ -143,24 +111,6 @@ def test_a_large_file_is_encoded_in_parts(files: list[Path], tmp_path: Path, for
         count = tokenizer.encode_file(path, alone / encoded.output, **options)
         assert encoded.tokens == count
     assert contents(alone) == {name: data for name, data in contents(out).items() if name != "manifest.json"}
-
-
-@pytest.mark.parametrize("format", FOLDERS)
-def test_an_output_that_is_a_folder_is_made_again(files: list[Path], tmp_path: Path, format: Any) -> None:
-    """After its file has changed, and when a task that has written it is tried again."""
-    pytest.importorskip(LIBRARIES[format])
-
-    tokenizer, out, one = bpe.train(files, 400), tmp_path / "tokens", tmp_path / "one"
-    one.mkdir()
-    first = bpe.cluster.encode(files[:2], out, tokenizer, format=format)
-    files[1].write_text('{"text": "another"}\n')
-    again = bpe.cluster.encode(files[:2], out, tokenizer, format=format)
-    assert again.tokens < first.tokens
-    (out / "manifest.json").unlink()  # nobody knows that the folders are whole
-    assert bpe.cluster.encode(files[:2], out, tokenizer, format=format) == again
-    tokenizer.encode_file(files[1], one / "00001", format=format)
-    result = {name.partition("/")[2]: data for name, data in contents(out).items() if name.startswith("00001/")}
-    assert result == contents(one / "00001")
 
 
 def test_what_cannot_be_cut_is_encoded_whole(files: list[Path], tmp_path: Path) -> None:
@@ -182,7 +132,6 @@ def test_a_url_is_read_in_parts(files: list[Path], tmp_path: Path) -> None:
     for _ in range(2):  # the second time nothing is left to do
         messages: list[bpe.cluster.Summary] = []
         manifest = bpe.cluster.encode(urls, out, tokenizer, summary=messages.append)
-        assert bpe.cluster.merge(out) == manifest.tokens
     assert str(messages[0]) == "encoded nothing: all files were done"
     for file, encoded in zip(files, manifest.files, strict=False):
         tokenizer.encode_file(file, tmp_path / "one.npy")
@@ -204,7 +153,7 @@ def test_a_second_run_encodes_what_is_left(files: list[Path], tmp_path: Path) ->
     assert again() == 1
     files[1].write_text('{"text": "another"}\n')
     assert again() == 1
-    assert bpe.cluster.merge(out) == Manifest.load(out).tokens < first.tokens
+    assert Manifest.load(out).tokens < first.tokens
     with pytest.raises(ValueError, match="another run"):
         bpe.cluster.encode(files, out, bpe.train(files, 300))
     with pytest.raises(ValueError, match=r"other files, as .*a\.txt"):
@@ -215,23 +164,23 @@ def test_a_second_run_encodes_what_is_left(files: list[Path], tmp_path: Path) ->
     assert sum(share.tasks for share in messages.pop().nodes.values()) == 1
     manifest = Manifest.load(out)
     assert [file.output for file in manifest.files] == [f"{number:05}.npy" for number in (4, 0, 1, 2, 3)]
-    assert bpe.cluster.merge(out) == manifest.tokens
+    assert all(file.is_in(str(out)) for file in manifest.files)
     (out / "manifest.json").write_text("{")
     with pytest.raises(ValueError, match="manifest"):
         bpe.cluster.encode(files, out, tokenizer)
 
 
-def test_what_is_not_done_is_not_merged(files: list[Path], tmp_path: Path) -> None:
+def test_a_file_that_was_wrong_is_encoded_when_it_is_mended(files: list[Path], tmp_path: Path) -> None:
     tokenizer, out = bpe.train(files, 400), tmp_path / "tokens"
     bad = tmp_path / "bad.jsonl"
     bad.write_text("{\n")
     with pytest.raises(ValueError, match=r"bad\.jsonl, line 1"):
         bpe.cluster.encode([*files, bad], out, tokenizer)
-    with pytest.raises(ValueError, match="not encoded yet"):
-        bpe.cluster.merge(out)
+    assert [file.tokens is None for file in Manifest.load(out).files] == [False] * len(files) + [True]
     bad.write_text('{"text": "mended"}\n')
-    bpe.cluster.encode([*files, bad], out, tokenizer)
-    assert bpe.cluster.merge(out) == Manifest.load(out).tokens
+    manifest = bpe.cluster.encode([*files, bad], out, tokenizer)
+    assert Manifest.load(out) == manifest
+    assert all(file.is_in(str(out)) for file in manifest.files)
 
 
 def test_users_mistakes(files: list[Path], tmp_path: Path) -> None:
@@ -244,10 +193,6 @@ def test_users_mistakes(files: list[Path], tmp_path: Path) -> None:
     for options in ({"num_threads": 0}, {"part_size": 0}, {"memory_limit": 0}):
         with pytest.raises(ValueError, match="0"):
             bpe.cluster.count(files, **options)
-    with pytest.raises(ValueError, match=r"s3://bucket/tokens is a URL"):
-        bpe.cluster.encode(files, "s3://bucket/tokens", tokenizer, format="mds")
-    with pytest.raises(FileNotFoundError):
-        bpe.cluster.merge(tmp_path)
 
 
 def test_the_commands_work_on_a_cluster(
@@ -266,7 +211,6 @@ def test_the_commands_work_on_a_cluster(
     assert main(["encode", str(out), *names, "--out", str(tokens), "--cluster", "auto"]) == 0
     assert "4 files" in (messages := capsys.readouterr()).out
     assert "MB/s a task" in messages.err
-    assert (tokens / "index.json").exists()
     marked = ["encode", str(out), *names, "--out", str(tmp_path / "marked"), "--cluster", "auto"]
     assert main([*marked, "--format", "megatron", "--end-of-text", "<|endoftext|>"]) == 0
     assert (tmp_path / "marked" / "00003.idx").exists()

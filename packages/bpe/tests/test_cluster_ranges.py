@@ -147,25 +147,3 @@ def test_a_file_that_grows_or_goes_is_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(FileNotFoundError):
         ranges.source_of(part, lambda text, at: at, 0)
-
-
-def test_an_earlier_output_that_is_a_folder_makes_room(tmp_path: Path) -> None:
-    """Only if a description says that it is one; others of the name stay, and so do files."""
-    for name, format, about, goes in (
-        ("output", "litdata", '{"count": 1, "dtype": "uint16", "sha256": ""}', True),
-        ("others", "litdata", '{"count": 1}', False),
-        ("bare", "mds", None, False),
-        ("file.npy", "npy", '{"count": 1, "dtype": "uint16", "sha256": ""}', False),
-    ):
-        out = tmp_path / name
-        out.mkdir()
-        (out / "index.json").touch()
-        if about is not None:
-            out.with_suffix(".json").write_text(about)
-        encoding.make_room(str(out), format)
-        assert out.exists() is not goes
-    out = tmp_path / "output"  # whose description came first, when its task was killed
-    encoding.make_room(str(out), "litdata")
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["bare", "file.json", "file.npy", "others", "others.json", "output.json"]
-    )

@@ -153,14 +153,6 @@ def test_every_format_by_url_holds_the_bytes_of_the_file(folder: str, tmp_path: 
         assert get(f"{folder}/out/{name}") == (here / name).read_bytes(), name
 
 
-def test_a_folder_of_litdata_by_url(bucket: str) -> None:
-    pytest.importorskip("litdata")
-    TOKENIZER.encode_file([TEXT], f"{bucket}/out/train", format="litdata")
-    assert "index.json" in [name.removeprefix("train/") for name in names(f"{bucket}/out")]
-    with pytest.raises(FileExistsError, match="s3://corpora/out/train is there already"):
-        TOKENIZER.encode_file([TEXT], f"{bucket}/out/train", format="litdata")
-
-
 def test_tokenizers_and_counts_by_url(folder: str) -> None:
     for name, save in {
         "tok.bpe": TOKENIZER.save,

@@ -11,7 +11,6 @@ again change the counts.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
@@ -20,7 +19,6 @@ import bpe
 from bpe import patterns
 from bpe.cluster.ranges import Part, listed, parts_of, share_of, source_of
 from bpe.cluster.tasks import RETRIES, OnError, Summary, Task, connected, cpus_of, run_tasks
-from bpe.corpus import sources
 from bpe.native.checks import whole
 from bpe.native.progress import Progress, reporter
 from bpe.scanning.safe_cut import safe_cut
@@ -46,8 +44,7 @@ def count(
     """Count the pretokens of files on a Ray cluster: the counts that bpe.count() gives, whatever the cluster.
 
     Args:
-        source: Files as bpe.count() takes them, which every node can read under the same paths.
-        pattern, special_tokens: As for bpe.count().
+        source, pattern, special_tokens: As for bpe.count(); files, which every node can read under the same paths.
         on_error: "raise" the error of a file that cannot be read when all others are counted, or "skip" it (or its
             part) and name it in the summary.
         address: Of the cluster's head, as ray.init() takes it; by default the connection that there is, or what
@@ -58,9 +55,6 @@ def count(
         progress: True for bars, or a function of (phase, done, total).
         summary: Called at the end with a Summary, which says what each node did; `summary=print` prints it.
 
-    Returns:
-        The counts.
-
     Raises:
         TypeError: The source is no list of files.
         ValueError, OSError: As bpe.count() does; a file changed while it was counted; several files cannot be read.
@@ -70,25 +64,19 @@ def count(
     Example:
         >>> counts = bpe.cluster.count(["a.txt", "b.jsonl"], address="10.0.0.1:6379", summary=print)  # doctest: +SKIP
     """
-    for name, number in (("num_threads", num_threads), ("memory_limit", memory_limit), ("part_size", part_size)):
-        if number is not None:
-            whole(name, number)
-    none = bpe.count([], pattern=pattern, special_tokens=special_tokens)
-    can_cut = patterns.scanner_of(none.pattern) >= 0
-    settings: dict[str, Any] = {"pattern": pattern, "special_tokens": none.special_tokens}
-    settings |= {"num_threads": num_threads, "memory_limit": memory_limit}
-    if (files := sources.files_of(source)) is None:
-        raise TypeError(
-            "a cluster counts files: a Ray Dataset is counted by bpe.integrations.engines, texts by bpe.count()"
-        )
-    about, begun = Summary("counted"), time.perf_counter()
-    inputs = listed(files)
+    settings: dict[str, Any] = {"pattern": pattern, "num_threads": num_threads, "memory_limit": memory_limit}
+    nothing = bpe.count([], special_tokens=special_tokens, **settings)
+    settings["special_tokens"] = nothing.special_tokens
+    can_cut = patterns.scanner_of(nothing.pattern) >= 0
+    about = Summary("counted")
+    inputs = listed(source)
     total = sum(entry.size for entry in inputs)
     with connected(address, num_threads) as ray, reporter(progress) as report:
-        size = min(MOST_PART, share_of(total, cpus_of(ray))) if part_size is None else part_size
+        share = min(MOST_PART, share_of(total, cpus_of(ray)))
+        size = share if part_size is None else whole("part_size", part_size)
         parts = (part for entry in inputs for part in parts_of(entry, size, can_cut=can_cut))
         tasks = (Task(part.input.name, part.size, count_part, (part, settings)) for part in parts)
-        add = ray.remote(num_cpus=1, max_retries=RETRIES)(_add).remote
+        add = ray.remote(num_cpus=1, max_retries=RETRIES)(bpe.Counts.merge).remote
         sums: list[list[Any]] = []  # references, by the height of the tree that they are the root of
         for task, _ in run_tasks(ray, tasks, num_threads, total, "counting bytes", report, about, on_error):
             counts, height = task.result, 0
@@ -98,8 +86,9 @@ def count(
                 if len(sums[height]) < FAN_IN:
                     break
                 counts, sums[height], height = add(*sums[height]), [], height + 1
-        counted: bpe.Counts = ray.get(add(none, *chain.from_iterable(sums)))
-    about.finish(begun, summary)
+        counted: bpe.Counts = ray.get(add(nothing, *chain.from_iterable(sums)))
+    if summary is not None:
+        summary(about)
     return counted
 
 
@@ -116,21 +105,20 @@ def train(
     """Train on files that a Ray cluster counts: the tokenizer that bpe.train() gives. Merges are learned here.
 
     Args:
-        source, counting: As for bpe.cluster.count(), which takes pattern, special_tokens, address …
+        source, counting: As for bpe.cluster.count(), which takes pattern, special_tokens, address …; the errors too.
         vocab_size, tie_break, min_count, max_token_bytes, progress: As for bpe.train().
-
-    Returns:
-        The tokenizer.
-
-    Raises:
-        ValueError, OSError, ImportError, ConnectionError, MemoryError, RuntimeError: As bpe.cluster.count() does.
 
     Example:
         >>> tokenizer = bpe.cluster.train("corpus.txt", 50_000, address="auto")  # doctest: +SKIP
     """
-    options: dict[str, Any] = {"tie_break": tie_break, "min_count": min_count, "max_token_bytes": max_token_bytes}
-    counts = count(source, progress=progress, **counting)
-    return bpe.train_from_counts(counts, vocab_size, progress=progress, **options)
+    return bpe.train_from_counts(
+        count(source, progress=progress, **counting),
+        vocab_size,
+        tie_break=tie_break,
+        min_count=min_count,
+        max_token_bytes=max_token_bytes,
+        progress=progress,
+    )
 
 
 def count_part(part: Part, settings: dict[str, Any]) -> bpe.Counts:
@@ -139,8 +127,3 @@ def count_part(part: Part, settings: dict[str, Any]) -> bpe.Counts:
     special = SpecialTokens(settings["special_tokens"])
     source, _ = source_of(part, lambda text, at: safe_cut(text, at, scanner, special), special.longest)
     return bpe.count(source, **settings)
-
-
-def _add(first: bpe.Counts, *others: bpe.Counts) -> bpe.Counts:
-    """The sum of counts, on a node."""
-    return first.merge(*others)

@@ -49,10 +49,10 @@ class EncodedFile:
 
     def is_in(self, folder: str) -> bool:
         """True if it is done, and its output is in a folder, described as it was written."""
-        about = None if self.tokens is None else description(remote.inside(folder, self.output))
-        is_there = about is not None and (about["count"], about["sha256"]) == (self.tokens, self.sha256)
         path = remote.inside(folder, self.output)
-        return is_there and (remote.is_there(path) if remote.is_url(path) else os.path.exists(path))
+        about = None if self.tokens is None else description(path)
+        is_same = about is not None and (about["count"], about["sha256"]) == (self.tokens, self.sha256)
+        return is_same and (remote.is_there(path) if remote.is_url(path) else os.path.exists(path))
 
 
 @dataclass
@@ -110,7 +110,7 @@ class Manifest:
         before: dict[str, list[EncodedFile]] = {}
         for file in earlier.files:
             before.setdefault(file.input, []).append(file)
-        number, files = len(earlier.files), []
+        number, manifest = len(earlier.files), cls(tokenizer, settings, [])
         for entry in inputs:
             if before.get(entry.name):
                 old = before[entry.name].pop(0)
@@ -121,21 +121,16 @@ class Manifest:
             out = remote.inside(folder, old.output)
             if (about := description(out)) is not None:
                 described = replace(file, tokens=about["count"], sha256=about["sha256"])
-                if (
-                    old.version == entry.version
-                    and about["tokenizer"] == tokenizer
-                    and old.sha256 in (None, described.sha256)
-                    and described.is_in(folder)
-                ):
+                is_noted = old.sha256 in (None, described.sha256) and about["tokenizer"] == tokenizer
+                if old.version == entry.version and is_noted and described.is_in(folder):
                     file = described
                 else:
                     remote.remove(beside(out))
-            files.append(file)
+            manifest.files.append(file)
         if left := [file.input for rows in before.values() for file in rows]:
             raise ValueError(
                 f"{folder} holds the output of other files, as {left[0]}: name them too, name another folder, or "
                 "remove this one"
             )
-        manifest = cls(tokenizer, settings, files)
         manifest.save(folder)
         return manifest

@@ -11,9 +11,9 @@ Where a stretch begins depends on the bytes around its border alone, so that two
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from bpe.corpus import compressed, remote, sources
 
@@ -51,8 +51,14 @@ def share_of(total: int, tasks: int) -> int:
     return max(LEAST_SHARE, total // (SHARES * max(1, tasks)))
 
 
-def listed(files: Iterable[sources.File]) -> list[Input]:
-    """Files with their sizes and versions, under paths that do not depend on a process's folder."""
+def listed(source: Any) -> list[Input]:
+    """The files of a source, with absolute paths, sizes and versions. TypeError if it is no list of files."""
+    files = sources.files_of(source)
+    if files is None:
+        raise TypeError(
+            "expected files: a Ray Dataset is counted and encoded by bpe.integrations.engines, texts in memory by "
+            "bpe.count() and Tokenizer.encode_file()"
+        )
     files = [file if remote.is_url(file.path) else file._replace(path=os.path.abspath(file.path)) for file in files]
     urls = remote.versions_of([os.fspath(file.path) for file in files])
     versions = [urls.get(os.fspath(file.path)) or sources.version_of(file.path) for file in files]
@@ -63,25 +69,18 @@ def parts_of(entry: Input, part_size: int, *, can_cut: bool) -> Iterator[Part]:
     """Yield the parts of a file, of about `part_size` bytes each. can_cut: a text can be cut at all."""
     file, size = entry.file, entry.size
     if isinstance(file, sources.Parquet):
-        yield from _row_groups(entry, part_size)
+        places = list(accumulate(sources.row_group_sizes(file), initial=0))  # bytes before each row group
+        begin = 0
+        for end in range(1, len(places)):
+            if places[end] - places[begin] >= part_size or end == len(places) - 1:
+                first, last = (size * places[at] // max(1, places[-1]) for at in (begin, end))
+                yield Part(entry, begin, end, last - first)
+                begin = end
     elif not can_cut or size <= part_size or compressed.kind_of(file.path) is not None:
         yield Part(entry, 0, None, size)
     else:
-        borders = [*range(0, size - part_size // 2, part_size), size]
-        for begin, end in pairwise(borders):
+        for begin, end in pairwise([*range(0, size - part_size // 2, part_size), size]):
             yield Part(entry, begin, end, end - begin)
-
-
-def _row_groups(entry: Input, part_size: int) -> Iterator[Part]:
-    """Row groups together, as many as make a part. ImportError and ValueError as for any Parquet file."""
-    groups = sources.row_group_sizes(entry.file)  # type: ignore[arg-type]
-    places = [0, *accumulate(groups)]
-    begin = 0
-    for end in range(1, len(places)):
-        if places[end] - places[begin] >= part_size or end == len(groups):
-            first, last = (entry.size * places[at] // max(1, places[-1]) for at in (begin, end))
-            yield Part(entry, begin, end, last - first)
-            begin = end
 
 
 def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
@@ -96,16 +95,18 @@ def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
     if isinstance(file, sources.Parquet):
         rows = sources.rows(file, range(part.begin, part.end))
         return (text.data for text in rows), False  # type: ignore[misc]
-    is_lines = isinstance(file, sources.JsonLines)
-    if is_lines:
-        cut, margin = _line_end, 0
+    if isinstance(file, sources.JsonLines):
+        cut, margin = (lambda text, at: text.find(b"\n", at - 1) + 1 or len(text)), 0
     with remote.opened(file.path) as opened:
-        begin = next_cut(opened, part.begin, size, cut, margin, part.end)
+        large = sources.LargeFile(opened, size)
+        begin = next_cut(large, part.begin, cut, margin, part.end)
         if begin >= part.end:  # what lies here belongs to the stretch before
             return [], False
-        end = next_cut(opened, part.end, size, cut, margin, size)
-        text = read(opened, begin, end)
-    return (_texts_of_lines(text, file, begin), False) if is_lines else ([text], end < size)  # type: ignore[arg-type]
+        end = next_cut(large, part.end, cut, margin, size)
+        text = large.read(begin, end - begin)
+    if isinstance(file, sources.JsonLines):
+        return _texts_of_lines(text, file), False
+    return [text], end < size
 
 
 def check_unchanged(entry: Input) -> None:
@@ -114,47 +115,31 @@ def check_unchanged(entry: Input) -> None:
         raise ValueError(f"{entry.name} has changed since the start: start again when nothing writes to it")
 
 
-def next_cut(file: BinaryIO, at: int, size: int, cut: Cut, margin: int, limit: int) -> int:
-    """The first place from `at` on where the text in a file may be cut: 0 for its beginning, `size` for none.
+def next_cut(file: sources.LargeFile, at: int, cut: Cut, margin: int, limit: int) -> int:
+    """The first place from `at` on where the text in a file may be cut: 0 for its beginning, its size for none.
 
     Where there is none before `limit`, any number from there on.
     """
-    if at == 0 or at >= size:
-        return min(at, size)
+    if at == 0 or at >= file.size:
+        return min(at, file.size)
     first = max(0, at - margin - BEFORE)
     window = WINDOW
     while True:
-        text = read(file, first, min(size, at + window + margin))
-        place = first + cut(text, at - first)
-        if first + len(text) == size or place + margin + BEFORE <= first + len(text):
-            return min(place, size)
-        if first + len(text) - margin - BEFORE >= limit:
+        text = file.read(first, at + window + margin - first)
+        place, end = first + cut(text, at - first), first + len(text)
+        if end == file.size or place + margin + BEFORE <= end:
+            return min(place, file.size)
+        if end - margin - BEFORE >= limit:
             return limit
         window *= 2
 
 
-def read(file: BinaryIO, begin: int, end: int) -> bytes:
-    """The bytes from `begin` to `end` of a file. EOFError: it has fewer."""
-    file.seek(begin)
-    data = file.read(end - begin)
-    if len(data) != end - begin:
-        raise EOFError(f"{getattr(file, 'name', 'a file')} became shorter while it was read")
-    return data
-
-
-def _line_end(text: bytes, at: int) -> int:
-    return text.find(b"\n", at - 1) + 1 or len(text)
-
-
-def _texts_of_lines(text: bytes, file: sources.JsonLines, begin: int) -> Iterator[bytes]:
-    """The texts of the lines of a file from its byte `begin` on. ValueError as for the whole file."""
-    for number, line in enumerate(text.split(b"\n"), 1):
-        if line.strip():
-            try:
-                yield sources.text_of_line(line, number, file)
-            except ValueError:  # raised again with the number of the line in the file
-                with remote.opened(file.path) as opened:
-                    before = sum(
-                        read(opened, at, min(at + WINDOW, begin)).count(b"\n") for at in range(0, begin, WINDOW)
-                    )
-                sources.text_of_line(line, before + number, file)
+def _texts_of_lines(text: bytes, file: sources.JsonLines) -> Iterator[bytes]:
+    """The texts of some lines of a file. ValueError as for the whole file, for its first wrong line."""
+    try:
+        for line in filter(bytes.strip, text.split(b"\n")):
+            yield sources.text_of_line(line, 0, file)
+    except ValueError:
+        for _ in sources.texts(file):  # which knows the number of each line
+            pass
+        raise

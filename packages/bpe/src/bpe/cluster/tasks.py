@@ -14,8 +14,19 @@ from typing import Any, Literal
 from bpe.native.progress import Progress
 
 RETRIES = 3  # of a task whose process or node went down
-COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 TASKS_PER_CPU = 2  # one runs and one waits, so that no CPU does
+FULL = (
+    "a node's object store and the disk that it spills to are full: free space there, or split large files, whose ids "
+    "are kept there until they are written"
+)
+SENTENCES: dict[str, tuple[type[Exception], str]] = {
+    "OutOfMemoryError": (
+        MemoryError,
+        "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node",
+    ),
+    "ObjectStoreFullError": (OSError, FULL),
+    "OutOfDiskError": (OSError, FULL),
+}
 OnError = Literal["raise", "skip"]
 
 
@@ -50,23 +61,13 @@ class Summary:
     nodes: dict[str, NodeShare] = field(default_factory=dict)
     skipped: dict[str, str] = field(default_factory=dict)  # the error of each file, by its name
 
-    def add(self, size: int, node: str, seconds: float) -> None:
-        share = self.nodes.setdefault(node, NodeShare())
-        share.tasks, share.bytes, share.seconds = share.tasks + 1, share.bytes + size, share.seconds + seconds
-        self.bytes += size
-
-    def finish(self, begun: float, told: Callable[[Summary], None] | None) -> None:
-        self.seconds = time.perf_counter() - begun
-        if told is not None:
-            told(self)
-
     def __str__(self) -> str:
         if not self.nodes and not self.skipped:
             return f"{self.what} nothing: all files were done"
-        rate = self.bytes / self.seconds / 1e6 if self.seconds else 0.0
+        rate = self.bytes / max(self.seconds, 1e-9) / 1e6
         lines = [f"{self.what} {self.bytes / 1e6:,.1f} MB in {self.seconds:.1f} s, {rate:,.1f} MB/s"]
         for node, share in sorted(self.nodes.items()):
-            rate = share.bytes / share.seconds / 1e6 if share.seconds else 0.0
+            rate = share.bytes / max(share.seconds, 1e-9) / 1e6
             lines.append(f"  {node}: {share.bytes / 1e6:,.1f} MB in {share.tasks} tasks, {rate:,.1f} MB/s a task")
         return "\n".join([*lines, *(f"  left out: {error}" for error in self.skipped.values())])
 
@@ -107,16 +108,10 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
                 f"one node; take at most {most}"
             )
         yield ray
-    except ray.exceptions.OutOfMemoryError as error:
-        reason = "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node"
-        raise MemoryError(f"{reason} ({_cause(error)})") from None
-    except (ray.exceptions.ObjectStoreFullError, ray.exceptions.OutOfDiskError) as error:
-        raise OSError(
-            "a node's object store and the disk that it spills to are full: free space there, or split large files, "
-            f"whose ids are kept there until they are written ({_cause(error)})"
-        ) from None
     except ray.exceptions.RayError as error:
-        raise RuntimeError(f"the cluster lost a task and gave up trying again: {_cause(error)}") from None
+        lost = RuntimeError, "the cluster lost a task and gave up trying again"
+        kind, sentence = SENTENCES.get(type(error).__name__, lost)
+        raise kind(f"{sentence} ({_cause(error)})") from None
     finally:
         if started:
             ray.shutdown()
@@ -128,8 +123,8 @@ def cpus_of(ray: Any) -> int:
 
 
 def _cause(error: BaseException) -> str:
-    """The error that Ray's long message names first, or else its first line."""
-    lines = COLOUR.sub("", str(error).strip() or type(error).__name__).splitlines()
+    """The error that Ray's long message names first, or else its first line; without the codes of colours."""
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error).strip() or type(error).__name__).splitlines()
     return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), lines[0])
 
 
@@ -163,6 +158,7 @@ def run_tasks(
     start = ray.remote(num_cpus=cpus, num_returns=2, max_retries=RETRIES)(_reported).remote
     waiting: dict[Any, Task] = {}
     errors: dict[str, Exception] = {}
+    begun = time.perf_counter()
     rest, looked, room = iter(tasks), 0.0, 1
     while True:
         if (now := time.monotonic()) - looked >= 1.0:  # a request to the head; nodes come and go
@@ -179,9 +175,14 @@ def run_tasks(
         for reference, outcome in zip(ready, ray.get(ready), strict=True):
             task = waiting.pop(reference)
             if isinstance(outcome, tuple):
-                summary.add(task.size, *outcome)
+                node, seconds = outcome
+                share = summary.nodes.setdefault(node, NodeShare())
+                share.tasks += 1
+                share.bytes += task.size
+                share.seconds += seconds
+                summary.bytes, summary.seconds = summary.bytes + task.size, time.perf_counter() - begun
                 report(phase, summary.bytes, total)
-                yield task, outcome[0]
+                yield task, node
             elif isinstance(outcome, ValueError) or getattr(outcome, "filename", None) == task.name:
                 errors.setdefault(task.name, outcome)
             else:

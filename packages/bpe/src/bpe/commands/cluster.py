@@ -77,7 +77,6 @@ def encode_on_cluster(options: argparse.Namespace, tokenizer: Tokenizer) -> None
         allowed_special="all" if options.special == "recognise" else (),
         **_options(options),
     )
-    cluster.merge(options.out)
     print(f"{options.out}: {manifest.tokens:,} ids in {len(manifest.files)} files")
 
 

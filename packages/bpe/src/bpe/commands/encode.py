@@ -137,7 +137,7 @@ def _named_for_trainers(out: Place, format: str) -> Place:
     if isinstance(out, str):
         return out
     ending = writer_of(format).ending
-    if ending and not out.name.endswith(ending) and not out.suffix:
+    if not out.name.endswith(ending) and not out.suffix:
         out = out.with_name(out.name + ending)
     out.parent.mkdir(parents=True, exist_ok=True)
     return out

@@ -269,15 +269,10 @@ def copied(url: str, *others: str) -> Iterator[Path]:
 
 
 def upload(file: Path, url: str) -> None:
-    """Put a file there, whole or not at all; what was there is replaced. Of a folder, file by file, the index last.
+    """Put a file there, whole or not at all; what was there is replaced.
 
     An object store shows a file when all of it has come. Elsewhere it comes under a temporary name, and is renamed.
     """
-    if file.is_dir():
-        inside = [one for one in file.rglob("*") if one.is_file()]
-        for one in sorted(inside, key=lambda one: (one.name == "index.json", one)):
-            upload(one, f"{url}/{one.relative_to(file).as_posix()}")
-        return
     files, path = filesystem(url)
     if _protocols(files) & OBJECT_STORES:
         again(lambda: files.put_file(os.fspath(file), path), url)

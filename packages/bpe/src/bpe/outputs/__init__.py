@@ -2,5 +2,5 @@
 
 from typing import Literal, get_args
 
-Format = Literal["npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow", "litdata", "mds"]
+Format = Literal["npy", "bin", "megatron", "datatrove", "llmc", "parquet", "arrow"]
 FORMATS: tuple[str, ...] = get_args(Format)

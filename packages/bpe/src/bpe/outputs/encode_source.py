@@ -21,7 +21,7 @@ from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
 from bpe.native.progress import Progress, reporter, silent
 from bpe.outputs.shards import Shards
-from bpe.outputs.writer import Writer, description_of, parse_description
+from bpe.outputs.writer import description_of, parse_description
 from bpe.outputs.writers import writer_of
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
@@ -165,7 +165,7 @@ def write_encoded(
     if shard_tokens is not None:
         whole("shard_tokens", shard_tokens)
     with ExitStack() as stack:
-        place = _place(out, make, stack)
+        place = _place(out, stack)
         url = os.fspath(out) if remote.is_url(out) else None
         shards = Shards(
             place,
@@ -214,7 +214,7 @@ def checked_dtype(dtype: Any, largest: int, format: str) -> np.dtype[Any]:
     return result
 
 
-def _place(out: str | os.PathLike[str], make: type[Writer], stack: ExitStack) -> Path:
+def _place(out: str | os.PathLike[str], stack: ExitStack) -> Path:
     """Return the path to write to: the final one, or one in a temporary folder if `out` is a URL.
 
     Raises the error of a place that cannot be written to, or where the description would take another file's place.
@@ -222,14 +222,12 @@ def _place(out: str | os.PathLike[str], make: type[Writer], stack: ExitStack) ->
     if remote.is_url(out):
         url = os.fspath(out)
         _check_description(url, remote.beside(url, description_of(Path(remote.name_of(url))).name), remote.read_bytes)
-        if not make.ending and remote.is_there(url):
-            raise FileExistsError(f"{url} is there already: name another folder, or remove it")
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-"))
         return Path(folder, remote.name_of(url))
     path = Path(out)
-    if make.ending and path.is_dir():
+    if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
-    if make.ending and path.exists() and not path.is_file():
+    if path.exists() and not path.is_file():
         raise ValueError(f"{path} is there and is no file, so that ids cannot be written to it: name another")
     _check_description(os.fspath(path), os.fspath(description_of(path)), lambda name: Path(name).read_bytes())
     return path

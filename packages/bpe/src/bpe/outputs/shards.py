@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -117,8 +116,6 @@ class Shards:
 
     def _put_in_place(self) -> None:
         assert self._writer is not None
-        if self.shard_tokens is not None and not self._writer.ending:  # a folder, which no later run may replace
-            self._write_record(finished=False, placing=True)
         about = {
             "count": self._count,
             "dtype": self._writer.dtype.name,
@@ -134,7 +131,7 @@ class Shards:
         if self.url is not None:
             for file in paths:
                 remote.upload(file, remote.beside(self.url, file.name))
-                shutil.rmtree(file) if file.is_dir() else file.unlink()
+                file.unlink()
 
     # The record
 
@@ -142,7 +139,7 @@ class Shards:
         return self.path.with_name(f"{self.path.stem}.shards.json")
 
     def _read_record(self) -> None:
-        """Take from the record how far an earlier run came. A folder that it had no time to record is removed."""
+        """Take from the record how far an earlier run came."""
         record: str | Path = self._record()
         try:
             if self.url is None:
@@ -164,12 +161,10 @@ class Shards:
                     f"{self.settings.get(key)!r}: ask for the same to go on, or write to another name"
                 )
         self.done, self.finished = done, finished
-        if says.get("placing") and self._file().is_dir():
-            shutil.rmtree(self._file())
 
-    def _write_record(self, *, finished: bool, placing: bool = False) -> None:
-        """Write how far the run is; `placing`, whether the next shard may be in its place already."""
-        says = {"finished": finished, "placing": placing, "done": self.done._asdict(), "settings": self.settings}
+    def _write_record(self, *, finished: bool) -> None:
+        """Write how far the run is."""
+        says = {"finished": finished, "done": self.done._asdict(), "settings": self.settings}
         write_atomically(self._record(), json.dumps(says, indent=1).encode() + b"\n")
         if self.url is not None:
             remote.upload(self._record(), remote.beside(self.url, self._record().name))

@@ -66,7 +66,7 @@ class Writer(ABC):
 
 
 def description_of(path: Path) -> Path:
-    """Return the path of the description of X.npy or of the folder X."""
+    """Return the path of the description of X.npy."""
     return path.with_suffix(".json")
 
 

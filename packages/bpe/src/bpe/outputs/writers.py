@@ -8,8 +8,6 @@ datatrove  X.ds, X.ds.index, X.ds.metadata      datatrove, nanotron
 llmc       X.bin                                llm.c, modded-nanogpt
 parquet    X.parquet                            a row for each document, its ids in the column input_ids
 arrow      X.arrow                              the same as an Arrow stream: Dataset.from_file() of `datasets`
-litdata    X/                                   litdata, by its own writer
-mds        X/                                   mosaicml-streaming, by its own writer
 
 Numbers are little-endian. Beside X goes X.json, which says what the ids are, and which lm reads too.
 """
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bpe.native.atomic_file import Staged
 from bpe.native.lazy_imports import numpy as np
-from bpe.outputs import FORMATS, arrow_files, streaming_folders
+from bpe.outputs import FORMATS, arrow_files
 from bpe.outputs.writer import Writer
 
 if TYPE_CHECKING:
@@ -151,6 +149,4 @@ WRITERS: dict[str, type[Writer]] = {
     "llmc": LlmcWriter,
     "parquet": arrow_files.ParquetWriter,
     "arrow": arrow_files.ArrowWriter,
-    "litdata": streaming_folders.LitdataWriter,
-    "mds": streaming_folders.MdsWriter,
 }
