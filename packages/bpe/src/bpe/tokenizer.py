@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -211,7 +212,8 @@ class Tokenizer(EncodeMethods):
             ValueError: a file is damaged; the message names its line.
             FileNotFoundError: one is missing.
         """
-        return cls._made(*reading.read_gpt2(vocab_json, merges_txt, pattern, special_tokens))
+        split = patterns.resolve(pattern)
+        return cls._made(*reading.read_pair(vocab_json, merges_txt, split, special_tokens, alone=True))
 
     @classmethod
     def from_huggingface(cls, tokenizer_json: StrPath) -> Self:
@@ -221,7 +223,7 @@ class Tokenizer(EncodeMethods):
             ValueError: what in the file is wrong, or what it asks for that is not supported.
             FileNotFoundError: there is none.
         """
-        return cls._made(*reading.read_huggingface(tokenizer_json))
+        return cls._made(*reading.read(tokenizer_json, "huggingface"))
 
     @classmethod
     def from_sentencepiece(cls, model: StrPath) -> Self:
@@ -462,9 +464,59 @@ class Tokenizer(EncodeMethods):
         rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
         aligned = self._text_encoder.with_offsets(text, rules, self._decoder)
         if aligned is not None:
-            return aligned
+            return aligned[:2]
         ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
         return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
+
+    def word_ids(
+        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+    ) -> list[int]:
+        """For each id of a text the number of its word, as word_ids of an Encoding of tokenizers.
+
+        A word is a pretoken, or a special or an added token. Those that a template puts around the text have none.
+
+        Args:
+            text, allowed_special, disallowed_special: as encode() takes them.
+
+        Raises:
+            ValueError: the text holds a disallowed special token.
+
+        Example:
+            >>> tokenizer.word_ids("low lower")
+            [0, 1, 1]
+        """
+        return self._text_encoder.word_ids(text, self._text_encoder.policy.rules(allowed_special, disallowed_special))
+
+    def char_to_token(
+        self, text: str, char: int, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+    ) -> int | None:
+        """The index of the id that a character of a text is in, as char_to_token() of an Encoding of tokenizers.
+
+        Args:
+            text, allowed_special, disallowed_special: as encode() takes them.
+            char: the number of the character.
+
+        Returns:
+            An index into the ids of the text, the first where several ids share the character; None where it is in
+            none of them, as where a pattern drops it.
+
+        Raises:
+            ValueError: the text holds a disallowed special token.
+
+        Example:
+            >>> tokenizer.char_to_token("low lower", 8)
+            2
+        """
+        rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
+        aligned = self._text_encoder.with_offsets(text, rules, self._decoder)
+        if not 0 <= char < len(text):
+            return None
+        if aligned is None:  # by bytes, as tokens may end inside a character
+            ids = self.encode(text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+            ends = list(itertools.accumulate(map(len, self._decoder.decode_each(ids))))
+            return bisect_right(ends, len(text[:char].encode("utf-8", "surrogatepass")))
+        spans = enumerate(zip(*aligned[1:], strict=True))
+        return next((index for index, (begin, end) in spans if begin <= char < end), None)
 
     def encode_single_token(self, text_or_bytes: Text) -> int:
         """The id of one token, special ones too.

@@ -231,8 +231,8 @@ class TextEncoder:
 
     def with_offsets(
         self, text: Text, rules: Rules, decoder: Decoder, *, exact: bool = False
-    ) -> tuple[list[int], list[int]] | None:
-        """The ids of a text, and where in it each begins; None where the text is encoded as it stands.
+    ) -> tuple[list[int], list[int], list[int]] | None:
+        """The ids of a text, and where in it each begins and ends; None where the text is encoded as it stands.
 
         exact: a token behind bytes that are left out begins where it stands. Otherwise, as in tokenizers, such bytes
             move the tokens behind them in their pretoken to the left.
@@ -245,7 +245,7 @@ class TextEncoder:
         if unchanged and not loses:
             return None
         ids: list[int] = []
-        offsets = [np.empty(0, dtype=np.int64)]
+        spans = [np.empty((2, 0), dtype=np.int64)]
         with import_lock:
             from bpe.encoding.offsets import begins_by_pretoken, characters_of_bytes
             from bpe.encoding.preparing import Preparation
@@ -255,12 +255,12 @@ class TextEncoder:
         for piece, number, places in preparation.pieces(whole, rules.recognised, places=np.arange(len(whole))):
             if number >= 0:
                 ids.append(number)
-                offsets.append(places[:1])
+                spans.append(np.array([places[:1], places[-1:]]))
                 continue
             of_piece = piece.encode("utf-8", "surrogateescape")
             if self.data.words is not None:
-                piece_ids, places_of_words = self.encoder.with_begins(of_piece, self.split(of_piece))  # type: ignore[attr-defined]
-                begins = np.array(places_of_words, dtype=np.int64)
+                piece_ids, *both = self.encoder.with_places(of_piece, self.split(of_piece))  # type: ignore[attr-defined]
+                begins, ends = np.array(both, dtype=np.int64)
             elif loses:
                 lost = self._lost_bytes if exact else None
                 piece_ids, begins = begins_by_pretoken(of_piece, self.split(of_piece), self.encoder, decoder, lost)
@@ -268,14 +268,32 @@ class TextEncoder:
                 piece_ids = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
                 sizes = [len(token) for token in decoder.decode_each(piece_ids)]
                 begins = np.cumsum([0, *sizes[:-1]])[: len(piece_ids)]
+            if self.data.words is None:
+                ends = np.append(begins[1:], len(of_piece))[: len(begins)]
             of_bytes = np.append(characters_of_bytes(of_piece), len(places) - 1)
-            offsets.append(places[of_bytes[np.minimum(begins, len(of_piece))]])
+            edges = np.minimum([begins, np.maximum(ends - 1, begins)], len(of_piece))
+            spans.append(places[of_bytes[edges]])
             ids += piece_ids
-        places = np.concatenate(offsets)
+        begins, ends = np.concatenate(spans, axis=1) + np.array([[0], [1]])
         if not isinstance(text, str):
             sizes = [len(character.encode("utf-8", "surrogateescape")) for character in whole]
-            places = np.cumsum([0, *sizes])[places]
-        return ids, places.tolist()
+            begins, ends = np.cumsum([0, *sizes])[[begins, ends]]
+        return ids, begins.tolist(), ends.tolist()
+
+    def word_ids(self, text: Text, rules: Rules) -> list[int]:
+        """For each id of a text, the number of its word: of the pretoken, or of the special or added token."""
+        with import_lock:
+            from bpe.encoding.preparing import Preparation
+
+        whole = bytes(checked(text, rules, repair=True)).decode("utf-8", "surrogateescape")
+        sizes: list[int] = []
+        for piece, number, _ in (self._preparation or Preparation(self.data)).pieces(whole, rules.recognised):
+            data = b"" if number >= 0 else piece.encode("utf-8", "surrogateescape")
+            # The scanner of a tokenizer of characters splits between tokens too.
+            pretokens = self.split(data) if self.data.characters is None else patterns.split(data, self.data.pattern)
+            sizes += [len(self.encoder.encode_pieces([pretoken])) for pretoken in pretokens] if number < 0 else [1]
+        words: list[int] = np.repeat(np.arange(len(sizes)), sizes).tolist()
+        return words
 
     # Many texts
 

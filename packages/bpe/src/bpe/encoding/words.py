@@ -61,13 +61,14 @@ class WordEncoder:
         """The ids of pretokens."""
         return np.array([number for piece in pieces for number in self.word(piece)[0]], dtype=np.uint32)
 
-    def with_begins(self, text: bytes, pieces: Iterable[bytes]) -> tuple[list[int], list[int]]:
-        """The ids of the pretokens of a text, and the places of their beginnings in it.
+    def with_places(self, text: bytes, pieces: Iterable[bytes]) -> tuple[list[int], list[int], list[int]]:
+        """The ids of the pretokens of a text, and the places in it where they begin and end.
 
         As in tokenizers, a character that is left out moves the tokens behind it in its pretoken to the left.
         """
         ids: list[int] = []
         begins: list[int] = []
+        ends: list[int] = []
         end = 0
         for piece in pieces:
             at = text.index(piece, end)
@@ -75,7 +76,8 @@ class WordEncoder:
             numbers, places = self.word(piece)
             ids += numbers
             begins += [at + place for place in places]
-        return ids, begins
+            ends += [*(at + place for place in places[1:]), end][: len(places)]
+        return ids, begins, ends
 
     def _word(self, piece: bytes) -> tuple[list[int], list[int]]:
         """The ids of a pretoken, and where in its bytes each begins."""
