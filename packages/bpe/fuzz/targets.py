@@ -26,7 +26,7 @@ from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
 from bpe.encoding.batch import Batch
 from bpe.expressions.steps import Splitting
-from bpe.formats import Merges, TokenizerData, gpt2, native, reading, table_cache, tiktoken
+from bpe.formats import Merges, TokenizerData, folder, native, reading, table_cache, tiktoken
 from bpe.merging.conventions import CONVENTIONS
 from bpe.merging.merger import Merger
 from bpe.native import cpu
@@ -196,12 +196,12 @@ def _read_native(data: bytes) -> TokenizerData:
 
 def _read_huggingface(data: bytes) -> TokenizerData:
     (FOLDER / "file").write_bytes(data)
-    return reading.read_huggingface(FOLDER / "file").data
+    return reading.read(FOLDER / "file", "huggingface").data
 
 
 def _read_gpt2(data: bytes) -> TokenizerData:
-    vocab, merges = gpt2.parse(*data.partition(b"\x00\x00")[::2], FOLDER / "file", FOLDER / "file")
-    return TokenizerData(vocab, merges, {}, resolve("gpt2"))
+    pair = data.partition(b"\x00\x00")[::2]
+    return folder.parse_pair(*pair, {}, FOLDER / "file", FOLDER / "file", special_tokens=())
 
 
 def _read_tiktoken(data: bytes) -> TokenizerData:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from bpe import patterns, reference
-from bpe.formats import TokenizerData, gpt2, vocabularies
+from bpe.formats import TokenizerData, folder, vocabularies
 
 BYTES = [bytes([byte]) for byte in range(256)]
 
@@ -88,7 +88,9 @@ def write_text(folder: Path, name: str, text: str) -> Path:
 
 def read_pair(vocab_json: Path, merges_txt: Path) -> Any:
     """(vocab, merges) of GPT-2's two files."""
-    return gpt2.parse(vocab_json.read_bytes(), merges_txt.read_bytes(), vocab_json, merges_txt)
+    contents = vocab_json.read_bytes(), merges_txt.read_bytes()
+    data = folder.parse_pair(*contents, {}, vocab_json, merges_txt, special_tokens=())
+    return data.vocab, data.merges
 
 
 def spelled(tokens: dict[int, bytes]) -> dict[str, int]:

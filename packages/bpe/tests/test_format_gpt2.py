@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from format_samples import ALL, BYTES, TEXTS, encode, read_pair, sample, says, spelled, write_text
+from format_samples import BYTES, TEXTS, encode, read_pair, sample, says, spelled, write_text
 
 from bpe.formats import gpt2, vocabularies
 from bpe.native.printable import PRINTABLE
@@ -84,15 +84,13 @@ def test_wrong_merges(tmp_path: Path, text: str, line: int, reason: str) -> None
         ('{"a": 1, "b', ", line 1: not JSON: "),
         ('{"a": 1,', "(the file may be cut short)"),
         ("{\n\n]", ", line 3: not JSON: "),
-        ("[1, 2]", ": a vocabulary is an object of tokens and ids, not list"),
-        ('{"a": 1}', ": not a whole byte-level vocabulary: no token for byte 0x00 and 241 other bytes"),
+        ("[1, 2]", ": expected the vocabulary to be an object of tokens and ids, got list"),
         ('{"a": 1, "a": 2}', ": the key 'a' stands twice in one object"),
         ('{"a": 1, "b": 1}', ": the id 1 stands twice, for 'a' and 'b'"),
         ('{"a": "1"}', ": the id of 'a' is '1': ids are whole numbers from 0 to 2147483647"),
         ('{"a": 1.0}', ": the id of 'a' is 1.0"),
         ('{"a": true}', ": the id of 'a' is True"),
         ('{"a": -1}', ": the id of 'a' is -1"),
-        (f'{{{ALL}, "世": 256, "ä¸ĸ": 257}}', r": the token b'\xe4\xb8\x96' stands twice, with ids 256 and 257"),
         ('{"\\ud800": 1}', "holds a lone surrogate"),
         ("[" * 100_000, "nested too deeply"),
     ],

@@ -22,7 +22,7 @@ def test_huggingface_there_and_back_and_in_tokenizers(tmp_path: Path, changes: d
     data = sample(**changes)
     path = tmp_path / "tokenizer.json"
     huggingface.write(path, data)
-    back = reading.read_huggingface(path).data
+    back = reading.read(path, "huggingface").data
     assert back._replace(pattern=back.pattern._replace(language="fancy-regex")) == data
     peer = peer_of(path)
     assert peer.get_vocab_size() == len(data.vocab)
@@ -36,7 +36,7 @@ def test_huggingface_there_and_back_and_in_tokenizers(tmp_path: Path, changes: d
 def test_a_space_before_the_text_is_read_as_tokenizers_writes_it(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     huggingface.write(path, sample(add_prefix_space=True, special_tokens={}, added_tokens={}))
-    data = reading.read_huggingface(path).data
+    data = reading.read(path, "huggingface").data
     assert data.add_prefix_space
     assert peer_of(path).encode("the").ids == encode(data, " the")
 
@@ -66,7 +66,7 @@ def test_what_tokenizers_trains_is_read(tmp_path: Path) -> None:
     peer.train_from_iterator([text], trainer)
     path = tmp_path / "tokenizer.json"
     peer.save(str(path))
-    data = reading.read_huggingface(path).data
+    data = reading.read(path, "huggingface").data
     assert data.special_tokens == {"<s>": 0, "</s>": 1}
     assert data.pattern.name == "gpt2"
     counts = reference.count_pretokens([text.encode()], "gpt2", [])
@@ -89,8 +89,8 @@ def test_both_styles_of_merges(tmp_path: Path) -> None:
         file["model"]["merges"] = [" ".join(pair) for pair in file["model"]["merges"]]
 
     assert (
-        reading.read_huggingface(saved(tmp_path, old)).data
-        == reading.read_huggingface(saved(tmp_path)).data
+        reading.read(saved(tmp_path, old), "huggingface").data
+        == reading.read(saved(tmp_path), "huggingface").data
         == sample()
     )
 
@@ -100,7 +100,7 @@ def test_added_tokens_outside_the_vocabulary(tmp_path: Path) -> None:
         for name in ("<s>", "</s>", "<tool>"):
             del file["model"]["vocab"][name]
 
-    assert reading.read_huggingface(saved(tmp_path, outside)).data == sample()
+    assert reading.read(saved(tmp_path, outside), "huggingface").data == sample()
 
 
 def test_older_and_other_ways_to_say_the_same(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_older_and_other_ways_to_say_the_same(tmp_path: Path) -> None:
         file["model"]["continuing_subword_prefix"] = ""
 
     path = saved(tmp_path, other)
-    data = reading.read_huggingface(path).data
+    data = reading.read(path, "huggingface").data
     assert [step["type"] for step in json.loads(data.pattern.steps)] == ["Digits", "Split", "Split", "ByteLevel"]
     assert patterns.scanner_of(data.pattern) >= 0
     assert data.normalizer is None
@@ -233,7 +233,7 @@ def test_what_is_not_supported_or_wrong_is_refused_by_name(
 ) -> None:
     path = saved(tmp_path, change)
     with pytest.raises(ValueError, match=says(f"{path}: ", reason)):
-        reading.read_huggingface(path)
+        reading.read(path, "huggingface")
 
 
 @pytest.mark.parametrize(
@@ -271,12 +271,12 @@ def test_offsets_that_leave_out_white_space_do_so_when_written(
     path = saved(
         tmp_path, put("post_processor", value={"type": "Sequence", "processors": steps}), add_prefix_space=True
     )
-    data, peer = reading.read_huggingface(path).data, peer_of(path)
+    data, peer = reading.read(path, "huggingface").data, peer_of(path)
     assert data.trim_offsets == kinds
     huggingface.write(tmp_path / "written.json", data)
     native.write(tmp_path / "saved.bpe", data)
     assert (
-        reading.read_huggingface(tmp_path / "written.json").data
+        reading.read(tmp_path / "written.json", "huggingface").data
         == reading.read(tmp_path / "saved.bpe", "native").data
         == data
     )
@@ -289,7 +289,7 @@ def test_truncation_and_padding_are_kept_and_said_to_be_unused(tmp_path: Path) -
     truncation = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
     path = saved(tmp_path, put("truncation", value=truncation))
     with pytest.warns(UserWarning, match="its truncation are kept|its truncation"):
-        data = reading.read_huggingface(path).data
+        data = reading.read(path, "huggingface").data
     assert len(encode(data, "the the the the")) > 3
     huggingface.write(path, data)
     assert json.loads(path.read_text(encoding="utf-8"))["truncation"] == truncation

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from format_samples import ALL, encode, needs_data, peer_of, read_pair, vocabulary, write_text
 
+import bpe
 from bpe import patterns
 from bpe.formats import TokenizerData, gpt2, huggingface, native, reading
 from bpe.formats import tiktoken as tiktoken_format
@@ -28,9 +29,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     there = write_text(tmp_path, "vocab.json", f"{{{ALL}}}")
     readers: list[Callable[[], Any]] = [
         lambda: tiktoken_format.read(missing),
-        lambda: reading.read_gpt2(missing, there, "gpt2", []),
-        lambda: reading.read_gpt2(there, missing, "gpt2", []),
-        lambda: reading.read_huggingface(missing).data,
+        lambda: bpe.Tokenizer.from_gpt2(missing, there),
+        lambda: bpe.Tokenizer.from_gpt2(there, missing),
+        lambda: reading.read(missing, "huggingface").data,
         lambda: reading.read(missing, "native"),
     ]
     for read in readers:
@@ -109,7 +110,7 @@ PROSE = (
 )
 def test_published_tokenizer_jsons(tmp_path: Path, name: str, pattern: str, size: int) -> None:
     path = vocabulary(f"{name}_tokenizer.json")
-    data = reading.read_huggingface(path).data
+    data = reading.read(path, "huggingface").data
     assert (data.pattern.name, len(data.vocab)) == (pattern, size)
     assert encode(data, PROSE) == peer_of(path).encode(PROSE, add_special_tokens=False).ids
 

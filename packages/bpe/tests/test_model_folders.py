@@ -148,9 +148,9 @@ def test_bytes_that_no_text_has_may_be_missing_from_a_pair(tmp_path: Path) -> No
     for text in TEXTS:
         assert tokenizer.encode(text) == peer.encode(text).ids == bpe.load(place).encode(text)
     assert tokenizer.encode(b"a\xff") == tokenizer.encode("a")
-    del vocab["a"]
+    del vocab[bpe.formats.vocabularies.to_printable(b"\x01")]
     (place / "vocab.json").write_text(json.dumps(vocab))
-    with pytest.raises(ValueError, match="no token for byte 0x61"):
+    with pytest.raises(ValueError, match="no token for byte 0x01"):
         bpe.Tokenizer.from_gpt2(place / "vocab.json", place / "merges.txt")
 
 
@@ -192,6 +192,10 @@ def test_an_added_token_of_a_configuration_without_content_is_refused(tmp_path: 
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match="added_tokens_decoder"):
         bpe.load(tmp_path)
+    if file == "vocab.json":
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"additional_special_tokens": token}))
+        with pytest.raises(ValueError, match="special token"):
+            bpe.load(tmp_path)
 
 
 def test_ranks_in_a_folder_have_the_pattern_and_the_special_tokens_of_the_class(tmp_path: Path) -> None:

@@ -394,7 +394,7 @@ def test_a_pattern_beside_a_file_that_holds_its_own_is_refused(tmp_path: Path) -
     folder_of_model(tmp_path / "model")
     with pytest.raises(ValueError, match="leave out pattern"):
         bpe.load(tmp_path / "model", pattern="gpt2")
-    assert reading.read_huggingface(tmp_path / "model" / "tokenizer.json").data.name is None
+    assert reading.read(tmp_path / "model" / "tokenizer.json", "huggingface").data.name is None
 
 
 def test_json_lines_are_documents_for_standard_output_too(tmp_path: Path) -> None:

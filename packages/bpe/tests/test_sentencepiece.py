@@ -56,7 +56,7 @@ def test_streams_give_the_same_ids(pair: tuple[tokenizers.Tokenizer, Tokenizer, 
 def test_there_and_back(pair: tuple[tokenizers.Tokenizer, Tokenizer, Path], tmp_path: Path) -> None:
     peer, ours, _ = pair
     ours.to_huggingface(tmp_path / "again.json")
-    assert reading.read_huggingface(tmp_path / "again.json").data == ours.data
+    assert reading.read(tmp_path / "again.json", "huggingface").data == ours.data
     again = tokenizers.Tokenizer.from_file(str(tmp_path / "again.json"))
     ours.save(tmp_path / "native")
     assert load(tmp_path / "native").data == ours.data
@@ -101,7 +101,7 @@ def test_what_is_not_supported_is_refused_by_name(
     path = tmp_path / "tokenizer.json"
     path.write_text(json.dumps(file), encoding="utf-8")
     with pytest.raises(ValueError, match=r"tokenizer\.json: ") as caught:
-        reading.read_huggingface(path)
+        reading.read(path, "huggingface")
     assert reason in str(caught.value)
 
 

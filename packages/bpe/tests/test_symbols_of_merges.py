@@ -28,15 +28,15 @@ def test_merges_are_looked_up(tokens: list[bytes], data: st.DataObject) -> None:
 
 def test_wrong_merges_are_named() -> None:
     tokens = [b"a", b"b", b"ab"]
-    with pytest.raises(ValueError, match=r"merge 1, b'b' \+ b'a': the vocabulary has no token b'ba'"):
+    with pytest.raises(ValueError, match="merge 1: b'ba' is not in the vocabulary"):
         rows_of([(b"a", b"b"), (b"b", b"a")], tokens)
-    with pytest.raises(ValueError, match=r"no token b'c'"):
+    with pytest.raises(ValueError, match="b'c' is not in"):
         rows_of([(b"c", b"b")], tokens)
-    with pytest.raises(ValueError, match=r"no token b'long'"):
+    with pytest.raises(ValueError, match="b'long' is not in"):
         rows_of([(b"a", b"long")], tokens)
-    with pytest.raises(ValueError, match="stands twice"):
+    with pytest.raises(ValueError, match="are merged twice"):
         rows_of([(b"a", b"b"), (b"a", b"b")], tokens)
-    with pytest.raises(ValueError, match=r"merge 1, b'b' \+ b'c': the vocabulary has no token b'c'"):
+    with pytest.raises(ValueError, match="merge 1: b'c' is not in the vocabulary"):
         pairs_of_numbers(
             tokens, [b"c", b"b", b"a"], memoryview(bytearray(b"\2\0\0\0\1\0\0\0\1\0\0\0\0\0\0\0")).cast("I")
         )

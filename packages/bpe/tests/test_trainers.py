@@ -180,6 +180,7 @@ def test_what_is_not_supported_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_nothing_to_train_on() -> None:
-    tokenizer = ours.train_from_iterator(ours.Tokenizer(ours.models.BPE()), [])
+    tokenizer = ours.Tokenizer(ours.models.BPE())
+    tokenizer.train_from_iterator([])
     assert tokenizer.get_vocab() == {}
     assert tokenizer.id_to_token(0) is None

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
+from bpe import patterns
 from bpe.formats import folder, gguf, reading
 from bpe.patterns import SplitPattern
 from bpe.published import DOWNLOADS, get_encoding, list_encoding_names
@@ -106,7 +107,8 @@ def load(
         (_, (_, gpt2_sha256)) = DOWNLOADS["gpt2"].files
         if pattern is None and _sha256(vocab) == gpt2_sha256:
             pattern = "gpt2"
-        return Tokenizer._made(*reading.read_pair(vocab, merges, pattern, special_tokens))
+        split = None if pattern is None else patterns.resolve(pattern)
+        return Tokenizer._made(*reading.read_pair(vocab, merges, split, special_tokens))
     if re.match(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n", start):
         return _tiktoken(path, config, pattern, special_tokens)
     if holds_its_own:
@@ -118,9 +120,9 @@ def load(
     if start.lstrip()[:1] == b"{":
         if b'"token_bytes"' in start or path.name.startswith("tekken"):
             return Tokenizer._made(*reading.read(path, "tekken"))
-        return Tokenizer._made(*reading.read_huggingface(path, config))
+        return Tokenizer._made(*reading.read(path, "huggingface", config))
     if start[:1] == b"\n":  # the first field of a message of protocol buffers
-        return Tokenizer._made(*reading.read_sentencepiece(path, config))
+        return Tokenizer._made(*reading.read(path, "sentencepiece", config))
     if path.name == "vocab.txt":
         raise ValueError(f"{path}: a vocabulary of WordPiece, which is not supported: use tokenizers for it")
     raise ValueError(f"{path}: not a tokenizer of any format: expected {NAMED}")

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bpe.formats import TokenizerData, gpt2, tiktoken
+from bpe.formats import TokenizerData, folder, ordinary_ids, tiktoken
 from bpe.formats.table_cache import load
 from bpe.formats.vocabulary import data_of_ranks
 from bpe.native.atomic_file import write_atomically
@@ -237,8 +237,8 @@ def _parse(name: str, contents: list[bytes]) -> TokenizerData:
     download = DOWNLOADS[name]
     urls = [HOST + path for path, _ in download.files]
     if len(contents) == 2:
-        vocab, _ = gpt2.parse(contents[1], contents[0], urls[1], urls[0])
-        ranks = {token: number for number, token in vocab.items() if number not in download.special_tokens.values()}
+        ranks = ordinary_ids(folder.parse_pair(contents[1], contents[0], {}, urls[1], urls[0], special_tokens=()))
+        ranks = {token: number for token, number in ranks.items() if number not in download.special_tokens.values()}
     else:
         ranks = tiktoken.parse(contents[0], urls[0])
     n_vocab = max(*ranks.values(), *download.special_tokens.values()) + 1

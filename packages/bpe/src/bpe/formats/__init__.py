@@ -340,24 +340,3 @@ def check_bytes(tokens: Container[bytes], source: StrPath, needed: Container[int
     if missing:
         more = f" and {len(missing) - 1} other bytes" if len(missing) > 1 else ""
         refuse(source, f"not a whole byte-level vocabulary: no token for byte {missing[0]:#04x}{more}")
-
-
-def check_merges(
-    merges: Sequence[Pair], tokens: Collection[bytes], source: StrPath, first_line: int | None = None
-) -> None:
-    """Refuse a merge that stands twice, or whose halves or whole are no tokens. One merge a line from first_line on."""
-    try:
-        rows_of(merges, list(tokens))
-        return
-    except ValueError:
-        pass  # to say which line it is
-    seen: set[Pair] = set()
-    for place, pair in enumerate(merges):
-        where = "" if first_line is not None else f"merge {place}: "
-        line = None if first_line is None else first_line + place
-        if pair in seen:
-            refuse(source, f"{where}{pair[0]!r} and {pair[1]!r} are merged twice", line)
-        seen.add(pair)
-        for token in (pair[0], pair[1], pair[0] + pair[1]):
-            if token not in tokens:
-                refuse(source, f"{where}{token!r} is not in the vocabulary", line)

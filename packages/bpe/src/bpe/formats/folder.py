@@ -7,12 +7,23 @@ tokenizer.json, which bpe.formats.huggingface reads.
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bpe.expressions.step_options import step
-from bpe.formats import TokenizerData, check_id, huggingface, parse_json, refuse, sentencepiece, without_collector
-from bpe.formats.gpt2 import lines_of_merges
+from bpe.formats import (
+    TokenizerData,
+    check_id,
+    huggingface,
+    parse_json,
+    parse_text,
+    refuse,
+    sentencepiece,
+    without_collector,
+)
+from bpe.formats.vocabularies import check_ids_of
 from bpe.formats.vocabulary import SpecialNames, number_special_tokens
 from bpe.formats.word_vocabularies import suffix_to_space
 from bpe.native.atomic_file import StrPath
@@ -151,6 +162,7 @@ def parse_pair(
     merges_data: bytes,
     beside: Mapping[str, bytes],
     path: StrPath,
+    merges_path: StrPath,
     pattern: Pattern | None = None,
     special_tokens: SpecialNames | None = None,
 ) -> TokenizerData:
@@ -159,7 +171,7 @@ def parse_pair(
     Args:
         vocab_data, merges_data: the contents of the two files.
         beside: the contents, by name, of the files of BESIDE that the folder has.
-        path: the folder, as errors call it.
+        path, merges_path: the two files, as errors call them.
         pattern: the split pattern, instead of the one of the class.
         special_tokens: names or {name: id}, instead of those that the files name.
 
@@ -171,6 +183,7 @@ def parse_pair(
     vocab = parse_json(vocab_data, path)
     if not isinstance(vocab, dict):
         refuse(path, f"expected the vocabulary to be an object of tokens and ids, got {type(vocab).__name__}")
+    check_ids_of(vocab, [*vocab.values()], path)
     if not row.suffix and any(text.endswith(END_OF_WORD) for text in vocab):
         refuse(
             path,
@@ -183,7 +196,7 @@ def parse_pair(
     else:
         added, parts = _named_by_caller(special_tokens, vocab), {}
     prefix_space = config.get("add_prefix_space")
-    lines, first_line = lines_of_merges(merges_data, path)
+    lines, first_line = _lines_of_merges(merges_data, merges_path)
     file = {
         "model": {
             "type": "BPE",
@@ -198,8 +211,18 @@ def parse_pair(
         "decoder": {"type": "Sequence", "decoders": list(row.decoder)},
         "post_processor": _template(row, config, parts, added),
     }
-    data = huggingface.of_file(file, path, first_line)
+    data = huggingface.of_file(file, path, (merges_path, first_line))
     return data if pattern is None else data._replace(pattern=pattern)
+
+
+def _lines_of_merges(data: bytes, source: StrPath) -> tuple[list[str], int]:
+    """Return the merges of a merges.txt, and the number of the line of the first."""
+    lines = parse_text(data, source).replace("\r\n", "\n").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    # The first merge joins two single characters, so a first line that begins so is no merge; any later one may be.
+    first_line = 2 if lines and lines[0].startswith("#version") else 1
+    return lines[first_line - 1 :], first_line
 
 
 def with_added_tokens(data: TokenizerData, config: bytes, path: StrPath) -> TokenizerData:
@@ -227,7 +250,7 @@ def with_added_tokens(data: TokenizerData, config: bytes, path: StrPath) -> Toke
 
 
 def added_tokens(
-    beside: Mapping[str, bytes], row: Class, vocab: Mapping[str, Any], path: StrPath
+    beside: Mapping[str, bytes], row: Class, vocab: dict[str, int], path: StrPath
 ) -> tuple[list[Step], dict[str, str]]:
     """Return the added tokens as a tokenizer.json has them, and the special ones by their part (see NAMED).
 
@@ -252,6 +275,8 @@ def added_tokens(
             named.setdefault(entry["content"], entry)
     for key in ("extra_special_tokens", "additional_special_tokens"):
         values = config.get(key) or []
+        if not isinstance(values, (list, dict)):
+            refuse(path, f'expected "{key}" to be a list or an object of special tokens, got {values!r:.80}')
         for value in values.values() if isinstance(values, dict) else values:
             entry = _special_entry(value, path)
             named.setdefault(entry["content"], entry)
@@ -259,28 +284,21 @@ def added_tokens(
         for text, number in _object(beside, "added_tokens.json", path).items():
             special = text in named
             entries.append({"content": text, "id": number, "special": special, "normalized": not special})
-    texts = {entry.get("content") for entry in entries}
+    ids = vocab | {entry["content"]: check_id(entry["id"], path, entry["content"]) for entry in entries}
+    texts = {entry["content"] for entry in entries}
     for entry in entries:
-        entry["special"] = bool(entry.get("special")) or entry.get("content") in named
-    following = 1 + max(
-        (
-            check_id(number, path, text)
-            for text, number in [*vocab.items(), *((e.get("content"), e["id"]) for e in entries)]
-        ),
-        default=-1,
-    )
-    for text, entry in named.items():
-        if text not in texts:
-            if text not in vocab:
-                vocab_id, following = following, following + 1
-            else:
-                vocab_id = vocab[text]
-            entries.append({**entry, "id": vocab_id})
+        entry["special"] = bool(entry.get("special")) or entry["content"] in named
+    following = itertools.count(1 + max(*ids.values(), *vocab.values(), -1, -1))
+    entries += [
+        {**entry, "id": vocab[text] if text in vocab else next(following)}
+        for text, entry in named.items()
+        if text not in texts
+    ]
     return entries, parts
 
 
 def _object(beside: Mapping[str, bytes], name: str, path: StrPath) -> dict[str, Any]:
-    value = parse_json(beside[name], f"{path}/{name}") if name in beside else {}
+    value = parse_json(beside[name], os.path.join(os.path.dirname(path), name)) if name in beside else {}
     if not isinstance(value, dict):
         refuse(path, f"expected {name} to be an object, got {type(value).__name__}")
     return value

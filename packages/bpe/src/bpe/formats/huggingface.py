@@ -50,20 +50,15 @@ def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
 
 
 @without_collector()
-def parse(data: bytes, path: StrPath) -> TokenizerData:
-    """Return the tokenizer of a tokenizer.json's bytes; path is the name of the file in errors.
+def parse(data: bytes, path: StrPath, config_data: bytes = b"{}", config_path: StrPath = "") -> TokenizerData:
+    """Return the tokenizer of a tokenizer.json's bytes, and of the added tokens that only its configuration has.
 
-    ValueError where it is wrong, or asks for what is not supported.
+    path, config_path: the names of tokenizer.json and tokenizer_config.json in errors. ValueError where one is wrong,
+    or asks for what is not supported.
     """
-    return of_file(parse_json(data, path), path)
-
-
-@without_collector()
-def parse_folder(data: bytes, config_data: bytes, path: StrPath, config_path: StrPath) -> TokenizerData:
-    """Return the tokenizer of a tokenizer.json and of the added tokens that only its tokenizer_config.json has."""
     file = parse_json(data, path)
     tokens = added_tokens_of_config(config_data, config_path)
-    if isinstance(file, dict) and isinstance(file.get("added_tokens", []), list):
+    if tokens and isinstance(file, dict) and isinstance(file.get("added_tokens", []), list):
         entries = file.get("added_tokens") or []
         texts = {entry.get("content") for entry in entries if isinstance(entry, dict)}
         file["added_tokens"] = entries + [token for token in tokens if token["content"] not in texts]
@@ -84,10 +79,10 @@ def added_tokens_of_config(data: bytes, path: StrPath) -> list[dict[str, Any]]:
     return [{**token, "id": int(number)} for number, token in tokens.items()]
 
 
-def of_file(file: Any, path: StrPath, first_line: int | None = None) -> TokenizerData:
+def of_file(file: Any, path: StrPath, merges_at: tuple[StrPath, int] | None = None) -> TokenizerData:
     """Return the tokenizer of the content of a tokenizer.json.
 
-    first_line: the line of the first merge, where the merges are lines of a file of their own.
+    merges_at: the file of the merges and the line of the first, where the merges are lines of a file of their own.
     """
     if not isinstance(file, dict) or "model" not in file:
         refuse(path, 'not a tokenizer.json: it has no "model"')
@@ -127,7 +122,7 @@ def of_file(file: Any, path: StrPath, first_line: int | None = None) -> Tokenize
     merge_list = model["merges"]
     if unspelled and characters is None:  # merges with such a token are never applied
         merge_list = [merge for merge in merge_list if unspelled.isdisjoint(spelled_halves(merge))]
-    merges = read_merges(merge_list, tokens, path, first_line)
+    merges = read_merges(merge_list, tokens, *(merges_at or (path, None)))
     for text, entry in added.items():
         if words is not None and words.metaspace:
             ids[entry["id"]] = text.encode()

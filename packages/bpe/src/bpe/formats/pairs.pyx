@@ -43,6 +43,14 @@ ctypedef struct Symbol:
     uint32_t size
 
 
+class WrongMerge(ValueError):
+    """A merge that stands twice, or whose halves or whole are no symbols: its place in the list, and the reason."""
+
+    def __init__(self, place, reason):
+        super().__init__(f"merge {place}: {reason}")
+        self.place, self.reason = int(place), reason
+
+
 cdef class Symbols:
     """Byte strings, each once, that are found by their hash."""
 
@@ -192,7 +200,7 @@ def halves_of(list merges not None, dict places not None):
 def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t[::1] halves not None):
     """Merges, given as merges_of_numbers() takes them, as rows (left, right, made) of an array of uint32.
 
-    ValueError names a merge whose halves or whole are no symbols, or says that one stands twice.
+    WrongMerge for a merge whose halves or whole are no symbols, or that stands twice.
     """
     cdef Symbols table = Symbols(symbols)
     cdef size_t merges = halves.shape[0] // 2, count = len(tokens), i
@@ -211,12 +219,16 @@ def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t
         free(number)
     wrong = join(table, out)
     if wrong is not None:
-        refuse(symbols, wrong, tokens[halves[2 * wrong]], tokens[halves[2 * wrong + 1]])
+        left, right = tokens[halves[2 * wrong]], tokens[halves[2 * wrong + 1]]
+        missing = [token for token in (left, right, left + right) if token not in symbols]
+        raise WrongMerge(
+            wrong, f"{missing[0]!r} is not in the vocabulary" if missing else f"{left!r} and {right!r} are merged twice"
+        )
     return rows
 
 
 cdef object join(Symbols table, uint32_t[:, ::1] rows):
-    """Fill in what each merge makes; the first that has a half or a whole that is no symbol, or None."""
+    """Fill in what each merge makes; the first that stands twice, or has a half or a whole that is no symbol, or None."""
     cdef const Symbol *a
     cdef const Symbol *b
     cdef uint32_t product
@@ -230,16 +242,11 @@ cdef object join(Symbols table, uint32_t[:, ::1] rows):
         if product == NONE:
             return rank
         rows[rank, 2] = product
-    pairs = np.sort(np.asarray(rows)[:, 0].astype(np.uint64) << np.uint64(32) | np.asarray(rows)[:, 1])
-    if (pairs[1:] == pairs[:-1]).any():
-        raise ValueError("a merge stands twice in the list; leave the second one out, it can never apply")
+    pairs = np.asarray(rows)[:, 0].astype(np.uint64) << np.uint64(32) | np.asarray(rows)[:, 1]
+    ordered = np.sort(pairs)
+    if (ordered[1:] == ordered[:-1]).any():
+        return np.setdiff1d(np.arange(count), np.unique(pairs, return_index=True)[1])[0]
     return None
-
-
-cdef object refuse(list symbols, rank, bytes left, bytes right):
-    """Say what of a merge is no symbol."""
-    missing = left if left not in symbols else right if right not in symbols else left + right
-    raise ValueError(f"merge {rank}, {left!r} + {right!r}: the vocabulary has no token {missing!r}")
 
 
 cdef inline uint64_t hash_of(const uint8_t *text, size_t size) noexcept nogil:

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
 from bpe.formats import TokenizerData
-from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names, number_special_tokens
+from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names
 from bpe.native.atomic_file import StrPath
 from bpe.native.lazy_imports import import_lock
 from bpe.native.warn import warn_caller
-from bpe.patterns import SplitPattern
+from bpe.patterns import Pattern, SplitPattern
 
 MOST_RESERVED = 1 << 20  # tokens that a file of ranks may have beside its own
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from bpe.formats.table_cache import Loaded
 
 
@@ -37,66 +34,42 @@ def read_tiktoken(
     return _load(parse, [content], "tiktoken", patterns.to_plain(split), special, name, normalizer)
 
 
-def read_gpt2(vocab_json: StrPath, merges_txt: StrPath, pattern: SplitPattern, special_tokens: SpecialNames) -> Loaded:
-    """See Tokenizer.from_gpt2()."""
-    vocab_data, merges_data = formats.read_bytes(vocab_json), formats.read_bytes(merges_txt)
-    split, special = patterns.resolve(pattern), fixed_names(special_tokens)
+def read_pair(
+    vocab_json: StrPath,
+    merges_txt: StrPath,
+    pattern: Pattern | None,
+    special_tokens: SpecialNames | None,
+    *,
+    alone: bool = False,
+) -> Loaded:
+    """The tokenizer of GPT-2's pair of files; see Tokenizer.from_gpt2() and bpe.formats.folder.
 
-    def parse() -> TokenizerData:
-        vocab, merges = formats.gpt2.parse(vocab_data, merges_data, vocab_json, merges_txt)
-        empty = frozenset(number for number, token in vocab.items() if not token)
-        lacks_bytes = bool(formats.missing_bytes(set(vocab.values())))
-        ids = number_special_tokens(special, vocab)
-        return TokenizerData(vocab, merges, ids, split, drops_bytes=lacks_bytes, unspelled=empty)
-
-    return _load(parse, [vocab_data, merges_data], "gpt2", patterns.to_plain(split), special)
-
-
-def read_pair(vocab_json: Path, merges_txt: Path, pattern: SplitPattern, special_tokens: SpecialNames | None) -> Loaded:
-    """The tokenizer of GPT-2's pair of files as the files beside them say; see bpe.formats.folder.
-
-    pattern, special_tokens: None for what those files say.
+    Args:
+        vocab_json, merges_txt: the two files.
+        pattern, special_tokens: None for what the files beside them say.
+        alone: True if those files are not read, and a vocabulary that lacks a byte of UTF-8 is refused.
     """
     vocab_data, merges_data = formats.read_bytes(vocab_json), formats.read_bytes(merges_txt)
-    place = vocab_json.parent
-    beside = {name: (place / name).read_bytes() for name in formats.folder.BESIDE if (place / name).exists()}
-    split = None if pattern is None else patterns.resolve(pattern)
+    place = os.path.dirname(vocab_json)
+    paths = {} if alone else {name: os.path.join(place, name) for name in formats.folder.BESIDE}
+    beside = {name: formats.read_bytes(path) for name, path in paths.items() if os.path.exists(path)}
     special = None if special_tokens is None else fixed_names(special_tokens)
-    parse = partial(formats.folder.parse_pair, vocab_data, merges_data, beside, place, split, special)
-    plain_pattern = None if split is None else patterns.to_plain(split)
-    loaded = _load(parse, [vocab_data, merges_data, *beside.values()], "pair", list(beside), plain_pattern, special)
-    if split is None and formats.folder.class_of(beside, place) is None:
-        warn_caller(
-            f"{place}: no file names the tokenizer's class, so {vocab_json.name} and {merges_txt.name} are read as "
-            "GPT-2's; give pattern='gpt2' if they are, or another pattern"
-        )
-    return loaded
-
-
-def read_huggingface(path: StrPath, config_path: StrPath | None = None) -> Loaded:
-    """See Tokenizer.from_huggingface(). config_path: a tokenizer_config.json, whose added tokens belong to it too."""
-    if config_path is None:
-        loaded = read(path, "huggingface")
-    else:
-        content, config = formats.read_bytes(path), formats.read_bytes(config_path)
-        parse = partial(formats.huggingface.parse_folder, content, config, path, config_path)
-        loaded = _load(parse, [content, config], "huggingface with its configuration")
-    if loaded.data.unused:
-        formats.huggingface.warn_of_unused(loaded.data, path)
-    return loaded
-
-
-def read_sentencepiece(path: StrPath, config_path: StrPath | None) -> Loaded:
-    """See Tokenizer.from_sentencepiece(). config_path: a tokenizer_config.json, whose added tokens belong to it too."""
-    if config_path is None:
-        return read(path, "sentencepiece")
-    content, config = formats.read_bytes(path), formats.read_bytes(config_path)
 
     def parse() -> TokenizerData:
-        data = formats.sentencepiece.parse(content, path)
-        return formats.folder.with_added_tokens(data, config, config_path)
+        data = formats.folder.parse_pair(vocab_data, merges_data, beside, vocab_json, merges_txt, pattern, special)
+        if alone:
+            formats.check_bytes({*data.vocab.values()}, vocab_json, formats.UTF8_BYTES)
+        return data
 
-    return _load(parse, [content, config], "sentencepiece with its configuration")
+    plain_pattern = None if pattern is None else [patterns.to_plain(pattern)]
+    contents = [vocab_data, merges_data, *beside.values()]
+    loaded = _load(parse, contents, "pair", list(beside), plain_pattern, special, alone)
+    if pattern is None and formats.folder.class_of(beside, vocab_json) is None:
+        warn_caller(
+            f"{place}: no file names the tokenizer's class, so {os.path.basename(vocab_json)} and "
+            f"{os.path.basename(merges_txt)} are read as GPT-2's; give pattern='gpt2' if they are, or another pattern"
+        )
+    return loaded
 
 
 def class_of_config(path: StrPath) -> str:
@@ -124,10 +97,20 @@ def special_tokens_of_ranks(path: StrPath, config_path: StrPath | None, named: s
     }
 
 
-def read(path: StrPath, kind: str) -> Loaded:
-    """Read a file of a format that holds all of a tokenizer: "native", "sentencepiece", "tekken" or "huggingface"."""
+def read(path: StrPath, kind: str, config_path: StrPath | None = None) -> Loaded:
+    """Read a file of a format that holds all of a tokenizer.
+
+    Args:
+        path: the file.
+        kind: "native", "sentencepiece", "tekken" or "huggingface".
+        config_path: a tokenizer_config.json, whose added tokens belong to it too, of the second and the last kind.
+    """
     content = formats.read_bytes(path)
-    return _load(lambda: getattr(formats, kind).parse(content, path), [content], kind)
+    config = () if config_path is None else (formats.read_bytes(config_path), config_path)
+    loaded = _load(lambda: getattr(formats, kind).parse(content, path, *config), [content, *config[:1]], kind)
+    if loaded.data.unused:
+        formats.huggingface.warn_of_unused(loaded.data, path)
+    return loaded
 
 
 def _load(parse: Callable[[], TokenizerData], contents: list[bytes], *beside: Any) -> Loaded:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from itertools import pairwise, product
 from typing import Any
 
+from bpe import formats
 from bpe.encoding import normalizing
 from bpe.expressions.step_options import step
 from bpe.formats import Characters, Pair, TokenizerData, check_id, refuse, split_off_ids, write_bytes
@@ -172,10 +173,11 @@ _KINDS = {1: "normal", 2: "unknown", 3: "control", 4: "user defined", 5: "unused
 _MODELS = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
 
 
-def parse(data: bytes, path: StrPath) -> TokenizerData:
-    """The tokenizer of the bytes of a `sentencepiece` model file; path is what errors call it.
+def parse(data: bytes, path: StrPath, config_data: bytes = b"{}", config_path: StrPath = "") -> TokenizerData:
+    """The tokenizer of the bytes of a `sentencepiece` model file, and of the added tokens of its configuration.
 
-    ValueError where it is wrong or asks for what is not supported.
+    path, config_path: the names of the model and of tokenizer_config.json in errors. ValueError where one is wrong, or
+    asks for what is not supported.
     """
     pieces: list[tuple[str, float, int]] = []
     trainer: dict[int, Any] = {}
@@ -197,7 +199,8 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     if trainer.get(24):
         refuse(path, "treat_whitespace_as_suffix, which is not supported: a space stands before a word")
     # By default sentencepiece puts a space before a text and removes spaces that follow another.
-    return of_pieces(pieces, bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1)), path)
+    tokenizer = of_pieces(pieces, bool(normalizer.get(3, 1)), bool(normalizer.get(4, 1)), path)
+    return formats.folder.with_added_tokens(tokenizer, config_data, config_path)
 
 
 def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: bool, path: StrPath) -> TokenizerData:

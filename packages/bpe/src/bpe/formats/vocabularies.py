@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bpe.formats import Merges, Pair, are_ids, check_id, check_merges, refuse
-from bpe.formats.pairs import halves_of
+from bpe.formats import Merges, Pair, are_ids, check_id, refuse
+from bpe.formats.pairs import WrongMerge, halves_of
 from bpe.formats.spelled import tokens_of
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import PRINTABLE
@@ -107,26 +107,30 @@ def read_merges(
         source: name of the file in errors.
         first_line: the line of the first merge, where each has its own.
     """
-    halves = halves_of(merges, dict(zip(tokens, range(len(tokens)), strict=True)))
-    if halves is None:
-        place, reason = next(_wrong(merges, tokens))
-        line = None if first_line is None else first_line + place
-        refuse(source, reason if first_line is not None else f"merge {place}: {reason}", line)
-    read = Merges([*tokens.values()], halves)
-    check_merges(read, dict.fromkeys(read.tokens), source, first_line)
+    try:
+        halves = halves_of(merges, dict(zip(tokens, range(len(tokens)), strict=True)))
+        if halves is None:
+            raise next(_wrong(merges, tokens))
+        read = Merges([*tokens.values()], halves)
+        read.rows([*dict.fromkeys(read.tokens)])
+    except WrongMerge as error:
+        if first_line is None:
+            refuse(source, str(error))
+        refuse(source, error.reason, first_line + error.place)
     return read
 
 
-def _wrong(merges: list[Any], tokens: Mapping[str, bytes]) -> Iterator[tuple[int, str]]:
-    """Yield the place of each merge that is not two tokens, and the reason."""
+def _wrong(merges: list[Any], tokens: Mapping[str, bytes]) -> Iterator[WrongMerge]:
+    """Yield the error of each merge that is not two tokens."""
     for place, merge in enumerate(merges):
         halves = spelled_halves(merge)
         if not (
             isinstance(halves, list) and len(halves) == 2 and all(isinstance(half, str) and half for half in halves)
         ):
-            yield place, f"not two tokens with a space between: {str(merge)[:80]!r}"
+            yield WrongMerge(place, f"not two tokens with a space between: {str(merge)[:80]!r}")
         else:
-            yield from ((place, f"{half!r} is not in the vocabulary") for half in halves if half not in tokens)
+            missing = (half for half in halves if half not in tokens)
+            yield from (WrongMerge(place, f"{half!r} is not in the vocabulary") for half in missing)
 
 
 def spelled_halves(merge: Any) -> Any:

@@ -54,8 +54,6 @@ __all__ = [
     "normalizers",
     "pre_tokenizers",
     "processors",
-    "train",
-    "train_from_iterator",
     "trainers",
 ]
 
@@ -182,20 +180,6 @@ class Tokenizer:
             records = words.count(texts, report)
             self._vocab, self._merges = _learn(records, words, trainer, report)
         self._added = trainer.added_tokens
-
-
-def train_from_iterator(
-    tokenizer: Tokenizer, iterator: Iterable[str | Iterable[str]], trainer: BpeTrainer | None = None
-) -> Tokenizer:
-    """Train a pipeline on texts, as Tokenizer.train_from_iterator(), and return it."""
-    tokenizer.train_from_iterator(iterator, trainer)
-    return tokenizer
-
-
-def train(tokenizer: Tokenizer, files: StrPath | list[StrPath], trainer: BpeTrainer | None = None) -> Tokenizer:
-    """Train a pipeline on files, as Tokenizer.train(), and return it."""
-    tokenizer.train(files, trainer)
-    return tokenizer
 
 
 def _json(part: Component | None) -> dict[str, Any] | None:
