@@ -228,7 +228,7 @@ def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t
 
 
 cdef object join(Symbols table, uint32_t[:, ::1] rows):
-    """Fill in what each merge makes; the first that stands twice, or has a half or a whole that is no symbol, or None."""
+    """Fill in what each merge makes; the first that stands twice or has a part that is no symbol, or None."""
     cdef const Symbol *a
     cdef const Symbol *b
     cdef uint32_t product
