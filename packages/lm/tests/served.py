@@ -28,6 +28,7 @@ def served(
     template=None,
     guards=(),
     memory=None,
+    adapters=None,
     **more,
 ):
     """A server in a thread: its address, and its engine."""
@@ -39,8 +40,8 @@ def served(
     from lm.serving.engine import Engine
     from lm.serving.requests import Limits
 
-    engine = Engine(model, tokenizer, rows=rows, waiting=waiting, memory=memory)
-    limits = Limits("small", model.config.vocab_size, model.config.context_length, max_tokens)
+    engine = Engine(model, tokenizer, adapters=adapters, rows=rows, waiting=waiting, memory=memory)
+    limits = Limits("small", model.config.vocab_size, model.config.context_length, max_tokens, tuple(adapters or ()))
     app = Server(engine, template or default_template(tokenizer), limits, **more).app(**dict(guards))
     settings = {"timeout_keep_alive": KEEP_ALIVE, "timeout_graceful_shutdown": 1}
     config = uvicorn.Config(app, log_level="error", **settings)

@@ -201,8 +201,8 @@ def test_names_for_the_template_change_the_prompt(client):
 MISTAKES = [
     ({"prompt": "a", "stop": ["a"] * 5}, r"stop: expected at most 4 items, got"),
     ({"prompt": "a", "temperature": 3}, r"temperature: expected less than or equal to 2, got 3"),
-    ({"prompt": {"a": 1}}, r'prompt: expected a string or a list, got {"a": 1}'),
-    ({"prompt": "a", "max_tokens": "9"}, r'max_tokens: expected a whole number, got "9"'),
+    ({"prompt": {"a": 1}}, r'prompt: expected a valid string or a valid array, got {"a": 1}'),
+    ({"prompt": "a", "max_tokens": "9"}, r'max_tokens: expected a valid integer, got "9"'),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
         r"messages\[0\].content\[0\].type: expected 'text', 'input_text' or 'output_text', got \"image_url\"",
@@ -421,7 +421,7 @@ def test_a_tool_that_must_be_called_is_called(source, marks):
         with pytest.raises(openai.BadRequestError, match="there is no tool 'other'"):
             calls({"type": "function", "function": {"name": "other"}})
         odd = {"name": "odd", "parameters": {"type": "object", "properties": {"x": {"type": "nothing"}}}}
-        with pytest.raises(openai.BadRequestError, match="the tools' schema is not"):
+        with pytest.raises(openai.BadRequestError, match="the grammar is not"):
             calls("required", tools=[{"type": "function", "function": odd}])
 
 

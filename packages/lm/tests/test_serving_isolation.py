@@ -127,7 +127,7 @@ def test_neither_bodies_nor_grammars_nor_answers_are_computed_on_the_event_loop(
     for owner, name in (
         (app, "parse"),
         (requests, "prompt_of"),
-        (grammar.Grammars, "_grammar"),
+        (grammar.Grammars, "grammar"),
         (grammar.Grammar, "allowed"),
         (ChatTemplate, "_written"),
         (answers.Answer, "whole"),

@@ -106,13 +106,21 @@ def add(
         if not targets or name.rpartition(".")[2] in targets:
             weight = module.weight
             a = weight.new_empty(rank, module.in_features)
-            module.__class__ = FusedLoRALinear if isinstance(module, FusedLinear) else LoRALinear
-            assert isinstance(module, LoRALinear)
-            module.lora_a = nn.Parameter(a.normal_(0, initial_deviation(weight)))
-            module.lora_b = nn.Parameter(weight.new_zeros(module.out_features, rank))
-            module.lora_m = nn.Parameter(weight.detach().norm(dim=1)) if dora else None
-            module.scale, module.dropout, module.enabled = scale_of(rank, alpha, rslora), dropout, True
+            a.normal_(0, initial_deviation(weight))
+            norms = weight.detach().norm(dim=1) if dora else None
+            b = weight.new_zeros(module.out_features, rank)
+            put_beside(module, a, b, norms, scale_of(rank, alpha, rslora)).dropout = dropout
     return model
+
+
+def put_beside(module: nn.Linear, a: Tensor, b: Tensor, m: Tensor | None, scale: float) -> LoRALinear:
+    """Put an adapter beside a linear layer, fused or not, in place."""
+    module.__class__ = FusedLoRALinear if isinstance(module, FusedLinear) else LoRALinear
+    assert isinstance(module, LoRALinear)
+    module.lora_a, module.lora_b = nn.Parameter(a), nn.Parameter(b)
+    module.lora_m = None if m is None else nn.Parameter(m)
+    module.scale, module.dropout, module.enabled = scale, 0.0, True
+    return module
 
 
 def initial_deviation(weight: Tensor) -> float:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm.commands.options import Commands, add, add_model, add_sampling, model_of, sampling_of, step_of
+from lm.commands.options import Commands, add, add_model, add_sampling, model_of, settings_of, step_of
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
@@ -28,6 +28,7 @@ def register(commands: Commands) -> None:
 
 def chat(options: argparse.Namespace) -> None:
     from lm.chat_template import Message
+    from lm.generation.sampling import Sampling
     from lm.generation.scheduler import Scheduler
     from lm.interop.loading import model_text
 
@@ -35,7 +36,7 @@ def chat(options: argparse.Namespace) -> None:
         raise ValueError(f"--max-new-tokens must be at least 1, got {options.max_new_tokens}")
     if options.page is not None:
         return write_page(options)
-    sampling = sampling_of(options)
+    sampling = Sampling(**settings_of(options))
     template = model_text(options.run, options.tokenizer).template
     model = model_of(options)
     context = model.config.context_length

@@ -6,13 +6,9 @@ import argparse
 import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lm.commands.options import Commands, add, add_model, add_sampling, model_of, sampling_of
-
-if TYPE_CHECKING:
-    from lm.generation.sequence import Sequence
-    from lm.model import Transformer
+from lm.commands.options import Commands, add, add_model, add_sampling, model_of, settings_of
 
 BETWEEN = "\n----\n"  # samples
 
@@ -31,81 +27,42 @@ def register(commands: Commands) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
-    from lm.generation.sequence import Sequence
+    from lm.generation.stream import StreamDecoder, generate_batch, stream
     from lm.interop.loading import model_text
     from lm.special_tokens import prompt_ids
 
     if options.samples < 1:
         raise ValueError(f"--samples must be at least 1, got {options.samples}")
+    if options.timing and options.samples > 1:
+        raise ValueError("--timing is of one text: leave it out, or --samples")
     model = model_of(options)
     text = model_text(options.run, options.tokenizer)
-    settings: dict[str, Any] = {
+    settings: dict[str, Any] = settings_of(options) | {
         "max_new_tokens": options.max_new_tokens,
-        "sampling": sampling_of(options),
+        "seed": options.seed,
         "stop_tokens": text.stop_tokens,
         "when_full": options.when_full,
     }
     ids = prompt_ids(text.tokenizer, options.prompt, text.end_of_text)
-    sequence = Sequence(model.config, ids, seed=options.seed, **settings)  # refused before the cache is reserved
-    if options.samples == 1:
-        write_one(model, sequence, text.tokenizer, options)
-    else:
-        write_samples(model, ids, settings, text.tokenizer, options)
-
-
-def write_one(model: Transformer, sequence: Sequence, tokenizer: Any, options: argparse.Namespace) -> None:
-    """Print one text as it comes, as lm.stream yields it."""
-    from lm.generation.decoder import Decoder
-    from lm.generation.stream import StreamDecoder, continued
-
-    capacity = min(model.config.context_length, len(sequence.prompt) + options.max_new_tokens)
-    decoder, writer = Decoder(model, capacity=capacity), StreamDecoder(tokenizer, options.stop)
+    if options.samples > 1:
+        texts = []
+        for ids_of_text in generate_batch(model, [ids], samples=options.samples, **settings)[0]:
+            writer = StreamDecoder(text.tokenizer, options.stop)
+            texts.append(options.prompt + "".join(map(writer.feed, ids_of_text)) + writer.finish())
+        print(BETWEEN.join(texts))
+        return
+    writer, times = StreamDecoder(text.tokenizer, options.stop), [time.perf_counter()]
+    tokens = stream(model, ids, **settings)
     print(options.prompt, end="", flush=True)
-    times = [time.perf_counter()]
     with contextlib.suppress(KeyboardInterrupt):  # the reader has read enough
-        for token in continued(decoder, sequence):
+        for token in tokens:
             times.append(time.perf_counter())
             print(writer.feed(token), end="", flush=True)
             if writer.stopped:
                 break
     print(writer.finish())
-    first = times[:2][-1]
-    say(
-        options,
-        [("prompt", len(sequence.prompt), first - times[0]), ("after it", len(times) - 2, times[-1] - first)],
-        decoder.how,
-    )
-
-
-def write_samples(
-    model: Transformer, ids: list[int], settings: dict[str, Any], tokenizer: Any, options: argparse.Namespace
-) -> None:
-    """Print several texts when all are done."""
-    from lm.generation.scheduler import Scheduler
-    from lm.generation.stream import PAUSE, StreamDecoder
-
-    capacity = min(model.config.context_length, len(ids) + options.max_new_tokens)
-    batch = Scheduler(model, rows=options.samples, capacity=capacity)
-    writers = {}
-    for number in range(options.samples):
-        seed = None if options.seed is None else options.seed + number
-        writers[batch.add(ids, seed=seed, **settings)] = StreamDecoder(tokenizer, options.stop)
-    texts = dict.fromkeys(writers, options.prompt)
-    with contextlib.suppress(KeyboardInterrupt):  # the reader has read enough
-        while batch.sequences:
-            for one, token in batch.step(PAUSE):
-                texts[one] += "" if token is None else writers[one].feed(token)
-                if writers[one].stopped:
-                    batch.cancel(one)
-    print(BETWEEN.join(texts[one] + writer.finish() for one, writer in writers.items()))
-    speeds = [(name, one.tokens, one.seconds) for name, one in (("prompt", batch.prefill), ("after it", batch.decode))]
-    say(options, speeds, batch.decoder.how)
-
-
-def say(options: argparse.Namespace, speeds: list[tuple[str, int, float]], how: str) -> None:
-    """Print how the text was decoded, and its speed on a terminal or with --timing."""
-    words = [
-        f"{name}: {count:,} tokens at {count / max(seconds, 1e-9):,.0f} a second" for name, count, seconds in speeds
-    ]
-    speed = f"{'; '.join(words)}, " if options.timing or sys.stderr.isatty() else ""
-    print(f"{speed}decoded {how}", file=sys.stderr)
+    if options.timing or sys.stderr.isatty():
+        first = times[:2][-1]
+        parts = (("prompt", len(ids), first - times[0]), ("after it", max(0, len(times) - 2), times[-1] - first))
+        speeds = (f"{name}: {n:,} tokens at {n / max(seconds, 1e-9):,.0f} a second" for name, n, seconds in parts)
+        print("; ".join(speeds), file=sys.stderr)

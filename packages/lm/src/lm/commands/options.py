@@ -11,12 +11,11 @@ import difflib
 import itertools
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from lm.config import SECTIONS, override, settable
 
 if TYPE_CHECKING:
-    from lm.generation.sampling import Sampling
     from lm.model import Transformer
 
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
@@ -130,7 +129,7 @@ def model_of(options: argparse.Namespace) -> Transformer:
 
 
 def add_sampling(parser: argparse.ArgumentParser) -> None:
-    """The arguments of sampling_of(), and the seed."""
+    """The arguments of settings_of(), and the seed."""
     parser.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: 0.8)")
     parser.add_argument("--top-k", type=int)
     parser.add_argument("--top-p", type=float)
@@ -139,7 +138,7 @@ def add_sampling(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, help="of what is drawn: the same seed draws the same")
 
 
-def sampling_of(options: argparse.Namespace) -> Sampling:
-    from lm.generation.sampling import Sampling
-
-    return Sampling(options.temperature, options.top_k, options.top_p, options.min_p, options.repetition_penalty)
+def settings_of(options: argparse.Namespace) -> dict[str, Any]:
+    """The settings of generation.sampling.Sampling of add_sampling()'s arguments."""
+    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+    return {name: getattr(options, name) for name in names}

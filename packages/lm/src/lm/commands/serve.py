@@ -23,11 +23,13 @@ UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 def register(commands: Commands) -> None:
     text = (
-        "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/models), with a page to talk to the "
-        "model, /health and /metrics"
+        "answer OpenAI's clients (/v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings) and "
+        "Anthropic's (/v1/messages), with a page to talk to the model, /health and /metrics"
     )
     parser = add(commands, "serve", serve, text)
     add_model(parser)
+    help = "folders of PEFT's adapters of the model, by the names that clients choose them by"
+    parser.add_argument("--adapters", nargs="+", default=[], metavar="NAME=FOLDER", help=help)
     parser.add_argument("--name", help="what clients call the model (default: the folder's name)")
     parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1, this machine alone, if not given")
     parser.add_argument("--port", type=int, default=8000, help="0 takes one that is free (default: 8000)")
@@ -55,7 +57,7 @@ def memory(text: str) -> int:
     try:
         size = int(float(number) * UNITS[unit])
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: write it as 512M or 4G") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write it as 512M or 4G") from None
     if size < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: write it as 512M or 4G")
     return size
@@ -83,11 +85,12 @@ def serve(options: argparse.Namespace) -> None:
     text = model_text(options.run, options.tokenizer)
     model = model_of(options)
     name = options.name or os.path.basename(os.path.abspath(Path(options.run)))
-    context = context_of(model, options.context, options.memory)
-    limits = Limits(name, model.config.vocab_size, context, min(context, options.max_new_tokens or context))
-    engine = Engine(
-        model, text.tokenizer, rows=options.rows, waiting=options.waiting, context=context, memory=options.memory
-    )
+    adapters = adapters_of(model, name, options.adapters)
+    context = context_of(model, options.context, options.memory, 1 + len(adapters))
+    most = min(context, options.max_new_tokens or context)
+    limits = Limits(name, model.config.vocab_size, context, most, tuple(adapters))
+    bounds = {"rows": options.rows, "waiting": options.waiting, "context": context, "memory": options.memory}
+    engine = Engine(model, text.tokenizer, adapters=adapters, **bounds)
     server = Server(engine, text.template, limits, stop_tokens=text.stop_tokens, body_seconds=options.body_timeout)
     app = server.app(
         [options.host, socket.gethostname(), *options.allow_host],
@@ -125,15 +128,28 @@ def serve(options: argparse.Namespace) -> None:
     runner.run(sockets=[bound])
 
 
-def context_of(model: Transformer, requested: int | None, memory: int | None) -> int:
-    """The most tokens of a text: the model's, or those requested, if one text of them fits the memory."""
+def adapters_of(model: Transformer, model_name: str, named: list[str]) -> dict[str, Transformer]:
+    """The model with each of the adapters beside its weights, by name. ValueError: a name is missing or not its own."""
+    from lm.interop.peft import beside
+
+    adapters: dict[str, Transformer] = {}
+    for text in named:
+        name, equals, folder = text.partition("=")
+        if not (name and equals and folder) or name in (model_name, *adapters):
+            raise ValueError(f"--adapters: expected NAME=FOLDER with a name of its own, got {text!r}")
+        adapters[name] = beside(folder, model)
+    return adapters
+
+
+def context_of(model: Transformer, requested: int | None, memory: int | None, batches: int) -> int:
+    """The most tokens of a text: the model's, or those requested, if one text of them fits each batch's memory."""
     from lm.device import memory_of
     from lm.generation.kv_cache import PAGE, SHARE, bytes_of_page
 
     own = model.config.context_length
     if requested is not None and requested > own:
         raise ValueError(f"--context {requested} is more than the model's {own}: lower it")
-    size = memory_of(model.embedding.weight.device) // SHARE if memory is None else memory
+    size = (memory_of(model.embedding.weight.device) // SHARE if memory is None else memory) // batches
     fits = size // bytes_of_page(model) * PAGE
     if fits < min(requested or 1, own):
         needed = f"{requested or PAGE:,} tokens take more than the {size:,} bytes for keys and values"

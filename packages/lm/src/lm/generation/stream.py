@@ -210,7 +210,8 @@ class StreamDecoder:
             raise ValueError(f"expected stop to be a list of strings that are not empty, got {stop!r}")
         self.tokenizer, self.stop = tokenizer, tuple(stop)
         self.characters = codecs.getincrementaldecoder("utf-8")("replace")
-        self.pending, self.stopped = "", False
+        self.pending = ""
+        self.stopped: str | None = None  # the stop string that has come
 
     def feed(self, token: int) -> str:
         """The text that is certain after this token; a space that begins it stays, since it goes on from a prompt.
@@ -228,13 +229,14 @@ class StreamDecoder:
         return self._give(self.characters.decode(b"", final=True), last=True)
 
     def _give(self, text: str, last: bool) -> str:
-        if self.stopped:
+        if self.stopped is not None:
             return ""
         text = self.pending + text
-        places = [place for place in (text.find(stop) for stop in self.stop) if place >= 0]
+        places = [(place, stop) for stop in self.stop if (place := text.find(stop)) >= 0]
         if places:
-            self.stopped, self.pending = True, ""
-            return text[: min(places)]
+            place, self.stopped = min(places)
+            self.pending = ""
+            return text[:place]
         keep = 0 if last else max((overlap(text, stop) for stop in self.stop), default=0)
         self.pending = text[len(text) - keep :]
         return text[: len(text) - keep]

@@ -6,6 +6,7 @@ beside gate and up: written, each part has the whole A and its own rows of B; re
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +22,9 @@ from lm.families.parts import FamilyConfig, FamilyModel
 from lm.files import read_json
 from lm.interop.model_folder import read_safetensors, replacing
 from lm.interop.tensors import Part, Table, table
-from lm.lora import A, B, M, scale_of, sum_of
+from lm.lora import A, B, M, put_beside, scale_of, sum_of
 from lm.model import Transformer
+from lm.ops.cpu.products import is_linear
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.run import best_step, is_run, read
@@ -110,7 +112,46 @@ def to_peft(
 
 
 def from_peft(folder: str | Path, base: Transformer) -> Transformer:
-    """Add the adapters of a PEFT folder to a model's weights, in place, and return it.
+    """Add the adapters of a PEFT folder to a model's weights, in place, and return it. ValueError: see adapters_of."""
+    weights = base.state_dict()
+    with torch.no_grad():
+        for name, rows, a, b, m, scale in adapters_of(folder, base):
+            weight = weights[name][rows]
+            weight.copy_(sum_of(weight, a, b, m, scale))
+    return base
+
+
+def beside(folder: str | Path, base: Transformer) -> Transformer:
+    """Return a model with the adapters of a PEFT folder beside its matrices; the weights are those of `base` itself.
+
+    The parts of one of our matrices have adapters of their own: A holds theirs one after the other, and each part's
+    rows of B read its own. Raises ValueError: see adapters_of; or the weights of `base` are quantized.
+    """
+    model = copy.deepcopy(base, {id(tensor): tensor for tensor in (*base.parameters(), *base.buffers())})
+    layers, parts = dict(model.named_modules()), dict[str, list[tuple[slice, Tensor, Tensor, Tensor | None]]]()
+    for name, rows, a, b, m, scale in adapters_of(folder, base):
+        parts.setdefault(name.removesuffix(".weight"), []).append((rows, a, b * scale, m))
+    with torch.no_grad():
+        for name, of_layer in parts.items():
+            layer = layers[name]
+            if not is_linear(layer):
+                raise ValueError(f"adapters go beside matrices of floating point, and {name} is quantized")
+            wide = layer.weight.new_zeros(layer.out_features, sum(len(a) for _, a, _, _ in of_layer))
+            column, norms = 0, layer.weight.norm(dim=1)
+            for rows, a, b, m in of_layer:
+                wide[rows, column : column + len(a)] = b.to(wide)
+                column += len(a)
+                norms[rows] = norms[rows] if m is None else m.to(norms)
+            dora = norms if any(m is not None for *_, m in of_layer) else None
+            put_beside(layer, torch.cat([a for _, a, _, _ in of_layer]).to(wide), wide, dora, 1.0)
+    return model.eval()
+
+
+Adapter = tuple[str, slice, Tensor, Tensor, Tensor | None, float]  # name of our matrix, rows, A, B, DoRA's m, scale
+
+
+def adapters_of(folder: str | Path, base: Transformer) -> Iterator[Adapter]:
+    """Yield the adapters of a PEFT folder, each beside rows of a matrix of the model.
 
     Raises:
         ValueError: An adapter is of a kind that is not read, or beside a matrix that the model does not have.
@@ -125,23 +166,20 @@ def from_peft(folder: str | Path, base: Transformer) -> Transformer:
         for name, tensor in read_safetensors(folder / WEIGHTS).items()
     }
     weights, alpha = base.state_dict(), float(config["lora_alpha"])
-    with torch.no_grad():
-        for ours, parts in table_of(base.config).items():
-            for part, rows in rows_of(parts):
-                name = part.name.removesuffix(".weight")
-                a, b = (tensors.pop(f"{name}.lora_{one}", None) for one in "AB")
-                m = tensors.pop(f"{name}.lora_magnitude_vector", None)
-                if a is None or b is None:
-                    continue
-                weight = weights[ours][rows]
-                if (*b.shape, *a.shape) != (weight.shape[0], len(a), len(a), weight.shape[1]):
-                    shapes = f"{tuple(b.shape)} and {tuple(a.shape)}"
-                    raise ValueError(f"{folder}: the adapter of {name} is {shapes}, beside {tuple(weight.shape)}")
-                scale = scale_of(len(a), alpha, bool(config.get("use_rslora")))
-                weight.copy_(sum_of(weight, a, b, m, scale))
+    for ours, parts in table_of(base.config).items():
+        for part, rows in rows_of(parts):
+            name = part.name.removesuffix(".weight")
+            a, b = (tensors.pop(f"{name}.lora_{one}", None) for one in "AB")
+            m = tensors.pop(f"{name}.lora_magnitude_vector", None)
+            if a is None or b is None:
+                continue
+            weight = weights[ours][rows]
+            if (*b.shape, *a.shape) != (weight.shape[0], len(a), len(a), weight.shape[1]):
+                shapes = f"{tuple(b.shape)} and {tuple(a.shape)}"
+                raise ValueError(f"{folder}: the adapter of {name} is {shapes}, beside {tuple(weight.shape)}")
+            yield ours, rows, a, b, m, scale_of(len(a), alpha, bool(config.get("use_rslora")))
     for name in sorted(tensors):
         raise ValueError(f"{folder}: the tensor {name!r} stands beside no matrix of this model")
-    return base
 
 
 def rows_of(parts: tuple[Part, ...]) -> Iterator[tuple[Part, slice]]:

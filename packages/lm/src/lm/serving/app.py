@@ -1,5 +1,5 @@
-"""The server: /v1/completions, /v1/chat/completions, /v1/responses and /v1/models as OpenAI's clients ask for them,
-/tokenize and /detokenize as vLLM has them, /health, /metrics, and a page to talk on."""
+"""The server: /v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings and /v1/models for OpenAI's clients,
+/v1/messages for Anthropic's, /tokenize and /detokenize as vLLM has them, /health, /metrics, and a page to talk on."""
 
 from __future__ import annotations
 
@@ -31,12 +31,13 @@ from starlette.types import Receive, Scope, Send
 from lm.chat_template import ChatTemplate
 from lm.page.export import asset, chat_shell
 from lm.serving.answers import Answer, ChatAnswer
-from lm.serving.engine import Busy, Engine, Piece, PiecesOfStep, tell_all
+from lm.serving.engine import Busy, Engine, Job, Piece, PiecesOfStep, tell_all
 from lm.serving.grammar import Grammars
 from lm.serving.guards import AccessLog, Guard, SendTimeout
-from lm.serving.requests import BadRequest, ChatBody, CompletionBody, GenerationRequest, Limits, chat, completion, parse
+from lm.serving.messages import CountBody, MessagesAnswer, MessagesBody, count_tokens, message
+from lm.serving.requests import BadRequest, ChatBody, CompletionBody, Limits, Served, chat, completion, parse
 from lm.serving.responses import ResponseAnswer, ResponseBody, respond
-from lm.serving.tokens import DetokenizeBody, TokenizeBody, detokenize, tokenize
+from lm.serving.tokens import DetokenizeBody, EmbeddingsBody, TokenizeBody, detokenize, embeddings, tokenize
 from lm.special_tokens import stop_ids
 
 # Of the page: its own script alone runs, nothing frames it, and no form of it is sent.
@@ -46,8 +47,20 @@ POLICY = (
 )
 ESCAPED_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}  # JSON escapes those below 32
 Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
-SHORT = 1 << 12  # bytes of a request that is encoded at once: of a longer one on another thread, or all would wait
-
+MESSAGES = "/v1/messages"
+# What makes a generation of a body, by its path: the body, its request, and its answer.
+GENERATIONS: dict[str, tuple[Any, Callable[..., Any], type[Answer]]] = {
+    "/v1/completions": (CompletionBody, completion, Answer),
+    "/v1/chat/completions": (ChatBody, chat, ChatAnswer),
+    "/v1/responses": (ResponseBody, respond, ResponseAnswer),
+    MESSAGES: (MessagesBody, message, MessagesAnswer),
+}
+# What is computed of a body without a generation.
+FUNCTIONS: dict[str, tuple[Any, Callable[..., dict[str, Any]]]] = {
+    f"{MESSAGES}/count_tokens": (CountBody, count_tokens),
+    "/tokenize": (TokenizeBody, tokenize),
+    "/detokenize": (DetokenizeBody, detokenize),
+}
 WATCHES_SOCKETS = sys.platform != "win32"  # the event loop does
 
 
@@ -73,10 +86,12 @@ class Server:
         body_limit: int = 1 << 20,
         body_seconds: float = 30.0,
     ) -> None:
-        self.engine, self.template, self.limits, self.body_limit = engine, template, limits, body_limit
-        self.stop_tokens = stop_ids(engine.tokenizer) if stop_tokens is None else list(stop_tokens)
-        self.grammars = Grammars(engine.tokenizer, limits.vocab_size, template.stop_tokens)
+        self.engine, self.limits, self.body_limit = engine, limits, body_limit
+        grammars = Grammars(engine.tokenizer, limits.vocab_size, template.stop_tokens)
+        stops = stop_ids(engine.tokenizer) if stop_tokens is None else list(stop_tokens)
+        self.served = Served(limits, template, grammars, stops)
         self.started, self.body_seconds = int(time.time()), body_seconds
+        self.responses = dict[str, tuple[ResponseAnswer, list[Job]]]()  # under way, by their ids
 
     def app(
         self,
@@ -100,11 +115,10 @@ class Server:
             Route("/metrics", self.metrics),
             Route("/v1/models", self.models),
             Route("/v1/models/{name:path}", self.model),
-            Route("/v1/completions", self.completions, methods=["POST"]),
-            Route("/v1/chat/completions", self.chats, methods=["POST"]),
-            Route("/v1/responses", self.responses, methods=["POST"]),
-            Route("/tokenize", self.tokenize, methods=["POST"]),
-            Route("/detokenize", self.detokenize, methods=["POST"]),
+            *(Route(path, self.generate, methods=["POST"]) for path in GENERATIONS),
+            *(Route(path, self.compute, methods=["POST"]) for path in FUNCTIONS),
+            Route("/v1/embeddings", self.embeddings, methods=["POST"]),
+            Route("/v1/responses/{name}/cancel", self.cancel, methods=["POST"]),
         ]
         middleware = [
             Middleware(AccessLog, count=self.engine.metrics.responded, write=log),
@@ -140,50 +154,52 @@ class Server:
         return PlainTextResponse(self.engine.metrics.render(), media_type="text/plain; version=0.0.4")
 
     async def models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [self.about()]})
+        return JSONResponse({"object": "list", "data": [self.about(name) for name in self.limits.names]})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["name"]
-        if name != self.limits.model:
-            raise BadRequest(f"there is no model {name!r}: it is {self.limits.model!r}", "model", status=404)
-        return JSONResponse(self.about())
+        self.limits.adapter(name)
+        return JSONResponse(self.about(name))
 
-    def about(self) -> dict[str, Any]:
-        return {"id": self.limits.model, "object": "model", "created": self.started, "owned_by": "groundup"}
+    def about(self, name: str) -> dict[str, Any]:
+        parent = {"parent": self.limits.model} if name in self.limits.adapters else {}
+        return {"id": name, "object": "model", "created": self.started, "owned_by": "groundup", **parent}
 
-    async def completions(self, request: Request) -> Response:
-        text = await self.body(request)
-
-        def task() -> GenerationRequest:
-            body = parse(CompletionBody, text)
-            return completion(body, self.engine.tokenizer, self.stop_tokens, self.limits)
-
-        request_of_body = task() if len(text) <= SHORT else await asyncio.to_thread(task)
-        return await self.answer(request, Answer(request_of_body, self.limits.model, self.template))
-
-    async def chats(self, request: Request) -> Response:
+    async def generate(self, request: Request) -> Response:
+        kind, read, answer_kind = GENERATIONS[request.url.path]
         text = await self.body(request)
         # A chat's template is a program of its own, and a form of its answer a grammar: never on the event loop.
-        task = await asyncio.to_thread(lambda: chat(parse(ChatBody, text), self.template, self.limits, self.grammars))
-        return await self.answer(request, ChatAnswer(task, self.limits.model, self.template))
+        body = await asyncio.to_thread(parse, kind, text)
+        task = await asyncio.to_thread(read, body, self.served)
+        about: tuple[Any, ...] = (task, body.model or self.limits.model, self.served.template)
+        return await self.answer(request, answer_kind(*about, *([body] if answer_kind is ResponseAnswer else ())))
 
-    async def responses(self, request: Request) -> Response:
+    async def compute(self, request: Request) -> Response:
+        kind, function = FUNCTIONS[request.url.path]
         text = await self.body(request)
-        body = await asyncio.to_thread(parse, ResponseBody, text)
-        task = await asyncio.to_thread(respond, body, self.template, self.limits, self.grammars)
-        return await self.answer(request, ResponseAnswer(task, self.limits.model, self.template, body))
+        return JSONResponse(await asyncio.to_thread(lambda: function(parse(kind, text), self.served)))
 
-    async def tokenize(self, request: Request) -> Response:
+    async def embeddings(self, request: Request) -> Response:
         text = await self.body(request)
-        return JSONResponse(
-            await asyncio.to_thread(lambda: tokenize(parse(TokenizeBody, text), self.template, self.limits))
-        )
 
-    async def detokenize(self, request: Request) -> Response:
-        text = await self.body(request)
-        return JSONResponse(
-            await asyncio.to_thread(lambda: detokenize(parse(DetokenizeBody, text), self.template, self.limits))
-        )
+        def computed() -> dict[str, Any]:
+            body = parse(EmbeddingsBody, text)
+            return embeddings(body, self.served, self.engine.models[self.limits.adapter(body.model)])
+
+        return JSONResponse(await asyncio.to_thread(computed))
+
+    async def cancel(self, request: Request) -> Response:
+        """End a response that is under way; its stream or its answer ends with what there is of it."""
+        name = request.path_params["name"]
+        if name not in self.responses:
+            raise BadRequest(f"there is no response {name!r} under way: none is stored", "response_id", status=404)
+        answer, jobs = self.responses[name]
+        self.engine.cancel(jobs)
+        for job in jobs:
+            job.tell([Piece("", job.tokens, "cancelled")])
+        while not answer.ended:
+            await asyncio.sleep(0.001)
+        return JSONResponse(await asyncio.to_thread(answer.whole))
 
     async def body(self, request: Request) -> bytes:
         # A page elsewhere can send a form or plain text without asking, and JSON it cannot.
@@ -208,11 +224,19 @@ class Server:
             self.engine.submit(jobs)
         except Busy as busy:
             error = BadRequest(str(busy), status=429, code="rate_limit_exceeded", kind="rate_limit_error")
-            return JSONResponse(error.body(), 429, headers={"Retry-After": "1"})
+            return JSONResponse(answer.error(error), 429, headers={"Retry-After": "1"})
+        name = answer.response_id if isinstance(answer, ResponseAnswer) else ""
+        if isinstance(answer, ResponseAnswer):
+            self.responses[name] = answer, jobs
+
+        def ended() -> None:
+            self.engine.cancel(jobs)
+            self.responses.pop(name, None)
+
         if task.stream:
             # The page has to know the number of messages that were left out before the answer.
             headers = {"X-Messages-Left-Out": str(task.dropped)} if task.dropped else {}
-            return Events(events(pieces, answer), lambda: self.engine.cancel(jobs), headers)
+            return Events(events(pieces, answer), ended, headers)
         # An answer that is sent whole ends early if its client leaves.
         gathering = asyncio.ensure_future(gather(pieces, answer))
         leaving = asyncio.ensure_future(disconnect(request))
@@ -224,7 +248,7 @@ class Server:
         finally:
             gathering.cancel()
             leaving.cancel()
-            self.engine.cancel(jobs)
+            ended()
         for choice in answer.choices:
             if choice.ended == "error":
                 raise broken(choice.mistake)
@@ -278,7 +302,7 @@ async def events(pieces: Pieces, answer: Answer) -> AsyncIterator[str]:
         text = ""
         for piece in of_step:
             if piece.ended == "error":
-                yield text + event(broken(piece.mistake).body())
+                yield text + event(answer.error(broken(piece.mistake)))
                 return
             part = answer.add(index, piece)
             if part is not None:
@@ -330,7 +354,8 @@ def broken(mistake: str) -> BadRequest:
 
 
 async def refused(request: Request, error: BadRequest) -> Response:
-    return JSONResponse(error.body(), error.status)
+    kind = {"type": "error"} if request.url.path.startswith(MESSAGES) else {}  # as Anthropic's clients look for it
+    return JSONResponse({**kind, **error.body()}, error.status)
 
 
 async def other(request: Request, error: HTTPException) -> Response:

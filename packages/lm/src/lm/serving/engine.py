@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from lm.device import memory_of
+from lm.generation.kv_cache import SHARE
 from lm.generation.sampling import NoToken, TokenLogprob
 from lm.generation.scheduler import Results, ScheduledSequence, Scheduler
 from lm.generation.stream import StreamDecoder
@@ -35,6 +37,8 @@ class Piece:
     cached: int = 0  # tokens of the prompt that were in the cache
     ids: tuple[int, ...] = ()  # of the tokens since the piece before
     mistake: str = ""  # in the request, if that is why decoding failed
+    stopped_by: str | None = None  # the stop string that ended it
+    reasoning: str = ""  # the thoughts of a model before its text
 
 
 @dataclass(eq=False)
@@ -48,6 +52,7 @@ class Job:
     min_tokens: int = 0  # tokens before which they do not
     skip_ids: Collection[int] = ()  # tokens that are not part of its text
     echo: str = ""  # begins the first piece
+    model: str = ""  # name of the adapters that continue it; "": the base model
     cancelled: bool = False
     sequence: ScheduledSequence | None = None
     writer: StreamDecoder | None = field(default=None, repr=False)
@@ -69,8 +74,16 @@ def tell_all(pieces: PiecesOfStep) -> None:
 class Engine:
     """Decodes jobs, at most `rows` together and `waiting` in the queue, until it is closed.
 
-    Each gets the tokens it would get alone. The methods may be called from any thread. context: the most tokens of a
-    sequence, the model's if not given; memory: bytes of keys and values, as for generation.kv_cache.Cache.
+    Each gets the tokens it would get alone. The methods may be called from any thread. Each of the adapters has a batch
+    and a cache of its own beside the base model's: a step is one of each batch that has texts.
+
+    Args:
+        model, tokenizer: The base model and its tokenizer.
+        adapters: The same model with adapters beside its weights, by name.
+        rows: Texts of one batch.
+        waiting: Texts in the queue.
+        context: The most tokens of a sequence; the model's, if None.
+        memory: Bytes of keys and values of all batches, as for generation.kv_cache.Cache.
 
     Attributes:
         deliver: Called on the decoding thread with the pieces of each step; tell_all, on whatever thread it chooses.
@@ -81,6 +94,7 @@ class Engine:
         model: Transformer,
         tokenizer: Any,
         *,
+        adapters: Mapping[str, Transformer] | None = None,
         rows: int = 8,
         waiting: int = 32,
         context: int | None = None,
@@ -88,27 +102,32 @@ class Engine:
     ) -> None:
         if rows < 1 or waiting < 1:
             raise ValueError(f"rows {rows} and waiting {waiting} must be at least 1")
-        self.model, self.tokenizer, self.waiting = model, tokenizer, waiting
-        self.batch = Scheduler(model, rows=rows, capacity=context, memory=memory)
+        self.models, self.tokenizer, self.waiting = {"": model, **(adapters or {})}, tokenizer, waiting
+        if memory is None:
+            memory = memory_of(model.embedding.weight.device) // SHARE
+        each = memory // len(self.models)
+        self.batches = {
+            name: Scheduler(one, rows=rows, capacity=context, memory=each) for name, one in self.models.items()
+        }
+        self.batch = self.batches[""]
         self.queue: deque[Job] = deque()
         self.running: dict[ScheduledSequence, Job] = {}
         self.deliver: Callable[[PiecesOfStep], object] = tell_all
         self.pieces: PiecesOfStep = {}  # of this step
-        cache = self.batch.cache
-        self.metrics = Metrics(
-            {
-                "lm_texts_running": ("texts that are decoded", lambda: len(self.running)),
-                "lm_texts_waiting": ("texts in the queue", lambda: len(self.queue)),
-                "lm_cache_used_bytes": (
-                    "bytes of keys and values in the cache",
-                    lambda: (cache.pages - len(cache.free)) * cache.page_bytes,
-                ),
-                "lm_cache_bytes": (
-                    "bytes of keys and values that fit the cache",
-                    lambda: cache.pages * cache.page_bytes,
-                ),
-            }
-        )
+        caches = [batch.cache for batch in self.batches.values()]
+        gauges: dict[str, tuple[str, Callable[[], float]]] = {
+            "lm_texts_running": ("texts that are decoded", lambda: len(self.running)),
+            "lm_texts_waiting": ("texts in the queue", lambda: len(self.queue)),
+            "lm_cache_used_bytes": (
+                "bytes of keys and values in the cache",
+                lambda: sum((cache.pages - len(cache.free)) * cache.page_bytes for cache in caches),
+            ),
+            "lm_cache_bytes": (
+                "bytes of keys and values that fit the cache",
+                lambda: sum(cache.pages * cache.page_bytes for cache in caches),
+            ),
+        }
+        self.metrics = Metrics(gauges)
         self.changed, self.closed = threading.Condition(), False
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
@@ -139,7 +158,9 @@ class Engine:
     def _work(self) -> None:
         while self._admit():
             try:
-                self._continue(self.batch.try_step(0.0 if self.queue else PAUSE) if self.batch.sequences else [])
+                for batch in self.batches.values():
+                    if batch.sequences:
+                        self._continue(batch, batch.try_step(0.0 if self.queue else PAUSE / len(self.batches)))
             except Exception:
                 # A step of all sequences failed, as where a GPU has no memory left: none may wait for ever.
                 self._fail()
@@ -158,14 +179,19 @@ class Engine:
                 return False
             for sequence, job in list(self.running.items()):
                 if job.cancelled:
-                    self.batch.cancel(sequence)
+                    self.batches[job.model].cancel(sequence)
                     self._ended(job, "cancelled")
-            jobs = [self.queue.popleft() for _ in range(min(self.batch.room, len(self.queue)))]
+            room, jobs = {name: batch.room for name, batch in self.batches.items()}, list[Job]()
+            for job in list(self.queue):  # a text of a full batch lets those of others pass
+                if room[job.model]:
+                    room[job.model] -= 1
+                    self.queue.remove(job)
+                    jobs.append(job)
         # A job that the scheduler refuses ends alone.
         for job in jobs:
             try:
                 job.writer = StreamDecoder(self.tokenizer, () if job.min_tokens else job.stop)
-                job.sequence = self.batch.add(job.ids, **job.settings, when_full="end")
+                job.sequence = self.batches[job.model].add(job.ids, **job.settings, when_full="end")
             except Exception as error:  # of this sequence: the others go on
                 self._tell(job, failure(error, 0))
                 continue
@@ -175,8 +201,8 @@ class Engine:
                 self._tell(job, Piece(job.echo, 0, job.sequence.ended))
         return True
 
-    def _continue(self, results: Results) -> None:
-        """Add the tokens of a step to their jobs' texts."""
+    def _continue(self, batch: Scheduler, results: Results) -> None:
+        """Add the tokens of a batch's step to their jobs' texts."""
         now, left = time.perf_counter(), Counter(sequence for sequence, _ in results)
         seconds = {sequence: (now - self.running[sequence].since) / count for sequence, count in left.items()}
         for sequence, token in results:
@@ -189,7 +215,7 @@ class Engine:
                         raise sequence.error
                     self._add(job, token, seconds[sequence], last=not left[sequence])
                 except Exception as error:
-                    self.batch.cancel(sequence)
+                    batch.cancel(sequence)
                     self._ended(job, "error")
                     self._tell(job, failure(error, job.tokens))
 
@@ -206,7 +232,7 @@ class Engine:
                 writer.stop = tuple(job.stop)
         ended = sequence.ended if last else None
         if writer.stopped:
-            self.batch.cancel(sequence)
+            self.batches[job.model].cancel(sequence)
             ended = "stop"
         elif ended is not None:
             piece += writer.finish()
@@ -220,7 +246,7 @@ class Engine:
             job.logprobs_sent += len(new)
             ids = tuple(sequence.tokens[job.ids_sent : job.tokens])
             job.ids_sent = job.tokens
-            self._tell(job, Piece(piece, job.tokens, ended, new, sequence.cached, ids))
+            self._tell(job, Piece(piece, job.tokens, ended, new, sequence.cached, ids, stopped_by=writer.stopped))
 
     def _tell(self, job: Job, piece: Piece) -> None:
         self.pieces.setdefault(job, []).append(piece)
@@ -242,7 +268,7 @@ class Engine:
         with self.changed:
             lost = [*self.running.values(), *(self.queue if self.closed else ())]
             for sequence, job in list(self.running.items()):
-                self.batch.cancel(sequence)
+                self.batches[job.model].cancel(sequence)
                 self._ended(job, "error")
             if self.closed:
                 self.queue.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from lm.extras import need
 from lm.generation.sampling import NoToken
 
 MOST = 1 << 16  # characters of a schema
+READERS = {"json": "json_schema", "lark": "lark", "regex": "regex"}
 # Read by llguidance beside a schema: JSON is written as json.dumps and templates write it.
 SPACES = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
 
@@ -27,30 +28,31 @@ class Grammars:
         self.lock = threading.Lock()
         self.tokenizer_tokens: Any = None  # the tokens, as llguidance knows them
 
-    def json(self, schema: Mapping[str, Any]) -> Grammar:
-        """Allow JSON that follows a schema, with the spaces of json.dumps: a model that may write any number of line
-        ends between two values may write nothing else. ValueError: what is not supported, by name.
+    def grammar(self, kind: str, text: str, param: str) -> Grammar:
+        """Allow what a text describes; ValueError: what is not supported, by name.
+
+        Args:
+            kind: "json", a schema: JSON is written with the spaces of json.dumps, since a model that may write any
+                number of line ends between two values may write nothing else; "regex"; or "lark", llguidance's dialect.
+            text: The schema, expression or grammar.
+            param: The parameter of the request that asks for it.
         """
-        llguidance = need("llguidance", "response_format", "groundup-lm[serve]")
-        return self._grammar("schema", json.dumps({**SPACES, **schema}), llguidance.LLMatcher.grammar_from_json_schema)
-
-    def lark(self, text: str) -> Grammar:
-        """Allow what a grammar in llguidance's dialect of Lark describes. ValueError: see json."""
-        llguidance = need("llguidance", "tool_choice", "groundup-lm[serve]")
-        return self._grammar("tools' schema", text, llguidance.LLMatcher.grammar_from_lark)
-
-    def _grammar(self, what: str, text: str, read: Callable[[str], str]) -> Grammar:
-        import llguidance
-
+        llguidance = need("llguidance", param, "groundup-lm[serve]")
+        what = {"json": "schema", "lark": "grammar", "regex": "expression"}[kind]
         if len(text) > MOST:
             raise ValueError(f"the {what} has {len(text):,} characters, and at most {MOST:,} may be: make it smaller")
+        if kind == "json":
+            schema = parsed(text)
+            if not isinstance(schema, dict):
+                raise ValueError("the schema is not a JSON object")
+            text = json.dumps({**SPACES, **schema})
         with self.lock:
             if self.tokenizer_tokens is None:
                 self.tokenizer_tokens = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens(self)))
         if not self.stops:
             raise ValueError("the model has no token that ends an answer, which an answer of a given form needs")
         try:
-            grammar = read(text)
+            grammar = getattr(llguidance.LLMatcher, f"grammar_from_{READERS[kind]}")(text)
         except ValueError as error:
             raise ValueError(f"the {what} is not understood: {first_line(error)}") from None
         wrong = llguidance.LLMatcher.validate_grammar(grammar, self.tokenizer_tokens)
@@ -142,6 +144,14 @@ def token_bytes(tokenizer: Any, token: int) -> bytes:
         return bytes(tokenizer.decode_single_token_bytes(token))
     except KeyError:
         return b""
+
+
+def parsed(text: str) -> Any:
+    """The value of a text that is JSON, else None."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def first_line(error: object) -> str:

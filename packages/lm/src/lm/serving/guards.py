@@ -55,6 +55,8 @@ class Guard:
                 return refusal(f"origin {origin[:200]!r} is not allowed: add --cors", 403, "unknown_origin")
         if self.key is not None and path.startswith(PROTECTED) and scope["method"] != "OPTIONS":
             kind, _, sent = headers.get("authorization", "").partition(" ")
+            if "x-api-key" in headers:  # of Anthropic's clients
+                kind, sent = "bearer", headers["x-api-key"]
             if kind.lower() != "bearer" or not hmac.compare_digest(sent.strip().encode(), self.key.encode()):
                 answer = refusal("the API key is missing or wrong", 401, "invalid_api_key")
                 answer.headers["WWW-Authenticate"] = "Bearer"

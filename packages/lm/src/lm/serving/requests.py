@@ -20,19 +20,19 @@ from lm.chat_template import ROLES, ChatTemplate, Message
 from lm.extras import MissingExtra
 from lm.generation.sampling import Constraint, Sampling
 from lm.serving.engine import Job, Piece
-from lm.serving.grammar import Grammar, Grammars, Minimum
+from lm.serving.grammar import Grammars, Minimum
 from lm.serving.tools import grammar_of, render_tools_as_text
 from lm.special_tokens import prompt_ids
 
 MOST_STOPS, MOST_CHOICES, MOST_TOP_LOGPROBS, MOST_TOOLS = 4, 16, 20, 128
 TOOL, TOO_LONG = "tool", "context_length_exceeded"  # the role of an answer to a call; the code of an error
 SAMPLING = frozenset(Sampling.__dataclass_fields__) - {"logit_bias"}
-# What pydantic's errors of a wrong type expect.
-TYPES = {"string": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list"}
 FunctionName = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
 TokenId = Annotated[int, Field(ge=0)]
 Stop = Annotated[str, Field(min_length=1)]
 B = TypeVar("B", bound=BaseModel)
+MakeConstraint = Callable[[], Constraint]
+THINK, THOUGHT = "<think>", "</think>"  # around the thoughts of a model, before its text
 
 
 class BadRequest(ValueError):
@@ -58,6 +58,33 @@ class StreamOptions(Part):
     """Contents of a stream beside its text."""
 
     include_usage: bool | None = None
+
+
+class Strict(BaseModel):
+    """A part of a body, whose unknown fields are refused."""
+
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class StructuredOutputs(Strict):
+    """The form of an answer as vLLM's clients ask for it: one of these."""
+
+    regex: str | None = None
+    choice: Annotated[list[str], Field(min_length=1, max_length=1024)] | None = None
+    grammar: str | None = None  # in llguidance's dialect of Lark
+    json_schema: dict[str, Any] | str | None = Field(None, alias="json")
+
+    def form(self) -> tuple[str, str]:
+        """The one that is set: its kind, and the text of its grammar."""
+        requested = [(name, value) for name, value in self if value is not None]
+        if len(requested) != 1:
+            raise BadRequest("structured_outputs: expected one of regex, choice, grammar, json", "structured_outputs")
+        ((name, value),) = requested
+        if name == "choice":
+            return "lark", "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in value)
+        if name == "json_schema":
+            return "json", value if isinstance(value, str) else json.dumps(value)
+        return {"grammar": "lark"}.get(name, name), value
 
 
 class Body(BaseModel):
@@ -90,6 +117,8 @@ class Body(BaseModel):
     return_token_ids: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
+    structured_outputs: StructuredOutputs | None = None
+    prompt_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -196,12 +225,6 @@ class Tool(Part):
     function: Function
 
 
-class Strict(BaseModel):
-    """A part of a body, whose unknown fields are refused."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
 class NamedTool(Strict):
     """The tool that has to be called."""
 
@@ -224,7 +247,19 @@ class ResponseFormat(Strict):
     json_schema: JsonSchema | None = None
 
 
-class ChatBody(Body):
+class Conversation(BaseModel):
+    """The part of a body that makes a prompt of a conversation."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
+
+    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None  # a name in the template, as gpt-oss has it
+
+
+class ChatBody(Conversation, Body):
     """A body of /v1/chat/completions. truncation "auto" leaves out the oldest messages where they do not fit."""
 
     only: ClassVar[dict[str, tuple[Any, ...]]] = {
@@ -238,27 +273,44 @@ class ChatBody(Body):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    reasoning_effort: str | None = None  # a name in the template, as gpt-oss has it
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The model's name, its vocabulary and context, and the most new tokens of a sequence."""
+    """The model's name, its vocabulary and context, the most new tokens of a sequence, and the names of adapters."""
 
     model: str
     vocab_size: int
     context_length: int
     max_tokens: int
+    adapters: Collection[str] = ()
 
-    def check_model(self, name: str | None) -> None:
-        """BadRequest: it is another model's name."""
-        if name not in (None, self.model):
-            no_such = f"there is no model {name!r}: it is {self.model!r}"
-            raise BadRequest(no_such, "model", status=404, code="model_not_found")
+    @property
+    def names(self) -> list[str]:
+        return [self.model, *self.adapters]
+
+    def adapter(self, name: str | None) -> str:
+        """The adapters of that name, "" for the model itself. BadRequest: there is no such model."""
+        if name not in (None, *self.names):
+            names = " or ".join(map(repr, self.names))
+            no_such = f"there is no model {name!r}: it is {names}"
+            raise BadRequest(no_such, "model", status=404, code="model_not_found", kind="not_found_error")
+        return name if name in self.adapters and name is not None else ""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a request is read with: the limits, the chat template, the grammars, and the tokens that end a text."""
+
+    limits: Limits
+    template: ChatTemplate
+    grammars: Grammars
+    stop_tokens: Sequence[int]
+
+    @property
+    def tokenizer(self) -> Any:
+        return self.template.tokenizer
 
 
 @dataclass(frozen=True)
@@ -277,10 +329,14 @@ class GenerationRequest:
     skip_ids: Collection[int] = ()  # tokens that are not part of the text
     echoes: Sequence[str] = ()  # the text of each prompt, if answers begin with it
     dropped: int = 0  # messages that were left out because they do not fit
-    constraint: Callable[[], Constraint] | None = None  # makes that of a text
+    constraint: MakeConstraint | None = None  # makes that of a text
     has_tools: bool = False  # True if the answer may call them
     most_calls: int | None = None
     return_token_ids: bool = False  # beside the text, those of the prompt too
+    adapter: str = ""  # name of the adapters, "" for the model itself
+    top_logprobs: int | None = None  # alternatives of each token of an answer; None: no logprobs
+    prompt_logprobs: int | None = None  # those of each token of a prompt
+    thoughts: Literal["none", "may come", "have begun"] = "none"  # before the text of an answer
 
     def jobs(self, tell: Callable[[int, Sequence[Piece]], None]) -> list[Job]:
         """A job for each text; tell(index, pieces) is called with its pieces."""
@@ -298,6 +354,7 @@ class GenerationRequest:
                 min_tokens=self.min_tokens,
                 skip_ids=self.skip_ids,
                 echo=self.echoes[number] if self.echoes else "",
+                model=self.adapter,
             )
             for number, ids in enumerate(self.prompts)
             for sample in range(self.n)
@@ -326,86 +383,101 @@ def mistake(failed: ValidationError) -> BadRequest:
     # A union has an error for each of its members: the deepest, of a member that has the type of the value.
     of_param = [error for error in errors if error["loc"][0] == param]
     error = max(of_param, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
-    kind, path, value = error["type"], param, json.dumps(error["input"], ensure_ascii=False, default=str)
+    path, value = param, json.dumps(error["input"], ensure_ascii=False, default=str)
     for part in error["loc"][1:]:
         if isinstance(part, int):
             path += f"[{part}]"
         elif re.fullmatch("[a-z_]+", part) and part not in ("str", "int", "bool", "float"):  # members of a union
             path += f".{part}"
-    if kind == "extra_forbidden":
+    if error["type"] == "extra_forbidden":
         return BadRequest(f"{path!r} is unknown here: leave it out", param, code="unknown_parameter")
-    if kind == "missing":
+    if error["type"] == "missing":
         return BadRequest(f"{path} is missing", param)
-    types = [TYPES.get(one["type"].removesuffix("_type")) for one in of_param if one["loc"][:-1] == error["loc"][:-1]]
-    if kind.endswith("_type") and all(types):
-        expected = " or ".join(dict.fromkeys(map(str, types)))
-    else:
-        expected = re.sub(r"^.* should (be |have )?|after validation.*$", "", error["msg"]).strip()
+    # Of a value of a wrong type: what each member of the union expects.
+    beside = [one["msg"] for one in of_param if one["loc"][:-1] == error["loc"][:-1]]
+    messages = dict.fromkeys([error["msg"], *(beside if error["type"].endswith("_type") else ())])
+    expected = " or ".join(re.sub(r"^.* should (be |have )?|after validation.*$", "", one).strip() for one in messages)
     return BadRequest(f"{path}: expected {expected}, got {value if len(value) < 80 else value[:76] + ' …'}", param)
 
 
-def completion(body: CompletionBody, tokenizer: Any, stop_tokens: Sequence[int], limits: Limits) -> GenerationRequest:
+def completion(body: CompletionBody, served: Served) -> GenerationRequest:
     """The request of a body of /v1/completions. BadRequest: the first mistake in it."""
-    prompts = [prompt_of(prompt, tokenizer) for prompt in body.prompts]
+    prompts = [prompt_of(prompt, served.tokenizer) for prompt in body.prompts]
     if body.max_tokens == 0 and not body.echo:
         raise BadRequest("max_tokens: expected at least 1, or echo true, got 0", "max_tokens")
-    request = to_request(body, prompts, tokenizer, stop_tokens, (), limits, body.max_tokens, 16)
-    request.settings.update(top_logprobs=body.logprobs, score_prompt=bool(body.echo) and body.logprobs is not None)
-    texts = [prompt if isinstance(prompt, str) else tokenizer.decode(prompt) for prompt in body.prompts]
+    constraint = constraint_of(body, None, served.grammars)
+    request = to_request(body, prompts, served, served.stop_tokens, (), body.max_tokens, 16, body.logprobs, constraint)
+    if body.echo and body.logprobs is not None:
+        request.settings["score_prompt"] = True
+    texts = [prompt if isinstance(prompt, str) else served.tokenizer.decode(prompt) for prompt in body.prompts]
     return dataclasses.replace(request, echoes=texts if body.echo else ())
 
 
-def chat(body: ChatBody, template: ChatTemplate, limits: Limits, grammars: Grammars) -> GenerationRequest:
+def chat(body: ChatBody, served: Served) -> GenerationRequest:
     """The request of a body of /v1/chat/completions. BadRequest: the first mistake in it."""
     if (most := body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens) == 0:
         raise BadRequest("max_tokens: expected at least 1, got 0", "max_tokens")
     if body.top_logprobs is not None and not body.logprobs:
         raise BadRequest("top_logprobs goes with logprobs true", "top_logprobs")
+    limits, template = served.limits, served.template
     # The form of the answer: a call of a tool, a schema, or free.
     must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
-    form = body.response_format
-    constraint = call_constraint(body, template, grammars) if must_call else constraint_of(form, grammars)
-    for name in ("ignore_eos", "min_tokens"):
-        if constraint is not None and getattr(body, name):
-            raise BadRequest(f"{name} does not go with an answer of a given form: leave it out", name)
+    if must_call:
+        constraint: MakeConstraint | None = call_constraint(body, template, served.grammars)
+    else:
+        constraint = constraint_of(body, body.response_format, served.grammars)
     # The prompt, by the model's template; with truncation the oldest messages are left out where they do not fit.
-    effort = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
-    template = template.with_names({**(body.chat_template_kwargs or {}), **effort})
-    tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []] if body.tool_choice != "none" else []
-    messages, dropped = [message.message(number) for number, message in enumerate(body.messages)], 0
-    try:
-        messages, described_tools = render_tools_as_text(messages, tools, template)
-        if body.truncation == "auto":  # as in `lm chat`: at most half the context stays free for the answer
-            room = min(most or limits.max_tokens, limits.context_length // 2)
-            prompt, dropped = template.fit(messages, limits.context_length - room, described_tools)
-        else:
-            prompt = template.prompt(messages, described_tools)
-    except ValueError as error:
-        raise BadRequest(str(error), "messages") from None
+    room = min(most or limits.max_tokens, limits.context_length // 2) if body.truncation == "auto" else None
+    prompt, dropped, has_tools = chat_prompt(body, template, None if room is None else limits.context_length - room)
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
     stops = template.stop_tokens, template.stop
-    request = to_request(body, [prompt], template.tokenizer, *stops, limits, most, limits.max_tokens)
-    request.settings["top_logprobs"] = (body.top_logprobs or 0) if body.logprobs else None
+    request = to_request(body, [prompt], served, *stops, most, limits.max_tokens, logprobs, constraint)
+    begun = template.tokenizer.decode(prompt[-8:]).rstrip().endswith(THINK)
+    thoughts: Any = "have begun" if begun else "may come" if THOUGHT in template.source else "none"
     return dataclasses.replace(
         request,
         dropped=dropped,
-        constraint=constraint or request.constraint,
-        has_tools=bool(tools),
-        skip_ids=() if tools else request.skip_ids,  # a call may be written with special tokens
+        has_tools=has_tools,
+        skip_ids=() if has_tools or thoughts != "none" else request.skip_ids,  # special tokens may mark these
         most_calls=1 if body.parallel_tool_calls is False else None,
+        thoughts=thoughts,
     )
 
 
-def constraint_of(form: ResponseFormat | None, grammars: Grammars) -> Callable[[], Constraint] | None:
+def chat_prompt(body: Conversation, template: ChatTemplate, most: int | None = None) -> tuple[list[int], int, bool]:
+    """The prompt of a conversation, the number of messages that `most` tokens leave out, True if it has tools.
+
+    As in `lm chat`, at most half the context stays free for the answer.
+    """
+    effort = {} if body.reasoning_effort is None else {"reasoning_effort": body.reasoning_effort}
+    template = template.with_names({**(body.chat_template_kwargs or {}), **effort})
+    tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []] if body.tool_choice != "none" else []
+    messages = [message.message(number) for number, message in enumerate(body.messages or ())]
+    try:
+        messages, described_tools = render_tools_as_text(messages, tools, template)
+        if most is None:
+            return template.prompt(messages, described_tools), 0, bool(tools)
+        return *template.fit(messages, most, described_tools), bool(tools)
+    except ValueError as error:
+        raise BadRequest(str(error), "messages") from None
+
+
+def constraint_of(body: Body, form: ResponseFormat | None, grammars: Grammars) -> MakeConstraint | None:
     """Return what makes the constraint of each answer; None if its form is free."""
+    if body.structured_outputs is not None:
+        if form is not None and form.type != "text":
+            raise BadRequest("structured_outputs does not go with response_format: leave one out", "structured_outputs")
+        kind, text = body.structured_outputs.form()
+        return checked(grammars, kind, text, "structured_outputs")
     if form is None or form.type == "text":
         return None
     if form.type == "json_schema" and form.json_schema is None:
         raise BadRequest("response_format.json_schema is missing", "response_format")
     schema = {"type": "object"} if form.json_schema is None else form.json_schema.json_schema
-    return checked(lambda: grammars.json(schema), "response_format")
+    return checked(grammars, "json", json.dumps(schema), "response_format")
 
 
-def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) -> Callable[[], Constraint]:
+def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) -> MakeConstraint:
     """Return what makes the constraint by which an answer calls a tool: the named one, or any."""
     functions = [tool.function.model_dump() for tool in body.tools or []]
     several = body.parallel_tool_calls is not False
@@ -416,14 +488,13 @@ def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) 
             raise BadRequest(f"tool_choice: there is no tool {name!r} in tools", "tool_choice")
     if not functions:
         raise BadRequest("tool_choice: there are no tools to choose from", "tool_choice")
-    grammar = grammar_of(functions, template, several=several)
-    return checked(lambda: grammars.lark(grammar), "tool_choice")
+    return checked(grammars, "lark", grammar_of(functions, template, several=several), "tool_choice")
 
 
-def checked(make: Callable[[], Grammar], param: str) -> Callable[[], Constraint]:
+def checked(grammars: Grammars, kind: str, text: str, param: str) -> MakeConstraint:
     """Return what copies a constraint for each text; its errors come here, before the answer begins."""
     try:
-        return make().copy
+        return grammars.grammar(kind, text, param).copy
     except (ValueError, MissingExtra) as error:
         raise BadRequest(f"{param}: {error}", param) from None
 
@@ -431,22 +502,29 @@ def checked(make: Callable[[], Grammar], param: str) -> Callable[[], Constraint]
 def to_request(
     body: Body,
     prompts: list[list[int]],
-    tokenizer: Any,
+    served: Served,
     stop_tokens: Sequence[int],
     stop: Sequence[str],
-    limits: Limits,
     most: int | None,
     default: int,
+    logprobs: int | None,
+    constraint: MakeConstraint | None,
 ) -> GenerationRequest:
     """The request of what all bodies have in common; `most` new tokens, or as many of `default` as have room."""
     # Settings that this model cannot have.
-    limits.check_model(body.model)
+    limits = served.limits
+    adapter = limits.adapter(body.model)
     if most is not None and most > limits.max_tokens:
         raise BadRequest(f"max_tokens: expected at most {limits.max_tokens}, got {most}", "max_tokens")
     if (body.top_k or 0) > limits.vocab_size:
         raise BadRequest(f"top_k: expected at most {limits.vocab_size}, the vocabulary, got {body.top_k}", "top_k")
     if body.stream_options is not None and not body.stream:
         raise BadRequest("stream_options goes with stream true", "stream_options")
+    if body.stream and body.prompt_logprobs is not None:
+        raise BadRequest("prompt_logprobs does not go with stream true: leave one out", "prompt_logprobs")
+    for name in ("ignore_eos", "min_tokens"):
+        if constraint is not None and getattr(body, name):
+            raise BadRequest(f"{name} does not go with an answer of a given form: leave it out", name)
     # Each prompt has to fit the context together with its new tokens.
     max_new_tokens = []
     for ids in prompts:
@@ -462,26 +540,33 @@ def to_request(
     # Tokens that end a text, and those whose logits are raised or lowered.
     bias = {token_id("logit_bias", name, limits): value for name, value in (body.logit_bias or {}).items()}
     own_stops = [token_id("stop_token_ids", token, limits) for token in body.stop_token_ids or ()]
-    stops = [*own_stops, *(() if body.ignore_eos else stop_tokens)]
+    stops = [*own_stops, *(() if body.ignore_eos else stop_tokens), *(served.grammars.stops if constraint else ())]
     if min_tokens and len(set(stops)) >= limits.vocab_size:
         raise BadRequest("min_tokens does not go with stop_token_ids of the whole vocabulary", "min_tokens")
     sampling = {name: value for name in SAMPLING if (value := getattr(body, name)) is not None}
     if (body.top_k or 0) < 1:
         sampling.pop("top_k", None)
     strings = [body.stop] if isinstance(body.stop, str) else body.stop or []
+    # One number of alternatives serves both a prompt and its answer: each takes as many of them as it asked for.
+    tops = [top for top in (logprobs, body.prompt_logprobs) if top is not None]
+    settings = {"sampling": Sampling(**sampling, logit_bias=bias), "stop_tokens": stops}
+    settings |= {"top_logprobs": max(tops, default=None), "score_prompt": body.prompt_logprobs is not None}
     return GenerationRequest(
         prompts,
         max_new_tokens,
-        {"sampling": Sampling(**sampling, logit_bias=bias), "stop_tokens": stops},
+        settings,
         [*(() if body.ignore_eos else stop), *strings],
         body.n or 1,
         body.seed,
         bool(body.stream),
         bool(body.stream_options and body.stream_options.include_usage),
         min_tokens,
-        frozenset(tokenizer.special_tokens.values()) if body.skip_special_tokens else (),
-        constraint=(lambda: Minimum(min_tokens, stops)) if min_tokens else None,
+        frozenset(served.tokenizer.special_tokens.values()) if body.skip_special_tokens else (),
+        constraint=(lambda: Minimum(min_tokens, stops)) if min_tokens else constraint,
         return_token_ids=bool(body.return_token_ids),
+        adapter=adapter,
+        top_logprobs=logprobs,
+        prompt_logprobs=body.prompt_logprobs,
     )
 
 

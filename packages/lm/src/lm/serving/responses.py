@@ -5,26 +5,27 @@ Nothing is stored between requests: a conversation is sent whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from lm.chat_template import ChatTemplate
+from lm.generation.sampling import TokenLogprob
 from lm.serving import requests as chats
-from lm.serving.answers import ChatAnswer, Choice
+from lm.serving.answers import Item, ItemAnswer
 from lm.serving.engine import Piece
-from lm.serving.grammar import Grammars
-from lm.serving.requests import BadRequest, Body, ChatBody, GenerationRequest, Limits, Part, TextPart, text_of
+from lm.serving.requests import BadRequest, Body, ChatBody, GenerationRequest, Part, Served, TextPart, text_of
 
 LOGPROBS = "message.output_text.logprobs"
+EVENTS = {"reasoning": "reasoning_text", "text": "output_text", "call": "function_call_arguments"}
 PARAMS = {"messages": "input", "max_tokens": "max_output_tokens", "response_format": "text"}  # chat's names, and ours
 
 
-class Item(Part):
+class InputItem(Part):
     """An item of the input: a message, a call of a function, or its result."""
 
-    type: Literal["message", "function_call", "function_call_output"] = "message"
+    type: Literal["message", "function_call", "function_call_output", "reasoning"] = "message"
     role: str = ""
     content: str | list[TextPart] | None = None
     call_id: str = ""
@@ -76,9 +77,10 @@ class ResponseBody(Body):
         "max_tokens": (),
         "n": (1,),
         "return_token_ids": (False,),
+        "prompt_logprobs": (),
     }
 
-    input: str | Annotated[list[Item], Field(min_length=1)]
+    input: str | Annotated[list[InputItem], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
     text: Text | None = None
@@ -93,12 +95,14 @@ class ResponseBody(Body):
 
     def messages(self) -> list[chats.ChatMessage]:
         """The conversation as /v1/chat/completions has it."""
-        items = [Item(role="user", content=self.input)] if isinstance(self.input, str) else self.input
+        items = [InputItem(role="user", content=self.input)] if isinstance(self.input, str) else self.input
         result = list[chats.ChatMessage]()
         if self.instructions is not None:
             result.append(chats.ChatMessage(role="system", content=self.instructions))
         for item in items:
             last = result[-1] if result else None
+            if item.type == "reasoning":
+                continue  # templates leave out the thoughts of earlier answers
             if item.type == "function_call":
                 function = chats.CalledFunction(name=item.name, arguments=item.arguments)
                 if last is None or last.role != "assistant":
@@ -121,7 +125,7 @@ class ResponseBody(Body):
         if isinstance(choice, NamedFunction):
             choice = chats.NamedTool(type="function", function=chats.Function(name=choice.name))
         return ChatBody(
-            **{name: getattr(self, name) for name in Body.model_fields},
+            **{name: value for name, value in self if name in Body.model_fields},
             messages=self.messages(),
             max_completion_tokens=self.max_output_tokens,
             truncation=self.truncation,
@@ -136,22 +140,24 @@ class ResponseBody(Body):
         )
 
 
-def respond(body: ResponseBody, template: ChatTemplate, limits: Limits, grammars: Grammars) -> GenerationRequest:
+def respond(body: ResponseBody, served: Served) -> GenerationRequest:
     """The request of a body of /v1/responses. BadRequest: the first mistake in it."""
     try:
-        return chats.chat(body.chat_body(), template, limits, grammars)
+        return chats.chat(body.chat_body(), served)
     except BadRequest as error:
         error.param = PARAMS.get(error.param or "", error.param)
         raise
 
 
-class ResponseAnswer(ChatAnswer):
-    """An answer of /v1/responses: one message, then calls of functions. It repeats the settings of the body."""
+class ResponseAnswer(ItemAnswer):
+    """An answer of /v1/responses: thoughts, one message, then calls of functions, and the settings of the body."""
 
-    prefix, last = "resp", ""
+    prefix = "resp"
 
     def __init__(self, task: GenerationRequest, model: str, template: ChatTemplate, body: ResponseBody) -> None:
         super().__init__(task, model, template)
+        form = None if body.text is None else body.text.format
+        text = {"type": "text"} if form is None else form.model_dump(by_alias=True)
         self.settings = body.model_dump(
             mode="json", by_alias=True, include={"instructions", "max_output_tokens", "truncation", "top_logprobs"}
         ) | {
@@ -160,59 +166,73 @@ class ResponseAnswer(ChatAnswer):
             "tools": [{"strict": None, **tool.model_dump()} for tool in body.tools or []],
             "tool_choice": "auto" if body.tool_choice is None else body.model_dump()["tool_choice"],
             "parallel_tool_calls": body.parallel_tool_calls is not False,
-            "text": {"format": (body.text and body.text.format and self.form(body.text.format)) or {"type": "text"}},
+            "text": {"format": text if text["type"] == "json_schema" else {"type": text["type"]}},
         }
-        self.message_id, self.number = self.new_id("msg"), 0
+        self.number = 0
 
-    def form(self, form: TextFormat) -> dict[str, Any]:
-        return form.model_dump(by_alias=True) if form.type == "json_schema" else {"type": form.type}
+    @property
+    def response_id(self) -> str:
+        """The id by which a response is cancelled."""
+        return self.new_id("resp")
 
     def new_id(self, prefix: str) -> str:
         return f"{prefix}_{self.about['id'].partition('-')[2]}"
 
-    def response(self, status: str, output: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-        """The object of the whole answer."""
-        ended = status in ("completed", "incomplete")
+    @property
+    def status(self) -> str:
+        of_end = {None: "in_progress", "stop": "completed", "length": "incomplete", "cancelled": "cancelled"}
+        return of_end[self.choices[0].ended]
+
+    def response(self) -> dict[str, Any]:
+        """The object of the answer so far."""
+        status = self.status
         return {
-            "id": self.new_id("resp"),
+            "id": self.response_id,
             "object": "response",
             "created_at": self.about["created"],
             "model": self.about["model"],
             "status": status,
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "output": output,
-            "usage": self.usage() if ended else None,
+            "output": [] if status == "in_progress" else [self.described(item) for item in self.finished()],
+            "usage": None if status == "in_progress" else self.usage(),
             "metadata": {},
             **self.settings,
         }
 
     def whole(self) -> dict[str, Any]:
-        return self.response(self.status, self.output())
+        return self.response()
 
-    @property
-    def status(self) -> str:
-        return {None: "in_progress", "stop": "completed", "length": "incomplete"}[self.choices[0].ended]
-
-    def output(self) -> list[dict[str, Any]]:
-        """The items of the answer so far."""
-        choice = self.choices[0]
-        message = [self.message([self.content_part(choice.text, choice)])] if choice.text or not choice.calls else []
-        return [*message, *(self.function_call(number) for number in range(len(choice.calls)))]
-
-    def message(self, content: list[dict[str, Any]]) -> dict[str, Any]:
-        about = {"id": self.message_id, "type": "message", "role": "assistant", "status": self.status}
+    def described(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
+        """An item as it is in the output; empty: as it is when it begins."""
+        status = "in_progress" if item.is_open else "incomplete" if self.status == "cancelled" else "completed"
+        if item.kind == "call":
+            call = item.call
+            function = {**call["function"], **({"arguments": ""} if empty else {})}
+            return {
+                "id": f"fc_{call['id']}",
+                "type": "function_call",
+                "call_id": call["id"],
+                "status": status,
+                **function,
+            }
+        content = [] if empty else [self.content_part(item)]
+        if item.kind == "reasoning":
+            return {"id": self.new_id("rs"), "type": "reasoning", "summary": [], "content": content, "status": status}
+        if self.status == "incomplete" and not item.is_open:
+            status = "incomplete"
+        about = {"id": self.new_id("msg"), "type": "message", "role": "assistant", "status": status}
         return {**about, "content": content}
 
-    def content_part(self, text: str, choice: Choice | None = None) -> dict[str, Any]:
-        logprobs = self.named_logprobs(choice.logprobs) if choice is not None else []
+    def content_part(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
+        text = "" if empty else item.text
+        if item.kind == "reasoning":
+            return {"type": "reasoning_text", "text": text}
+        logprobs = [] if empty else self.logprobs_of(item.logprobs)
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
-    def function_call(self, number: int, arguments: str | None = None) -> dict[str, Any]:
-        call = self.choices[0].calls[number]
-        function = {**call["function"], **({} if arguments is None else {"arguments": arguments})}
-        status = "completed" if arguments is None else "in_progress"
-        return {"id": f"fc_{call['id']}", "type": "function_call", "call_id": call["id"], "status": status, **function}
+    def logprobs_of(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+        return [] if self.task.top_logprobs is None else self.named_logprobs(logprobs)
 
     def usage(self) -> dict[str, Any]:
         usage = super().usage()
@@ -225,40 +245,38 @@ class ResponseAnswer(ChatAnswer):
             "total_tokens": usage["total_tokens"],
         }
 
-    def event(self, kind: str, **fields: Any) -> dict[str, Any]:
+    def event(self, kind: str, whole: Item | None = None, **fields: Any) -> dict[str, Any]:
+        """An event of the answer, or of a part of an item."""
         self.number += 1
+        if whole is not None:
+            fields |= {"item_id": self.described(whole)["id"], "output_index": whole.index}
+            if whole.kind != "call":
+                fields["content_index"] = 0
         return {"type": f"response.{kind}", "sequence_number": self.number - 1, **fields}
 
     def begin(self) -> Iterable[dict[str, Any]]:
         for kind in ("created", "in_progress"):
-            yield self.event(kind, response=self.response("in_progress"))
+            yield self.event(kind, response=self.response())
 
-    def parts(self, index: int, piece: Piece) -> Iterable[dict[str, Any]]:
-        choice = self.choices[0]
-        place = {"item_id": self.message_id, "output_index": 0, "content_index": 0}
-        if not choice.begun and (piece.text or not choice.calls):
-            choice.begun, item = True, {**self.message([]), "status": "in_progress"}
-            yield self.event("output_item.added", output_index=0, item=item)
-            yield self.event("content_part.added", **place, part=self.content_part(""))
-        if piece.text:
-            logprobs = self.named_logprobs(piece.logprobs)
-            yield self.event("output_text.delta", **place, delta=piece.text, logprobs=logprobs)
-        if piece.ended is None:
-            return
-        output = self.output()
-        if choice.begun:
-            (part,) = output[0]["content"]
-            yield self.event("output_text.done", **place, text=choice.text, logprobs=part["logprobs"])
-            yield self.event("content_part.done", **place, part=part)
-            yield self.event("output_item.done", output_index=0, item=output[0])
-        for number in range(len(choice.calls)):
-            place, item = {"output_index": int(choice.begun) + number}, self.function_call(number)
-            yield self.event("output_item.added", **place, item=self.function_call(number, ""))
-            place["item_id"] = item["id"]
-            arguments = item["arguments"]
-            yield self.event("function_call_arguments.delta", **place, delta=arguments)
-            yield self.event("function_call_arguments.done", **place, arguments=arguments, name=item["name"])
-            yield self.event("output_item.done", output_index=place["output_index"], item=item)
+    def opened(self, item: Item) -> Iterable[dict[str, Any]]:
+        yield self.event("output_item.added", output_index=item.index, item=self.described(item, empty=True))
+        if item.kind != "call":
+            yield self.event("content_part.added", item, part=self.content_part(item, empty=True))
+
+    def grew(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
+        more = {"logprobs": self.logprobs_of(piece.logprobs)} if item.kind == "text" else {}
+        yield self.event(f"{EVENTS[item.kind]}.delta", item, delta=text, **more)
+
+    def closed(self, item: Item) -> Iterable[dict[str, Any]]:
+        if item.kind == "call":
+            name = item.call["function"]["name"]
+            yield self.event("function_call_arguments.done", item, arguments=item.text, name=name)
+        else:
+            more = {"logprobs": self.logprobs_of(item.logprobs)} if item.kind == "text" else {}
+            yield self.event(f"{EVENTS[item.kind]}.done", item, text=item.text, **more)
+            yield self.event("content_part.done", item, part=self.content_part(item))
+        yield self.event("output_item.done", output_index=item.index, item=self.described(item))
 
     def end(self) -> Iterable[dict[str, Any]]:
-        yield self.event(self.status, response=self.whole())
+        kind = "incomplete" if self.status == "cancelled" else self.status
+        yield self.event(kind, response=self.response())

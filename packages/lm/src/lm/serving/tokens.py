@@ -1,29 +1,37 @@
-"""/tokenize and /detokenize, with the bodies and the answers that vLLM's have."""
+"""/tokenize and /detokenize, with the bodies and the answers that vLLM's have, and /v1/embeddings."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import base64
+from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+import torch
+from pydantic import Field
 
-from lm.chat_template import ChatTemplate
+from lm.model import Transformer
 from lm.serving.grammar import token_bytes
-from lm.serving.requests import BadRequest, ChatMessage, Limits, Strict, TokenId, Tool
-from lm.serving.tools import render_tools_as_text
+from lm.serving.requests import (
+    MOST_CHOICES,
+    TOO_LONG,
+    BadRequest,
+    Conversation,
+    Served,
+    Strict,
+    TokenId,
+    chat_prompt,
+    prompt_of,
+)
 from lm.special_tokens import prompt_ids
 
+MOST_TEXTS = 16 * MOST_CHOICES  # of a request for embeddings
 
-class TokenizeBody(Strict):
+
+class TokenizeBody(Conversation):
     """A body of /tokenize: a text, or the messages of a conversation."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
 
     model: str | None = None
     prompt: str | None = None
     add_special_tokens: bool = True  # the token that begins a text, as before a prompt of /v1/completions
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
-    tools: list[Tool] | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
     return_token_strs: bool | None = None
 
 
@@ -34,35 +42,73 @@ class DetokenizeBody(Strict):
     tokens: list[TokenId]
 
 
-def tokenize(body: TokenizeBody, template: ChatTemplate, limits: Limits) -> dict[str, Any]:
+class EmbeddingsBody(Strict):
+    """A body of /v1/embeddings."""
+
+    model: str | None = None
+    input: (
+        Annotated[str, Field(min_length=1)]
+        | Annotated[list[TokenId], Field(min_length=1)]
+        | Annotated[list[str | list[TokenId]], Field(min_length=1, max_length=MOST_TEXTS)]
+    )
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = Field(None, ge=1)
+    user: str | None = None
+
+
+def tokenize(body: TokenizeBody, served: Served) -> dict[str, Any]:
     """The ids that a completion or a chat of this body would begin with. BadRequest: a mistake in it."""
-    tokenizer = template.tokenizer
-    limits.check_model(body.model)
+    tokenizer = served.tokenizer
+    served.limits.adapter(body.model)
     if (body.prompt is None) == (body.messages is None):
         raise BadRequest("expected either prompt or messages", "prompt")
     if body.messages is not None:
-        template = template.with_names(body.chat_template_kwargs or {})
-        tools = [tool.model_dump(exclude_none=True) for tool in body.tools or []]
-        messages = [message.message(number) for number, message in enumerate(body.messages)]
-        try:
-            messages, described_tools = render_tools_as_text(messages, tools, template)
-            ids = template.prompt(messages, described_tools)
-        except ValueError as error:
-            raise BadRequest(str(error), "messages") from None
+        ids = chat_prompt(body, served.template)[0]
     elif body.add_special_tokens:
         ids = prompt_ids(tokenizer, body.prompt or "")
     else:
         ids = list(map(int, tokenizer.encode(body.prompt or "", allowed_special="all")))
     names = [token_bytes(tokenizer, token).decode("utf-8", "replace") for token in ids]
-    about = {"count": len(ids), "max_model_len": limits.context_length, "tokens": ids}
+    about = {"count": len(ids), "max_model_len": served.limits.context_length, "tokens": ids}
     return {**about, "token_strs": names if body.return_token_strs else None}
 
 
-def detokenize(body: DetokenizeBody, template: ChatTemplate, limits: Limits) -> dict[str, Any]:
+def detokenize(body: DetokenizeBody, served: Served) -> dict[str, Any]:
     """The text of ids. BadRequest: one is not in the vocabulary."""
-    limits.check_model(body.model)
+    served.limits.adapter(body.model)
     largest = max(body.tokens, default=0)
-    if largest >= limits.vocab_size:
-        raise BadRequest(f"token id {largest} is not in the vocabulary of {limits.vocab_size}", "tokens")
-    data = b"".join(token_bytes(template.tokenizer, token) for token in body.tokens)
+    if largest >= served.limits.vocab_size:
+        raise BadRequest(f"token id {largest} is not in the vocabulary of {served.limits.vocab_size}", "tokens")
+    data = b"".join(token_bytes(served.tokenizer, token) for token in body.tokens)
     return {"prompt": data.decode("utf-8", "replace")}
+
+
+def embeddings(body: EmbeddingsBody, served: Served, model: Transformer) -> dict[str, Any]:
+    """The mean of each text's last hidden states, of length 1, as llama.cpp's `--pooling mean` has it.
+
+    BadRequest: a text is empty, longer than the context, or `dimensions` is more than the model's width.
+    """
+    is_one = isinstance(body.input, str) or isinstance(body.input[0], int)
+    texts: Any = [body.input] if is_one else body.input
+    size = body.dimensions or model.config.d_model
+    if size > model.config.d_model:
+        raise BadRequest(f"dimensions: expected at most {model.config.d_model}, got {size}", "dimensions")
+    data, tokens = [], 0
+    for index, text in enumerate(texts):
+        ids = prompt_of(text, served.tokenizer)
+        if len(ids) > served.limits.context_length:
+            message = (
+                f"the context is {served.limits.context_length} tokens, and input {index} has {len(ids)}: shorten it"
+            )
+            raise BadRequest(message, "input", code=TOO_LONG)
+        with torch.inference_mode():
+            states = model.hidden(torch.tensor([ids], device=model.embedding.weight.device))[0]
+            mean = states.double().mean(0)[:size]
+        values = (mean / mean.norm().clamp_min(1e-12)).float().cpu().numpy().astype("<f4")
+        vector: Any = (
+            values.tolist() if body.encoding_format == "float" else base64.b64encode(values.tobytes()).decode()
+        )
+        data.append({"object": "embedding", "index": index, "embedding": vector})
+        tokens += len(ids)
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {"object": "list", "data": data, "model": body.model or served.limits.model, "usage": usage}

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lm.chat_template import ChatTemplate, Message, compiled
-from lm.serving.grammar import SPACES
+from lm.serving.grammar import SPACES, parsed
 
 Format = Literal["hermes", "llama", "mistral"]
 HERMES = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
@@ -150,10 +150,3 @@ def grammar_of(functions: Sequence[Mapping[str, Any]], template: ChatTemplate, *
     ]
     names = " | ".join(f"call_{number}" for number in range(len(functions)))
     return "\n".join([f"start: {start}", f"call: {names}", *calls]) + "\n"
-
-
-def parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None

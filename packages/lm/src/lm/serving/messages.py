@@ -1,0 +1,200 @@
+"""/v1/messages and /v1/messages/count_tokens: Anthropic's interface, as a conversation of /v1/chat/completions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from lm.serving import requests as chats
+from lm.serving.answers import Item, ItemAnswer
+from lm.serving.engine import Piece
+from lm.serving.requests import BadRequest, Body, ChatBody, GenerationRequest, Part, Served, TextPart, text_of
+
+REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "cancelled": "end_turn"}
+
+
+class Block(Part):
+    """A part of a content: text, a call of a tool, its result, or thoughts, which are left out."""
+
+    type: Literal["text", "tool_use", "tool_result", "thinking", "redacted_thinking"]
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    input: dict[str, Any] | None = None
+    tool_use_id: str = ""
+    content: str | list[TextPart] | None = None
+
+
+class AnthropicMessage(Part):
+    """A message of a conversation."""
+
+    role: Literal["user", "assistant"]
+    content: str | list[Block]
+
+    def messages(self) -> Iterable[chats.ChatMessage]:
+        """The messages of a chat that say the same: a result of a tool is one of its own."""
+        if isinstance(self.content, str):
+            yield chats.ChatMessage(role=self.role, content=self.content)
+            return
+        text, calls = "", list[chats.ToolCall]()
+        for block in self.content:
+            if block.type == "tool_result":
+                yield chats.ChatMessage(role=chats.TOOL, content=block.content or "", tool_call_id=block.tool_use_id)
+            elif block.type == "tool_use":
+                function = chats.CalledFunction(name=block.name, arguments=json.dumps(block.input or {}))
+                calls.append(chats.ToolCall(id=block.id, function=function))
+            else:
+                text += block.text
+        if text or calls or not self.content:
+            yield chats.ChatMessage(role=self.role, content=text, tool_calls=calls or None)
+
+
+class AnthropicTool(Part):
+    """A function that may be called."""
+
+    name: chats.FunctionName
+    description: str | None = None
+    input_schema: dict[str, Any]
+
+
+class ToolChoice(Part):
+    """Whether a tool is called, and which."""
+
+    type: Literal["auto", "any", "tool", "none"]
+    name: chats.FunctionName | None = None
+    disable_parallel_tool_use: bool | None = None
+
+
+class MessagesBody(Body):
+    """A body of /v1/messages."""
+
+    only: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **{
+            "n": (1,),
+            "container": (),
+            "mcp_servers": ([],),
+            "stop": (),
+            "stream_options": (),
+            "context_management": (),
+        },
+        **{"return_token_ids": (False,), "prompt_logprobs": ()},
+    }
+    ignored: ClassVar[frozenset[str]] = Body.ignored | {"thinking", "inference_geo", "cache_control"}
+
+    messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
+    system: str | list[TextPart] | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    stop_sequences: Annotated[list[chats.Stop], Field(max_length=chats.MOST_STOPS)] | None = None
+    tools: Annotated[list[AnthropicTool], Field(max_length=chats.MOST_TOOLS)] | None = None
+    tool_choice: ToolChoice | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+    def chat_body(self) -> ChatBody:
+        """The same request to /v1/chat/completions."""
+        messages = [message for one in self.messages for message in one.messages()]
+        if self.system is not None:
+            messages.insert(0, chats.ChatMessage(role="system", content=text_of(self.system)))
+        choice, named = self.tool_choice, None
+        if choice is not None and choice.type == "tool":
+            if choice.name is None:
+                raise BadRequest("tool_choice.name is missing", "tool_choice")
+            named = chats.NamedTool(type="function", function=chats.Function(name=choice.name))
+        functions = [
+            chats.Function(name=one.name, description=one.description, parameters=one.input_schema)
+            for one in self.tools or ()
+        ]
+        kinds: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none", "tool": named}
+        return ChatBody(
+            **{name: value for name, value in self if name in Body.model_fields and name != "stop"},
+            stop=self.stop_sequences,
+            messages=messages,
+            tools=[chats.Tool(type="function", function=function) for function in functions],
+            tool_choice=None if choice is None else kinds[choice.type],
+            parallel_tool_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
+            chat_template_kwargs=self.chat_template_kwargs,
+        )
+
+
+class CountBody(MessagesBody):
+    """A body of /v1/messages/count_tokens."""
+
+
+def message(body: MessagesBody, served: Served) -> GenerationRequest:
+    """The request of a body of /v1/messages. BadRequest: the first mistake in it."""
+    if body.max_tokens is None:
+        raise BadRequest("max_tokens is missing", "max_tokens")
+    return chats.chat(body.chat_body(), served)
+
+
+def count_tokens(body: CountBody, served: Served) -> dict[str, Any]:
+    """The number of tokens of a conversation's prompt. BadRequest: a mistake in it."""
+    served.limits.adapter(body.model)
+    return {"input_tokens": len(chats.chat_prompt(body.chat_body(), served.template)[0])}
+
+
+class MessagesAnswer(ItemAnswer):
+    """An answer of /v1/messages: thoughts, a text, then calls of tools."""
+
+    prefix = "msg"
+
+    def whole(self) -> dict[str, Any]:
+        choice = self.choices[0]
+        is_stop = choice.stopped_by in (self.task.stop if choice.stopped_by is not None else ()) and not choice.calls
+        is_stop = is_stop and choice.stopped_by not in self.template.stop
+        reason = None if choice.reason is None else "stop_sequence" if is_stop else REASONS[choice.reason]
+        return {
+            "id": self.about["id"],
+            "type": "message",
+            "role": "assistant",
+            "model": self.about["model"],
+            "content": [] if reason is None else [self.described(item) for item in self.finished()],
+            "stop_reason": reason,
+            "stop_sequence": choice.stopped_by if is_stop else None,
+            "usage": self.usage(),
+        }
+
+    def usage(self) -> dict[str, Any]:
+        usage, cached = super().usage(), self.choices[0].cached
+        return {
+            "input_tokens": usage["prompt_tokens"] - cached,
+            "cache_read_input_tokens": cached,
+            "cache_creation_input_tokens": 0,
+            "output_tokens": usage["completion_tokens"],
+        }
+
+    def described(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
+        """An item as a block of content; empty: as it is when it begins."""
+        text = "" if empty else item.text
+        if item.kind == "reasoning":
+            return {"type": "thinking", "thinking": text, "signature": ""}
+        if item.kind == "text":
+            return {"type": "text", "text": text}
+        name, arguments = item.call["function"]["name"], {} if empty else json.loads(item.text)
+        return {"type": "tool_use", "id": item.call["id"], "name": name, "input": arguments}
+
+    def begin(self) -> Iterable[dict[str, Any]]:
+        yield {"type": "message_start", "message": self.whole()}
+
+    def opened(self, item: Item) -> Iterable[dict[str, Any]]:
+        block = self.described(item, empty=True)
+        yield {"type": "content_block_start", "index": item.index, "content_block": block}
+
+    def grew(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
+        name = {"reasoning": "thinking", "text": "text", "call": "input_json"}[item.kind]
+        delta = {"type": f"{name}_delta", "partial_json" if item.kind == "call" else name: text}
+        yield {"type": "content_block_delta", "index": item.index, "delta": delta}
+
+    def closed(self, item: Item) -> Iterable[dict[str, Any]]:
+        yield {"type": "content_block_stop", "index": item.index}
+
+    def end(self) -> Iterable[dict[str, Any]]:
+        answer = self.whole()
+        delta = {name: answer[name] for name in ("stop_reason", "stop_sequence")}
+        yield {"type": "message_delta", "delta": delta, "usage": answer["usage"]}
+        yield {"type": "message_stop"}
+
+    def error(self, error: BadRequest) -> dict[str, Any]:
+        return {"type": "error", **error.body()}
