@@ -490,6 +490,13 @@ def test_what_a_gguf_cannot_say_of_a_gemma_2_is_refused(folders, tmp_path):
         to_gguf(deep, tmp_path / "deep.gguf")
 
 
+@pytest.mark.parametrize(("name", "setting"), [("gpt_neox", "hidden_act"), ("gpt2", "activation_function")])
+def test_an_activation_that_is_unknown_is_refused_by_name(name, setting):
+    table = transformers.AutoConfig.for_model(MODELS[name][0], **MODELS[name][1]).to_dict()
+    with pytest.raises(ValueError, match=f"config.json: {setting} 'gelu_9' is unknown"):
+        from_config(table | {setting: "gelu_9"}, "config.json")
+
+
 def test_experts_in_mxfp4_are_read_as_transformers_reads_them(tmp_path):
     from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 

@@ -12,9 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.config import FrozenTable, Norm
-from lm.families.parts import LLAMA_NAMES, QK_NORM_NAMES, SILU, UNBIASED, FamilyAttention, FamilyConfig, FamilyModel
+from lm.families.parts import (
+    LLAMA_NAMES,
+    QK_NORM_NAMES,
+    SILU,
+    UNBIASED,
+    FamilyAttention,
+    FamilyConfig,
+    FamilyModel,
+    LlamaBlock,
+)
 from lm.families.rope import rotate_neighbours
-from lm.model import SwiGLU, norm
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,18 +65,12 @@ class CohereAttention(FamilyAttention):
             self.k_norm = HeadNorm(self.num_kv_heads, self.head_dim, config.norm_eps)
 
 
-class CohereBlock(nn.Module):
-    """Attention and feed-forward of one normalised input, both added to it.
+class CohereBlock(LlamaBlock):
+    """Attention and feed-forward of one normalised input, both added to it."""
 
-    x (batch, seq, d_model) → the same; context: the arguments of Attention after x.
-    """
-
-    def __init__(self, config: CohereConfig, layer: int) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(0.0)
-        self.attention_norm = norm(config)
-        self.attention = CohereAttention(config, layer)
-        self.ffn = SwiGLU(config.d_model, config.d_ff)
+    def __init__(self, model: FamilyModel, layer: int) -> None:
+        super().__init__(model, layer)
+        del self.ffn_norm
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         y = self.attention_norm(x)
@@ -81,18 +83,17 @@ class Cohere(FamilyModel):
     The factor of its logits is part of hidden(), so that the loss has it too.
     """
 
-    architecture = "CohereForCausalLM"
     names = LLAMA_NAMES | QK_NORM_NAMES
     config_type = CohereConfig
-    config: CohereConfig
     block_type = CohereBlock
+    attention_type = CohereAttention
 
     def initialise(self, parameter: Tensor, name: str) -> Tensor:
         is_norm = name.endswith("_norm.weight")
         return nn.init.ones_(parameter) if is_norm else super().initialise(parameter, name)
 
     def hidden(self, *ids: Any, **places: Any) -> Tensor:
-        return super().hidden(*ids, **places) * self.config.logit_scale
+        return super().hidden(*ids, **places) * self.config.logit_scale  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,5 +127,4 @@ class Cohere2(Cohere):
     (Cohere 2025, arXiv:2504.00698)
     """
 
-    architecture = "Cohere2ForCausalLM"
     config_type = Cohere2Config

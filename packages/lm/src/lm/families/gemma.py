@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,6 @@ from lm.families.parts import (
     FamilyAttention,
     FamilyConfig,
     FamilyModel,
-    LlamaBlock,
     SandwichBlock,
     scale_embedding,
 )
@@ -57,28 +56,22 @@ class GeGLU(SwiGLU):
         return self.down(F.gelu(gate, approximate="tanh") * up)  # type: ignore[no-any-return]
 
 
-class GemmaBlock(LlamaBlock):
-    """Llama's block with Gemma's norms and GeGLU."""
-
-    def norm(self, config: FamilyConfig) -> nn.Module:
-        return GemmaNorm(config.d_model, config.norm_eps)
-
-    def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        return GeGLU(config.d_model, config.d_ff)
-
-
 class Gemma(FamilyModel):
     """A Gemma; its embedding is multiplied by √d_model. (Gemma Team 2024, arXiv:2403.08295)"""
 
-    architecture = "GemmaForCausalLM"
     config_type: ClassVar[type[FamilyConfig]] = GemmaConfig
-    block_type: ClassVar[Any] = GemmaBlock
 
     def __init__(self, config: FamilyConfig) -> None:
         super().__init__(config)
-        self.final_norm = GemmaNorm(config.d_model, config.norm_eps)
+        self.final_norm = self.norm()
         self.initialise(self.final_norm.weight, "final_norm.weight")
         scale_embedding(self, math.sqrt(config.d_model))
+
+    def norm(self) -> GemmaNorm:
+        return GemmaNorm(self.config.d_model, self.config.norm_eps)
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        return GeGLU(self.config.d_model, self.config.d_ff)
 
     def initialise(self, parameter: Tensor, name: str) -> Tensor:
         return super().initialise(parameter, name) if parameter.ndim > 1 else nn.init.zeros_(parameter)  # also of norms
@@ -121,25 +114,19 @@ class Gemma2Attention(FamilyAttention):
         return attention if self.softcap is None else functools.partial(attention, softcap=self.softcap)
 
 
-class Gemma2Block(GemmaBlock, SandwichBlock):
-    """Gemma's norms and GeGLU, in a block with four norms."""
-
-    attention_type = Gemma2Attention
-
-
 class Gemma2(Gemma):
     """Gemma with a norm after each sublayer too, scores and logits bent into a range, and every other layer with a
     window. (Gemma Team 2024, arXiv:2408.00118)
     """
 
-    architecture = "Gemma2ForCausalLM"
     names = LLAMA_NAMES | {
         "blocks.*.attention_post_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.ffn_norm": "model.layers.*.pre_feedforward_layernorm",
         "blocks.*.ffn_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
     config_type = Gemma2Config
-    block_type = Gemma2Block
+    block_type = SandwichBlock
+    attention_type = Gemma2Attention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,18 +151,11 @@ class Gemma3Attention(Gemma2Attention):
         self.k_norm = GemmaNorm(self.head_dim, config.norm_eps)
 
 
-class Gemma3Block(Gemma2Block):
-    """Gemma 2's block with this attention."""
-
-    attention_type = Gemma3Attention
-
-
 class Gemma3(Gemma2):
     """Gemma 3, of text: Gemma 2 with norms of queries and keys in place of bent scores, and five layers with a window
     and a rotation of their own to each that sees all. (Gemma Team 2025, arXiv:2503.19786)
     """
 
-    architecture = "Gemma3ForCausalLM"
     names = Gemma2.names | QK_NORM_NAMES
     config_type = Gemma3Config
-    block_type = Gemma3Block
+    attention_type = Gemma3Attention

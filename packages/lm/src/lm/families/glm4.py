@@ -6,13 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lm.families.parts import (
-    LLAMA_NAMES,
-    BiaslessOutputAttention,
-    FamilyConfig,
-    FamilyModel,
-    SandwichBlock,
-)
+from lm.families.parts import LLAMA_NAMES, BiaslessOutputAttention, FamilyConfig, FamilyModel, SandwichBlock
 from lm.families.rope import rotate_neighbours
 
 
@@ -35,20 +29,14 @@ class Glm4Attention(BiaslessOutputAttention):
     rotation = staticmethod(rotate_neighbours)
 
 
-class Glm4Block(SandwichBlock):
-    """A block with four norms and this attention."""
-
-    attention_type = Glm4Attention
-
-
 class Glm4(FamilyModel):
     """A GLM 4."""
 
-    architecture = "Glm4ForCausalLM"
     names = LLAMA_NAMES | {
         "blocks.*.attention_post_norm": "model.layers.*.post_self_attn_layernorm",
         "blocks.*.ffn_post_norm": "model.layers.*.post_mlp_layernorm",
         "blocks.*.ffn.gate_up": "model.layers.*.mlp.gate_up_proj",
     }
     config_type = Glm4Config
-    block_type = Glm4Block
+    block_type = SandwichBlock
+    attention_type = Glm4Attention

@@ -10,11 +10,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from lm.config import Norm
+from lm.config import Norm, one_of
+from lm.families.gpt2 import ACTIVATIONS
 from lm.families.parts import FamilyConfig, FamilyModel, LlamaBlock
 from lm.model import MLP
-
-ACTIVATIONS = {"gelu": "gelu_exact", "gelu_new": "gelu", "gelu_pytorch_tanh": "gelu", "gelu_fast": "gelu"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +33,17 @@ class GPTNeoXConfig(FamilyConfig):
     partial_name = "rotary_pct"
     default_partial = 0.25
 
+    def __post_init__(self) -> None:
+        one_of("hidden_act", self.hidden_act, tuple(ACTIVATIONS))
+        super().__post_init__()
+
 
 class GPTNeoXBlock(LlamaBlock):
     """Attention and feed-forward of the same input, each normalised by its own norm, both added to it."""
 
-    def __init__(self, config: GPTNeoXConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.parallel = config.use_parallel_residual
-
-    def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        return MLP(config.d_model, config.d_ff, ACTIVATIONS[config.hidden_act], config.bias)
+    def __init__(self, model: FamilyModel, layer: int) -> None:
+        super().__init__(model, layer)
+        self.parallel = model.config.use_parallel_residual
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         if not self.parallel:
@@ -55,7 +55,6 @@ class GPTNeoXBlock(LlamaBlock):
 class GPTNeoX(FamilyModel):
     """A GPT-NeoX."""
 
-    architecture = "GPTNeoXForCausalLM"
     names = {
         "embedding": "gpt_neox.embed_in",
         "blocks.*.attention_norm": "gpt_neox.layers.*.input_layernorm",
@@ -69,6 +68,9 @@ class GPTNeoX(FamilyModel):
     }
     config_type = GPTNeoXConfig
     block_type = GPTNeoXBlock
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        return MLP(self.config.d_model, self.config.d_ff, ACTIVATIONS[self.config.hidden_act], self.config.bias)
 
     @staticmethod
     def from_theirs(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:

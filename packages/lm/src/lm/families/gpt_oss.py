@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lm.attention import attention
 from lm.families.experts import Experts
-from lm.families.parts import LLAMA_NAMES, SILU, FamilyAttention, FamilyConfig, FamilyModel, LlamaBlock
+from lm.families.parts import LLAMA_NAMES, SILU, FamilyAttention, FamilyConfig, FamilyModel
 from lm.model import Attend, SwiGLU
 
 
@@ -78,19 +78,9 @@ class ClampedExperts(Experts):
         return ClampedSwiGLU(d_model, d_ff, *self.expert_settings)
 
 
-class GptOssBlock(LlamaBlock):
-    """Llama's block with sinks and experts."""
-
-    attention_type = GptOssAttention
-
-    def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        return ClampedExperts(config)
-
-
 class GptOss(FamilyModel):
     """A gpt-oss."""
 
-    architecture = "GptOssForCausalLM"
     names = LLAMA_NAMES | {
         "blocks.*.attention.sinks": "model.layers.*.self_attn.sinks",
         "blocks.*.ffn.router": "model.layers.*.mlp.router",
@@ -98,7 +88,10 @@ class GptOss(FamilyModel):
         "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
     }
     config_type = GptOssConfig
-    block_type = GptOssBlock
+    attention_type = GptOssAttention
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        return ClampedExperts(self.config)
 
     def initialise(self, parameter: Tensor, name: str) -> Tensor:
         return nn.init.zeros_(parameter) if name.endswith("sinks") else super().initialise(parameter, name)

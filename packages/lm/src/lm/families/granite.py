@@ -33,9 +33,9 @@ class GraniteConfig(FamilyConfig):
 class GraniteBlock(LlamaBlock):
     """Llama's block, whose sublayers add a multiple of their output."""
 
-    def __init__(self, config: GraniteConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.multiplier = config.residual_multiplier
+    def __init__(self, model: FamilyModel, layer: int) -> None:
+        super().__init__(model, layer)
+        self.multiplier = model.config.residual_multiplier
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         x = x + self.multiplier * self.dropout(self.attention(self.attention_norm(x), *context))
@@ -45,8 +45,6 @@ class GraniteBlock(LlamaBlock):
 class Granite(FamilyModel):
     """A Granite. The factor of its logits is part of hidden(), so that the loss has it too."""
 
-    config: GraniteConfig
-    architecture = "GraniteForCausalLM"
     config_type = GraniteConfig
     block_type = GraniteBlock
 
@@ -55,4 +53,4 @@ class Granite(FamilyModel):
         scale_embedding(self, config.embedding_multiplier)
 
     def hidden(self, *ids: Any, **places: Any) -> Tensor:
-        return super().hidden(*ids, **places) / self.config.logits_scaling
+        return super().hidden(*ids, **places) / self.config.logits_scaling  # type: ignore[no-any-return]

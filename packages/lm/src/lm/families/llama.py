@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
 from lm.config import FrozenTable
 from lm.families.experts import Experts
-from lm.families.parts import LLAMA_NAMES, SILU, UNBIASED, FamilyConfig, FamilyModel, LlamaBlock
+from lm.families.parts import LLAMA_NAMES, SILU, UNBIASED, FamilyConfig, FamilyModel
 from lm.model import SwiGLU
 
 
@@ -23,19 +22,13 @@ class LlamaConfig(FamilyConfig):
     ignored = ("sliding_window", "use_sliding_window", "max_window_layers")
 
 
-class BiasedLlamaBlock(LlamaBlock):
-    """Llama's block, whose feed-forward may have biases."""
-
-    def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        return SwiGLU(config.d_model, config.d_ff, config.mlp_bias)
-
-
 class Llama(FamilyModel):
     """Llama with yarn, dynamic or longrope scaling of its rotation; with others lm.model.Transformer is a Llama."""
 
-    architecture = "LlamaForCausalLM"
     config_type = LlamaConfig
-    block_type = BiasedLlamaBlock
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        return SwiGLU(self.config.d_model, self.config.d_ff, self.config.mlp_bias)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +47,6 @@ class Mistral(FamilyModel):
     lm.model.Transformer. (Jiang et al. 2023, arXiv:2310.06825)
     """
 
-    architecture = "MistralForCausalLM"
     config_type = MistralConfig
 
 
@@ -72,17 +64,9 @@ class MixtralConfig(FamilyConfig):
     default_theta = 1e6
 
 
-class MixtralBlock(LlamaBlock):
-    """Llama's block with experts."""
-
-    def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        return Experts(config, config.num_local_experts, config.d_ff)
-
-
 class Mixtral(FamilyModel):
     """Mixtral: Llama's shape with experts; a token passes two of them. (Jiang et al. 2024, arXiv:2401.04088)"""
 
-    architecture = "MixtralForCausalLM"
     names = LLAMA_NAMES | {
         "blocks.*.ffn.router": "model.layers.*.block_sparse_moe.gate",
         "blocks.*.ffn.experts.*.gate_up": (
@@ -92,7 +76,9 @@ class Mixtral(FamilyModel):
         "blocks.*.ffn.experts.*.down": "model.layers.*.block_sparse_moe.experts.*.w2",
     }
     config_type = MixtralConfig
-    block_type = MixtralBlock
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        return Experts(self.config, self.config.num_local_experts, self.config.d_ff)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,5 +112,4 @@ class SmolLM3Config(FamilyConfig):
 class SmolLM3(FamilyModel):
     """SmolLM 3: Llama's shape with a layer in four that is not rotated. (Yang et al. 2025, arXiv:2501.18795)"""
 
-    architecture = "SmolLM3ForCausalLM"
     config_type = SmolLM3Config

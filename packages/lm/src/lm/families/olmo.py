@@ -33,8 +33,6 @@ class Olmo2Config(FamilyConfig):
 class Olmo2Block(LlamaBlock):
     """Attention, then feed-forward, the output of each normalised and added to its input."""
 
-    attention_type = WideNormAttention
-
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         x = x + self.dropout(self.attention_norm(self.attention(x, *context)))
         return x + self.dropout(self.ffn_norm(self.ffn(x)))  # type: ignore[no-any-return]
@@ -43,7 +41,6 @@ class Olmo2Block(LlamaBlock):
 class Olmo2(FamilyModel):
     """OLMo 2: each sublayer's output is normalised, not its input. (OLMo Team 2024, arXiv:2501.00656)"""
 
-    architecture = "Olmo2ForCausalLM"
     names = {
         **LLAMA_NAMES,
         **QK_NORM_NAMES,
@@ -52,6 +49,7 @@ class Olmo2(FamilyModel):
     }
     config_type = Olmo2Config
     block_type = Olmo2Block
+    attention_type = WideNormAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +70,6 @@ class Olmo3(Olmo2):
     (OLMo Team 2025, arXiv:2512.13961)
     """
 
-    architecture = "Olmo3ForCausalLM"
     config_type = Olmo3Config
 
 
@@ -88,19 +85,13 @@ class OlmoeConfig(Olmo2Config):
     fixed = {**Olmo2Config.fixed, "clip_qkv": (None,)}
 
 
-class OlmoeBlock(LlamaBlock):
-    """Llama's block with wide norms and experts."""
-
-    attention_type = WideNormAttention
-
-    def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        return Experts(config, config.num_experts, config.d_ff, normalised=config.norm_topk_prob)
-
-
 class Olmoe(FamilyModel):
     """Llama's shape with 64 experts; a token passes eight of them. (Muennighoff et al. 2024, arXiv:2409.02060)"""
 
-    architecture = "OlmoeForCausalLM"
     names = Qwen3Moe.names
     config_type = OlmoeConfig
-    block_type = OlmoeBlock
+    attention_type = WideNormAttention
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        c = self.config
+        return Experts(c, c.num_experts, c.d_ff, normalised=c.norm_topk_prob)

@@ -105,7 +105,8 @@ class FamilyConfig(ModelConfig):
             raise ValueError(
                 f"expected layer_types of {self.num_layers} layers, {SLIDING} or {FULL}: {self.layer_types}"
             )
-        for parameters in self.rope_parameters.values() if self.ropes_by_kind else (self.rope_parameters,):
+        tables = self.rope_parameters.values() if self.ropes_by_kind else (self.rope_parameters,)
+        for parameters in tables if self.position == "rope" else ():
             ropes.check(parameters, self.head_width)
 
     @classmethod
@@ -166,6 +167,8 @@ class FamilyConfig(ModelConfig):
             value = self.kv_heads if ours == "num_kv_heads" else getattr(self, ours)
             if value != () and (ours, value) != ("head_dim", None):
                 table[theirs] = list(value) if isinstance(value, tuple) else value
+        if self.position != "rope":
+            return table
         rope = dict(self.rope_parameters)
         if rope.get("rope_type") == "dynamic":  # theirs is the context that is not scaled, and has no end
             table["max_position_embeddings"] = rope.pop("original_max_position_embeddings")
@@ -217,23 +220,13 @@ class LlamaBlock(nn.Module):
     x (batch, seq, d_model) → the same; context: the arguments of Attention after x.
     """
 
-    attention_type: ClassVar[type[FamilyAttention]] = FamilyAttention
-
-    def __init__(self, config: FamilyConfig, layer: int) -> None:
+    def __init__(self, model: FamilyModel, layer: int) -> None:
         super().__init__()
         self.dropout = nn.Dropout(0.0)
-        self.attention_norm = self.norm(config)
-        self.attention = self.attention_type(config, layer)
-        self.ffn_norm = self.norm(config)
-        self.ffn = self.feed_forward(config, layer)
-
-    def norm(self, config: FamilyConfig) -> nn.Module:
-        """A norm of a new block."""
-        return norm(config)
-
-    def feed_forward(self, config: FamilyConfig, layer: int) -> nn.Module:
-        """The feed-forward layer of a new block."""
-        return SwiGLU(config.d_model, config.d_ff)
+        self.attention_norm = model.norm()
+        self.attention = model.attention_type(model.config, layer)
+        self.ffn_norm = model.norm()
+        self.ffn = model.feed_forward(layer)
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         x = x + self.dropout(self.attention(self.attention_norm(x), *context))
@@ -243,10 +236,10 @@ class LlamaBlock(nn.Module):
 class SandwichBlock(LlamaBlock):
     """Attention, then feed-forward, each between two norms and added to its input."""
 
-    def __init__(self, config: FamilyConfig, layer: int) -> None:
-        super().__init__(config, layer)
-        self.attention_post_norm = self.norm(config)
-        self.ffn_post_norm = self.norm(config)
+    def __init__(self, model: FamilyModel, layer: int) -> None:
+        super().__init__(model, layer)
+        self.attention_post_norm = model.norm()
+        self.ffn_post_norm = model.norm()
 
     def forward(self, x: Tensor, *context: Any) -> Tensor:
         y = self.attention(self.attention_norm(x), *context)
@@ -255,16 +248,27 @@ class SandwichBlock(LlamaBlock):
 
 
 class FamilyModel(Transformer):
-    """A model whose blocks are of `block_type`, each with the rotation of its layer."""
+    """A model of Llama's blocks, each with the rotation of its layer; a family replaces the parts that differ.
 
-    architecture: ClassVar[str]  # of its config.json
+    Its class has the name that a config.json has among `architectures`, without "ForCausalLM".
+    """
+
     names: ClassVar[Names] = LLAMA_NAMES  # of its tensors in a Hugging Face folder
     config_type: ClassVar[type[FamilyConfig]]
-    block_type: ClassVar[Any] = LlamaBlock  # called with the configuration and the number of the layer
-    config: FamilyConfig
+    block_type: ClassVar[type[LlamaBlock]] = LlamaBlock
+    attention_type: ClassVar[Any] = FamilyAttention  # called with the configuration and the number of the layer
+    config: Any  # of config_type
 
     def block(self, layer: int) -> nn.Module:
-        return self.block_type(self.config, layer)  # type: ignore[no-any-return]
+        return self.block_type(self, layer)
+
+    def norm(self) -> nn.Module:
+        """A norm of a new block."""
+        return norm(self.config)
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        """The feed-forward layer of a new block."""
+        return SwiGLU(self.config.d_model, self.config.d_ff)
 
     def ropes(self, positions: Tensor | slice, x: Tensor) -> list[Tensor | None]:
         config = self.config

@@ -24,7 +24,6 @@ class Phi3Config(FamilyConfig):
 class Phi3(FamilyModel):
     """A Phi 3."""
 
-    architecture = "Phi3ForCausalLM"
     names = LLAMA_NAMES | {
         "blocks.*.attention.qkv": "model.layers.*.self_attn.qkv_proj",
         "blocks.*.ffn.gate_up": "model.layers.*.mlp.gate_up_proj",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
@@ -18,9 +17,7 @@ from lm.families.parts import (
     BiaslessOutputAttention,
     FamilyConfig,
     FamilyModel,
-    LlamaBlock,
 )
-from lm.model import SwiGLU
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +42,14 @@ class Qwen2Config(FamilyConfig):
         return super().window(layer) if self.use_sliding_window else None
 
 
-class Qwen2Block(LlamaBlock):
-    """Llama's block, in which attention has no bias of its output."""
-
-    attention_type = BiaslessOutputAttention
-
-
 class Qwen2(FamilyModel):
     """Qwen 2 whose upper layers alone have a window, or whose rotation is scaled; others are lm.model.Transformer.
 
     (Qwen Team 2024, arXiv:2407.10671)
     """
 
-    architecture = "Qwen2ForCausalLM"
     config_type = Qwen2Config
-    block_type = Qwen2Block
+    attention_type = BiaslessOutputAttention
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +66,6 @@ class Qwen3Config(Qwen2Config):
 class Qwen3(FamilyModel):
     """Qwen 3 of the same kind, with norms of query and key heads. (Qwen Team 2025, arXiv:2505.09388)"""
 
-    architecture = "Qwen3ForCausalLM"
     names = LLAMA_NAMES | QK_NORM_NAMES
     config_type = Qwen3Config
 
@@ -105,19 +94,9 @@ class Qwen3MoeConfig(FamilyConfig):
         return self.sliding_window if self.use_sliding_window else None
 
 
-class Qwen3MoeBlock(LlamaBlock):
-    """Llama's block, with experts in the layers that have them."""
-
-    def feed_forward(self, config: Any, layer: int) -> nn.Module:
-        if layer in config.mlp_only_layers or (layer + 1) % config.decoder_sparse_step:
-            return SwiGLU(config.d_model, config.d_ff)
-        return Experts(config, config.num_experts, config.moe_intermediate_size, normalised=config.norm_topk_prob)
-
-
 class Qwen3Moe(FamilyModel):
     """Qwen 3 with many small experts in all or some layers. (Qwen Team 2025, arXiv:2505.09388)"""
 
-    architecture = "Qwen3MoeForCausalLM"
     names = Qwen3.names | {
         "blocks.*.ffn.router": "model.layers.*.mlp.gate",
         "blocks.*.ffn.experts.*.gate_up": (
@@ -127,4 +106,9 @@ class Qwen3Moe(FamilyModel):
         "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
     }
     config_type = Qwen3MoeConfig
-    block_type = Qwen3MoeBlock
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        c = self.config
+        if layer in c.mlp_only_layers or (layer + 1) % c.decoder_sparse_step:
+            return super().feed_forward(layer)
+        return Experts(c, c.num_experts, c.moe_intermediate_size, normalised=c.norm_topk_prob)

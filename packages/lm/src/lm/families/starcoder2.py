@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from torch import nn
 
 from lm.config import Norm
-from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel, LlamaBlock
+from lm.families.parts import LLAMA_NAMES, FamilyConfig, FamilyModel
 from lm.model import MLP
 
 if TYPE_CHECKING:
@@ -41,20 +41,14 @@ class Starcoder2Config(FamilyConfig):
         return replace(super().shape(), norm_bias=True)
 
 
-class Starcoder2Block(LlamaBlock):
-    """Llama's block with an MLP."""
-
-    def feed_forward(self, config: FamilyConfig, layer: int) -> nn.Module:
-        return MLP(config.d_model, config.d_ff, "gelu", config.has_bias("ffn"))
-
-
 class Starcoder2(FamilyModel):
     """A StarCoder 2."""
 
-    architecture = "Starcoder2ForCausalLM"
     names = LLAMA_NAMES | {
         "blocks.*.ffn.up": "model.layers.*.mlp.c_fc",
         "blocks.*.ffn.down": "model.layers.*.mlp.c_proj",
     }
     config_type = Starcoder2Config
-    block_type = Starcoder2Block
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        return MLP(self.config.d_model, self.config.d_ff, "gelu", self.config.use_bias)

@@ -14,10 +14,10 @@ from torch import Tensor
 from lm.config import ModelConfig
 from lm.families import family
 from lm.families.parts import FamilyConfig
-from lm.interop import gpt2, llama
 from lm.interop.card import card
 from lm.interop.loading import ModelText, load, located, model_text, read_tokenizer, tokenizer_of
 from lm.interop.model_folder import replacing, write_weights
+from lm.interop.shapes import as_family
 from lm.interop.tensors import exported, table, with_biases
 from lm.model import Transformer
 from lm.special_tokens import BEGINS, END_OF_TEXT
@@ -116,9 +116,13 @@ def source_of(
 
 def describe(config: ModelConfig) -> dict[str, Any]:
     """The config.json of a model. ValueError: Hugging Face has no architecture for it."""
-    if isinstance(config, FamilyConfig):
-        return {"architectures": [family(config.family).architecture], **config.to_huggingface()}
-    return gpt2.to_config(config) if config.position == "learned" else llama.to_config(config)
+    of_family = as_family(config)
+    is_gpt2 = of_family.family == "gpt2"
+    architecture = "GPT2LMHeadModel" if is_gpt2 else family(of_family.family).__name__ + "ForCausalLM"
+    table = {"architectures": [architecture], **of_family.to_huggingface()}
+    # Transformers before version 5 looks for rope_theta there.
+    before_5 = {"rope_theta": config.rope_theta, "attention_dropout": 0.0}
+    return table if is_gpt2 or of_family is config else table | before_5
 
 
 def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lm.config import FrozenTable
-from lm.families import family
 from lm.families.parts import FULL, SLIDING, FamilyConfig
 from lm.interop.hf_config import REQUIRED, Settings
+from lm.interop.shapes import NAMES, config_type
 
 MOST_LAYERS = 1 << 14
 
@@ -22,11 +22,13 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
     ValueError: what it asks for and this version does not do, by name.
     """
     settings = Settings(table, source)
-    model_type = settings.take("model_type", str)
+    model_type = settings.table.pop("model_type", None)
+    if model_type not in NAMES:
+        raise ValueError(f"{source}: model_type {model_type!r} is not supported: it is one of {', '.join(NAMES)}")
+    kind = config_type(model_type)
     layers = settings.table.get("num_hidden_layers")
     if isinstance(layers, int) and layers > MOST_LAYERS:  # refused before a list of them is made
         raise ValueError(f"{source}: num_hidden_layers is {layers:,}, and at most {MOST_LAYERS:,} are read")
-    kind = family(model_type).config_type
     # Settings that change nothing, other names of one setting, and settings that are supported with some values only.
     for name in kind.ignored:
         settings.table.pop(name, None)

@@ -14,16 +14,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lm.config import ModelConfig
 from lm.extras import need
-from lm.families.parts import FamilyConfig
 from lm.files import atomic_path, reason
-from lm.interop import gguf_models, gpt2, llama
+from lm.interop import gguf_models
 from lm.interop.exporting import source_of, special_names
-from lm.interop.gguf_models import KINDS, PRE_TOKENIZERS
-from lm.interop.llama import ROPE_NAMES
+from lm.interop.gguf_models import PRE_TOKENIZERS
 from lm.interop.loading import ModelText
-from lm.interop.tensors import refuse_unsupported
+from lm.interop.shapes import as_family
 from lm.model import Transformer
 from lm.special_tokens import BEGINS, TURN_ENDS
 from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, UNUSED
@@ -68,12 +65,13 @@ def to_gguf(
         raise FileExistsError(f"{path} is there already, and is not a GGUF file: choose another name")
     # A model that llama.cpp does not have is refused before anything is written.
     run, model, text = source_of(model_or_run_dir, tokenizer, step)
-    architecture = architecture_of(model.config)
+    config = as_family(model.config)
+    kind = gguf_models.kind_of(config)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_path(path) as temporary:
-            writer = gguf.GGUFWriter(temporary, architecture)
-            describe(writer, model.config, gguf)
+            writer = gguf.GGUFWriter(temporary, kind.architecture)
+            gguf_models.describe(writer, config, gguf)
             writer.add_name("groundup" if run is None else run.resolve().name)
             writer.add_file_type(
                 getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}")
@@ -92,47 +90,6 @@ def to_gguf(
     except OSError as error:
         raise OSError(f"{path} cannot be written: {reason(error, path.parent)}") from error
     return path
-
-
-def architecture_of(config: ModelConfig) -> str:
-    """llama.cpp's name for this kind of model. ValueError: it has none, with what it lacks."""
-    if isinstance(config, FamilyConfig):
-        return gguf_models.kind_of(config).architecture
-    supported: dict[str, tuple[Any, ...]]
-    if config.position == "learned":
-        architecture, supported = "gpt2", gpt2.SUPPORTED | gpt2.as_many_heads(config) | {"ffn": ("gelu",)}
-    else:
-        architecture = KINDS[llama.name_of(config)].architecture
-        supported = llama.SUPPORTED | {"sliding_window": (None,)}
-        if architecture != "llama":
-            supported["rope_scaling"] = (None,)
-        if config.qk_norm:
-            supported |= {"bias": (False,), "qkv_bias": (None, False), "output_bias": (None, False)}
-    refuse_unsupported(config, f"llama.cpp's {architecture}", supported)
-    return architecture
-
-
-def describe(writer: Any, c: ModelConfig, gguf: Any) -> None:
-    """The sizes of the model, and its rotation."""
-    writer.add_context_length(c.context_length)
-    writer.add_embedding_length(c.d_model)
-    writer.add_block_count(c.num_layers)
-    writer.add_feed_forward_length(c.d_ff)
-    writer.add_head_count(c.num_heads)
-    writer.add_head_count_kv(c.kv_heads)
-    writer.add_vocab_size(c.vocab_size)
-    (writer.add_layer_norm_eps if c.norm == "layernorm" else writer.add_layer_norm_rms_eps)(c.norm_eps)
-    if c.position == "learned":
-        return
-    writer.add_key_length(c.head_width)
-    writer.add_value_length(c.head_width)
-    if isinstance(c, FamilyConfig):
-        gguf_models.describe(writer, c, gguf)
-    else:
-        writer.add_rope_dimension_count(c.head_width)
-        writer.add_rope_freq_base(c.rope_theta)
-        if c.rope_scaling is not None:
-            gguf_models.describe_scaling(writer, {theirs: getattr(c, ours) for theirs, ours in ROPE_NAMES.items()})
 
 
 def add_weights(writer: Any, gguf: Any, model: Transformer, dtype: str) -> None:

@@ -12,16 +12,24 @@ import torch
 from torch import Tensor
 
 from lm.config import FrozenTable, ModelConfig
-from lm.families import family as family_class
 from lm.families import rope as ropes
 from lm.families.parts import FULL, SLIDING, FamilyConfig
-from lm.interop import llama
 from lm.interop.gguf_fields import Fields
-from lm.interop.llama import ROPE_NAMES
+from lm.interop.shapes import ROPE_NAMES, as_family, config_type, name_of
 from lm.interop.tensors import Table, exported, table, to_halves, to_neighbours, with_biases
 from lm.model import Transformer
 from lm.rope import rope_frequencies
 
+# llama.cpp's keys of the sizes that all models have, and our fields.
+SIZES = {
+    "context_length": "context_length",
+    "embedding_length": "d_model",
+    "block_count": "num_layers",
+    "feed_forward_length": "d_ff",
+    "attention.head_count": "num_heads",
+    "attention.head_count_kv": "kv_heads",
+    "vocab_size": "vocab_size",
+}
 EXPERT = re.compile(r"model\.layers\.(\d+)\..*\.experts\.(\d+)\.(\w+)\.(weight|bias)")
 ROTATED = re.compile(r"\.attn_[qk]\.(weight|bias)")
 EXPERT_PARTS = {"w1": "gate", "w3": "up", "w2": "down", "gate_proj": "gate", "up_proj": "up", "down_proj": "down"}
@@ -88,7 +96,7 @@ KINDS = {
         only=(("query_scale", 1.0), ("attn_logit_softcapping", None)),
     ),
     "glm4": Kind("glm4", only=(("bias", True),)),
-    "gpt2": Kind("gpt2"),
+    "gpt2": Kind("gpt2", only=(("activation_function", "gelu_new"),)),
     "gpt_neox": Kind("gptneox", {"use_parallel_residual": "use_parallel_residual"}, only=(("hidden_act", "gelu"),)),
     "gpt_oss": Kind(
         "gpt-oss",
@@ -157,8 +165,15 @@ def tables(config: FamilyConfig) -> dict[str, Any]:
 
 
 def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
-    """The settings beside the sizes: windows, rotation and the family's own."""
+    """The sizes of a model, its windows, its rotation and the family's own settings."""
     kind = kind_of(c)
+    for key, name in SIZES.items():
+        writer.add_uint32(f"{kind.architecture}.{key}", getattr(c, name))
+    (writer.add_layer_norm_eps if c.norm == "layernorm" else writer.add_layer_norm_rms_eps)(c.norm_eps)
+    if c.position != "rope":
+        return
+    writer.add_key_length(c.head_width)
+    writer.add_value_length(c.head_width)
     if kind.windows:
         assert c.sliding_window is not None
         writer.add_sliding_window(c.sliding_window)
@@ -175,6 +190,8 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
         writer.add_rope_scaling_type(gguf.RopeScalingType(scaling))
         original = rope.get("original_max_position_embeddings", c.context_length)
         writer.add_rope_scaling_factor(rope.get("factor") or c.context_length / original)
+        if scaling == "linear" and float(np.float32(rope["factor"])) != rope["factor"]:
+            describe_scaling(writer, {"factor": rope["factor"]})
         if scaling == "yarn":
             writer.add_rope_scaling_orig_ctx_len(original)
             writer.add_rope_scaling_yarn_beta_fast(rope.get("beta_fast") or 32.0)
@@ -198,7 +215,7 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
 
 
 def describe_scaling(writer: Any, settings: Mapping[str, Any]) -> None:
-    """Write where the factors of rope_freqs.weight come from under keys of our own: llama.cpp reads the factors."""
+    """Write under keys of our own where the factors that llama.cpp reads come from, and those of fp32 in fp64."""
     for name, value in settings.items():
         if value is not None:
             (writer.add_uint32 if isinstance(value, int) else writer.add_float64)(f"{SCALING_KEY}.{name}", value)
@@ -206,28 +223,23 @@ def describe_scaling(writer: Any, settings: Mapping[str, Any]) -> None:
 
 def folder_table(config: ModelConfig) -> tuple[str, Table]:
     """The family of a model, and the tensors of its folder that make up ours, with matrices (out, in)."""
-    named = "gpt2" if config.position == "learned" else llama.name_of(config)
     parts = {name: tuple(replace(part, transposed=False) for part in own) for name, own in table(config).items()}
-    return config.family if isinstance(config, FamilyConfig) else named, parts
+    return name_of(config), parts
 
 
 def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
     """The model's tensors by llama.cpp's names."""
     config, state = model.config, model.state_dict()
-    if isinstance(config, FamilyConfig):
-        rope = tables(config)[FULL]
+    rope = tables(as_family(config))[FULL]
+    if rope.get("rope_type") == "llama3":
         width = ropes.rotated_width(rope, config.head_width)
-        if rope.get("rope_type") == "llama3":
-            plain, zero = rope_frequencies(width, rope["rope_theta"]), torch.zeros((), dtype=torch.float64)
-            yield "rope_freqs.weight", plain / ropes.frequencies(rope, config.head_width, config.context_length, zero)
-        if rope.get("rope_type") == "longrope":
-            yield "rope_factors_short.weight", torch.tensor(rope["short_factor"])
-            yield "rope_factors_long.weight", torch.tensor(rope["long_factor"])
-    elif config.position == "learned":
+        plain, zero = rope_frequencies(width, rope["rope_theta"]), torch.zeros((), dtype=torch.float64)
+        yield "rope_freqs.weight", plain / ropes.frequencies(rope, config.head_width, config.context_length, zero)
+    if rope.get("rope_type") == "longrope":
+        yield "rope_factors_short.weight", torch.tensor(rope["short_factor"])
+        yield "rope_factors_long.weight", torch.tensor(rope["long_factor"])
+    if config.position == "learned":
         config, state = with_biases(config, state)
-    elif config.rope_scaling is not None:
-        plain = rope_frequencies(config.head_width, config.rope_theta)
-        yield "rope_freqs.weight", plain / rope_frequencies(config.head_width, config.rope_theta, config.rope_scaling)
     family, parts = folder_table(config)
     kind, names = KINDS[family], tensor_names(family, config.num_layers, gguf)
     experts: dict[str, list[Tensor]] = {}
@@ -305,7 +317,7 @@ def family_config(family: str, sizes: Mapping[str, Any], fields: Fields) -> Fami
 
     ValueError: a setting is not supported, by name.
     """
-    kind = family_class(family).config_type
+    kind = config_type(family)
     settings = set(kind.settings().values())
     values = {**sizes, **{name: value for name, value in KINDS[family].only if name in settings}, "family": family}
     if sizes["num_layers"] == LAYERS_OF_27B.get(family):
@@ -357,7 +369,7 @@ def rope_parameters(kind: type[FamilyConfig], values: Mapping[str, Any], fields:
     if share != 1.0:
         rope["partial_rotary_factor"] = share
     scaling = fields.at("rope.scaling.type", "none")
-    factor = float(fields.at("rope.scaling.factor", 1.0))
+    factor = float(fields.get(f"{SCALING_KEY}.factor", fields.at("rope.scaling.factor", 1.0)))
     original = {"original_max_position_embeddings": fields.at("rope.scaling.original_context_length", context)}
     attention_factor = float(fields.at("rope.scaling.attn_factor", 1.0))
     if "rope_factors_long.weight" in fields.tensors:

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from lm.config import ModelConfig
 from lm.extras import need
-from lm.interop import llama
+from lm.interop import shapes
 from lm.interop.gguf_fields import Fields
 from lm.interop.gguf_models import (
     KINDS,
     PRE_TOKENIZERS,
     ROPE_TENSORS,
+    SIZES,
     family_config,
     family_of,
     folder_table,
@@ -49,25 +49,21 @@ def from_gguf(path: str | Path) -> Transformer:
     if not path.is_file():
         raise FileNotFoundError(f"there is no {path}: name a .gguf file")
     fields = Fields(path)
-    architecture, shapes = fields.need("general.architecture"), fields.shapes
+    architecture, tensor_shapes = fields.need("general.architecture"), fields.shapes
     supported = sorted({"gpt2", *(kind.architecture for kind in KINDS.values())})
     if architecture not in supported:
         raise ValueError(
             f"{path}: the architecture {architecture!r} is not supported: it is one of {', '.join(supported)}"
         )
-    family, common = family_of(architecture, fields), sizes(fields)
-    if family == "gpt2":
-        common["head_dim"] = None
-        config = ModelConfig(**common, ffn="gelu", norm="layernorm", position="learned", bias=True)
-    else:
-        config = of_family = family_config(family, common, fields)
-        if family in llama.FAMILIES and (own := llama.plain(of_family, path)) is not None:
-            parts = {"qkv": "attn_q", "output": "attn_output", "ffn": "ffn_up"}
-            has = {part: f"blk.0.{tensor}.bias" in shapes for part, tensor in parts.items()}
-            config = replace(own, bias=False, qkv_bias=None, output_bias=None, ffn_bias=None)
-            config = replace(config, **llama.biases(**has))
-    check_sizes(config, shapes, path)
-    tensors = {name: torch.from_numpy(fields.array(name)) for name in shapes if name not in ROPE_TENSORS}
+    of_family = family_config(family_of(architecture, fields), sizes(fields), fields)
+    config = shapes.plain(of_family, path) or of_family
+    if config is not of_family and config.position == "rope":  # the tensors say which biases a Llama has
+        parts = {"qkv": "attn_q", "output": "attn_output", "ffn": "ffn_up"}
+        has = {part: f"blk.0.{tensor}.bias" in tensor_shapes for part, tensor in parts.items()}
+        config = replace(config, bias=False, qkv_bias=None, output_bias=None, ffn_bias=None)
+        config = replace(config, **shapes.biases(**has))
+    check_sizes(config, tensor_shapes, path)
+    tensors = {name: torch.from_numpy(fields.array(name)) for name in tensor_shapes if name not in ROPE_TENSORS}
     tensors, (_, names) = folder_tensors(config, tensors, fields.gguf), folder_table(config)
     return built(config, imported(tensors, names, config, path))
 
@@ -77,22 +73,16 @@ def sizes(fields: Fields) -> dict[str, Any]:
     shapes = fields.shapes
     if "token_embd.weight" not in shapes:
         raise ValueError(f"{fields.path}: the tensor 'token_embd.weight' is missing")
-    kind = fields.get("general.architecture")
-    d_model, heads = int(fields.need(f"{kind}.embedding_length")), int(fields.need(f"{kind}.attention.head_count"))
-    head_dim = int(fields.at("attention.key_length", d_model // heads))
+    architecture, optional = fields.get("general.architecture"), ("attention.head_count_kv", "vocab_size")
+    values = {name: int(fields.need(f"{architecture}.{key}")) for key, name in SIZES.items() if key not in optional}
+    head_dim = int(fields.at("attention.key_length", values["d_model"] // values["num_heads"]))
     if int(fields.at("attention.value_length", head_dim)) != head_dim:
         raise ValueError(f"{fields.path}: keys of {head_dim} elements and values of others are not supported")
-    layers = int(fields.need(f"{kind}.block_count"))
-    if layers > len(shapes):  # before a list of them is made
-        raise ValueError(f"{fields.path}: block_count is {layers:,}, and it has {len(shapes)} tensors")
-    return {
+    if values["num_layers"] > len(shapes):  # before a list of them is made
+        raise ValueError(f"{fields.path}: block_count is {values['num_layers']:,}, and it has {len(shapes)} tensors")
+    return values | {
         "vocab_size": shapes["token_embd.weight"][0],
-        "context_length": int(fields.need(f"{kind}.context_length")),
-        "num_layers": layers,
-        "d_model": d_model,
-        "num_heads": heads,
-        "d_ff": int(fields.need(f"{kind}.feed_forward_length")),
-        "num_kv_heads": int(fields.at("attention.head_count_kv", heads)),
+        "num_kv_heads": int(fields.at("attention.head_count_kv", values["num_heads"])),
         "head_dim": head_dim,
         "tied_embeddings": "output.weight" not in shapes,
         "norm_eps": float(

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from lm.config import ModelConfig
-from lm.families import FILES, family
+from lm.families import family
 from lm.families.parts import FamilyConfig
-from lm.interop import families, gpt2, llama
+from lm.interop import families, shapes
 from lm.interop.loading import located
 from lm.interop.model_folder import read_json, read_weights, verify
 from lm.interop.tensors import built, imported, table
@@ -41,19 +41,11 @@ def from_huggingface(folder: str | Path) -> Transformer:
     verify(folder)
     source = folder / "config.json"
     settings = read_json(source)
-    model_type = settings.get("model_type")
     quantization = settings.pop("quantization_config", None)
-    if quantization and (model_type, quantization.get("quant_method")) != ("gpt_oss", "mxfp4"):
+    if quantization and (settings.get("model_type"), quantization.get("quant_method")) != ("gpt_oss", "mxfp4"):
         raise ValueError(f"{source}: quantization_config is not supported: import the model before it was quantized")
-    if model_type not in ("gpt2", *FILES):
-        supported = ", ".join(("gpt2", *FILES))
-        raise ValueError(f"{source}: model_type {model_type!r} is not supported: it is one of {supported}")
-    if model_type == "gpt2":
-        config: ModelConfig = gpt2.from_config(settings, source)
-    else:
-        config = of_family = families.from_config(settings, source)
-        if model_type in llama.FAMILIES and (own := llama.plain(of_family, source)) is not None:
-            config = own
+    of_family = families.from_config(settings, source)
+    config = shapes.plain(of_family, source) or of_family
     # The weights by today's names; their shapes are checked before a model of this size is made.
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)

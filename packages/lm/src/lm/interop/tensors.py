@@ -7,7 +7,6 @@ import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -65,14 +64,6 @@ def table(config: ModelConfig) -> Table:
         transposed = is_gpt2 and len(shape) == 2 and pattern.startswith("blocks")
         parts[name] = tuple(Part(part, size, transposed) for part, size in zip(numbered, sizes, strict=True))
     return parts
-
-
-def refuse_unsupported(config: ModelConfig, program: str, supported: Mapping[str, tuple[Any, ...]]) -> None:
-    """ValueError: a setting of a model to export is not one of those that a program has, by name."""
-    for name, values in supported.items():
-        if (value := getattr(config, name)) not in values:
-            shape = f"{name} {value!r} and position {config.position!r}"
-            raise ValueError(f"{program} has no model with {shape}: such a model is not exported")
 
 
 @functools.lru_cache(maxsize=4)

@@ -114,27 +114,18 @@ def keys_kernel(
     own_v = load_tile(v, v_strides, batch, kv, first, keys, HEAD, KEYS, WIDTH, True, COPY)
     sum_k = tl.zeros([KEYS, WIDTH], WIDE)
     sum_v = tl.zeros([KEYS, WIDTH], WIDE)
-    start, full, rest, end = query_run(
+    run = query_run(
         block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
     )
     for head in range(kv * group, (kv + 1) * group):
-        if CAUSAL or DOCUMENTS:
-            sum_k, sum_v = gather_keys(
-                sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides,
-                document_ids, document_strides, batch, head, heads, first, start, full, queries, keys,
-                sliding_window, factor, cap,
-                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True,
-            )  # fmt: skip
-        sum_k, sum_v = gather_keys(
-            sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
-            batch, head, heads, first, full, rest, queries, keys, sliding_window, factor, cap,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=False,
-        )  # fmt: skip
-        sum_k, sum_v = gather_keys(
-            sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids, document_strides,
-            batch, head, heads, first, rest, end, queries, keys, sliding_window, factor, cap,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True,
-        )  # fmt: skip
+        for part in tl.static_range(3):  # masked, full, masked: see tiles.py
+            if part > 0 or CAUSAL or DOCUMENTS:
+                sum_k, sum_v = gather_keys(
+                    sum_k, sum_v, own_k, own_v, q, grad, lse, delta, q_strides, grad_strides, document_ids,
+                    document_strides, batch, head, heads, first, run[part], run[part + 1], queries, keys,
+                    sliding_window, factor, cap,
+                    HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=part != 1,
+                )  # fmt: skip
     store_tile(dk, dk_strides, batch, kv, first, keys, sum_k * scale, HEAD, KEYS, WIDTH)
     store_tile(dv, dv_strides, batch, kv, first, keys, sum_v, HEAD, KEYS, WIDTH)
 
@@ -192,25 +183,14 @@ def queries_kernel(
     level = tl.load(lse + row, mask=query < queries, other=0.0) * LOG2E
     shift = tl.load(delta + row, mask=query < queries, other=0.0)
     total = tl.zeros([QUERIES, WIDTH], WIDE)
-    start, full, rest, end = key_run(
-        block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
-    )
-    if WINDOWED or DOCUMENTS:
-        total = gather_queries(
-            total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
-            first, start, full, queries, keys, sliding_window, factor, cap,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True,
-        )  # fmt: skip
-    total = gather_queries(
-        total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
-        first, full, rest, queries, keys, sliding_window, factor, cap,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=False,
-    )  # fmt: skip
-    total = gather_queries(
-        total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch, kv,
-        first, rest, end, queries, keys, sliding_window, factor, cap,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True,
-    )  # fmt: skip
+    run = key_run(block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS)
+    for part in tl.static_range(3):  # masked, full, masked: see tiles.py
+        if part > 0 or WINDOWED or DOCUMENTS:
+            total = gather_queries(
+                total, own_q, own_do, level, shift, k, v, k_strides, v_strides, document_ids, document_strides, batch,
+                kv, first, run[part], run[part + 1], queries, keys, sliding_window, factor, cap,
+                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=part != 1,
+            )  # fmt: skip
     store_tile(dq, dq_strides, batch, head, first, queries, total * scale, HEAD, QUERIES, WIDTH)
 
 

@@ -70,22 +70,14 @@ def decode_kernel(
     peak = tl.full([QUERIES], float("-inf"), WIDE)
     total = tl.zeros([QUERIES], WIDE)
     gathered = tl.zeros([QUERIES, WIDTH], WIDE)
-    if WINDOWED:
-        gathered, total, peak = gather(
-            gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
-            start, full, queries, keys, sliding_window, factor, cap,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, CAPPED, COPY, WIDE, MASKED=True, PAGE=PAGE,
-        )  # fmt: skip
-    gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
-        full, rest, queries, keys, sliding_window, factor, cap,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, CAPPED, COPY, WIDE, MASKED=False, PAGE=PAGE,
-    )  # fmt: skip
-    gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
-        rest, end, queries, keys, sliding_window, factor, cap,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, CAPPED, COPY, WIDE, MASKED=True, PAGE=PAGE,
-    )  # fmt: skip
+    run = (start, full, rest, end)
+    for part in tl.static_range(3):  # masked, full, masked: see tiles.py
+        if part > 0 or WINDOWED:
+            gathered, total, peak = gather(
+                gathered, total, peak, own_q, k, v, k_strides, v_strides, None, (0, 0), table, batch, kv, query,
+                run[part], run[part + 1], queries, keys, sliding_window, factor, cap,
+                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, False, CAPPED, COPY, WIDE, MASKED=part != 1, PAGE=PAGE,
+            )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)
     at = ((tl.cast(batch, tl.int64) * heads + head) * queries + query) * splits + split

@@ -96,26 +96,15 @@ def forward_kernel(
         peak = tl.zeros([QUERIES], WIDE) + tl.load(sinks + head).to(WIDE) * LOG2E
         total = total + 1.0
     gathered = tl.zeros([QUERIES, WIDTH], WIDE)
-    start, full, rest, end = key_run(
-        block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS
-    )
+    run = key_run(block, queries, keys, sliding_window, runs, batch, blocks, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS)
     own_q = load_tile(q, q_strides, batch, head, first, queries, HEAD, QUERIES, WIDTH, True, COPY)
-    if WINDOWED or DOCUMENTS:
-        gathered, total, peak = gather(
-            gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
-            query, start, full, queries, keys, sliding_window, factor, cap,
-            HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True, PAGE=0,
-        )  # fmt: skip
-    gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
-        query, full, rest, queries, keys, sliding_window, factor, cap,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=False, PAGE=0,
-    )  # fmt: skip
-    gathered, total, peak = gather(
-        gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch, kv,
-        query, rest, end, queries, keys, sliding_window, factor, cap,
-        HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=True, PAGE=0,
-    )  # fmt: skip
+    for part in tl.static_range(3):  # masked, full, masked: see tiles.py
+        if part > 0 or WINDOWED or DOCUMENTS:
+            gathered, total, peak = gather(
+                gathered, total, peak, own_q, k, v, k_strides, v_strides, document_ids, document_strides, None, batch,
+                kv, query, run[part], run[part + 1], queries, keys, sliding_window, factor, cap,
+                HEAD, WIDTH, QUERIES, KEYS, CAUSAL, WINDOWED, DOCUMENTS, CAPPED, COPY, WIDE, MASKED=part != 1, PAGE=0,
+            )  # fmt: skip
 
     gathered, level = finish(gathered, total, peak)
     store_tile(out, out_strides, batch, head, first, queries, gathered, HEAD, QUERIES, WIDTH)
