@@ -38,12 +38,13 @@ def field(number: int, value: bytes | int | float) -> bytes:
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def model_of(pieces: list[tuple[str, float, int]], prefix: bool = True) -> bytes:
-    """A model of sentencepiece, as protocol buffers."""
+def model_of(pieces: list[tuple[str, float, int]], prefix: bool | None = True, trims: bool | None = False) -> bytes:
+    """A model of sentencepiece, as protocol buffers. None for a setting that the file does not have."""
     parts = [
         field(1, field(1, text.encode()) + field(2, float(score)) + field(3, kind)) for text, score, kind in pieces
     ]
-    normalizer = field(1, b"identity") + field(3, int(prefix)) + field(4, 0)
+    settings = [field(number, int(value)) for number, value in ((3, prefix), (4, trims)) if value is not None]
+    normalizer = field(1, b"identity") + b"".join(settings)
     return b"".join(parts) + field(2, field(3, 2) + field(35, 1)) + field(3, normalizer)
 
 
@@ -119,6 +120,28 @@ def test_pieces_that_the_user_defined_are_found_in_the_text_with_its_space(tmp_p
     for text in texts:
         if "[" not in text:  # what follows these pieces a tokenizer.json says otherwise
             assert output.encode(text).ids == tokenizer.encode(text, allowed_special="all"), text
+
+
+@pytest.mark.parametrize("defined", [[], [("[REF]", 0.0, 4)]])
+@pytest.mark.parametrize("trims", [True, False, None])
+@pytest.mark.parametrize("prefix", [True, False, None])
+def test_spaces_are_treated_as_the_settings_of_a_model_say(
+    tmp_path: Path, prefix: bool | None, trims: bool | None, defined: list[Any]
+) -> None:
+    sentencepiece_package = pytest.importorskip("sentencepiece")
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(model_of([*pieces_with_runs([2, 4]), *defined], prefix, trims))
+    peer = sentencepiece_package.SentencePieceProcessor(model_file=str(path))
+    tokenizer = bpe.load(path)
+    chance = random.Random(4)
+    parts = [" ", "  ", "   ", "▁", "▁ ", "the", "a", "é", "\n", "\t", "<s>", "[REF]", "\u3000", "\u00a0", "in"]
+    for text in ["", " ", "▁", *("".join(chance.choices(parts, k=chance.randrange(7))) for _ in range(300))]:
+        ids = tokenizer.encode(text, disallowed_special=())
+        assert ids == peer.encode(text), text
+        # of several tokens of spaces in front sentencepiece takes a space each
+        if tokenizer.decode_bytes(ids[:1]) or not ids:
+            stream = tokenizer.decode_stream()
+            assert "".join(map(stream.step, ids)) + stream.finish() == tokenizer.decode(ids) == peer.decode(ids), text
 
 
 def changed(change: Any, tmp_path: Path) -> tuple[bpe.Tokenizer, Peer]:

@@ -253,7 +253,7 @@ def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: b
         characters=Characters(
             tuple(byte_ids[byte] for byte in range(256)),
             "text" if dummy_prefix and added else "never",
-            int(dummy_prefix),
+            int(dummy_prefix or trims),
             _late(scores, {number: text for number, (text, *_) in enumerate(pieces)}, path),
         ),
     )
