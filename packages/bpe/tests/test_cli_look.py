@@ -67,6 +67,25 @@ def test_a_good_file_has_no_warnings(trained: Path, capfdbinary: pytest.CaptureF
     assert "warning" not in printed
     assert "llama.cpp: its split pattern 'gpt-2'" in printed
     assert "tiktoken (.tiktoken): can be written" in printed
+    assert "tokenizers 1.0: reads that file" in printed
+
+
+def test_what_tokenizers_1_refuses() -> None:
+    """As its release candidate 3 did; tests_published compares the files of others with it."""
+    data = bpe.train([TEXT], 400, special_tokens=[]).data
+    plain = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    steps = [plain, {"type": "Digits", "individual_digits": True}]
+    vocab = {number: token for number, token in data.vocab.items() if token != b"\x01"}
+    for changes, reason in (
+        ({"pattern": bpe.patterns.resolve("llama3")}, None),
+        ({"pattern": bpe.patterns.resolve("cl100k")}, "split pattern"),
+        ({"add_prefix_space": True}, "add_prefix_space"),
+        ({"pattern": bpe.patterns.of_steps(steps)}, "steps follow ByteLevel"),
+        ({"vocab": vocab, "drops_bytes": True}, "bytes have no token"),
+    ):
+        findings = lint.check(bpe.Tokenizer.from_data(data._replace(**changes)), None)
+        (text,) = (finding.text for finding in findings if finding.text.startswith("tokenizers 1.0: "))
+        assert (reason or "reads that file") in text
 
 
 def test_mistakes_in_a_file_are_warned_of(trained: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:

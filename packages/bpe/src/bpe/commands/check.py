@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bpe.commands import lint
-from bpe.commands.corpus import corpus
+from bpe.commands.corpus import documents
 from bpe.commands.lint import Finding
-from bpe.commands.tokens import ids_of
-from bpe.corpus import sources
 from bpe.loading import NAMED, load
 
 
@@ -36,14 +34,12 @@ def _run(options: argparse.Namespace) -> int:
     path = path / "tokenizer.json" if path.is_dir() else path
     findings = lint.check(tokenizer, path if path.suffix == ".json" and path.exists() else None)
     if options.on is not None:
-        source = corpus(options.on, options.text_key)
         used: set[int] = set()
-        for ids, _ in ids_of(tokenizer, source, "recognise", None):
-            used.update(ids.tolist())
         changed = 0
-        for text in sources.texts(source):
-            data = bytes(text.data) if isinstance(text, sources.Document) else b"".join(block for block, _ in text)
-            changed += tokenizer.decode_bytes(tokenizer.encode_to_numpy(data, allowed_special="all")) != data
+        for data in documents(options.on, options.text_key):
+            ids = tokenizer.encode_to_numpy(data, allowed_special="all")
+            used.update(ids.tolist())
+            changed += tokenizer.decode_bytes(ids) != data
         findings.append(Finding("note", f"the text uses {len(used):,} of {tokenizer.vocab_size:,} tokens"))
         if changed:
             findings.append(Finding("warning", f"{changed:,} texts are not what decoding their ids gives"))

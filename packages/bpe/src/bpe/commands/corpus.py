@@ -8,6 +8,7 @@ import glob
 import os
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -84,6 +85,12 @@ def corpus(names: list[str], key: str = "text") -> list[Any]:
                 raise FileNotFoundError(errno.ENOENT, "no file has such a name", name)
             files += [sources.file_of(path, key) for path in matching]
     return files
+
+
+def documents(names: list[str], key: str) -> Iterator[bytes]:
+    """Yield the texts of the source that a command line names, each in memory."""
+    for text in sources.texts(corpus(names, key)):
+        yield bytes(text.data) if isinstance(text, sources.Document) else b"".join(block for block, _ in text)
 
 
 def standard_input() -> BinaryIO:

@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bpe.formats import UTF8_BYTES
 from bpe.formats.gguf import pattern_name
+from bpe.formats.sentencepiece import BYTE_TOKENS
+from bpe.formats.templates import read_steps
+from bpe.formats.vocabularies import to_printable
+from bpe.patterns import PATTERNS
 from bpe.reporting.report import unreachable_tokens
 from bpe.tokenizer import Tokenizer
 
 LIKE_AN_EXPRESSION = re.compile(r"\\[pPsSdDwW]|\[\^|\(\?|\\[rn].*\]|\|.*\\")
 SHOWN = 5  # tokens that a finding names
+# tokenizers 1.0 splits by no other expressions than those of published vocabularies.
+TOKENIZERS_1_PATTERNS = {PATTERNS[name] for name in ("gpt2", "llama3", "qwen2", "o200k")}
+TOKENIZERS_1_PATTERNS |= {(expression,) for expression in PATTERNS["deepseek-v3"]}
 
 
 class Finding(NamedTuple):
@@ -107,12 +115,16 @@ def _elsewhere(tokenizer: Tokenizer) -> Iterator[Finding]:
     }
     with tempfile.TemporaryDirectory() as folder:
         for number, (library, write) in enumerate(writers.items()):
+            out = Path(folder, str(number))
             try:
-                write(Path(folder, str(number)))
+                write(out)
                 yield Finding("note", f"{library}: can be written, with the same ids")
             except ValueError as error:
-                reason = str(error).replace(str(Path(folder, str(number))), "").lstrip(": ")
-                yield Finding("note", f"{library}: cannot be written: {reason}")
+                yield Finding("note", f"{library}: cannot be written: {str(error).replace(str(out), '').lstrip(': ')}")
+                continue
+            if write == tokenizer.to_huggingface:
+                refusals = list(tokenizers_1_refuses(json.loads(out.read_bytes())))
+                yield Finding("note", f"tokenizers 1.0: {'; '.join(refusals) or 'reads that file'}")
     if tokenizer.data.characters is not None:
         yield Finding("note", "llama.cpp: its model `llama`, SentencePiece's")
     elif tokenizer.data.words is None:
@@ -121,6 +133,24 @@ def _elsewhere(tokenizer: Tokenizer) -> Iterator[Finding]:
             "note",
             f"llama.cpp: its split pattern {name!r}" if name else "llama.cpp: it has no split pattern like this one",
         )
+
+
+def tokenizers_1_refuses(file: dict[str, Any]) -> Iterator[str]:
+    """Yield the reasons for which tokenizers 1.0 (its release candidate 3) does not encode by a tokenizer.json."""
+    steps = read_steps("pretokenizers", file["pre_tokenizer"], "tokenizer.json")
+    vocab = file["model"]["vocab"]
+    needed: Iterable[str] = BYTE_TOKENS if file["model"]["byte_fallback"] else ()
+    for number, one in enumerate(steps, 1):
+        if one["type"] == "ByteLevel":
+            needed = [to_printable(bytes([byte])) for byte in UTF8_BYTES]
+            if number < len(steps):
+                yield "refuses it, since steps follow ByteLevel"
+            if one["add_prefix_space"]:
+                yield "refuses it for add_prefix_space"
+        elif one["type"] == "Split" and (one["pattern"].get("Regex"),) not in TOKENIZERS_1_PATTERNS:
+            yield f"does not encode, since it lacks the split pattern {str(one['pattern'])[:60]}"
+    if missing := [token for token in needed if token not in vocab]:
+        yield f"refuses it, since bytes have no token: {', '.join(missing[:SHOWN])}"
 
 
 def _some(tokens: list[bytes]) -> str:

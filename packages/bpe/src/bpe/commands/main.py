@@ -116,13 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bpe {bpe.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
 
-    train.add(commands)
-
-    count.add(commands)
-
-    encode.add(commands)
-
-    tokens.add(commands)
+    for command in (train, count, encode, tokens, check, validate, report):
+        command.add(commands)
 
     add = commands.add_parser("convert", help="write a tokenizer of any format in another")
     add.add_argument("tokenizer", help=NAMED)
@@ -136,12 +131,6 @@ def _parser() -> argparse.ArgumentParser:
         help="a special token of such a file; without an id, the next one",
     )
     add.set_defaults(run=_convert)
-
-    check.add(commands)
-
-    validate.add(commands)
-
-    report.add(commands)
 
     add = commands.add_parser("view", help="a page that draws the tokens of what is typed into it")
     add.add_argument("tokenizer", nargs="+", help=NAMED + "; two stand side by side")

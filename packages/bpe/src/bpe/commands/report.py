@@ -7,8 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from bpe.commands.corpus import check_place, corpus
-from bpe.corpus import sources
+from bpe.commands.corpus import check_place, documents
 from bpe.loading import NAMED, load
 from bpe.native.atomic_file import write_atomically
 from bpe.reporting import report
@@ -34,7 +33,7 @@ def add(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     tokenizers = {name: load(path) for name, path in named(options.tokenizer).items()}
-    texts = {name: _read(corpus([path], options.text_key)) for name, path in named(options.on).items()}
+    texts = {name: list(documents([path], options.text_key)) for name, path in named(options.on).items()}
     if options.html is not None:
         check_place(options.html, "the page")
     measurements = report.measure(tokenizers, texts)
@@ -52,11 +51,3 @@ def named(paths: list[str]) -> dict[str, str]:
     """Paths by their last part, or whole where two have the same."""
     last = [Path(path).name for path in paths]
     return {name if last.count(name) == 1 else path: path for name, path in zip(last, paths, strict=True)}
-
-
-def _read(source: sources.Source) -> list[bytes]:
-    """The texts of a source, in memory."""
-    return [
-        bytes(text.data) if isinstance(text, sources.Document) else b"".join(block for block, _ in text)
-        for text in sources.texts(source)
-    ]

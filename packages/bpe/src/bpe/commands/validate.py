@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bpe.commands.corpus import corpus
-from bpe.corpus import sources
+from bpe.commands.corpus import documents
 from bpe.loading import NAMED, load
 from bpe.tokenizer import Tokenizer
 
@@ -44,16 +43,16 @@ def _run(options: argparse.Namespace) -> int:
             texts, num_threads=options.num_threads, allowed_special=allowed, disallowed_special=()
         )
 
-    documents = size = different = 0
+    total = size = different = 0
     seconds = [0.0, 0.0]
-    for texts in _batches(corpus(options.text, options.text_key)):
+    for texts in _batches(documents(options.text, options.text_key)):
         results = []
         for number, encode in enumerate((ours, theirs)):
             begun = time.perf_counter()
             results.append(encode(texts))
             seconds[number] += time.perf_counter() - begun
         for text, one, other in zip(texts, *results, strict=True):
-            documents += 1
+            total += 1
             size += len(text.encode("utf-8", "replace"))
             if one != other:
                 different += 1
@@ -61,21 +60,20 @@ def _run(options: argparse.Namespace) -> int:
                     pairs = enumerate(zip(one, other, strict=False))
                     at = next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))
                     beside = f"{one[at : at + 8]} for {library}'s {other[at : at + 8]}"
-                    print(f"document {documents:,} differs at id {at:,}: {beside}")
+                    print(f"document {total:,} differs at id {at:,}: {beside}")
     rates = [size / max(each, 1e-9) / 1e6 for each in seconds]
     print(
-        f"{documents - different:,} of {documents:,} documents ({size:,} bytes) have the ids of {library}; "
+        f"{total - different:,} of {total:,} documents ({size:,} bytes) have the ids of {library}; "
         f"bpe {rates[0]:,.1f} MB/s, {library} {rates[1]:,.1f} MB/s: {rates[0] / rates[1]:.1f} times as fast"
     )
     return 1 if different else 0
 
 
-def _batches(source: sources.Source) -> Iterator[list[str]]:
-    """The documents of a source, some megabytes at a time."""
+def _batches(parts: Iterable[bytes]) -> Iterator[list[str]]:
+    """Texts, some megabytes at a time."""
     texts: list[str] = []
     size = 0
-    for text in sources.texts(source):
-        data = bytes(text.data) if isinstance(text, sources.Document) else b"".join(block for block, _ in text)
+    for data in parts:
         texts.append(data.decode("utf-8", "replace"))
         size += len(data)
         if size >= BATCH_BYTES:
