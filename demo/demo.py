@@ -121,7 +121,7 @@ class Demo:
         rivals = ", ".join(f"{name} {value:.3f}" for name, value in alone.items())
         course = os.path.relpath(Path(__file__).parent.parent / "docs/course", self.folder)
         model_page = to_page(
-            self.model,
+            self.folder,
             self.folder / "model.html",
             tokenizer=self.folder / "tokenizer.json",
             title="The model that the demo trained",

@@ -8,11 +8,24 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATH = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+AXE = "axe-core@4.14.1"
+
+
+def axe(folder: Path) -> str | None:
+    """The source of axe-core, which npm puts into a folder; None where npm cannot fetch it."""
+    npm = shutil.which("npm")
+    if npm is None or subprocess.run([npm, "pack", AXE, "--silent"], cwd=folder, capture_output=True).returncode:
+        return None
+    with tarfile.open(next(folder.glob("axe-core-*.tgz"))) as package:
+        return package.extractfile("package/axe.min.js").read().decode()
+
 
 # Chromium reads commands from descriptor 3 and writes answers to 4, each ended by a zero byte.
 START = """\
@@ -97,6 +110,24 @@ class Chromium:
         while self.run("document.readyState") != "complete":
             time.sleep(0.02)
         self.run("typeof ready === 'undefined' || ready.then(() => 1)")
+
+    def violations(self, axe: str, width: int) -> list:
+        """The rules that axe-core finds broken on a screen of this width, in light, dark and forced colours."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500
+        )
+        self.run(axe + "; 0")
+        found = []
+        for name, value in (
+            ("prefers-color-scheme", "light"),
+            ("prefers-color-scheme", "dark"),
+            ("forced-colors", "active"),
+        ):
+            self.call("Emulation.setEmulatedMedia", features=[{"name": name, "value": value}])
+            rules = "violations.map(({id, nodes}) => [id, nodes.slice(0, 3).map(({html}) => html)])"
+            found += [(value, rule) for rule in self.run(f"axe.run().then(({{violations}}) => {rules})")]
+        self.call("Emulation.setEmulatedMedia", features=[])
+        return found
 
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):

@@ -93,12 +93,12 @@ def write_page(options: argparse.Namespace) -> None:
         raise ValueError("--repetition-penalty is for a conversation in the terminal: leave it out")
     if options.device not in ("auto", "cpu") or options.dtype is not None:
         raise ValueError("--device and --dtype are for a conversation in the terminal: a page computes in the browser")
-    model, text, name = read(options.run, options.tokenizer, step_of(options))
+    model, text, folder = read(options.run, options.tokenizer, step_of(options))
     page = chat_page_of(
         model,
         text,
         dtype="int8" if options.int8 else "fp16",
-        title=name or "Chat",
+        title="Chat" if folder is None else folder.name,
         system=options.system,
         max_new_tokens=options.max_new_tokens,
         seed=options.seed or 0,

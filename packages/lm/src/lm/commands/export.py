@@ -72,12 +72,14 @@ def check(options: argparse.Namespace, dtype: str) -> None:
 def export_page(options: argparse.Namespace) -> None:
     """Write a page, after its size has been printed."""
     from lm.files import atomic_write
-    from lm.page.export import page_bytes, page_of, read
+    from lm.page.export import origin, page_bytes, page_of, read
 
     if options.shard_bytes is not None or options.check:
         raise ValueError("--shard-bytes and --check are for a folder or a .gguf: leave them out for a page")
     dtype, path = options.dtype or "fp16", Path(options.page)
-    model, text, name = read(options.run, options.tokenizer, step_of(options))
+    model, text, folder = read(options.run, options.tokenizer, step_of(options))
+    title = path.stem if folder is None else folder.name
     print(f"weights in {dtype}: at most {page_bytes(model, dtype) / 1e6:.2f} MB")
-    atomic_write(path, page_of(model, text, dtype=dtype, title=name or path.stem, course=options.course))
+    page = page_of(model, text, dtype=dtype, title=title, course=options.course, origin=origin(folder))
+    atomic_write(path, page)
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")

@@ -25,6 +25,7 @@ from lm.model import Transformer
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
 from lm.page import kernel
+from lm.reporting import report
 from lm.rope import rope_frequencies
 from lm.special_tokens import prompt_ids
 
@@ -71,8 +72,9 @@ def to_page(
         FileNotFoundError: The model keeps no tokenizer, and none is named.
         MissingExtra: The package bpe is not installed.
     """
-    model, text, name = read(model_or_run_dir, tokenizer, step)
-    page = page_of(model, text, dtype=dtype, title=title or name or Path(path).stem, course=course)
+    model, text, folder = read(model_or_run_dir, tokenizer, step)
+    title = title or (Path(path).stem if folder is None else folder.name)
+    page = page_of(model, text, dtype=dtype, title=title, course=course, origin=origin(folder))
     atomic_write(Path(path), page)
     return Path(path)
 
@@ -81,16 +83,28 @@ def read(
     model_or_run_dir: Transformer | str | Path,
     tokenizer: str | Path | None = None,
     step: int | Literal["best"] | None = None,
-) -> tuple[Transformer, ModelText, str | None]:
-    """The model, its text and the name of its folder or file, None for a model in memory; as for to_page()."""
+) -> tuple[Transformer, ModelText, Path | None]:
+    """The model, its text and its folder or file, None for a model in memory; as for to_page()."""
     folder, model, text = source_of(model_or_run_dir, tokenizer, step)
     if text is None:
         raise FileNotFoundError(f"{folder or 'a model in memory'} keeps no tokenizer: name one with --tokenizer")
-    return model, text, None if folder is None else folder.name
+    return model, text, folder
 
 
-def page_of(model: Transformer, text: ModelText, *, dtype: str, title: str, course: str | None = None) -> str:
-    """The page as text; the arguments are those of to_page()."""
+def origin(folder: Path | None) -> str:
+    """A sentence on the training of a run, empty for a model of no run."""
+    if folder is None or not (folder / "config.toml").is_file():
+        return ""
+    run = report.read(folder)
+    values = {"{:,.0f} steps": "step", "{:,.0f} tokens": "tokens", "{:.3f} held-out bits per byte": "val_bits_per_byte"}
+    facts = [form.format(value) for form, key in values.items() if (value := run.last(key)) is not None]
+    return f"Its training: {', '.join(facts)}." if facts else ""
+
+
+def page_of(
+    model: Transformer, text: ModelText, *, dtype: str, title: str, course: str | None = None, origin: str = ""
+) -> str:
+    """The page as text; the arguments are those of to_page(), and what origin() says."""
     tokenizer = text.tokenizer
     about = {
         "title": title,
@@ -98,6 +112,7 @@ def page_of(model: Transformer, text: ModelText, *, dtype: str, title: str, cour
         "prefix": prompt_ids(tokenizer, "a")[: -len(tokenizer.encode("a"))],
         "stop": text.stop_tokens,
         "course": course,
+        "origin": origin,
     }
     return filled(
         "page.html",

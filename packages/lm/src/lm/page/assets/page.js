@@ -1,7 +1,9 @@
 // The page: what is typed goes through the model, which continues it; one token of the text is chosen, and the views
 // show what the model computed there.
 
-const FRAME = 30; // milliseconds of computing between two drawings
+const OPENING = 40; // tokens that the model writes of itself, where it has a token that begins a text
+const GLANCE = 24; // tokens of each head at a glance, and of the one that is drawn large
+const LARGE = 96;
 const FEW = 4096; // numbers of a part that are written out; of more the first
 
 /** The text, its tokens as they are drawn, and which of them is chosen. */
@@ -20,7 +22,7 @@ class Page {
   introduce() {
     const { config, dtype, parameters } = this.about,
       heads = many(config.num_heads, "head");
-    one("headline").innerHTML = `A Transformer of <b>${short(parameters)} parameters</b> that runs on this page.`;
+    one("headline").innerHTML = `A Transformer of <b>${short(parameters)} parameters</b> that runs on this page. ${escaped(this.about.origin)}`;
     one("facts").textContent =
       `${many(config.num_layers, "block")} of width ${config.d_model}, ${heads} of ` +
       `${config.head_dim}, ${many(config.vocab_size, "token")}, a context of ${config.context_length}. Weights in ` +
@@ -68,6 +70,12 @@ class Page {
     drawn.addEventListener("keydown", (event) => this.walk(event));
     for (const id of ["attention-layer", "attention-head"])
       one(id).addEventListener("change", () => this.drawAttention());
+    one("glance").addEventListener("click", ({ offsetX, offsetY, target }) => {
+      const { num_layers: layers, num_heads: heads } = this.about.config;
+      one("attention-layer").value = Math.floor((layers * offsetY) / target.offsetHeight);
+      one("attention-head").value = Math.floor((heads * offsetX) / target.offsetWidth);
+      this.drawAttention();
+    });
     one("step-layer").addEventListener("change", () => this.drawStep());
     one("step-back").addEventListener("click", () => this.drawStep(this.step - 1));
     one("step-on").addEventListener("click", () => this.drawStep(this.step + 1));
@@ -82,7 +90,7 @@ class Page {
     this.draw();
   }
 
-  /** Begin with the text of the address: model.html#some%20text. */
+  /** Begin with the text of the address, model.html#some%20text; without one the model writes of itself. */
   async open() {
     let text = location.hash.slice(1);
     try {
@@ -90,10 +98,10 @@ class Page {
     } catch {
       // a "%" that begins no escape stands for itself
     }
-    if (!text || text === one("prompt").value) return;
+    if (text === one("prompt").value && (text || this.prompt !== null || !this.about.begin.length)) return;
     one("prompt").value = text;
     this.restart();
-    await this.write(40);
+    await this.write(OPENING);
   }
 
   settings() {
@@ -114,7 +122,7 @@ class Page {
     this.prompt = ids.length;
     this.forget();
     this.random = generator(Number(one("seed").value));
-    this.sequence.start(ids);
+    this.sequence.starting(ids);
   }
 
   /** Continue by so many tokens, or until the text ends or is stopped. */
@@ -126,26 +134,28 @@ class Page {
     one("go").textContent = "Stop";
     one("next").disabled = true;
     const { sequence } = this;
+    const goesOn = () => this.running === run;
+    const take = inFrames(() => {
+      this.chosen = sequence.read - 1;
+      this.drawTokens();
+      const isReading = sequence.read < sequence.ids.length;
+      one("measure").textContent = isReading ? `reading: ${sequence.read} of ${many(sequence.ids.length, "token")}` : "";
+    }, goesOn);
     let begun = performance.now(),
-      written = 0,
-      drawn = begun;
+      written = 0;
     try {
       if (this.prompt === null) this.begin();
+      await take(sequence.reading());
       begun = performance.now();
       const settings = this.settings();
-      while (this.running === run && written < count) {
+      while (goesOn() && written < count) {
         const id = choose(sequence.logits, settings, this.random);
         if (this.about.stop.includes(id)) {
           one("trouble").textContent = `The model ended the text (${this.name(id)}).`;
           break;
         }
-        sequence.append(id);
         written++;
-        if (performance.now() - drawn < FRAME) continue;
-        this.chosen = sequence.ids.length - 1;
-        this.drawTokens();
-        await new Promise((resume) => setTimeout(resume));
-        drawn = performance.now();
+        await take(sequence.appending(id));
       }
     } catch (error) {
       one("trouble").textContent = `${error.message}.`;
@@ -155,7 +165,7 @@ class Page {
     this.running = null;
     one("go").textContent = "Continue";
     one("next").disabled = false;
-    this.chosen = sequence.ids.length - 1;
+    this.chosen = sequence.read - 1;
     this.draw();
     const tokens = `${many(sequence.ids.length, "token")}, ${sequence.ids.length - (this.prompt ?? 0)} of them written`;
     one("measure").textContent = written > 1 ? `${tokens} · ${speed.toFixed(0)} tokens a second` : tokens;
@@ -243,7 +253,7 @@ class Page {
   }
 
   choose(place) {
-    this.chosen = Math.min(Math.max(place, 0), this.sequence.ids.length - 1);
+    this.chosen = Math.min(Math.max(place, 0), this.sequence.read - 1);
     this.draw();
     one("tokens").querySelector(".at")?.scrollIntoView({ block: "nearest" });
     const id = this.sequence.ids[this.chosen];
@@ -297,24 +307,69 @@ class Page {
     if (this.forgotten("attention")) return;
     const layer = Number(one("attention-layer").value),
       head = Number(one("attention-head").value);
-    const { position, model, sequence } = this,
-      begin = model.firstSeen(position);
-    const heads = head < 0 ? Array.from({ length: this.about.config.num_heads }, (_, i) => i) : [head];
-    const weights = new Float32Array(position + 1);
-    for (const each of heads)
-      model
-        .attentionWeights(layer, each, position)
-        .forEach((weight, i) => (weights[begin + i] += weight / heads.length));
-    const first = sequence.begin;
+    const { position, sequence } = this,
+      first = sequence.begin,
+      weights = this.attentionWeights(layer, head, position);
     one("attention").innerHTML = Array.from(weights, (weight, i) =>
       this.span(first + i, shade(weight), this.insides[first + i]),
     ).join("");
+    this.drawSquares(layer, head);
     const most = Array.from(weights.keys())
       .sort((a, b) => weights[b] - weights[a])
       .slice(0, 5);
     const name = (place) => `${this.name(sequence.ids[place])} (token ${place + 1})`;
     one("attention-most").textContent =
       "Most: " + most.map((i) => `${name(first + i)} ${percent(weights[i])}`).join(", ");
+  }
+
+  /** How much a position takes from each up to itself, in one head or, below 0, in the mean of all. */
+  attentionWeights(layer, head, position) {
+    const { model } = this,
+      begin = model.firstSeen(position),
+      heads = head < 0 ? [...Array(this.about.config.num_heads).keys()] : [head],
+      weights = new Float32Array(position + 1);
+    for (const each of heads)
+      model.attentionWeights(layer, each, position).forEach((weight, i) => {
+        weights[begin + i] += weight / heads.length;
+      });
+    return weights;
+  }
+
+  /** The chosen head as a square, and, where tokens were added since, all heads. */
+  drawSquares(layer, head) {
+    const { num_layers: layers, num_heads: heads } = this.about.config,
+      { read, begin } = this.sequence,
+      range = (count) => [...Array(count).keys()];
+    const count = this.paint(one("square"), [layer], [head], LARGE);
+    const name = `layer ${layer + 1}, ${head < 0 ? "the mean of all heads" : `head ${head + 1}`}`;
+    one("square").ariaLabel = `Attention among the last ${many(count, "token")}: ${name}`;
+    if (this.glanced === `${begin} ${read}`) return;
+    this.glanced = `${begin} ${read}`;
+    one("glance").ariaLabel = `Attention in ${many(layers, "layer")}, each with ${many(heads, "head")}`;
+    this.paint(one("glance"), range(layers), range(heads), GLANCE);
+  }
+
+  /** Paint squares of the last tokens, at most `most`, layers from top to bottom; the number of these tokens. */
+  paint(canvas, layers, heads, most) {
+    const length = this.sequence.read - this.sequence.begin,
+      count = Math.min(most, length),
+      first = length - count;
+    canvas.width = heads.length * (count + 1) - 1;
+    canvas.height = layers.length * (count + 1) - 1;
+    const brush = canvas.getContext("2d");
+    brush.fillStyle = getComputedStyle(canvas).color;
+    layers.forEach((layer, down) =>
+      heads.forEach((head, across) => {
+        for (let row = 0; row < count; row++) {
+          const weights = this.attentionWeights(layer, head, first + row).subarray(first);
+          weights.forEach((weight, column) => {
+            brush.globalAlpha = Math.sqrt(weight);
+            brush.fillRect(across * (count + 1) + column, down * (count + 1) + row, 1, 1);
+          });
+        }
+      }),
+    );
+    return count;
   }
 
   drawLens() {

@@ -2,6 +2,22 @@
 
 const SHOWN = 10;     // candidates remembered of each place
 const TIMED_TOKENS = 200;
+const FRAME = 30;     // milliseconds of computing between two drawings
+
+/** A function that takes steps of a model; every FRAME milliseconds of them it calls draw() and lets the page listen,
+ * and it ends early where goesOn() is false after that. */
+function inFrames(draw, goesOn) {
+  let drawn = performance.now();
+  return async (steps) => {
+    for (const _ of steps) {
+      if (performance.now() - drawn < FRAME) continue;
+      draw();
+      await new Promise((resume) => setTimeout(resume));
+      drawn = performance.now();
+      if (!goesOn()) return;
+    }
+  };
+}
 
 /** Ids, of which the newest are in the model's cache, and what the model computed of them. */
 class Sequence {
@@ -16,69 +32,80 @@ class Sequence {
     this.ids = [];
     this.places = [];         // of each id {probability, candidates}; null for the first
     this.logits = null;       // of what follows
-    this.read([]);
+    this.forget(0);
   }
 
   /** Begin with a prompt, as lm.generate reads it: of one longer than the context the end. */
   start(ids) {
-    this.clear();
-    const { context_length: context } = this.model.config;
-    const left = Math.max(0, ids.length - context);
-    this.ids = ids.slice(0, left);
-    this.places = this.ids.map(() => null);
-    this.begin = left;
-    this.feed(ids.slice(left));
+    for (const _ of this.starting(ids));
   }
 
-  /** Append a token; where the context is full, the older half is forgotten and the younger read again. */
   append(id) {
-    const { context_length: context } = this.model.config;
-    if (this.model.length < context) return this.feed([id]);
-    this.note(id);
-    this.read(this.ids.slice(-Math.max(1, context >> 1)));
+    for (const _ of this.appending(id));
   }
 
-  /** Forget the cache, and read the ids that are the newest. */
-  read(ids) {
+  /** start() by steps of one token. */
+  starting(ids) {
+    this.clear();
+    this.ids = [...ids];
+    this.forget(Math.max(0, ids.length - this.model.config.context_length));
+    this.places = ids.slice(0, this.begin).map(() => null);
+    return this.reading();
+  }
+
+  /** append() by steps: where the context is full, the older half is forgotten and the younger read again. */
+  appending(id) {
+    const { context_length: context } = this.model.config;
+    this.ids.push(id);
+    this.places.push(this.odds(id));
+    if (this.model.length === context) this.forget(this.ids.length - Math.max(1, context >> 1));
+    return this.reading();
+  }
+
+  /** Forget the cache: the ids from `begin` on are to be read. */
+  forget(begin) {
     this.model.clear();
-    this.begin = this.ids.length - ids.length;
+    this.begin = begin;
     const { num_layers, d_model } = this.model.config;
     this.streams = Array.from({ length: 2 * num_layers + 1 }, () => new Rows(d_model));
-    this.compute(ids);
   }
 
-  feed(ids) {
-    for (const id of ids) {
-      this.note(id);
-      this.compute([id]);
+  /** The number of ids that are in the cache or were. */
+  get read() {
+    return this.begin + this.model.length;
+  }
+
+  /** Read the ids that are not in the cache yet, one a step. Who stops it may go on later. */
+  *reading() {
+    while (this.read < this.ids.length) {
+      const place = this.read, id = this.ids[place];
+      if (place >= this.places.length) this.places.push(this.odds(id));
+      this.compute(id);
+      yield;
     }
   }
 
-  note(id) {
-    this.ids.push(id);
+  /** The probability of an id after those that were read, and the likeliest ones beside it. */
+  odds(id) {
     const probabilities = this.logits && softmax(this.logits);
-    this.places.push(probabilities && { candidates: likeliest(probabilities, SHOWN), probability: probabilities[id] });
+    return probabilities && { candidates: likeliest(probabilities, SHOWN), probability: probabilities[id] };
   }
 
-  /** The logits after ids. */
-  compute(ids) {
-    const { model } = this;
-    for (const id of ids) {
-      let stream = 0, before = performance.now();
-      const spent = {};
-      const position = model.length;
-      this.logits = model.forward(id, (part, x) => {
-        if (part === "embedding" || part.startsWith("after_")) this.streams[stream++].set(position, x);
-        if (!this.time) return;
-        const now = performance.now();
-        spent[part] = (spent[part] ?? 0) + now - before;
-        before = now;
-      });
-      for (const part of this.time ? Object.keys(spent) : []) {
-        const times = (this.time[part] ??= []);
-        times.push(spent[part]);
-        if (times.length > TIMED_TOKENS) times.shift();
-      }
+  /** The logits after an id. */
+  compute(id) {
+    let stream = 0, before = performance.now();
+    const spent = {}, position = this.model.length;
+    this.logits = this.model.forward(id, (part, x) => {
+      if (part === "embedding" || part.startsWith("after_")) this.streams[stream++].set(position, x);
+      if (!this.time) return;
+      const now = performance.now();
+      spent[part] = (spent[part] ?? 0) + now - before;
+      before = now;
+    });
+    for (const part of this.time ? Object.keys(spent) : []) {
+      const times = (this.time[part] ??= []);
+      times.push(spent[part]);
+      if (times.length > TIMED_TOKENS) times.shift();
     }
   }
 

@@ -1,7 +1,5 @@
 // Answers of a model on this page, by its own chat template.
 
-const BATCH = 30; // milliseconds of computing between two pieces of an answer
-
 // @huggingface/jinja 0.5.11 ignores the characters that strip(), lstrip() and rstrip() are to remove.
 const { prototype } = jinja.Interpreter,
   { evaluateCallExpression } = prototype;
@@ -85,7 +83,7 @@ class Talk {
       shown = 0,
       stopped = false,
       drawn = performance.now();
-    sequence.start(ids);
+    await inFrames(() => {}, () => !signal.aborted)(sequence.starting(ids));
     for (let count = 0; count < most && !signal.aborted; count++) {
       const id = choose(sequence.logits, settings, this.random);
       if (this.about.stop.includes(id)) break;
@@ -98,7 +96,7 @@ class Talk {
         stopped = true;
         break;
       }
-      if (performance.now() - drawn < BATCH) continue;
+      if (performance.now() - drawn < FRAME) continue;
       const certain = text.length - Math.max(0, ...this.about.stop_strings.map((stop) => overlap(text, stop)));
       if (certain > shown) yield { piece: text.slice(shown, (shown = certain)), tokens: written };
       await new Promise((resume) => setTimeout(resume));
