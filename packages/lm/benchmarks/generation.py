@@ -135,7 +135,7 @@ def main() -> None:
     if compiler := shutil.which(building.compiler()):
         with tempfile.TemporaryDirectory() as folder:
             began = time.perf_counter()
-            building.compile_to(Path(folder, "step.so"), compiler, "float", building.source("forward"))
+            building.compile_to(Path(folder, "step.so"), compiler, "float", building.source("forward"), "-march=native")
             lines[-1] += f" Compiling them took {time.perf_counter() - began:.1f} s, once on a machine."
     same = seen["lm"][0][0] == seen["transformers"][0][0]
     lines += ["", f"lm and transformers wrote {'the same tokens' if same else 'different tokens'}."]

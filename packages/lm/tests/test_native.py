@@ -3,6 +3,7 @@ had."""
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from models import COMPILER, SHAPES, make, needs_compiler, rounded_to_int8, some_ids
 from torch import nn
 
+from lm.commands.cli import main
 from lm.device import threads
 from lm.generation.decoder import Decoder
 from lm.generation.sampling import Sampling
@@ -236,6 +238,30 @@ def test_a_compiler_that_fails_and_a_folder_that_cannot_be_are_said(afresh, monk
 
 
 @needs_compiler
+@needs_compiler
+def test_libraries_compiled_ahead_serve_where_there_is_no_compiler(afresh, monkeypatch, tmp_path):
+    """The widest level that the processor has; those of another source are not used."""
+    assert main(["compile", "--to", str(tmp_path / "ahead")]) == 0
+    files = sorted(path.name for path in (tmp_path / "ahead").iterdir())
+    levels = building.LEVELS[platform.machine()]
+    assert len(files) == 5 * len(levels)
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("LM_LIBRARIES", str(tmp_path / "ahead"))
+    for level, (_, needs) in levels.items():
+        monkeypatch.setattr(building, "cpuinfo", lambda needs=needs: {"flags": f"fpu {needs}"})
+        assert building.library("forward", "float").name.split("-")[2] == level
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setenv("LM_LIBRARIES", str(tmp_path / "ahead"))
+    building.built.cache_clear()
+    assert not isinstance(building.built("forward", torch.float32), building.Unavailable)
+    monkeypatch.setattr(building, "source", lambda name: b"int other;")
+    with pytest.raises(building.Unavailable, match="no C compiler"):
+        building.library("forward", "float")
+    assert main(["compile", "--to", str(tmp_path / "more")]) == 2
+
+
 def test_it_is_compiled_once_and_only_what_this_user_wrote_is_run(afresh, monkeypatch):
     monkeypatch.setattr(building, "FLAGS", ("-O0", *building.FLAGS[1:]))
     path = building.library("forward", "double")

@@ -23,7 +23,7 @@ from lm.extras import MissingExtra
 # The files of this folder, in the order of `lm --help`: that in which a model comes to be and is used.
 COMMANDS = (
     "data", "presets", "plan", "train", "report", "experiment", "profile", "verify", "eval", "generate", "chat",
-    "serve", "export", "import",
+    "serve", "export", "import", "compile",
 )  # fmt: skip
 
 

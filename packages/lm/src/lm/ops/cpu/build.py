@@ -31,7 +31,18 @@ STORED = {torch.bfloat16: "float -DBF16"}
 # that choose between numbers, as exponentials do, one number at a time: three times slower on AVX2 (gcc 12).
 # LM_CFLAGS: more flags, as those of sanitizers.
 MORE = os.environ.get("LM_CFLAGS", "").split()
-FLAGS = ("-O3", "-fno-trapping-math", "-march=native", "-fopenmp", "-shared", "-fPIC", *MORE)
+FLAGS = ("-O3", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC", *MORE)
+# Levels of processors for which compile_ahead() compiles, the widest first: flags of the compiler, and the flags of
+# /proc/cpuinfo that they need.
+LEVELS = {
+    "x86_64": {
+        "vnni": ("-march=x86-64-v4 -mavx512vnni", "avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni"),
+        "avx512": ("-march=x86-64-v4", "avx512f avx512bw avx512cd avx512dq avx512vl"),
+        "avx2": ("-march=x86-64-v3", "avx2 bmi1 bmi2 f16c fma movbe"),
+        "portable": ("-march=x86-64", ""),
+    },
+    "aarch64": {"portable": ("-march=armv8-a", "")},
+}
 PATIENCE = 120.0  # seconds for the compiler
 
 
@@ -81,11 +92,16 @@ def cache_folder() -> Path:
 
 def library(name: str, real: str) -> Path:
     """The library's file, compiled if it is not there. Unavailable; OSError."""
+    if folder_ahead := os.environ.get("LM_LIBRARIES"):
+        flags = set(cpuinfo().get("flags", "").split())
+        for level, (_, needs) in LEVELS.get(platform.machine(), {}).items():
+            if flags >= set(needs.split()) and (path := Path(folder_ahead) / file_ahead(name, real, level)).is_file():
+                return path
     path_of_compiler = shutil.which(compiler())
     if path_of_compiler is None:
         raise Unavailable(f"there is no C compiler {compiler()!r}")
     version = subprocess.run([path_of_compiler, "--version"], capture_output=True, timeout=PATIENCE).stdout
-    about = "\0".join((path_of_compiler, real, *FLAGS, processor())).encode()
+    about = "\0".join((path_of_compiler, real, "native", *FLAGS, processor())).encode()
     text = source(name)
     file = f"{name}-{real.split()[0]}-{hashlib.sha256(text + version + about).hexdigest()[:24]}.so"
     folder = cache_folder()
@@ -93,9 +109,49 @@ def library(name: str, real: str) -> Path:
     path = folder / file
     if not is_own(path):
         with atomic_path(path) as fresh:  # two processes may do this at once
-            compile_to(fresh, path_of_compiler, real, text)
+            compile_to(fresh, path_of_compiler, real, text, "-march=native")
             fresh.chmod(0o500)
     return path
+
+
+def file_ahead(name: str, real: str, level: str) -> str:
+    """The name of a library that was compiled ahead; it depends on the source."""
+    return f"{name}-{real.replace(' ', '')}-{level}-{hashlib.sha256(source(name)).hexdigest()[:24]}.so"
+
+
+def compile_ahead(folder: Path) -> list[Path]:
+    """Compile every library for every level of this kind of processor, for machines without a compiler.
+
+    They use the folder that the environment variable LM_LIBRARIES names; whoever can write there runs code in them.
+
+    Args:
+        folder: The libraries' folder; it is created.
+
+    Returns:
+        The files written.
+
+    Raises:
+        ValueError: There is no C compiler, it fails, or this kind of processor has no levels.
+    """
+    levels = LEVELS.get(platform.machine())
+    path_of_compiler = shutil.which(compiler())
+    if levels is None or path_of_compiler is None:
+        lacks = f"a compiler {compiler()!r}" if levels else f"levels of the processor {platform.machine()}"
+        raise ValueError(f"there is nothing to compile ahead with: this machine lacks {lacks}")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    kinds = [(name, real) for name in ("forward", "passes") for real in TYPES.values()]
+    for name, real in [*kinds, *(("passes", real) for real in STORED.values())]:
+        for level, (flags, _) in levels.items():
+            path = folder / file_ahead(name, real, level)
+            with atomic_path(path) as fresh:
+                try:
+                    compile_to(fresh, path_of_compiler, real, source(name), flags)
+                except Unavailable as error:
+                    raise ValueError(str(error)) from None
+                fresh.chmod(0o755)
+            paths.append(path)
+    return paths
 
 
 def compiler() -> str:
@@ -119,9 +175,9 @@ def is_own(path: Path) -> bool:
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def compile_to(path: Path, compiler: str, real: str, text: bytes) -> None:
+def compile_to(path: Path, compiler: str, real: str, text: bytes, march: str) -> None:
     """Compile C to a library. Unavailable: the compiler's first error."""
-    command = [compiler, *FLAGS, *f"-DREAL={real}".split(), "-x", "c", "-", "-o", str(path), "-lm"]
+    command = [compiler, *march.split(), *FLAGS, *f"-DREAL={real}".split(), "-x", "c", "-", "-o", str(path), "-lm"]
     environment = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # of sanitizers
     result = subprocess.run(command, input=text, capture_output=True, timeout=PATIENCE, env=environment)
     if result.returncode:
