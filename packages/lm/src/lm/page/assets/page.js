@@ -22,7 +22,8 @@ class Page {
   introduce() {
     const { config, dtype, parameters } = this.about,
       heads = many(config.num_heads, "head");
-    one("headline").innerHTML = `A Transformer of <b>${short(parameters)} parameters</b> that runs on this page. ${escaped(this.about.origin)}`;
+    one("headline").innerHTML =
+      `A Transformer of <b>${short(parameters)} parameters</b> that runs on this page. ${escaped(this.about.origin)}`;
     one("facts").textContent =
       `${many(config.num_layers, "block")} of width ${config.d_model}, ${heads} of ` +
       `${config.head_dim}, ${many(config.vocab_size, "token")}, a context of ${config.context_length}. Weights in ` +
@@ -139,7 +140,8 @@ class Page {
       this.chosen = sequence.read - 1;
       this.drawTokens();
       const isReading = sequence.read < sequence.ids.length;
-      one("measure").textContent = isReading ? `reading: ${sequence.read} of ${many(sequence.ids.length, "token")}` : "";
+      const progress = `reading: ${sequence.read} of ${many(sequence.ids.length, "token")}`;
+      one("measure").textContent = isReading ? progress : "";
     }, goesOn);
     let begun = performance.now(),
       written = 0;
