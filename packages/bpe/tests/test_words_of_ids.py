@@ -28,7 +28,18 @@ def trained(**changes: Any) -> bpe.Tokenizer:
     return bpe.Tokenizer.from_data(data._replace(**changes)).add_tokens(["<x>"])
 
 
+def stepped(*steps: dict[str, Any]) -> bpe.Tokenizer:
+    """A tokenizer whose pre-tokenizer puts a space before every piece, as the default of ByteLevel does."""
+    byte_level = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True}
+    return trained(pattern=bpe.patterns.of_steps([*steps, byte_level]))
+
+
 KINDS: dict[str, bpe.Tokenizer] = {
+    "words, spaces added": stepped({"type": "Whitespace"}),
+    "words and digits, spaces added": stepped(
+        {"type": "WhitespaceSplit"}, {"type": "Digits", "individual_digits": True}
+    ),
+    "digits, spaces added": stepped({"type": "Digits", "individual_digits": True}),
     "gpt2": trained(),
     "llama3": trained(pattern=bpe.patterns.resolve("llama3")),
     "no split": trained(pattern=bpe.patterns.resolve(None)),
@@ -46,6 +57,11 @@ def test_words_and_characters_are_those_of_tokenizers(kind: str, tmp_path: Path)
     peer = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     for text in SAMPLES:
         expected = peer.encode(text, add_special_tokens=False)
+        begins = [begin for begin, _ in expected.offsets]
+        assert tokenizer.encode_with_offsets(text, allowed_special="all") == (expected.ids, begins), text
+        for size in range(4):
+            piece = tokenizer.truncate(text, size, allowed_special="all")
+            assert (text.startswith(piece.text), piece.ids) == (True, expected.ids[: len(piece.ids)]), text
         assert tokenizer.word_ids(text, allowed_special="all") == expected.word_ids, text
         indices = [tokenizer.char_to_token(text, char, allowed_special="all") for char in range(len(text))]
         assert indices == [expected.char_to_token(char) for char in range(len(text))], text

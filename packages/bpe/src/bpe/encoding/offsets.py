@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +21,25 @@ def characters_of_bytes(data: bytes) -> NDArray[Any]:
     return np.cumsum(np.frombuffer(data, dtype=np.uint8) & 0xC0 != 0x80) - 1
 
 
-def begins_by_pretoken(
-    data: bytes, pretokens: Iterable[bytes], encoder: Encoder, decoder: Decoder, lost: bytes | None
-) -> tuple[list[int], NDArray[Any]]:
-    """Return the ids of a piece with bytes that are left out, and the byte where each begins.
+DROPPING = ("Whitespace", "WhitespaceSplit", "BertPreTokenizer", "CharDelimiterSplit")
+
+
+def spaces_added_by(steps: str) -> str:
+    """Return "never", or, where a step puts a space before every pretoken, "always" or "if missing".
+
+    steps: of a pre-tokenizer, as JSON, or "". Pretokens between which text is dropped begin with no space of their own.
+    """
+    parsed = json.loads(steps or "[]")
+    if not any(one.get("add_prefix_space") for one in parsed):
+        return "never"
+    drops = any(one["type"] in DROPPING or one.get("behavior") == "Removed" for one in parsed)
+    return "always" if drops else "if missing"
+
+
+def places_by_pretoken(
+    data: bytes, pretokens: Iterable[bytes], encoder: Encoder, decoder: Decoder, lost: bytes | None, spaces: str
+) -> tuple[list[int], list[int], list[int]]:
+    """Return the ids of a piece with bytes that are left out or spaces that are added, and the places of each.
 
     Args:
         data, pretokens: the piece, and the pretokens of it.
@@ -31,20 +47,25 @@ def begins_by_pretoken(
         lost: the bytes that are left out, between which tokens stand in their places. None for the places that
             tokenizers gives: there such bytes move the tokens behind them in their pretoken to the left. Sizes are
             the printable characters' that stand for bytes: one or two bytes of UTF-8.
+        spaces: of spaces_added_by(). Such a space has the place of what follows it.
     """
     ids: list[int] = []
     begins: list[int] = []
+    ends: list[int] = []
     end = 0
     size_of = [1 if lost is not None else len(character.encode()) for character in PRINTABLE]
     for pretoken in pretokens:
-        begin = max(end, data.find(pretoken, end))  # what a pattern drops lies between pretokens
-        end = begin + len(pretoken)
+        has_space = spaces != "never" and pretoken.startswith(b" ")
+        added = has_space and (spaces == "always" or not data.startswith(pretoken, end))
+        begin = max(end, data.find(pretoken[added:], end))  # what a pattern drops lies between pretokens
+        end = begin + len(pretoken) - added
         numbers = encoder.encode_pieces([pretoken]).tolist()
         counted = [(place, byte) for place, byte in enumerate(pretoken) if lost is None or byte not in lost]
-        places = [place for place, byte in counted for _ in range(size_of[byte])]
+        places = [max(0, place - added) for place, byte in counted for _ in range(size_of[byte])]
         at = 0
         for token in decoder.decode_each(numbers):
             begins.append(begin + places[at])
             at += sum(map(size_of.__getitem__, token))
+            ends.append(begin + places[at] if at < len(places) else end)
         ids += numbers
-    return ids, np.array(begins, dtype=np.int64)
+    return ids, begins, ends

@@ -229,6 +229,15 @@ class TextEncoder:
         tokens = {token for number, token in self.data.vocab.items() if number not in apart}
         return bytes(byte for byte in range(256) if bytes([byte]) not in tokens)
 
+    @made_once_property
+    def _spaces_added(self) -> str:
+        """When the pattern's steps put a space before a pretoken: see bpe.encoding.offsets.spaces_added_by()."""
+        if not self.data.pattern.steps or self.data.words is not None:
+            return "never"
+        with import_lock:
+            from bpe.encoding.offsets import spaces_added_by
+        return spaces_added_by(self.data.pattern.steps)
+
     def with_offsets(
         self, text: Text, rules: Rules, decoder: Decoder, *, exact: bool = False
     ) -> tuple[list[int], list[int], list[int]] | None:
@@ -238,16 +247,16 @@ class TextEncoder:
             move the tokens behind them in their pretoken to the left.
         """
         unchanged = self.takes_unchanged(text, rules)
-        if unchanged and not self._lost_bytes:
+        if unchanged and not self._lost_bytes and self._spaces_added == "never":
             return None
         data = bytes(checked(text, rules, repair=True))
         loses = len(data.translate(None, self._lost_bytes)) < len(data)
-        if unchanged and not loses:
+        if unchanged and not loses and self._spaces_added == "never":
             return None
         ids: list[int] = []
         spans = [np.empty((2, 0), dtype=np.int64)]
         with import_lock:
-            from bpe.encoding.offsets import begins_by_pretoken, characters_of_bytes
+            from bpe.encoding.offsets import characters_of_bytes, places_by_pretoken
             from bpe.encoding.preparing import Preparation
 
         whole = data.decode("utf-8", "surrogateescape")
@@ -260,16 +269,15 @@ class TextEncoder:
             of_piece = piece.encode("utf-8", "surrogateescape")
             if self.data.words is not None:
                 piece_ids, *both = self.encoder.with_places(of_piece, self.split(of_piece))  # type: ignore[attr-defined]
-                begins, ends = np.array(both, dtype=np.int64)
-            elif loses:
-                lost = self._lost_bytes if exact else None
-                piece_ids, begins = begins_by_pretoken(of_piece, self.split(of_piece), self.encoder, decoder, lost)
+            elif loses or self._spaces_added != "never":
+                how = self._lost_bytes if exact else None, self._spaces_added
+                piece_ids, *both = places_by_pretoken(of_piece, self.split(of_piece), self.encoder, decoder, *how)
             else:
                 piece_ids = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
                 sizes = [len(token) for token in decoder.decode_each(piece_ids)]
-                begins = np.cumsum([0, *sizes[:-1]])[: len(piece_ids)]
-            if self.data.words is None:
-                ends = np.append(begins[1:], len(of_piece))[: len(begins)]
+                edges = np.cumsum([0, *sizes])
+                both = [edges[:-1], edges[1:]]
+            begins, ends = np.array(both, dtype=np.int64)
             of_bytes = np.append(characters_of_bytes(of_piece), len(places) - 1)
             edges = np.minimum([begins, np.maximum(ends - 1, begins)], len(of_piece))
             spans.append(places[of_bytes[edges]])
