@@ -22,7 +22,7 @@ from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import Tokens, open_tokens, write_tokens
 from lm.evaluation import Request, likelihoods
-from lm.evaluation.likelihood import pair_request
+from lm.evaluation.likelihood import pair_likelihoods, pair_request
 from lm.interop import to_huggingface
 from lm.interop.loading import load
 from lm.model import Transformer
@@ -132,12 +132,51 @@ def test_the_space_before_an_ending_is_the_endings():
     import bpe
 
     tokenizer = bpe.train([" ".join(WORDS) * 40], 280)
-    request = pair_request(tokenizer, "the ", "a then")
-    assert request == pair_request(tokenizer, "the", " a then")
-    assert tokenizer.decode(request.ids) == " a then"
+    pair = pair_request(tokenizer, "the ", "a then")
+    assert pair == pair_request(tokenizer, "the", " a then")
+    assert tokenizer.decode(pair.request.ids) == " a then"
     merged = pair_request(tokenizer, "t", "he")  # one token: nothing of it stands in the context alone
-    assert (merged.before, merged.ids) == ((tokenizer.eot_token,), tuple(tokenizer.encode("the")))
-    assert pair_request(tokenizer, "", "the").before == (tokenizer.eot_token,)
+    assert (merged.request.before, merged.request.ids) == ((tokenizer.eot_token,), tuple(tokenizer.encode("the")))
+    assert merged.seam == b"t"
+    assert pair_request(tokenizer, "", "the").request.before == (tokenizer.eot_token,)
+
+
+@needs_bpe
+@pytest.mark.parametrize(
+    ("context", "ending"), [("Ans", "wer"), ("hello wor", "ld"), ("hello", ""), ("hello ", "world")]
+)
+def test_scores_are_exact_where_a_token_spans_the_seam(context, ending):
+    """The cases of pythia-14m in which lm_eval's own cut leaves an answer without a token (pull request 4055)."""
+    import bpe
+
+    tokenizer = bpe.train(["Answer hello world. " * 99 + "Ans An wo wor s"], 276)
+    model = make(vocab_size=tokenizer.n_vocab, dtype=torch.float64)
+    token_bytes = [tokenizer.decode_single_token_bytes(i) for i in range(tokenizer.n_vocab - 1)]
+    whole, alone = tokenizer.encode(context + ending), tokenizer.encode(context)
+    (score,) = pair_likelihoods(model, tokenizer, [(context, ending)])
+    if not ending:
+        assert (score.nats, score.greedy) == (0.0, True)
+        return
+    shared = 0 if context == "Ans" else 1
+    before, seam = whole[:shared] or [tokenizer.eot_token], tokenizer.decode_bytes(alone[shared:])
+    if context == "hello ":
+        seam = b""  # the space is the ending's
+    else:
+        assert len(whole) <= len(alone)
+
+    def begins_with(ids, rest):
+        """The probability of each first token, times that of the rest after it."""
+        with torch.no_grad():
+            chances = model(torch.tensor([ids]))[0, -1].softmax(-1).tolist()
+        return sum(
+            chance * (begins_with([*ids, token], rest[len(data) :]) if len(data) < len(rest) else 1.0)
+            for token, (data, chance) in enumerate(zip(token_bytes, chances, strict=False))
+            if data.startswith(rest) or rest.startswith(data)
+        )
+
+    nats, _ = one_by_one(model, before, whole[shared:])
+    assert score.nats == pytest.approx(nats + math.log(begins_with(before, seam) if seam else 1.0), abs=1e-9)
+    assert score.nats >= 0
 
 
 SMALL = ModelConfig(vocab_size=1, context_length=16, num_layers=1, d_model=16, num_heads=2, d_ff=24)
@@ -321,16 +360,40 @@ def test_a_task_of_ones_own_by_the_command_and_again(tmp_path, corpus, monkeypat
         "metric_list:\n  - metric: acc\n  - metric: acc_bytes\n"
     )
     command = ["eval", str(folder), "--tasks", "own", "--include", str(tmp_path / "tasks")]
-    assert main([*command, "--json"]) == 0
+    assert main([*command, "--json", "--per-document", str(tmp_path / "items.parquet")]) == 0
     results = json.loads(capsys.readouterr().out)["own"]
+    items = pytest.importorskip("pyarrow.parquet").read_table(tmp_path / "items.parquet").to_pylist()
+    assert sum(item["acc"] for item in items) / 24 == pytest.approx(results["acc,none"])
+    assert [json.loads(item["doc"])["query"] for item in items] == [line["query"] for line in lines]
     model, right = load(folder), []
     for line in lines:
-        requests = [pair_request(tok, line["query"], f" {choice}") for choice in line["choices"]]
+        requests = [pair_request(tok, line["query"], f" {choice}").request for choice in line["choices"]]
         nats = [one_by_one(model, request.before, request.ids)[0] for request in requests]
         right.append(nats.index(min(nats)) == line["gold"])
     assert results["acc,none"] == pytest.approx(sum(right) / len(right))
-    monkeypatch.setattr(harness, "likelihoods", None)  # nothing is computed again
+    monkeypatch.setattr(harness, "pair_likelihoods", None)  # nothing is computed again
     assert main(command) == 0
     assert "|own" in capsys.readouterr().out
     assert main(["eval", str(folder), "--tasks", "no-such-task"]) == 2
     assert "got 'no-such-task'" in capsys.readouterr().err
+    # Through the chat template, with an example as turns of the conversation.
+    prompts, score = [], pair_likelihoods
+    monkeypatch.setattr(
+        harness, "pair_likelihoods", lambda *a, **more: prompts.append((a[2], more)) or score(*a, **more)
+    )
+    with (tmp_path / "tasks" / "own.yaml").open("a") as file:
+        file.write("num_fewshot: 1\nfewshot_split: test\n")
+    assert main([*command, "--fewshot-as-multiturn"]) == 2
+    assert "goes with --apply-chat-template" in capsys.readouterr().err
+    assert main([*command, "--apply-chat-template", "--fewshot-as-multiturn", "--limit", "1"]) == 0
+    ((pairs, more),) = prompts
+    assert more == {"is_chat": True}
+    context, ending = pairs[0]
+    assert context.startswith("<|endoftext|>### user\n")
+    assert context.count("### user\n") == 2
+    assert context.count("### assistant\n") == 2
+    assert context.endswith("### assistant\n")
+    assert ending in lines[0]["choices"]
+    pair = pair_request(tok, context, ending, is_chat=True)
+    assert pair.request.before[0] == tok.eot_token
+    assert tok.decode(pair.request.before + pair.request.ids) == context + ending

@@ -33,18 +33,26 @@ def register(commands: Commands) -> None:
     parser.add_argument("--include", metavar="FOLDER", help="for --tasks, YAML files that describe your own")
     help = "for --tasks, the folder that keeps each result, to go on from (default: evaluation in the run)"
     parser.add_argument("--out", help=help)
+    help = "for --tasks, put each question through the model's chat template, as the user's"
+    parser.add_argument("--apply-chat-template", action="store_true", default=None, help=help)
+    help = "with it, the examples before a question are turns of the conversation"
+    parser.add_argument("--fewshot-as-multiturn", action="store_true", default=None, help=help)
+    help = "for --tasks, a Parquet file to write with a row for each item: its scores, question, target and answers"
+    parser.add_argument("--per-document", metavar="FILE", help=help)
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def evaluate(options: argparse.Namespace) -> None:
     for names, kinds in (
         (("limit",), ("tasks", "core")),
-        (("include", "out"), ("tasks",)),
+        (("include", "out", "apply_chat_template", "fewshot_as_multiturn", "per_document"), ("tasks",)),
+        (("fewshot_as_multiturn",), ("apply_chat_template",)),
         (("max_tokens", "stride"), ("data",)),
     ):
         name = next((name for name in names if getattr(options, name) is not None), None)
         if name is not None and all(getattr(options, kind) is None for kind in kinds):
-            raise ValueError(f"--{name.replace('_', '-')} goes with {' or '.join(f'--{kind}' for kind in kinds)}")
+            words = " or ".join(f"--{kind}" for kind in kinds)
+            raise ValueError(f"--{name} goes with {words}".replace("_", "-"))
     if options.limit is not None and options.limit < 1:
         raise ValueError(f"--limit must be at least 1, got {options.limit}")
     model = model_of(options)
@@ -107,7 +115,16 @@ def on_tasks(model: Any, options: argparse.Namespace) -> None:
     if folder is None and is_run(options.run):
         folder = Path(options.run) / "evaluation"
     harness = Harness(options.run, options.tokenizer, loaded=model)
-    results = evaluate_tasks(harness, options.tasks, include=options.include, limit=options.limit, folder=folder)
+    results = evaluate_tasks(
+        harness,
+        options.tasks,
+        include=options.include,
+        limit=options.limit,
+        folder=folder,
+        chat=bool(options.apply_chat_template),
+        multiturn=bool(options.fewshot_as_multiturn),
+        per_document=options.per_document,
+    )
     if options.json:
         print(json.dumps(results["results"], indent=1, default=str))
     else:

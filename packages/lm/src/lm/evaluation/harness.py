@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
+from lm.chat_template import Message
 from lm.config import to_table
-from lm.evaluation.likelihood import first_of, likelihoods, pair_request, windows
+from lm.evaluation.likelihood import first_of, likelihoods, pair_likelihoods, windows
 from lm.extras import need
 from lm.generation.sampling import Sampling
 from lm.generation.scheduler import Scheduler
@@ -56,15 +57,35 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
     ) -> None:
         super().__init__()
         self.text, self.rows = model_text(model, tokenizer), rows
-        self.tokenizer = self.text.tokenizer
+        self.tokenizer, self.is_chat = self.text.tokenizer, False
         self.model = load(model, device=device, dtype=dtype) if loaded is None else loaded
+
+    @property
+    def tokenizer_name(self) -> str:
+        """A name of the chat template, by which lm_eval tells its caches apart."""
+        return hashlib.sha256(self.text.template.source.encode()).hexdigest()[:16]
+
+    def chat_template(self, chat_template: bool | str = False) -> str:
+        """The model's chat template, which lm_eval writes into its results."""
+        return self.text.template.source
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """A conversation as text, whose special tokens count as such from now on: with the beginning of an answer, or
+        up to the end of the last message, which the answer continues.
+        """
+        self.is_chat = True
+        messages = [Message(message["role"], message["content"]) for message in chat_history]
+        text = self.text.template.render(messages, add_generation_prompt=add_generation_prompt)
+        last = messages[-1].content.rstrip()
+        return text if add_generation_prompt else text[: text.rindex(last) + len(last)]
 
     def loglikelihood(self, requests: abc.Sequence[Any]) -> list[tuple[float, bool]]:
         """log p(continuation | context) of each request, in nats, and whether greedy decoding would write it."""
         results = list[tuple[float, bool]]()
         for start in range(0, len(requests), AT_ONCE):
             some = requests[start : start + AT_ONCE]
-            scores = likelihoods(self.model, [pair_request(self.tokenizer, *request.args) for request in some])
+            pairs = [request.args for request in some]
+            scores = pair_likelihoods(self.model, self.tokenizer, pairs, is_chat=self.is_chat)
             for request, score in zip(some, scores, strict=True):
                 results.append((-score.nats, score.greedy))
                 self.cache_hook.add_partial("loglikelihood", request.args, results[-1])
@@ -110,13 +131,16 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
         if settings.get("do_sample") is not None:
             temperature = (temperature or 1.0) if settings["do_sample"] else 0.0
         top_k, top_p = settings.get("top_k") or None, settings.get("top_p")
-        ids = prompt_ids(self.tokenizer, context) or first_of(self.tokenizer)
+        if self.is_chat:
+            ids = list(map(int, self.tokenizer.encode(context, allowed_special="all")))
+        else:
+            ids = prompt_ids(self.tokenizer, context)
         return {
-            "ids": ids[-(length - new) :],
+            "ids": (ids or first_of(self.tokenizer))[-(length - new) :],
             "max_new_tokens": new,
             "sampling": Sampling(temperature, top_k, top_p),
             "seed": 0,
-            "stop_tokens": self.text.stop_tokens,
+            "stop_tokens": [*self.text.stop_tokens, *(self.text.template.stop_tokens if self.is_chat else ())],
         }
 
 
@@ -127,6 +151,9 @@ def evaluate_tasks(
     include: str | Path | None = None,
     limit: int | None = None,
     folder: str | Path | None = None,
+    chat: bool = False,
+    multiturn: bool = False,
+    per_document: str | Path | None = None,
 ) -> dict[str, Any]:
     """Evaluate a model on tasks of lm_eval.
 
@@ -136,6 +163,9 @@ def evaluate_tasks(
         include: A folder of YAML files that describe tasks of one's own.
         limit: The number of items of each; None for all.
         folder: Where results are kept as they are computed, and read again by the same model.
+        chat: Put each question through the chat template, as the user's.
+        multiturn: With `chat`, the examples before a question are turns of the conversation.
+        per_document: A Parquet file to write, a row for each item of each task.
 
     Returns:
         lm_eval's results.
@@ -151,11 +181,43 @@ def evaluate_tasks(
         raise ValueError(f"expected the name of a task of lm_eval, got {unknown[0]!r}: see `lm_eval ls tasks`")
     if folder is not None:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        folder = str(Path(folder) / f"{model_fingerprint(harness.model)[:16]}-{harness.tokenizer.fingerprint[:16]}")
+        name = f"{model_fingerprint(harness.model)[:16]}-{harness.tokenizer.fingerprint[:16]}"
+        folder = str(Path(folder) / f"{name}{'-chat' if chat else ''}")
     results: dict[str, Any] = lm_eval.simple_evaluate(
-        harness, tasks=list(tasks), limit=limit, task_manager=manager, use_cache=folder, log_samples=False
+        harness,
+        tasks=list(tasks),
+        limit=limit,
+        task_manager=manager,
+        use_cache=folder,
+        log_samples=per_document is not None,
+        apply_chat_template=chat,
+        fewshot_as_multiturn=multiturn,
     )
+    if per_document is not None:
+        write_items(results.pop("samples"), per_document)
     return results
+
+
+def write_items(samples: abc.Mapping[str, abc.Sequence[abc.Mapping[str, Any]]], path: str | Path) -> None:
+    """Write lm_eval's samples to Parquet: task, item, metrics as numbers; the item, its target and answers as JSON."""
+    parquet = need("pyarrow.parquet", "--per-document", "groundup-lm[data]")
+    import pyarrow
+
+    texts = ("doc", "target", "arguments", "filtered_resps")
+    rows = [
+        {
+            "task": task,
+            "item": item["doc_id"],
+            "filter": item["filter"],
+            **{name: float(item[name]) for name in item["metrics"] if isinstance(item[name], int | float)},
+            **{name: json.dumps(item[name], ensure_ascii=False, default=str) for name in texts},
+        }
+        for task, items in samples.items()
+        for item in items
+    ]
+    columns = dict.fromkeys(name for row in rows for name in row)  # tasks have metrics of their own
+    table = pyarrow.table({name: [row.get(name) for row in rows] for name in columns})
+    parquet.write_table(table, path)
 
 
 def model_fingerprint(model: Transformer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 BUDGET = 8192  # tokens of a batch, padding included
 LOGITS = 1 << 24  # logits that are held at once
+NEGLIGIBLE = 1e-12  # probability of the beginning of a seam that is not followed further
 
 
 @dataclass(frozen=True)
@@ -196,19 +198,82 @@ def sum_by_request(nats: Tensor, hits: Tensor, counts: Sequence[int]) -> list[Li
     return [Likelihood(float(some.sum()), bool(all_hit.all())) for some, all_hit in parts]
 
 
-def pair_request(tokenizer: Any, context: str, ending: str) -> Request:
-    """The ids of an ending after a context: those that the whole text has beyond what it shares with the context alone.
+@dataclass(frozen=True)
+class Pair:
+    """An ending after a context, as the ids that the whole text has beyond what it shares with the context alone.
+
+    Attributes:
+        request: The ids to score, which may begin with bytes of the context.
+        seam: Those bytes.
+    """
+
+    request: Request
+    seam: bytes = b""
+
+
+def pair_request(tokenizer: Any, context: str, ending: str, *, is_chat: bool = False) -> Pair:
+    """The ids of an ending after a context.
 
     Space at the context's end goes to the ending, where tokenizers join it to a word. A text begins with the token that
-    begins one, where the tokenizer has such; an empty context is the token that ends one. ValueError: it has neither.
+    begins one, where the tokenizer has such; an empty context is the token that ends one. With `is_chat` the context is
+    that of a chat template: its special tokens are tokens, and it begins as it is. ValueError: it has neither.
     """
-    bare = context.rstrip()
+    bare = context if is_chat else context.rstrip()
     ending, context = context[len(bare) :] + ending, bare
-    begin = [tokenizer.special_tokens[name] for name in BEGINS if name in tokenizer.special_tokens][:1]
-    head, whole = ([*begin, *tokenizer.encode(text, disallowed_special=())] for text in (context, context + ending))
+    names = () if is_chat else [name for name in BEGINS if name in tokenizer.special_tokens][:1]
+    begin = [tokenizer.special_tokens[name] for name in names]
+    special: dict[str, Any] = {"allowed_special": "all"} if is_chat else {"disallowed_special": ()}
+    head, whole = ([*begin, *tokenizer.encode(text, **special)] for text in (context, context + ending))
     shared = next((i for i, (one, other) in enumerate(zip(head, whole, strict=False)) if one != other), len(head))
     shared = min(shared, len(whole) - 1) if context else len(begin)
-    return Request(tuple(whole[:shared] or first_of(tokenizer)), tuple(whole[shared:]))
+    before, ids = tuple(whole[:shared] or first_of(tokenizer)), tuple(whole[shared:])
+    seam, written = (b"".join(map(tokenizer.decode_single_token_bytes, some)) for some in (head[shared:], ids))
+    return Pair(Request(before, ids), seam if written.startswith(seam) else b"")
+
+
+@torch.inference_mode()
+def seam_nats(model: Transformer, token_bytes: Sequence[bytes], before: Sequence[int], seam: bytes) -> float:
+    """-log of the probability that what a model writes after `before` begins with the bytes of a seam.
+
+    That is the sum over the sequences of tokens of which only the last reaches the end of the seam: they exclude each
+    other, and whatever begins with the seam begins with one of them. Those of less than NEGLIGIBLE are left out.
+    """
+    total, open_ones = 0.0, [(tuple(before), seam, 1.0)]
+    while open_ones:
+        ids, rest, probability = open_ones.pop()
+        recent = torch.tensor([ids[-model.config.context_length :]], device=model.embedding.weight.device)
+        chances = model.logits(model.hidden(recent)[:, -1])[0].double().softmax(-1).tolist()
+        for token, (data, chance) in enumerate(zip(token_bytes, chances, strict=False)):
+            if data.startswith(rest):
+                total += probability * chance
+            elif data and rest.startswith(data) and probability * chance > NEGLIGIBLE:
+                open_ones.append(((*ids, token), rest[len(data) :], probability * chance))
+    return -math.log(total)
+
+
+def pair_likelihoods(
+    model: Transformer, tokenizer: Any, pairs: Sequence[tuple[str, str]], *, is_chat: bool = False
+) -> list[Likelihood]:
+    """The likelihood of each ending after its context, by bytes: of the tokens of the whole text, given that what is
+    written begins with the context. An empty ending is certain.
+    """
+    requests = [pair_request(tokenizer, *pair, is_chat=is_chat) for pair in pairs]
+    scores = likelihoods(model, [pair.request for pair in requests])
+    has_seam, special = any(pair.seam for pair in requests), set(map(int, tokenizer.special_tokens.values()))
+    ids = range(tokenizer.n_vocab if has_seam else 0)
+    token_bytes = [b"" if i in special else tokenizer.decode_single_token_bytes(i) for i in ids]
+    of_seam = functools.lru_cache(maxsize=None)(functools.partial(seam_nats, model, token_bytes))
+    was_training = model.training
+    model.eval()
+    try:
+        return [
+            Likelihood(score.nats - (of_seam(pair.request.before, pair.seam) if pair.seam else 0.0), score.greedy)
+            if ending
+            else Likelihood(0.0, True)
+            for score, pair, (_, ending) in zip(scores, requests, pairs, strict=True)
+        ]
+    finally:
+        model.train(was_training)
 
 
 def first_of(tokenizer: Any) -> list[int]:
