@@ -33,7 +33,7 @@ from scaling_laws import (
 
 from lm.commands.configuration import configuration
 from lm.commands.experiment import perform, run_arguments
-from lm.commands.options import Ended
+from lm.commands.options import Ended, Parser
 from lm.config import ModelConfig, TrainConfig
 from lm.experiments.grid import Outcomes, Trial, write
 from lm.reporting import report
@@ -362,17 +362,15 @@ def numbers(kind: type) -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        "isoflop.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = Parser("isoflop.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     run_arguments(parser)
     help = "d_model (default: ⅛ of the base's to all)"
     parser.add_argument("--widths", type=numbers(int), default=(), metavar="W,W,…", help=help)
     help = "FLOPs (default: 1e12,2e12,4e12)"
     parser.add_argument("--budgets", type=numbers(float), default=BUDGETS, metavar="C,C,…", help=help)
     parser.add_argument("--at", type=float, metavar="C", default=AT, help="the larger budget (default: 1.6e13)")
-    options, settings = parser.parse_known_args(arguments)
     try:
+        options, settings = parser.parse_known_args(arguments)
         experiment = IsoFlop(*configuration(options.config, settings), options.widths, options.budgets, options.at)
         trials, out = experiment.grid(), Path(options.out)
         outcomes = perform(options, trials, lambda _: None)

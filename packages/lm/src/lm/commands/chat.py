@@ -21,7 +21,7 @@ def register(commands: Commands) -> None:
     parser = add(commands, "chat", chat, "talk to a model in the terminal")
     add_model(parser)
     parser.add_argument("--system", help="the system's message, before the conversation")
-    parser.add_argument("--max-new-tokens", type=int, default=512, help="of an answer, the most (default: 512)")
+    parser.add_argument("--max-new-tokens", type=int, least=1, default=512, help="the most of an answer (default: 512)")
     parser.add_argument("--page", metavar="FILE.html", help="write a page to talk to the model in a browser, instead")
     add_sampling(parser)
 
@@ -32,8 +32,6 @@ def chat(options: argparse.Namespace) -> None:
     from lm.generation.scheduler import Scheduler
     from lm.interop.loading import model_text
 
-    if options.max_new_tokens < 1:
-        raise ValueError(f"--max-new-tokens must be at least 1, got {options.max_new_tokens}")
     if options.page is not None:
         return write_page(options)
     sampling = Sampling(**settings_of(options))

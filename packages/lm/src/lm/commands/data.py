@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm.commands.options import STOPPED, Commands, Ended, add
+from lm.commands.options import STOPPED, Commands, Ended, Parser, add
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
@@ -68,10 +68,10 @@ def register(commands: Commands) -> None:
     parser = add(parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; name all damage")
     parser.add_argument("folder", metavar="FOLDER", help="a folder of token files, or one")
     parser.add_argument("--tokenizer", help="the tokenizer that must have made them")
-    parser.add_argument("--vocab-size", type=int, help="what every id must be below (default: the tokenizer's)")
+    parser.add_argument("--vocab-size", type=int, least=1, help="above every id (default: the tokenizer's)")
 
 
-def conversation_arguments(parser: argparse.ArgumentParser, line: str) -> None:
+def conversation_arguments(parser: Parser, line: str) -> None:
     parser.add_argument("files", metavar="FILE", nargs="+", help=f"JSON lines or Parquet, or a folder, of {line}")
     parser.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
@@ -82,20 +82,20 @@ def conversation_arguments(parser: argparse.ArgumentParser, line: str) -> None:
     parser.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
 
 
-def recipe_arguments(parser: argparse.ArgumentParser) -> None:
+def recipe_arguments(parser: Parser) -> None:
     parser.add_argument("--tokenizer", required=True, help="a tokenizer file, as `bpe train` writes it")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
     help = "held-out share (default: 0.005 of the documents, by hash; the last 0.1 of a single text)"
     parser.add_argument("--heldout", type=float, metavar="SHARE", help=help)
     parser.add_argument("--end-of-text", metavar="NAME", help="the special token after each document")
-    parser.add_argument("--shard-tokens", type=int, default=100_000_000, metavar="N", help="of a file (default: 1e8)")
+    parser.add_argument("--shard-tokens", type=int, least=1, default=100_000_000, help="of a file (default: 1e8)")
     help = "share of documents cut to fill in the middle (default: 0)"
     parser.add_argument("--fim-rate", type=float, default=0.0, help=help)
     parser.add_argument("--fim-spm-rate", type=float, help="of those, share in the order SPM, not PSM (default: 0.5)")
     parser.add_argument("--fim-seed", type=int, help="of which documents are cut, and where (default: 0)")
     parser.add_argument("--fim-tokens", nargs=3, metavar=("PREFIX", "MIDDLE", "SUFFIX"), help="its special tokens")
-    parser.add_argument("--limit-bytes", type=int, metavar="N", help="stop after N bytes of text to train on")
-    parser.add_argument("--num-threads", type=int, help="threads (default: one for each processor)")
+    parser.add_argument("--limit-bytes", type=int, least=1, metavar="N", help="stop after N bytes of text to train on")
+    parser.add_argument("--num-threads", type=int, least=1, help="threads (default: one for each processor)")
     parser.add_argument("--quiet", action="store_true", help="no live line")
 
 
@@ -243,8 +243,6 @@ def verify(options: argparse.Namespace) -> None:
     from lm.data.verify import verify as verify_folder
     from lm.tokenizer import load_tokenizer
 
-    if options.vocab_size is not None and options.vocab_size < 1:
-        raise ValueError(f"--vocab-size must be at least 1, got {options.vocab_size}")
     tokenizer = None if options.tokenizer is None else load_tokenizer(options.tokenizer)
     vocab_size = options.vocab_size or (None if tokenizer is None else tokenizer.n_vocab)
     verdict = verify_folder(
@@ -268,10 +266,6 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     from lm.special_tokens import end_of_text_of
     from lm.tokenizer import load_tokenizer
 
-    for name in ("limit_bytes", "shard_tokens", "num_threads"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
     share = options.heldout if options.heldout is not None else 0.1 if one_text else 0.005
     if not 0 <= share < 1:
         raise ValueError(f"--heldout is a share of the text, at least 0 and less than 1, got {share}")

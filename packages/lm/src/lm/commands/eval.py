@@ -28,7 +28,7 @@ def register(commands: Commands) -> None:
     add_device(parser)
     add_int8(parser)
     parser.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
-    parser.add_argument("--limit", type=int, help="score N items of each task (default: all)")
+    parser.add_argument("--limit", type=int, least=1, help="score N items of each task (default: all)")
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     parser.add_argument("--include", metavar="FOLDER", help="for --tasks, YAML files that describe your own")
     help = "for --tasks, the folder that keeps each result, to go on from (default: evaluation in the run)"
@@ -53,8 +53,6 @@ def evaluate(options: argparse.Namespace) -> None:
         if name is not None and all(getattr(options, kind) is None for kind in kinds):
             words = " or ".join(f"--{kind}" for kind in kinds)
             raise ValueError(f"--{name} goes with {words}".replace("_", "-"))
-    if options.limit is not None and options.limit < 1:
-        raise ValueError(f"--limit must be at least 1, got {options.limit}")
     model = model_of(options)
     (on_data if options.data else on_core if options.core else on_tasks)(model, options)
 

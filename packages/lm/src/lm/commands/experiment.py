@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lm.commands.configuration import configuration, data_of, presets
-from lm.commands.options import DEVICES, STOPPED, Commands, Ended, add
+from lm.commands.options import DEVICES, STOPPED, Commands, Ended, Parser, add
 
 if TYPE_CHECKING:
     from lm.config import ModelConfig, TrainConfig
@@ -35,16 +35,16 @@ def register(commands: Commands) -> None:
     parser.add_argument("--variant", action="append", default=[], metavar="SETTINGS", help=help)
 
 
-def run_arguments(parser: argparse.ArgumentParser) -> None:
+def run_arguments(parser: Parser) -> None:
     help = f"a TOML file, or a preset: {', '.join(presets())}"
     parser.add_argument("config", metavar="CONFIG", help=help)
     parser.add_argument("--data", action="append", help="as for `lm train`")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="the runs, a folder each, and report.html")
     help = "runs at a time, sharing the processors (default: 1)"
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=help)
+    parser.add_argument("--jobs", type=int, least=1, default=1, metavar="N", help=help)
     parser.add_argument("--device", choices=DEVICES, help="where the runs compute (default: that of the configuration)")
     parser.add_argument("--dtype", choices=PRECISIONS, help="their precision (default: that of the configuration)")
-    parser.add_argument("--seeds", type=int, default=3, metavar="N", help="runs of each variant (default: 3)")
+    parser.add_argument("--seeds", type=int, least=1, default=3, metavar="N", help="runs of each variant (default: 3)")
     parser.add_argument("--quiet", action="store_true", help="no live lines")
 
 
@@ -121,9 +121,6 @@ def perform(
     options: argparse.Namespace, trials: Sequence[Trial], tell: Callable[[Mapping[str, Outcome]], None]
 ) -> dict[str, Outcome]:
     """Run trials by the options of run_arguments(). tell: called with the outcomes after each."""
-    for name in ("jobs", "seeds"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name} must be at least 1, got {getattr(options, name)}")
     from lm.data import open_data
     from lm.experiments.grid import run
     from lm.training.train import OutOfMemory, Stopped

@@ -19,7 +19,7 @@ def register(commands: Commands) -> None:
     parser.add_argument("--prompt", required=True, help="the text to continue")
     parser.add_argument("--max-new-tokens", type=int, default=256)
     add_sampling(parser)
-    parser.add_argument("--samples", type=int, default=1, help="number of texts, shown when all are done")
+    parser.add_argument("--samples", type=int, least=1, default=1, help="number of texts, shown when all are done")
     parser.add_argument("--stop", action="append", default=[], help="a string that ends the text; may be given again")
     help = "past the context: forget the older half and go on, refuse to begin, or end there"
     parser.add_argument("--when-full", choices=("slide", "refuse", "end"), default="slide", help=help)
@@ -31,8 +31,6 @@ def generate(options: argparse.Namespace) -> None:
     from lm.interop.loading import model_text
     from lm.special_tokens import prompt_ids
 
-    if options.samples < 1:
-        raise ValueError(f"--samples must be at least 1, got {options.samples}")
     if options.timing and options.samples > 1:
         raise ValueError("--timing is of one text: leave it out, or --samples")
     model = model_of(options)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import itertools
+import math
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 STOPPED = 130  # what a shell reports of a process that Ctrl-C ended
 
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 
 class Ended(Exception):
@@ -32,7 +33,23 @@ class Ended(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that names a misspelled option, and not only the required one that is missing for it."""
+    """A parser of numbers within bounds, which names a misspelled option, not only the required one that is missing."""
+
+    def add_argument(
+        self, *names: str, least: float = -math.inf, most: float = math.inf, **options: Any
+    ) -> argparse.Action:
+        """Add an argument; least, most: bounds of a number."""
+        action = super().add_argument(*names, **options)
+        action.bounds = least, most  # type: ignore[attr-defined]
+        return action
+
+    def _get_value(self, action: argparse.Action, text: str) -> Any:
+        value = super()._get_value(action, text)
+        least, most = getattr(action, "bounds", (-math.inf, math.inf))
+        if isinstance(value, int | float) and not least <= value <= most:
+            bounds = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+            raise Ended(f"{action.option_strings[0]} must be {bounds}, got {text}", 2)
+        return value
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
         names = self._option_string_actions
@@ -50,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 
 def add(
     commands: Commands, name: str, run: Callable[[argparse.Namespace], None], text: str, *, takes_settings: bool = False
-) -> argparse.ArgumentParser:
+) -> Parser:
     """A command's parser, to add arguments to. takes_settings: `--section.key value` are left in options.settings."""
     formatter: type[argparse.HelpFormatter] = argparse.HelpFormatter
     if takes_settings:
@@ -66,7 +83,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("fp32", "bf16", "fp16", "fp64")
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
+def add_model(parser: Parser) -> None:
     """The arguments that name a model and where it computes, which model_of() loads."""
     help = "the folder of a run, another program's model, or OWNER/NAME on the Hugging Face Hub"
     parser.add_argument("run", metavar="RUN", help=help)
@@ -76,13 +93,13 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     add_int8(parser)
 
 
-def add_int8(parser: argparse.ArgumentParser) -> None:
+def add_int8(parser: Parser) -> None:
     """Add --int8."""
     help = "weights as int8: faster on a CPU, and a little less exact"
     parser.add_argument("--int8", action="store_true", help=help)
 
 
-def add_step(parser: argparse.ArgumentParser) -> None:
+def add_step(parser: Parser) -> None:
     """The argument that chooses a checkpoint of a run."""
     help = 'of a run, the checkpoint after N steps, or "best", that of the best evaluation (default: the newest)'
     parser.add_argument("--step", metavar="N", help=help)
@@ -98,7 +115,7 @@ def step_of(options: argparse.Namespace) -> int | Literal["best"] | None:
     return "best"
 
 
-def add_device(parser: argparse.ArgumentParser, *, dtype: str | None = "fp32") -> None:
+def add_device(parser: Parser, *, dtype: str | None = "fp32") -> None:
     """Add --device and --dtype. dtype: the default; None is bf16 on CUDA and fp32 elsewhere."""
     help = "where the model computes (default: cuda or mps if here, else cpu)"
     parser.add_argument("--device", choices=DEVICES, default="auto", help=help)
@@ -111,9 +128,6 @@ def model_of(options: argparse.Namespace) -> Transformer:
 
     ValueError: int8 elsewhere than on a CPU.
     """
-    seed = getattr(options, "seed", None)
-    if seed is not None and not 0 <= seed < 1 << 63:
-        raise ValueError(f"--seed must be at least 0 and less than 2^63, got {seed}")
     from lm.device import choose_device
     from lm.interop.loading import load
 
@@ -128,14 +142,14 @@ def model_of(options: argparse.Namespace) -> Transformer:
     return quantized(load(options.run, step_of(options), dtype=options.dtype or "fp32"))
 
 
-def add_sampling(parser: argparse.ArgumentParser) -> None:
+def add_sampling(parser: Parser) -> None:
     """The arguments of settings_of(), and the seed."""
     parser.add_argument("--temperature", type=float, default=0.8, help="0 takes the likeliest (default: 0.8)")
     parser.add_argument("--top-k", type=int)
     parser.add_argument("--top-p", type=float)
     parser.add_argument("--min-p", type=float)
     parser.add_argument("--repetition-penalty", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, help="of what is drawn: the same seed draws the same")
+    parser.add_argument("--seed", type=int, least=0, most=(1 << 63) - 1, help="the same seed draws the same")
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ def register(commands: Commands) -> None:
     parser = add(commands, "profile", profile, text, takes_settings=True)
     parser.add_argument("config", metavar="CONFIG", help=f"a TOML file, or a preset: {', '.join(presets())}")
     parser.add_argument("--steps", type=int, default=3, help="profiled steps (default: 3)")
-    parser.add_argument("--most", type=int, default=15, help="rows to show (default: 15)")
+    parser.add_argument("--most", type=int, least=1, default=15, help="rows to show (default: 15)")
     parser.add_argument("--trace", metavar="FILE", help="a trace of the steps, as JSON, which ui.perfetto.dev opens")
 
 
@@ -25,8 +25,6 @@ def profile(options: argparse.Namespace) -> None:
     from lm.training.measure import measure
     from lm.training.run import resolve
 
-    if options.most < 1:
-        raise ValueError(f"--most must be at least 1, got {options.most}")
     model, config = configuration(options.config, options.settings)
     config = resolve(config)
     device = choose_device(config.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lm.commands.options import Commands, add, add_device, add_step, step_of
 
@@ -20,27 +20,23 @@ def register(commands: Commands) -> None:
     parser.add_argument("runs", metavar="RUN", nargs="+", help="folders of runs")
     parser.add_argument("--out", help="the page (default: report.html in the first run)")
     help = "texts that each run writes (default: 2 for one that keeps its tokenizer)"
-    parser.add_argument("--samples", type=int, metavar="N", help=help)
+    parser.add_argument("--samples", type=int, least=0, metavar="N", help=help)
     parser.add_argument("--prompt", action="append", default=[], help="what they begin with; may be given again")
     help = "x of the curves (default: step, for several runs tokens)"
     parser.add_argument("--by", choices=("step", "tokens", "time"), help=help)
     add_step(parser)
     add_device(parser)
     help = "draw again every SECONDS (10 if left out), until all runs are done"
-    parser.add_argument("--watch", type=float, nargs="?", const=10.0, metavar="SECONDS", help=help)
+    parser.add_argument("--watch", type=float, least=0.1, nargs="?", const=10.0, metavar="SECONDS", help=help)
 
 
 def report(options: argparse.Namespace) -> None:
     from lm.reporting.report import read, write
 
-    if options.samples is not None and options.samples < 0:
-        raise ValueError(f"--samples must be at least 0, got {options.samples}")
     of_samples: dict[str, object] = {"--step": None, "--prompt": [], "--device": "auto", "--dtype": "fp32"}
     useless = [name for name, default in of_samples.items() if getattr(options, name[2:]) != default]
     if options.samples == 0 and useless:
         raise ValueError(f"{useless[0]} has no effect with --samples 0: leave one of them out")
-    if options.watch is not None and not options.watch > 0:
-        raise ValueError(f"--watch must be more than 0 seconds, got {options.watch}")
     while True:
         runs = [read(folder) for folder in options.runs]
         going = options.watch is not None and not all(run.finished for run in runs)
@@ -91,18 +87,14 @@ def samples(runs: list[Run], options: argparse.Namespace) -> list[Section]:
 
 
 def write_samples(options: argparse.Namespace, folder: Path, count: int) -> list[tuple[str, str]]:
-    """Prompt and continuation, `count` for each prompt; from the end of a text where there is no prompt."""
-    from lm.generation.stream import stream
+    """Prompt and continuation, `count` for each prompt; an empty prompt is the end of a text."""
+    from lm.generation.stream import generate_batch
     from lm.interop.loading import load, model_text
     from lm.special_tokens import prompt_ids
 
-    model = load(folder, step_of(options), device=options.device, dtype=options.dtype)
-    text = model_text(folder)
-    ends = text.stop_tokens
-    samples = []
-    for prompt in options.prompt or [""]:
-        ids = prompt_ids(text.tokenizer, prompt, text.end_of_text) or [0]
-        for seed in range(count):
-            ids_written = stream(model, ids, max_new_tokens=SAMPLE_TOKENS, temperature=0.8, seed=seed, stop_tokens=ends)
-            samples.append((prompt, text.tokenizer.decode(list(ids_written))))
-    return samples
+    model, text = load(folder, step_of(options), device=options.device, dtype=options.dtype), model_text(folder)
+    prompts = options.prompt or [""]
+    ids = [prompt_ids(text.tokenizer, prompt, text.end_of_text) or [0] for prompt in prompts]
+    settings: dict[str, Any] = {"temperature": 0.8, "seed": 0, "stop_tokens": text.stop_tokens}
+    texts = generate_batch(model, ids, max_new_tokens=SAMPLE_TOKENS, samples=count, **settings)
+    return [(prompt, text.tokenizer.decode(one)) for prompt, ones in zip(prompts, texts, strict=True) for one in ones]

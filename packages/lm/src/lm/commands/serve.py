@@ -32,18 +32,22 @@ def register(commands: Commands) -> None:
     parser.add_argument("--adapters", nargs="+", default=[], metavar="NAME=FOLDER", help=help)
     parser.add_argument("--name", help="what clients call the model (default: the folder's name)")
     parser.add_argument("--host", default="127.0.0.1", help="127.0.0.1, this machine alone, if not given")
-    parser.add_argument("--port", type=int, default=8000, help="0 takes one that is free (default: 8000)")
-    parser.add_argument("--rows", type=int, default=8, help="texts decoded together (default: 8)")
-    parser.add_argument("--waiting", type=int, default=32, help="texts in the queue; beyond it 429 (default: 32)")
-    parser.add_argument("--max-new-tokens", type=int, help="of an answer, the most (default: the context)")
-    parser.add_argument("--context", type=int, help="the most tokens of a text (default: the model's, if they fit)")
+    parser.add_argument(
+        "--port", type=int, least=0, most=65535, default=8000, help="0: any that is free (default: 8000)"
+    )
+    parser.add_argument("--rows", type=int, least=1, default=8, help="texts decoded together (default: 8)")
+    parser.add_argument("--waiting", type=int, least=1, default=32, help="texts in the queue, then 429 (default: 32)")
+    parser.add_argument("--max-new-tokens", type=int, least=1, help="of an answer, the most (default: the context)")
+    parser.add_argument(
+        "--context", type=int, least=1, help="most tokens of a text (default: the model's, if they fit)"
+    )
     help = "of keys and values, as 4G; the youngest texts wait while it is full (default: half)"
     parser.add_argument("--memory", type=memory, help=help)
     parser.add_argument("--api-key-file", metavar="FILE", help="a file with the key that clients need, or LM_API_KEY")
     parser.add_argument("--cors", action="append", default=[], metavar="ORIGIN", help="of allowed pages; '*' for all")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a host name of this server")
     help = "seconds for its body, or a part of its answer (default: 30)"
-    parser.add_argument("--body-timeout", type=float, default=30.0, help=help)
+    parser.add_argument("--body-timeout", type=float, least=0.001, default=30.0, help=help)
     help = "seconds that answers have to end after Ctrl-C or SIGTERM (default: 10)"
     parser.add_argument("--grace", type=int, default=10, help=help)
     parser.add_argument("--no-access-log", action="store_true", help="no line on stderr for each request")
@@ -75,12 +79,6 @@ def serve(options: argparse.Namespace) -> None:
     from lm.serving.guards import to_stderr
     from lm.serving.requests import Limits
 
-    if not 0 <= options.port < 1 << 16:
-        raise ValueError(f"--port must be from 0 to 65535, got {options.port}")
-    for name in ("max_new_tokens", "context", "rows", "waiting", "body_timeout"):
-        value = getattr(options, name)
-        if value is not None and not value > 0:
-            raise ValueError(f"--{name.replace('_', '-')} must be more than 0, got {value}")
     key = api_key(options.api_key_file)
     text = model_text(options.run, options.tokenizer)
     model = model_of(options)

@@ -248,7 +248,7 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
     alone = len(runs) == 1
     x = BY[by] if by else "step" if alone or not all(run.points("tokens") for run in runs) else "tokens"
 
-    def drawn(name: str, note: str, key: str, *, wide: bool = False, **options: Any) -> str:
+    def curves_of(name: str, note: str, key: str, *, wide: bool = False, **options: Any) -> str:
         """A chart of the values of training, averaged, and of held-out text where there are any."""
         lines: list[Line] = []
         for i, run in enumerate(runs):
@@ -267,13 +267,13 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
         if key == "loss" or has_bytes:
             top = _ceiling([run.points(one, x) for run in runs for one in (key, f"val_{key}")])
             options: dict[str, Any] = {"references": references} if key == "bits_per_byte" else {}
-            charts.append(drawn(name, note, key, wide=key != "loss" or not has_bytes, ceiling=top, **options))
+            charts.append(curves_of(name, note, key, wide=key != "loss" or not has_bytes, ceiling=top, **options))
     peaks = [max((y for _, y in points), default=0.0) for run in runs if (points := run.points("learning_rate"))]
     far_apart = max(peaks, default=0.0) > FAR_APART * min(peaks, default=0.0)
-    charts.append(drawn("Learning rate", "log scale" if far_apart else "", "learning_rate", log=far_apart))
-    charts += [
-        drawn(*one, **options) for *one, options in CHARTS if one[2] != "mfu" or any(run.points("mfu") for run in runs)
-    ]
+    charts.append(curves_of("Learning rate", "log scale" if far_apart else "", "learning_rate", log=far_apart))
+    for title, note, key, options in CHARTS:
+        if any(run.points(key) for run in runs):
+            charts.append(curves_of(title, note, key, **options))
     if sets := _by_set(runs, x):
         charts.append(chart("Held-out loss by set", sets, note="nats per token", wide=True, x_name=x))
     return f'<div class="charts">{"".join(charts)}</div>\n'

@@ -27,7 +27,7 @@ class Choice:
 
     index: int
     thoughts: Literal["none", "may come", "have begun", "have ended"] = "none"
-    held: str = ""  # the end of the text, which may be the beginning of a mark of thoughts
+    pending: str = ""  # the end of the text, which may be the beginning of a mark of thoughts
     text: str = ""
     reasoning: str = ""
     tokens: int = 0
@@ -43,7 +43,7 @@ class Choice:
 
     def add(self, piece: Piece) -> Piece:
         """Append a piece, and return it with the thoughts in it apart from its text."""
-        reasoning, text = self.divided(piece.text, piece.ended is not None)
+        reasoning, text = self.split_thoughts(piece.text, piece.ended is not None)
         self.text, self.reasoning = self.text + text, self.reasoning + reasoning
         self.tokens, self.cached, self.ended, self.mistake = piece.tokens, piece.cached, piece.ended, piece.mistake
         self.logprobs, self.ids, self.stopped_by = (
@@ -53,13 +53,13 @@ class Choice:
         )
         return dataclasses.replace(piece, text=text, reasoning=reasoning)
 
-    def divided(self, text: str, last: bool) -> tuple[str, str]:
+    def split_thoughts(self, text: str, last: bool) -> tuple[str, str]:
         """The thoughts and the text in what follows; what may be the beginning of a mark waits for the next piece."""
-        text, self.held = self.held + text, ""
+        text, self.pending = self.pending + text, ""
         if self.thoughts == "may come":
             begin = text.lstrip()
             if THINK.startswith(begin) and not last:
-                self.held = text
+                self.pending = text
                 return "", ""
             self.thoughts = "have begun" if begin.startswith(THINK) else "none"
             text = begin.removeprefix(THINK).lstrip("\n") if self.thoughts == "have begun" else text
@@ -74,7 +74,7 @@ class Choice:
             self.thoughts = "none" if text else "have ended"
             return reasoning, text
         size = 0 if last else overlap(reasoning, THOUGHT)
-        self.held = reasoning[len(reasoning) - size :]
+        self.pending = reasoning[len(reasoning) - size :]
         return reasoning[: len(reasoning) - size], ""
 
     @property
@@ -217,7 +217,7 @@ class Answer:
         return item.top[: self.task.top_logprobs]
 
     def name(self, token: int) -> str:
-        """A token's text, or its bytes as OpenAI writes those that are no text."""
+        """A token's text, or its bytes as OpenAI writes those that are not UTF-8."""
         data = token_bytes(self.tokenizer, token)
         try:
             return data.decode("utf-8")
@@ -291,15 +291,15 @@ class ItemAnswer(ChatAnswer, ABC):
         self.items = list[Item]()
 
     @abstractmethod
-    def opened(self, item: Item) -> Iterable[dict[str, Any]]:
+    def begin_item(self, item: Item) -> Iterable[dict[str, Any]]:
         """The events by which an item begins."""
 
     @abstractmethod
-    def grew(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
+    def extend_item(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
         """The events of more text of an item."""
 
     @abstractmethod
-    def closed(self, item: Item) -> Iterable[dict[str, Any]]:
+    def end_item(self, item: Item) -> Iterable[dict[str, Any]]:
         """The events by which an item ends."""
 
     def parts(self, index: int, piece: Piece) -> Iterable[dict[str, Any]]:
@@ -308,7 +308,7 @@ class ItemAnswer(ChatAnswer, ABC):
         if piece.ended is not None:
             if not (self.items or piece.text or piece.reasoning or choice.calls):
                 self.items.append(Item("text", 0))  # an answer has one item at least
-                yield from self.opened(self.items[0])
+                yield from self.begin_item(self.items[0])
             parts += [("call", call["function"]["arguments"], call) for call in choice.calls]
         for kind, text, call in parts:
             if not text:
@@ -316,12 +316,12 @@ class ItemAnswer(ChatAnswer, ABC):
             if not self.items or self.items[-1].kind != kind or kind == "call":
                 yield from self.close_last()
                 self.items.append(Item(kind, len(self.items), call=call))
-                yield from self.opened(self.items[-1])
+                yield from self.begin_item(self.items[-1])
             item = self.items[-1]
             item.text += text
             if kind == "text":
                 item.logprobs += piece.logprobs
-            yield from self.grew(item, text, piece)
+            yield from self.extend_item(item, text, piece)
         if piece.ended is not None:
             yield from self.close_last()
 
@@ -329,7 +329,7 @@ class ItemAnswer(ChatAnswer, ABC):
         """End the item that is open, if one is."""
         if self.items and self.items[-1].is_open:
             self.items[-1].is_open = False
-            yield from self.closed(self.items[-1])
+            yield from self.end_item(self.items[-1])
 
     def finished(self) -> list[Item]:
         """The items of a whole answer, also of one that was not streamed."""

@@ -48,14 +48,14 @@ POLICY = (
 ESCAPED_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}  # JSON escapes those below 32
 Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
 MESSAGES = "/v1/messages"
-# What makes a generation of a body, by its path: the body, its request, and its answer.
+# Generations by path: the body, the function that makes a request of it, and its answer.
 GENERATIONS: dict[str, tuple[Any, Callable[..., Any], type[Answer]]] = {
     "/v1/completions": (CompletionBody, completion, Answer),
     "/v1/chat/completions": (ChatBody, chat, ChatAnswer),
     "/v1/responses": (ResponseBody, respond, ResponseAnswer),
     MESSAGES: (MessagesBody, message, MessagesAnswer),
 }
-# What is computed of a body without a generation.
+# Functions of a body, by path, that generate nothing.
 FUNCTIONS: dict[str, tuple[Any, Callable[..., dict[str, Any]]]] = {
     f"{MESSAGES}/count_tokens": (CountBody, count_tokens),
     "/tokenize": (TokenizeBody, tokenize),
@@ -182,11 +182,11 @@ class Server:
     async def embeddings(self, request: Request) -> Response:
         text = await self.body(request)
 
-        def computed() -> dict[str, Any]:
+        def compute() -> dict[str, Any]:
             body = parse(EmbeddingsBody, text)
             return embeddings(body, self.served, self.engine.models[self.limits.adapter(body.model)])
 
-        return JSONResponse(await asyncio.to_thread(computed))
+        return JSONResponse(await asyncio.to_thread(compute))
 
     async def cancel(self, request: Request) -> Response:
         """End a response that is under way; its stream or its answer ends with what there is of it."""

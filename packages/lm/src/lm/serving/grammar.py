@@ -42,7 +42,7 @@ class Grammars:
         if len(text) > MOST:
             raise ValueError(f"the {what} has {len(text):,} characters, and at most {MOST:,} may be: make it smaller")
         if kind == "json":
-            schema = parsed(text)
+            schema = parse_json(text)
             if not isinstance(schema, dict):
                 raise ValueError("the schema is not a JSON object")
             text = json.dumps({**SPACES, **schema})
@@ -146,7 +146,7 @@ def token_bytes(tokenizer: Any, token: int) -> bytes:
         return b""
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value of a text that is JSON, else None."""
     try:
         return json.loads(text)

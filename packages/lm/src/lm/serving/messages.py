@@ -61,7 +61,7 @@ class AnthropicTool(Part):
 
 
 class ToolChoice(Part):
-    """Whether a tool is called, and which."""
+    """The rule by which a tool is called."""
 
     type: Literal["auto", "any", "tool", "none"]
     name: chats.FunctionName | None = None
@@ -150,7 +150,7 @@ class MessagesAnswer(ItemAnswer):
             "type": "message",
             "role": "assistant",
             "model": self.about["model"],
-            "content": [] if reason is None else [self.described(item) for item in self.finished()],
+            "content": [] if reason is None else [self.item_object(item) for item in self.finished()],
             "stop_reason": reason,
             "stop_sequence": choice.stopped_by if is_stop else None,
             "usage": self.usage(),
@@ -165,7 +165,7 @@ class MessagesAnswer(ItemAnswer):
             "output_tokens": usage["completion_tokens"],
         }
 
-    def described(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
+    def item_object(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
         """An item as a block of content; empty: as it is when it begins."""
         text = "" if empty else item.text
         if item.kind == "reasoning":
@@ -178,16 +178,16 @@ class MessagesAnswer(ItemAnswer):
     def begin(self) -> Iterable[dict[str, Any]]:
         yield {"type": "message_start", "message": self.whole()}
 
-    def opened(self, item: Item) -> Iterable[dict[str, Any]]:
-        block = self.described(item, empty=True)
+    def begin_item(self, item: Item) -> Iterable[dict[str, Any]]:
+        block = self.item_object(item, empty=True)
         yield {"type": "content_block_start", "index": item.index, "content_block": block}
 
-    def grew(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
+    def extend_item(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
         name = {"reasoning": "thinking", "text": "text", "call": "input_json"}[item.kind]
         delta = {"type": f"{name}_delta", "partial_json" if item.kind == "call" else name: text}
         yield {"type": "content_block_delta", "index": item.index, "delta": delta}
 
-    def closed(self, item: Item) -> Iterable[dict[str, Any]]:
+    def end_item(self, item: Item) -> Iterable[dict[str, Any]]:
         yield {"type": "content_block_stop", "index": item.index}
 
     def end(self) -> Iterable[dict[str, Any]]:

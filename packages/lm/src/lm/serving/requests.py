@@ -468,13 +468,13 @@ def constraint_of(body: Body, form: ResponseFormat | None, grammars: Grammars) -
         if form is not None and form.type != "text":
             raise BadRequest("structured_outputs does not go with response_format: leave one out", "structured_outputs")
         kind, text = body.structured_outputs.form()
-        return checked(grammars, kind, text, "structured_outputs")
+        return constraint_maker(grammars, kind, text, "structured_outputs")
     if form is None or form.type == "text":
         return None
     if form.type == "json_schema" and form.json_schema is None:
         raise BadRequest("response_format.json_schema is missing", "response_format")
     schema = {"type": "object"} if form.json_schema is None else form.json_schema.json_schema
-    return checked(grammars, "json", json.dumps(schema), "response_format")
+    return constraint_maker(grammars, "json", json.dumps(schema), "response_format")
 
 
 def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) -> MakeConstraint:
@@ -488,10 +488,10 @@ def call_constraint(body: ChatBody, template: ChatTemplate, grammars: Grammars) 
             raise BadRequest(f"tool_choice: there is no tool {name!r} in tools", "tool_choice")
     if not functions:
         raise BadRequest("tool_choice: there are no tools to choose from", "tool_choice")
-    return checked(grammars, "lark", grammar_of(functions, template, several=several), "tool_choice")
+    return constraint_maker(grammars, "lark", grammar_of(functions, template, several=several), "tool_choice")
 
 
-def checked(grammars: Grammars, kind: str, text: str, param: str) -> MakeConstraint:
+def constraint_maker(grammars: Grammars, kind: str, text: str, param: str) -> MakeConstraint:
     """Return what copies a constraint for each text; its errors come here, before the answer begins."""
     try:
         return grammars.grammar(kind, text, param).copy

@@ -194,7 +194,7 @@ class ResponseAnswer(ItemAnswer):
             "status": status,
             "error": None,
             "incomplete_details": {"reason": "max_output_tokens"} if status == "incomplete" else None,
-            "output": [] if status == "in_progress" else [self.described(item) for item in self.finished()],
+            "output": [] if status == "in_progress" else [self.item_object(item) for item in self.finished()],
             "usage": None if status == "in_progress" else self.usage(),
             "metadata": {},
             **self.settings,
@@ -203,7 +203,7 @@ class ResponseAnswer(ItemAnswer):
     def whole(self) -> dict[str, Any]:
         return self.response()
 
-    def described(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
+    def item_object(self, item: Item, *, empty: bool = False) -> dict[str, Any]:
         """An item as it is in the output; empty: as it is when it begins."""
         status = "in_progress" if item.is_open else "incomplete" if self.status == "cancelled" else "completed"
         if item.kind == "call":
@@ -249,7 +249,7 @@ class ResponseAnswer(ItemAnswer):
         """An event of the answer, or of a part of an item."""
         self.number += 1
         if whole is not None:
-            fields |= {"item_id": self.described(whole)["id"], "output_index": whole.index}
+            fields |= {"item_id": self.item_object(whole)["id"], "output_index": whole.index}
             if whole.kind != "call":
                 fields["content_index"] = 0
         return {"type": f"response.{kind}", "sequence_number": self.number - 1, **fields}
@@ -258,16 +258,16 @@ class ResponseAnswer(ItemAnswer):
         for kind in ("created", "in_progress"):
             yield self.event(kind, response=self.response())
 
-    def opened(self, item: Item) -> Iterable[dict[str, Any]]:
-        yield self.event("output_item.added", output_index=item.index, item=self.described(item, empty=True))
+    def begin_item(self, item: Item) -> Iterable[dict[str, Any]]:
+        yield self.event("output_item.added", output_index=item.index, item=self.item_object(item, empty=True))
         if item.kind != "call":
             yield self.event("content_part.added", item, part=self.content_part(item, empty=True))
 
-    def grew(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
+    def extend_item(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
         more = {"logprobs": self.logprobs_of(piece.logprobs)} if item.kind == "text" else {}
         yield self.event(f"{EVENTS[item.kind]}.delta", item, delta=text, **more)
 
-    def closed(self, item: Item) -> Iterable[dict[str, Any]]:
+    def end_item(self, item: Item) -> Iterable[dict[str, Any]]:
         if item.kind == "call":
             name = item.call["function"]["name"]
             yield self.event("function_call_arguments.done", item, arguments=item.text, name=name)
@@ -275,7 +275,7 @@ class ResponseAnswer(ItemAnswer):
             more = {"logprobs": self.logprobs_of(item.logprobs)} if item.kind == "text" else {}
             yield self.event(f"{EVENTS[item.kind]}.done", item, text=item.text, **more)
             yield self.event("content_part.done", item, part=self.content_part(item))
-        yield self.event("output_item.done", output_index=item.index, item=self.described(item))
+        yield self.event("output_item.done", output_index=item.index, item=self.item_object(item))
 
     def end(self) -> Iterable[dict[str, Any]]:
         kind = "incomplete" if self.status == "cancelled" else self.status

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from lm.chat_template import ChatTemplate, Message, compiled
-from lm.serving.grammar import SPACES, parsed
+from lm.serving.grammar import SPACES, parse_json
 
 Format = Literal["hermes", "llama", "mistral"]
 HERMES = re.compile(r"<tool_call>\s*(.*?)\s*(?:</tool_call>|$)", re.DOTALL)
@@ -97,14 +97,14 @@ def calls_in(text: str, template: ChatTemplate) -> tuple[str, list[dict[str, Any
     form, parsed_calls, calls = format_of(template.source) or "hermes", list[Any](), list[dict[str, Any]]()
     words = text
     if form == "hermes":
-        parsed_calls = [parsed(match) for match in HERMES.findall(text)]
+        parsed_calls = [parse_json(match) for match in HERMES.findall(text)]
         words = HERMES.sub("", text).strip()
     elif form == "mistral":
         words, mark, after = text.partition(MISTRAL)
-        several = parsed(after.strip()) if mark else []
+        several = parse_json(after.strip()) if mark else []
         parsed_calls, words = (several if isinstance(several, list) else [several]), words.strip() if mark else words
     else:
-        whole = parsed(text.strip().removeprefix("<|python_tag|>"))
+        whole = parse_json(text.strip().removeprefix("<|python_tag|>"))
         if whole is not None:
             parsed_calls, words = [whole], ""
     for call in parsed_calls:
