@@ -128,11 +128,12 @@ def _code() -> list[Any]:
     Any module may change the result: a pattern's, a normalizer's, a format's. Wheels hold no sources of Cython.
     """
     package = Path(__file__).parents[1]
-    files: list[Path] = []
+    states: list[tuple[str, int, int]] = []
     if (package / "encoding" / "ranks.pyx").exists():
-        files = sorted(file for ending in ("py", "so", "pyd") for file in package.rglob(f"*.{ending}"))
-    states = [(str(file.relative_to(package)), os.stat(file)) for file in files]
-    return [sys.modules["bpe"].__version__, *((name, state.st_size, state.st_mtime_ns) for name, state in states)]
+        entries = [entry for folder, *_ in os.walk(package) for entry in os.scandir(folder)]
+        files = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith((".py", ".so", ".pyd"))]
+        states = sorted((path, state.st_size, state.st_mtime_ns) for path, state in files)
+    return [sys.modules["bpe"].__version__, *states]
 
 
 # Reading
