@@ -183,12 +183,10 @@ def _tiktoken(
     path: Path, config: Path | None, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None
 ) -> Tokenizer:
     digest = _sha256(path)
-    if pattern is None:
-        for download in DOWNLOADS.values():
-            if any(digest == published for _, published in download.files):
-                pattern = download.pattern
-                special_tokens = download.special_tokens if special_tokens is None else special_tokens
-                break
+    published = [one for one in DOWNLOADS.values() if digest in dict(one.files).values()]
+    if pattern is None and published:
+        pattern = published[0].pattern
+        special_tokens = published[0].special_tokens if special_tokens is None else special_tokens
     named = None if config is None else reading.class_of_config(config)
     if pattern is None:
         pattern = PATTERN_OF.get(digest, PATTERN_OF_CLASS.get(str(named)))

@@ -51,49 +51,38 @@ class Download:
     files: tuple[tuple[str, str], ...]
     pattern: str
     special_tokens: dict[str, int]
-    n_vocab: int | None  # as tiktoken checks it: ranks and special tokens together, without gaps
 
 
-_P50K = (("/encodings/p50k_base.tiktoken", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"),)
-_O200K = (("/encodings/o200k_base.tiktoken", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),)
+def _ranks(name: str, sha256: str) -> tuple[tuple[str, str], ...]:
+    return ((f"/encodings/{name}.tiktoken", sha256),)
+
+
+_R50K = _ranks("r50k_base", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930")
+_P50K = _ranks("p50k_base", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069")
+_CL100K = _ranks("cl100k_base", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7")
+_O200K = _ranks("o200k_base", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d")
+_GPT2 = (
+    ("/gpt-2/encodings/main/vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
+    ("/gpt-2/encodings/main/encoder.json", "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
+)
+_RESERVED = {  # 200018 has two names: its own, and that of a reserved token
+    f"<|reserved_{number}|>": number
+    for number in range(200000, 201088)
+    if number not in _HARMONY.values() or number == 200018
+}
 
 DOWNLOADS: dict[str, Download] = {
-    "gpt2": Download(
-        (
-            ("/gpt-2/encodings/main/vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
-            ("/gpt-2/encodings/main/encoder.json", "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),
-        ),
-        "gpt2",
-        {_END: 50256},
-        50257,
-    ),
-    "r50k_base": Download(
-        (("/encodings/r50k_base.tiktoken", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"),),
-        "gpt2",
-        {_END: 50256},
-        50257,
-    ),
-    "p50k_base": Download(_P50K, "gpt2", {_END: 50256}, 50281),
-    "p50k_edit": Download(_P50K, "gpt2", {_END: 50256, **dict(zip(_FILL, range(50281, 50284), strict=True))}, None),
+    "gpt2": Download(_GPT2, "gpt2", {_END: 50256}),
+    "r50k_base": Download(_R50K, "gpt2", {_END: 50256}),
+    "p50k_base": Download(_P50K, "gpt2", {_END: 50256}),
+    "p50k_edit": Download(_P50K, "gpt2", {_END: 50256, **dict(zip(_FILL, range(50281, 50284), strict=True))}),
     "cl100k_base": Download(
-        (("/encodings/cl100k_base.tiktoken", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),),
+        _CL100K,
         "cl100k",
         {_END: 100257, **dict(zip(_FILL, range(100258, 100261), strict=True)), _END_OF_PROMPT: 100276},
-        None,
     ),
-    "o200k_base": Download(_O200K, "o200k", {_END: 199999, _END_OF_PROMPT: 200018}, None),
-    "o200k_harmony": Download(
-        _O200K,
-        "o200k",
-        # 200018 has two names: its own, and that of a reserved token
-        _HARMONY
-        | {
-            f"<|reserved_{number}|>": number
-            for number in range(200000, 201088)
-            if number not in _HARMONY.values() or number == 200018
-        },
-        None,
-    ),
+    "o200k_base": Download(_O200K, "o200k", {_END: 199999, _END_OF_PROMPT: 200018}),
+    "o200k_harmony": Download(_O200K, "o200k", _HARMONY | _RESERVED),
 }
 
 
@@ -241,9 +230,6 @@ def _parse(name: str, contents: list[bytes]) -> TokenizerData:
         ranks = {token: number for token, number in ranks.items() if number not in download.special_tokens.values()}
     else:
         ranks = tiktoken.parse(contents[0], urls[0])
-    n_vocab = max(*ranks.values(), *download.special_tokens.values()) + 1
-    if download.n_vocab is not None and download.n_vocab != n_vocab:
-        raise ValueError(f"{urls[0]}: ids up to {n_vocab - 1}, where {name} has {download.n_vocab} tokens")
     return data_of_ranks(ranks, dict(download.special_tokens), resolve(download.pattern), name)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from bpe.encoding.normalizing import FORMS, checked, normalizer_of, steps_of
 from bpe.formats import (
@@ -99,7 +99,6 @@ class Field(NamedTuple):
     """A field of TokenizerData that is read and written by itself."""
 
     fits: Callable[[Any], bool]  # True for a value that may be read
-    what: str  # description of a valid value, for errors
     write: Callable[[Any], Any] = _same  # to JSON
     read: Callable[[Any], Any] = _same  # back
     name: str = ""  # of the field in TokenizerData, if the file has another name for it
@@ -114,15 +113,12 @@ def _is_ids(value: Any) -> bool:  # several names may share an id
     return isinstance(value, dict) and _is_texts([*value]) and all(are_ids([number]) for number in value.values())
 
 
-def _is_objects(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(one, dict) for one in value)
-
-
 def _is_template(value: Any) -> bool:
     return isinstance(value, list) and sorted(one for one in value if type(one) is int) == [0, 1]
 
 
 def _is_characters(value: Any) -> bool:
+    """True for the ids of 256 bytes, where a space is put, how many are taken, and the ids that rank last."""
     return (
         isinstance(value, list)
         and len(value) in (3, 4)
@@ -140,27 +136,17 @@ def _is_words(value: Any) -> bool:
     return isinstance(value, list) and len(value) >= 6 and [*map(type, value)] == types[: len(value)]
 
 
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, bool)
-
-
-FLAG = Field(_is_flag, "true or false")
-IDS = Field(_is_ids, "an object of tokens and ids", _by_id)
-NAMES = Field(_is_texts, "a list of special or added tokens", sorted, frozenset)
-SPECIAL = Field(_is_texts, "a list of special tokens", list, tuple)
+FLAG = Field(lambda v: isinstance(v, bool))
+IDS = Field(_is_ids, _by_id)
+NAMES = Field(_is_texts, sorted, frozenset)  # of special or added tokens
+SPECIAL = Field(_is_texts, list, tuple)
 
 # In the order of the file, by the key of each. The vocabulary and the merges, which need one another, follow them.
 FIELDS = {
-    "name": Field(lambda v: v is None or isinstance(v, str), "null or a text"),
-    "pattern": Field(
-        lambda v: isinstance(v, (str, dict)) or _is_texts(v),
-        "a name, a list of regular expressions, or an object with their language or with steps",
-        to_plain,
-        from_plain,
-    ),
+    "name": Field(lambda v: v is None or isinstance(v, str)),
+    "pattern": Field(lambda v: isinstance(v, (str, dict)) or _is_texts(v), to_plain, from_plain),
     "normalizer": Field(
-        lambda v: v is None or v in FORMS or _is_objects(v),
-        f"null, one of {FORMS}, or a list of steps",
+        lambda v: v is None or v in FORMS or (isinstance(v, list) and {*map(type, v)} == {dict}),
         lambda v: v if v is None or v in FORMS else steps_of(v),
         lambda v: v if v is None or isinstance(v, str) else checked(v),
     ),
@@ -174,35 +160,21 @@ FIELDS = {
     "single_word": NAMES,
     "prefix": SPECIAL,
     "suffix": SPECIAL,
-    "pair": Field(_is_template, "a list of special tokens, 0 and 1", list, tuple, default=[0, 1]),
+    "pair": Field(_is_template, list, tuple, default=[0, 1]),
     "characters": Field(
         lambda v: v is None or _is_characters(v),
-        "null, or the ids of 256 bytes, where a space is put, how many are taken, and the ids that rank last",
         lambda v: v and [list(v.byte_ids), v.prepend, v.strip, *([list(v.late)] if v.late else [])],
         lambda v: v and Characters(tuple(v[0]), v[1], v[2], *map(tuple, v[3:])),
         default=None,
     ),
     "words": Field(
-        lambda v: v is None or _is_words(v),
-        "null, or the options of a vocabulary of words",
-        lambda v: v and list(v),
-        lambda v: v and Words(*v),
-        default=None,
+        lambda v: v is None or _is_words(v), lambda v: v and list(v), lambda v: v and Words(*v), default=None
     ),
     "drops_bytes": FLAG._replace(default=False),
-    "trim_offsets": Field(
-        lambda v: isinstance(v, list) and all(kind in ("prefix", "plain") for kind in v),
-        'a list of "prefix" and "plain"',
-        list,
-        lambda v: tuple(v),
-        default=[],
-    ),
-    "unspelled": Field(
-        lambda v: isinstance(v, list) and are_ids(v), "a list of ids", sorted, lambda v: frozenset(v), default=[]
-    ),
+    "trim_offsets": Field(lambda v: _is_texts(v) and {*v} <= {"prefix", "plain"}, list, lambda v: tuple(v), default=[]),
+    "unspelled": Field(lambda v: isinstance(v, list) and are_ids(v), sorted, lambda v: frozenset(v), default=[]),
     "unused": Field(
         lambda v: v is None or isinstance(v, dict),
-        "null or an object",
         lambda v: json.loads(v) if v else None,
         lambda v: json.dumps(v, ensure_ascii=False) if v else "",
         default=None,
@@ -236,7 +208,7 @@ def read_fields(body: Any, source: StrPath) -> dict[str, Any]:
     for key, field in FIELDS.items():
         if key not in body and field.default is not ...:
             continue
-        value = _value(body, key, field.fits, field.what, source)
+        value = _value(body, key, field.fits, source)
         try:
             read[field.name or key] = field.read(value)
         except ValueError as error:
@@ -247,7 +219,7 @@ def read_fields(body: Any, source: StrPath) -> dict[str, Any]:
             continue
         names = split_off if field.read is frozenset else read["special_tokens"] if field.read is tuple else None
         if names is not None and not all(text in names for text in read[name] if type(text) is not int):
-            _refuse_value(body, key, field.what, source)
+            _value(body, key, lambda _: False, source)
     return read
 
 
@@ -263,26 +235,18 @@ def _from_json(body: dict[str, Any], source: StrPath, *, is_file: bool = True) -
     return TokenizerData(vocab=vocab, merges=merges, **fields)
 
 
-def _value(body: dict[str, Any], key: str, fits: Callable[[Any], bool], what: str, source: StrPath) -> Any:
+def _value(body: dict[str, Any], key: str, fits: Callable[[Any], bool], source: StrPath) -> Any:
     if key not in body:
         refuse(source, f'"{key}" is missing')
     if not fits(body[key]):
-        _refuse_value(body, key, what, source)
+        refuse(source, f'"{key}" is {str(body[key])[:80]!r}, which no file of this package has there')
     return body[key]
-
-
-def _refuse_value(body: dict[str, Any], key: str, what: str, source: StrPath) -> NoReturn:
-    refuse(source, f'"{key}" is {str(body[key])[:80]!r}: it should be {what}')
 
 
 def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes], dict[str, bytes]]:
     """({id: token}, the tokens by their spelling)."""
-    spelled = _value(body, "vocab", _is_texts, "a list of tokens", source)
-
-    def one_a_token(ids: Any) -> bool:
-        return ids is None or (isinstance(ids, list) and len(ids) == len(spelled))
-
-    ids = _value(body, "ids", one_a_token, "null or an id a token", source)
+    spelled = _value(body, "vocab", _is_texts, source)
+    ids = _value(body, "ids", lambda v: v is None or (isinstance(v, list) and len(v) == len(spelled)), source)
     numbers = list(range(len(spelled))) if ids is None else ids
     check_ids_of(spelled, numbers, source)
     tokens: list[Any] = tokens_of(spelled)
@@ -295,7 +259,7 @@ def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes]
 
 
 def _read_merges(body: dict[str, Any], tokens: dict[str, bytes], source: StrPath) -> Sequence[Pair] | None:
-    lines = _value(body, "merges", lambda v: v is None or _is_texts(v), "null or a list of merges", source)
+    lines = _value(body, "merges", lambda v: v is None or _is_texts(v), source)
     return None if lines is None else read_merges(lines, tokens, source)
 
 

@@ -13,7 +13,6 @@ import itertools
 import json
 import unicodedata
 import zlib
-from collections.abc import Iterator
 
 from bpe.encoding.preparing import Preparation
 from bpe.expressions import steps
@@ -29,9 +28,8 @@ SURROGATES = ((0xD800, 0xDFFF),)
 def packed(data: TokenizerData) -> bytes:
     """Return the tokenizer as encoder.js reads it: base64 of a zlib stream. ValueError for what encoder.js does not do.
 
-    The stream is a line of JSON; then, as numbers of seven bits a byte, the length of every symbol, its id as the
-    difference to the one before plus one, the bytes of all; then each merge as the symbol it makes and the length of
-    its left half.
+    The stream is a line of JSON, and the bytes of all symbols. Ids, and the symbols that merges make, are differences
+    to the one before plus one, of which zlib leaves little.
     """
     space = _check(data)
     special = {**data.special_tokens, **data.added_tokens}
@@ -52,9 +50,11 @@ def packed(data: TokenizerData) -> bytes:
     normalizer = None if characters else data.normalizer
     about = {
         "tokens": len(data.vocab),
-        "symbols": len(symbols),
+        "lengths": [len(token) for token, _ in symbols],
+        "ids": _differences([number for _, number in symbols]),
         "by_rank": data.merges is None and characters is None,
-        "merges": len(merges),
+        "made": _differences([index[left + right] for left, right in merges]),  # by each merge
+        "left": [len(left) for left, _ in merges],  # bytes of the left half
         "ignore_merges": data.ignore_merges,
         "normalizer": normalizer,
         "unassigned": _unassigned() if normalizer else "",
@@ -68,16 +68,8 @@ def packed(data: TokenizerData) -> bytes:
         "byte_ids": characters and characters.byte_ids,
         "first_partial": max(data.vocab) + 1,
     }
-    tokens_of_merges = [index[left + right] for left, right in merges]
-    halves = zip(_differences(tokens_of_merges), (len(left) for left, _ in merges), strict=True)
-    parts = [
-        json.dumps(about).encode() + b"\n",
-        _numbers(len(token) for token, _ in symbols),
-        _numbers(_differences([number for _, number in symbols])),
-        b"".join(token for token, _ in symbols),
-        _numbers(number for half in halves for number in half),
-    ]
-    return base64.b64encode(zlib.compress(b"".join(parts), 9))
+    line = json.dumps(about, separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(line + b"\n" + b"".join(token for token, _ in symbols), 9))
 
 
 def _check(data: TokenizerData) -> str:
@@ -95,23 +87,8 @@ def _check(data: TokenizerData) -> str:
     return preparation.space
 
 
-def _differences(numbers: list[int]) -> Iterator[int]:
-    """Each number less one more than the one before, signs folded in: 0, -1, 1, -2 as 0, 1, 2, 3."""
-    last = -1
-    for number in numbers:
-        step = number - last - 1
-        yield 2 * step if step >= 0 else -2 * step - 1
-        last = number
-
-
-def _numbers(values: Iterator[int]) -> bytes:
-    out = bytearray()
-    for value in values:
-        while value >= 128:
-            out.append(value & 127 | 128)
-            value >>= 7
-        out.append(value)
-    return bytes(out)
+def _differences(numbers: list[int]) -> list[int]:
+    return [number - last - 1 for last, number in itertools.pairwise([-1, *numbers])]
 
 
 def javascript(node: Node, classes: dict[str, int]) -> str:

@@ -20,9 +20,7 @@ from bpe.tokenizer import Tokenizer
 _WORD = re.compile(rb"\S+")
 _BESIDE = ("", "a", "A", " ", "1", "!", "'", "\n", "中", "\u0301")  # what may stand beside a token, a kind each
 PILE_BYTES = 825 * 10**9  # the Pile (Gao et al. 2020), as it is usually quoted
-TIMED_BYTES = (
-    4 * 10**6
-)  # below, a first pass mostly fills caches: at 1 MB it runs at a third to a half of its speed at 10
+TIMED_BYTES = 4 * 10**6  # below, a first pass mostly fills caches
 
 
 @dataclass(frozen=True)
@@ -64,6 +62,13 @@ class CommonMerges:
     of_smaller: float  # of the merges of the tokenizer that has fewer
 
 
+COLUMNS = {
+    "Texts": ("tokenizer", "text", "bytes", "tokens", "bytes/token", "tokens/word", "used", "MB/s", "Pile, hours"),
+    "Vocabularies": ("tokenizer", "tokens", "special", "unused", "unreachable", "parts of characters", "longest"),
+    "Merges": ("one", "another", "in common, of all", "of the smaller's"),
+}
+
+
 @dataclass(frozen=True)
 class Report:
     """texts: each tokenizer on each text; vocabularies: each tokenizer; merges_in_common: each two tokenizers."""
@@ -78,10 +83,7 @@ class Report:
 
     def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """(heading, rows with the names of the columns first) of each table."""
-        texts: list[tuple[str, ...]] = [
-            ("tokenizer", "text", "bytes", "tokens", "bytes/token", "tokens/word", "used", "MB/s", "Pile, hours")
-        ]
-        texts += [
+        texts = [
             (
                 row.tokenizer, row.text, f"{row.bytes:,}", f"{row.tokens:,}", f"{row.bytes_per_token:.3f}",
                 f"{row.tokens_per_word:.3f}", f"{row.used:.1%}", _number(row.megabytes_per_second, 0),
@@ -89,24 +91,16 @@ class Report:
             )
             for row in self.texts
         ]  # fmt: skip
-        vocabularies: list[tuple[str, ...]] = [
-            ("tokenizer", "tokens", "special", "unused", "unreachable", "parts of characters", "longest")
-        ]
-        vocabularies += [
+        vocabularies = [
             (
                 row.tokenizer, f"{row.tokens:,}", f"{row.special:,}", f"{len(row.unused):,}",
                 f"{len(row.unreachable):,}", f"{len(row.broken):,}", "  ".join(map(repr, row.longest)),
             )
             for row in self.vocabularies
         ]  # fmt: skip
-        result = [("Texts", texts), ("Vocabularies", vocabularies)]
-        if self.merges_in_common:
-            common: list[tuple[str, ...]] = [("one", "another", "in common, of all", "of the smaller's")]
-            common += [
-                (row.one, row.another, f"{row.of_all:.1%}", f"{row.of_smaller:.1%}") for row in self.merges_in_common
-            ]
-            result.append(("Merges", common))
-        return result
+        merges = [(row.one, row.another, f"{row.of_all:.1%}", f"{row.of_smaller:.1%}") for row in self.merges_in_common]
+        tables: dict[str, Sequence[tuple[str, ...]]] = {"Texts": texts, "Vocabularies": vocabularies, "Merges": merges}
+        return [(heading, [COLUMNS[heading], *rows]) for heading, rows in tables.items() if rows]
 
     def __str__(self) -> str:
         return "\n\n".join("\n".join(_aligned(rows)) for _, rows in self.tables())
@@ -265,12 +259,6 @@ def common_merges(a: Tokenizer, b: Tokenizer) -> tuple[float, float]:
 
 def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
-
-
-def shown(token: str) -> str:
-    """A token on one line: its middle left out where it is long, and what would not be seen spelled out."""
-    short = token if len(token) <= 24 else f"{token[:12]}…{token[-8:]}"
-    return repr(short)
 
 
 def _of_numbers(rows: Sequence[tuple[str, ...]]) -> list[bool]:

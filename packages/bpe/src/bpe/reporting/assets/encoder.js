@@ -8,17 +8,17 @@ const LONGEST_CACHED = 64;     // characters of a pretoken that is remembered
 const MOST_CACHED = 200_000;   // pretokens remembered before all are forgotten
 
 class Encoder {
-  /** From the inflated bytes: a line of JSON, then numbers and the bytes of all symbols. */
+  /** From the inflated bytes: a line of JSON, then the bytes of all symbols. */
   constructor(data) {
     const line = data.indexOf(10);
     const about = JSON.parse(new TextDecoder().decode(data.subarray(0, line)));
-    const numbers = new Numbers(data, line + 1);
     this.about = about;
-    this.count = about.symbols;
+    this.bytes = data.subarray(line + 1);
+    this.count = about.ids.length;
     this.splitters = about.pattern.map((source) => splitter(source, about.classes));
     if (about.normalizer) this.assigned = new RegExp(`[^${about.unassigned}]+`, "gu");
-    this.readSymbols(numbers, data);
-    if (!about.by_rank) this.readMerges(numbers, about.merges);
+    this.readSymbols(about.lengths, about.ids);
+    if (!about.by_rank) this.readMerges(about.made, about.left);
     this.cutOut = new Map(Object.entries(about.added));
     this.special = new Map([...Object.entries(about.special), ...this.cutOut]);
     this.utf8 = new TextEncoder();
@@ -27,13 +27,12 @@ class Encoder {
     this.room(1024);
   }
 
-  readSymbols(numbers, data) {
-    const lengths = Uint32Array.from({ length: this.count }, () => numbers.next());
+  /** The ids are differences to the one before plus one. */
+  readSymbols(lengths, ids) {
     this.ids = new Uint32Array(this.count);
-    for (let i = 0, id = -1; i < this.count; i++) this.ids[i] = id += 1 + numbers.signed();
+    for (let i = 0, id = -1; i < this.count; i++) this.ids[i] = id += 1 + ids[i];
     this.begins = new Uint32Array(this.count + 1);
     for (let i = 0; i < this.count; i++) this.begins[i + 1] = this.begins[i] + lengths[i];
-    this.bytes = data.subarray(numbers.at, numbers.at += this.begins[this.count]);
     this.symbolOfId = new Map();
     let slots = 512;
     while (slots < 2 * this.count) slots *= 2;
@@ -48,17 +47,17 @@ class Encoder {
     }
   }
 
-  /** Each merge is the symbol it makes, and where that is cut in two. */
-  readMerges(numbers, count) {
+  /** Each merge is the symbol it makes, as a difference too, and where that is cut in two. */
+  readMerges(differences, lefts) {
     let slots = 64;
-    while (slots < 2 * count) slots *= 2;
+    while (slots < 2 * lefts.length) slots *= 2;
     this.pairLeft = new Int32Array(slots).fill(-1);
     this.pairRight = new Int32Array(slots);
     this.pairMade = new Int32Array(slots);
     this.pairRank = new Int32Array(slots);
-    for (let rank = 0, made = -1; rank < count; rank++) {
-      made += 1 + numbers.signed();
-      const begin = this.begins[made], cut = begin + numbers.next();
+    for (let rank = 0, made = -1; rank < lefts.length; rank++) {
+      made += 1 + differences[rank];
+      const begin = this.begins[made], cut = begin + lefts[rank];
       const left = this.find(this.bytes, begin, cut), right = this.find(this.bytes, cut, this.begins[made + 1]);
       const at = this.pairSlot(left, right);
       this.pairLeft[at] = left;
@@ -270,29 +269,6 @@ class Heap {
   move(from, to) {
     this.keys[to] = this.keys[from];
     this.pairs.copyWithin(3 * to, 3 * from, 3 * from + 3);
-  }
-}
-
-/** Numbers of any size, seven bits a byte, the lowest first. */
-class Numbers {
-  constructor(data, at) {
-    this.data = data;
-    this.at = at;
-  }
-
-  next() {
-    let value = 0, unit = 1, byte;
-    do {
-      byte = this.data[this.at++];
-      value += (byte & 127) * unit;
-      unit *= 128;
-    } while (byte & 128);
-    return value;
-  }
-
-  signed() {
-    const value = this.next();
-    return value % 2 ? -(value + 1) / 2 : value / 2;
   }
 }
 
