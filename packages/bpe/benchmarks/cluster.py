@@ -1,13 +1,10 @@
 """The cost of Ray: counting, training and encoding by clusters of 1, 2 and 4 nodes of one CPU each, beside one machine.
 
     python packages/bpe/benchmarks/cluster.py FILE [--vocab-size 32000] [--nodes 1 2 4] [--rounds 3]
-        [--plan-nodes 100] [--plan-cpus 32] [--plan-text 10e12] [--plan-files 100]   the cluster that is planned
-        [--network 1.25e9] [--storage 50e9]     bytes a second: of a node's network, and of the storage of all nodes
         [--write]                               put it into docs/design/cluster-costs.md
 
 The nodes are Ray's own test cluster on this machine, so that more nodes than it has processors share these. Each
 measurement is a process of its own; seconds are the median of the rounds, CPU seconds are those of all its processes.
-The plan is computed from what was measured, and shows its arithmetic.
 """
 
 from __future__ import annotations
@@ -25,15 +22,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cluster_plan import plan
 from peers import processor
 
 PAGE = Path(__file__).parents[3] / "docs/design/cluster-costs.md"
 BEGIN, END = "<!-- written by nox -s bench -- cluster: begin -->\n", "<!-- end -->\n"
 TICK = os.sysconf("SC_CLK_TCK")
 STORE = 500_000_000  # bytes of each node's object store
-MANY = 300  # tasks, by which the cost of handing one out is measured
-PARTS = 4  # of the text, that the steps of a cluster are measured with one by one
 
 
 # What a process and those below it have used
@@ -174,51 +168,10 @@ def on_nodes(path: Path, size: int, nodes: int) -> dict[str, Any]:
             if name != "learn":
                 shares = reports[-1].nodes.values()
                 results["tasks"][name] = sum(share.tasks for share in shares), sum(share.seconds for share in shares)
-        part_size = -(-path.stat().st_size // MANY)
-        timed(results, "many", lambda: bpe.cluster.count(path, part_size=part_size, summary=reports.append))
-        results["handing"] = results["cpu"].pop("many")["driver"] / sum(
-            share.tasks for share in reports[-1].nodes.values()
-        )
     results["fingerprint"] = tokenizer.fingerprint
     ray.shutdown()
     cluster.shutdown()
     return results
-
-
-def steps(path: Path, size: int) -> dict[str, Any]:
-    """The parts of the plan, a step at a time in this process: parts, their sum, and the writing of ids."""
-    import bpe
-    from bpe.cluster.encoding import recipe_for
-    from bpe.cluster.ranges import listed, parts_of, source_of
-    from bpe.corpus import sources
-    from bpe.outputs.encode_source import encoded_groups, write_encoded
-
-    whole = bpe.count(path, num_threads=1)
-    tokenizer = bpe.train_from_counts(whole, size)
-    settings = {"dtype": None, "format": "npy", "end_of_text": None, "allowed_special": "all"}
-    recipe = recipe_for(tokenizer, settings)
-    (entry,) = listed([sources.PlainText(path)])
-    parts = list(parts_of(entry, -(-path.stat().st_size // PARTS), can_cut=True))
-    text = path.read_bytes()
-    counts = [bpe.count([text[part.begin : part.end]], num_threads=1) for part in parts]
-    begun = time.perf_counter()
-    added = len(counts[0].merge(*counts[1:])._records)
-    adding = time.perf_counter() - begun
-    sources_of_parts = [source_of(part, recipe.cut, recipe.margin) for part in parts]
-    groups = [g for source, goes_on in sources_of_parts for g in encoded_groups(source, recipe, 1, goes_on=goes_on)]
-    with tempfile.TemporaryDirectory() as folder:
-        begun = time.perf_counter()
-        write_encoded(lambda _: groups, Path(folder, "ids.npy"), recipe)
-        writing = time.perf_counter() - begun
-        size = Path(folder, "ids.npy").stat().st_size
-    return {
-        "part": path.stat().st_size / len(parts),
-        "part_distinct": statistics.mean(map(len, counts)),
-        "distinct": len(whole),
-        "record": added / len(whole),  # bytes
-        "added": sum(len(one._records) for one in counts) / adding,  # bytes a second
-        "written": size / writing,
-    }
 
 
 def measure(path: Path, size: int, what: str) -> dict[str, Any]:
@@ -297,28 +250,23 @@ def main() -> None:
     parser.add_argument("--vocab-size", type=int, default=32_000)
     parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=3)
-    for name, number in (("--plan-nodes", 100), ("--plan-cpus", 32), ("--plan-files", 100)):
-        parser.add_argument(name, type=int, default=number)
-    for name, rate in (("--plan-text", 10e12), ("--network", 1.25e9), ("--storage", 50e9)):
-        parser.add_argument(name, type=float, default=rate)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     path, size = options.text.absolute(), options.vocab_size
     if options.worker:
         kind, _, nodes = options.worker.partition(" ")
-        ways = {"alone": alone, "steps": steps}
-        print(json.dumps(on_nodes(path, size, int(nodes)) if kind == "nodes" else ways[kind](path, size)))
+        print(json.dumps(on_nodes(path, size, int(nodes)) if kind == "nodes" else alone(path, size)))
         return
-    names = ["alone", "steps", *(f"nodes {nodes}" for nodes in options.nodes)]
+    names = ["alone", *(f"nodes {nodes}" for nodes in options.nodes)]
     runs: dict[str, list[Any]] = {name: [] for name in names}
     for _ in range(options.rounds):
         for name in names:
             runs[name].append(measure(path, size, name))
-    same = {(run["fingerprint"], run["ids"]) for name in names if name != "steps" for run in runs[name]}
+    same = {(run["fingerprint"], run["ids"]) for name in names for run in runs[name]}
     if len(same) > 1:
         raise SystemExit(f"the results differ: {same}")
-    one, step = middle(runs["alone"]), middle(runs["steps"])
+    one = middle(runs["alone"])
     clusters = {nodes: middle(runs[f"nodes {nodes}"]) for nodes in options.nodes}
     import ray
 
@@ -330,10 +278,6 @@ def main() -> None:
         "Tokenizer and number of ids were the same in all of them.",
         "",
         *tables(one, clusters),
-        "",
-        "## A plan",
-        "",
-        *plan(text, one, clusters[max(clusters)], step, options),
     ]
     print("\n".join(out))
     if options.write:

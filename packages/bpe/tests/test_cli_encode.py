@@ -30,7 +30,7 @@ def test_several_files_and_standard_input_among_them(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     tok, text = trained / "tok.json", trained / "corpus.txt"
-    (trained / "raw").write_bytes(b"\xff\x00 the \x80" * 300_000)  # no UTF-8, and longer than a block
+    (trained / "raw").write_bytes(b"\xff\x00 the \x80" * 130_000)  # no UTF-8, and longer than a block
     pipe(monkeypatch, b"a b")
     out = said(capfdbinary, "encode", tok, text, "-", trained / "raw")
     (trained / "ids.txt").write_bytes(out.replace(b" ", b"\n\t ", 100))

@@ -39,7 +39,7 @@ def counted_in_parts(file: sources.File, part_size: int, pattern: str | None, sp
     return counts
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(TEXTS, st.integers(1, 60), st.sampled_from(["gpt2", "cl100k", "o200k", None, r"\p{L}+|\s|[^\p{L}\s]"]))
 @example("a<|endoftext|>" * 9, 5, None)
 @pytest.mark.filterwarnings("ignore:no compiled scanner")
@@ -63,7 +63,7 @@ def test_a_window_grows_until_a_cut_is_found(tmp_path: Path, monkeypatch: pytest
             assert counted_in_parts(sources.PlainText(path), part_size, pattern, SPECIAL) == whole
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.one_of(TEXTS, st.none()), max_size=12), st.integers(1, 80), st.booleans())
 def test_parts_of_json_lines_are_the_lines(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str | None], part_size: int, ends: bool
@@ -77,7 +77,7 @@ def test_parts_of_json_lines_are_the_lines(
 
 
 @pytest.mark.parametrize("format", ["npy", "bin", "parquet"])
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(TEXTS, st.integers(1, 80), st.sampled_from(["gpt2", "o200k", None]), st.booleans())
 def test_parts_are_joined_to_what_the_whole_file_gives(
     tmp_path_factory: pytest.TempPathFactory, format: Any, text: str, part_size: int, pattern: str | None, ends: bool

@@ -23,7 +23,7 @@ import bpe
 from bpe import patterns, reference
 from bpe.counting import count as counting
 from bpe.counting import spill
-from bpe.counting.count import Plan, plan
+from bpe.counting.count import CHUNK, Plan, plan
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import (
     add_sorted,
@@ -162,13 +162,13 @@ MIB = 1 << 20
     [
         (0, 8, None, Plan(1, True, 64 << 10, 1 << 12, None)),  # nothing to count
         (MIB, 8, None, Plan(1, True, 128 << 10, 5461, None)),  # short: by the caller, in an eighth at a time
-        (3 * MIB, 8, None, Plan(1, True, 384 << 10, 1 << 14, None)),
+        (3 * MIB, 8, None, Plan(1, True, CHUNK, 1 << 14, None)),
         (4 * MIB, 8, None, Plan(2, False, 256 << 10, 1 << 12, None)),  # two megabytes for each thread
-        (1 << 40, 8, None, Plan(8, False, MIB, 1 << 12, None)),
-        (1 << 40, 1, None, Plan(1, False, MIB, 1 << 14, None)),  # a lone table is not added to others
-        (None, 8, None, Plan(8, False, MIB, 1 << 12, None)),  # a stream may be long
-        (1 << 40, 2, 288 * MIB, Plan(2, False, MIB, 1 << 12, 144 * MIB)),  # a share for each thread
-        (1 << 40, 2, 72 * MIB, Plan(2, False, MIB // 4, 1 << 12, 36 * MIB)),  # a chunk cannot exceed a share
+        (1 << 40, 8, None, Plan(8, False, CHUNK, 1 << 12, None)),
+        (1 << 40, 1, None, Plan(1, False, CHUNK, 1 << 14, None)),  # a lone table is not added to others
+        (None, 8, None, Plan(8, False, CHUNK, 1 << 12, None)),  # a stream may be long
+        (1 << 40, 2, 288 * MIB, Plan(2, False, CHUNK, 1 << 12, 144 * MIB)),  # a share for each thread
+        (1 << 40, 2, 36 * MIB, Plan(2, False, MIB // 8, 1 << 12, 18 * MIB)),  # a chunk cannot exceed a share
         (1 << 40, 4, 1, Plan(4, False, 4 << 10, 1 << 12, 0)),
     ],
 )

@@ -91,7 +91,7 @@ def test_what_was_mapped_is_found_again_by_another_process(folder: Path) -> None
     assert called == 0, "the cache was not found"
 
 
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_of_every_kind(folder: Path, method: str) -> None:
     fingerprints, _ = run(folder, method, 2)
     assert len(fingerprints) == 2

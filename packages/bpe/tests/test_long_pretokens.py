@@ -26,7 +26,7 @@ PRETOKENS = {
 
 @pytest.mark.parametrize("kind", PRETOKENS)
 def test_extending_as_the_reference(kind: str) -> None:
-    text = PRETOKENS[kind]
+    text = PRETOKENS[kind][:1000]
     start = bpe.train([text[:200] + " and text"], 259, pattern=None, special_tokens=[])
     ranks, ids = reference.rank_merges(list(start.merges)), {token: i for i, token in start.vocab.items()}
     expected, new = reference.extend(

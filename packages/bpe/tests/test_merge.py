@@ -195,11 +195,11 @@ def test_pairs_are_counted_alike_with_few_symbols_and_with_many(words: list[list
     assert merged(0) == merged(1100) == merged(0, 1) == merged(1100, 1)
 
 
-@pytest.mark.parametrize("letters", [1, 2, 4, 20, 256])
+@pytest.mark.parametrize("letters", [1, 4, 20, 256])
 def test_as_the_reference_where_pairs_are_counted_again_with_many_symbols(letters: int) -> None:
     draw = random.Random(letters)
     alphabet = draw.sample(range(256), letters)
-    counts = {bytes(draw.choices(alphabet, k=draw.randrange(1, 300))): draw.choice([1, 1, 2, 9]) for _ in range(30)}
+    counts = {bytes(draw.choices(alphabet, k=draw.randrange(1, 300))): draw.choice([1, 1, 2, 9]) for _ in range(16)}
     _, expected = reference.train(counts, 1500, special_tokens=[])
     assert merge(counts, 1500, "bytes", 40) == expected
 

@@ -70,7 +70,7 @@ def test_ranks_of_any_order(tokens: list[bytes], order: Any, pattern: str | None
     assert made(ids, None, pattern, whole).encode(text) == expected
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(vocabulary=vocabularies(), by_rank=st.booleans(), whole=st.booleans(), chance=st.randoms(use_true_random=False))
 def test_many_new_pretokens_side_by_side(vocabulary: Any, by_rank: bool, whole: bool, chance: Any) -> None:
     # more than there are lanes, of every length that one takes, some of them met again before they are known

@@ -123,7 +123,7 @@ def test_nothing_is_an_empty_file(tmp_path: Path, format: Any) -> None:
         assert read(path, format) in (([], None), ([], []))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.lists(st.integers(0, 40).map(lambda size: "ab" * size), max_size=12),
     st.integers(1, 60),

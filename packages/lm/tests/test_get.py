@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import itertools
+import json
 import os
 import random
 import socket
@@ -102,6 +103,63 @@ def test_every_corpus_is_listed_where_its_publisher_has_it(serve):
     assert corpora.corpus_files("shakespeare")[0].file.path.startswith("https://raw.githubusercontent.com/karpathy/")
     with pytest.raises(ValueError, match="did you mean 'shakespeare'"):
         corpora.corpus_files("shakespere")
+
+
+SAYS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
+ROWS = {  # as their publishers have them
+    "smoltalk": ("data/all/train-00000-of-00009.parquet", {"messages": SAYS, "source": "smol-magpie-ultra"}),
+    "ultrachat": (
+        "data/train_sft-00000-of-00003-a3ecf92756993583.parquet",
+        {"prompt": "hi", "prompt_id": "f0e3", "messages": SAYS},
+    ),
+    "alpaca": (
+        "data/train-00000-of-00001-a09b74b3ef9c3b56.parquet",
+        {"instruction": "Add.", "input": "1 1", "output": "2", "text": "Add. 2"},
+    ),
+    "dolly": (
+        "databricks-dolly-15k.jsonl",
+        {"instruction": "Add.", "context": "", "response": "2", "category": "open_qa"},
+    ),
+    "ultrafeedback": (
+        "data/train_prefs-00000-of-00001.parquet",
+        {
+            "prompt": "hi",
+            "chosen": SAYS,
+            "rejected": [SAYS[0], {"role": "assistant", "content": "no"}],
+            "messages": SAYS,
+            "score_chosen": 9.0,
+        },
+    ),
+    "gsm8k": ("main/train-00000-of-00001.parquet", {"question": "1 + 1?", "answer": "It is 2.\n#### 2"}),
+}
+
+
+@needs_bpe
+@pytest.mark.parametrize("name", ROWS)
+def test_sets_of_rows_are_fetched_and_encoded(serve, monkeypatch, tmp_path, capsys, name):
+    """From a local copy of the form of each, with files that are none of it; and without a network."""
+    path, row = ROWS[name]
+    data = (json.dumps(row) + "\n").encode() * 3
+    if path.endswith(".parquet"):
+        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        parquet.write_table(arrow.Table.from_pylist([row] * 3), tmp_path / "rows.parquet")
+        data = (tmp_path / "rows.parquet").read_bytes()
+    serve(corpora.CORPORA[name].repo, {path: data, "README.md": b"a card", "data/test.parquet": b"x"})
+    rows, out = tmp_path / "rows", tmp_path / "tokens"
+    for _ in range(2):  # the second time everything is there
+        assert main(["data", "get", name, "--out", str(rows)]) == 0
+    assert (rows / path).read_bytes() == data
+    words = capsys.readouterr().out.splitlines()[-1].partition("encode it: lm ")[2].split()
+    bpe = importlib.import_module("bpe")
+    talks = bpe.train(["the cat"], 259, special_tokens=["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    talks.save(tmp_path / "tok.json")
+    command = [{"TOKENIZER": str(tmp_path / "tok.json"), "FOLDER": str(out)}.get(word, word) for word in words]
+    assert main([*command, "--context", "128", "--heldout", "0"]) == 0
+    text = talks.decode(open_tokens(out / "train.npy").ids[:].tolist())
+    assert text.count(row.get("instruction", row.get("question", "hi"))) >= 1
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")  # where nothing listens
+    assert main(["data", "get", name, "--out", str(tmp_path / "new")]) != 0
+    assert corpora.CORPORA[name].repo in capsys.readouterr().err
 
 
 def test_a_token_is_shown_to_the_hub_alone(serve, tmp_path, monkeypatch):

@@ -300,10 +300,12 @@ class Corpus(NamedTuple):
         if checkpoint is None:
             records = self.records(report)
         else:
-            from bpe.counting.checkpoint import Checkpoint
+            from bpe.counting.checkpoint import counted
 
-            saved = Checkpoint(checkpoint, self.source, self.pattern, self.special_tokens)
-            records = saved.records(lambda source: self._replace(source=source).records(report))
+            def count(source: sources.Source) -> Records:
+                return self._replace(source=source).records(report)
+
+            records = counted(checkpoint, self.source, self.pattern, self.special_tokens, count)
         if self.memory_limit is not None:
             _warn_of_merging(records, self.memory_limit)
         return Counts(records, self.pattern, self.special_tokens)

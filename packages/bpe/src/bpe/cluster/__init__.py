@@ -13,6 +13,6 @@ The functions have the names and arguments of `bpe.count`, `bpe.train` and `Toke
 from bpe.cluster.counting import count, train
 from bpe.cluster.encoding import encode
 from bpe.cluster.manifest import EncodedFile, Manifest
-from bpe.cluster.tasks import NodeShare, Summary
+from bpe.cluster.tasks import Share, Summary
 
-__all__ = ["EncodedFile", "Manifest", "NodeShare", "Summary", "count", "encode", "train"]
+__all__ = ["EncodedFile", "Manifest", "Share", "Summary", "count", "encode", "train"]

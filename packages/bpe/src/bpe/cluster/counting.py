@@ -68,7 +68,7 @@ def count(
     nothing = bpe.count([], special_tokens=special_tokens, **settings)
     settings["special_tokens"] = nothing.special_tokens
     can_cut = patterns.scanner_of(nothing.pattern) >= 0
-    about = Summary("counted")
+    about = Summary()
     inputs = listed(source)
     total = sum(entry.size for entry in inputs)
     with connected(address, num_threads) as ray, reporter(progress) as report:

@@ -87,7 +87,7 @@ def encode(
     if not remote.is_url(folder):
         folder = os.path.abspath(folder)
         os.makedirs(folder, exist_ok=True)
-    about = Summary("encoded")
+    about = Summary()
     manifest = Manifest.planned(folder, recipe.tokenizer, settings, inputs, writer_of(format).ending)
     left = {number: entry for number, entry in enumerate(inputs) if manifest.files[number].tokens is None}
     total = sum(entry.size for entry in left.values())

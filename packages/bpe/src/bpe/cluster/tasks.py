@@ -43,32 +43,29 @@ class Task:
 
 
 @dataclass
-class NodeShare:
-    """The share of one node: `bytes` of the source in `tasks` tasks, which took `seconds` together."""
+class Share:
+    """`bytes` of the source in `tasks` tasks and `seconds`, the sum of them for a node, by the clock for a call."""
 
     tasks: int = 0
     bytes: int = 0
     seconds: float = 0.0
 
+    def __str__(self) -> str:
+        rate = self.bytes / max(self.seconds, 1e-9) / 1e6
+        return f"{self.bytes / 1e6:,.1f} MB in {self.tasks} tasks and {self.seconds:.1f} s, {rate:,.1f} MB/s"
+
 
 @dataclass
-class Summary:
-    """The work of a call: `bytes` of the source in `seconds` of wall-clock, the share of each node, files left out."""
+class Summary(Share):
+    """The work of a call, the share of each node in it, and the error of each file that was left out, by its name."""
 
-    what: str
-    bytes: int = 0
-    seconds: float = 0.0
-    nodes: dict[str, NodeShare] = field(default_factory=dict)
-    skipped: dict[str, str] = field(default_factory=dict)  # the error of each file, by its name
+    nodes: dict[str, Share] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if not self.nodes and not self.skipped:
-            return f"{self.what} nothing: all files were done"
-        rate = self.bytes / max(self.seconds, 1e-9) / 1e6
-        lines = [f"{self.what} {self.bytes / 1e6:,.1f} MB in {self.seconds:.1f} s, {rate:,.1f} MB/s"]
-        for node, share in sorted(self.nodes.items()):
-            rate = share.bytes / max(share.seconds, 1e-9) / 1e6
-            lines.append(f"  {node}: {share.bytes / 1e6:,.1f} MB in {share.tasks} tasks, {rate:,.1f} MB/s a task")
+            return "nothing was left to do: all files were done"
+        lines = [super().__str__(), *(f"  {node}: {share}" for node, share in sorted(self.nodes.items()))]
         return "\n".join([*lines, *(f"  left out: {error}" for error in self.skipped.values())])
 
 
@@ -176,11 +173,11 @@ def run_tasks(
             task = waiting.pop(reference)
             if isinstance(outcome, tuple):
                 node, seconds = outcome
-                share = summary.nodes.setdefault(node, NodeShare())
-                share.tasks += 1
-                share.bytes += task.size
-                share.seconds += seconds
-                summary.bytes, summary.seconds = summary.bytes + task.size, time.perf_counter() - begun
+                for share in (summary, summary.nodes.setdefault(node, Share())):
+                    share.tasks += 1
+                    share.bytes += task.size
+                summary.nodes[node].seconds += seconds
+                summary.seconds = time.perf_counter() - begun
                 report(phase, summary.bytes, total)
                 yield task, node
             elif isinstance(outcome, ValueError) or getattr(outcome, "filename", None) == task.name:
@@ -192,6 +189,6 @@ def run_tasks(
         summary.skipped = {name: str(error) for name, error in by_name.items()}
     elif len(by_name) > 1:
         lines = "".join(f"\n  {error}" for error in by_name.values())
-        raise ValueError(f"{len(by_name)} files cannot be read, and all others are {summary.what}:{lines}")
+        raise ValueError(f"{len(by_name)} files cannot be read, and all others are done:{lines}")
     elif by_name:
         raise next(iter(by_name.values()))

@@ -193,7 +193,10 @@ class Reader(io.RawIOBase):
                     if _version(self._files.info(self._path)) != self._version:
                         raise ValueError(f"{self.name} was changed while it was read: read it again from its beginning")
                 self._file = self._files.open(self._path, "rb", cache_type="readahead", block_size=BLOCK)
-            _go_to(self._file, self._at)
+            if self._file.tell() != self._at:
+                if not self._file.seekable():
+                    raise ConnectionError("it broke, and the server sends files from their beginning only")
+                self._file.seek(self._at)
             return bytes(self._file.read(count))
         except BaseException:
             self._close_file()
@@ -208,18 +211,6 @@ class Reader(io.RawIOBase):
     def close(self) -> None:
         self._close_file()
         super().close()
-
-
-def _go_to(file: Any, at: int) -> None:
-    """Go to a place; through all that is before it where a server sends files from their beginning only."""
-    try:
-        file.seek(at)
-    except ValueError:
-        while at:
-            dropped = len(file.read(min(at, BLOCK)))
-            if not dropped:
-                raise ConnectionError("the file is shorter than it was") from None
-            at -= dropped
 
 
 def opened(place: StrPath) -> BinaryIO:

@@ -30,9 +30,10 @@ def register(commands: Commands) -> None:
     parts = parser.add_subparsers(required=True, metavar=commands_here.replace(", ", " | "))
 
     parser = add(parts, "get", get, "download a published corpus and encode it; the same command continues")
-    corpora = "tinystories, openwebtext, fineweb-edu-10bt, slimpajama, shakespeare"
+    corpora = "tinystories, openwebtext, fineweb-edu-10bt, slimpajama, shakespeare; and, to be encoded by `lm data "
+    corpora += "chat`, `preferences` or `prompts` then: smoltalk, ultrachat, alpaca, dolly, ultrafeedback, gsm8k"
     parser.add_argument("corpus", metavar="CORPUS", help=corpora)
-    recipe_arguments(parser)
+    recipe_arguments(parser, needs_tokenizer=False)
 
     parser = add(parts, "clean", clean, "text worth learning from, out of pages of the web or documents")
     parser.add_argument("files", metavar="FILE", nargs="+", help="HTML, WARC, text, JSON lines or Parquet")
@@ -82,8 +83,8 @@ def conversation_arguments(parser: Parser, line: str) -> None:
     parser.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
 
 
-def recipe_arguments(parser: Parser) -> None:
-    parser.add_argument("--tokenizer", required=True, help="a tokenizer file, as `bpe train` writes it")
+def recipe_arguments(parser: Parser, needs_tokenizer: bool = True) -> None:
+    parser.add_argument("--tokenizer", required=needs_tokenizer, help="a tokenizer file, as `bpe train` writes it")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
     help = "held-out share (default: 0.005 of the documents, by hash; the last 0.1 of a single text)"
     parser.add_argument("--heldout", type=float, metavar="SHARE", help=help)
@@ -101,10 +102,19 @@ def recipe_arguments(parser: Parser) -> None:
 
 def get(options: argparse.Namespace) -> None:
     from lm.data.corpora import corpus
+    from lm.data.get import fetch
     from lm.data.get import get as get_corpus
     from lm.data.hub import Cancelled
 
-    recipe, request = recipe_of(options, one_text=bool(corpus(options.corpus).url))
+    source = corpus(options.corpus)
+    if source.command:
+        fetch(options.corpus, Path(options.out), options.limit_bytes)
+        rest = "--tokenizer TOKENIZER --out FOLDER" + " --prompt question" * (options.corpus == "gsm8k")
+        print(f"{options.out}: {source.about}; to encode it: lm data {source.command} {options.out} {rest}")
+        return
+    if options.tokenizer is None:
+        raise ValueError(f"{options.corpus} is encoded as it comes: give --tokenizer")
+    recipe, request = recipe_of(options, one_text=bool(source.url))
     with stopping(options.out), Live(options) as live:
         try:
             reached = get_corpus(

@@ -145,8 +145,8 @@ def prepare_preferences(
 
     Args:
         paths: Files or folders of rows, {"prompt": …, "chosen": …, "rejected": …}. Each is a list of messages, or a
-            text: the user's as a prompt, the assistant's as an answer. Without a prompt, both answers are whole
-            conversations.
+            text: the user's as a prompt, the assistant's as an answer. Answers that are whole conversations, as
+            UltraFeedback's, do not need the prompt.
         template: The chat template of the model that is to learn them.
         out, context_length, end_of_text, heldout: See PackedSplits.
 
@@ -176,7 +176,8 @@ def pair_of(value: Any) -> tuple[Talk, Talk]:
         if key not in value:
             raise ValueError(f'there is no "{key}" in it')
     prompt = read_messages(value["prompt"], "user") if value.get("prompt") else []
-    better, worse = ([*prompt, *read_messages(value[key], LEARNED)] for key in ("chosen", "rejected"))
+    answers = [read_messages(value[key], LEARNED) for key in ("chosen", "rejected")]
+    better, worse = (answer if answer[0].role != LEARNED else [*prompt, *answer] for answer in answers)
     for key, messages in (("chosen", better), ("rejected", worse)):
         if messages[-1].role != LEARNED:
             raise ValueError(f'"{key}" does not end with what the assistant says')

@@ -81,6 +81,16 @@ def get(
         return progress
 
 
+def fetch(name: str, out: Path, limit: int | None = None) -> None:
+    """Download the rows of a published set, or continue; `lm data chat`, `preferences` or `prompts` reads the folder.
+
+    limit: bytes of the files after which no other begins. Errors are those of hub.download.
+    """
+    with locked(out):
+        for one in corpora.corpus_files(name, limit=limit):
+            download(one.file, out, stop=threading.Event())
+
+
 def most_of(one: CorpusFile, recipe: Recipe) -> int | None:
     """The bytes of a file that are needed; None for all: what is compressed holds more text than its size."""
     limit, size = recipe.limit_heldout if one.split == HELDOUT else recipe.limit, one.file.size

@@ -5,6 +5,8 @@ and the forms of a conversation that are in use.
     {"conversations": [{"from": "human", "value": …}], "system": …}           ShareGPT's
     {"prompt": …, "completion": …}                                            trl's; texts or lists of messages
     {"instruction": …, "input": …, "output": …}                               Alpaca's
+    {"instruction": …, "context": …, "response": …}                           Dolly's
+    {"question": …, "answer": …}                                              GSM8K's
 """
 
 from __future__ import annotations
@@ -28,6 +30,12 @@ ROLES = {
     **dict.fromkeys(("tool", "observation", "function_response"), "tool"),
     **dict.fromkeys(("function_call", "tool_call"), "call"),
 }
+# The fields of a request, of what it is about, and of the answer.
+QUESTIONS = (
+    ("instruction", "input", "output"),
+    ("instruction", "context", "response"),
+    ("question", "context", "answer"),
+)
 MORE = ("tool_calls", "name", "tool_call_id", "reasoning_content")  # of a message, which templates read
 
 
@@ -114,9 +122,10 @@ def messages_in(row: Any) -> list[Message]:
         return before + messages
     if "prompt" in row and "completion" in row:
         return [*read_messages(row["prompt"], "user"), *read_messages(row["completion"], LEARNED)]
-    if "instruction" in row and "output" in row:
-        parts = [row["instruction"], *([row["input"]] if row.get("input") else [])]
-        return [*read_messages("\n\n".join(map(str, parts)), "user"), *read_messages(row["output"], LEARNED)]
+    for request, more, answer in QUESTIONS:
+        if request in row and answer in row:
+            parts = [row[request], *([row[more]] if row.get(more) else [])]
+            return [*read_messages("\n\n".join(map(str, parts)), "user"), *read_messages(row[answer], LEARNED)]
     forms = '"messages", "conversations", "prompt" with "completion", or "instruction" with "output"'
     raise ValueError(f"expected an object with {forms} in it, got one with {', '.join(row) or 'nothing'}")
 
