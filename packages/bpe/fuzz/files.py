@@ -1,8 +1,9 @@
 """Files of tokenizers with some of their bytes or values changed: each is read right, or refused by a ValueError.
 
-    python packages/bpe/fuzz/files.py --count 50000 FILE…      # changes of each file in turn, until there were so many
+    python packages/bpe/fuzz/files.py --count 50000 FILE… FOLDER…    # changes of each file in turn, up to that number
 
-What loads is used and written; any other error is printed with the change that led to it, and the program ends with 1.
+A folder is that of a model, of which one file is changed at a time. What loads is used and written; any other error is
+printed with the change that led to it, and the program ends with 1.
 """
 
 from __future__ import annotations
@@ -86,9 +87,9 @@ def _change_value(value: Any, chance: random.Random) -> None:
 
 
 def use(path: Path) -> bool:
-    """Load a file and use and write its tokenizer; returns whether it was read. Errors but refusals are raised."""
+    """Load a file or a folder, use and write its tokenizer; returns whether it was read. Raises other errors."""
     try:
-        tokenizer = bpe.load(path)
+        tokenizer = bpe.load(path, pattern="gpt2" if path.suffix == ".tiktoken" else None)
     except ValueError:
         return False
     for text in TEXTS:
@@ -101,7 +102,7 @@ def use(path: Path) -> bool:
         assert tokenizer.encode_batch([text], disallowed_special=()) == [ids]
         for trusted in (False, True):
             tokenizer.encode_segments([(text, trusted)])
-    folder = path.parent
+    folder = path if path.is_dir() else path.parent
     tokenizer.save(folder / "saved.bpe")
     assert bpe.load(folder / "saved.bpe").data == tokenizer.data
     for number, write in enumerate((tokenizer.to_huggingface, tokenizer.to_tiktoken, tokenizer.to_gpt2)):
@@ -112,11 +113,18 @@ def use(path: Path) -> bool:
     return True
 
 
-def attack(name: str, content: bytes, chance: random.Random, folder: Path) -> bool:
-    """use() of a changed file. AssertionError names the change that was neither read nor refused."""
-    path = folder / name
+def attack(
+    name: str, content: bytes, chance: random.Random, folder: Path, beside: dict[str, bytes] | None = None
+) -> bool:
+    """use() of a changed file. AssertionError names the change that was neither read nor refused.
+
+    beside: files of a folder, {name: content}, which is loaded as one.
+    """
     data = changed(content, chance)
-    path.write_bytes(data)
+    for other, unchanged in (beside or {}).items():
+        (folder / other).write_bytes(unchanged)
+    (folder / name).write_bytes(data)
+    path = folder if beside else folder / name
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -133,16 +141,19 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    contents = [(path.name, path.read_bytes()) for path in options.files]
-    contents = [(name, trimmed(content) if content[:1] == b"{" else content) for name, content in contents]
+    contents: list[tuple[str, bytes, dict[str, bytes]]] = []
+    for path in options.files:
+        files = {one.name: one.read_bytes() for one in (path.iterdir() if path.is_dir() else [path])}
+        files = {name: trimmed(content) if content[:1] == b"{" else content for name, content in files.items()}
+        contents += [(name, content, files if path.is_dir() else {}) for name, content in files.items()]
     findings: dict[str, int] = {}
     loaded = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(options.count):
-            name, content = contents[number % len(contents)]
-            chance = random.Random(f"{options.seed} {number}")
+    for number in range(options.count):
+        name, content, beside = contents[number % len(contents)]
+        chance = random.Random(f"{options.seed} {number}")
+        with tempfile.TemporaryDirectory() as folder:
             try:
-                loaded += attack(name, content, chance, Path(folder))
+                loaded += attack(name, content, chance, Path(folder), beside)
             except AssertionError as error:
                 frame = traceback.extract_tb((error.__cause__ or error).__traceback__)[-1]
                 kind = f"{type(error.__cause__).__name__} at {frame.filename}:{frame.lineno}"

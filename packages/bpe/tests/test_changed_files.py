@@ -69,8 +69,30 @@ def test_changed_files_of_every_format_are_read_or_refused(fuzz: ModuleType, tmp
     bpe.train(["the cat sat on the mat"] * 2, 262).save(tmp_path / "saved")
     files |= {name: (tmp_path / name).read_bytes() for name in ("gemma.json", "tokenizer.json", "saved")}
     for name, content in files.items():
-        for number in range(60):
+        for number in range(40):
             fuzz.attack(name, content, random.Random(f"{name} {number}"), tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pair", "tokenizer.json", "tokenizer.model", "tiktoken.model"])
+def test_changed_files_of_a_folder_are_read_or_refused(fuzz: ModuleType, tmp_path: Path, kind: str) -> None:
+    tokenizer = bpe.train(["the cat sat on the mat"] * 2, 262)
+    tokenizer.to_gpt2(tmp_path / "pair")
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
+    flags = {"lstrip": False, "rstrip": True, "single_word": False, "normalized": False, "special": True}
+    token = {"content": "<new>", **flags}
+    name = {"pair": "GPT2Tokenizer", "tiktoken.model": "TikTokenTokenizer"}.get(kind, "LlamaTokenizer")
+    config = {"tokenizer_class": name, "bos_token": token, "add_bos_token": True, "extra_special_tokens": ["<x>"]}
+    files = {
+        "pair": {file.name: file.read_bytes() for file in (tmp_path / "pair").iterdir()},
+        "tokenizer.json": {kind: (tmp_path / "tokenizer.json").read_bytes()},
+        "tokenizer.model": {kind: contents()["tokenizer.model"]},
+        "tiktoken.model": {kind: contents()["ranks.tiktoken"]},
+    }[kind]
+    files["tokenizer_config.json"] = json.dumps({**config, "added_tokens_decoder": {"600": token}}).encode()
+    (tmp_path / "model").mkdir()
+    for file, content in files.items():
+        for number in range(20):
+            fuzz.attack(file, content, random.Random(f"{file} {number}"), tmp_path / "model", files)
 
 
 def test_fields_of_a_model_of_the_wrong_kind_are_refused() -> None:

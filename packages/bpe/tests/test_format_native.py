@@ -38,7 +38,7 @@ def test_native_there_and_back(tmp_path: Path, data: TokenizerData) -> None:
     assert reading.read(path, "native").data == data
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(extra=tokens, gap=st.integers(0, MAX_ID - 300), special=st.text(st.characters(codec="utf-8"), min_size=1))
 def test_native_there_and_back_for_any_tokens(
     tmp_path_factory: Any, extra: list[bytes], gap: int, special: str
