@@ -25,8 +25,12 @@ def register(commands: Commands) -> None:
     parser.add_argument("--shard-bytes", type=int, help="split weights above this size into files (default: 5 billion)")
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     parser.add_argument("--course", metavar="URL", help="address of the course's chapters, {} for the name, for a page")
-    help = "read what was written again, by lm and by transformers where it is installed, and compare it with RUN"
+    help = "read what was written again, by lm and by transformers or llama_cpp if installed, and compare it with RUN"
     parser.add_argument("--check", action="store_true", help=help)
+    help = "send what was written to this model of the Hugging Face Hub, which is made if it is not there"
+    parser.add_argument("--push", metavar="OWNER/NAME", help=help)
+    parser.add_argument("--private", action="store_true", help="with --push, only its owners see a model that is made")
+    parser.add_argument("--dry-run", action="store_true", help="with --push, name the files and their sizes, send none")
     add_step(parser)
 
 
@@ -34,13 +38,16 @@ def export(options: argparse.Namespace) -> None:
     from lm.interop import to_gguf, to_huggingface
     from lm.interop.exporting import SHARD_BYTES
 
+    if options.push is None and (options.private or options.dry_run):
+        raise ValueError("--private and --dry-run go with --push OWNER/NAME: add it, or leave them out")
     if options.adapter is not None:
         for name in ("dtype", "shard_bytes", "tokenizer", "course", "check"):
             if getattr(options, name):
                 raise ValueError(f"--{name.replace('_', '-')} has no effect with --adapter: leave it out")
         from lm.interop.peft import to_peft
 
-        return print(to_peft(options.run, options.adapter, step=step_of(options)))
+        print(to_peft(options.run, options.adapter, step=step_of(options)))
+        return push(options, options.adapter)
     if options.page is not None:
         return export_page(options)
     if options.course is not None:
@@ -61,12 +68,22 @@ def export(options: argparse.Namespace) -> None:
 
 
 def check(options: argparse.Namespace, dtype: str) -> None:
-    """Compare what was written with its source, if that is requested."""
+    """Compare what was written with its source, and send it to the Hub, if that is requested."""
     from lm.interop.check import check_export
 
     if options.check:
         about = {"dtype": dtype, "tokenizer": options.tokenizer, "step": step_of(options)}
         print(*check_export(options.run, options.out, **about), sep="\n")
+    push(options, options.out)
+
+
+def push(options: argparse.Namespace, path: str) -> None:
+    """Send what was written to the Hub, if that is requested."""
+    from lm.interop import push as hub
+
+    if options.push is not None:
+        for line in hub.push(path, options.push, private=options.private, dry_run=options.dry_run):
+            print(line, flush=True)
 
 
 def export_page(options: argparse.Namespace) -> None:
@@ -74,8 +91,8 @@ def export_page(options: argparse.Namespace) -> None:
     from lm.files import atomic_write
     from lm.page.export import origin, page_bytes, page_of, read
 
-    if options.shard_bytes is not None or options.check:
-        raise ValueError("--shard-bytes and --check are for a folder or a .gguf: leave them out for a page")
+    if options.shard_bytes is not None or options.check or options.push:
+        raise ValueError("--shard-bytes, --check and --push are for a folder or a .gguf: leave them out for a page")
     dtype, path = options.dtype or "fp16", Path(options.page)
     model, text, folder = read(options.run, options.tokenizer, step_of(options))
     title = path.stem if folder is None else folder.name

@@ -223,6 +223,8 @@ def in_a_sentence(what: str) -> Iterator[None]:
         raise FileNotFoundError(f"{endpoint()} has no {what}: look at its name; a private one needs HF_TOKEN") from None
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", None)
+        if status in (401, 403):
+            raise PermissionError(f"{endpoint()} refuses {what} ({status}): set HF_TOKEN to a token for it") from None
         raise ConnectionError(f"{endpoint()} answers {status} to what is asked of {what}: try again later") from None
     except (KeyError, TypeError, AttributeError, StopIteration):
         raise ConnectionError(not_the_hub()) from None

@@ -16,7 +16,9 @@ from lm.interop.loading import load, model_text
 from lm.model import Transformer
 
 TOKENS, GREEDY = 48, 16  # of the prompt whose logits are compared, and of the greedy text that is
+BY_TABLE = 2e-2  # the most of llama.cpp, which looks up GELU in a table of fp16
 EXACT = 1e-4  # the most that logits of the same weights differ by, of the largest, as sums have another order
+Logits = Callable[[list[int]], Tensor]
 TEXT = "The  quick brown\n\tfox — 12,345 déjà vu 東京 😀 <|im_end|>"
 
 
@@ -37,7 +39,8 @@ def check_export(
         tokenizer, step: As for to_huggingface().
 
     Yields:
-        A sentence for each reader: lm, and transformers for a folder, where it is installed.
+        A sentence for each reader: lm, and where they are installed transformers for a folder, llama.cpp (the package
+        llama_cpp) for a .gguf.
 
     Raises:
         ValueError: The first difference.
@@ -48,30 +51,55 @@ def check_export(
         compare_texts(text, model_text(target))
     size = model.config.context_length - len(ids)
     count = min(GREEDY, size)
-    difference = compare_logits("lm", logits_of(back, ids), logits_of(model, ids), exact=dtype == "fp32")
+    difference = compare_logits("lm", logits_of(back, ids), logits_of(model, ids), EXACT if dtype == "fp32" else None)
     greedy = generate(back, ids, max_new_tokens=count, temperature=0)
     if dtype == "fp32" and greedy != generate(model, ids, max_new_tokens=count, temperature=0):
         raise ValueError(f"{target}: the greedy text of what lm reads is another than that of {source}")
     yield f"lm reads it: logits differ by {difference:.1e} of the largest from the source's in its own dtype"
-    if Path(target).is_dir() and importlib.util.find_spec("transformers") is not None:
+    for name, logits, encode, bound in other_readers(Path(target)):
+        exact = name == "transformers" or dtype == "fp32"
+        difference = compare_logits(name, logits(ids), logits_of(back, ids), bound if exact else None)
+        sequence = [*ids]
+        for _ in range(count):
+            sequence.append(int(logits(sequence)[-1].argmax()))
+        if exact and sequence[len(ids) :] != greedy:
+            raise ValueError(f"{target}: {name} writes another greedy text than lm")
+        if text is not None:
+            compare_ids(name, encode(TEXT), text.tokenizer.encode(TEXT, allowed_special="all"))
+        same = ", the greedy text is lm's" if exact else ""
+        yield f"{name} reads it: logits differ by {difference:.1e} of the largest{same}"
+
+
+def other_readers(target: Path) -> Iterator[tuple[str, Logits, Callable[[str], list[int]], float]]:
+    """Yield the installed programs that read an export.
+
+    Each has its name, a function from ids to logits (ids, vocab), one from a text to ids, and the part of the largest
+    logit by which its logits may differ.
+    """
+    if target.is_dir() and importlib.util.find_spec("transformers") is not None:
         import transformers
 
         auto: Any = transformers.AutoModelForCausalLM
         written = auto.from_pretrained(target, dtype=torch.float32).eval()
 
-        def their_logits(ids: list[int]) -> Tensor:
-            return logits_of(lambda batch: written(batch).logits, ids)
+        def encode(text: str) -> list[int]:
+            tokenizer: Any = transformers.AutoTokenizer.from_pretrained(target)
+            return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
-        difference = compare_logits("transformers", their_logits(ids), logits_of(back, ids))
-        sequence = [*ids]
-        for _ in range(count):
-            sequence.append(int(their_logits(sequence)[-1].argmax()))
-        if sequence[len(ids) :] != greedy:
-            raise ValueError(f"{target}: transformers writes another greedy text than lm")
-        if text is not None:
-            its_ids = transformers.AutoTokenizer.from_pretrained(target)(TEXT, add_special_tokens=False)["input_ids"]
-            compare_ids("transformers", its_ids, text.tokenizer.encode(TEXT, allowed_special="all"))
-        yield f"transformers reads it: logits differ by {difference:.1e} of the largest, the greedy text is lm's"
+        yield "transformers", lambda ids: logits_of(lambda batch: written(batch).logits, ids), encode, EXACT
+    if target.is_file() and importlib.util.find_spec("llama_cpp") is not None:
+        import llama_cpp
+
+        # Keys and values in fp32, as lm's.
+        settings = {"logits_all": True, "type_k": 0, "type_v": 0, "flash_attn": False, "verbose": False}
+        llama = llama_cpp.Llama(str(target), n_ctx=0, **settings)
+
+        def logits(ids: list[int]) -> Tensor:
+            llama.reset()
+            llama.eval(ids)
+            return torch.tensor(llama.scores[: len(ids)])
+
+        yield "llama.cpp", logits, lambda text: llama.tokenize(text.encode(), add_bos=False, special=True), BY_TABLE
 
 
 def prompt_of(model: Transformer) -> list[int]:
@@ -85,10 +113,10 @@ def logits_of(model: Callable[[Tensor], Tensor], ids: list[int]) -> Tensor:
     return model(torch.tensor([ids]))[0].float()
 
 
-def compare_logits(reader: str, logits: Tensor, expected: Tensor, *, exact: bool = True) -> float:
-    """The largest difference, as a part of the largest logit. ValueError: sums in another order do not explain it."""
+def compare_logits(reader: str, logits: Tensor, expected: Tensor, bound: float | None) -> float:
+    """Return the largest difference, as a part of the largest logit. ValueError: it is above a bound."""
     difference = float((logits - expected).abs().max() / expected.abs().max().clamp(min=1e-9))
-    if exact and not difference < EXACT:
+    if bound is not None and not difference < bound:
         place = int((logits - expected).abs().amax(-1).argmax())
         raise ValueError(
             f"{reader} reads another model: logits differ by {difference:.1e} of the largest at token {place}"

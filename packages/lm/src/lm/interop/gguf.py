@@ -15,11 +15,12 @@ from typing import Any, Literal
 import numpy as np
 
 from lm.extras import need
-from lm.files import atomic_path, reason
+from lm.files import atomic_path, atomic_write, reason
 from lm.interop import gguf_models
 from lm.interop.exporting import source_of, special_names
 from lm.interop.gguf_models import PRE_TOKENIZERS
 from lm.interop.loading import ModelText
+from lm.interop.ollama import HEADING, modelfile
 from lm.interop.shapes import as_family
 from lm.model import Transformer
 from lm.special_tokens import BEGINS, TURN_ENDS
@@ -38,7 +39,8 @@ def to_gguf(
     tokenizer: str | Path | None = None,
     step: int | Literal["best"] | None = None,
 ) -> Path:
-    """Write a model and its tokenizer as a .gguf file, whole or not at all.
+    """Write a model and its tokenizer as a .gguf file, whole or not at all; beside it, of a model with a chat template,
+    Ollama's FILE.Modelfile.
 
     Args:
         model_or_run_dir: A model in memory, or a run or another program's model, as for lm.load.
@@ -65,6 +67,9 @@ def to_gguf(
         raise FileExistsError(f"{path} is there already, and is not a GGUF file: choose another name")
     # A model that llama.cpp does not have is refused before anything is written.
     run, model, text = source_of(model_or_run_dir, tokenizer, step)
+    template, beside = None if text is None else text.kept_template, path.with_suffix(".Modelfile")
+    if template is not None and beside.exists() and not beside.read_bytes().startswith(HEADING[:20].encode()):
+        raise FileExistsError(f"{beside} is there already, and no export of this program: choose another name")
     config = as_family(model.config)
     kind = gguf_models.kind_of(config)
     try:
@@ -80,13 +85,15 @@ def to_gguf(
                 writer.add_tokenizer_model("none")
             else:
                 add_tokenizer(writer, text, model.config.vocab_size, tokenizer or run)
-                if text.kept_template is not None:
-                    writer.add_chat_template(text.kept_template.source)
+                if template is not None:
+                    writer.add_chat_template(template.source)
             add_weights(writer, gguf, model, dtype)
             writer.write_header_to_file()
             writer.write_kv_data_to_file()
             writer.write_tensors_to_file()
             writer.close()
+        if template is not None:
+            atomic_write(beside, modelfile(path, template))
     except OSError as error:
         raise OSError(f"{path} cannot be written: {reason(error, path.parent)}") from error
     return path

@@ -66,7 +66,7 @@ class Kind:
     Attributes:
         architecture: Its name.
         settings: Its own settings, and our fields.
-        windows: Every layer of this number sees all, the others have windows; 1: all may have; 0: none.
+        windows: Every layer of this number sees all, the others have windows; 0: none has one.
         scalings: The rope_types that it has.
         turns_neighbours: It rotates pairs (2i, 2i + 1), where the folder has (i, i + width / 2).
         norms_above_one: Weights of norms are written with 1 added.
@@ -134,11 +134,13 @@ def kind_of(config: FamilyConfig) -> Kind:
     for name, value in kind.only:
         if getattr(config, name) != value:
             raise refused(f"{name} {getattr(config, name)!r}")
-    windows = [config.window(layer) for layer in range(config.num_layers)]
-    windows = [None if window is not None and window >= config.context_length else window for window in windows]
-    for layer, window in enumerate(windows):
-        slides = kind.windows == 1 or (kind.windows > 1 and (layer + 1) % kind.windows > 0)
-        if (window is not None) != slides and (window is not None or kind.windows > 1):
+    for layer in range(config.num_layers):
+        window = config.window(layer)
+        slides = kind.windows > 0 and (layer + 1) % kind.windows > 0
+        is_written = (
+            (window is not None) == slides if kind.windows else window is None or window >= config.context_length
+        )
+        if not is_written:
             raise refused(f"window {window!r} of layer {layer}")
     for parameters in tables(config).values():
         if parameters.get("rope_type", "default") not in kind.scalings:
