@@ -18,7 +18,7 @@ from bpe.formats.vocabulary import data_of_ranks
 from bpe.native.atomic_file import write_atomically
 from bpe.native.once import made_once
 from bpe.patterns import resolve
-from bpe.tokenizer import Tokenizer
+from bpe.tokenizer import Encoding, Tokenizer
 
 HOST = "https://openaipublic.blob.core.windows.net"
 TIMEOUT = 60.0  # seconds without a byte
@@ -129,7 +129,7 @@ def get_encoding(encoding_name: str) -> Tokenizer:
 
     Raises:
         ValueError: another name, or a download of the wrong content.
-        ConnectionError: the file is neither kept nor to be had.
+        ConnectionError: the file is not kept, and cannot be downloaded.
         OSError: the folder that is named cannot be written.
 
     Example:
@@ -137,7 +137,7 @@ def get_encoding(encoding_name: str) -> Tokenizer:
         [31373, 995]
     """
     if encoding_name not in DOWNLOADS and encoding_name in (constructors := _plugins()):
-        return _of_plugin(encoding_name, constructors[encoding_name]())
+        return Encoding(**constructors[encoding_name]())
     contents = _contents(encoding_name)
     return Tokenizer._made(*load(lambda: _parse(encoding_name, contents), contents, "published", encoding_name))
 
@@ -177,7 +177,7 @@ def encoding_name_for_model(model_name: str) -> str:
 
 
 def list_encoding_names() -> list[str]:
-    """The names of the published encodings, and of those of plug-ins: modules of the namespace package tiktoken_ext.
+    """The names of the published encodings, and of plug-ins: modules of the namespace package tiktoken_ext.
 
     Example:
         >>> bpe.list_encoding_names()[:3]
@@ -203,16 +203,6 @@ def _plugins() -> dict[str, Callable[[], dict[str, Any]]]:
                 raise ValueError(f"the tiktoken plug-in {module.name} defines {name!r}, which another one has already")
         constructors |= plugin
     return constructors
-
-
-def _of_plugin(name: str, arguments: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of the arguments of tiktoken.Encoding."""
-    ranks, special = arguments["mergeable_ranks"], arguments["special_tokens"]
-    expected = arguments.get("explicit_n_vocab")
-    if expected is not None and len(ranks) + len(special) != expected:
-        raise ValueError(f"{name}: expected {expected} tokens, got {len(ranks)} and {len(special)} special ones")
-    pattern = resolve((arguments["pat_str"],), "fancy-regex")
-    return Tokenizer.from_data(data_of_ranks(ranks, special, pattern, arguments["name"]))
 
 
 def _contents(name: str) -> list[bytes]:

@@ -20,13 +20,13 @@ from bpe.tokenizer import Tokenizer
 
 LIKE_AN_EXPRESSION = re.compile(r"\\[pPsSdDwW]|\[\^|\(\?|\\[rn].*\]|\|.*\\")
 SHOWN = 5  # tokens that a finding names
-# tokenizers 1.0 splits by no other expressions than those of published vocabularies.
+# The only expressions that tokenizers 1.0 splits by.
 TOKENIZERS_1_PATTERNS = {PATTERNS[name] for name in ("gpt2", "llama3", "qwen2", "o200k")}
 TOKENIZERS_1_PATTERNS |= {(expression,) for expression in PATTERNS["deepseek-v3"]}
 
 
 class Finding(NamedTuple):
-    """A finding: `kind` is "warning" for what is probably a mistake, and "note" for what is worth knowing."""
+    """A finding: `kind` is "warning" for a probable mistake, and "note" for a fact worth knowing."""
 
     kind: str
     text: str

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
             warnings.simplefilter("default", UserWarning)
             status: int = options.run(options) or 0
             if sys.stdout is not None:  # None: it was closed before the start
-                sys.stdout.flush()  # what is wrong with the output is said here, not when the interpreter ends
+                sys.stdout.flush()  # errors of the output are raised here, not when the interpreter ends
     except KeyboardInterrupt as error:
         if arguments is None:  # the program ends: a Ctrl-C more would print a traceback
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -132,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add.set_defaults(run=_convert)
 
-    add = commands.add_parser("view", help="a page that draws the tokens of what is typed into it")
+    add = commands.add_parser("view", help="a page that draws the tokens of text as it is typed")
     add.add_argument("tokenizer", nargs="+", help=NAMED + "; two stand side by side")
     add.add_argument("--text", type=Path, help="the text that it opens with (default: a sample)")
     add.add_argument("--out", type=Path, required=True)

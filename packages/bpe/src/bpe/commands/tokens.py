@@ -61,7 +61,7 @@ def ids_of(
 ) -> Iterator[tuple[Any, int]]:
     """Yield (ids, bytes of text) of a source part by part, encoded in threads."""
     allowed: Any = "all" if special == "recognise" else ()
-    # Bytes of the file, in which names of special tokens count.
+    # Bytes of the file, names of special tokens included.
     recipe = recipe_of(tokenizer._text_encoder, "", "npy", None, None, allowed)._replace(end_bytes=0)
     for group in encoded_groups(source, recipe, threads_for(threads)):
         yield group.ids, int(group.text_ends[-1]) if len(group.text_ends) else 0

@@ -1,4 +1,4 @@
-"""`bpe validate`: the ids of a tokenizer beside those of tokenizers or tiktoken, on one's own text, and the speeds."""
+"""`bpe validate`: the ids of a tokenizer beside tokenizers' or tiktoken's, on one's own text, and the speeds."""
 
 from __future__ import annotations
 
@@ -120,6 +120,4 @@ def _imported(name: str) -> Any:
     try:
         return import_module(name)
     except ImportError:
-        raise ImportError(
-            f"the ids are compared with those of {name}, which is not installed: pip install {name}"
-        ) from None
+        raise ImportError(f"the ids are compared with {name}'s, which is not installed: pip install {name}") from None

@@ -55,7 +55,7 @@ class Merges(Sequence[Pair]):
     Making them all would take a tenth longer to load Llama 3's tokenizer.json, and few callers ask for any (`python
     benchmarks/parts.py merges TOKENIZER.json`).
 
-    tokens: those of the symbols. halves: the numbers of the left and the right token of each, as uint32.
+    tokens: one for each symbol. halves: the numbers of the left and the right token of each, as uint32.
     """
 
     def __init__(self, tokens: list[bytes], halves: bytearray) -> None:

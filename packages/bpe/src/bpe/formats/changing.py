@@ -73,7 +73,7 @@ def _spelled(data: TokenizerData, token: bytes) -> str:
 def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]) -> TokenizerData:
     """Return a tokenizer without the tokens of the last merges.
 
-    Ids above those of the tokens that go move down, so that the result is that of a training to the smaller size.
+    Ids above those of the tokens that go move down, as in a training to the smaller size.
 
     Args:
         data: The tokenizer.
@@ -81,10 +81,10 @@ def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]
         merges: Its merges, also where it merges by rank.
 
     Raises:
-        ValueError: vocab_size is larger than the vocabulary, or smaller than what is there without any merge.
+        ValueError: vocab_size is larger than the vocabulary, or smaller than its tokens that no merge makes.
     """
     if data.characters is not None and data.characters.late:
-        raise ValueError("a vocabulary in which some tokens merge late cannot be cut: train a smaller one")
+        raise ValueError("a vocabulary with tokens that merge late cannot be cut: train a smaller one")
     ids = formats.ordinary_ids(data)
     merges = list(merges)
     merged = list(dict.fromkeys(left + right for left, right in merges if left + right in ids))

@@ -53,8 +53,8 @@ def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
 def parse(data: bytes, path: StrPath, config_data: bytes = b"{}", config_path: StrPath = "") -> TokenizerData:
     """Return the tokenizer of a tokenizer.json's bytes, and of the added tokens that only its configuration has.
 
-    path, config_path: the names of tokenizer.json and tokenizer_config.json in errors. ValueError where one is wrong,
-    or asks for what is not supported.
+    path, config_path: the names of tokenizer.json and tokenizer_config.json in errors. ValueError where one is wrong
+    or has a setting that is not supported.
     """
     file = parse_json(data, path)
     tokens = added_tokens_of_config(config_data, config_path)

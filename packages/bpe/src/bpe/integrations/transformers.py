@@ -74,7 +74,7 @@ def accelerate(tokenizer: AnyTokenizer) -> AnyTokenizer:
 
 
 def accelerate_if_supported(tokenizer: AnyTokenizer) -> AnyTokenizer:
-    """accelerate(), which leaves a tokenizer that is not supported as it is."""
+    """accelerate(), or the unchanged tokenizer if it is not supported."""
     with suppress(TypeError, ValueError):
         accelerate(tokenizer)
     return tokenizer
@@ -127,7 +127,7 @@ class _Engine:
         vars(self.tokenizer)["_encode_plus"], vars(self.tokenizer)["_decode"] = self.encode_plus, self.decode
 
     def read(self) -> None:
-        """Make the tokenizer of the backend as it is. ValueError where it is not supported."""
+        """Read the tokenizer of the backend. ValueError where it is not supported."""
         backend = self.tokenizer._tokenizer
         self.state, self.bpe = state_of(backend), None
         file = json.loads(backend.to_str())
@@ -146,7 +146,7 @@ class _Engine:
             self.decoder = Decoder({**data.vocab, **shown})
 
     def current(self) -> Tokenizer | None:
-        """The tokenizer of the backend as it is now; None where it is not supported."""
+        """The current tokenizer of the backend; None where it is not supported."""
         if self.state != state_of(self.tokenizer._tokenizer):
             try:
                 self.read()
@@ -229,7 +229,7 @@ class _Engine:
             if type(ids) is list and self.current() is not None and self.decoder is not None:
                 if skip_special_tokens:
                     ids = [number for number in ids if number not in self.special_ids]
-                with suppress(KeyError, OverflowError, TypeError):  # the backend leaves out some, or says what is wrong
+                with suppress(KeyError, OverflowError, TypeError):  # the backend leaves out some, or names the error
                     return self.decoder.decode(ids).decode("utf-8", "replace")
         original: str = type(tokenizer)._decode(tokenizer, token_ids, skip_special_tokens, cleans, **more)
         return original

@@ -1,1 +1,1 @@
-"""Tokenizers looked at: tables, drawn tokens, the page that encodes what is typed."""
+"""Tokenizers looked at: tables, drawn tokens, the page that encodes text as it is typed."""

@@ -29,7 +29,7 @@ def packed(data: TokenizerData) -> bytes:
     """Return the tokenizer as encoder.js reads it: base64 of a zlib stream. ValueError for what encoder.js does not do.
 
     The stream is a line of JSON, and the bytes of all symbols. Ids, and the symbols that merges make, are differences
-    to the one before plus one, of which zlib leaves little.
+    to the one before plus one, which zlib makes small.
     """
     space = _check(data)
     special = {**data.special_tokens, **data.added_tokens}
@@ -37,7 +37,7 @@ def packed(data: TokenizerData) -> bytes:
     if characters is None:
         tokens, ids, *_ = encoder_tables(data, set(special.values()))
         merges = list(data.merges or ())
-    else:  # by merges of bytes, of which the first join characters; see character_tables()
+    else:  # by merges of bytes, the first of them within characters; see character_tables()
         tokens, ids, rows, _ = character_tables(data._replace(merges=merges_of(data)), split_off_ids(data))
         pairs = [(tokens[left], tokens[right]) for left, right, _ in rows]  # type: ignore[union-attr]
         merges = [pair for pair in pairs if pair[0] + pair[1] != MARK]  # encoder.js puts spaces for marks
@@ -73,7 +73,7 @@ def packed(data: TokenizerData) -> bytes:
 
 
 def _check(data: TokenizerData) -> str:
-    """Return what is given a space in front. ValueError for what encoder.js does not do."""
+    """Return which texts get a space in front. ValueError for settings that encoder.js does not have."""
     preparation = Preparation(data)
     if data.characters is None and data.normalizer not in (None, "NFC"):
         raise ValueError(f"this page's encoder does not normalize to {data.normalizer}")

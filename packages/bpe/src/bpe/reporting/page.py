@@ -1,4 +1,4 @@
-"""`bpe view`: a page that carries whole tokenizers, encodes what is typed into it, and draws the tokens.
+"""`bpe view`: a page that carries whole tokenizers, encodes text as it is typed, and draws the tokens.
 
 Everything is in the one file: the vocabularies (javascript.py), the encoder (assets/encoder.js), the drawing
 (assets/view.js and its styles). A tokenizer whose split pattern JavaScript cannot say is drawn as it stands, by
@@ -55,7 +55,7 @@ def _still(tokenizer: Tokenizer, text: str, why: str) -> str:
     """The tokens of the text as they are when the page is made; they may spell another, as where it is normalized."""
     ids = tokenizer.encode(text, allowed_special="all")
     drawn = view.tokens_html(tokenizer, tokenizer.decode_bytes(ids), ids=ids)
-    return f'<p class="trouble">{html.escape(why)}; what stands here does not follow what is typed.</p>{drawn}'
+    return f'<p class="trouble">{html.escape(why)}; the tokens here do not follow the text box.</p>{drawn}'
 
 
 _LIVE = """\

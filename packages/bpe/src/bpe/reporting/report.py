@@ -19,7 +19,7 @@ from bpe.tokenizer import Tokenizer
 
 _WORD = re.compile(rb"\S+")
 _BESIDE = ("", "a", "A", " ", "1", "!", "'", "\n", "中", "\u0301")  # what may stand beside a token, a kind each
-PILE_BYTES = 825 * 10**9  # the Pile (Gao et al. 2020), as it is usually quoted
+PILE_BYTES = 825 * 10**9  # the Pile (Gao et al. 2020), as usually quoted
 TIMED_BYTES = 4 * 10**6  # below, a first pass mostly fills caches
 
 
@@ -128,7 +128,7 @@ _NOTES = (
     "the hours that 825 GB would take so. Unused: in none of these texts. Unreachable: tokens that no text gives, "
     "because merging never makes them or the split pattern "
     "always cuts them. "
-    "Merges in common: of all that either tokenizer has, and of those of the tokenizer that has fewer."
+    "Merges in common: of all that either tokenizer has, and of the smaller tokenizer's."
 )
 
 
@@ -251,7 +251,7 @@ def _always_cut(token: bytes, split: Callable[[bytes], list[bytes]]) -> bool:
 
 
 def common_merges(a: Tokenizer, b: Tokenizer) -> tuple[float, float]:
-    """Return the common merges of two tokenizers as a share of all merges, and of those of the smaller."""
+    """Return the common merges of two tokenizers as a share of all merges, and of the smaller's."""
     of_a, of_b = set(a.merges), set(b.merges)
     both = len(of_a & of_b)
     return both / max(1, len(of_a | of_b)), both / max(1, min(len(of_a), len(of_b)))

@@ -47,7 +47,7 @@ def tokens_html(tokenizer: Encodes, text: str | bytes, *, ids: Sequence[int] | N
         ids: The ids of the text, if they are known already.
 
     Raises:
-        ValueError: The ids are those of another text; the message says at which byte they differ.
+        ValueError: The ids spell another text; the message says at which byte they differ.
     """
     data = _bytes(text)
     if ids is None:

@@ -10,7 +10,7 @@ A script that trained with tokenizers runs with its imports changed:
     tokenizer.train(["corpus.txt"], trainers.BpeTrainer(vocab_size=32000, special_tokens=["<|endoftext|>"]))
     tokenizer.save("tokenizer.json")
 
-Merges, vocabulary and ids are those of tokenizers 0.23; the file loads in 0.23 and 1.0, and in bpe.load() if it is
+Merges, vocabulary and ids equal those of tokenizers 0.23; the file loads in 0.23 and 1.0, and in bpe.load() if it is
 byte-level. Two things differ. Where limit_alphabet drops some of equally common characters, 0.23 drops any of them, and
 this the last. Where merging makes a special token, 0.23 prefers it in later ties, and this does not.
 """
@@ -230,7 +230,7 @@ class _Words:
             self.pattern = patterns.of_steps(steps)
         else:
             self.pattern = patterns.of_steps([part for step in steps for part in _isolating(step)])
-            self.dropped = tuple(_dropped(steps[:before], steps[before:]))
+            self.dropped = tuple(_dropped(steps[:before]))
 
     def count(self, texts: Iterator[str], report: Any) -> Records:
         """Return the pretokens of texts and how often each occurs. Texts of no characters are passed over."""
@@ -273,25 +273,16 @@ def _metaspace(step: dict[str, Any]) -> Callable[[str], str]:
     return change
 
 
-def _dropped(steps: list[dict[str, Any]], byte_steps: list[dict[str, Any]]) -> Iterator[bytes]:
-    """Yield how the pretokens begin that are dropped: white space and delimiters.
-
-    After ByteLevel no character is white space, and a delimiter is the character that stands for a byte.
-    """
-    for step in steps:
-        if step["type"] == "CharDelimiterSplit":
-            yield step["delimiter"].encode()
-        elif step["type"] in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer"):
-            yield from (chr(code).encode() for begin, end in white_space() for code in range(begin, end + 1))
-    for step in byte_steps:
-        if step["type"] == "CharDelimiterSplit" and step["delimiter"] in PRINTABLE:
-            yield bytes([PRINTABLE.index(step["delimiter"])])
+def _dropped(steps: list[dict[str, Any]]) -> Iterator[bytes]:
+    """Yield how the pretokens begin that are dropped: white space, which no character is after ByteLevel."""
+    if any(step["type"] in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer") for step in steps):
+        yield from (chr(code).encode() for begin, end in white_space() for code in range(begin, end + 1))
 
 
 def _isolating(step: dict[str, Any]) -> list[dict[str, Any]]:
     """Return steps that only isolate matches, which are compiled, for one that drops or moves them.
 
-    The pieces are the same, and pieces of white space or of the delimiter, which are dropped after counting.
+    The pieces are the same, and pieces of white space, which are dropped after counting.
     """
 
     def isolate(expression: str) -> dict[str, Any]:
@@ -304,8 +295,6 @@ def _isolating(step: dict[str, Any]) -> list[dict[str, Any]]:
         return [isolate(r"\s")]
     if kind == "BertPreTokenizer":
         return [isolate(r"\s"), {"type": "Punctuation", "behavior": "Isolated"}]
-    if kind == "CharDelimiterSplit":
-        return [isolate(re.escape(step["delimiter"]))]
     if kind == "Split" and len(string) == 1 and not step["invert"]:
         one, others = re.escape(string), f"[^{re.escape(string)}]"
         if step["behavior"] == "MergedWithNext":

@@ -1,8 +1,8 @@
 "use strict";
 // Byte-level BPE and SentencePiece's in the browser: what reporting/javascript.py packs, read and run.
-// Its ids are those of bpe.Tokenizer.encode().
+// It gives the ids of bpe.Tokenizer.encode().
 //
-// A symbol is a sequence of bytes that merging can make; symbols are numbered in the order in which they were packed.
+// A symbol is a sequence of bytes that merging can make; symbols are numbered in the order of the packed file.
 
 const LONGEST_CACHED = 64;     // characters of a pretoken that is remembered
 const MOST_CACHED = 200_000;   // pretokens remembered before all are forgotten
@@ -146,7 +146,7 @@ class Encoder {
     return plain.startsWith(" ") && (space === "each" || space === "first") ? plain : " " + plain;
   }
 
-  /** Room for a pretoken of so many bytes. */
+  /** Room for a pretoken of `size` bytes. */
   room(size) {
     this.scratch = new Uint8Array(size);
     this.symbols = new Int32Array(size);
@@ -156,7 +156,7 @@ class Encoder {
     this.heap = new Heap(3 * size);
   }
 
-  /** The symbols of one pretoken: while two neighbours can be merged, those of the lowest rank are,
+  /** The symbols of one pretoken: while two neighbours can be merged, the pair of the lowest rank is,
    * the leftmost first. */
   merge(pretoken) {
     if (3 * pretoken.length > this.scratch.length) this.room(6 * pretoken.length);

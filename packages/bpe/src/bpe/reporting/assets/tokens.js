@@ -1,4 +1,4 @@
-// Tokens as HTML, for every page that draws them; their colours and marks are those of tokens.css.
+// Tokens as HTML, for every page that draws them; tokens.css has their colours and marks.
 
 const one = (id) => document.getElementById(id);
 const many = (count, unit) => `${count.toLocaleString("en")} ${unit}${count === 1 ? "" : "s"}`;

@@ -1,10 +1,10 @@
-// The page: what is typed is encoded by every column's Encoder (encoder.js) and drawn.
+// The page: every column's Encoder (encoder.js) encodes the text box, and the tokens are drawn.
 
 const COLOURS = 6;
 const STEP = 3000;        // tokens drawn at a time: the next ones follow when the reader comes near the end of these
 const PATIENCE = 30;      // milliseconds that encoding may take for every keystroke to be encoded
 
-/** One tokenizer: its section of the page, and the tokens of the text as it is now. */
+/** One tokenizer: its section of the page, and the tokens of the current text. */
 class Column {
   constructor(section, encoder) {
     this.section = section;
