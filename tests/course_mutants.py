@@ -168,6 +168,13 @@ EXCUSED = {  # mutants that compute the same, or differ in what no exercise asks
     "ex10_posttraining.py: aggregate_loss_across_microbatch: 'sequence' -> 'sequencex'": "whatever is not 'constant'",
     "ex11_data.py: hash_of: 8 -> 9 (2)": "blake2b pads a salt with zeros",
     "ex11_data.py: hash_of: 8 -> 7 (2)": "blake2b pads a salt with zeros",
+    "ex12_precision.py: round_to: 0 -> 1": "1 is a number of every format",
+    "ex12_precision.py: round_to: 0 -> -1": "-1 is one too",
+    "ex12_precision.py: MasterSGD.__init__: p.detach().float().clone() -> p.detach().float()": "float() is a copy",
+    "ex12_precision.py: MasterSGD.__init__: p.detach() -> p": "steps are under no_grad",
+    "ex12_precision.py: MasterSGD.step: zip(self.parameters, self.masters, strict=True) -> "
+    "zip(self.parameters, self.masters)": ONE_LENGTH,
+    "ex12_precision.py: MasterSGD.step: True -> False": ONE_LENGTH,
 }
 
 

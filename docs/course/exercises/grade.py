@@ -44,6 +44,7 @@ CHAPTERS = {  # the file that a student fills, and the module that checks it
     9: ("ex9_parallel.py", "checks_parallel"),
     10: ("ex10_posttraining.py", "checks_posttraining"),
     11: ("ex11_data.py", "checks_data"),
+    12: ("ex12_precision.py", "checks_precision"),
 }
 POINTS = {  # of exercises that are worth more than one
     **dict.fromkeys(("Tokenizer", "AdamW", "MultiHeadSelfAttention", "TransformerLM", "generate", "predict"), 3),
