@@ -366,8 +366,13 @@ TOOLS = [
 TOOLS[1]["function"]["parameters"] = {"type": "object", "additionalProperties": False}
 
 
-@pytest.mark.parametrize("marks", [[], ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]])
-@pytest.mark.parametrize("source", [HERMES, LLAMA, MISTRAL, GEMMA])
+SPECIAL = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]"]
+
+
+@pytest.mark.parametrize(
+    ("source", "marks"),
+    [(HERMES, []), (HERMES, SPECIAL), (LLAMA, []), (MISTRAL, []), (MISTRAL, SPECIAL), (GEMMA, SPECIAL)],
+)
 def test_a_tool_that_must_be_called_is_called(source, marks):
     """A model of random weights calls it too: what is no call is masked."""
     import openai
@@ -396,13 +401,13 @@ def test_a_tool_that_must_be_called_is_called(source, marks):
                 assert source is not MISTRAL or re.fullmatch("[a-zA-Z0-9]{9}", call.id)
             return choice
 
-        for seed in range(6):
+        for seed in range(4):
             choice = calls("required", seed=seed, parallel_tool_calls=False)
             assert choice.finish_reason == "tool_calls"
             assert choice.message.content is None
             (call,) = choice.message.tool_calls
             names.add(call.function.name)
-            calls("required", seed=seed)
+        calls("required", seed=0)
         assert len(names) > 1
         for name in functions:
             choice = calls({"type": "function", "function": {"name": name}}, seed=1)

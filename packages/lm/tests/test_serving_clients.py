@@ -130,6 +130,20 @@ def test_tools_are_called_and_their_results_are_read(messages, stream):
     assert messages.create(messages=talk, model="small", max_tokens=2, tools=[tool]).usage.output_tokens <= 2
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_arguments_of_a_call_are_an_object_whatever_the_model_writes(messages, stream):
+    pytest.importorskip("llguidance")
+    tool = {"name": "weather", "input_schema": {"type": "object"}}
+    more = bias_of('<tool_call>{"name": "weather", "arguments": "rain"}</tool_call>')
+    request = {"model": "small", "max_tokens": 99, "messages": TALK, "tools": [tool], "extra_body": more}
+    if stream:
+        with messages.stream(**request) as events:
+            (call,) = events.get_final_message().content
+    else:
+        (call,) = messages.create(**request).content
+    assert call.input == {"arguments": "rain"}
+
+
 def test_mistakes_are_anthropics_errors(messages):
     with pytest.raises(anthropic.BadRequestError, match=r"messages\[0\].role: expected .*user.* or .*assistant"):
         messages.create(model="small", max_tokens=2, messages=[{"role": "robot", "content": "a"}])

@@ -197,7 +197,7 @@ class Server:
         self.engine.cancel(jobs)
         for job in jobs:
             job.tell([Piece("", job.tokens, "cancelled")])
-        while not answer.ended:
+        while name in self.responses and not answer.ended:  # its reader adds the pieces, or has left
             await asyncio.sleep(0.001)
         return JSONResponse(await asyncio.to_thread(answer.whole))
 

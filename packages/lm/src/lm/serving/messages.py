@@ -11,6 +11,7 @@ from pydantic import Field
 from lm.serving import requests as chats
 from lm.serving.answers import Item, ItemAnswer
 from lm.serving.engine import Piece
+from lm.serving.grammar import parse_json
 from lm.serving.requests import BadRequest, Body, ChatBody, GenerationRequest, Part, Served, TextPart, text_of
 
 REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "cancelled": "end_turn"}
@@ -172,8 +173,8 @@ class MessagesAnswer(ItemAnswer):
             return {"type": "thinking", "thinking": text, "signature": ""}
         if item.kind == "text":
             return {"type": "text", "text": text}
-        name, arguments = item.call["function"]["name"], {} if empty else json.loads(item.text)
-        return {"type": "tool_use", "id": item.call["id"], "name": name, "input": arguments}
+        arguments = {} if empty else json.loads(arguments_of(item))
+        return {"type": "tool_use", "id": item.call["id"], "name": item.call["function"]["name"], "input": arguments}
 
     def begin(self) -> Iterable[dict[str, Any]]:
         yield {"type": "message_start", "message": self.whole()}
@@ -184,7 +185,8 @@ class MessagesAnswer(ItemAnswer):
 
     def extend_item(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
         name = {"reasoning": "thinking", "text": "text", "call": "input_json"}[item.kind]
-        delta = {"type": f"{name}_delta", "partial_json" if item.kind == "call" else name: text}
+        delta = {"type": f"{name}_delta"}
+        delta |= {"partial_json": arguments_of(item)} if item.kind == "call" else {name: text}
         yield {"type": "content_block_delta", "index": item.index, "delta": delta}
 
     def end_item(self, item: Item) -> Iterable[dict[str, Any]]:
@@ -198,3 +200,8 @@ class MessagesAnswer(ItemAnswer):
 
     def error(self, error: BadRequest) -> dict[str, Any]:
         return {"type": "error", **error.body()}
+
+
+def arguments_of(item: Item) -> str:
+    """The arguments of a call as JSON of an object: clients read nothing else, and a model may write anything."""
+    return item.text if isinstance(parse_json(item.text), dict) else json.dumps({"arguments": item.text})

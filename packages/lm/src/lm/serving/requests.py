@@ -434,11 +434,12 @@ def chat(body: ChatBody, served: Served) -> GenerationRequest:
     request = to_request(body, [prompt], served, *stops, most, limits.max_tokens, logprobs, constraint)
     begun = template.tokenizer.decode(prompt[-8:]).rstrip().endswith(THINK)
     thoughts: Any = "have begun" if begun else "may come" if THOUGHT in template.source else "none"
+    marks = [template.tokenizer.special_tokens.get(mark) for mark in (THINK, THOUGHT)] if thoughts != "none" else []
     return dataclasses.replace(
         request,
         dropped=dropped,
         has_tools=has_tools,
-        skip_ids=() if has_tools or thoughts != "none" else request.skip_ids,  # special tokens may mark these
+        skip_ids=() if has_tools else {*request.skip_ids}.difference(marks),  # which may mark a call, or thoughts
         most_calls=1 if body.parallel_tool_calls is False else None,
         thoughts=thoughts,
     )
