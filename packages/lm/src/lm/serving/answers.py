@@ -13,9 +13,10 @@ from typing import Any, Literal
 from lm.chat_template import ChatTemplate
 from lm.generation.sampling import TokenLogprob
 from lm.generation.stream import overlap
+from lm.serving.bodies import BadRequest
 from lm.serving.engine import Piece
 from lm.serving.grammar import token_bytes
-from lm.serving.requests import THINK, THOUGHT, BadRequest, GenerationRequest
+from lm.serving.requests import THINK, THOUGHT, GenerationRequest
 from lm.serving.tools import calls_in
 
 LEAST = -9999.0  # the logarithm that stands for that of 0, which JSON does not have

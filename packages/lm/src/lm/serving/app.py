@@ -31,11 +31,12 @@ from starlette.types import Receive, Scope, Send
 from lm.chat_template import ChatTemplate
 from lm.page.export import asset, chat_shell
 from lm.serving.answers import Answer, ChatAnswer
+from lm.serving.bodies import BadRequest, ChatBody, CompletionBody, parse
 from lm.serving.engine import Busy, Engine, Job, Piece, PiecesOfStep, tell_all
 from lm.serving.grammar import Grammars
 from lm.serving.guards import AccessLog, Guard, SendTimeout
 from lm.serving.messages import CountBody, MessagesAnswer, MessagesBody, count_tokens, message
-from lm.serving.requests import BadRequest, ChatBody, CompletionBody, Limits, Served, chat, completion, parse
+from lm.serving.requests import Limits, Served, chat, completion
 from lm.serving.responses import ResponseAnswer, ResponseBody, respond
 from lm.serving.tokens import DetokenizeBody, EmbeddingsBody, TokenizeBody, detokenize, embeddings, tokenize
 from lm.special_tokens import stop_ids

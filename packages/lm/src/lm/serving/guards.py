@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from lm.serving.requests import BadRequest
+from lm.serving.bodies import BadRequest
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 PROTECTED = "/v1/"

@@ -8,11 +8,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lm.serving import requests as chats
+from lm.serving import bodies as chats
 from lm.serving.answers import Item, ItemAnswer
+from lm.serving.bodies import BadRequest, Body, ChatBody, Part, TextPart, text_of
 from lm.serving.engine import Piece
 from lm.serving.grammar import parse_json
-from lm.serving.requests import BadRequest, Body, ChatBody, GenerationRequest, Part, Served, TextPart, text_of
+from lm.serving.requests import GenerationRequest, Served, chat, chat_prompt
 
 REASONS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "cancelled": "end_turn"}
 
@@ -127,13 +128,13 @@ def message(body: MessagesBody, served: Served) -> GenerationRequest:
     """The request of a body of /v1/messages. BadRequest: the first mistake in it."""
     if body.max_tokens is None:
         raise BadRequest("max_tokens is missing", "max_tokens")
-    return chats.chat(body.chat_body(), served)
+    return chat(body.chat_body(), served)
 
 
 def count_tokens(body: CountBody, served: Served) -> dict[str, Any]:
     """The number of tokens of a conversation's prompt. BadRequest: a mistake in it."""
     served.limits.adapter(body.model)
-    return {"input_tokens": len(chats.chat_prompt(body.chat_body(), served.template)[0])}
+    return {"input_tokens": len(chat_prompt(body.chat_body(), served.template)[0])}
 
 
 class MessagesAnswer(ItemAnswer):

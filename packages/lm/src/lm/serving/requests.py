@@ -1,279 +1,27 @@
-"""Bodies of /v1/completions and /v1/chat/completions, checked by pydantic, as sequences to continue.
-
-Every setting is used or refused by its name; only those that do not change the answer are ignored.
-"""
+"""Bodies of /v1/completions and /v1/chat/completions as sequences to continue."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import json
-import re
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_core import PydanticCustomError
-
-from lm.chat_template import ROLES, ChatTemplate, Message
+from lm.chat_template import ChatTemplate
 from lm.extras import MissingExtra
 from lm.generation.sampling import Constraint, Sampling
+from lm.serving.bodies import BadRequest, Body, ChatBody, CompletionBody, Conversation, NamedTool, ResponseFormat
 from lm.serving.engine import Job, Piece
 from lm.serving.grammar import Grammars, Minimum
 from lm.serving.tools import grammar_of, render_tools_as_text
 from lm.special_tokens import prompt_ids
 
-MOST_STOPS, MOST_CHOICES, MOST_TOP_LOGPROBS, MOST_TOOLS = 4, 16, 20, 128
-TOOL, TOO_LONG = "tool", "context_length_exceeded"  # the role of an answer to a call; the code of an error
+TOO_LONG = "context_length_exceeded"  # the code of an error
 SAMPLING = frozenset(Sampling.__dataclass_fields__) - {"logit_bias"}
-FunctionName = Annotated[str, Field(pattern="^[a-zA-Z0-9_.-]{1,64}$")]
-TokenId = Annotated[int, Field(ge=0)]
-Stop = Annotated[str, Field(min_length=1)]
-B = TypeVar("B", bound=BaseModel)
 MakeConstraint = Callable[[], Constraint]
 THINK, THOUGHT = "<think>", "</think>"  # around the thoughts of a model, before its text
-
-
-class BadRequest(ValueError):
-    """A mistake in a request, with its HTTP status and the fields of OpenAI's error object."""
-
-    def __init__(
-        self, message: str, param: str | None = None, *, status: int = 400, code: str | None = None, kind: str = ""
-    ) -> None:
-        super().__init__(message)
-        self.param, self.status, self.code, self.kind = param, status, code, kind or "invalid_request_error"
-
-    def body(self) -> dict[str, Any]:
-        return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
-
-
-class Part(BaseModel):
-    """A part of a body, whose unknown fields are ignored."""
-
-    model_config = ConfigDict(strict=True, extra="ignore")
-
-
-class StreamOptions(Part):
-    """Contents of a stream beside its text."""
-
-    include_usage: bool | None = None
-
-
-class Strict(BaseModel):
-    """A part of a body, whose unknown fields are refused."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-
-class StructuredOutputs(Strict):
-    """The form of an answer as vLLM's clients ask for it: one of these."""
-
-    regex: str | None = None
-    choice: Annotated[list[str], Field(min_length=1, max_length=1024)] | None = None
-    grammar: str | None = None  # in llguidance's dialect of Lark
-    json_schema: dict[str, Any] | str | None = Field(None, alias="json")
-
-    def form(self) -> tuple[str, str]:
-        """The one that is set: its kind, and the text of its grammar."""
-        requested = [(name, value) for name, value in self if value is not None]
-        if len(requested) != 1:
-            raise BadRequest("structured_outputs: expected one of regex, choice, grammar, json", "structured_outputs")
-        ((name, value),) = requested
-        if name == "choice":
-            return "lark", "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in value)
-        if name == "json_schema":
-            return "json", value if isinstance(value, str) else json.dumps(value)
-        return {"grammar": "lark"}.get(name, name), value
-
-
-class Body(BaseModel):
-    """Parameters of all kinds of requests; null stands for an absent one."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
-    # Parameters accepted at these values only, and parameters that do not change the answer.
-    only: ClassVar[dict[str, tuple[Any, ...]]] = {"best_of": (1,), "suffix": ("",)}
-    ignored: ClassVar[frozenset[str]] = frozenset(
-        ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention")
-    )
-
-    model: str | None = None
-    max_tokens: int | None = Field(None, ge=0)
-    min_tokens: int | None = Field(None, ge=0)
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    top_k: int | None = Field(None, ge=-1)  # below 1: off, as vLLM and llama.cpp write it
-    min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, ge=1e-3, le=1e3)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    logit_bias: Annotated[dict[str, Annotated[float, Field(ge=-100, le=100)]], Field(max_length=1024)] | None = None
-    seed: int | None = Field(None, ge=-(2**63), le=2**63 - 2 * MOST_CHOICES)
-    n: int | None = Field(None, ge=1, le=MOST_CHOICES)
-    stop: Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)] | None = None
-    stop_token_ids: Annotated[list[TokenId], Field(max_length=1024)] | None = None
-    ignore_eos: bool | None = None
-    skip_special_tokens: bool | None = None
-    return_token_ids: bool | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    structured_outputs: StructuredOutputs | None = None
-    prompt_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def refuse_unsupported(cls, body: Any) -> Any:
-        """Drop parameters that have no effect, and refuse unsupported ones by name."""
-        if not isinstance(body, dict):
-            return body
-        for name, harmless in cls.only.items():
-            if body.get(name) not in (None, *harmless):
-                error = "unsupported_parameter", "{name} is not supported: leave it out"
-                raise PydanticCustomError(*error, {"name": name})
-        return {name: value for name, value in body.items() if name not in cls.only and name not in cls.ignored}
-
-
-class CompletionBody(Body):
-    """A body of /v1/completions."""
-
-    echo: bool | None = None
-    logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
-    prompt: (
-        str
-        | Annotated[list[TokenId], Field(min_length=1)]
-        | Annotated[list[str | list[TokenId]], Field(min_length=1, max_length=MOST_CHOICES)]
-    )
-
-    @property
-    def prompts(self) -> Sequence[str | list[int]]:
-        is_one = isinstance(self.prompt, str) or isinstance(self.prompt[0], int)
-        return [self.prompt] if is_one else self.prompt  # type: ignore[list-item, return-value]
-
-
-class TextPart(Part):
-    """A part of a content: only text is supported."""
-
-    type: Literal["text", "input_text", "output_text"]
-    text: str
-
-
-class CalledFunction(Part):
-    """The function of a call."""
-
-    name: str
-    arguments: str
-
-
-class ToolCall(Part):
-    """A call of a tool in an earlier answer of the assistant."""
-
-    id: str = ""
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-    def as_templates_read_it(self, number: int) -> dict[str, Any]:
-        """The call with its arguments as an object, which templates write as JSON again."""
-        try:
-            arguments = json.loads(self.function.arguments)
-        except ValueError:
-            message = f"messages[{number}]: the arguments of {self.function.name!r} are not JSON"
-            raise BadRequest(message, "messages") from None
-        return {"id": self.id, "type": "function", "function": {"name": self.function.name, "arguments": arguments}}
-
-
-class ChatMessage(Part):
-    """A message, whose content may come in parts."""
-
-    role: str
-    content: str | list[TextPart] | None = None
-    tool_calls: list[ToolCall] | None = None
-    tool_call_id: str | None = None
-    name: str | None = None
-
-    def message(self, number: int) -> Message:
-        """The message; its `more` has the fields that templates read of tools."""
-        role = "system" if self.role == "developer" else self.role  # the system's name in OpenAI's newer models
-        if role not in (*ROLES, TOOL):
-            roles = ", ".join((*ROLES, TOOL))
-            raise BadRequest(f"messages[{number}].role: expected one of {roles}, got {role!r}", "messages")
-        if role == "system" and number:
-            raise BadRequest(f"messages[{number}] has the role 'system', which only the first may have", "messages")
-        if self.content is None and not self.tool_calls:
-            raise BadRequest(f"messages[{number}] has no content: expected a string", "messages")
-        more: dict[str, Any] = {}
-        if self.tool_calls:
-            if role != "assistant":
-                raise BadRequest(f"messages[{number}] has tool_calls, which are the assistant's", "messages")
-            more["tool_calls"] = [call.as_templates_read_it(number) for call in self.tool_calls]
-        if role == TOOL:
-            more |= {"tool_call_id": self.tool_call_id or "", "name": self.name or ""}
-        return Message(role, text_of(self.content), more)
-
-
-class Function(Part):
-    """A function that may be called."""
-
-    name: FunctionName
-    description: str | None = None
-    parameters: dict[str, Any] | None = None
-
-
-class Tool(Part):
-    """A tool: only functions are supported."""
-
-    type: Literal["function"]
-    function: Function
-
-
-class NamedTool(Strict):
-    """The tool that has to be called."""
-
-    type: Literal["function"]
-    function: Function
-
-
-class JsonSchema(Part):
-    """A schema with its name."""
-
-    name: str = ""
-    json_schema: dict[str, Any] = Field(alias="schema", default_factory=dict)
-    strict: bool | None = None
-
-
-class ResponseFormat(Strict):
-    """The form of an answer."""
-
-    type: Literal["text", "json_object", "json_schema"]
-    json_schema: JsonSchema | None = None
-
-
-class Conversation(BaseModel):
-    """The part of a body that makes a prompt of a conversation."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", protected_namespaces=())
-
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
-    chat_template_kwargs: dict[str, Any] | None = None
-    reasoning_effort: str | None = None  # a name in the template, as gpt-oss has it
-
-
-class ChatBody(Conversation, Body):
-    """A body of /v1/chat/completions. truncation "auto" leaves out the oldest messages where they do not fit."""
-
-    only: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **{"functions": ([],), "function_call": ("none",), "modalities": (["text"],)},
-        **dict.fromkeys(("prediction", "audio", "web_search_options", "verbosity"), ()),
-    }
-
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    max_completion_tokens: int | None = Field(None, ge=1)
-    truncation: Literal["auto", "disabled"] | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Field(ge=0, le=MOST_TOP_LOGPROBS)] | None = None
-    response_format: ResponseFormat | None = None
-    parallel_tool_calls: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -359,45 +107,6 @@ class GenerationRequest:
             for number, ids in enumerate(self.prompts)
             for sample in range(self.n)
         ]
-
-
-def parse(kind: type[B], body: bytes) -> B:
-    """The checked body. BadRequest: a mistake in it."""
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as failed:
-        raise mistake(failed) from None
-
-
-def mistake(failed: ValidationError) -> BadRequest:
-    """Return pydantic's first error as a sentence with the path of the value and the value."""
-    errors = failed.errors(include_url=False)
-    kind, location = errors[0]["type"], errors[0]["loc"]
-    if kind == "json_invalid":
-        return BadRequest("the body is not JSON")
-    if kind == "unsupported_parameter":
-        return BadRequest(errors[0]["msg"], errors[0]["ctx"]["name"], code=kind)
-    if not location:
-        return BadRequest("the body must be a JSON object")
-    param = str(location[0])
-    # A union has an error for each of its members: the deepest, of a member that has the type of the value.
-    of_param = [error for error in errors if error["loc"][0] == param]
-    error = max(of_param, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
-    path, value = param, json.dumps(error["input"], ensure_ascii=False, default=str)
-    for part in error["loc"][1:]:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif re.fullmatch("[a-z_]+", part) and part not in ("str", "int", "bool", "float"):  # members of a union
-            path += f".{part}"
-    if error["type"] == "extra_forbidden":
-        return BadRequest(f"{path!r} is unknown here: leave it out", param, code="unknown_parameter")
-    if error["type"] == "missing":
-        return BadRequest(f"{path} is missing", param)
-    # Of a value of a wrong type: what each member of the union expects.
-    beside = [one["msg"] for one in of_param if one["loc"][:-1] == error["loc"][:-1]]
-    messages = dict.fromkeys([error["msg"], *(beside if error["type"].endswith("_type") else ())])
-    expected = " or ".join(re.sub(r"^.* should (be |have )?|after validation.*$", "", one).strip() for one in messages)
-    return BadRequest(f"{path}: expected {expected}, got {value if len(value) < 80 else value[:76] + ' …'}", param)
 
 
 def completion(body: CompletionBody, served: Served) -> GenerationRequest:
@@ -585,7 +294,3 @@ def prompt_of(prompt: str | list[int], tokenizer: Any) -> list[int]:
     if not ids:
         raise BadRequest("the prompt has no tokens: give it some text", "prompt")
     return ids
-
-
-def text_of(content: str | list[TextPart] | None) -> str:
-    return "".join(part.text for part in content) if isinstance(content, list) else content or ""

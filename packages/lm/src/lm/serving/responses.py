@@ -12,10 +12,11 @@ from pydantic import Field
 
 from lm.chat_template import ChatTemplate
 from lm.generation.sampling import TokenLogprob
-from lm.serving import requests as chats
+from lm.serving import bodies as chats
 from lm.serving.answers import Item, ItemAnswer
+from lm.serving.bodies import BadRequest, Body, ChatBody, Part, TextPart, text_of
 from lm.serving.engine import Piece
-from lm.serving.requests import BadRequest, Body, ChatBody, GenerationRequest, Part, Served, TextPart, text_of
+from lm.serving.requests import GenerationRequest, Served, chat
 
 LOGPROBS = "message.output_text.logprobs"
 EVENTS = {"reasoning": "reasoning_text", "text": "output_text", "call": "function_call_arguments"}
@@ -143,7 +144,7 @@ class ResponseBody(Body):
 def respond(body: ResponseBody, served: Served) -> GenerationRequest:
     """The request of a body of /v1/responses. BadRequest: the first mistake in it."""
     try:
-        return chats.chat(body.chat_body(), served)
+        return chat(body.chat_body(), served)
     except BadRequest as error:
         error.param = PARAMS.get(error.param or "", error.param)
         raise

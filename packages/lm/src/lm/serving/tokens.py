@@ -9,18 +9,9 @@ import torch
 from pydantic import Field
 
 from lm.model import Transformer
+from lm.serving.bodies import MOST_CHOICES, BadRequest, Conversation, Strict, TokenId
 from lm.serving.grammar import token_bytes
-from lm.serving.requests import (
-    MOST_CHOICES,
-    TOO_LONG,
-    BadRequest,
-    Conversation,
-    Served,
-    Strict,
-    TokenId,
-    chat_prompt,
-    prompt_of,
-)
+from lm.serving.requests import TOO_LONG, Served, chat_prompt, prompt_of
 from lm.special_tokens import prompt_ids
 
 MOST_TEXTS = 16 * MOST_CHOICES  # of a request for embeddings
