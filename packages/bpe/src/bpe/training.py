@@ -71,7 +71,7 @@ def train(
         max_token_bytes: Maximum number of bytes of a merged token.
         num_threads: Threads that count; all processors by default.
         memory_limit: Bytes that counting, and then learning, may hold. More counts go to temporary files; fewer pairs
-            are looked at a time. What the distinct pretokens take as symbols is the least, and is said if it is more.
+            are looked at a time. The distinct pretokens as symbols are the least; a warning says if they exceed it.
         checkpoint: A folder for the counts. A later call with the same corpus, pattern and special tokens reads them
             instead of the corpus and learns the merges again, with the same result. Of an iterable of texts, the counts
             are written after each gibibyte; a later call skips the texts that were counted.
@@ -146,7 +146,7 @@ def train_sentencepiece(
         min_count, max_token_bytes, num_threads, memory_limit, checkpoint, progress: As for train().
 
     Returns:
-        The tokenizer. Its encode() gives no <s>, as none is asked for by a template.
+        The tokenizer. Its encode() adds no <s>, for which a template would have to ask.
 
     Raises:
         ValueError: The vocabulary is smaller than the special tokens, the bytes and the characters, or larger than the

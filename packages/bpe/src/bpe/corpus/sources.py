@@ -26,7 +26,7 @@ Buffer = bytes | bytearray | memoryview
 MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 SMALL = 1 << 20  # bytes up to which a file is read whole
 BLOCK = 1 << 20  # bytes of a stream that are read at a time
-CUT_SEARCH = 4 << 10  # bytes in which a place to cut is nearly always found
+CUT_SEARCH = 4 << 10  # within these bytes there is nearly always a place to cut
 ENDINGS = (".txt", ".jsonl", ".ndjson", ".json", ".parquet", *compressed.MAGIC)
 
 
@@ -119,7 +119,7 @@ def file_of(path: StrPath, key: str = "text") -> File:
 
 
 def _decompressed_name(path: StrPath) -> str:
-    """The name that says what is in a file, in lower case: without .gz, .xz and .zst."""
+    """Return the name without .gz, .xz and .zst, in lower case: its ending tells the kind of the file."""
     name = os.fspath(path).lower()
     for suffix in compressed.MAGIC:
         name = name.removesuffix(suffix)
@@ -133,7 +133,7 @@ def files_of(source: Source) -> list[File] | None:
     text, whatever files there are.
 
     Raises:
-        TypeError: Every item of a list is a str that looks like the name of a file, which was hardly meant as a text.
+        TypeError: Every item of a list is a str that looks like the name of a file, hardly a text.
     """
     if isinstance(source, (str, os.PathLike)):
         return [file_of(source)]

@@ -34,13 +34,13 @@ cdef class PretokenCounts:
     cdef void set_slots(self, size_t count) noexcept nogil
     cdef int add_range(self, PretokenCounts other, size_t lender, size_t share, size_t shares) except -1 nogil
     cdef int add_slot(
-        self, PretokenCounts other, const Slot *theirs, uint64_t hash, size_t lender
+        self, PretokenCounts other, const Slot *slot, uint64_t hash, size_t lender
     ) except -1 nogil
-    cdef void prefetch_for(self, PretokenCounts other, const Slot *theirs) noexcept nogil
+    cdef void prefetch_for(self, PretokenCounts other, const Slot *slot) noexcept nogil
     cdef int make_room(self, size_t more) except -1 nogil
     cdef int grow(self) except -1 nogil
     cdef Slot *find_short(self, uint64_t low, uint64_t high, uint64_t hash) noexcept nogil
     cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil
     cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil
-    cdef const uint8_t *kept(self, const Slot *slot) noexcept nogil
+    cdef const uint8_t *long_entry(self, const Slot *slot) noexcept nogil
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil

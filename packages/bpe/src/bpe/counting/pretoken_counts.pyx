@@ -21,7 +21,7 @@ from bpe.scanning.special_tokens cimport Hit
 
 cdef enum:
     AHEAD = 64                  # pretokens that are hashed before the first of them is looked up
-    TIMED = 32                  # of so many blocks one is timed: looking at the clock each time would cost a per cent
+    TIMED = 32                  # every 32nd block is timed: looking at the clock for each would cost a per cent
 
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
 cdef uint64_t LENDER = <uint64_t> 1 << 40      # more than the bytes of any arena
@@ -119,13 +119,13 @@ cdef class PretokenCounts:
 
     cdef Slot *find_long(self, const uint8_t *text, size_t size, uint64_t hash) noexcept nogil:
         cdef size_t at = home(self, hash)
-        cdef const uint8_t *kept
-        cdef uint32_t kept_size
+        cdef const uint8_t *entry
+        cdef uint32_t entry_size
         while self.slots[at].high:
             if self.slots[at].low == hash and self.slots[at].high >= LONG_KEY:
-                kept = self.kept(&self.slots[at])
-                memcpy(&kept_size, kept, 4)
-                if kept_size == size and memcmp(kept + 4, text, size) == 0:
+                entry = self.long_entry(&self.slots[at])
+                memcpy(&entry_size, entry, 4)
+                if entry_size == size and memcmp(entry + 4, text, size) == 0:
                     break
             at = (at + 1) & self.mask
         return &self.slots[at]
@@ -152,7 +152,7 @@ cdef class PretokenCounts:
         return 0
 
     cdef int make_room(self, size_t more) except -1 nogil:
-        """Room for so many pretokens more, AHEAD at most."""
+        """Reserve slots for `more` pretokens, at most AHEAD."""
         while self.used + more > full(self.mask + 1):
             self.grow()
         return 0
@@ -172,7 +172,7 @@ cdef class PretokenCounts:
         free_block(old, old_size * sizeof(Slot))
         return 0
 
-    cdef inline const uint8_t *kept(self, const Slot *slot) noexcept nogil:
+    cdef inline const uint8_t *long_entry(self, const Slot *slot) noexcept nogil:
         """Return the address of the length and the bytes of a long pretoken."""
         cdef uint64_t place = slot.high & PLACE
         return self.arenas[place // LENDER] + place % LENDER if self.borrows else self.arena + place
@@ -182,9 +182,9 @@ cdef class PretokenCounts:
         cdef packed_key key
         cdef uint32_t size32
         if slot.high >= LONG_KEY:
-            memcpy(&size32, self.kept(slot), 4)
+            memcpy(&size32, self.long_entry(slot), 4)
             size[0] = size32
-            return self.kept(slot) + 4
+            return self.long_entry(slot) + 4
         size[0] = slot.high >> 56
         key.low, key.high = slot.low, slot.high
         unpack_key(key, room)
@@ -278,33 +278,33 @@ cdef class PretokenCounts:
             at = (at + 1) & other.mask
         return 0
 
-    cdef inline void prefetch_for(self, PretokenCounts other, const Slot *theirs) noexcept nogil:
+    cdef inline void prefetch_for(self, PretokenCounts other, const Slot *slot) noexcept nogil:
         """Fetch what adding a pretoken of another table looks at."""
-        prefetch(&self.slots[home(self, hash_of(theirs))])
-        if theirs.high >= LONG_KEY:
-            prefetch(other.kept(theirs))
+        prefetch(&self.slots[home(self, hash_of(slot))])
+        if slot.high >= LONG_KEY:
+            prefetch(other.long_entry(slot))
 
     cdef int add_slot(
-        self, PretokenCounts other, const Slot *theirs, uint64_t hash, size_t lender
+        self, PretokenCounts other, const Slot *slot, uint64_t hash, size_t lender
     ) except -1 nogil:
         """Add what another table has of a pretoken."""
         cdef const uint8_t *text = NULL
         cdef size_t size
-        cdef Slot *ours
+        cdef Slot *own
         if self.used + 1 > full(self.mask + 1):
             self.grow()
-        if theirs.high >= LONG_KEY:
-            text = other.bytes_of(theirs, NULL, &size)
-            ours = self.find_long(text, size, hash)
+        if slot.high >= LONG_KEY:
+            text = other.bytes_of(slot, NULL, &size)
+            own = self.find_long(text, size, hash)
         else:
-            size = theirs.high >> 56
-            ours = self.find_short(theirs.low, theirs.high, hash)
-        if ours.high == 0:
-            ours.low = theirs.low
-            ours.high = theirs.high if text == NULL else LONG_KEY | (lender * LENDER + (theirs.high & PLACE))
+            size = slot.high >> 56
+            own = self.find_short(slot.low, slot.high, hash)
+        if own.high == 0:
+            own.low = slot.low
+            own.high = slot.high if text == NULL else LONG_KEY | (lender * LENDER + (slot.high & PLACE))
             self.used += 1
             self.packed += HEADER + size
-        ours.count += theirs.count
+        own.count += slot.count
         return 0
 
     def clear(self):
@@ -377,7 +377,7 @@ cdef inline uint64_t hash_of(const Slot *slot) noexcept nogil:
 cdef inline uint64_t first_of_share(size_t share, size_t shares) noexcept nogil:
     """The first hash of a share, ceil(share * 2**64 / shares), which is 0 (2**64) for share == shares.
 
-    These are the hashes of which hash * shares >> 64 is `share`.
+    A share has the hashes whose hash * shares >> 64 is its number.
     """
     cdef uint64_t whole = <uint64_t> -1 // shares, rest = <uint64_t> -1 % shares + 1    # 2**64 = shares * whole + rest
     return share * whole + (share * rest + shares - 1) // shares

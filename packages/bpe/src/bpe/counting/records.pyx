@@ -77,7 +77,7 @@ def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t 
         for i in range(counts.mask + 1):
             slot = &counts.slots[(i + SLOTS_AHEAD) & counts.mask]
             if slot.high >= LONG_KEY:
-                prefetch(counts.kept(slot))
+                prefetch(counts.long_entry(slot))
             slot = &counts.slots[i]
             if slot.high < LONG_KEY and at + HEADER + SHORT + 1 <= end:
                 # a free one as well, which is overwritten: a branch would be mispredicted

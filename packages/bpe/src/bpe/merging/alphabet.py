@@ -65,13 +65,13 @@ class Alphabet(NamedTuple):
     ) -> Alphabet:
         """The characters of counted pretokens, in the order in which tokenizers' BpeTrainer numbers them.
 
-        What is spelled is what a SentencePiece-style tokenizer merges: a mark is a space, and what is neither a
-        character of the alphabet nor UTF-8 divides a pretoken in two, since no token reaches across it.
+        Pretokens are spelled as a SentencePiece-style tokenizer merges them: a mark is a space, and a character that is
+        not in the alphabet, or bytes that are not UTF-8, divide a pretoken in two, since no token reaches across them.
 
         Args:
             records: The pretokens, split at spaces or whole texts.
             add_prefix_space: A pretoken that does not begin with a space gets one: it is the beginning of a text.
-            split_at_spaces: A pretoken in which a mark stands for a space is split there.
+            split_at_spaces: Split pretokens at marks that stand for a space.
             limit: The most characters: the space, and the commonest, of equally common ones the first. None for all.
         """
 

@@ -3,7 +3,7 @@
 # through twice: once for the counts and how many postings there will be, once for these.
 
 cdef enum:
-    FEW_SYMBOLS = 1 << 10       # whose pairs take 16 MiB at most, of which what occurs is touched
+    FEW_SYMBOLS = 1 << 10       # pairs of this many take 16 MiB at most; only pages of pairs that occur are touched
 
 ctypedef struct PossiblePair:
     int64_t count

@@ -52,7 +52,7 @@ def learn(
         made_before: Number of the first symbols that are merged ones.
         consume: Merging may use the memory of the records, if they are a bytearray, and leaves none of them.
         memory_limit: See Merger.
-        report: Told of the merges that are made.
+        report: Called with the number of merges after every few.
 
     Returns:
         The bytes of each symbol, those of `tokens` first, then one for each merge; and the symbols that each merge

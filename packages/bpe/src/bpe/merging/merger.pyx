@@ -10,22 +10,22 @@ its own:
     Changes      replace.pxi     what replacing a pair in its words changes around it
 
 A step takes the best pair out of the queue, replaces it in the words of its postings, lowers the counts of the pairs
-that it broke, and adds the pairs that the new symbol makes. What keeps this fast is what is not touched:
+that it broke, and adds the pairs that the new symbol makes. It is fast for what it does not touch:
 
 * A pair's count only falls after the step that made it. So a pair waits in the queue where its first count put it, and
   is looked at again when its turn comes.
 * A pair below the `floor` is left out altogether, postings and all, as long as there are better ones. The floor begins
   near the count that the last merge will probably have; when pairs run out before enough merges are made, it is lowered
   and all pairs are counted again from the words as they are (few_symbols.pxi, recount.pxi). That is exact for any
-  floor, and what is looked at stays small enough for the cache.
-* Before all pairs are counted again, the words are closed up: the places of what was merged are given back.
+  floor, and the pairs that are looked at stay few enough for the cache.
+* Before all pairs are counted again, the words are closed up: the cells that merges left free are given back.
 * The changes of one merge are summed by neighbouring symbol, and reach the table once for each neighbour.
 * Stale postings are filtered without a branch, which would be mispredicted.
 * Cells of words have 16 bits where that will do for every symbol: what takes fewer cache lines is merged faster.
 * Postings are in order, so that the next words are known and prefetched.
 
 Two merges never give the same bytes, so every merge makes a new symbol. Take a stretch of a word that lies between two
-borders of symbols: what happens inside it until one of the borders falls does not depend on what is outside, because
+borders of symbols: its merges, until one of the borders falls, do not depend on the text outside, because
 every merge is applied everywhere at once. Two such stretches of the same bytes are therefore cut the same way at all
 times, and the step that joins the last two symbols of one joins those of all the others.
 """
@@ -209,7 +209,7 @@ cdef class Merger:
         return 0
 
     cdef void close_up(self) noexcept:
-        """Move what is left of the words together."""
+        """Close the gaps that merges left in the words."""
         if self.words.wide:
             close_up_words(&self.words, <uint32_t *> self.words.cells, &self.symbols)
         else:

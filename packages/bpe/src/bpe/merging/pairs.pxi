@@ -99,7 +99,7 @@ cdef inline Pair *find_pair(const PairTable *table, uint64_t key, uint32_t hash)
 
 
 cdef int reserve_pairs(PairTable *table, size_t room) except -1 nogil:
-    """Room for so many pairs, or some more."""
+    """Reserve room for this many pairs, or some more."""
     room = min(room + 1024, <size_t> NO_PAIR)
     table.pairs = <Pair *> checked_realloc(table.pairs, room * sizeof(Pair))
     table.room = room
@@ -135,7 +135,7 @@ cdef inline void link_pair(PairTable *table, uint32_t number) noexcept nogil:
 
 
 cdef int make_slots(PairTable *table, size_t pairs) except -1 nogil:
-    """Slots for so many pairs, and those that there are in them."""
+    """Make slots for this many pairs, and link the present ones."""
     cdef size_t slots = 1024, i
     while slots * 5 < pairs * 8 + 8:
         slots *= 2
@@ -152,7 +152,7 @@ cdef int make_slots(PairTable *table, size_t pairs) except -1 nogil:
 cdef uint32_t *new_postings(PairTable *table, size_t size, size_t in_all=0) except NULL nogil:
     """Room for `size` postings, of one pair or of several, which stays until all pairs are counted again.
 
-    in_all: how many postings will be asked for with these and after them.
+    in_all: number of postings that the caller will reserve, these included.
     """
     cdef uint32_t *postings
     if size > table.free_size or table.free == NULL:

@@ -10,7 +10,7 @@ ctypedef union Places:
     size_t number               # how many postings a pair will have
     uint32_t *next              # then where its next one goes; NULL: the pair is left out
 
-ctypedef struct Beside:         # what is known of a symbol as a neighbour; zero between merges
+ctypedef struct Beside:         # counts of a symbol as a neighbour; zero between merges
     int64_t change              # how often it stands there
     Places places               # and where
 

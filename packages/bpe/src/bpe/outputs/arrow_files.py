@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COLUMN = "input_ids"  # what transformers and datasets call them
-GROUP = 1 << 22  # ids, and what is left of a document, that are written as rows together
+GROUP = 1 << 22  # ids that are written as rows together, and the rest of the last document
 
 
 class _Rows(Writer, ABC):

@@ -37,10 +37,10 @@ class Recipe(NamedTuple):
     """Encoding of texts to ids, and the id that ends a document.
 
     Attributes:
-        encode: The ids of several stretches of text, in which nothing is refused; whether a text begins with each.
+        encode: Return the ids of stretches of text, with True for each that begins a text; it refuses nothing in them.
         cut: cut(text, at) is the first place from `at` on where a text may be cut.
         can_cut: True if any long text can be cut, and its parts encoded independently.
-        margin: Bytes before the end of what is there so far that a cut must keep.
+        margin: Bytes that must follow a cut, unless the text ends there.
         tokenizer: The fingerprint.
         end_of_text: The id after which a document ends, or None.
         end_bytes: Length of its name in a text, which is no part of the text that the ids stand for.
@@ -155,10 +155,10 @@ def write_encoded(
     stretches are in a group.
 
     Args:
-        encoded: The ids of the texts, but for the first so many stretches.
+        encoded: encoded(n) yields the ids of the texts without their first n stretches.
         out, recipe, shard_tokens: As for encode_source().
         report: Told of the bytes of the source.
-        identity: What the source is known by when a run goes on; None where nothing is known of it.
+        identity: Files and versions by which a later run compares the source; None for a source without files.
         total: Its bytes.
     """
     make = writer_of(recipe.format)
@@ -290,7 +290,7 @@ def _encode(group: Group, recipe: Recipe) -> Encoded:
 def _write(encoded: Encoded, first: int, shards: Shards) -> None:
     """Write the ids of a group, whose first stretch has this number, and begin a shard where one is full.
 
-    A document is cut only where it is longer than a shard, or than what is encoded at a time.
+    A document is cut only if it is longer than a shard, or than CHUNK.
     """
     ids, ends = encoded.ids, encoded.document_ends
     at = shards.skip(len(ids))

@@ -1,7 +1,7 @@
 """The shards of an output: one file, or several of a bounded size with a record of how far they are.
 
 OUT-00000.npy, OUT-00001.npy, …   the shards of OUT.npy, each whole
-OUT.shards.json                   what was asked for, where in the source the last shard ends, whether all is done
+OUT.shards.json                   the settings, where in the source the last shard ends, and if the run is finished
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Writer(ABC):
 
     @abstractmethod
     def add(self, ids: NDArray[Any]) -> None:
-        """Add ids of the type that they have in the file; `ends` has those of their documents already."""
+        """Add ids of the file's dtype; the ends of their documents are in `ends` already."""
 
     def complete(self) -> None:  # noqa: B027 (most formats have nothing to add)
         """Write what can be written only when all ids are known."""
@@ -80,5 +80,5 @@ def parse_description(data: bytes) -> dict[str, Any] | None:
 
 
 def described(about: dict[str, Any]) -> bytes:
-    """A description as it lies in its file; what is None is left out."""
+    """Return a description as JSON, without the fields that are None."""
     return json.dumps({key: value for key, value in about.items() if value is not None}, indent=1).encode() + b"\n"
