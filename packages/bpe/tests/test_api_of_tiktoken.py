@@ -416,7 +416,7 @@ def test_an_encoding_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
         loaded.append(name)
         return data_of_ranks(ranks, {EOT: 256}, resolve("cl100k"), name)
 
-    monkeypatch.setattr(published, "_contents", lambda name: [b""])
+    monkeypatch.setattr(published, "_fetch", lambda url, sha256: b"")
     monkeypatch.setattr(published, "_parse", parse)
     bpe.get_encoding.cache_clear()
     try:

@@ -138,7 +138,10 @@ def get_encoding(encoding_name: str) -> Tokenizer:
     """
     if encoding_name not in DOWNLOADS and encoding_name in (constructors := _plugins()):
         return Encoding(**constructors[encoding_name]())
-    contents = _contents(encoding_name)
+    if encoding_name not in DOWNLOADS:
+        names = ", ".join(list_encoding_names())
+        raise ValueError(f"no published encoding is named {encoding_name!r}: the names are {names}")
+    contents = [_fetch(HOST + path, sha256) for path, sha256 in DOWNLOADS[encoding_name].files]
     return Tokenizer._made(*load(lambda: _parse(encoding_name, contents), contents, "published", encoding_name))
 
 
@@ -203,13 +206,6 @@ def _plugins() -> dict[str, Callable[[], dict[str, Any]]]:
                 raise ValueError(f"the tiktoken plug-in {module.name} defines {name!r}, which another one has already")
         constructors |= plugin
     return constructors
-
-
-def _contents(name: str) -> list[bytes]:
-    """The contents of the files of a published encoding."""
-    if name not in DOWNLOADS:
-        raise ValueError(f"no published encoding is named {name!r}: the names are {', '.join(list_encoding_names())}")
-    return [_fetch(HOST + path, sha256) for path, sha256 in DOWNLOADS[name].files]
 
 
 def _parse(name: str, contents: list[bytes]) -> TokenizerData:

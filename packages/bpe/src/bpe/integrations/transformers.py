@@ -273,7 +273,6 @@ def _lists(rows: list[NDArray[np.uint32]], tokenizer: Any, options: dict[str, An
         size = -(-(max_length if is_fixed else max(sizes)) // multiple) * multiple
         pad, full = tokenizer.pad_token_id, [max(one, size) for one in sizes]
     as_array = tensors is not None and len(set(full)) == 1 and full[0] > 0
-    as_tensor = _torch().from_numpy if as_array and tensors == "pt" and _torch() else None
 
     def filled(parts: Sequence[Any], fill: int) -> Any:
         """Each part in its place; `parts` are arrays, or one number for all of a text's."""
@@ -281,7 +280,7 @@ def _lists(rows: list[NDArray[np.uint32]], tokenizer: Any, options: dict[str, An
             out = np.full((len(rows), full[0]), fill, dtype=np.int64)
             for i, (part, size) in enumerate(zip(parts, sizes, strict=True)):
                 out[i, full[0] - size if at_left else 0 : full[0] if at_left else size] = part
-            return as_tensor(out) if as_tensor else out
+            return out
         lists = [[part] * size if type(part) is int else part.tolist() for part, size in zip(parts, sizes, strict=True)]
         if full is not sizes:
             more = [[fill] * (whole - size) for whole, size in zip(full, sizes, strict=True)]
@@ -310,15 +309,3 @@ def _names() -> Any:
 
     strategies = {name: kind[name] for kind in (TruncationStrategy, PaddingStrategy) for name in kind.__members__}
     return SimpleNamespace(BatchEncoding=BatchEncoding, **strategies)
-
-
-@functools.cache
-def _torch() -> Any:
-    """torch, where transformers makes tensors of it, else None."""
-    from transformers.utils.import_utils import is_torch_available
-
-    if not is_torch_available():
-        return None
-    import torch
-
-    return torch
