@@ -9,28 +9,8 @@ from collections.abc import Iterator
 import bpe
 from bpe import patterns
 
-WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    "with",
-    "its",
-    "hat",
-    "é",
-    "ü",
-    "世界",
-    "世",
-    "ключ",
-    "слово",
-    "12",
-    "345",
-    "isn't",
-    "x=y;",
-]
-WORDS += ["\n\n", "{}", "▁", "\t"]
+WORDS = ["the", "cat", "sat", "on", "a", "mat", "with", "its", "hat", "é", "ü", "世界", "世", "ключ", "слово", "12"]
+WORDS += ["345", "isn't", "x=y;", "\n\n", "{}", "▁", "\t"]
 
 
 def texts(seed: int, count: int) -> Iterator[str]:

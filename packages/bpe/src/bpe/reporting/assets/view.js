@@ -167,27 +167,11 @@ class Column {
 
   walk(event) {
     const last = this.shown - 1;
-    const to = { ArrowRight: this.chosen + 1, ArrowLeft: this.chosen - 1, Home: 0, End: last, Escape: -1 }[event.key]
-      ?? (event.key === "ArrowDown" ? this.beyondLine(1) : event.key === "ArrowUp" ? this.beyondLine(-1) : undefined);
+    const to = { ArrowRight: this.chosen + 1, ArrowLeft: this.chosen - 1, Home: 0, End: last, Escape: -1 }[event.key];
     if (to === undefined || event.ctrlKey || event.metaKey || event.altKey || last < 0) return;
     event.preventDefault();
     this.choose(event.key === "Escape" ? -1 : Math.min(Math.max(to, 0), last));
     if (to > last - 50) this.drawMore();
-  }
-
-  /** The token under (1) or over (-1) the chosen one. */
-  beyondLine(way) {
-    const spans = this.drawn.children, here = spans[Math.max(this.chosen, 0)]?.getBoundingClientRect();
-    let best = this.chosen, line = null;
-    for (let i = this.chosen + way; i >= 0 && i < this.shown; i += way) {
-      const box = spans[i].getBoundingClientRect();
-      if (Math.abs(box.top - here.top) < 4) continue;
-      line ??= box.top;
-      if (Math.abs(box.top - line) > 4) break;
-      const gap = best === this.chosen ? Infinity : Math.abs(spans[best].getBoundingClientRect().left - here.left);
-      if (Math.abs(box.left - here.left) < gap) best = i;
-    }
-    return best;
   }
 
   describe(place, event) {
