@@ -1,5 +1,5 @@
-"""Look at every page of the site on a telephone: nothing wider than the screen, nothing loaded from elsewhere. Grade
-exercises on the page that does so.
+"""Look at every page of the site on a telephone: nothing wider than the screen, nothing loaded from elsewhere. Run
+axe-core on it, on a wide screen too, where npm has it. Grade exercises on the page that does so.
 
     python tools/check_site.py site [--pictures FOLDER]      with Chromium, which has to be installed
 
@@ -100,11 +100,16 @@ def main() -> None:
             for fault in exercise_faults(browser, f"http://127.0.0.1:{server.server_port}/course/try/"):
                 print(f"course/try: {fault}")
                 wrong += 1
-        browser.call("Emulation.setDeviceMetricsOverride", width=WIDTH, height=HEIGHT, deviceScaleFactor=2, mobile=True)
+        axe = chromium.axe(Path(folder))
+        screen = {"width": WIDTH, "height": HEIGHT, "deviceScaleFactor": 2, "mobile": True}
         for page in pages:
+            browser.call("Emulation.setDeviceMetricsOverride", **screen)
             name = str(page.parent.relative_to(options.site))
             picture = options.pictures and options.pictures / f"{name.replace('/', '-').replace('.', 'index')}.png"
-            for fault in faults(browser, f"http://127.0.0.1:{server.server_port}/{name}/", picture):
+            mistakes = faults(browser, f"http://127.0.0.1:{server.server_port}/{name}/", picture)
+            if axe is not None:
+                mistakes += [f"axe: {rule}" for width in (WIDTH, 1280) for rule in browser.violations(axe, width)]
+            for fault in mistakes:
                 print(f"{name}: {fault}")
                 wrong += 1
     server.shutdown()

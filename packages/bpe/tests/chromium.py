@@ -117,7 +117,7 @@ class Chromium:
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500
         )
         self.run(axe + "; 0")
-        found = []
+        violations = []
         for name, value in (
             ("prefers-color-scheme", "light"),
             ("prefers-color-scheme", "dark"),
@@ -125,9 +125,9 @@ class Chromium:
         ):
             self.call("Emulation.setEmulatedMedia", features=[{"name": name, "value": value}])
             rules = "violations.map(({id, nodes}) => [id, nodes.slice(0, 3).map(({html}) => html)])"
-            found += [(value, rule) for rule in self.run(f"axe.run().then(({{violations}}) => {rules})")]
+            violations += [(value, rule) for rule in self.run(f"axe.run().then(({{violations}}) => {rules})")]
         self.call("Emulation.setEmulatedMedia", features=[])
-        return found
+        return violations
 
     def press(self, key: str) -> None:
         for kind in ("keyDown", "keyUp"):
