@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lm.config import FFN, ModelConfig
 from lm.interop import to_huggingface
-from lm.interop.hf_config import Settings
+from lm.interop.config_json import Settings
 from lm.interop.huggingface import tidied
 from lm.interop.tensors import built, imported, table
 from lm.model import Transformer

@@ -1,4 +1,4 @@
-"""Architectures of Hugging Face beyond Llama's and GPT-2's, a file for each line; imported when one is first used."""
+"""Architectures of Hugging Face beyond Llama's and GPT-2's, imported when one is first used."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ FILES = {
     "gemma": "gemma.Gemma",
     "gemma2": "gemma.Gemma2",
     "gemma3_text": "gemma.Gemma3",
-    "glm4": "glm4.Glm4",
+    "glm4": "llama.Glm4",
     "gpt_neox": "gpt_neox.GPTNeoX",
     "gpt_oss": "gpt_oss.GptOss",
-    "granite": "granite.Granite",
+    "granite": "llama.Granite",
     "llama": "llama.Llama",
     "mistral": "llama.Mistral",
     "mixtral": "llama.Mixtral",
     "olmo2": "olmo.Olmo2",
     "olmo3": "olmo.Olmo3",
     "olmoe": "olmo.Olmoe",
-    "phi3": "phi3.Phi3",
+    "phi3": "llama.Phi3",
     "qwen2": "qwen.Qwen2",
     "qwen3": "qwen.Qwen3",
     "qwen3_moe": "qwen.Qwen3Moe",
     "smollm3": "llama.SmolLM3",
-    "starcoder2": "starcoder2.Starcoder2",
+    "starcoder2": "llama.Starcoder2",
 }
 
 

@@ -84,7 +84,6 @@ class Cohere(FamilyModel):
     """
 
     names = LLAMA_NAMES | QK_NORM_NAMES
-    config_type = CohereConfig
     block_type = CohereBlock
     attention_type = CohereAttention
 
@@ -126,5 +125,3 @@ class Cohere2(Cohere):
 
     (Cohere 2025, arXiv:2504.00698)
     """
-
-    config_type = Cohere2Config

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -58,8 +57,6 @@ class GeGLU(SwiGLU):
 
 class Gemma(FamilyModel):
     """A Gemma; its embedding is multiplied by √d_model. (Gemma Team 2024, arXiv:2403.08295)"""
-
-    config_type: ClassVar[type[FamilyConfig]] = GemmaConfig
 
     def __init__(self, config: FamilyConfig) -> None:
         super().__init__(config)
@@ -124,7 +121,6 @@ class Gemma2(Gemma):
         "blocks.*.ffn_norm": "model.layers.*.pre_feedforward_layernorm",
         "blocks.*.ffn_post_norm": "model.layers.*.post_feedforward_layernorm",
     }
-    config_type = Gemma2Config
     block_type = SandwichBlock
     attention_type = Gemma2Attention
 
@@ -157,5 +153,4 @@ class Gemma3(Gemma2):
     """
 
     names = Gemma2.names | QK_NORM_NAMES
-    config_type = Gemma3Config
     attention_type = Gemma3Attention

@@ -66,7 +66,6 @@ class GPTNeoX(FamilyModel):
         "final_norm": "gpt_neox.final_layer_norm",
         "head": "embed_out",
     }
-    config_type = GPTNeoXConfig
     block_type = GPTNeoXBlock
 
     def feed_forward(self, layer: int) -> nn.Module:

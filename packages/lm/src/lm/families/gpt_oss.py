@@ -87,7 +87,6 @@ class GptOss(FamilyModel):
         "blocks.*.ffn.experts.*.gate_up": "model.layers.*.mlp.experts.*.gate_up_proj",  # see from_theirs
         "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
     }
-    config_type = GptOssConfig
     attention_type = GptOssAttention
 
     def feed_forward(self, layer: int) -> nn.Module:

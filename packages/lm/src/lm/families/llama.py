@@ -1,15 +1,32 @@
-"""Llama, Mistral, Mixtral and SmolLM 3 where they are beyond lm.model.Transformer's shapes."""
+"""Llama and Mistral where they are beyond lm.model.Transformer's shapes, and what differs from them in little: Mixtral,
+SmolLM 3, Phi 3, Granite 3, GLM 4 and StarCoder 2."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from torch import nn
+from torch import Tensor, nn
 
-from lm.config import FrozenTable
+from lm.config import FrozenTable, Norm
 from lm.families.experts import Experts
-from lm.families.parts import LLAMA_NAMES, SILU, UNBIASED, FamilyConfig, FamilyModel
-from lm.model import SwiGLU
+from lm.families.parts import (
+    LLAMA_NAMES,
+    SILU,
+    UNBIASED,
+    BiaslessOutputAttention,
+    FamilyConfig,
+    FamilyModel,
+    LlamaBlock,
+    SandwichBlock,
+    scale_embedding,
+)
+from lm.families.rope import rotate_neighbours
+from lm.model import MLP, SwiGLU
+
+if TYPE_CHECKING:
+    from accounting import TransformerShape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,8 +41,6 @@ class LlamaConfig(FamilyConfig):
 
 class Llama(FamilyModel):
     """Llama with yarn, dynamic or longrope scaling of its rotation; with others lm.model.Transformer is a Llama."""
-
-    config_type = LlamaConfig
 
     def feed_forward(self, layer: int) -> nn.Module:
         return SwiGLU(self.config.d_model, self.config.d_ff, self.config.mlp_bias)
@@ -46,8 +61,6 @@ class Mistral(FamilyModel):
     """Mistral and Ministral whose layers have windows of their own, or whose rotation is scaled; others are
     lm.model.Transformer. (Jiang et al. 2023, arXiv:2310.06825)
     """
-
-    config_type = MistralConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +88,6 @@ class Mixtral(FamilyModel):
         ),
         "blocks.*.ffn.experts.*.down": "model.layers.*.block_sparse_moe.experts.*.w2",
     }
-    config_type = MixtralConfig
 
     def feed_forward(self, layer: int) -> nn.Module:
         return Experts(self.config, self.config.num_local_experts, self.config.d_ff)
@@ -112,4 +124,139 @@ class SmolLM3Config(FamilyConfig):
 class SmolLM3(FamilyModel):
     """SmolLM 3: Llama's shape with a layer in four that is not rotated. (Yang et al. 2025, arXiv:2501.18795)"""
 
-    config_type = SmolLM3Config
+
+@dataclass(frozen=True, kw_only=True)
+class Phi3Config(FamilyConfig):
+    """The shape of a Phi 3 or Phi 4."""
+
+    norm_eps: float = 1e-5
+    original_max_position_embeddings: int = 4096  # beyond it, rotations have longrope's long_factor
+
+    renamed = {"sliding_window": "sliding_window"}
+    ignored = ("full_attn_mod", "interpolate_factor")
+    rope_renamed = {"su": "longrope", "yarn": "longrope"}  # rope_type of older files
+
+
+class Phi3(FamilyModel):
+    """Phi 3 and 4: Llama's shape with one matrix for queries, keys and values and one for gate and up, in part rotated,
+    with longrope scaling. (Abdin et al. 2024, arXiv:2404.14219; Ding et al. 2024, arXiv:2402.13753)
+    """
+
+    names = LLAMA_NAMES | {
+        "blocks.*.attention.qkv": "model.layers.*.self_attn.qkv_proj",
+        "blocks.*.ffn.gate_up": "model.layers.*.mlp.gate_up_proj",
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraniteConfig(FamilyConfig):
+    """The shape of a Granite."""
+
+    embedding_multiplier: float = 1.0
+    attention_multiplier: float = 1.0  # of scores, in place of 1 / √head_dim
+    residual_multiplier: float = 1.0  # of what a sublayer adds to the residual stream
+    logits_scaling: float = 1.0  # logits are divided by it
+
+    fixed = {**SILU, **UNBIASED, "mlp_bias": (False,)}
+
+    @property
+    def query_scale(self) -> float:
+        return self.attention_multiplier * math.sqrt(self.head_width)
+
+
+class GraniteBlock(LlamaBlock):
+    """Llama's block, whose sublayers add a multiple of their output."""
+
+    def __init__(self, model: FamilyModel, layer: int) -> None:
+        super().__init__(model, layer)
+        self.multiplier = model.config.residual_multiplier
+
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        x = x + self.multiplier * self.dropout(self.attention(self.attention_norm(x), *context))
+        return x + self.multiplier * self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
+
+
+class Granite(FamilyModel):
+    """Granite 3: Llama's shape with factors of the embedding, of scores, of what each sublayer adds and of logits, the
+    last a part of hidden(), so that the loss has it too. (Granite Team 2024, Granite 3.0 Language Models)
+    """
+
+    block_type = GraniteBlock
+
+    def __init__(self, config: GraniteConfig) -> None:
+        super().__init__(config)
+        scale_embedding(self, config.embedding_multiplier)
+
+    def hidden(self, *ids: Any, **places: Any) -> Tensor:
+        return super().hidden(*ids, **places) / self.config.logits_scaling  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Glm4Config(FamilyConfig):
+    """The shape of a GLM 4."""
+
+    norm_eps: float = 1.5625e-7
+    bias: bool = True  # of queries, keys and values
+    num_kv_heads: int | None = 2
+    head_dim: int | None = 128
+
+    renamed = {"attention_bias": "bias"}
+    default_partial = 0.5
+
+
+class Glm4Attention(BiaslessOutputAttention):
+    """Attention that rotates neighbouring pairs."""
+
+    rotation = staticmethod(rotate_neighbours)
+
+
+class Glm4(FamilyModel):
+    """GLM 4: Llama's shape with norms after sublayers too, biases of queries, keys and values alone, and half of each
+    head rotated, in neighbouring pairs. (GLM Team 2024, arXiv:2406.12793)
+    """
+
+    names = LLAMA_NAMES | {
+        "blocks.*.attention_post_norm": "model.layers.*.post_self_attn_layernorm",
+        "blocks.*.ffn_post_norm": "model.layers.*.post_mlp_layernorm",
+        "blocks.*.ffn.gate_up": "model.layers.*.mlp.gate_up_proj",
+    }
+    block_type = SandwichBlock
+    attention_type = Glm4Attention
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starcoder2Config(FamilyConfig):
+    """The shape of a StarCoder 2."""
+
+    norm: Norm = "layernorm"
+    norm_eps: float = 1e-5
+    bias: bool = True  # of norms
+    use_bias: bool = True  # of matrices
+    tied_embeddings: bool = True
+
+    renamed = {
+        "norm_epsilon": "norm_eps",
+        "sliding_window": "sliding_window",
+    }
+    fixed = {"hidden_act": ("gelu_pytorch_tanh",)}
+
+    def has_bias(self, part: Literal["qkv", "output", "ffn"]) -> bool:
+        return self.use_bias
+
+    def shape(self) -> TransformerShape:
+        return replace(super().shape(), norm_bias=True)
+
+
+class Starcoder2(FamilyModel):
+    """StarCoder 2: rotated grouped queries with a window, LayerNorm, an MLP of GELU, and biases.
+
+    (Lozhkov et al. 2024, arXiv:2402.19173)
+    """
+
+    names = LLAMA_NAMES | {
+        "blocks.*.ffn.up": "model.layers.*.mlp.c_fc",
+        "blocks.*.ffn.down": "model.layers.*.mlp.c_proj",
+    }
+
+    def feed_forward(self, layer: int) -> nn.Module:
+        return MLP(self.config.d_model, self.config.d_ff, "gelu", self.config.use_bias)

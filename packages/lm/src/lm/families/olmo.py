@@ -47,7 +47,6 @@ class Olmo2(FamilyModel):
         "blocks.*.attention_norm": "model.layers.*.post_attention_layernorm",
         "blocks.*.ffn_norm": "model.layers.*.post_feedforward_layernorm",
     }
-    config_type = Olmo2Config
     block_type = Olmo2Block
     attention_type = WideNormAttention
 
@@ -70,8 +69,6 @@ class Olmo3(Olmo2):
     (OLMo Team 2025, arXiv:2512.13961)
     """
 
-    config_type = Olmo3Config
-
 
 @dataclass(frozen=True, kw_only=True)
 class OlmoeConfig(Olmo2Config):
@@ -89,7 +86,6 @@ class Olmoe(FamilyModel):
     """Llama's shape with 64 experts; a token passes eight of them. (Muennighoff et al. 2024, arXiv:2409.02060)"""
 
     names = Qwen3Moe.names
-    config_type = OlmoeConfig
     attention_type = WideNormAttention
 
     def feed_forward(self, layer: int) -> nn.Module:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -250,14 +251,18 @@ class SandwichBlock(LlamaBlock):
 class FamilyModel(Transformer):
     """A model of Llama's blocks, each with the rotation of its layer; a family replaces the parts that differ.
 
-    Its class has the name that a config.json has among `architectures`, without "ForCausalLM".
+    Its class has the name that a config.json has among `architectures`, without "ForCausalLM"; the class of its
+    configuration is beside it, NAMEConfig.
     """
 
     names: ClassVar[Names] = LLAMA_NAMES  # of its tensors in a Hugging Face folder
-    config_type: ClassVar[type[FamilyConfig]]
+    config_type: ClassVar[type[FamilyConfig]]  # that of its name
     block_type: ClassVar[type[LlamaBlock]] = LlamaBlock
     attention_type: ClassVar[Any] = FamilyAttention  # called with the configuration and the number of the layer
     config: Any  # of config_type
+
+    def __init_subclass__(cls) -> None:
+        cls.config_type = getattr(sys.modules[cls.__module__], f"{cls.__name__}Config")
 
     def block(self, layer: int) -> nn.Module:
         return self.block_type(self, layer)

@@ -48,7 +48,6 @@ class Qwen2(FamilyModel):
     (Qwen Team 2024, arXiv:2407.10671)
     """
 
-    config_type = Qwen2Config
     attention_type = BiaslessOutputAttention
 
 
@@ -67,7 +66,6 @@ class Qwen3(FamilyModel):
     """Qwen 3 of the same kind, with norms of query and key heads. (Qwen Team 2025, arXiv:2505.09388)"""
 
     names = LLAMA_NAMES | QK_NORM_NAMES
-    config_type = Qwen3Config
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +103,6 @@ class Qwen3Moe(FamilyModel):
         ),
         "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
     }
-    config_type = Qwen3MoeConfig
 
     def feed_forward(self, layer: int) -> nn.Module:
         c = self.config

@@ -10,12 +10,12 @@ import torch
 
 from lm.extras import need
 from lm.interop import shapes
-from lm.interop.gguf_fields import Fields
 from lm.interop.gguf_models import (
     KINDS,
     PRE_TOKENIZERS,
     ROPE_TENSORS,
     SIZES,
+    Fields,
     family_config,
     family_of,
     folder_table,

@@ -10,7 +10,7 @@ from torch import Tensor
 from lm.config import ModelConfig
 from lm.families import family
 from lm.families.parts import FamilyConfig
-from lm.interop import families, shapes
+from lm.interop import config_json, shapes
 from lm.interop.loading import located
 from lm.interop.model_folder import read_json, read_weights, verify
 from lm.interop.tensors import built, imported, table
@@ -44,7 +44,7 @@ def from_huggingface(folder: str | Path) -> Transformer:
     quantization = settings.pop("quantization_config", None)
     if quantization and (settings.get("model_type"), quantization.get("quant_method")) != ("gpt_oss", "mxfp4"):
         raise ValueError(f"{source}: quantization_config is not supported: import the model before it was quantized")
-    of_family = families.from_config(settings, source)
+    of_family = config_json.from_config(settings, source)
     config = shapes.plain(of_family, source) or of_family
     # The weights by today's names; their shapes are checked before a model of this size is made.
     tensors = tidied(read_weights(folder), config, folder)
