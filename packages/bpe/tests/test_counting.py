@@ -160,16 +160,14 @@ MIB = 1 << 20
 @pytest.mark.parametrize(
     ("total", "num_threads", "limit", "expected"),
     [
-        (0, 8, None, Plan(1, True, 64 << 10, 1 << 12, None)),  # nothing to count
-        (MIB, 8, None, Plan(1, True, 128 << 10, 5461, None)),  # short: by the caller, in an eighth at a time
-        (3 * MIB, 8, None, Plan(1, True, CHUNK, 1 << 14, None)),
-        (4 * MIB, 8, None, Plan(2, False, 256 << 10, 1 << 12, None)),  # two megabytes for each thread
-        (1 << 40, 8, None, Plan(8, False, CHUNK, 1 << 12, None)),
-        (1 << 40, 1, None, Plan(1, False, CHUNK, 1 << 14, None)),  # a lone table is not added to others
-        (None, 8, None, Plan(8, False, CHUNK, 1 << 12, None)),  # a stream may be long
-        (1 << 40, 2, 288 * MIB, Plan(2, False, CHUNK, 1 << 12, 144 * MIB)),  # a share for each thread
-        (1 << 40, 2, 36 * MIB, Plan(2, False, MIB // 8, 1 << 12, 18 * MIB)),  # a chunk cannot exceed a share
-        (1 << 40, 4, 1, Plan(4, False, 4 << 10, 1 << 12, 0)),
+        (0, 8, None, Plan(1, True, CHUNK, None)),  # nothing to count
+        (3 * MIB, 8, None, Plan(1, True, CHUNK, None)),  # short: by the caller
+        (4 * MIB, 8, None, Plan(2, False, CHUNK, None)),  # two megabytes for each thread
+        (1 << 40, 8, None, Plan(8, False, CHUNK, None)),
+        (None, 8, None, Plan(8, False, CHUNK, None)),  # a stream may be long
+        (1 << 40, 2, 288 * MIB, Plan(2, False, CHUNK, 144 * MIB)),  # a share for each thread
+        (1 << 40, 2, 36 * MIB, Plan(2, False, MIB // 8, 18 * MIB)),  # a chunk cannot exceed a share
+        (1 << 40, 4, 1, Plan(4, False, 4 << 10, 0)),
     ],
 )
 def test_plan(total: int | None, num_threads: int, limit: int | None, expected: Plan) -> None:

@@ -125,7 +125,6 @@ def test_threads_chunks_and_memory_change_nothing(tmp_path: Path, monkeypatch: p
     whole = bpe.train([tmp_path / "text"], 500, superwords="superbpe", num_threads=1).data
     listed = bpe.train(texts, 500, superwords="superbpe", num_threads=1).data
     monkeypatch.setattr(counting, "CHUNK", 1000)
-    monkeypatch.setattr(counting, "SMALL_CHUNK", 500)
     monkeypatch.setattr(counting, "THREAD_BYTES", 5000)
     assert bpe.train([tmp_path / "text"], 500, superwords="superbpe", num_threads=3).data == whole
     assert bpe.train(texts[::-1], 500, superwords="superbpe", num_threads=3, memory_limit=100_000).data == listed

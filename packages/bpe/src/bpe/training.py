@@ -310,7 +310,7 @@ class Corpus(NamedTuple):
             _warn_of_merging(records, self.memory_limit)
         return Counts(records, self.pattern, self.special_tokens)
 
-    def records(self, report: Progress, new_table: Callable[[int], PretokenCounts] = PretokenCounts) -> Records:
+    def records(self, report: Progress, new_table: Callable[[], PretokenCounts] = PretokenCounts) -> Records:
         """Return the records of the source's pretokens. new_table: see count_source()."""
         special = SpecialTokens(self.special_tokens)
         return count_source(self.source, self.pattern, special, self.num_threads, report, self.memory_limit, new_table)
@@ -381,8 +381,8 @@ def _train_superwords(
     encoder = Tokenizer.from_data(TokenizerData(vocab, merges, {}, patterns.resolve(None)))._text_encoder.encoder
     tables: list[SpelledCounts] = []
 
-    def new_table(room: int) -> SpelledCounts:
-        tables.append(SpelledCounts(room))
+    def new_table() -> SpelledCounts:
+        tables.append(SpelledCounts())
         tables[-1].spell_by(encoder, merges.tokens)
         return tables[-1]
 

@@ -95,12 +95,6 @@ def is_there(url: str) -> bool:
     return bool(again(lambda: files.exists(path), url))
 
 
-def size_of(url: str) -> int | None:
-    """The bytes of a file; None where its filesystem does not say."""
-    size = about(url).get("size")
-    return size if isinstance(size, int) else None
-
-
 def version_of(url: str) -> list[Any]:
     """By what a file is known again: its size, and its ETag or the time of its last change, where there are such."""
     return _version(about(url))

@@ -167,7 +167,8 @@ def size_of(source: Source) -> int | None:
 def size_of_file(path: StrPath) -> int | None:
     """The bytes of a file, or what a URL names; None for a pipe, or where a server does not say."""
     if remote.is_url(path):
-        return remote.size_of(os.fspath(path))
+        size: int | None = remote.version_of(os.fspath(path))[0]
+        return size
     state = os.stat(path)
     return state.st_size if stat.S_ISREG(state.st_mode) else None
 

@@ -27,10 +27,7 @@ if TYPE_CHECKING:
     from bpe.counting.records import Records
 
 THREAD_BYTES = 2 << 20  # of text for each thread: with less, adding up its table costs more than it saves
-BYTES_PER_PRETOKEN = 192  # a short text has a distinct pretoken in 120 bytes, a longer one fewer
-LEAST_ROOM, MOST_ROOM = 1 << 12, 1 << 14  # pretokens that a new table has room for
 CHUNK = 1 << 18  # bytes of text, which stay in the second-level cache from reading to counting
-SMALL_CHUNK = 1 << 16  # of a text that is short for its threads
 SMALLEST_CHUNK = 4 << 10  # within a memory limit
 MEMORY_PER_BYTE = 144  # peak bytes of a table per byte of text, growing, packing and sorting included
 ADDING_UP = 3  # peak memory of adding up, in multiples of the tables
@@ -46,7 +43,6 @@ class Plan(NamedTuple):
     threads: int
     in_caller: bool  # by the calling thread alone
     chunk: int  # bytes of text that are counted between two looks at a table's memory
-    room: int  # pretokens that each new table has room for
     share: int | None  # bytes of memory that each table may take
 
 
@@ -64,12 +60,7 @@ def plan(total: int | None, num_threads: int, memory_limit: int | None) -> Plan:
     threads = num_threads if total is None else max(1, min(num_threads, total // THREAD_BYTES))
     share = None if memory_limit is None else memory_limit // threads
     chunk = CHUNK if share is None else min(CHUNK, max(SMALLEST_CHUNK, share // MEMORY_PER_BYTE))
-    if total is not None:
-        chunk = min(chunk, max(SMALL_CHUNK, total // (8 * threads)))
-    room = LEAST_ROOM
-    if total is not None and threads == 1 and share is None:
-        room = max(LEAST_ROOM, min(total // BYTES_PER_PRETOKEN, MOST_ROOM))
-    return Plan(threads, total is not None and total < 2 * THREAD_BYTES, chunk, room, share)
+    return Plan(threads, total is not None and total < 2 * THREAD_BYTES, chunk, share)
 
 
 def count_source(
@@ -79,7 +70,7 @@ def count_source(
     num_threads: int,
     report: Progress,
     memory_limit: int | None = None,
-    new_table: Callable[[int], PretokenCounts] = PretokenCounts,
+    new_table: Callable[[], PretokenCounts] = PretokenCounts,
 ) -> Records:
     """The records of the pretokens of a source (see bpe.counting.records); those of special tokens are not counted.
 
@@ -91,7 +82,7 @@ def count_source(
         report: Progress in bytes of the source.
         memory_limit: Bytes that the tables may take together. What exceeds them goes to temporary files, and the
             records are then sorted, in a map of such a file.
-        new_table: Makes a table with room for a number of pretokens; it may count them in another spelling.
+        new_table: Makes a table; it may count pretokens in another spelling.
 
     Raises:
         OSError: The disk is full; it names the folder of the temporary files.
@@ -101,8 +92,8 @@ def count_source(
         num_threads = 1
         warn_caller(patterns.slow_warning(pattern))
     total = sources.size_of(source)
-    threads, in_caller, chunk_bytes, room, share = plan(total, num_threads, memory_limit)
-    tables = [new_table(room) for _ in range(threads)]
+    threads, in_caller, chunk_bytes, share = plan(total, num_threads, memory_limit)
+    tables = [new_table() for _ in range(threads)]
     idle = list(range(threads))
     busy = [0.0] * threads  # CPU seconds of counting into each table
     with Spill() as spill:
