@@ -24,7 +24,7 @@ import bpe
 from bpe import reference
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import pack_table
-from bpe.encoding.batch import Batch
+from bpe.encoding.encoder import Batch
 from bpe.expressions.steps import Splitting
 from bpe.formats import Merges, TokenizerData, folder, native, reading, table_cache, tiktoken
 from bpe.merging.conventions import CONVENTIONS

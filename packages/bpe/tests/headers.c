@@ -14,7 +14,6 @@
 #endif
 
 #include "encoding/cache.h"
-#include "encoding/normal_forms.h"
 #include "encoding/steps.h"
 #include "native/bytes.h"
 #include "native/cpu.h"
@@ -128,49 +127,6 @@ static void test_utf8(int level) {
         const size_t result = choose_utf8(width, level)(units, count, written);
         check(lone ? result == UTF8_LONE : result == size, "utf8: size", (long)count);
         check(lone || result != size || !memcmp(written, expected, size), "utf8: bytes", (long)count);
-    }
-}
-
-/* Letters and marks composed at once, and by the functions that take bytes. The units lie in memory of just their size,
- * so that a sanitizer sees what is read beyond them. */
-static void test_normal_join(void) {
-    static const uint32_t codes[] = {'a',   'e',   ' ',    'i',    0xea,   0x300,  0x301,  0x302,  0x308, 0x323,  0x93c,
-                                     0x915, 0x338, 0x1112, 0x1161, 0x11ab, 0xac00, 0x4e00, 0xff21, 0x344, 0x1100, '>'};
-    for (int round = 0; round < 6000; round++) {
-        const int width = 2 << round % 2, form = draw(2) ? FORM_NFC : FORM_NFKC;
-        const size_t count = 1 + draw(400);
-        uint8_t *units = malloc(count * (size_t)width), bytes[4 * 400];
-        uint32_t composed[JOINED_UNITS + 2 * BLOCK_UNITS];
-        size_t at = 0, size = 0;
-        for (size_t i = 0, part = 0; i < count; i++) { /* mostly letters and the marks that compose with them */
-            static const uint32_t parts[][3] = {{'e', 0x323, 0x302}, {'a', 0x301}, {0x1112, 0x1161, 0x11ab},
-                                                {0x1100, 0x1161},    {'i'},        {0x915, 0x94d},
-                                                {'u', 0x308, 0x301}, {0x4e00}};
-            static size_t place = 0;
-            if (!i || place == 3 || !parts[part][place]) part = draw(8), place = 0;
-            const uint32_t code = i && !draw(100) ? codes[draw(sizeof(codes) / sizeof(*codes))] : parts[part][place];
-            place++;
-            if (width == 2) memcpy(units + 2 * i, &(uint16_t){(uint16_t)code}, 2);
-            else memcpy(units + 4 * i, &code, 4);
-        }
-        while (at < count) { /* one stretch after another, each from where nothing joins */
-            const size_t begin = at, joined = normal_join(units, width, count, &at, form, composed);
-            NormalText expected = {0};
-            uint8_t written[4 * (JOINED_UNITS + 2 * BLOCK_UNITS)];
-            int changed = 0;
-            size = 0;
-            for (size_t i = begin; i < at; i++) size += plain_utf8(normal_unit(units, width, i), bytes + size);
-            check(normal_text(&expected, bytes, size, form, &changed), "normal_text", (long)count);
-            if (!changed) normal_copy(&expected, bytes, expected.size, size);
-            size = 0;
-            for (size_t i = 0; i < joined; i++) size += plain_utf8(normal_unit(composed, width, i), written + size);
-            check(size == expected.size && (!size || !memcmp(written, expected.bytes, size)), "normal_join",
-                  (long)count);
-            check(at == count || !normal_mark(normal_unit(units, width, at), form), "normal_join: end", (long)count);
-            free(expected.bytes);
-            if (at == begin) at = normal_end(units, width, count, at + 1, form);
-        }
-        free(units);
     }
 }
 
@@ -318,7 +274,7 @@ static void *fill_cache(void *unused) {
 
 static void test_cache(long lookups) {
     static uint8_t text[BATCH * WORD_BYTES + 16];
-    static uint32_t ids[IDS_BEYOND + BATCH * COPIED_IDS];
+    static uint32_t ids[BATCH * (INLINE_IDS + 1) + COPIED_IDS + BATCH * COPIED_IDS];
     size_t ends[BATCH], size = 0;
     int numbers[BATCH];
     cache_batch batch;
@@ -415,8 +371,6 @@ int main(int argc, char **argv) {
 #ifndef _WIN32
     test_cache(lookups);
 #endif
-    normal_prepare();
-    test_normal_join();
     printf("; %ld checks, %ld failures\n", checks, failures);
     return failures != 0;
 }

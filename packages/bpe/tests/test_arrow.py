@@ -12,6 +12,7 @@ from strategies import DATA, corpus
 
 import bpe
 from bpe.encoding import arrow as columns
+from bpe.encoding import text_encoder
 
 arrow = pytest.importorskip("pyarrow")
 
@@ -84,8 +85,8 @@ def test_offsets_that_point_outside_are_refused() -> None:
 
 
 def test_long_rows_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "SHARED_TEXT", 1000)
-    monkeypatch.setattr(columns, "THREAD_TEXT", 100)
+    monkeypatch.setattr(text_encoder, "SHARED_TEXT", 1000)
+    monkeypatch.setattr(text_encoder, "THREAD_TEXT", 100)
     texts = ["low", TEXT, None, "", TEXT[:999], TEXT[:1500] + "é", "lower"]
     assert encoded(arrow.array(texts), num_threads=3).to_pylist() == expected(texts)
     assert encoded(arrow.array(texts), num_threads=1).to_pylist() == expected(texts)

@@ -19,8 +19,7 @@ from strategies import DATA, TEXTS
 
 import bpe
 from bpe import reference
-from bpe.encoding.batch import Batch
-from bpe.encoding.encoder import Encoder
+from bpe.encoding.encoder import Batch, Encoder
 from bpe.merging.merger import Merger
 from bpe.native.parallel import run_together
 from bpe.scanning.special_tokens import Rules
@@ -118,16 +117,6 @@ def test_memory_of_ids_is_used_again_once_nobody_looks_at_them() -> None:
             del rest[1]  # whose memory the next text takes
     for part, copy in rest:
         assert np.array_equal(part, copy)
-
-
-@pytest.mark.parametrize("lengths", [[1, 3, 4, 9, 10, 2, 12, 13, 5, 14], [12, 2, 3, 9, 1, 4, 5, 6, 7, 8]])
-def test_memory_of_ids_is_used_again_whatever_length_comes_next(lengths: list[int]) -> None:
-    tokenizer = trained(["the", " cat"], 4)
-    for length in lengths:
-        text = "the cat. " * 120_000 + "xyz" * (length << 18)
-        ids = tokenizer.encode_to_numpy(text)
-        assert tokenizer.decode(ids) == text
-        del ids  # whose memory the next one takes
 
 
 GROWTH = """
@@ -327,19 +316,6 @@ def test_a_thread_that_fails_stops_the_others() -> None:
     with pytest.raises(KeyError, match="byte 0xff has no token"):
         tokenizer.encode_batch_to_numpy([text], num_threads=2)
     assert tokenizer.encode_batch_to_numpy([text[:1_200_000]], num_threads=2)[0].size == 1_200_000
-
-
-def test_memory_of_ids_that_is_given_back_serves_one_text_at_a_time() -> None:
-    """Of texts so long that their ids have pages of their own, some longer than others."""
-    tokenizer = bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [])
-    arrays = {}
-    for turn, size in enumerate([600_000, 1_400_000, 550_000, 3_000_000, 550_000, 700_000]):
-        text = bytes([ord("a") + turn, ord(" ")]) * size
-        arrays[text] = tokenizer.encode_batch_to_numpy([text], num_threads=1 + turn % 2)[0]
-        for earlier, array in arrays.items():
-            assert np.array_equal(array, np.frombuffer(earlier, dtype=np.uint8))
-        if turn % 3:
-            del arrays[next(iter(arrays))]  # gives its memory back
 
 
 @needs_alarms

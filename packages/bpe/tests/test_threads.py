@@ -290,7 +290,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.parametrize("module", ["numpy", "bpe.encoding.batch", "bpe.encoding.streaming", "bpe.encoding.decoder"])
+@pytest.mark.parametrize("module", ["numpy", "bpe.encoding.streaming", "bpe.encoding.decoder"])
 def test_a_fork_while_another_thread_imports_a_module_leaves_a_child_that_can(module: str) -> None:
     program = (sys.executable, "-W", "ignore", "-c", FORK_DURING_IMPORT, module)
     assert subprocess.run(program, env=os.environ | {"BPE_CACHE_DIR": ""}).returncode == 0

@@ -16,7 +16,7 @@ Pair = tuple[bytes, bytes]
 
 
 def pretokenize(text: bytes, pattern: patterns.SplitPattern) -> list[bytes]:
-    """The pieces within which tokens are made: the matches of the pattern, and whatever lies between them.
+    """The pieces that tokens are made in: the matches of the pattern, and whatever lies between them.
 
     Joined, the pieces are the text. Bytes that are not UTF-8 are each a character without category (see
     patterns.split).

@@ -101,7 +101,7 @@ class Tokenizer(EncodeMethods):
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._set(data_of_merges(vocab, merges, special_tokens, patterns.resolve(pattern)), cache_bytes)
-        # Making the encoder refuses merges that contradict the vocabulary. Those of a file were checked on reading.
+        # Making the encoder refuses merges that contradict the vocabulary. A file's merges were checked on reading.
         _ = self._text_encoder.encoder
 
     def _set(
@@ -644,7 +644,7 @@ class Tokenizer(EncodeMethods):
             allowed_special, disallowed_special: as encode() takes them.
 
         Returns:
-            For each text an array of uint32, of shape (ids,). Those of short texts that stand side by side share a
+            For each text an array of uint32, of shape (ids,). Arrays of short neighbouring texts share a
             piece of memory of some hundred kilobytes: copy() an array that is to be kept alone.
 
         Raises:
@@ -866,7 +866,7 @@ class Tokenizer(EncodeMethods):
     def keeps_prefix(
         self, template: Callable[[list[dict[str, str]]], str], conversation: Sequence[dict[str, str]] = CONVERSATION
     ) -> bool:
-        """True if the ids of a conversation begin with those of each of its beginnings, as a cache of keys needs it.
+        """True if the ids of a conversation begin with the ids of each of its beginnings, as a cache of keys needs it.
 
         Args:
             template: makes the text of a list of messages, special tokens included.

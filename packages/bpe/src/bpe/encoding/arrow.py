@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bpe.encoding.text_encoder import SHARED_TEXT, THREAD_TEXT, TextEncoder
+from bpe.encoding.text_encoder import TextEncoder
 from bpe.native.arrow import as_text, pyarrow
 from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
-from bpe.native.parallel import run_together
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -86,13 +85,7 @@ def _places(array: Any) -> tuple[memoryview, NDArray[np.int64], NDArray[np.int64
 def _encode_array(encoder: TextEncoder, array: Any, rules: Rules, threads: int) -> Any:
     text, begins, sizes = _places(array)
     if encoder.direct or _ready(encoder, text, begins, sizes, rules):
-        with import_lock:
-            from bpe.encoding.batch import Batch
-
-        longest = SHARED_TEXT if threads > 1 else 1 << 62
-        options: dict[str, int] = {"threads": threads, "thread_text": THREAD_TEXT, "longest": longest}
-        batch = Batch(encoder.encoder, text, rules, begins=begins, sizes=sizes, **options)
-        run_together(batch.work, batch.threads)
+        batch = encoder.run_batch(text, rules, threads, begins=begins, sizes=sizes)
         for row in sorted(batch.failures):
             raise batch.failures.pop(row)  # it would keep this frame, and the frame the batch
         return _list_array(array, *batch.joined())

@@ -64,15 +64,14 @@ static inline void wait_a_moment(int turn) { turn > 64 ? usleep(50) : sched_yiel
 #endif
 
 enum {
-    WAYS = 2,        /* slots of a set */
-    INLINE_IDS = 3,  /* ids that a slot has room for */
-    COPIED_IDS = 16, /* ids that are copied from the ring in one go, however few there are */
-    SWAP_EVERY = 16, /* every 16th hit in the second slot of a set swaps it to the front */
-    BATCH = 128,     /* pretokens */
-    IDS_BEYOND = BATCH * (INLINE_IDS + 1) + COPIED_IDS, /* ids that may be written beyond a batch's own */
-    LONGEST = 4096,                                     /* bytes, and ids, of the longest pretoken that is kept */
-    COUNT_SHIFT = 32,                                   /* of the number of ids, in the last word of a slot */
-    VERSION_SHIFT = 46                                  /* of the version */
+    WAYS = 2,          /* slots of a set */
+    INLINE_IDS = 3,    /* ids that a slot has room for */
+    COPIED_IDS = 16,   /* ids that are copied from the ring in one go, however few there are */
+    SWAP_EVERY = 16,   /* every 16th hit in the second slot of a set swaps it to the front */
+    BATCH = 128,       /* pretokens */
+    LONGEST = 4096,    /* bytes, and ids, of the longest pretoken that is kept */
+    COUNT_SHIFT = 32,  /* of the number of ids, in the last word of a slot */
+    VERSION_SHIFT = 46 /* of the version */
 };
 #define COUNT_BITS 0x1fffu                     /* of the number of ids, */
 #define IN_RING 0x2000u                        /* and a flag beside them: they are in the ring */

@@ -5,8 +5,8 @@ pretokens up, how they are put in, and why threads may do both at once. A pretok
 the first, or, if that is full, into the second; if both are full, it replaces the second slot of the first set, which
 is usually the less used one.
 
-Long pretokens and long lists of ids do not fit into a slot. They are in a ring buffer beside the table, in which new
-entries overwrite the oldest. A slot whose entry was overwritten counts as free.
+Long pretokens and long lists of ids do not fit into a slot. They are in a ring buffer beside the table; new entries
+overwrite the oldest. A slot whose entry was overwritten counts as free.
 
 A cache starts small and grows when half of its slots are taken, as far as its bound allows. So the cache of a short
 text stays in the processor's nearest caches, and a long text gets all the memory that is allowed.

@@ -33,7 +33,7 @@ cdef class EncodeMethods:
 
     cdef readonly object _text_encoder
     cdef Encoder encoder            # None before the first text; always None where only the TextEncoder will do
-    cdef str form                   # the normal form in which it takes texts, "" for any: see TextEncoder
+    cdef str form                   # the normal form that it expects of texts, "" for any: see TextEncoder
     cdef bint alone
     cdef Rules strict, ordinary     # no special token is recognised: strict refuses all of them, ordinary none
 
@@ -66,7 +66,7 @@ cdef class EncodeMethods:
             [258, 256]
         """
         check(self)
-        return self.to_list(text, self.rules(allowed_special, disallowed_special))
+        return self.ids(text, self.rules(allowed_special, disallowed_special), True)
 
     def encode_ordinary(self, text: Text) -> list[int]:
         """Encode a text without recognising special tokens, as encode(text, disallowed_special=()).
@@ -76,7 +76,7 @@ cdef class EncodeMethods:
             13
         """
         check(self)
-        return self.to_list(text, self.ordinary)
+        return self.ids(text, self.ordinary, True)
 
     def encode_to_numpy(
         self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
@@ -98,12 +98,12 @@ cdef class EncodeMethods:
             array([259, 114], dtype=uint32)
         """
         check(self)
-        return self.to_array(text, self.rules(allowed_special, disallowed_special), False)
+        return self.ids(text, self.rules(allowed_special, disallowed_special), False, False)
 
     def _count(self, text, allowed, disallowed):
         """Number of ids of encode(), without the list."""
         check(self)
-        return len(self.to_array(text, self.rules(allowed, disallowed), True))
+        return len(self.ids(text, self.rules(allowed, disallowed), False))
 
     cdef Rules rules(self, allowed, disallowed):
         """The rules of these arguments; the usual ones without a look-up."""
@@ -114,27 +114,18 @@ cdef class EncodeMethods:
                 return self.ordinary
         return self._text_encoder.policy.rules(allowed, disallowed)
 
-    cdef object to_list(self, text, Rules rules):
+    cdef object ids(self, text, Rules rules, bint as_list, bint repair=True):
+        """The ids as a list or an array. repair: a lone surrogate becomes U+FFFD; otherwise it is refused."""
         cdef object ready = self.ready(text, rules)
         if ready is not None:
             if is_utf8(ready):      # no lone surrogate: a short call is a tenth faster without the try
-                return self.encoder.list_of(ready, rules)
+                return self.encoder.ids_of(ready, rules, True, as_list)
             try:
-                return self.encoder.list_of(ready, rules)
-            except UnicodeError:
-                pass                # a lone surrogate, which the TextEncoder repairs
-        return self._text_encoder.to_array(text, rules, repair=True).tolist()
-
-    cdef object to_array(self, text, Rules rules, bint repair):
-        cdef object ready = self.ready(text, rules)
-        if ready is not None:
-            if is_utf8(ready):
-                return self.encoder.encode_array(ready, rules)
-            try:
-                return self.encoder.encode_array(ready, rules)
+                return self.encoder.ids_of(ready, rules, True, as_list)
             except UnicodeError:
                 pass                # a lone surrogate, which the TextEncoder repairs or names the place of
-        return self._text_encoder.to_array(text, rules, repair=repair)
+        array = self._text_encoder.to_array(text, rules, repair=repair)
+        return array.tolist() if as_list else array
 
     cdef object ready(self, text, Rules rules):
         """The text as the encoder takes it; None where there is no encoder for it."""

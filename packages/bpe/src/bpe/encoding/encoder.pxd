@@ -6,12 +6,8 @@ from bpe.encoding.cache cimport Cache, Scratch, cache_batch
 from bpe.encoding.ids cimport Ids
 from bpe.encoding.ranks cimport Piece, Ranks
 from bpe.native.bytes cimport packed_key
-from bpe.native.text cimport TextBuffer
 from bpe.scanning.scanner cimport cut_table
 from bpe.scanning.special_tokens cimport Rules, SpecialTokens
-
-cdef enum:
-    BLOCK = 1 << 17             # bytes or code points of a block
 
 cdef enum Space:                # texts that get a space in front
     NO_SPACE
@@ -51,10 +47,6 @@ cdef class Encoder:
     cdef int encode_text(
         self, Scratch scratch, const uint8_t *text, size_t size, SpecialTokens special, Ids *out, bint begins
     ) except -1 nogil
-    cdef int encode_to(self, Scratch scratch, text, Rules rules, Ids *out, bint begins) except -1
-    cdef int encode_blocks(self, Scratch scratch, TextBuffer text, Rules rules, Ids *out, bint begins) except -1
-    cdef object list_of(self, text, Rules rules)
     cpdef object encode_array(self, text, Rules rules, bint begins=*)
+    cdef object ids_of(self, text, Rules rules, bint begins, bint as_list)
     cdef list to_list(self, const uint32_t *ids, size_t size)
-
-cdef size_t most_bytes(TextBuffer text) noexcept nogil

@@ -9,6 +9,7 @@ from bpe.encoding.ranks import Ranks
 from bpe.scanning.special_tokens import Rules
 
 _Buffer = bytes | bytearray | memoryview | mmap
+_Text = str | _Buffer
 
 class Encoder:
     cache_bytes: int
@@ -24,5 +25,28 @@ class Encoder:
         stands_for: dict[int, tuple[int, ...]] | None = None,
         added_ids: Sequence[int] = (),
     ) -> Self: ...
-    def encode_array(self, text: str | _Buffer, rules: Rules, begins: bool = True) -> NDArray[np.uint32]: ...
+    def encode_array(self, text: _Text, rules: Rules, begins: bool = True) -> NDArray[np.uint32]: ...
     def encode_pieces(self, pieces: Iterable[_Buffer]) -> NDArray[np.uint32]: ...
+
+class Batch:
+    size: int
+    threads: int
+    failures: dict[int, ValueError]
+    def __new__(
+        cls,
+        encoder: Encoder,
+        texts: Iterable[_Text] | memoryview,
+        rules: Rules,
+        *,
+        threads: int = 1,
+        thread_text: int = 1,
+        longest: int = ...,
+        block: int = ...,
+        begins: NDArray[np.int64] | None = None,
+        sizes: NDArray[np.int64] | None = None,
+        continued: Iterable[bool] = (),
+    ) -> Self: ...
+    def work(self) -> None: ...
+    def arrays(self) -> list[NDArray[np.uint32] | None]: ...
+    def lists(self) -> list[list[int] | None]: ...
+    def joined(self) -> tuple[NDArray[np.uint32], NDArray[np.int64]]: ...

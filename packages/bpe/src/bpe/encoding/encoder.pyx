@@ -30,32 +30,40 @@ Encoder.encode_pretokens(), below, is the loop that this diagram shows. Two rule
   that is in the cache takes one comparison of 16 bytes, one store of 16 bytes and one branch on the number of its ids.
   Merging writes each result to the next free place, and moves that place on only where there was a result.
 
-A text that is not short is encoded in blocks (scanning/blocks.pyx). Those of bytes and ASCII are encoded where they
-lie, others as they are converted or copied. The cache is one for all threads.
+Texts that are not short, and many texts, are encoded by the loop of batch.pxi, long ones in blocks
+(scanning/blocks.pyx). Bytes and ASCII are encoded where they lie, other texts as they are converted or copied. The
+cache is one for all threads.
 """
 
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from cpython.list cimport PyList_New, PyList_SET_ITEM
+from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
 from cpython.long cimport PyLong_FromUnsignedLong
+from cpython.pythread cimport (
+    PyThread_acquire_lock, PyThread_allocate_lock, PyThread_free_lock, PyThread_release_lock, PyThread_type_lock,
+    WAIT_LOCK
+)
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
-from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH
+from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t
-from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdlib cimport calloc, free, qsort
+from libc.string cimport memcmp, memcpy, memset
+
+from bpe.native.lazy_imports import numpy as np
 
 from bpe.encoding.cache cimport (
     BATCH, COPIED_IDS, INLINE_IDS, LONGEST, Cache, Scratch, cache_batch, cache_calls, cache_full, cache_holds,
     cache_keep, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, reader_leaves
 )
-from bpe.encoding.ids cimport Ids, reserve, reserve_for_text, to_array
+from bpe.encoding.ids cimport IdMemory, Ids, free_ids, reserve, to_array, trim
 from bpe.encoding.ranks cimport (
     LANE_BYTES, LANES, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Piece, Ranks, join_windows, make_cuts, need_lanes
 )
 from bpe.native.bytes cimport packed_key, prefetch
-from bpe.native.memory cimport checked_malloc, free_sparse_block
-from bpe.native.text cimport LONE, SLACK, TextBuffer, raise_lone_surrogate
-from bpe.scanning.blocks cimport Block, Blocks, Room
+from bpe.native.memory cimport checked_malloc, checked_realloc, free_sparse_block
+from bpe.native.text cimport LONE, SLACK, TextBuffer, convert_units, lone_surrogate, never_changes, room_for
+from bpe.scanning.blocks cimport Block, Blocks, Room, need_room
 from bpe.scanning.scanner cimport (
     PATTERN_SPLITTER, PATTERN_WHOLE, SCAN_ENDS, ScannedPattern, Scanner, number_of, scan_block, scan_start,
     splits_at_every_space
@@ -65,12 +73,23 @@ from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
 cdef extern from "Python.h":
     bint PyUnicode_IS_ASCII(object text)
     int PyErr_CheckSignals() except -1
+    int PyGC_Disable()
+    int PyGC_Enable()
 
 cdef enum:
     MOST_WINDOWS = 8            # of a pretoken that is merged together with others
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     SIGNAL_BYTES = 1 << 24      # of a text that are encoded between two looks for a signal
     SHARED_INTS = 1 << 20       # ids below this have one Python int each, which all lists share (see to_list())
+    BLOCK = 1 << 17             # bytes or code points of a block, at most
+    LEAST_BLOCK = 1 << 14       # of one that several threads may take
+    BLOCKS_A_THREAD = 8         # blocks of a long text for each thread at least, so that all end at about the same time
+    MOST_AT_ONCE = 1 << 16      # bytes of short texts, about, that a thread takes at a time
+    FEWEST_AT_ONCE = 1 << 13    # the same near the end, so that all threads end together
+    SIGNAL_TURNS = 1 << 7       # jobs of a thread between two looks for a signal
+    LINE = 64                   # bytes of a cache line
+    FETCHED = 8                 # lines of the next text that are prefetched while one is encoded
+    OBJECTS = 8                 # texts whose objects are prefetched while one is looked at
 
 cdef extern from *:
     """
@@ -91,9 +110,9 @@ cdef class Encoder:
         ids: The id of each symbol, an array of uint32.
         scanner: A bpe.patterns.scanner_of().
         cache_bytes: The most that its cache may take.
-        space: What is given a space in front: "never" anything, "first" a text that does not begin with one, "each"
-            such a text and what follows a special token, "always" both, even where they begin with a space, "text" as
-            "always", but nothing that follows one of added_ids, and also a text that begins with one.
+        space: The texts that are given a space in front: "never" any, "first" a text that does not begin with one,
+            "each" such a text and what follows a special token, "always" both, even where they begin with a space,
+            "text" as "always", but nothing that follows one of added_ids, and also a text that begins with one.
         cuts: True if pretokens may be cut where no token joins two characters, as cuts.h has it: not where merges make
             other bytes than those they join.
         stands_for: {id: ids}, from two to three, of the last ids, side by side: what they stand for is given instead.
@@ -311,55 +330,6 @@ cdef class Encoder:
             at = hit.end
         return 0
 
-    cdef int encode_to(self, Scratch scratch, text, Rules rules, Ids *out, bint begins) except -1:
-        """Append the ids of a text. begins: see encode_text(). Errors: see encode_array()."""
-        cdef const uint8_t *at
-        cdef size_t size
-        cdef uint8_t converted[4 * SHORT_TEXT + SLACK]
-        cdef TextBuffer buffer = None
-        if type(text) is str and PyUnicode_IS_ASCII(text):
-            at, size = <const uint8_t *> PyUnicode_DATA(text), PyUnicode_GET_LENGTH(text)
-        elif type(text) is bytes:
-            at, size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
-        else:
-            buffer = TextBuffer(text)
-            at, size = buffer.bytes, buffer.size
-        if size > SHORT_TEXT:
-            return self.encode_blocks(scratch, TextBuffer(text) if buffer is None else buffer, rules, out, begins)
-        if at == NULL:
-            at, size = converted, buffer.convert(0, size, converted)
-            if size == LONE:
-                raise_lone_surrogate()
-        rules.check(at, size)
-        reserve(out, size)
-        self.encode_text(scratch, at, size, rules.recognised, out, begins)
-        return 0
-
-    cdef int encode_blocks(self, Scratch scratch, TextBuffer text, Rules rules, Ids *out, bint begins) except -1:
-        """encode_to() of a text that is not short."""
-        cdef Blocks blocks = Blocks(text, rules.all, self.scanner, BLOCK)
-        cdef Room room
-        cdef Block block
-        cdef size_t unchecked = 0
-        room.bytes, room.size = NULL, 0
-        try:
-            reserve_for_text(out, most_bytes(text))
-            with nogil:
-                self.cache.prepare(text.size)
-                while True:
-                    unchecked += BLOCK
-                    if unchecked >= SIGNAL_BYTES:
-                        unchecked = 0
-                        check_signals()
-                    blocks.next(&room, &block)
-                    if block.size == 0:
-                        return 0
-                    rules.check(block.bytes, block.size)
-                    self.encode_text(scratch, block.bytes, block.size, rules.recognised, out, begins)
-                    begins = False
-        finally:
-            free(room.bytes)
-
     # Results
 
     def encode_pieces(self, pieces):
@@ -376,15 +346,6 @@ cdef class Encoder:
         finally:
             self.cache.give(scratch)
 
-    cdef object list_of(self, text, Rules rules):
-        """The ids of `text` as a list. Errors: see encode_array()."""
-        cdef Scratch scratch = self.cache.take()
-        try:
-            self.encode_to(scratch, text, rules, &scratch.ids, True)
-            return self.to_list(scratch.ids.ids, scratch.ids.size)
-        finally:
-            self.cache.give(scratch)
-
     cpdef object encode_array(self, text, Rules rules, bint begins=True):
         """The ids of `text`, str or bytes, as an array of uint32; releases the GIL for the work.
 
@@ -395,15 +356,50 @@ cdef class Encoder:
             UnicodeError: A str holds a lone surrogate.
             KeyError: A byte has no token.
         """
-        cdef Scratch scratch = self.cache.take()
+        return self.ids_of(text, rules, begins, False)
+
+    cdef object ids_of(self, text, Rules rules, bint begins, bint as_list):
+        """The ids of a text, as a list or an array; one that is converted, or has several blocks, goes by a Batch."""
+        cdef const uint8_t *at
+        cdef size_t size
+        cdef uint8_t converted[4 * SHORT_TEXT + SLACK]
+        cdef TextBuffer buffer = None
+        cdef Scratch scratch
+        if type(text) is str and PyUnicode_IS_ASCII(text):
+            at, size = <const uint8_t *> PyUnicode_DATA(text), PyUnicode_GET_LENGTH(text)
+        elif type(text) is bytes:
+            at, size = <const uint8_t *> PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text)
+        else:
+            buffer = TextBuffer(text)
+            at, size = buffer.bytes, buffer.size
+        if size > (SHORT_TEXT if at == NULL else BLOCK):
+            batch = Batch(self, [text], rules, longest=0, continued=[not begins])
+            batch.work()
+            for error in batch.failures.values():
+                raise error
+            return (batch.lists() if as_list else batch.arrays())[0]
+        if at == NULL:
+            at, size = converted, buffer.convert(0, size, converted)
+            if size == LONE:
+                raise lone_surrogate()
+        scratch = self.cache.take()
         try:
-            self.encode_to(scratch, text, rules, &scratch.ids, begins)
-            return to_array(&scratch.ids)
+            if size <= SHORT_TEXT:
+                rules.check(at, size)
+                reserve(&scratch.ids, size)
+                self.encode_text(scratch, at, size, rules.recognised, &scratch.ids, begins)
+            else:
+                with nogil:
+                    rules.check(at, size)
+                    self.cache.prepare(size)
+                    reserve(&scratch.ids, size // 4)        # most texts have fewer
+                    self.encode_text(scratch, at, size, rules.recognised, &scratch.ids, begins)
+            return self.to_list(scratch.ids.ids, scratch.ids.size) if as_list else to_array(&scratch.ids)
         finally:
             self.cache.give(scratch)
 
     cdef list to_list(self, const uint32_t *ids, size_t size):
-        """The ids as a list, in which equal ids are one Python int.
+        """The ids as a list; equal ids are one Python int.
 
         By NumPy's tolist(), which makes an int for each id, encoding takes 2.2 to 2.8 times as long (`python
         benchmarks/parts.py lists FILE`, on a Zen 5). Without a GIL each list has ints of its own: threads that refer to
@@ -441,10 +437,6 @@ cdef int check_signals() except -1 nogil:
         return PyErr_CheckSignals()
 
 
-cdef size_t most_bytes(TextBuffer text) noexcept nogil:
-    """The most bytes that the UTF-8 of a text may have."""
-    return text.size * (text.width + (text.width < 4)) if text.bytes == NULL else text.size
-
-
 include "characters.pxi"
 include "side_by_side.pxi"
+include "batch.pxi"

@@ -4,13 +4,12 @@ from libc.stdint cimport uint32_t
 ctypedef struct Ids:
     uint32_t *ids
     size_t size, room           # ids there are, and that there is room for
-    size_t mapped               # bytes, where `ids` is a zeroed_block(); 0: it is of malloc()
 
 cdef class IdMemory:
     cdef Ids owned
     cdef object view(self, const uint32_t *ids, Py_ssize_t size)
 
-cdef int reserve_for_text(Ids *ids, size_t size) except -1
+cdef void trim(Ids *ids) noexcept nogil
 cdef int grow(Ids *ids, size_t room) except -1 nogil
 cdef object to_array(Ids *ids)
 cdef void free_ids(Ids *ids) noexcept nogil

@@ -6,23 +6,15 @@ A buffer always has one owner:
     Scratch.ids      the ids of the text being encoded     the system            IdMemory if many, else it stays
     a local Ids      the ids of a part of a text or batch  the system            IdMemory, or the system
     IdMemory         the ids that NumPy arrays look into   one of these two      the system
-
-The ids of a long text get pages of their own, with room for one id for each byte, so that they seldom have to move.
 """
 
 from cpython.ref cimport Py_INCREF
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memset
 
-from bpe.native.memory cimport (
-    BLOCKS_LAZY, checked_malloc, checked_realloc, free_block, trim_block, zeroed_block
-)
+from bpe.native.memory cimport checked_realloc
 
 from bpe.native.lazy_imports import import_lock
-
-cdef extern from "encoding/cache.h" nogil:
-    enum:
-        IDS_BEYOND              # ids that a batch of pretokens may write, or reserve, beyond its text's
 
 cdef extern from "numpy/arrayobject.h":
     ctypedef struct PyArrayObject
@@ -36,7 +28,6 @@ cdef extern from "numpy/arrayobject.h":
     void *PyArray_DATA(PyArrayObject *array)
 
 cdef enum:
-    LONG_TEXT = 1 << 20         # bytes of a text whose ids get pages of their own
     FEW = 1 << 14               # ids that are copied into an array, so that their memory serves the next text
 
 cdef inline int need_numpy() except -1:
@@ -65,32 +56,9 @@ cdef class IdMemory:
 
 
 cdef int grow(Ids *ids, size_t room) except -1 nogil:
-    cdef uint32_t *larger
-    if ids.mapped:
-        larger = <uint32_t *> checked_malloc(room * sizeof(uint32_t))
-        memcpy(larger, ids.ids, ids.size * sizeof(uint32_t))
-        free_block(ids.ids, ids.mapped)
-        ids.ids, ids.mapped = larger, 0
-    else:
-        ids.ids = <uint32_t *> checked_realloc(ids.ids, room * sizeof(uint32_t))
+    ids.ids = <uint32_t *> checked_realloc(ids.ids, room * sizeof(uint32_t))
     ids.room = room
     return 0
-
-
-cdef int reserve_for_text(Ids *ids, size_t size) except -1:
-    """Room for as many ids as most texts of `size` bytes have; more are reserved as they are written.
-
-    For a long text it is one id for each byte, which costs nothing where the system takes memory only as it is written.
-    """
-    cdef size_t bytes = (size + IDS_BEYOND) * sizeof(uint32_t)
-    cdef uint32_t *pages
-    if BLOCKS_LAZY and size >= LONG_TEXT and ids.size == 0:
-        pages = <uint32_t *> zeroed_block(bytes)
-        if pages != NULL:
-            free_ids(ids)
-            ids.ids, ids.mapped, ids.room = pages, bytes, bytes // sizeof(uint32_t)
-            return 0
-    return reserve(ids, size // 4)          # most texts have fewer
 
 
 cdef object to_array(Ids *ids):
@@ -112,21 +80,14 @@ cdef object to_array(Ids *ids):
 
 
 cdef void trim(Ids *ids) noexcept nogil:
-    """Give back the memory that the ids do not fill; there is at least one."""
-    cdef void *smaller
-    if ids.mapped:
-        ids.mapped = trim_block(ids.ids, ids.mapped, ids.size * sizeof(uint32_t))
-    else:
-        smaller = realloc(ids.ids, ids.size * sizeof(uint32_t))
-        if smaller == NULL:
-            return
-        ids.ids = <uint32_t *> smaller
-    ids.room = ids.size
+    """Give back the memory that the ids do not fill."""
+    cdef void *smaller = realloc(ids.ids, ids.size * sizeof(uint32_t)) if ids.size else NULL
+    if ids.size == 0:
+        free_ids(ids)
+    elif smaller != NULL:
+        ids.ids, ids.room = <uint32_t *> smaller, ids.size
 
 
 cdef void free_ids(Ids *ids) noexcept nogil:
-    if ids.mapped:
-        free_block(ids.ids, ids.mapped)
-    else:
-        free(ids.ids)
+    free(ids.ids)
     memset(ids, 0, sizeof(Ids))

@@ -29,7 +29,7 @@
 enum {
     LANE_BYTES = 64, /* that a lane has room for: one bit each in a word, and six bits of a key */
     LANES = 32,
-    CANDIDATES = LANES * (LANE_BYTES + 1) + 8 /* at most, and what is written beyond them */
+    CANDIDATES = LANES * (LANE_BYTES + 1) + 8 /* at most, and stores beyond them */
 };
 
 typedef struct { /* bytes to be merged: at most LANE_BYTES of them in a lane */

@@ -13,11 +13,6 @@
 #define BPE_NORMAL_FORMS_H
 #include "encoding/normal_stretch.h"
 
-enum {
-    BLOCK_UNITS = 64,  /* code points whose marks are a word of bits */
-    JOINED_UNITS = 256 /* code points that are composed before they are converted to UTF-8 */
-};
-
 /* Of each code point of the first plane, and of each form: its combining class, or MAY_CHANGE. */
 enum { MAY_CHANGE = 255 };
 static uint8_t normal_marks[4][0x10000];
@@ -101,117 +96,6 @@ static size_t normal_begin(const void *units, int width, size_t at, size_t least
 static size_t normal_end(const void *units, int width, size_t count, size_t at, int form) {
     while (at < count && normal_mark(normal_unit(units, width, at), form)) at++;
     return at;
-}
-
-/* The composition of two code points if it lies in the slot that is tried first, else 0. */
-static inline uint32_t normal_in_first_slot(uint32_t first, uint32_t second) {
-    const size_t at = normal_slot(first, second);
-    const bool equal = !((normal_slots[at].first ^ first) | (normal_slots[at].second ^ second));
-    return normal_slots[at].code & (0 - (uint32_t)equal);
-}
-
-/* The composition of a code point with the first of two others, or with both; 0 for none, or one that lies in another
- * slot. No branch depends on the number of others: a letter of Vietnamese has one mark or two, a syllable of Hangul a
- * final or none. */
-static inline uint32_t normal_composed_quickly(uint32_t code, uint32_t second, uint32_t third, bool both) {
-    const uint32_t all = 0 - (uint32_t)both;
-    if (code - FIRST_LEAD < LEADS) {
-        const uint32_t vowel = second - FIRST_VOWEL, final = (third - BEFORE_FINALS) & all;
-        const uint32_t wrong = (vowel >= VOWELS) | (final >= FINALS) | (both != (final > 0));
-        return (FIRST_SYLLABLE + ((code - FIRST_LEAD) * VOWELS + vowel) * FINALS + final) & (wrong - 1);
-    }
-    const uint32_t one = normal_in_first_slot(code, second);
-    return (normal_in_first_slot(one, third) & all) | (one & ~all);
-}
-
-/* A bit for each of eight bytes that is not zero, the lowest for the first. */
-static inline uint8_t normal_not_zero(const uint8_t *bytes) {
-    const uint64_t low = 0x7f7f7f7f7f7f7f7f;
-    uint64_t word;
-    memcpy(&word, bytes, 8);
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-    word = __builtin_bswap64(word);
-#endif
-    return (uint8_t)(((((word & low) + low) | word) >> 7 & 0x0101010101010101) * 0x0102040810204080 >> 56);
-}
-
-/* Compose code points of a str from number *at on, before which nothing joins, to `to`, where there is room for
- * JOINED_UNITS and 2 * BLOCK_UNITS: letters whose marks all compose with them, and what does not change. Returns how
- * many there are at `to`, with *at behind what they come from: at most JOINED_UNITS, up to something else.
- *
- *     code points     t i e ^ . n g   v i e ^ . t
- *     marks           0 0 0 1 1 0 0 0 0 0 0 1 1 0    a bit for each: where runs of marks begin and end is counted,
- *     to              t i ệ n g   v i ệ t            and what lies between them copied sixteen bytes at a time */
-#define NORMAL_JOIN(name, unit)                                                                                    \
-    static size_t name(const void *units, size_t count, size_t *at, int form, unit *to) {                          \
-        unit *const begin = to, last_block[BLOCK_UNITS + 16];                                                      \
-        while (*at < count && to - begin < JOINED_UNITS) {                                                         \
-            size_t size = count - *at < BLOCK_UNITS ? count - *at : BLOCK_UNITS, from = 0;                         \
-            const unit *block = (const unit *)units + *at;                                                         \
-            uint8_t tags[BLOCK_UNITS];                                                                             \
-            uint64_t marks = 0;                                                                                    \
-            if (count - *at < BLOCK_UNITS + 16) {                                                                  \
-                memset(last_block, 0, sizeof(last_block));                                                         \
-                block = memcpy(last_block, block, size * sizeof(unit));                                            \
-            }                                                                                                      \
-            for (size_t i = 0; i < BLOCK_UNITS; i += 4) {                                                          \
-                tags[i] = normal_mark(block[i], form);                                                             \
-                tags[i + 1] = normal_mark(block[i + 1], form);                                                     \
-                tags[i + 2] = normal_mark(block[i + 2], form);                                                     \
-                tags[i + 3] = normal_mark(block[i + 3], form);                                                     \
-            }                                                                                                      \
-            for (size_t i = 0; i < BLOCK_UNITS; i += 8) marks |= (uint64_t)normal_not_zero(tags + i) << i;         \
-            marks &= ~(uint64_t)0 >> (BLOCK_UNITS - size);                                                         \
-            if (marks & 1) break;                                                                                  \
-            if (*at + size < count) { /* the last letter may have marks behind the block */                        \
-                size = 63 - (size_t)count_leading_zeros(~marks);                                                   \
-                marks &= ((uint64_t)1 << size) - 1;                                                                \
-                if (!size) break;                                                                                  \
-            }                                                                                                      \
-            while (marks) {                                                                                        \
-                const size_t first = (size_t)count_trailing_zeros(marks);                                          \
-                const size_t n = (size_t)count_trailing_zeros(~(marks >> first));                                  \
-                uint32_t code = normal_composed_quickly(block[first - 1], block[first], block[first + 1], n == 2); \
-                if (!code || n > 2) {                                                                              \
-                    code = block[first - 1];                                                                       \
-                    for (size_t i = first; code && i < first + n; i++) code = normal_composed(code, block[i]);     \
-                }                                                                                                  \
-                if (code) {                                                                                        \
-                    size_t i = from;                                                                               \
-                    do memcpy(to + i - from, block + i, 16);                                                       \
-                    while ((i += 16 / sizeof(unit)) < first - 1);                                                  \
-                    to += first - 1 - from;                                                                        \
-                    *to++ = (unit)code;                                                                            \
-                    from = first + n;                                                                              \
-                } else {                                                                                           \
-                    uint8_t last = 0;                                                                              \
-                    for (size_t i = first; i < first + n && last < MAY_CHANGE; i++) {                              \
-                        const uint8_t mark = normal_mark(block[i], form);                                          \
-                        last = mark < last ? MAY_CHANGE : mark;                                                    \
-                    }                                                                                              \
-                    if (last == MAY_CHANGE) {                                                                      \
-                        size = first - 1;                                                                          \
-                        break;                                                                                     \
-                    }                                                                                              \
-                }                                                                                                  \
-                marks &= ~(uint64_t)0 << (first + n - 1) << 1;                                                     \
-            }                                                                                                      \
-            memcpy(to, block + from, (size - from) * sizeof(unit));                                                \
-            to += size - from;                                                                                     \
-            *at += size;                                                                                           \
-            if (marks) break;                                                                                      \
-        }                                                                                                          \
-        return (size_t)(to - begin);                                                                               \
-    }
-
-NORMAL_JOIN(normal_join_2, uint16_t)
-NORMAL_JOIN(normal_join_4, uint32_t)
-
-/* See NORMAL_JOIN; 0 for units and forms that compose nothing. */
-static size_t normal_join(const void *units, int width, size_t count, size_t *at, int form, void *to) {
-    return form < FORM_NFC || width == 1 ? 0
-           : width == 2                  ? normal_join_2(units, count, at, form, to)
-                                         : normal_join_4(units, count, at, form, to);
 }
 
 /* The first place from `at` on that is no ASCII, or `size`. */

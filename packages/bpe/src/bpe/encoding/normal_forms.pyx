@@ -3,7 +3,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -27,9 +27,6 @@ cdef extern from "encoding/normal_forms.h" nogil:
     size_t normal_find(const void *units, int width, size_t count, size_t at, int form)
     size_t normal_begin(const void *units, int width, size_t at, size_t least, int form)
     size_t normal_end(const void *units, int width, size_t count, size_t at, int form)
-    enum:
-        JOINED_UNITS, BLOCK_UNITS
-    size_t normal_join(const void *units, int width, size_t count, size_t *at, int form, void *to)
     bint normal_reserve(NormalText *out, size_t more)
     bint normal_text(NormalText *out, const uint8_t *text, size_t size, int form, int *changed)
 
@@ -108,13 +105,12 @@ cdef int normalize_units(
 
     Returns 1; 0 where there is no memory; -1 for a surrogate.
     """
-    cdef size_t at = normal_find(units, width, count, 0, form), done = 0, begin, end, size, joined, most = 0
-    cdef uint32_t[JOINED_UNITS + 2 * BLOCK_UNITS] composed
+    cdef size_t at = normal_find(units, width, count, 0, form), done = 0, begin, end, size, most = 0
     cdef uint8_t *part = NULL
     cdef int state = 1
     if at == count:
         return 1
-    if not normal_reserve(out, width * count + room_for(JOINED_UNITS)):
+    if not normal_reserve(out, width * count):
         return 0
     while state > 0:
         begin = normal_begin(units, width, at, done, form) if at < count else count
@@ -128,20 +124,6 @@ cdef int normalize_units(
         out.size += size
         if at == count:
             break
-        done = begin
-        joined = normal_join(units, width, count, &done, form, composed)
-        if joined:
-            changed[0] = 1
-            if not normal_reserve(out, room_for(joined)):
-                state = 0
-                break
-            size = convert_units(<const uint8_t *> composed, width, joined, out.bytes + out.size)
-            if size == LONE:
-                state = -1
-                break
-            out.size += size
-            at = normal_find(units, width, count, done, form)
-            continue
         done = end = normal_end(units, width, count, min(count, max(at + 1, begin + PART)), form)
         if room_for(end - begin) > most:
             free(part)

@@ -55,7 +55,7 @@ class Preparation:
     """The preparation that a tokenizer asks for.
 
     Attributes:
-        form: the normal form of Unicode in which the encoder takes texts, "" for any text, where nothing else is done
+        form: the normal form of Unicode that the encoder expects of texts, "" for any text, where nothing else is done
             to them; None where their pieces have to be made here.
         alone: True if the encoder takes only texts without added tokens so: where tokens have flags, or may overlap.
         space: the rule for a space in front, as bpe.encoding.encoder.Encoder takes it.
@@ -97,8 +97,8 @@ class Preparation:
     def cut_safely(self, cut: Callable[[int], int], text: bytes, at: int) -> int:
         """The first safe cut from `at` on where both sides are prepared as the whole is; the text's length for none.
 
-        Between two ASCII characters, the second a space: no normalizer joins them, none but those of compatibility
-        makes another class of character of what stands beside them, and no space is put before a space.
+        Between two ASCII characters, the second a space: no normalizer joins them, only the forms of compatibility
+        change the class of a character beside them, and no space is put before a space.
         """
         if not self.can_cut:
             return len(text)

@@ -29,7 +29,7 @@ cdef class SpelledCounts(PretokenCounts):
     cdef readonly size_t text_bytes
 
     def spell_by(self, Encoder encoder not None, list tokens not None):
-        """Set the encoder, whose ids are the symbols, and which has an id for every byte. tokens: those of the ids."""
+        """Set the encoder. Its ids are the symbols, and every byte has one. tokens: the bytes of each id."""
         cdef const uint8_t[::1] token
         cdef size_t i
         self.encoder, self.scratch = encoder, encoder.cache.take()

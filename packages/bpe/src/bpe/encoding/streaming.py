@@ -1,7 +1,7 @@
 """Streams: ids of a text that arrives in chunks or grows at its end, and text of ids that arrive one by one.
 
 Encode and decode streams hold back what a later chunk or id could still change. Text is encoded up to the last safe
-cut; of decoded bytes, those of a character that is not complete are kept. A session encodes what follows the last safe
+cut; the bytes of a character that is not complete are kept. A session encodes what follows the last safe
 cut again with each text that is appended.
 """
 

@@ -180,8 +180,8 @@ cdef int merge_symbols(
 ) except -1:
     """Merge the bytes of each symbol, and note those as lost that they do not lead to.
 
-    Shorter symbols come first, as longer ones are made of them; those of one length have no part in each other, and are
-    merged side by side. Unless the tables are complete, the merge that makes each symbol is added to them: see
+    Shorter symbols come first, as longer ones are made of them; symbols of one length have no part in each other, and
+    are merged side by side. Unless the tables are complete, the merge that makes each symbol is added to them: see
     leads_to().
     """
     cdef const uint32_t[::1] order
@@ -205,7 +205,7 @@ cdef int merge_symbols(
                 while i < ranks.symbols and found < LANES and ranks.size[order[i]] == size:
                     symbol = order[i]
                     i += 1
-                    # The texts lie anywhere: what is needed next is fetched, where it is, and then it itself.
+                    # The texts lie anywhere: their places are fetched first, and then their bytes.
                     ahead = min(i + 2 * TEXTS_AHEAD, ranks.symbols - 1)
                     prefetch(&ranks.text[order[ahead]])
                     prefetch(&ranks.size[order[ahead]])
@@ -339,7 +339,7 @@ cdef int add_whole(Ranks ranks, const uint32_t *lost, size_t count) except -1:
 
 cdef cut_table *make_cuts(Ranks ranks) except NULL:
     """The places where no symbol joins two characters, for a Scanner; see cuts.h. The caller frees the block."""
-    cdef cut_table *table = <cut_table *> checked_sparse_block(sizeof(cut_table))      # of zeros, few of which change
+    cdef cut_table *table = <cut_table *> checked_sparse_block(sizeof(cut_table))      # of zeros, few change
     cdef size_t i
     for i in range(ranks.symbols):
         add_token(table, ranks.text[i], ranks.size[i])

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bpe import patterns
-from bpe.encoding.encoder import Encoder
+from bpe.encoding.encoder import Batch, Encoder
 from bpe.encoding.normal_forms import in_form
 from bpe.encoding.policy import Policy
 from bpe.encoding.texts import Text, TextChunks, checked, utf8
@@ -82,7 +82,7 @@ class TextEncoder:
 
     Attributes:
         policy: which special tokens a call recognises and refuses.
-        form: the normal form of Unicode in which the encoder takes texts, "" for any; None where it takes none.
+        form: the normal form of Unicode that the encoder expects of texts, "" for any; None where it takes none.
         alone: True if it takes only texts without special and added tokens.
     """
 
@@ -326,19 +326,14 @@ class TextEncoder:
         if not self.direct:
             few, form, special = sum(map(len, texts)) < THREAD_TEXT, self.form, rules.all
 
-            def in_its_form(text: Text) -> Text | None:  # ready() without what is the same for all texts
+            def in_its_form(text: Text) -> Text | None:  # ready() without the steps that are the same for all
                 return in_form(text, form, special)
 
             one_ready = partial(self.ready, rules=rules) if self.alone else in_its_form
             ready = list(map(one_ready, texts)) if few or threads == 1 else map_in_threads(one_ready, texts, threads)
-        with import_lock:
-            from bpe.encoding.batch import Batch
-
         sources = texts if self.direct else [b"" if text is None else text for text in ready]
-        batch = Batch(self.encoder, sources, rules, threads=threads, thread_text=THREAD_TEXT, longest=SHARED_TEXT)
-        run_together(batch.work, batch.threads)
-        of_batch: Callable[[], list[Any]] = batch.lists if lists else batch.arrays
-        results = of_batch()
+        batch = self.run_batch(sources, rules, threads)
+        results: list[Any] = batch.lists() if lists else batch.arrays()
         for i in sorted(batch.failures):
             if not isinstance(batch.failures[i], UnicodeError):
                 raise batch.failures.pop(i)  # it would keep this frame, and the frame the batch
@@ -347,6 +342,14 @@ class TextEncoder:
             if text is None:
                 results[i] = alone(texts[i])
         return results
+
+    def run_batch(self, texts: Any, rules: Rules, threads: int, **options: Any) -> Batch:
+        """Encode texts that the encoder takes, in several threads. texts, options: see Batch."""
+        batch = Batch(
+            self.encoder, texts, rules, threads=threads, thread_text=THREAD_TEXT, longest=SHARED_TEXT, **options
+        )
+        run_together(batch.work, batch.threads)
+        return batch
 
     # A text in chunks
 
@@ -402,15 +405,7 @@ class TextEncoder:
         """
         if not self.direct:
             return [self.to_ids(text, special) for text in texts]
-        rules = Rules(special, NO_TOKENS)
-        if len(texts) == 1 or not all(begins):
-            pairs = zip(texts, begins, strict=True)
-            return [self.encoder.encode_array(text, rules, begin) for text, begin in pairs]
-        with import_lock:
-            from bpe.encoding.batch import Batch
-
-        batch = Batch(self.encoder, texts, rules, threads=1)
-        batch.work()
+        batch = self.run_batch(texts, Rules(special, NO_TOKENS), 1, continued=[not begin for begin in begins])
         return batch.arrays()  # type: ignore[return-value]  # nothing is refused, and bytes hold no surrogates
 
     @property

@@ -6,21 +6,21 @@
 #     result     [ th e | catalogue | of   | the | ca t a | logue | of the ]
 #                                            ^ the same symbol in the same place in both: joined there
 #
-# Why that is right. Two symbols agree if merging their joined bytes gives these two again. Symbols of which each two
-# neighbours agree are what merging all their bytes gives: take the first merge that would join across a border of two
-# of them. No border was crossed before it, so the bytes of the two have been merged just as they are alone: of all
-# pairs the one to merge first was taken, so of the pairs within these two as well. The merge would therefore be made
-# there too, but there the border stays. So no merge crosses any border, and the bytes between two borders are merged
-# as they would be alone. This holds for any merges in any order, since which of two pairs goes first does not depend on
-# the pairs around them.
+# Why that is right. Two symbols agree if merging their joined bytes gives these two again. If each two neighbours
+# among some symbols agree, merging all their bytes gives these symbols: take the first merge that would join across a
+# border of two of them. No border was crossed before it, so the bytes of the two have been merged just as they are
+# alone: of all pairs the one to merge first was taken, so of the pairs within these two as well. The merge would
+# therefore be made there too, but there the border stays. So no merge crosses any border, and the bytes between two
+# borders are merged as they would be alone. This holds for any merges in any order, since which of two pairs goes first
+# does not depend on the pairs around them.
 #
 # Neighbours in the result for a window therefore agree. Where two windows overlap and hold one symbol in common, in the
 # same place, the symbols of the first as far as that one and then those of the second are the result for both. Where
-# they have none in common, a window of four times the width is merged instead. It overlaps what is done by a quarter
-# and leaves the rest to be gained, so that all widenings together cost no more than a few times what is gained.
+# they have none in common, a window of four times the width is merged instead. It overlaps the finished part by
+# a quarter, so that all widenings together cost a few times the part that they add.
 #
-# Windows of 64 bytes fill lanes, 32 at a time; wider ones are merged with a heap. Those of pretokens of up to 316 bytes
-# share lanes with other pretokens (side_by_side.pxi); as these would be merged again if two windows could not be
+# Windows of 64 bytes fill lanes, 32 at a time; wider ones are merged with a heap. Windows of pretokens of up to 316
+# bytes share lanes with other pretokens (side_by_side.pxi); as these would be merged again if two windows could not be
 # joined, they overlap by more.
 
 cdef enum:

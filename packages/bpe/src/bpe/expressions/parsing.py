@@ -1,6 +1,6 @@
 """Regular expressions as Oniguruma (tokenizers) and fancy-regex (tiktoken) read them, to a tree.
 
-What is not read here is refused by name. The two differ, among other things, in
+Constructs that are not read here are refused by name. The two differ, among other things, by
 
     ^ $         the ends of a line in Oniguruma; of the text in fancy-regex, unless (?m)
     (?m)        the dot matches a line end in Oniguruma; ^ and $ do in fancy-regex

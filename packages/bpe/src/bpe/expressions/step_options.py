@@ -91,7 +91,7 @@ _NAMES |= {"processors": "post-processor", "models": "model"}
 
 
 def step(part: str, kind: str, **options: Any) -> dict[str, Any]:
-    """Return a step as a file has it. part: a key of STEPS. options: those that differ from what is assumed."""
+    """Return a step as a file has it. part: a key of STEPS. options: values other than the defaults."""
     defaults = {option: default for option, (_, default) in STEPS[part][kind].items()}
     return {"type": kind, **defaults, **options}
 

@@ -20,7 +20,7 @@ A step is the object of the file: {"type": "Split", …}. What a step parts off 
     MergedWithNext          a match belongs to what lies behind it
     Contiguous              matches that touch are one piece
 
-Digits, punctuation marks and scripts are those of the release of tokenizers that expressions/unicode_sets.py names,
+Digits, punctuation marks and scripts come from the release of tokenizers that expressions/unicode_sets.py names,
 whose steps follow other versions of Unicode than its expressions: 17 for digits, 9 for punctuation marks and scripts.
 """
 

@@ -1,4 +1,4 @@
-/* Zeroed blocks of memory for tables and for the ids of long texts.
+/* Zeroed blocks of memory for tables.
  *
  * A large block is a mapping of its own, in huge pages: a table is read in random order, and with pages of 4 KiB nearly
  * every read of a table of hundreds of megabytes would first wait for the page tables, and so would prefetching.
@@ -47,7 +47,7 @@ static void free_block(void *block, size_t size) {
     else munmap(block, whole_pages(size));
 }
 
-/* A zeroed block few pages of which are ever written to: the others take no memory. calloc() would clear the pages of a
+/* A zeroed block for sparse use: pages that are never written to take no memory. calloc() would clear the pages of a
  * block that was freed before, and so make them resident. */
 static void *sparse_block(size_t size) {
     void *block = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -77,9 +77,6 @@ static void *grown_block(void *block, size_t old_size, size_t size) {
     return grown;
 }
 
-/* 1 if a large block takes memory only where it is written: asking for more than is needed then costs nothing. */
-#define BLOCKS_LAZY 1
-
 /* Give back what lies beyond the first `used` bytes; returns the size that free_block() wants from now on. */
 static size_t trim_block(void *block, size_t size, size_t used) {
     size_t rounded = whole_pages(used < LARGE ? LARGE : used);
@@ -99,7 +96,6 @@ static void touch_block(void *part, size_t size) {
     madvise((uint8_t *)part - before, size + before, MADV_POPULATE_WRITE);
 }
 #else
-#define BLOCKS_LAZY 0
 static void touch_block(void *part, size_t size) {
     (void)part;
     (void)size;

@@ -27,9 +27,7 @@ cdef extern from "native/memory.h" nogil:
     size_t trim_block(void *block, size_t size, size_t used)
     void touch_block(void *part, size_t size)
     void trim_heap()
-    const size_t HUGE_PAGE, LARGE
-    enum:
-        BLOCKS_LAZY
+    const size_t LARGE
 
 
 cdef inline void *checked_block(size_t size) except NULL nogil:
@@ -42,7 +40,7 @@ cdef inline void *checked_block(size_t size) except NULL nogil:
 
 
 cdef inline void *checked_sparse_block(size_t size) except NULL nogil:
-    """Zeroes, few of which will change; to be freed by free_sparse_block() with the same size."""
+    """Zeroes for sparse use; to be freed by free_sparse_block() with the same size."""
     cdef void *block = sparse_block(size)
     if block == NULL:
         with gil:

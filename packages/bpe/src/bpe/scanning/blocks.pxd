@@ -18,7 +18,7 @@ cdef class Blocks:
     cdef int scanner
     cdef size_t block
     cdef size_t at              # how much of the text is read: bytes of it, or code points
-    cdef uint8_t *rest          # what is converted and not given out
+    cdef uint8_t *rest          # converted text that no block has yet
     cdef size_t rest_size, rest_room
     cdef int next(self, Room *room, Block *block) except -1 nogil
     cdef int convert(self, Room *room, Block *block) except -1 nogil
