@@ -53,8 +53,10 @@ def test_a_signal_while_a_thread_is_started_leaves_none_behind(monkeypatch: pyte
 @pytest.mark.parametrize(
     "use", [lambda: run_together(lambda: time.sleep(0.1), 3), lambda: list(stream(abs, iter(range(9)), 3))]
 )
-def test_a_signal_while_a_start_takes_its_lock_back_is_raised_as_itself(
-    monkeypatch: pytest.MonkeyPatch, use: Callable[[], object]
+# as the end of Condition.wait() does: a RuntimeError; and as start() does with its own table: a KeyError
+@pytest.mark.parametrize("cleanup", [lambda: threading.Lock().release(), lambda: {}.pop("thread")])
+def test_a_signal_inside_start_is_raised_as_itself(
+    monkeypatch: pytest.MonkeyPatch, use: Callable[[], object], cleanup: Callable[[], object]
 ) -> None:
     begins = threading.Thread.start
 
@@ -63,7 +65,7 @@ def test_a_signal_while_a_start_takes_its_lock_back_is_raised_as_itself(
         try:
             raise KeyboardInterrupt
         finally:
-            threading.Lock().release()  # as the end of Condition.wait() does: a RuntimeError
+            cleanup()
 
     before = set(threading.enumerate())
     monkeypatch.setattr(threading.Thread, "start", interrupted)

@@ -81,12 +81,13 @@ def threads_for(num_threads: int | None) -> int:
 def start(thread: threading.Thread) -> None:
     """Starts a thread. RuntimeError: the system has no more threads.
 
-    A signal's handler may raise while Thread.start() waits and takes a lock back. Then Python releases that lock
-    unheld, and says so by a RuntimeError, though the thread has begun; the handler's exception is raised in its place.
+    A signal's handler may raise inside Thread.start(), although the thread has begun. Python then releases a lock that
+    it does not have (RuntimeError), or removes the thread from a table that it has left (KeyError); the handler's
+    exception is raised in place of these.
     """
     try:
         thread.start()
-    except RuntimeError as error:
+    except (KeyError, RuntimeError) as error:
         if thread.ident is not None and error.__context__ is not None:
             raise error.__context__ from None
         raise
