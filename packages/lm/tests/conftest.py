@@ -11,6 +11,7 @@ import interpreter  # noqa: F401 (before whatever imports triton)
 import pytest
 import torch
 from runs import run, some_tokens
+from served import MARKS
 
 from lm.data import write_tokens
 
@@ -49,3 +50,21 @@ def base(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
     run(data, folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def model():
+    """The model that the tests of serving ask; other files have models of their own."""
+    import lm
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return lm.Transformer(lm.ModelConfig(259, 1024, 1, 32, 2, 32)).eval()
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    """Its tokenizer: a token for each byte, and the marks of a chat."""
+    import bpe
+
+    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS)

@@ -38,20 +38,6 @@ TALK = [{"role": "user", "content": "hello"}]
 
 
 @pytest.fixture(scope="module")
-def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return lm.Transformer(lm.ModelConfig(259, 1024, 1, 32, 2, 32)).eval()
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    import bpe
-
-    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS)
-
-
-@pytest.fixture(scope="module")
 def template(tokenizer):
     return ChatTemplate(tokenizer, HERMES, (258,))
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from test_serving import pytestmark, served  # noqa: F401
-from test_serving_api import TALK, WEATHER, model, tokenizer  # noqa: F401
+from test_serving_api import TALK, WEATHER
 
 import lm
 from lm.chat_template import ChatTemplate
@@ -23,7 +23,7 @@ THINKING = """{% for message in messages %}<|im_start|>{{ message.role }}
 
 
 @pytest.fixture(scope="module")
-def adapter(model, tmp_path_factory):  # noqa: F811
+def adapter(model, tmp_path_factory):
     """Adapters of the query and of down, as PEFT writes them."""
     folder, draw = tmp_path_factory.mktemp("adapter"), torch.Generator().manual_seed(1)
     shapes = {"self_attn.q_proj": (32, 32), "self_attn.v_proj": (32, 32), "mlp.down_proj": (32, 32)}
@@ -39,7 +39,7 @@ def adapter(model, tmp_path_factory):  # noqa: F811
 
 
 @pytest.fixture(scope="module")
-def server(model, tokenizer, adapter):  # noqa: F811
+def server(model, tokenizer, adapter):
     template = ChatTemplate(tokenizer, THINKING, (258,))
     adapters = {"tuned": beside(adapter, model)}
     with served(model, tokenizer, template=template, adapters=adapters) as (address, engine):
@@ -65,7 +65,7 @@ def bias_of(text):
     return {"structured_outputs": {"choice": [text]}, "temperature": 0}
 
 
-def test_adapters_are_chosen_by_name_and_share_the_base(client, server, model, adapter):  # noqa: F811
+def test_adapters_are_chosen_by_name_and_share_the_base(client, server, model, adapter):
     tuned = server[1].models["tuned"]
     shared = {p.data_ptr() for p in model.parameters()} & {p.data_ptr() for p in tuned.parameters()}
     assert len(shared) == len(list(model.parameters()))
@@ -154,7 +154,7 @@ def test_mistakes_are_anthropics_errors(messages):
     assert error.value.body["error"]["type"] == "not_found_error"
 
 
-def test_anthropics_key_opens_the_server(model, tokenizer):  # noqa: F811
+def test_anthropics_key_opens_the_server(model, tokenizer):
     with served(model, tokenizer, guards={"key": "secret"}) as (address, _):
         for key, fails in (("secret", False), ("other", True)):
             with anthropic.Anthropic(base_url=address, api_key=key, max_retries=0) as client:
@@ -165,7 +165,7 @@ def test_anthropics_key_opens_the_server(model, tokenizer):  # noqa: F811
                     assert client.messages.count_tokens(model="small", messages=TALK).input_tokens
 
 
-def test_embeddings_are_means_of_the_last_states(client, model):  # noqa: F811
+def test_embeddings_are_means_of_the_last_states(client, model):
     answer = client.embeddings.create(model="small", input=["once", [1, 2, 3]])  # the client asks for base64
     plain = client.embeddings.create(model="small", input=["once", [1, 2, 3]], encoding_format="float")
     for one, ids in zip(answer.data, ([*b"once"], [1, 2, 3]), strict=True):
@@ -211,7 +211,7 @@ def test_structured_outputs_that_are_none_are_refused(client, form):
         client.completions.create(model="small", prompt="a", extra_body={"structured_outputs": form})
 
 
-def test_prompt_logprobs_are_the_models(client, model):  # noqa: F811
+def test_prompt_logprobs_are_the_models(client, model):
     ids = [5, 60, 7, 90]
     more = {"extra_body": {"prompt_logprobs": 2}, "max_tokens": 3, "seed": 1}
     choice = client.completions.create(model="small", prompt=ids, logprobs=1, **more).choices[0]

@@ -6,26 +6,11 @@ import asyncio
 import threading
 
 import pytest
-import torch
-from served import MARKS, needs_server, served
+from served import needs_server, served
 
 import lm
 
 pytestmark = needs_server
-
-
-@pytest.fixture(scope="module")
-def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return lm.Transformer(lm.ModelConfig(259, 512, 1, 32, 2, 32)).eval()
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    import bpe
-
-    return bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=MARKS)
 
 
 def form(schema):

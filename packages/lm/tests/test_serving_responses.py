@@ -10,11 +10,9 @@ from test_serving_api import (  # noqa: F401
     TALK,
     WEATHER,
     client,
-    model,
     pytestmark,
     server,
     template,
-    tokenizer,
 )
 
 FUNCTION = {"type": "function", **WEATHER["function"], "strict": False}
