@@ -8,7 +8,7 @@ from typing import Any
 from lm.config import FFN, Norm, Position, one_of
 from lm.families.parts import FamilyConfig
 
-# Hugging Face's names of activations, and ours; of one activation the first is written.
+# Hugging Face's names of activations, and lm's; of one activation the first is written.
 ACTIVATIONS: dict[str, FFN] = {
     "gelu_new": "gelu",
     "gelu_pytorch_tanh": "gelu",

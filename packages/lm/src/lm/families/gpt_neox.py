@@ -72,8 +72,8 @@ class GPTNeoX(FamilyModel):
         return MLP(self.config.d_model, self.config.d_ff, ACTIVATIONS[self.config.hidden_act], self.config.bias)
 
     @staticmethod
-    def from_theirs(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:
-        """Their tensors with all queries before all keys before all values, as ours; theirs go head by head."""
+    def from_hf(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:
+        """Reorder queries, keys and values, which the folder has head by head: all queries, all keys, all values."""
         return {
             name: swapped(tensor, config.num_heads, 3)
             if ".query_key_value." in name and len(tensor) == 3 * config.d_model
@@ -82,8 +82,8 @@ class GPTNeoX(FamilyModel):
         }
 
     @staticmethod
-    def to_theirs(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:
-        """The inverse of from_theirs."""
+    def to_hf(tensors: dict[str, Tensor], config: GPTNeoXConfig) -> dict[str, Tensor]:
+        """The inverse of from_hf."""
         return {
             name: swapped(tensor, 3, config.num_heads) if ".query_key_value." in name else tensor
             for name, tensor in tensors.items()

@@ -84,7 +84,7 @@ class GptOss(FamilyModel):
     names = LLAMA_NAMES | {
         "blocks.*.attention.sinks": "model.layers.*.self_attn.sinks",
         "blocks.*.ffn.router": "model.layers.*.mlp.router",
-        "blocks.*.ffn.experts.*.gate_up": "model.layers.*.mlp.experts.*.gate_up_proj",  # see from_theirs
+        "blocks.*.ffn.experts.*.gate_up": "model.layers.*.mlp.experts.*.gate_up_proj",  # see from_hf
         "blocks.*.ffn.experts.*.down": "model.layers.*.mlp.experts.*.down_proj",
     }
     attention_type = GptOssAttention
@@ -96,8 +96,8 @@ class GptOss(FamilyModel):
         return nn.init.zeros_(parameter) if name.endswith("sinks") else super().initialise(parameter, name)
 
     @staticmethod
-    def from_theirs(tensors: dict[str, Tensor], config: GptOssConfig) -> dict[str, Tensor]:
-        """Their tensors, of all experts together, (in, out) and with gate and up in turns, as those of each expert."""
+    def from_hf(tensors: dict[str, Tensor], config: GptOssConfig) -> dict[str, Tensor]:
+        """Split tensors of all experts, (in, out) and with gate and up in turns, into those of each expert."""
         split = {}
         for name, tensor in unpacked(tensors).items():
             match = FUSED.fullmatch(name)
@@ -113,8 +113,8 @@ class GptOss(FamilyModel):
         return split
 
     @staticmethod
-    def to_theirs(tensors: dict[str, Tensor], config: GptOssConfig) -> dict[str, Tensor]:
-        """The inverse of from_theirs."""
+    def to_hf(tensors: dict[str, Tensor], config: GptOssConfig) -> dict[str, Tensor]:
+        """The inverse of from_hf."""
         fused: dict[str, Any] = {}
         for name, tensor in tensors.items():
             match = SPLIT.fullmatch(name)
@@ -135,7 +135,7 @@ SPLIT = re.compile(r"(.*\.experts)\.\d+\.((?:gate_up|down)_proj)\.(weight|bias)"
 
 
 def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Their tensors with those in MXFP4 (OCP Microscaling Formats, 2023) in fp32, (experts, in, out).
+    """Return the tensors with those in MXFP4 (OCP Microscaling Formats, 2023) in fp32, (experts, in, out).
 
     NAME_blocks (experts, out, in / 32, 16): bytes of two numbers, the lower bits first; NAME_scales (experts, out,
     in / 32): the power of two of each 32 numbers, plus 127.

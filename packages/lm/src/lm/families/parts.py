@@ -112,11 +112,11 @@ class FamilyConfig(ModelConfig):
 
     @classmethod
     def settings(cls) -> dict[str, str]:
-        """Their name of each setting of a config.json, and our field."""
-        ours = {field: name for name, field in (*SIZES.items(), *cls.renamed.items())}
+        """Names of the settings of a config.json, each with its field."""
+        settings = {field: name for name, field in (*SIZES.items(), *cls.renamed.items())}
         own = [field.name for field in dataclasses.fields(cls) if field.name not in INHERITED]
         names = [*SIZES.values(), *cls.renamed.values(), *own]
-        return {ours.get(name, name): name for name in dict.fromkeys(names) if name not in cls.absent}
+        return {settings.get(name, name): name for name in dict.fromkeys(names) if name not in cls.absent}
 
     @property
     def unused(self) -> set[str]:
@@ -162,16 +162,16 @@ class FamilyConfig(ModelConfig):
     def to_huggingface(self) -> dict[str, Any]:
         """The contents of its config.json."""
         fixed = {name: values[0] for name, values in self.fixed.items() if values[0] is not None}
-        # An id of padding that their class takes otherwise may lie outside the vocabulary.
+        # The id of padding that transformers' class has by default may lie outside the vocabulary.
         table: dict[str, Any] = {"model_type": self.family, "pad_token_id": None, **fixed}
-        for theirs, ours in self.settings().items():
-            value = self.kv_heads if ours == "num_kv_heads" else getattr(self, ours)
-            if value != () and (ours, value) != ("head_dim", None):
-                table[theirs] = list(value) if isinstance(value, tuple) else value
+        for setting, name in self.settings().items():
+            value = self.kv_heads if name == "num_kv_heads" else getattr(self, name)
+            if value != () and (name, value) != ("head_dim", None):
+                table[setting] = list(value) if isinstance(value, tuple) else value
         if self.position != "rope":
             return table
         rope = dict(self.rope_parameters)
-        if rope.get("rope_type") == "dynamic":  # theirs is the context that is not scaled, and has no end
+        if rope.get("rope_type") == "dynamic":  # Hugging Face's is the unscaled context, which has no end
             table["max_position_embeddings"] = rope.pop("original_max_position_embeddings")
         return {**table, "rope_parameters": rope}
 
@@ -287,13 +287,13 @@ class FamilyModel(Transformer):
         return [rotation(config.rope_of(layer)) for layer in range(config.num_layers)]
 
     @staticmethod
-    def from_theirs(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+    def from_hf(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
         """The tensors of a Hugging Face folder as `names` has them, if they lie there in another way."""
         return tensors
 
     @staticmethod
-    def to_theirs(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
-        """The inverse of from_theirs."""
+    def to_hf(tensors: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+        """The inverse of from_hf."""
         return tensors
 
 

@@ -95,18 +95,18 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
     hints, fields = typing.get_type_hints(kind), {field.name: field for field in dataclasses.fields(kind)}
     values: dict[str, Any] = {"family": model_type, "rope_parameters": rope_parameters(settings, kind)}
     pattern = settings.take("sliding_window_pattern", int, kind.full_every)
-    for theirs, ours in kind.settings().items():
-        default = fields[ours].default
-        if settings.table.get(theirs, default) is None and type(None) in typing.get_args(hints[ours]):
-            settings.table.pop(theirs, None)
-            values[ours] = None
+    for setting, name in kind.settings().items():
+        default = fields[name].default
+        if settings.table.get(setting, default) is None and type(None) in typing.get_args(hints[name]):
+            settings.table.pop(setting, None)
+            values[name] = None
             continue
-        value = settings.take(theirs, basic(hints[ours]), REQUIRED if default is dataclasses.MISSING else default)
-        values[ours] = tuple(value) if isinstance(value, list) else value
+        value = settings.take(setting, basic(hints[name]), REQUIRED if default is dataclasses.MISSING else default)
+        values[name] = tuple(value) if isinstance(value, list) else value
     if pattern is not None and not values["layer_types"]:
         values["layer_types"] = tuple(SLIDING if (i + 1) % pattern else FULL for i in range(values["num_layers"]))
     rope = values["rope_parameters"]
-    if rope.get("rope_type") == "dynamic":  # theirs scales from the context on, without an end
+    if rope.get("rope_type") == "dynamic":  # Hugging Face's scales from the context on, without an end
         original = rope.setdefault("original_max_position_embeddings", values["context_length"])
         values["context_length"] = int(original * rope.get("factor", 1.0))
     values["rope_parameters"] = FrozenTable(rope)

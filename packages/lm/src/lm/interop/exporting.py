@@ -1,4 +1,4 @@
-"""Hugging Face folders target: transformers loads them with no code of ours."""
+"""Hugging Face folders written: transformers loads them without code of lm."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def to_huggingface(
 
     Raises:
         ValueError: Hugging Face has no architecture for this model; the message names the setting.
-        FileExistsError: `folder` holds something that no export of ours wrote.
+        FileExistsError: `folder` holds something that no export wrote.
     """
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
@@ -126,14 +126,14 @@ def describe(config: ModelConfig) -> dict[str, Any]:
 
 
 def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
-    """A model's weights under their names. Their GPT-2 always has biases: where ours has none they are 0."""
+    """A model's weights by transformers' names. Its GPT-2 always has biases: where the model has none they are 0."""
     state: Mapping[str, Tensor] = model.state_dict()
     config = model.config
     if config.position == "learned":
         config, state = with_biases(config, state)
     tensors = dict(exported(state, table(config)))
     if isinstance(config, FamilyConfig):
-        tensors = family(config.family).to_theirs(tensors, config)
+        tensors = family(config.family).to_hf(tensors, config)
     return [(name, tensor.detach().to("cpu", dtype)) for name, tensor in tensors.items()]
 
 

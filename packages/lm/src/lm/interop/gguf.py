@@ -1,6 +1,6 @@
 """GGUF, the file of llama.cpp: weights, sizes and tokenizer in one.
 
-Architectures "llama" (whose rotary embedding turns the pairs (2i, 2i + 1), ours the halves), "qwen2", "qwen3" and
+Architectures "llama" (whose rotary embedding rotates the pairs (2i, 2i + 1), lm's the halves), "qwen2", "qwen3" and
 "gpt2"; those of the families are in gguf_models.
 """
 

@@ -245,7 +245,7 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
             writer.add_rope_scaling_yarn_beta_slow(rope.get("beta_slow") or 1.0)
             plain = {**rope, "mscale": None, "attention_factor": None}
             factors = [ropes.attention_factor(parameters, c.context_length) for parameters in (rope, plain)]
-            if factors[0] != factors[1]:  # theirs is a multiple of the plain one
+            if factors[0] != factors[1]:  # the file's is a multiple of the plain one
                 writer.add_rope_scaling_attn_factors(factors[0] / factors[1])
     elif scaling == "longrope":
         writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
@@ -269,7 +269,7 @@ def describe_scaling(writer: Any, settings: Mapping[str, Any]) -> None:
 
 
 def folder_table(config: ModelConfig) -> tuple[str, Table]:
-    """The family of a model, and the tensors of its folder that make up ours, with matrices (out, in)."""
+    """The family of a model, and the tensors of its folder that make up lm's, with matrices (out, in)."""
     parts = {name: tuple(replace(part, transposed=False) for part in own) for name, own in table(config).items()}
     return name_of(config), parts
 
@@ -305,8 +305,8 @@ def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
         yield name, torch.stack(matrices)
 
 
-def folder_tensors(config: ModelConfig, theirs: Mapping[str, Tensor], gguf: Any) -> dict[str, Tensor]:
-    """The inverse of tensors(): the tensors of a file by the names of a folder, after a family's from_theirs.
+def folder_tensors(config: ModelConfig, stored: Mapping[str, Tensor], gguf: Any) -> dict[str, Tensor]:
+    """The inverse of tensors(): the tensors of a file by the names of a folder, after a family's from_hf.
 
     Those that are of no such model keep their names.
     """
@@ -315,16 +315,16 @@ def folder_tensors(config: ModelConfig, theirs: Mapping[str, Tensor], gguf: Any)
     used = set[str]()
     for name in (part.name for parts in table.values() for part in parts):
         places, number = names(name)
-        if not theirs.keys() >= set(places):
+        if not stored.keys() >= set(places):
             continue  # the caller names the tensor that is missing
         used |= set(places)
-        rows = torch.cat([theirs[place] if number is None else theirs[place][number] for place in places])
+        rows = torch.cat([stored[place] if number is None else stored[place][number] for place in places])
         if kind.norms_above_one and places[0].endswith("norm.weight"):
             rows = rows - 1
         if kind.turns_neighbours and ROTATED.search(places[0]):
             rows = to_halves(rows, config.head_width)
         result[name] = rows
-    return result | {name: theirs[name] for name in theirs.keys() - used}
+    return result | {name: stored[name] for name in stored.keys() - used}
 
 
 def tensor_names(family: str, layers: int, gguf: Any) -> Callable[[str], tuple[list[str], int | None]]:
@@ -437,7 +437,7 @@ def rope_parameters(kind: type[FamilyConfig], values: Mapping[str, Any], fields:
     if scaling not in ("none", None):
         raise ValueError(f"{fields.path}: rope scaling {scaling!r} is not supported in a GGUF file")
     scaling = rope_scaling(fields, head_dim, rope["rope_theta"])
-    factors = {theirs: scaling[ours] for theirs, ours in ROPE_NAMES.items() if ours in scaling}
+    factors = {hf_name: scaling[name] for hf_name, name in ROPE_NAMES.items() if name in scaling}
     return {**rope, **factors, "rope_type": "llama3" if len(factors) > 1 else "linear" if factors else "default"}
 
 
@@ -448,7 +448,7 @@ def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
     factors = fields.array("rope_freqs.weight").astype(np.float64).reshape(-1)
     factor = float(round(float(factors.max()), 6))
     plain = rope_frequencies(head_dim, theta)
-    own = {ours: fields.get(f"{SCALING_KEY}.{theirs}") for theirs, ours in ROPE_NAMES.items()}
+    own = {name: fields.get(f"{SCALING_KEY}.{hf_name}") for hf_name, name in ROPE_NAMES.items()}
     if own["rope_factor"] is None and np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
         return {}
     usual: list[dict[str, Any]] = [{"rope_factor": factor}]

@@ -114,7 +114,7 @@ def gguf_tokenizer(path: str | Path) -> Any:
     from bpe.formats.vocabularies import from_printable
 
     pre = fields.get("tokenizer.ggml.pre", "default")
-    pattern = next((ours for ours, theirs in PRE_TOKENIZERS.items() if theirs == pre), None)
+    pattern = next((pattern for pattern, name in PRE_TOKENIZERS.items() if name == pre), None)
     if pattern is None:
         raise ValueError(f"{path}: its split pattern {pre!r} is not supported: name a tokenizer with --tokenizer")
     vocab = {i: from_printable(texts[i]) for i in range(size) if types[i] not in (*SPECIAL, UNUSED)}

@@ -50,7 +50,7 @@ def from_huggingface(folder: str | Path) -> Transformer:
     tensors = tidied(read_weights(folder), config, folder)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     if isinstance(config, FamilyConfig):
-        tensors = family(config.family).from_theirs(tensors, config)
+        tensors = family(config.family).from_hf(tensors, config)
     return built(config, imported(tensors, table(config), config, folder))
 
 

@@ -33,7 +33,7 @@ def replacing(folder: str | Path) -> Iterator[Path]:
     """A new folder beside `folder` to write into, which takes its place, flushed and with checksums, when all went
     well.
 
-    FileExistsError: there is something at `folder` that no export of ours put there. OSError: with what failed, in a
+    FileExistsError: there is something at `folder` that no export put there. OSError: with what failed, in a
         sentence.
     """
     folder = Path(folder)
@@ -118,15 +118,13 @@ def of_folder(path: Path) -> Path:
 def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_bytes: int) -> None:
     """Writes tensors as model.safetensors, or in shards of at most shard_bytes (or one tensor) each, with their
     index."""
-    shards: list[dict[str, Tensor]] = [{}]
-    sizes = [0]
+    shards, size, total = list[dict[str, Tensor]]([{}]), 0, 0
     for name, tensor in tensors:
-        size = tensor.nbytes
-        if shards[-1] and sizes[-1] + size > shard_bytes:
+        if shards[-1] and size + tensor.nbytes > shard_bytes:
             shards.append({})
-            sizes.append(0)
+            size = 0
         shards[-1][name] = tensor
-        sizes[-1] += size
+        size, total = size + tensor.nbytes, total + tensor.nbytes
     if len(shards) == 1:
         safetensors.torch.save_file(shards[0], folder / WEIGHTS, metadata={"format": "pt"})
         return
@@ -135,7 +133,7 @@ def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_byt
         file = f"model-{number:05d}-of-{len(shards):05d}.safetensors"
         safetensors.torch.save_file(shard, folder / file, metadata={"format": "pt"})
         places |= dict.fromkeys(shard, file)
-    index = {"metadata": {"total_size": sum(sizes)}, "weight_map": places}
+    index = {"metadata": {"total_size": total}, "weight_map": places}
     (folder / f"{WEIGHTS}.index.json").write_text(json.dumps(index, indent=1) + "\n")
 
 

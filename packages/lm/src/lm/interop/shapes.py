@@ -47,12 +47,10 @@ def as_family(config: ModelConfig) -> FamilyConfig:
     kind, windowed = config_type(name), config.sliding_window is not None
     rope: dict[str, Any] = {"rope_theta": config.rope_theta, "rope_type": "default"}
     if config.rope_scaling is not None:
-        scaling = {theirs: getattr(config, ours) for theirs, ours in ROPE_NAMES.items()}
-        is_linear = config.rope_original_context_length is None
-        rope |= (
-            {"rope_type": "linear", "factor": config.rope_factor} if is_linear else scaling | {"rope_type": "llama3"}
-        )
-    activations = [theirs for theirs, ours in ACTIVATIONS.items() if ours == config.ffn]
+        scaling = {key: getattr(config, field) for key, field in ROPE_NAMES.items()}
+        linear = {"rope_type": "linear", "factor": config.rope_factor}
+        rope |= linear if config.rope_original_context_length is None else {"rope_type": "llama3", **scaling}
+    activations = [setting for setting, name in ACTIVATIONS.items() if name == config.ffn]
     # Qwen 2 has no setting of the width of a head; where it is the usual one, none is written.
     usual_width = name == "qwen2" and config.head_width * config.num_heads == config.d_model
     values = {field.name: getattr(config, field.name) for field in fields(ModelConfig)} | {
@@ -77,7 +75,7 @@ def as_family(config: ModelConfig) -> FamilyConfig:
 
 
 def comparable(config: ModelConfig) -> dict[str, str]:
-    """The settings that tell models apart, as text. GPT-2 always has biases: where ours has none they are 0."""
+    """The settings that tell models apart, as text. GPT-2 always has biases: where the model has none they are 0."""
     parts = {name: getattr(config, name) for name in vars(config) if not name.endswith("bias")}
     parts |= {"num_kv_heads": config.kv_heads, "head_dim": config.head_width, "vocab_multiple": 1}
     has = config.has_bias("qkv"), config.has_bias("output"), config.has_bias("ffn")
@@ -117,6 +115,6 @@ def plain(config: FamilyConfig, source: object) -> ModelConfig | None:
             **biases(qkv=config.bias, output=of_output, ffn=of_ffn),
             "sliding_window": windows.pop(),
             "rope_theta": rope["rope_theta"],
-            **{ours: rope[theirs] for theirs, ours in ROPE_NAMES.items() if theirs in rope},
+            **{name: rope[setting] for setting, name in ROPE_NAMES.items() if setting in rope},
         }
     )

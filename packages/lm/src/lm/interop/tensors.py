@@ -1,4 +1,4 @@
-"""Weights under the names of other programs: a table has the tensors that make up each of ours."""
+"""Weights under the names of other programs: a table has the parts of each of lm's tensors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Table = dict[str, tuple["Part", ...]]
 
 @dataclass(frozen=True)
 class Part:
-    """A tensor of the other program, which is `rows` successive rows of one of ours.
+    """A tensor of the other program, which is `rows` successive rows of one of lm's.
 
-    transposed: it is (in, out), where ours is (out, in).
+    transposed: it is (in, out), where lm's is (out, in).
     """
 
     name: str
@@ -31,12 +31,12 @@ class Part:
     transposed: bool = False
 
     def turned(self, tensor: Tensor) -> Tensor:
-        """Rows of ours as they keep them, or the other way."""
+        """Rows of a tensor of lm as the other program has them, or the other way."""
         return tensor.t() if self.transposed else tensor
 
 
 def to_halves(rows: Tensor, head_dim: int) -> Tensor:
-    """Rows of queries or keys (heads · head_dim, …) that are rotated in pairs (2i, 2i + 1), as ours are rotated."""
+    """Rows of queries or keys (heads · head_dim, …) that are rotated in pairs (2i, 2i + 1), in the order of halves."""
     return rows.unflatten(0, (-1, head_dim // 2, 2)).transpose(1, 2).flatten(0, 2)  # type: ignore[no-untyped-call, no-any-return]
 
 
@@ -46,7 +46,7 @@ def to_neighbours(rows: Tensor, head_dim: int) -> Tensor:
 
 
 def table(config: ModelConfig) -> Table:
-    """The tensors of a Hugging Face folder that make up each of ours; GPT-2's matrices are (in, out)."""
+    """The tensors of a Hugging Face folder that make up each of lm's; GPT-2's matrices are (in, out)."""
     is_gpt2 = not isinstance(config, FamilyConfig) and config.position == "learned"
     names = GPT2_NAMES if is_gpt2 else LLAMA_NAMES | QK_NORM_NAMES
     if isinstance(config, FamilyConfig):
@@ -80,17 +80,17 @@ def with_biases(config: ModelConfig, state: Mapping[str, Tensor]) -> tuple[Model
 
 
 def exported(state: Mapping[str, Tensor], table: Table) -> Iterator[tuple[str, Tensor]]:
-    """Our weights under their names. The rows that pad our vocabulary are left out."""
+    """Yield lm's weights under the other program's names, without the rows that pad the vocabulary."""
     for name, parts in table.items():
         pieces = torch.split(state[name][: sum(part.rows for part in parts)], [part.rows for part in parts])
         for part, rows in zip(parts, pieces, strict=True):
             yield part.name, part.turned(rows).contiguous()
 
 
-def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, source: object) -> dict[str, Tensor]:
-    """Our weights, in float32, from their tensors.
+def imported(tensors: Mapping[str, Tensor], table: Table, config: ModelConfig, source: object) -> dict[str, Tensor]:
+    """Return lm's weights, in float32, from the tensors of another program.
 
-    ValueError: one is missing, has another shape, or is no part of ours.
+    ValueError: one is missing, has another shape, or is not a part of the model.
     """
     expected = shapes(config)
     state, used = {}, set()
@@ -98,7 +98,7 @@ def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, so
         pieces = []
         for part in parts:
             shape = (part.rows, *expected[name][1:])
-            tensor = theirs.get(part.name)
+            tensor = tensors.get(part.name)
             if tensor is None:
                 raise ValueError(f"{source}: the tensor {part.name!r} is missing")
             want = shape[::-1] if part.transposed else shape
@@ -110,7 +110,7 @@ def imported(theirs: Mapping[str, Tensor], table: Table, config: ModelConfig, so
             pieces.append(part.turned(tensor.float()))
             used.add(part.name)
         state[name] = torch.cat(pieces) if len(pieces) > 1 else pieces[0].contiguous()
-    unknown = sorted(theirs.keys() - used)
+    unknown = sorted(tensors.keys() - used)
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ValueError(f"{source}: the tensor {unknown[0]!r}{more} has no place in a model of this configuration")

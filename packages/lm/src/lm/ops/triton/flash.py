@@ -29,18 +29,10 @@ def flash_attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """softmax(q kᵀ / √head_dim) v over what each query may see, with no score matrix in memory: (batch, heads, queries,
-    head_dim).
+    """lm.attention.attention, with no score matrix in memory: the arguments, shapes and result are its own.
 
-    q (batch, heads, queries, head_dim); k, v (batch, kv_heads, keys, head_dim), where kv_heads divides heads and query
-    head h reads key head h // (heads / kv_heads); head_dim at most 256; float16, bfloat16, or float32, in full
-    precision; any strides. Tensors on a CUDA device, or on the CPU where TRITON_INTERPRET=1 was set before this was
-    imported, there float64 too.
-
-    The queries are the last of the keys' positions: with `causal`, query i of Q sees the keys up to i + K - Q; of them
-    the last `sliding_window`, if given. document_ids (batch, keys), integers: a query sees only keys of its own
-    document. A query that sees nothing gives zeros. softcap: scores s become softcap · tanh(s / softcap). sinks
-    (heads,), float: one more score of each query, whose value is zero.
+    head_dim at most 256; float16, bfloat16, or float32, in full precision; any strides. Tensors on a CUDA device, or on
+    the CPU where TRITON_INTERPRET=1 was set before this was imported, there float64 too.
 
     The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own
     attention. The gradient has no gradient, and torch.vmap is refused: batch is a dimension of its own.
