@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from format_samples import BYTES, TEXTS, encode, read_pair, sample, says, spelled, write_text
 
+import bpe
 from bpe.formats import gpt2, vocabularies
 from bpe.native.printable import PRINTABLE
 
@@ -106,6 +107,19 @@ def test_a_vocabulary_that_is_not_utf8(tmp_path: Path) -> None:
     path.write_bytes(b'{\n"\xff": 1}')
     with pytest.raises(ValueError, match="line 2: not UTF-8: byte 0xff"):
         read_pair(path, write_text(tmp_path, "merges.txt", ""))
+
+
+def test_a_token_of_markup_that_ends_as_words_do_elsewhere(tmp_path: Path) -> None:
+    vocab = {**dict(enumerate(BYTES)), 256: b"</", 257: b"w>", 258: b"</w>"}
+    merges = [(b"<", b"/"), (b"w", b">"), (b"</", b"w>")]
+    special = ["<| é |>", "世"]  # which the file spells byte by byte
+    tokenizer = bpe.Tokenizer(vocab, merges, pattern=None, special_tokens=special)
+    tokenizer.to_gpt2(tmp_path)
+    files = tmp_path / "vocab.json", tmp_path / "merges.txt"
+    for names in (special, {"世": 260, "<| é |>": 259}):
+        read = bpe.Tokenizer.from_gpt2(*files, pattern=None, special_tokens=names)
+        assert read.data == tokenizer.data
+        assert read.encode("a</w>世", allowed_special="all") == [97, 258, 260]
 
 
 def test_what_gpt2_files_cannot_say_is_not_written(tmp_path: Path) -> None:

@@ -184,17 +184,14 @@ def parse_pair(
     if not isinstance(vocab, dict):
         refuse(path, f"expected the vocabulary to be an object of tokens and ids, got {type(vocab).__name__}")
     check_ids_of(vocab, [*vocab.values()], path)
-    if not row.suffix and any(text.endswith(END_OF_WORD) for text in vocab):
+    if special_tokens is None and not row.suffix and any(text.endswith(END_OF_WORD) for text in vocab):
         refuse(
             path,
             f"tokens end in {END_OF_WORD}, as CLIP's and GPT-1's do: such a vocabulary needs a {CONFIG} with its "
             '"tokenizer_class", or its tokenizer.json',
         )
     config = _object(beside, CONFIG, path)
-    if special_tokens is None:
-        added, parts = added_tokens(beside, row, vocab, path)
-    else:
-        added, parts = _named_by_caller(special_tokens, vocab), {}
+    added, parts = added_tokens(beside, row, vocab, path) if special_tokens is None else ([], {})
     prefix_space = config.get("add_prefix_space")
     lines, first_line = _lines_of_merges(merges_data, merges_path)
     file = {
@@ -212,6 +209,13 @@ def parse_pair(
         "post_processor": _template(row, config, parts, added),
     }
     data = huggingface.of_file(file, path, (merges_path, first_line))
+    if special_tokens is not None:
+        tokens = dict(data.vocab)
+        special = number_special_tokens(special_tokens, tokens)
+        ordered = {number: tokens[number] for number in sorted(tokens)}
+        data = data._replace(
+            vocab=ordered, special_tokens=special, unspelled=data.unspelled - frozenset(special.values())
+        )
     return data if pattern is None else data._replace(pattern=pattern)
 
 
@@ -312,12 +316,6 @@ def _special_entry(value: Any, path: StrPath) -> Step:
         refuse(path, f"expected a special token to be a text or an object with its content, got {str(value)[:80]}")
     flags = {name: value[name] for name in huggingface.FLAGS if name in value}
     return {"content": value["content"], "special": True, "normalized": False, **flags}
-
-
-def _named_by_caller(special_tokens: SpecialNames, vocab: Mapping[str, Any]) -> list[Step]:
-    tokens = {number: text.encode("utf-8", "surrogatepass") for text, number in vocab.items()}
-    ids = number_special_tokens(special_tokens, tokens)
-    return [{"content": text, "id": number, "special": True, "normalized": False} for text, number in ids.items()]
 
 
 def _pre_tokenizer(row: Class, prefix_space: Any) -> Step:
