@@ -73,8 +73,9 @@ def completions(
                 covered += size(ids[count])
                 count += 1
             completed[tuple(ids[:count])] = None
-    last = _last_character(unstable)
-    if 0 < len(last) < len(unstable) and any(first <= ord(last.decode()) <= end for first, end in white_space()):
+    character = unstable.decode("utf-8", "surrogateescape")[-1:]
+    last = character.encode("utf-8", "surrogateescape")
+    if 0 < len(last) < len(unstable) and any(first <= ord(character) <= end for first, end in white_space()):
         completed[(*merge(unstable[: -len(last)]), *merge(last))] = None
     return list(map(list, completed))
 
@@ -89,11 +90,3 @@ def _is_text(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _last_character(data: bytes) -> bytes:
-    """The last character of bytes that end in whole UTF-8, or nothing."""
-    for size in range(1, 5):
-        if _is_text(data[-size:]) and data:
-            return data[-size:]
-    return b""
