@@ -48,42 +48,22 @@ CORPORA = {
         "1.1 MB of plays, the usual first text (Karpathy 2015)",
         url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
     ),
-    "smoltalk": Corpus(
-        "1 million conversations, of which SmolLM2 learned (Ben Allal et al. 2025)",
-        repo="HuggingFaceTB/smoltalk",
-        train=r"data/all/train-\d+-of-\d+\.parquet",
-        command="chat",
+}
+# Rows that another command of `lm data` encodes: repository, pattern of the files, command.
+ROWS = {
+    "smoltalk": ("HuggingFaceTB/smoltalk", r"data/all/train-\d+-of-\d+\.parquet", "chat"),
+    "ultrachat": ("HuggingFaceH4/ultrachat_200k", r"data/train_sft-\d+-of-\d+[\w-]*\.parquet", "chat"),
+    "alpaca": ("tatsu-lab/alpaca", r"data/train-\d+-of-\d+[\w-]*\.parquet", "chat"),
+    "dolly": ("databricks/databricks-dolly-15k", r"databricks-dolly-15k\.jsonl", "chat"),
+    "ultrafeedback": (
+        "HuggingFaceH4/ultrafeedback_binarized",
+        r"data/train_prefs-\d+-of-\d+[\w-]*\.parquet",
+        "preferences",
     ),
-    "ultrachat": Corpus(
-        "200,000 conversations, of which Zephyr learned (Tunstall et al. 2023)",
-        repo="HuggingFaceH4/ultrachat_200k",
-        train=r"data/train_sft-\d+-of-\d+[\w-]*\.parquet",
-        command="chat",
-    ),
-    "alpaca": Corpus(
-        "52,000 instructions and answers by text-davinci-003 (Taori et al. 2023)",
-        repo="tatsu-lab/alpaca",
-        train=r"data/train-\d+-of-\d+[\w-]*\.parquet",
-        command="chat",
-    ),
-    "dolly": Corpus(
-        "15,000 instructions and answers by employees of Databricks (Conover et al. 2023)",
-        repo="databricks/databricks-dolly-15k",
-        train=r"databricks-dolly-15k\.jsonl",
-        command="chat",
-    ),
-    "ultrafeedback": Corpus(
-        "61,000 pairs of answers, of which Zephyr learned (Cui et al. 2023; Tunstall et al. 2023)",
-        repo="HuggingFaceH4/ultrafeedback_binarized",
-        train=r"data/train_prefs-\d+-of-\d+[\w-]*\.parquet",
-        command="preferences",
-    ),
-    "gsm8k": Corpus(
-        "7,473 problems of grade-school mathematics with answers (Cobbe et al. 2021)",
-        repo="openai/gsm8k",
-        train=r"main/train-\d+-of-\d+\.parquet",
-        command="prompts",
-    ),
+    "gsm8k": ("openai/gsm8k", r"main/train-\d+-of-\d+\.parquet", "prompts"),
+}
+CORPORA |= {
+    name: Corpus(f"the rows of {repo}", repo, train, command=command) for name, (repo, train, command) in ROWS.items()
 }
 
 
