@@ -49,20 +49,5 @@ def test_a_disabled_bar_writes_nothing(monkeypatch):
     monkeypatch.setattr(sys, "stderr", log)
     monkeypatch.setattr(progress, "LOG_INTERVAL", 0.0)
     with progress.progress_bar("train", 5, "step", disable=True) as bar:
-        progress.skip_first(bar)
         bar.update(4)
     assert log.getvalue() == ""
-
-
-@pytest.mark.parametrize("stream", [io.StringIO, Terminal])
-def test_the_rate_leaves_out_a_slow_first_step(monkeypatch, stream):
-    monkeypatch.setattr(sys, "stderr", stream())
-    with progress.progress_bar("train", 100, "step") as bar:
-        bar.start_t -= 1000.0
-        bar.last_print_t -= 1000.0
-        progress.skip_first(bar)
-        assert bar.n == 1
-        bar.start_t -= 1.0  # a second for four steps
-        bar.n += 4
-        values = bar.format_dict
-    assert (values["n"] - values["initial"]) / values["elapsed"] == pytest.approx(4.0, rel=0.2)

@@ -7,6 +7,7 @@ import difflib
 import inspect
 import json
 import math
+import operator
 import os
 import re
 import tomllib
@@ -14,7 +15,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -33,17 +34,20 @@ GrpoBaseline = Literal["mean", "none"]
 GrpoNormalizer = Literal["std", "mean", "none"]
 GrpoMethod = Literal["none", "noclip", "grpo", "gspo"]
 GrpoNormalization = Literal["sequence", "constant"]
-LORA_SETTINGS = ("lora_alpha", "lora_targets", "lora_dropout", "lora_rslora", "lora_dora")
-GRPO_SETTINGS = (
-    *("reward", "reward_timeout", "grpo_baseline", "grpo_normalizer", "grpo_method", "grpo_normalization"),
-    *("grpo_kl", "grpo_group_size", "grpo_answer_tokens", "grpo_clip", "grpo_updates"),
-)
 Compile = Literal["on", "off"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
 Parallel = Literal["ddp", "fsdp"]
 RopeScaling = tuple[float, float, float, int | None]  # factor, low and high frequency factor, original context length
+
+# Numbers with their bounds, which check() holds every field to; a bounded number is finite, too.
+Count = Annotated[int, ("at least", 1)]
+Natural = Annotated[int, ("at least", 0)]
+Positive = Annotated[float, ("more than", 0)]
+NotNegative = Annotated[float, ("at least", 0)]
+Share = Annotated[float, ("at least", 0), ("less than", 1)]
+BOUNDS = {"at least": operator.ge, "more than": operator.gt, "at most": operator.le, "less than": operator.lt}
 
 # What other programs call a setting, where neither spelling nor initials lead to ours: did_you_mean knows them.
 OTHERS_NAMES = {
@@ -125,50 +129,41 @@ def commented(kind: type[Config]) -> type[Config]:
 class ModelConfig:
     """The shape of a Transformer. Every field is checked: an error names the value, the bound and what to do."""
 
-    vocab_size: int  # ids are below it
-    context_length: int  # the most positions of a sequence
-    num_layers: int  # blocks
-    d_model: int  # width of the residual stream
-    num_heads: int  # query heads
-    d_ff: int  # width inside the feed-forward
+    vocab_size: Count  # ids are below it
+    context_length: Count  # the most positions of a sequence
+    num_layers: Count  # blocks
+    d_model: Count  # width of the residual stream
+    num_heads: Count  # query heads
+    d_ff: Count  # width inside the feed-forward
     _: KW_ONLY
-    num_kv_heads: int | None = None  # key and value heads, each for as many query heads; None: num_heads
-    head_dim: int | None = None  # width of a head; None: d_model / num_heads
+    num_kv_heads: Count | None = None  # key and value heads, each for as many query heads; None: num_heads
+    head_dim: Count | None = None  # width of a head; None: d_model / num_heads
     ffn: FFN = "swiglu"  # three matrices, the others two; gelu: its tanh form (GPT-2); gelu_exact: by erf
     norm: Norm = "rmsnorm"  # of each sublayer and before the head; none: no norms
     norm_placement: NormPlacement = "pre"  # normalise each sublayer's input; post: after the residual sum
-    norm_eps: float = 1e-5  # added to the mean square, or to the variance
+    norm_eps: Positive = 1e-5  # added to the mean square, or to the variance
     position: Position = "rope"  # rotary embedding of queries and keys; learned: an embedding added to the tokens'
-    rope_theta: float = 10000.0  # pair j of a head rotates by theta^(-2j / head_dim) from one position to the next
-    rope_factor: float = 1.0  # rotations are slowed by it, to read further than was trained (arXiv:2306.15595)
+    rope_theta: Positive = 10000.0  # pair j of a head rotates by theta^(-2j / head_dim) from one position to the next
+    rope_factor: Positive = 1.0  # rotations are slowed by it, to read further than was trained (arXiv:2306.15595)
     # Llama 3.1 scaling: rotations of fewer turns in this many positions than rope_low_freq_factor are slowed by
     # rope_factor, those of more than rope_high_freq_factor are not, those between in part. None: all are slowed.
-    rope_original_context_length: int | None = None
-    rope_low_freq_factor: float = 1.0  # see rope_original_context_length
+    rope_original_context_length: Count | None = None
+    rope_low_freq_factor: Positive = 1.0  # see rope_original_context_length
     rope_high_freq_factor: float = 4.0  # see rope_original_context_length
     tied_embeddings: bool = False  # the head's weight is the embedding's
     bias: bool = False  # of every projection, and of LayerNorm
     qkv_bias: bool | None = None  # of queries, keys and values (Qwen 2 has no other); None: as bias
     output_bias: bool | None = None  # of attention's output; None: as bias
     ffn_bias: bool | None = None  # of the feed-forward; None: as bias
-    sliding_window: int | None = None  # positions that a query sees, its own included; None: all before it
+    sliding_window: Count | None = None  # positions that a query sees, its own included; None: all before it
     qk_norm: bool = False  # an RMSNorm over each query and each key head
     # As nanochat: every second block, counted from the last, adds gate · embedding(token) to its values.
     value_embeddings: bool = False
-    logit_softcap: float | None = None  # logits are bent into ±this, by its tanh; None: they are not
-    vocab_multiple: int = 1  # embedding and head have vocab_size rounded up to it; never sampled beyond
+    logit_softcap: Positive | None = None  # logits are bent into ±this, by its tanh; None: they are not
+    vocab_multiple: Count = 1  # embedding and head have vocab_size rounded up to it; never sampled beyond
 
     def __post_init__(self) -> None:
-        check_types(self)
-        for name in ("vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"):
-            at_least(name, getattr(self, name), 1)
-        for name in ("num_kv_heads", "head_dim", "sliding_window", "rope_original_context_length"):
-            if getattr(self, name) is not None:
-                at_least(name, getattr(self, name), 1)
-        for name in ("norm_eps", "rope_theta", "rope_factor", "rope_low_freq_factor"):
-            more_than_0(name, getattr(self, name))
-        if self.logit_softcap is not None:
-            more_than_0("logit_softcap", self.logit_softcap)
+        check(self)
         low, high, heads = self.rope_low_freq_factor, self.rope_high_freq_factor, self.num_heads
         if not high > low:
             raise ValueError(f"rope_high_freq_factor {high} must be more than rope_low_freq_factor {low}")
@@ -235,41 +230,43 @@ class ModelConfig:
 class TrainConfig:
     """The training of a model. Every field is checked: an error names the value, the bound and what to do."""
 
-    steps: int = 0  # optimizer steps of the whole run; 0: those of `epochs`
+    steps: Natural = 0  # optimizer steps of the whole run; 0: those of `epochs`
     _: KW_ONLY
-    epochs: float | None = None  # in place of steps: how often the run goes through the data, of all sets together
-    batch_size: int = 8  # sequences in a step, of all processes together
+    epochs: Positive | None = None  # in place of steps: how often the run goes through the data, of all sets together
+    batch_size: Count = 8  # sequences in a step, of all processes together
     # Sequences in one forward pass; None: all of a process. Gradients are summed over the passes of a step and divided
     # by its tokens, so that this changes memory and, but for rounding and the masks of dropout, not the result. Experts
     # take another forward pass where there are several, to count their choices in the whole step.
-    micro_batch_size: int | None = None
-    learning_rate: float = 1e-3  # the highest, at the end of the warm-up
-    min_learning_rate: float = 0.0  # that "cosine" and "linear" would reach at step `steps`, one after the last
-    embedding_learning_rate: float | None = None  # the highest of embeddings; None: learning_rate
-    head_learning_rate: float | None = None  # the highest of a head that is no embedding; None: learning_rate
-    warmup_steps: int = BY_STEPS  # of linear warm-up; if left out, 100, or a tenth of fewer than 100 steps
+    micro_batch_size: Count | None = None
+    learning_rate: Positive = 1e-3  # the highest, at the end of the warm-up
+    min_learning_rate: NotNegative = 0.0  # that "cosine" and "linear" would reach at step `steps`, one after the last
+    embedding_learning_rate: Positive | None = None  # the highest of embeddings; None: learning_rate
+    head_learning_rate: Positive | None = None  # the highest of a head that is no embedding; None: learning_rate
+    warmup_steps: Natural = BY_STEPS  # of linear warm-up; if left out, 100, or a tenth of fewer than 100 steps
     schedule: Schedule = "cosine"  # after the warm-up: half a cosine, a line over the last decay_steps, or constant
     # Length of the line of "linear": it leaves learning_rate at step `steps` - decay_steps, which is the last at that
     # rate, and would reach min_learning_rate at step `steps`. None: all steps after the warm-up.
-    decay_steps: int | None = None
+    decay_steps: Count | None = None
     # muon, normuon: for the matrices of the blocks, each step made orthogonal (see optimizer.Muon); AdamW for the rest.
     optimizer: OptimizerName = "adamw"
-    momentum: float = 0.95  # of muon and normuon
-    weight_decay: float = BY_RANK  # of matrices, not of embeddings, norms and biases; if left out, 0 with a lora_rank
-    beta1: float = 0.9  # of AdamW, how much of the mean gradient each step keeps
-    beta2: float = 0.95  # of AdamW, how much of the mean squared gradient each step keeps
-    eps: float = 1e-8  # of AdamW, added to the root of the mean squared gradient
-    gradient_clip: float = 1.0  # the largest global norm of the gradients; 0: no limit
+    momentum: Share = 0.95  # of muon and normuon
+    # Of matrices, not of embeddings, norms and biases; if left out, 0 with a lora_rank.
+    weight_decay: NotNegative = BY_RANK
+    beta1: Share = 0.9  # of AdamW, how much of the mean gradient each step keeps
+    beta2: Share = 0.95  # of AdamW, how much of the mean squared gradient each step keeps
+    eps: Positive = 1e-8  # of AdamW, added to the root of the mean squared gradient
+    gradient_clip: NotNegative = 1.0  # the largest global norm of the gradients; 0: no limit
     # Skip an update whose gradient norm, as clipping leaves it, is more than this many times the median of the last 128
     # that are not 0; 0: skip none that is finite.
-    skip_outliers: float = 0.0
-    seed: int = 0  # of the initial weights and of the order of the data
-    log_every: int = 1  # log a line of metrics every N steps
-    eval_every: int = 500  # evaluate every N steps; 0: only at the end
-    eval_tokens: int = 65536  # held-out tokens scored on the way, always the same ones; 0: all
-    checkpoint_every: int = 500  # save a checkpoint every N steps; 0: only at the end
-    keep_checkpoints: int = 2  # the newest that stay, beside the best
-    threads: int = 0  # of the CPU; 0: torch's own choice
+    skip_outliers: NotNegative = 0.0
+    # Of the initial weights and of the order of the data; TOML and torch hold no more.
+    seed: Annotated[int, ("at least", 0), ("at most", (1 << 63) - 1)] = 0
+    log_every: Count = 1  # log a line of metrics every N steps
+    eval_every: Natural = 500  # evaluate every N steps; 0: only at the end
+    eval_tokens: Natural = 65536  # held-out tokens scored on the way, always the same ones; 0: all
+    checkpoint_every: Natural = 500  # save a checkpoint every N steps; 0: only at the end
+    keep_checkpoints: Count = 2  # the newest that stay, beside the best
+    threads: Annotated[int, ("at least", 0), ("at most", 1024)] = 0  # of the CPU; 0: torch's own choice
     compile: Compile = "off"  # the blocks by torch.compile, which takes some seconds to minutes
     document_masking: bool = False  # documents in one row do not see each other, and positions restart in each
     device: DeviceName = "auto"  # auto: CUDA, else MPS, else the CPU
@@ -287,78 +284,53 @@ class TrainConfig:
     objective: str = "next_token"
     teacher: str | None = None  # of distill, any model that lm.load reads, with the same tokens
     distill_divergence: Divergence = "forward"  # KL(teacher ‖ model); reverse: KL(model ‖ teacher)
-    early_stopping: int = 0  # end after this many evaluations without a lower loss; 0: never
-    dpo_beta: float = 0.1  # of dpo, how fast the loss falls as the model moves away from the one that it began with
+    early_stopping: Natural = 0  # end after this many evaluations without a lower loss; 0: never
+    dpo_beta: Positive = 0.1  # of dpo, how fast the loss falls as the model moves away from the one that it began with
     # Of grpo, what answers earn: tokens, 1 for the answer of the data, token by token; equality, numbers, regex or
     # program (see training/rewards.py); module:function or file.py:function; several, each with @WEIGHT, by commas.
     reward: str = "tokens"
-    reward_timeout: int = 300  # seconds that a reward may take for the answers of a micro-batch
+    reward_timeout: Count = 300  # seconds that a reward may take for the answers of a micro-batch
     # Of grpo: the advantage of an answer is (its reward - the group's baseline) / the group's normalizer.
     grpo_baseline: GrpoBaseline = "mean"
     grpo_normalizer: GrpoNormalizer = "std"  # none as Dr. GRPO, mean as MaxRL
     grpo_method: GrpoMethod = "grpo"  # none: log p; noclip, grpo: the ratio of each token; gspo: one of the answer
     grpo_normalization: GrpoNormalization = "sequence"  # mean over an answer's tokens; constant: by grpo_answer_tokens
-    grpo_kl: float = 0.0  # of grpo, the weight of the KL divergence from the model that the run began with
-    grpo_group_size: int = 8  # of grpo, answers drawn to each prompt
-    grpo_answer_tokens: int = 64  # of grpo, the most tokens of an answer
+    grpo_kl: NotNegative = 0.0  # of grpo, the weight of the KL divergence from the model that the run began with
+    grpo_group_size: Annotated[int, ("at least", 2)] = 8  # of grpo, answers drawn to each prompt
+    grpo_answer_tokens: Count = 64  # of grpo, the most tokens of an answer
     # Of grpo, how far a ratio may be from 1 before its gradient ends; None: 0.2, and 0.004 of gspo.
-    grpo_clip: float | None = None
-    grpo_updates: int = 1  # of grpo, updates of the weights by the same answers
-    dropout: float = 0.0  # the share that is zeroed of the embedding and of what each sublayer adds, in training
+    grpo_clip: Positive | None = None
+    grpo_updates: Count = 1  # of grpo, updates of the weights by the same answers
+    dropout: Share = 0.0  # the share that is zeroed of the embedding and of what each sublayer adds, in training
     # LoRA (see lora.py): the weights stay, and adapters of this rank beside the blocks' matrices are trained; 0: no.
-    lora_rank: int = 0
-    lora_alpha: float = 16.0  # adapters are multiplied by lora_alpha / lora_rank
+    lora_rank: Natural = 0
+    lora_alpha: Positive = 16.0  # adapters are multiplied by lora_alpha / lora_rank
     lora_targets: tuple[str, ...] = ()  # names of the blocks' matrices that have adapters, as qkv and down; none: all
-    lora_dropout: float = 0.0  # the share of an adapter's input that is zeroed in training
+    lora_dropout: Share = 0.0  # the share of an adapter's input that is zeroed in training
     lora_rslora: bool = False  # multiplied by lora_alpha / √lora_rank instead (rsLoRA)
     lora_dora: bool = False  # the norm of each row of a matrix is trained too (DoRA)
     init_from: str = "scratch"  # random weights; else a run, or any model that lm.load reads, to begin with
-    collective_timeout: int = 600  # seconds after which a process under torchrun that does not answer counts as lost
+    collective_timeout: Count = 600  # seconds after which a process under torchrun that does not answer counts as lost
 
     def __post_init__(self) -> None:
         if self.warmup_steps is BY_STEPS and isinstance(self.steps, int | np.integer) and self.epochs is None:
             object.__setattr__(self, "warmup_steps", 100 if self.steps >= 100 else self.steps // 10)
         if self.weight_decay is BY_RANK:
             object.__setattr__(self, "weight_decay", 0.0 if self.lora_rank else 0.1)
-        check_types(self)
-        if self.epochs is not None:
-            more_than_0("epochs", self.epochs)
-            if self.steps:
-                raise ValueError(f"steps {self.steps} and epochs {self.epochs} both say how long to train: give one")
-        else:
-            at_least("steps", self.steps, 1)
-        for name in ("batch_size", "log_every", "keep_checkpoints", "collective_timeout", "reward_timeout"):
-            at_least(name, getattr(self, name), 1)
-        for name, least in (("grpo_group_size", 2), ("grpo_answer_tokens", 1), ("grpo_updates", 1), ("grpo_kl", 0)):
-            at_least(name, getattr(self, name), least)
-        for name in ("warmup_steps", "weight_decay", "min_learning_rate", "gradient_clip", "seed"):
-            at_least(name, getattr(self, name), 0)
+        check(self)
+        if self.epochs is None:
+            hold("steps", self.steps, ("at least", 1))
+        elif self.steps:
+            raise ValueError(f"steps {self.steps} and epochs {self.epochs} both say how long to train: give one")
         if ":" not in self.objective:
             one_of("objective", self.objective, OBJECTIVES)
         if (self.teacher is None) == (self.objective == "distill"):
             raise ValueError(f"teacher {self.teacher} goes with objective 'distill', got objective {self.objective!r}")
-        for name in ("early_stopping", "eval_every", "eval_tokens", "checkpoint_every", "threads", "lora_rank"):
-            at_least(name, getattr(self, name), 0)
-        at_most("seed", self.seed, (1 << 63) - 1)  # what TOML and torch hold
-        at_most("threads", self.threads, 1024)  # torch does not survive that the system has no more of them
-        if self.skip_outliers:
-            more_than_0("skip_outliers", self.skip_outliers)
-        for name in ("weight_decay", "min_learning_rate", "grpo_kl"):
-            is_finite(name, getattr(self, name))
-        for name in ("learning_rate", "eps", "lora_alpha", "dpo_beta"):
-            more_than_0(name, getattr(self, name))
-        for name in ("embedding_learning_rate", "head_learning_rate", "grpo_clip"):
-            if getattr(self, name) is not None:
-                more_than_0(name, getattr(self, name))
-        for name in ("beta1", "beta2", "momentum", "dropout", "lora_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 0 and less than 1, got {getattr(self, name)}")
         if self.warmup_steps > self.steps > 0:
             raise ValueError(f"warmup_steps {self.warmup_steps} is more than steps {self.steps}: lower it")
         if (lowest := self.min_learning_rate) > self.learning_rate:
             raise ValueError(f"min_learning_rate {lowest} is more than learning_rate {self.learning_rate}: lower it")
         if self.decay_steps is not None:
-            at_least("decay_steps", self.decay_steps, 1)
             if self.schedule != "linear":
                 raise ValueError(f"decay_steps {self.decay_steps} goes with schedule 'linear', not {self.schedule!r}")
             if self.warmup_steps + self.decay_steps > self.steps > 0:
@@ -367,19 +339,21 @@ class TrainConfig:
         for name, has_effect, needed in (
             ("min_learning_rate", self.schedule != "constant", "schedule 'cosine' or 'linear'"),
             ("momentum", self.optimizer != "adamw", "optimizer 'muon' or 'normuon'"),
-            ("distill_divergence", self.objective == "distill", "objective 'distill'"),
-            ("dpo_beta", self.objective == "dpo", "objective 'dpo'"),
-            *((name, self.objective == "grpo", "objective 'grpo'") for name in GRPO_SETTINGS),
+            *((name, self.objective == one, f"objective {one!r}") for one in OBJECTIVES for name in settings_of(one)),
             ("grpo_clip", self.grpo_method in ("grpo", "gspo"), "grpo_method 'grpo' or 'gspo'"),
-            *((name, self.lora_rank > 0, "a lora_rank") for name in LORA_SETTINGS),
+            *((name, self.lora_rank > 0, "a lora_rank") for name in settings_of("lora") if name != "lora_rank"),
             ("lora_dropout", not self.lora_dora, "lora_dora false"),
         ):
             refuse_without_effect(self, name, has_effect, needed)
-        if self.micro_batch_size is not None:
-            at_least("micro_batch_size", self.micro_batch_size, 1)
-            if self.batch_size % self.micro_batch_size:
-                sizes = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
-                raise ValueError(f"{sizes}: choose a divisor")
+        if self.batch_size % (self.micro_batch_size or 1):
+            sizes = f"micro_batch_size {self.micro_batch_size} does not divide batch_size {self.batch_size}"
+            raise ValueError(f"{sizes}: choose a divisor")
+
+
+def settings_of(prefix: str) -> list[str]:
+    """The settings of training whose names begin with an objective's, or with "lora"; a reward is grpo's."""
+    names = (prefix, "reward") if prefix == "grpo" else (prefix,)
+    return [name for name in settable(TrainConfig) if name.partition("_")[0] in names]
 
 
 SECTIONS: dict[str, type] = {"model": ModelConfig, "train": TrainConfig}  # of a TOML file and of --section.key
@@ -477,15 +451,14 @@ def as_declared(kind: type, name: str, value: object) -> object:
     return float(value) if declared is float and isinstance(value, int) and not isinstance(value, bool) else value
 
 
-def check_types(config: Any) -> None:
-    """TypeError for a field that is not of its declared type. An integer passes for a float.
+def check(config: Any) -> None:
+    """TypeError, ValueError: a field is not of its declared type, or out of its bounds. An integer passes for a float.
 
     NumPy's scalars become Python's, and a path becomes its text.
     """
-    for name, declared in typing.get_type_hints(type(config)).items():
-        if name not in settable(type(config)):
-            continue
-        value = getattr(config, name)
+    plain, annotated = (typing.get_type_hints(type(config), include_extras=extras) for extras in (False, True))
+    for name in settable(type(config)):
+        value, declared = getattr(config, name), plain[name]
         if isinstance(value, np.generic | os.PathLike):
             value = value.item() if isinstance(value, np.generic) else os.fspath(value)
             object.__setattr__(config, name, value)
@@ -494,16 +467,25 @@ def check_types(config: Any) -> None:
                 raise TypeError(f"{name} must be a word, got {value!r}")
             one_of(name, value, typing.get_args(declared))
             continue
-        allowed = typing.get_args(declared) or (declared,)
-        if typing.get_origin(declared) is tuple:
-            allowed = (tuple,)
-        if float in allowed:
-            allowed = (*allowed, int)
-        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-            words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false"}
-            kinds = [kind for kind in allowed if kind is not int or float not in allowed]
-            names = " or ".join(words.get(kind, "nothing") if kind is not tuple else "tuple" for kind in kinds)
+        allowed = (tuple,) if typing.get_origin(declared) is tuple else typing.get_args(declared) or (declared,)
+        passing = (*allowed, int) if float in allowed else allowed
+        if not isinstance(value, passing) or (isinstance(value, bool) and bool not in allowed):
+            words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", tuple: "tuple"}
+            names = " or ".join(words.get(kind, "nothing") for kind in allowed)
             raise TypeError(f"{name} must be {names}, got {value!r}")
+        # A bound stands in Annotated, which may be one side of a union with None.
+        for part in (annotated[name], *typing.get_args(annotated[name])):
+            if value is not None and hasattr(part, "__metadata__"):
+                hold(name, value, *part.__metadata__)
+
+
+def hold(name: str, value: float, *bounds: tuple[str, float]) -> None:
+    """ValueError: a number is out of its bounds, or not finite."""
+    for words, bound in bounds:
+        if not BOUNDS[words](value, bound):
+            raise ValueError(f"{name} must be {words} {bound}, got {value}")
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be a finite number, got {value}")
 
 
 def refuse_without_effect(config: Any, name: str, has_effect: bool, needed: str) -> None:
@@ -511,27 +493,6 @@ def refuse_without_effect(config: Any, name: str, has_effect: bool, needed: str)
     value = getattr(config, name)
     if not has_effect and value != settable(type(config))[name].default:
         raise ValueError(f"{name} {value} has no effect without {needed}: leave it out, or choose that")
-
-
-def at_least(name: str, value: float, bound: int) -> None:
-    if not value >= bound:
-        raise ValueError(f"{name} must be at least {bound}, got {value}")
-
-
-def at_most(name: str, value: int, bound: int) -> None:
-    if value > bound:
-        raise ValueError(f"{name} must be at most {bound}, got {value}")
-
-
-def more_than_0(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{name} must be more than 0, got {value}")
-    is_finite(name, value)
-
-
-def is_finite(name: str, value: float) -> None:
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, got {value}")
 
 
 def one_of(name: str, value: str, names: tuple[str, ...]) -> None:

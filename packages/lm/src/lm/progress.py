@@ -47,12 +47,3 @@ class LogLines(tqdm):  # type: ignore[misc]  # tqdm has no types
                 self.write_line()
             self.disable = True
             self._decr_instances(self)
-
-
-def skip_first(bar: tqdm[Any]) -> None:
-    """Count one unit whose time says nothing of the next ones, as a first step that compiles."""
-    if not bar.disable:
-        bar.n += 1
-        bar.initial += 1
-        bar.last_print_n, bar.start_t = bar.n, bar._time()
-        bar.last_print_t = bar.start_t

@@ -16,11 +16,11 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import safetensors
 import safetensors.torch
@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from lm.files import atomic_write, fsync, is_plain_name, reason, refuse_inflation, sha256
-from lm.training import sharded
 
+Result = TypeVar("Result")
 CHECKPOINTS = "checkpoints"  # the folder in a run's folder
 MODEL, OPTIMIZER, SHARDED, STATE = "model.safetensors", "optimizer.pt", "sharded", "state.json"
 # Meaning of the weights, written into each state. 2: heads are rotated by halves; without one, in neighbouring pairs.
@@ -76,37 +76,38 @@ class Checkpoint:
     def model(self) -> dict[str, Tensor]:
         """The weights by name, whole, on the CPU."""
         if self.is_sharded:
-            return self.read_sharded("model")
+            return self.sharded(lambda module, path: module.read(path, "model"))
         return safetensors.torch.load_file(self.path / MODEL)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shape of each weight by name, as the files' headers have it. Damaged: they have none."""
-        try:
-            if self.is_sharded:
-                return sharded.shapes(self.path / SHARDED, "model")
-            with safetensors.safe_open(self.path / MODEL, "pt") as file:
-                return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-        except (OSError, ValueError, safetensors.SafetensorError) as error:
-            raise Damaged(f"checkpoint {self.path} is damaged: {error}") from error
+        if self.is_sharded:
+            return self.sharded(lambda module, path: module.shapes(path, "model"))
+        with self.undamaged(), safetensors.safe_open(self.path / MODEL, "pt") as file:
+            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
 
     @cached_property
     def optimizer(self) -> dict[str, Any]:
         """The optimizer's whole state_dict on the CPU; empty without one. A sharded one's "state" is by weight."""
         if self.is_sharded:
-            return {"state": sharded.by_weight(self.read_sharded("optimizer"))}
-        if OPTIMIZER not in self.hashes:
-            return {}
-        try:
-            return dict(load_pickled(self.path / OPTIMIZER))
-        except (TypeError, ValueError) as error:
-            raise Damaged(f"checkpoint {self.path} is damaged: {error}") from error
+            return {"state": self.sharded(lambda module, path: module.by_weight(module.read(path, "optimizer")))}
+        with self.undamaged():
+            return dict(load_pickled(self.path / OPTIMIZER)) if OPTIMIZER in self.hashes else {}
 
-    def read_sharded(self, section: str) -> dict[str, Tensor]:
-        """Read the tensors of a section of a sharded checkpoint. Damaged: its index is not that of its files."""
+    def sharded(self, read: Callable[[Any, Path], Result]) -> Result:
+        """Read what the processes wrote. Damaged: the index is not that of the files."""
+        from lm.training import sharded  # here, because it takes long to load
+
+        with self.undamaged():
+            return read(sharded, self.path / SHARDED)
+
+    @contextlib.contextmanager
+    def undamaged(self) -> Iterator[None]:
+        """Turn an error of reading into Damaged, with the checkpoint."""
         try:
-            return sharded.read(self.path / SHARDED, section)
-        except (OSError, ValueError) as error:
+            yield
+        except (OSError, TypeError, ValueError, safetensors.SafetensorError) as error:
             raise Damaged(f"checkpoint {self.path} is damaged: {error}") from error
 
 
@@ -139,20 +140,20 @@ def save(
     Raises:
         NotSaved: With what failed in one sentence; nothing half-written stays.
     """
-    with writing(folder, step, state, keep=keep, best=best) as temporary:
+    with saving(folder, step, state, keep=keep, best=best) as temporary:
         tensors = model.state_dict() if isinstance(model, nn.Module) else model
         weights = {name: tensor.contiguous() for name, tensor in tensors.items()}
         safetensors.torch.save_file(weights, temporary / MODEL)
         memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else optimizer
         if memory:
-            with open(temporary / OPTIMIZER, "wb") as file:  # Python's, which state_as_read why a write failed
+            with open(temporary / OPTIMIZER, "wb") as file:  # Python's, whose errors say why a write failed
                 torch.save(dict(memory), file)
     return Path(folder) / name_of(step)
 
 
 def copy(source: Checkpoint, folder: str | Path, state: dict[str, Any]) -> Path:
     """Copy a checkpoint under another folder, with another state."""
-    with writing(folder, source.step, state) as temporary:
+    with saving(folder, source.step, state) as temporary:
         for name in source.hashes.keys() - {STATE}:
             (temporary / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source.path / name, temporary / name)
@@ -160,7 +161,7 @@ def copy(source: Checkpoint, folder: str | Path, state: dict[str, Any]) -> Path:
 
 
 @contextlib.contextmanager
-def writing(
+def saving(
     folder: str | Path, step: int, state: dict[str, Any], *, keep: int = 2, best: int | None = None
 ) -> Iterator[Path]:
     """A temporary folder to write a checkpoint's files into, which becomes the checkpoint of `step` (see save).
@@ -175,9 +176,8 @@ def writing(
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         yield temporary
-        state_as_read = json.loads(
-            json.dumps({**state, "step": step, "format": FORMAT})
-        )  # as it will be read, tuples as lists
+        # As it will be read, with lists for tuples.
+        state_as_read = json.loads(json.dumps({**state, "step": step, "format": FORMAT}))
         paths = sorted(path for path in temporary.rglob("*") if path.is_file())
         hashes = {path.relative_to(temporary).as_posix(): sha256(path) for path in paths}
         hashes[STATE] = hash_json(state_as_read)
@@ -333,5 +333,5 @@ def prune(folder: Path, newest: int, keep: int, best: int | None) -> None:
 
 
 def hash_json(table: Any) -> str:
-    """SHA-256 of what JSON state_as_read, however it is laid out, in hex."""
+    """SHA-256 of a JSON value, however it is laid out, in hex."""
     return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()

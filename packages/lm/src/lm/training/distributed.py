@@ -93,9 +93,9 @@ class DistributedContext(Processes):
         dist.all_gather_object(values, (platform.node(), value))
         return values
 
-    def agree(self, facts: Mapping[str, Any]) -> None:
+    def agree(self, facts: Callable[[], Mapping[str, Any]]) -> None:
         """Compare the values of all processes. ProcessesDiffer, in each: the first name whose values differ."""
-        (host, main), *others = self.gather(dict(facts))
+        (host, main), *others = self.gather(dict(facts()))
         for rank, (other_host, other) in enumerate(others, 1):
             for name in sorted(main.keys() | other.keys()):
                 if main.get(name) != other.get(name):

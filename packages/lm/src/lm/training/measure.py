@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lm.config import GRPO_SETTINGS, DeviceName, ModelConfig, TrainConfig, settable
+from lm.config import DeviceName, ModelConfig, TrainConfig, settable, settings_of
 from lm.data import batch
 from lm.device import choose_device, choose_precision, float32_matmul_precision, threads
 from lm.families import build
@@ -56,7 +56,7 @@ def on_random_tokens(
     context, micro = model_config.context_length, train_config.micro_batch_size or train_config.batch_size
     size = min(train_config.batch_size // micro, PASSES) * micro
     tokens_alone: dict[str, Any] = {
-        name: settable(TrainConfig)[name].default for name in ("objective", "dpo_beta", *GRPO_SETTINGS)
+        name: settable(TrainConfig)[name].default for name in ("objective", *settings_of("dpo"), *settings_of("grpo"))
     }
     config = dataclasses.replace(
         train_config,

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from lm.config import GRPO_SETTINGS, LORA_SETTINGS, SECTIONS, ModelConfig, TrainConfig, settable, to_table
+from lm.config import SECTIONS, ModelConfig, TrainConfig, settable, to_table
 from lm.files import atomic_write
 from lm.schedule import learning_rate
 from lm.training import checkpoint
@@ -46,20 +46,12 @@ class RunConfig:
 # Everything in [model] and [data] is exact.
 Policy = Literal["free", "rounding", "schedule", "exact"]
 POLICY: dict[str, Policy] = {
+    **dict.fromkeys(settable(TrainConfig), "exact"),
     **dict.fromkeys(("log_every", "eval_every", "eval_tokens", "checkpoint_every", "keep_checkpoints"), "free"),
-    **dict.fromkeys(("micro_batch_size", "activation_checkpointing", "collective_timeout"), "free"),
+    **dict.fromkeys(("micro_batch_size", "activation_checkpointing", "collective_timeout", "reward_timeout"), "free"),
+    **dict.fromkeys(("epochs", "early_stopping"), "free"),  # a run has the steps of its epochs
     **dict.fromkeys(("device", "threads", "compile", "parallel"), "rounding"),
     **dict.fromkeys(("steps", "decay_steps"), "schedule"),
-    **dict.fromkeys(("batch_size", "warmup_steps", "schedule", "seed"), "exact"),
-    **dict.fromkeys(("learning_rate", "min_learning_rate", "embedding_learning_rate", "head_learning_rate"), "exact"),
-    **dict.fromkeys(("optimizer", "momentum", "weight_decay", "beta1", "beta2", "eps"), "exact"),
-    **dict.fromkeys(("gradient_clip", "skip_outliers"), "exact"),
-    **dict.fromkeys(
-        ("document_masking", "precision", "objective", "teacher", "distill_divergence", "dpo_beta", "dropout"), "exact"
-    ),
-    **dict.fromkeys(GRPO_SETTINGS, "exact"),
-    **dict.fromkeys(("reward_timeout", "epochs", "early_stopping"), "free"),  # a run has the steps of its epochs
-    **dict.fromkeys(("lora_rank", *LORA_SETTINGS, "init_from"), "exact"),
 }
 
 

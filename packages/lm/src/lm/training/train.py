@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -29,19 +29,21 @@ from lm.data import Mixture, open_data
 from lm.device import device_name, float32_matmul_precision, launched, local_rank, memory_of, threads
 from lm.families import build
 from lm.model import Transformer
-from lm.progress import progress_bar, skip_first
+from lm.progress import progress_bar
 from lm.tokenizer import check_tokenizer
-from lm.training import checkpoint, distributed, metrics, resume, run, sharded
+from lm.training import checkpoint, distributed, metrics, resume, run
 from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.distributed import DistributedContext
 from lm.training.metrics import METRICS, Line
 from lm.training.rewards import Function, RewardFailed, named
 from lm.training.run import CONFIG, REFERENCE, Run
-from lm.training.sharded_saver import ShardedSaver
 from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
 from lm.training.validation import Score
 from lm.training.weights import check_sizes, check_weights, draw, fill, from_weights, load_optimizer, on_meta
+
+if TYPE_CHECKING:
+    from lm.training.sharded import ShardedSaver
 
 INITIAL = "initial"  # the folder, in a run's, of the imported model that it began with
 SKIPS_IN_A_ROW = 10
@@ -135,19 +137,22 @@ def train(
     if reward is not None:
         text, functions = named(reward)
         config = dataclasses.replace(config, reward=text)
-    if step == "best" and branch is None:
-        raise ValueError("step 'best' is of the run that --branch names: name it")
-    begin = run.best_step(str(branch)) if step == "best" else step
+    if step == "best":
+        if branch is None:
+            raise ValueError("step 'best' is of the run that --branch names: name it")
+        step = run.best_step(branch)
     if isinstance(model_config, Transformer):
         raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
+
+    # The run that is in the folder: its device, and the model and weights that it began with.
+    earlier = earlier_training(run_dir, restart)
     if config.init_from != "scratch":
-        config = with_initial_run(config, run_dir, restart)
-    if model_config is None:
-        if config.init_from == "scratch":
-            raise ValueError("there is no [model]: describe one, or name one to begin with by train.init_from")
-        continues = earlier_training(run_dir, restart) is not None  # then what it began with may have been moved
-        model_config = run.read(run_dir if continues else config.init_from).model
-    model, device = model_config, run.find_device(config, earlier_training(run_dir, restart), local_rank())
+        config = with_initial_run(config, run_dir, earlier, restart)
+    elif model_config is None:
+        raise ValueError("there is no [model]: describe one, or name one to begin with by train.init_from")
+    # What a run began with may have been moved since.
+    model = model_config or run.read(config.init_from if earlier is None else run_dir).model
+    device = run.find_device(config, earlier, local_rank())
     with contextlib.ExitStack() as stack:
         # to the end: torchrun's signal may not cut off the message about a process that was lost
         stop = stack.enter_context(stop_signals())
@@ -159,21 +164,23 @@ def train(
             if progress and processes.is_main:
                 print(line, file=sys.stderr)
 
+        # What is requested, and the same in every process.
         path = None if tokenizer is None else Path(tokenizer)
         mixture = processes.on_all(lambda: open_and_check(model, config, data, path))
         if config.epochs is not None:
             steps = mixture.steps(config.epochs, config.batch_size, model.context_length)
             say(f"{config.epochs:g} epochs are {steps:,} steps")
             config = dataclasses.replace(config, steps=steps, epochs=None)
-        if isinstance(processes, DistributedContext):
-            processes.agree(facts(model, config, mixture))
+        processes.agree(lambda: facts(model, config, mixture))
         processes.micro_batches(config)
         own = config.batch_size // processes.size  # sequences of this process in a step
         if may_exceed_memory(model, config, device, own) and (message := beyond(model, config, device, own)):
             raise OutOfMemory(message)
+
+        # The run's folder, from here on this run's alone.
         processes.on_main(lambda: stack.enter_context(run.lock(run_dir)))
         opened = processes.on_main(
-            lambda: Run.open(run_dir, model, config, mixture.fingerprints(), restart=restart, branch=branch, step=begin)
+            lambda: Run.open(run_dir, model, config, mixture.fingerprints(), restart=restart, branch=branch, step=step)
         )
         for line in opened.notes:
             say(line)
@@ -189,10 +196,8 @@ def train(
                 say(f"training on {device_name(device)} in {config.precision}{shared}")
             trainer = build_trainer(opened, mixture, processes)
             trainer.objective.open(mixture, run_dir, functions)
-            if opened.saved is not None:
-                note = resume.rounding_note(opened.saved, run.computed_by(config, processes))
-                if note is not None:
-                    say(note)
+            if opened.saved and (note := resume.rounding_note(opened.saved, run.computed_by(config, processes))):
+                say(note)
             with run.writing(run_dir), log_of(run_dir, trainer, on_step, trackers, stop) as log:
                 return run_steps(trainer, opened, mixture, stop, log, callbacks, progress=progress)
         except (RuntimeError, MemoryError) as error:
@@ -216,11 +221,11 @@ def run_steps(
     with contextlib.ExitStack() as stack:
         batches = micro_batches(trainer, data)
         saver: Run | ShardedSaver = run
-        if isinstance(processes, DistributedContext) and trainer.is_sharded:
+        if trainer.is_sharded and isinstance(processes, DistributedContext):
+            from lm.training.sharded import ShardedSaver  # here, because it takes long to load
+
             saver = stack.enter_context(ShardedSaver(run, processes))
-        disable = not (progress and processes.is_main)
-        bar = stack.enter_context(progress_bar("train", config.steps, "step", initial=trainer.step, disable=disable))
-        first = trainer.step + 1
+        bar = None
         trainer.model.train()
         while trainer.step < config.steps and not ends_early(trainer):
             try:
@@ -229,15 +234,16 @@ def run_steps(
                 saver.save(trainer)
                 raise
             step, skipped = trainer.step, line.get("skipped")
+            if bar is None:  # The first step may compile, so that its time says nothing of the others'.
+                options: dict[str, Any] = {"initial": step, "disable": not (progress and processes.is_main)}
+                bar = stack.enter_context(progress_bar("train", config.steps, "step", **options))
+            else:
+                bar.update()
+            bar.set_postfix_str(metrics.in_short(line), refresh=False)
             if due(step, config.log_every, config.steps) or skipped:
                 log(line)
             if skipped and processes.is_main:
                 bar.write(f"step {step} is skipped: {skipped}", file=sys.stderr)
-            bar.set_postfix_str(metrics.in_short(line), refresh=False)
-            if step == first:
-                skip_first(bar)
-            else:
-                bar.update()
             if due(step, config.eval_every, config.steps) and data.heldout:
                 data.refuse_shortened()
                 try:
@@ -266,8 +272,7 @@ def run_steps(
             if stopping and not ends:
                 raise Stopped(f"stopped after step {step} of {config.steps}: the same command continues it")
     trainer.model.eval()
-    speed = trainer.throughput.mean_tokens_per_second
-    speed = math.nan if speed is None else speed
+    speed = trainer.throughput.mean_tokens_per_second or math.nan
     return Result(trainer.model, trainer.step, trainer.loss, trainer.score, trainer.seconds, speed, trainer.skipped)
 
 
@@ -330,7 +335,7 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
             draw(model, config.seed)
         return trainer
     if in_parts:
-        sharded.read_into(saved.path / checkpoint.SHARDED, model, trainer.optimizer)
+        saved.sharded(lambda module, path: module.read_into(path, model, trainer.optimizer))
     else:
         if sharding:
             fill(model, weights)
@@ -379,15 +384,12 @@ def open_and_check(
     return mixture
 
 
-def with_initial_run(config: TrainConfig, run_dir: Path, restart: bool) -> TrainConfig:
+def with_initial_run(config: TrainConfig, run_dir: Path, earlier: TrainConfig | None, restart: bool) -> TrainConfig:
     """Return a configuration whose init_from is a run: another program's model is imported as one in run_dir."""
     source, initial = config.init_from, run_dir / INITIAL
-    earlier = earlier_training(run_dir, restart)
     if earlier is not None and source == earlier.init_from:
         return config  # what it began with may be gone
     if run.is_run(source):
-        if earlier is not None and began_with(run_dir, Path(source)):
-            return dataclasses.replace(config, init_from=earlier.init_from)  # the same run by another path
         return dataclasses.replace(config, init_from=str(Path(source)))
 
     from lm.interop.importing import import_run
@@ -412,22 +414,8 @@ def with_initial_run(config: TrainConfig, run_dir: Path, restart: bool) -> Train
                 remedy = "look at what process 0 says, and give all processes one folder"
                 raise ValueError(f"{initial} is not there after {config.collective_timeout} s: {remedy}")
             time.sleep(0.2)
-    if earlier is not None and Path(earlier.init_from).name == INITIAL:  # the run's folder may have been moved
-        return dataclasses.replace(config, init_from=earlier.init_from)
-    return dataclasses.replace(config, init_from=str(initial))
-
-
-def began_with(run_dir: Path, source: Path) -> bool:
-    """True if a run began with the weights of another, which may have been moved since."""
-    start = run.read(run_dir).start
-    if start.get("kind") != "weights":
-        return False
-    if Path(start["from"]).resolve() == source.resolve():
-        return True
-    with contextlib.suppress(OSError, ValueError):
-        saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=True)
-        return saved is not None and saved.weights_fingerprint == start["weights"]
-    return False
+    moved = earlier is not None and Path(earlier.init_from).name == INITIAL  # with the run's folder
+    return dataclasses.replace(config, init_from=earlier.init_from if earlier and moved else str(initial))
 
 
 def earlier_training(run_dir: Path, restart: bool) -> TrainConfig | None:
@@ -439,16 +427,11 @@ def earlier_training(run_dir: Path, restart: bool) -> TrainConfig | None:
 
 
 def may_exceed_memory(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> bool:
-    """True if a step on a CPU is so large that its memory must be counted by accounting.
-
-    The bound is far above any step's need: 64 values a token for each unit of each layer's width, and the scores.
-    """
-    if device.type != "cpu":
-        return False
+    """True if a step on a CPU is so large that accounting must count it: by a bound far above any step's need."""
     width = model.d_model + model.d_ff + 2 * model.num_heads * model.head_width + model.num_heads * model.context_length
-    rows = model.vocab_rows * model.d_model + model.num_layers * width * max(width, 64)
     tokens = (config.micro_batch_size or own) * model.context_length
-    return 64 * (rows + tokens * (model.num_layers * width + model.vocab_rows)) > memory_of(device) // 4
+    elements = (model.num_layers * width + model.vocab_rows) * (tokens + max(width, 64))
+    return device.type == "cpu" and 64 * elements > memory_of(device) // 4
 
 
 def facts(model: ModelConfig, config: TrainConfig, data: Mixture) -> dict[str, Any]:

@@ -75,6 +75,9 @@ class Processes:
         """Call function in every process; an exception in one of them is raised in all."""
         return function()
 
+    def agree(self, facts: Callable[[], Mapping[str, Any]]) -> None:
+        """Compare what each process was given, by name. ProcessesDiffer: a value differs."""
+
     def shards(self, config: TrainConfig) -> bool:
         """True if each process has only a part of the weights."""
         return self.size > 1 and config.parallel == "fsdp"
