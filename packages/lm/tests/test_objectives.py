@@ -98,3 +98,38 @@ def test_callbacks_see_the_model_after_each_step_and_may_stop_the_run(data, tmp_
     assert len(norms) == len(set(norms)) == 6
     saved = checkpoint.load(tmp_path / "run" / "checkpoints")
     assert (saved.step, float(saved.model["embedding.weight"].norm())) == (6, norms[-1])
+
+
+@pytest.mark.parametrize("change", [{}, {"optimizer": "normuon"}, {"lora_rank": 2}])
+def test_the_moving_average_is_that_of_the_weights_of_all_steps(data, base, tmp_path, change):
+    """By its recurrence, from the weights after each step; a stopped run continues to the bit."""
+    config = dataclasses.replace(
+        CONFIG, steps=12, ema=0.5, **change, **({"init_from": str(base)} if "lora_rank" in change else {})
+    )
+    averages = {}
+
+    def watch(trainer, line):
+        decay = min(0.5, line["step"] / (9 + line["step"]))
+        for name, weight in trainer.model.named_parameters():
+            if weight.requires_grad:
+                average = averages.setdefault(name, weight.detach().clone())
+                average.lerp_(weight.detach(), 1 - decay)
+
+    assert_continues(data, tmp_path, config)
+    result = run(data, tmp_path / "watched", config, callbacks=[watch])
+    assert_same_run(tmp_path / "watched", tmp_path / "whole")
+    own = {name: weight.detach().clone() for name, weight in result.model.named_parameters()}
+    for name, average in averages.items():
+        result.model.get_parameter(name).detach().copy_(average)
+    plain = lm.lora.merge(result.model) if change.get("lora_rank") else result.model
+    loaded = lm.load(tmp_path / "whole", "average")
+    for name, weight in plain.named_parameters():
+        torch.testing.assert_close(loaded.get_parameter(name), weight, rtol=1e-6, atol=1e-7)
+    assert any(not torch.equal(own[name], average) for name, average in averages.items())
+    heldout = lm.data.open_data(data).heldout[""]
+    assert result.heldout.loss == pytest.approx(lm.evaluate(loaded, heldout, max_tokens=100).loss, rel=1e-6)
+
+
+def test_a_run_without_an_average_says_how_to_get_one(base, tmp_path):
+    with pytest.raises(ValueError, match="train one with --train.ema"):
+        lm.load(base, "average")

@@ -44,7 +44,9 @@ RopeScaling = tuple[float, float, float, int | None]  # factor, low and high fre
 # Numbers with their bounds, which check() holds every field to; a bounded number is finite, too.
 Count = Annotated[int, ("at least", 1)]
 Natural = Annotated[int, ("at least", 0)]
+CountOrNone = Annotated[int | None, ("at least", 1)]
 Positive = Annotated[float, ("more than", 0)]
+PositiveOrNone = Annotated[float | None, ("more than", 0)]
 NotNegative = Annotated[float, ("at least", 0)]
 Share = Annotated[float, ("at least", 0), ("less than", 1)]
 BOUNDS = {"at least": operator.ge, "more than": operator.gt, "at most": operator.le, "less than": operator.lt}
@@ -136,8 +138,8 @@ class ModelConfig:
     num_heads: Count  # query heads
     d_ff: Count  # width inside the feed-forward
     _: KW_ONLY
-    num_kv_heads: Count | None = None  # key and value heads, each for as many query heads; None: num_heads
-    head_dim: Count | None = None  # width of a head; None: d_model / num_heads
+    num_kv_heads: CountOrNone = None  # key and value heads, each for as many query heads; None: num_heads
+    head_dim: CountOrNone = None  # width of a head; None: d_model / num_heads
     ffn: FFN = "swiglu"  # three matrices, the others two; gelu: its tanh form (GPT-2); gelu_exact: by erf
     norm: Norm = "rmsnorm"  # of each sublayer and before the head; none: no norms
     norm_placement: NormPlacement = "pre"  # normalise each sublayer's input; post: after the residual sum
@@ -147,7 +149,7 @@ class ModelConfig:
     rope_factor: Positive = 1.0  # rotations are slowed by it, to read further than was trained (arXiv:2306.15595)
     # Llama 3.1 scaling: rotations of fewer turns in this many positions than rope_low_freq_factor are slowed by
     # rope_factor, those of more than rope_high_freq_factor are not, those between in part. None: all are slowed.
-    rope_original_context_length: Count | None = None
+    rope_original_context_length: CountOrNone = None
     rope_low_freq_factor: Positive = 1.0  # see rope_original_context_length
     rope_high_freq_factor: float = 4.0  # see rope_original_context_length
     tied_embeddings: bool = False  # the head's weight is the embedding's
@@ -155,11 +157,11 @@ class ModelConfig:
     qkv_bias: bool | None = None  # of queries, keys and values (Qwen 2 has no other); None: as bias
     output_bias: bool | None = None  # of attention's output; None: as bias
     ffn_bias: bool | None = None  # of the feed-forward; None: as bias
-    sliding_window: Count | None = None  # positions that a query sees, its own included; None: all before it
+    sliding_window: CountOrNone = None  # positions that a query sees, its own included; None: all before it
     qk_norm: bool = False  # an RMSNorm over each query and each key head
     # As nanochat: every second block, counted from the last, adds gate · embedding(token) to its values.
     value_embeddings: bool = False
-    logit_softcap: Positive | None = None  # logits are bent into ±this, by its tanh; None: they are not
+    logit_softcap: PositiveOrNone = None  # logits are bent into ±this, by its tanh; None: they are not
     vocab_multiple: Count = 1  # embedding and head have vocab_size rounded up to it; never sampled beyond
 
     def __post_init__(self) -> None:
@@ -232,21 +234,21 @@ class TrainConfig:
 
     steps: Natural = 0  # optimizer steps of the whole run; 0: those of `epochs`
     _: KW_ONLY
-    epochs: Positive | None = None  # in place of steps: how often the run goes through the data, of all sets together
+    epochs: PositiveOrNone = None  # in place of steps: how often the run goes through the data, of all sets together
     batch_size: Count = 8  # sequences in a step, of all processes together
     # Sequences in one forward pass; None: all of a process. Gradients are summed over the passes of a step and divided
     # by its tokens, so that this changes memory and, but for rounding and the masks of dropout, not the result. Experts
     # take another forward pass where there are several, to count their choices in the whole step.
-    micro_batch_size: Count | None = None
+    micro_batch_size: CountOrNone = None
     learning_rate: Positive = 1e-3  # the highest, at the end of the warm-up
     min_learning_rate: NotNegative = 0.0  # that "cosine" and "linear" would reach at step `steps`, one after the last
-    embedding_learning_rate: Positive | None = None  # the highest of embeddings; None: learning_rate
-    head_learning_rate: Positive | None = None  # the highest of a head that is no embedding; None: learning_rate
+    embedding_learning_rate: PositiveOrNone = None  # the highest of embeddings; None: learning_rate
+    head_learning_rate: PositiveOrNone = None  # the highest of a head that is no embedding; None: learning_rate
     warmup_steps: Natural = BY_STEPS  # of linear warm-up; if left out, 100, or a tenth of fewer than 100 steps
     schedule: Schedule = "cosine"  # after the warm-up: half a cosine, a line over the last decay_steps, or constant
     # Length of the line of "linear": it leaves learning_rate at step `steps` - decay_steps, which is the last at that
     # rate, and would reach min_learning_rate at step `steps`. None: all steps after the warm-up.
-    decay_steps: Count | None = None
+    decay_steps: CountOrNone = None
     # muon, normuon: for the matrices of the blocks, each step made orthogonal (see optimizer.Muon); AdamW for the rest.
     optimizer: OptimizerName = "adamw"
     momentum: Share = 0.95  # of muon and normuon
@@ -259,6 +261,9 @@ class TrainConfig:
     # Skip an update whose gradient norm, as clipping leaves it, is more than this many times the median of the last 128
     # that are not 0; 0: skip none that is finite.
     skip_outliers: NotNegative = 0.0
+    # Decay of a moving average of the weights, by which held-out text is then scored, and which the step "average" of
+    # the run is for lm.load and the commands; 0: none.
+    ema: Share = 0.0
     # Of the initial weights and of the order of the data; TOML and torch hold no more.
     seed: Annotated[int, ("at least", 0), ("at most", (1 << 63) - 1)] = 0
     log_every: Count = 1  # log a line of metrics every N steps
@@ -299,7 +304,7 @@ class TrainConfig:
     grpo_group_size: Annotated[int, ("at least", 2)] = 8  # of grpo, answers drawn to each prompt
     grpo_answer_tokens: Count = 64  # of grpo, the most tokens of an answer
     # Of grpo, how far a ratio may be from 1 before its gradient ends; None: 0.2, and 0.004 of gspo.
-    grpo_clip: Positive | None = None
+    grpo_clip: PositiveOrNone = None
     grpo_updates: Count = 1  # of grpo, updates of the weights by the same answers
     dropout: Share = 0.0  # the share that is zeroed of the embedding and of what each sublayer adds, in training
     # LoRA (see lora.py): the weights stay, and adapters of this rank beside the blocks' matrices are trained; 0: no.
@@ -473,10 +478,8 @@ def check(config: Any) -> None:
             words = {int: "a whole number", float: "a number", str: "a word", bool: "true or false", tuple: "tuple"}
             names = " or ".join(words.get(kind, "nothing") for kind in allowed)
             raise TypeError(f"{name} must be {names}, got {value!r}")
-        # A bound stands in Annotated, which may be one side of a union with None.
-        for part in (annotated[name], *typing.get_args(annotated[name])):
-            if value is not None and hasattr(part, "__metadata__"):
-                hold(name, value, *part.__metadata__)
+        if value is not None and hasattr(annotated[name], "__metadata__"):
+            hold(name, value, *annotated[name].__metadata__)
 
 
 def hold(name: str, value: float, *bounds: tuple[str, float]) -> None:

@@ -12,7 +12,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from lm.config import SECTIONS, override, settable
 
@@ -102,17 +102,18 @@ def add_int8(parser: Parser) -> None:
 def add_step(parser: Parser) -> None:
     """The argument that chooses a checkpoint of a run."""
     help = 'of a run, the checkpoint after N steps, or "best", that of the best evaluation (default: the newest)'
+    help += '; "average": the moving average of its weights, of a run with train.ema'
     parser.add_argument("--step", metavar="N", help=help)
 
 
-def step_of(options: argparse.Namespace) -> int | Literal["best"] | None:
-    """Return the checkpoint of add_step()'s argument; None for the newest. ValueError: neither a number nor "best"."""
+def step_of(options: argparse.Namespace) -> int | Literal["best", "average"] | None:
+    """Return the checkpoint of add_step()'s argument; None for the newest. ValueError: not one of them."""
     step: str | None = getattr(options, "step", None)
     if step is None or step.isdecimal():
         return None if step is None else int(step)
-    if step != "best":
-        raise ValueError(f'--step must be a number of steps or "best", got {step!r}')
-    return "best"
+    if step not in ("best", "average"):
+        raise ValueError(f'--step must be a number of steps, "best" or "average", got {step!r}')
+    return cast('Literal["best", "average"]', step)
 
 
 def add_device(parser: Parser, *, dtype: str | None = "fp32") -> None:

@@ -28,7 +28,7 @@ def check_export(
     *,
     dtype: str,
     tokenizer: str | Path | None = None,
-    step: int | Literal["best"] | None = None,
+    step: int | Literal["best", "average"] | None = None,
 ) -> Iterator[str]:
     """Compare an export with its source: ids of a text and of a conversation, stop tokens, logits and greedy text.
 

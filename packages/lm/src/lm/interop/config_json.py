@@ -119,7 +119,7 @@ def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
 
 def basic(hint: Any) -> type:
     """The type that JSON has for a field's."""
-    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else [hint]
+    options = [hint] if typing.get_origin(hint) is not types.UnionType else typing.get_args(hint)
     kind = next(option for option in options if option is not type(None))
     return list if typing.get_origin(kind) is tuple else kind
 

@@ -34,7 +34,7 @@ def to_huggingface(
     dtype: str = "fp32",
     shard_bytes: int = SHARD_BYTES,
     tokenizer: str | Path | None = None,
-    step: int | Literal["best"] | None = None,
+    step: int | Literal["best", "average"] | None = None,
 ) -> Path:
     """Write a Hugging Face folder that transformers loads; nothing appears at `folder` until it is complete.
 
@@ -90,7 +90,7 @@ def to_huggingface(
 
 
 def source_of(
-    source: Transformer | str | Path, tokenizer: str | Path | None, step: int | Literal["best"] | None
+    source: Transformer | str | Path, tokenizer: str | Path | None, step: int | Literal["best", "average"] | None
 ) -> tuple[Path | None, Transformer, ModelText | None]:
     """Return what an export is of: the run or folder, None for a model in memory; the model; its text, if it has any.
 

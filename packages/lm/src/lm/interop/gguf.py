@@ -37,7 +37,7 @@ def to_gguf(
     *,
     dtype: str = "fp16",
     tokenizer: str | Path | None = None,
-    step: int | Literal["best"] | None = None,
+    step: int | Literal["best", "average"] | None = None,
 ) -> Path:
     """Write a model and its tokenizer as a .gguf file, whole or not at all; beside it, of a model with a chat template,
     Ollama's FILE.Modelfile.

@@ -33,7 +33,7 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, 
 
 def load(
     path: str | Path,
-    step: int | Literal["best"] | None = None,
+    step: int | Literal["best", "average"] | None = None,
     *,
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype = "fp32",
@@ -43,7 +43,8 @@ def load(
     Args:
         path: A run; a Hugging Face folder; a .gguf file; or a model on the Hub, which is downloaded: hf://OWNER/NAME,
             or its bare name ("gpt2", "OWNER/NAME") where nothing on this machine has that path.
-        step: For a run, the checkpoint of this step, or "best", that of the best evaluation (default: the newest).
+        step: For a run, the checkpoint of this step, or "best", that of the best evaluation (default: the newest);
+            "average": of a run with train.ema, the moving average of its weights.
         device: "cpu", "cuda", "mps", or "auto", the fastest of them that is here.
         dtype: "fp32", "bf16", "fp16" or "fp64", or a torch.dtype: what the weights are converted to.
 
@@ -78,7 +79,7 @@ def check_finite(model: Transformer, path: str | Path) -> None:
             raise ValueError(f"{path}: the weight {name} holds NaN or infinities: take another copy of the model")
 
 
-def read_model(path: Path, step: int | Literal["best"] | None) -> Transformer:
+def read_model(path: Path, step: int | Literal["best", "average"] | None) -> Transformer:
     """Read the model of a run or of another program's files, on the CPU."""
     if is_run(path):
         return Run.load(path, best_step(path) if step == "best" else step)

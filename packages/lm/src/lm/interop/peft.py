@@ -53,7 +53,11 @@ def table_of(config: ModelConfig) -> Table:
 
 
 def to_peft(
-    run_dir: str | Path, folder: str | Path, *, base: str | None = None, step: int | Literal["best"] | None = None
+    run_dir: str | Path,
+    folder: str | Path,
+    *,
+    base: str | None = None,
+    step: int | Literal["best", "average"] | None = None,
 ) -> Path:
     """Write the adapters of a run as a folder that PEFT loads; nothing appears at `folder` until it is complete.
 
@@ -74,6 +78,8 @@ def to_peft(
     train = run.train
     if train is None or not train.lora_rank:
         raise ValueError(f"{run_dir} trained no adapters: export it as a model, `lm export {run_dir} --out FOLDER`")
+    if step == "average":
+        raise ValueError("the average of adapters is exported as a model: `lm export RUN --step average --out FOLDER`")
     number = best_step(run_dir) if step == "best" else step
     saved = checkpoint.load(Path(run_dir) / CHECKPOINTS, number, weights_only=True)
     if saved is None:

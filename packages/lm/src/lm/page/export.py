@@ -49,7 +49,7 @@ def to_page(
     *,
     dtype: str = "fp16",
     tokenizer: str | Path | None = None,
-    step: int | Literal["best"] | None = None,
+    step: int | Literal["best", "average"] | None = None,
     title: str | None = None,
     course: str | None = None,
 ) -> Path:
@@ -82,7 +82,7 @@ def to_page(
 def read(
     model_or_run_dir: Transformer | str | Path,
     tokenizer: str | Path | None = None,
-    step: int | Literal["best"] | None = None,
+    step: int | Literal["best", "average"] | None = None,
 ) -> tuple[Transformer, ModelText, Path | None]:
     """The model, its text and its folder or file, None for a model in memory; as for to_page()."""
     folder, model, text = source_of(model_or_run_dir, tokenizer, step)

@@ -1,13 +1,19 @@
-"""The lines of a run's metrics: read, cut off and written for the terminal."""
+"""The lines of a run's metrics: read, cut off and written for the terminal; and the speed of its steps."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from lm.config import ModelConfig, TrainConfig
+from lm.device import peak_flops
 from lm.files import atomic_write
+from lm.training.budget import trained_shape
 
 METRICS = "metrics.jsonl"
 Line = dict[str, Any]
@@ -43,3 +49,45 @@ def in_short(line: Line) -> str:
     if line["gradient_norm"] is not None:
         parts.append(f"norm {line['gradient_norm']:.2f}")
     return "  ".join(parts)
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None for NaN and infinities, which JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+class Throughput:
+    """Tokens a second over the last steps, and the share of the device's published peak that they use (MFU).
+
+    The first step is not counted: it compiles, and fills caches.
+
+    Attributes:
+        mean_tokens_per_second: Over all steps but the first; None before the second.
+        tokens_per_second: Over the last steps, the later the more.
+        mfu: Model FLOPs utilisation; None if the device's peak is not known. (Chowdhery et al. 2022, arXiv:2204.02311)
+    """
+
+    def __init__(self, model: ModelConfig, config: TrainConfig, device: torch.device, processes: int) -> None:
+        self.tokens_per_step = config.batch_size * model.context_length
+        self.steps, self.seconds = -1, 0.0  # after the first
+        self.recent, self.weight = 0.0, 0.0  # exponentially weighted sum of seconds, and of the weights
+        self.mean_tokens_per_second: float | None = None
+        self.tokens_per_second: float | None = None
+        self.mfu: float | None = None
+        peak, self.peak_tokens_per_second = peak_flops(device, config.precision), math.nan
+        if peak is not None:
+            from accounting import training_flops  # here, because only MFU needs it
+
+            with contextlib.suppress(ValueError):  # adapters that accounting does not count
+                flops = int(training_flops(trained_shape(model, config), pairs="causal").total)
+                self.peak_tokens_per_second = peak * processes / (flops / model.context_length)
+
+    def update(self, seconds: float) -> None:
+        """Take in the duration of a step."""
+        self.steps += 1
+        if self.steps > 0:
+            self.seconds += seconds
+            self.recent, self.weight = 0.9 * self.recent + 0.1 * seconds, 0.9 * self.weight + 0.1
+            self.mean_tokens_per_second = self.tokens_per_step * self.steps / max(1e-9, self.seconds)
+            self.tokens_per_second = self.tokens_per_step * self.weight / max(1e-9, self.recent)
+            self.mfu = finite(self.tokens_per_second / self.peak_tokens_per_second)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from io import RawIOBase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import tomli_w
 import torch
@@ -36,7 +36,7 @@ from lm.device import choose_device, choose_precision, describe_machine
 from lm.families import config_class
 from lm.files import Locked, atomic_write, fsync, reason
 from lm.files import lock as lock_file
-from lm.lora import merged, scale_of
+from lm.lora import merge, merged, scale_of
 from lm.model import Transformer
 from lm.ops.cpu import passes
 from lm.tokenizer import keep_tokenizer, kept_tokenizer
@@ -44,8 +44,8 @@ from lm.training import checkpoint, resume
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged
 from lm.training.metrics import METRICS, Line, read_lines
 from lm.training.resume import RunConfig
-from lm.training.trainer import Processes, Trainer, objective_of
-from lm.training.weights import from_weights
+from lm.training.trainer import AVERAGE, Processes, Trainer, make_optimizer, objective_of
+from lm.training.weights import from_weights, load_optimizer
 
 CONFIG, REFERENCE, ENVIRONMENT = "config.toml", "reference", "environment.json"
 
@@ -172,16 +172,27 @@ class Run:
         """Do nothing: save has written all (see ShardedSaver.finish)."""
 
     @staticmethod
-    def load(folder: str | Path, step: int | None = None) -> Transformer:
+    def load(folder: str | Path, step: int | Literal["average"] | None = None) -> Transformer:
         """Load the model of a run, in eval mode, from its newest whole checkpoint or the one of `step`.
 
-        Only weights are read: the optimizer need not be there. FileNotFoundError: no run, or no checkpoint yet.
+        "average": the moving average of its weights, of the newest. Else the optimizer need not be there.
+        FileNotFoundError: no run, or no checkpoint yet. ValueError: the run keeps no average.
         """
-        config = read(folder)
-        saved = checkpoint.load(Path(folder) / CHECKPOINTS, step, weights_only=True)
+        config, path, is_average = read(folder), Path(folder) / CONFIG, step == "average"
+        number = None if isinstance(step, str) else step
+        saved = checkpoint.load(Path(folder) / CHECKPOINTS, number, weights_only=not is_average)
         if saved is None:
             raise FileNotFoundError(f"the run in {folder} has no checkpoint yet: train it for longer")
-        return from_weights(config.model, plain_weights(config, saved), Path(folder) / CONFIG).eval()
+        if not is_average:
+            return from_weights(config.model, plain_weights(config, saved), path).eval()
+        if config.train is None or not config.train.ema or not saved.step:
+            raise ValueError(f"the run in {folder} keeps no average of its weights: train one with --train.ema 0.999")
+        model = from_weights(config.model, saved.model, path, config.train)
+        optimizer = make_optimizer(model, config.train)
+        load_optimizer(optimizer, model, saved)
+        for weight, state in optimizer.state.items():
+            weight.detach().copy_(state[AVERAGE])
+        return (merge(model) if config.train.lora_rank else model).eval()
 
 
 def resolve(requested: TrainConfig, earlier: TrainConfig | None = None) -> TrainConfig:

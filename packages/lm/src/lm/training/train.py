@@ -40,7 +40,16 @@ from lm.training.rewards import Function, RewardFailed, named
 from lm.training.run import CONFIG, REFERENCE, Run
 from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
 from lm.training.validation import Score
-from lm.training.weights import check_sizes, check_weights, draw, fill, from_weights, load_optimizer, on_meta
+from lm.training.weights import (
+    check_sizes,
+    check_weights,
+    draw,
+    fill,
+    from_weights,
+    load_optimizer,
+    on_meta,
+    with_adapters,
+)
 
 if TYPE_CHECKING:
     from lm.training.sharded import ShardedSaver
@@ -86,7 +95,7 @@ def train(
     tokenizer: str | Path | None = None,
     restart: bool = False,
     branch: str | Path | None = None,
-    step: int | Literal["best"] | None = None,
+    step: int | Literal["best", "average"] | None = None,
     reward: str | Function | Sequence[Function | tuple[Function, float]] | None = None,
     callbacks: Sequence[Callable[[Trainer, Line], object]] = (),
 ) -> Result:
@@ -141,6 +150,8 @@ def train(
         if branch is None:
             raise ValueError("step 'best' is of the run that --branch names: name it")
         step = run.best_step(branch)
+    if step == "average":
+        raise ValueError("a branch goes on from a step with its optimizer, and 'average' is the weights alone")
     if isinstance(model_config, Transformer):
         raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
 
@@ -291,15 +302,7 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
     if saved is not None:
         check_sizes(shape, saved.shapes, run.folder / CONFIG)
     if config.lora_rank:
-        model = lora.add(
-            on_meta(shape),
-            config.lora_rank,
-            config.lora_alpha,
-            targets=config.lora_targets,
-            dropout=config.lora_dropout,
-            rslora=config.lora_rslora,
-            dora=config.lora_dora,
-        )
+        model = with_adapters(on_meta(shape), config)
         if saved is None or not any(name.endswith(f".{lora.A}") for name in saved.shapes):
             weights = {**lora.drawn(model, config.seed, weights), **weights}  # of step 0, a plain model's
         if not in_parts:

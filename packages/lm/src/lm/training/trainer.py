@@ -25,17 +25,17 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from lm import lora
-from lm.config import ModelConfig, TrainConfig
+from lm.config import TrainConfig
 from lm.data import Mixture, Tokens
 from lm.data.batches import mix
-from lm.device import autocast, peak_flops
+from lm.device import autocast
 from lm.families.experts import Experts, begin_step, end_step, layers_of
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
 from lm.optimizer import adamw, muon
 from lm.schedule import learning_rate
 from lm.sharding import full_tensor, own_memory
-from lm.training.budget import trained_shape
+from lm.training.metrics import Throughput, finite
 from lm.training.validation import Score, mixed
 
 Result = TypeVar("Result")
@@ -46,6 +46,7 @@ HISTORY_AT_LEAST = 32
 # Attributes of a Trainer that a checkpoint keeps as they are.
 STATE = ("seconds", "loss", "gradient_norms", "skipped", "skips_in_a_row", "best", "lowest", "stale")
 
+AVERAGE = "average"  # the key, in the state of an optimizer, of a weight's moving average
 NO_TARGETS = "every target is masked"
 OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
 
@@ -210,49 +211,6 @@ def objective_of(name: str) -> type[Objective]:
     return objective
 
 
-class Throughput:
-    """Tokens a second over the last steps, and the share of the device's published peak that they use (MFU).
-
-    The first step is not counted: it compiles, and fills caches.
-    """
-
-    def __init__(self, model: ModelConfig, config: TrainConfig, processes: Processes) -> None:
-        self.tokens_per_step = config.batch_size * model.context_length
-        self.steps, self.seconds = -1, 0.0  # after the first
-        self.recent, self.weight = 0.0, 0.0  # exponentially weighted sum of seconds, and of the weights
-        peak, self.peak_tokens_per_second = peak_flops(processes.device, config.precision), math.nan
-        if peak is None:
-            return
-        from accounting import training_flops  # here, because only MFU needs it
-
-        with contextlib.suppress(ValueError):  # adapters that accounting does not count
-            flops = int(training_flops(trained_shape(model, config), pairs="causal").total)
-            self.peak_tokens_per_second = peak * processes.size / (flops / model.context_length)
-
-    def update(self, seconds: float) -> None:
-        """Take in the duration of a step."""
-        self.steps += 1
-        if self.steps > 0:
-            self.seconds += seconds
-            self.recent, self.weight = 0.9 * self.recent + 0.1 * seconds, 0.9 * self.weight + 0.1
-
-    @property
-    def tokens_per_second(self) -> float | None:
-        """Over the last steps, the later the more; None before the second."""
-        return self.tokens_per_step * self.weight / max(1e-9, self.recent) if self.weight else None
-
-    @property
-    def mean_tokens_per_second(self) -> float | None:
-        """Over all steps but the first; None before the second."""
-        return self.tokens_per_step * self.steps / max(1e-9, self.seconds) if self.steps > 0 else None
-
-    @property
-    def mfu(self) -> float | None:
-        """Model FLOPs utilisation; None if the device's peak is not known. (Chowdhery et al. 2022, arXiv:2204.02311)"""
-        speed = self.tokens_per_second
-        return None if speed is None else finite(speed / self.peak_tokens_per_second)
-
-
 class Trainer:
     """A model, its optimizer, and how a step is computed on this device by these processes.
 
@@ -302,7 +260,6 @@ class Trainer:
         self.bytes_per_token = bytes_per_token
         self.tokens_per_step = config.batch_size * model.config.context_length
         self.accumulation_steps = self.distributed.micro_batches(config)
-        self.throughput = Throughput(model.config, config, self.distributed)
 
         self.step = 0  # steps done
         self.rows_before = 0  # rows that a branch with another batch size read before, beyond step · batch_size
@@ -317,6 +274,11 @@ class Trainer:
         self.lowest = math.inf  # loss of an evaluation
         self.stale = 0  # evaluations since then
         self.stop_requested = False  # by any process
+
+    @functools.cached_property
+    def throughput(self) -> Throughput:
+        """The speed of the steps after the first."""
+        return Throughput(self.model.config, self.config, self.device, self.distributed.size)
 
     def train_step(self, batches: Iterator[MicroBatch], *, stop: bool = False) -> dict[str, Any]:
         """One step: batch, what the objective adds to it, updates of the weights, metrics.
@@ -336,7 +298,9 @@ class Trainer:
             raise ValueError(f"expected {needed}, got {len(micro_batches)}: the iterator is exhausted")
         prepare = functools.partial(self.objective.prepare, micro_batches, self.seed())
         micro_batches = self.distributed.on_all(prepare) if self.objective.draws else prepare()
-        num_losses = self.count_losses(micro_batches)
+        # Targets that are learned, pairs, or answers, of all processes.
+        own, size = self.objective.count(micro_batches), self.distributed.size
+        num_losses = own * size if self.objective.is_uniform else int(self.distributed.sum(own)[0])
         if self.objective.experts and len(micro_batches) * self.distributed.size > 1:
             self.count_choices(micro_batches, num_losses)
         for _ in range(self.objective.updates):
@@ -378,25 +342,53 @@ class Trainer:
             for group in self.optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
             self.scaler.step(self.optimizer)
+            self.average_weights()
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm, skipped
 
+    @torch.no_grad()
+    def average_weights(self) -> None:
+        """Move the average of the weights by an update: average ← d average + (1 - d) weights.
+
+        d is train.ema, and less in the first steps, (1 + step) / (10 + step), so that these do not weigh for long. The
+        average lies in the optimizer's state, which checkpoints and shards keep.
+        """
+        decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
+        for weight, state in self.optimizer.state.items() if decay else ():
+            state.setdefault(AVERAGE, weight.detach().clone()).lerp_(weight.detach(), 1 - decay)
+
+    @contextlib.contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Put the average in the place of the weights, if there is one, and the weights back."""
+        both = [(weight.detach(), state[AVERAGE]) for weight, state in self.optimizer.state.items() if AVERAGE in state]
+
+        def swap() -> None:
+            for weight, average in both:
+                before = weight.clone()
+                weight.copy_(average)
+                average.copy_(before)
+
+        swap()
+        try:
+            yield
+        finally:
+            swap()
+
     def decide(self, loss: float, norm: float, num_losses: int) -> str | None:
         """Return the reason why an update is to change nothing, or None; and keep count of both."""
-        clip, limit = self.config.gradient_clip, self.config.skip_outliers
+        clip, limit, norms = self.config.gradient_clip, self.config.skip_outliers, self.gradient_norms
         left = min(norm, clip) if clip else norm  # what clipping leaves
-        is_finite = math.isfinite(loss) and math.isfinite(norm)
+        median = statistics.median(norms) if limit and len(norms) >= HISTORY_AT_LEAST else math.inf
         skipped = None
         if not num_losses:
             skipped = NO_TARGETS
-        elif not is_finite and self.scaler.is_enabled() and not math.isfinite(norm) and self.scaler.get_scale() > 1:
+        elif self.scaler.is_enabled() and not math.isfinite(norm) and self.scaler.get_scale() > 1:
             skipped = OVERFLOW
-        elif not is_finite:
+        elif not (math.isfinite(loss) and math.isfinite(norm)):
             skipped = f"the gradient norm is {norm}" if math.isfinite(loss) else f"the loss is {loss}"
             self.skips_in_a_row += 1
-        elif limit and is_outlier(left, self.gradient_norms, limit):
-            median = statistics.median(self.gradient_norms)
+        elif limit and left > limit * median:
             skipped = f"the gradient norm is {left:.3g}, more than {limit:g} times the median, {median:.3g}"
         if skipped is not None:
             self.skipped += 1
@@ -458,11 +450,6 @@ class Trainer:
         """A pure function of the run's seed, the step and the process, as the batch is."""
         return mix(mix(mix(self.config.seed) ^ self.step) ^ self.distributed.rank) >> 1
 
-    def count_losses(self, micro_batches: list[MicroBatch]) -> int:
-        """The losses of a step over all processes: targets that are learned, pairs, or answers."""
-        own, size = self.objective.count(micro_batches), self.distributed.size
-        return own * size if self.objective.is_uniform else int(self.distributed.sum(own)[0])
-
     def metrics(self, loss: float, norm: float, lr: float, skipped: str | None) -> dict[str, Any]:
         """The line of metrics of the step that was just done."""
         line = {
@@ -489,7 +476,8 @@ class Trainer:
         self.objective.sums.clear()
         # Sharded weights are gathered on the way: a process may not leave the others there.
         own = functools.partial(self.own_scores, data)
-        parts = own() if self.is_sharded else self.distributed.on_all(own)
+        with self.averaged():
+            parts = own() if self.is_sharded else self.distributed.on_all(own)
         scores = {name: self.sum_of_parts(part) for name, part in parts.items()}
         self.score, self.scored_at = mixed([(data.share(name), score) for name, score in scores.items()]), self.step
         self.stale = 0 if self.score.loss < self.lowest else self.stale + 1
@@ -570,13 +558,3 @@ def stacked(values: Sequence[float | Tensor], device: torch.device | None = None
     device = device or next((value.device for value in values if isinstance(value, Tensor)), torch.device("cpu"))
     dtype = torch.float32 if device.type == "mps" else torch.float64
     return torch.stack([torch.as_tensor(value, dtype=dtype, device=device) for value in values])
-
-
-def is_outlier(norm: float, norms: list[float], limit: float) -> bool:
-    """True if a gradient norm is more than `limit` times the median of the last ones, if there are enough."""
-    return len(norms) >= HISTORY_AT_LEAST and norm > limit * statistics.median(norms)
-
-
-def finite(value: float | None) -> float | None:
-    """The value, or None for NaN and infinities, which JSON does not have."""
-    return value if value is not None and math.isfinite(value) else None

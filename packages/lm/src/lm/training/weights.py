@@ -9,7 +9,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from lm.config import ModelConfig
+from lm import lora
+from lm.config import ModelConfig, TrainConfig
 from lm.families import build
 from lm.model import Transformer
 from lm.sharding import own_part
@@ -50,10 +51,28 @@ def on_meta(config: ModelConfig) -> Transformer:
         return build(config)
 
 
-def from_weights(config: ModelConfig, weights: Mapping[str, Tensor], source: object = "config.toml") -> Transformer:
-    """A model with these weights, on the CPU; none is drawn at random first. ValueError: they are not the model's."""
+def with_adapters(model: Transformer, config: TrainConfig) -> Transformer:
+    """The model with the adapters of a training beside its matrices, in place."""
+    return lora.add(
+        model,
+        config.lora_rank,
+        config.lora_alpha,
+        targets=config.lora_targets,
+        dropout=config.lora_dropout,
+        rslora=config.lora_rslora,
+        dora=config.lora_dora,
+    )
+
+
+def from_weights(
+    config: ModelConfig, weights: Mapping[str, Tensor], source: object = "config.toml", train: TrainConfig | None = None
+) -> Transformer:
+    """A model with these weights, on the CPU; none is drawn at random first. ValueError: they are not the model's.
+
+    train: its training, where the weights have that one's adapters among them.
+    """
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in weights.items()}, source)
-    model = on_meta(config)
+    model = on_meta(config) if train is None or not train.lora_rank else with_adapters(on_meta(config), train)
     check_weights(model, weights)
     model.to_empty(device="cpu")
     fill(model, weights)
