@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ import torch.nn.functional as F
 from processes import processes, train
 from runs import CONFIG, MODEL, assert_continues, metrics, run, write_windows
 
+import lm
 from lm.data import open_data, open_tokens
 from lm.data.problems import problems_of
 from lm.documents import IGNORE
 from lm.model import Transformer
-from lm.training.objectives.grpo import GroupRelativePolicy, group_advantages, padded, policy_losses
+from lm.training.objectives.distill import Distillation
+from lm.training.objectives.grpo import GroupRelativePolicy, answers_to, group_advantages, padded, policy_losses
 
 WINDOW, END, DOT = 16, 3, 4
 GRPO = dataclasses.replace(
@@ -97,7 +100,7 @@ def test_problems_are_the_last_answers_of_documents():
         ([END, 12, 21, 13], [22, 23, DOT]),
         ([END, 7, 8, 9], [6]),
     ]
-    inputs, answers = padded([([END, 5], [6, DOT]), ([END], [7])])
+    inputs, answers = padded([([END, 5], []), ([END], [])], [[[6, DOT]], [[7]]], torch.device("cpu"))
     assert inputs.tolist() == [[END, 5, 6], [END, 0, 0]]
     assert answers.tolist() == [[IGNORE, 6, DOT], [7, IGNORE, IGNORE]]
 
@@ -150,14 +153,16 @@ def test_the_loss_is_its_definition(problems, settings):
 
 def test_answers_end_with_their_token_or_at_their_length(problems):
     loss = objective()
-    answers = loss.answers([([END, 10], [11, DOT]), ([END, *range(5, 19)], [DOT])], samples=40, seeds=[1, 2])
+    inputs, targets = torch.zeros(2, WINDOW, dtype=torch.int64), torch.full((2, WINDOW), IGNORE)
+    inputs[0, :3], inputs[1] = torch.tensor([END, 10, 11]), torch.tensor([END, *range(5, 20)])
+    targets[0, 1:3], targets[1, 14] = torch.tensor([11, DOT]), DOT
+    answers = answers_to(loss, (inputs, targets), 1, itertools.count(), 3, samples=40)[1]
     assert all(DOT not in answer[:-1] and 1 <= len(answer) <= 3 for answer in answers[0])
     assert all(answer[-1] == DOT or len(answer) == 3 for answer in answers[0])
     assert all(len(answer) == 1 for answer in answers[1])  # the context has 16 positions
+    rows = [[END, 5, 11, END, 6, 12]], [[IGNORE, 11, IGNORE, IGNORE, 12, IGNORE]]
     with pytest.raises(ValueError, match=r"end with one token, got \[11, 12\]"):
-        loss.problems(
-            torch.tensor([[END, 5, 11, END, 6, 12]]), torch.tensor([[IGNORE, 11, IGNORE, IGNORE, 12, IGNORE]])
-        )
+        answers_to(loss, tuple(map(torch.tensor, rows)), 1, itertools.count(), 3)
 
 
 def test_the_groups_of_a_step_are_independent_however_it_is_cut(problems):
@@ -219,3 +224,27 @@ def test_what_is_no_problem_is_refused(problems, data, base, tmp_path):
         dataclasses.replace(CONFIG, grpo_clip=0.3)
     with pytest.raises(ValueError, match=r"grpo_clip 0\.3 has no effect without grpo_method"):
         dataclasses.replace(GRPO, grpo_method="noclip", grpo_clip=0.3)
+
+
+def test_on_policy_distillation_brings_the_model_nearer_where_it_goes_itself(problems, base, tmp_path):
+    settings = {"objective": "distill", "teacher": str(base), "distill_divergence": "reverse"}
+    config = dataclasses.replace(
+        CONFIG, **settings, distill_answer_tokens=3, document_masking=True, steps=30, learning_rate=1e-2
+    )
+    torch.manual_seed(1)
+    small, teacher = dataclasses.replace(MODEL, num_layers=1), lm.load(base)
+    loss = Distillation(Transformer(small).train(), config, END, teacher)
+    batch = open_data(problems).batch(0, 0, 0, 1, 2, WINDOW)
+    [(inputs, targets)] = loss.prepare([batch], 5)
+    prompts, groups = answers_to(loss, batch, 5, itertools.count(), 3)
+    assert targets[targets != IGNORE].tolist() == [id for [answer] in groups for id in answer]
+    assert [row[: len(prompt)] for row, (prompt, _) in zip(inputs.tolist(), prompts, strict=True)] == [
+        p for p, _ in prompts
+    ]
+    one, other = (model(inputs)[targets != IGNORE].log_softmax(-1) for model in (loss.model, teacher))
+    torch.testing.assert_close(loss(inputs, targets), F.kl_div(other, one, log_target=True, reduction="sum"))
+    assert_continues(problems, tmp_path, config, small, step=7)
+    lines = [line["loss"] for line in metrics(tmp_path / "whole") if "loss" in line]
+    assert sum(lines[-5:]) < 0.5 * sum(lines[:5])
+    with pytest.raises(ValueError, match="goes with document_masking"):
+        run(problems, tmp_path / "bad", dataclasses.replace(config, document_masking=False), small)

@@ -131,5 +131,5 @@ def test_the_moving_average_is_that_of_the_weights_of_all_steps(data, base, tmp_
 
 
 def test_a_run_without_an_average_says_how_to_get_one(base, tmp_path):
-    with pytest.raises(ValueError, match="train one with --train.ema"):
+    with pytest.raises(ValueError, match=r"train one with --train\.ema"):
         lm.load(base, "average")

@@ -289,6 +289,9 @@ class TrainConfig:
     objective: str = "next_token"
     teacher: str | None = None  # of distill, any model that lm.load reads, with the same tokens
     distill_divergence: Divergence = "forward"  # KL(teacher ‖ model); reverse: KL(model ‖ teacher)
+    # Of distill, the most tokens of the model's own answers to the prompts of the data, which it then learns by
+    # (on-policy distillation); 0: the tokens of the data.
+    distill_answer_tokens: Natural = 0
     early_stopping: Natural = 0  # end after this many evaluations without a lower loss; 0: never
     dpo_beta: Positive = 0.1  # of dpo, how fast the loss falls as the model moves away from the one that it began with
     # Of grpo, what answers earn: tokens, 1 for the answer of the data, token by token; equality, numbers, regex or

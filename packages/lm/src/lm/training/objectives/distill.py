@@ -3,12 +3,14 @@
     forward   KL(teacher ‖ model): all that the teacher may write becomes likely
     reverse   KL(model ‖ teacher): what the teacher hardly writes becomes unlikely (Gu et al. 2023, MiniLLM)
 
-The tokens are those of the data. What is evaluated is the cross-entropy of held-out tokens, as without a teacher.
-arXiv:1503.02531, 2306.08543
+The tokens are those of the data; or, on-policy, the answers that the model itself draws to the prompts of the data, as
+GRPO's, so that it learns where it goes by itself (Agarwal et al. 2023). What is evaluated is the cross-entropy of
+held-out tokens, as without a teacher. arXiv:1503.02531, 2306.08543, 2306.13649
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -19,6 +21,7 @@ from torch import Tensor
 from lm.config import TrainConfig
 from lm.data import Mixture
 from lm.documents import IGNORE, document_ids_of
+from lm.training.objectives.grpo import answers_to, check_problems, padded
 from lm.training.objectives.next_token import NextToken
 from lm.training.trainer import MicroBatch
 
@@ -28,10 +31,13 @@ class Distillation(NextToken):
 
     is_uniform: ClassVar[bool] = False
     balances: ClassVar[bool] = False
+    draws: ClassVar[bool] = True
 
     @classmethod
     def check(cls, config: TrainConfig, data: Mixture) -> None:
-        if any(part.tokens.pairs or part.tokens.prompts for part in data.parts):
+        if config.distill_answer_tokens:
+            check_problems(config, data)
+        elif any(part.tokens.pairs or part.tokens.prompts for part in data.parts):
             raise ValueError("objective 'distill' learns text or conversations, got pairs or prompts alone")
 
     def open(self, data: Mixture, run_dir: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
@@ -41,6 +47,13 @@ class Distillation(NextToken):
             own = f"the model {student.vocab_size} and {student.context_length}"
             remedy = "choose one with as many, and a context that is at least as long"
             raise ValueError(f"the teacher {self.config.teacher} has {sizes}, {own}: {remedy}")
+
+    def prepare(self, micro_batches: list[MicroBatch], seed: int) -> list[MicroBatch]:
+        most, numbers = self.config.distill_answer_tokens, itertools.count()
+        if not most:
+            return micro_batches
+        device = self.model.embedding.weight.device
+        return [padded(*answers_to(self, batch, seed, numbers, most), device) for batch in micro_batches]
 
     def forward(self, inputs: Tensor, targets: Tensor, special: int | None = None) -> Tensor:
         if not self.model.training:

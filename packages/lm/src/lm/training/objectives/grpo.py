@@ -60,15 +60,9 @@ class GroupRelativePolicy(Objective):
 
     @classmethod
     def check(cls, config: TrainConfig, data: Mixture) -> None:
-        tokens = [part.tokens for part in data.parts] + list(data.heldout.values())
-        if any(one.mask is None or one.window is None or one.pairs for one in tokens):
-            raise ValueError("objective 'grpo' learns from problems: `lm data prompts` or `lm data chat` prepares them")
-        if config.reward == TOKENS and any(one.prompts for one in tokens):
+        check_problems(config, data)
+        if config.reward == TOKENS and any(part.tokens.prompts for part in data.parts):
             raise ValueError(f"reward {TOKENS!r} compares with answers, and the data has prompts alone: name another")
-        if not config.document_masking:
-            raise ValueError("objective 'grpo' goes with document_masking, as a prompt is the beginning of a document")
-        if config.dropout or config.lora_dropout or config.parallel == "fsdp":
-            raise ValueError("objective 'grpo' draws from the model that it trains: without dropout, and by ddp")
 
     @classmethod
     def needs_reference(cls, config: TrainConfig) -> bool:
@@ -105,20 +99,17 @@ class GroupRelativePolicy(Objective):
             Inputs and targets (answers, seq), which are IGNORE outside of answers; advantages (answers, 1); log p of
             each target when it was drawn (answers, seq), and with grpo_kl by the first model too.
         """
-        problems, size = self.problems(*batch), self.config.grpo_group_size
-        seeds = [mix(mix(seed) ^ number) >> 2 for _, number in zip(problems, numbers, strict=False)]
-        groups = self.answers(problems, samples=size, seeds=seeds)
+        size = self.config.grpo_group_size
+        problems, groups = answers_to(self, batch, seed, numbers, self.config.grpo_answer_tokens, size)
         rewards = torch.tensor(self.judged(problems, groups)).reshape(-1, size)
-        rows = [(prompt, answer) for (prompt, _), group in zip(problems, groups, strict=True) for answer in group]
         device = batch[0].device
-        # Without a problem a row of no targets stands for the batch, so that every process has its backward pass.
-        inputs, targets = (part.to(device) for part in padded(rows or [([0], [])]))
+        inputs, targets = padded(problems, groups, device)
         advantages = torch.zeros(1, 1)
-        if rows:
+        if problems:
             config = self.config
             advantages = group_advantages(rewards, baseline=config.grpo_baseline, normalizer=config.grpo_normalizer)
         self.sums["reward"] += float(rewards.sum())
-        self.sums["answer_length"] += sum(len(answer) for _, answer in rows)
+        self.sums["answer_length"] += sum(len(answer) for group in groups for answer in group)
         with autocast(device, self.config.precision):
             batch = inputs, targets, advantages.reshape(-1, 1).to(device), target_log_probs(self.model, inputs, targets)
             if not self.config.grpo_kl:
@@ -153,51 +144,9 @@ class GroupRelativePolicy(Objective):
             if len(self.rewards) > 1:
                 self.sums[f"reward/{reward.name}"] += sum(values)
         if self.config.grpo_normalizer == "mean" and min(total) < 0:
-            remedy = "choose another normalizer, or rewards of at least 0"
-            raise RewardFailed(
-                f"grpo_normalizer 'mean' divides by the mean reward, got a reward {min(total)}: {remedy}"
-            )
+            mean = f"grpo_normalizer 'mean' divides by the mean reward, got a reward {min(total)}"
+            raise RewardFailed(f"{mean}: choose another normalizer, or rewards of at least 0")
         return total
-
-    def problems(self, inputs: Tensor, targets: Tensor) -> list[Problem]:
-        """The problems of a batch of windows, but for prompts that fill the context.
-
-        ValueError: their answers do not end with one token.
-        """
-        assert self.end_of_text is not None  # as check() wants document_masking
-        rows = zip(inputs.tolist(), targets.tolist(), strict=True)
-        context = self.model.config.context_length
-        every = (problem for row in rows for problem in problems_of(*row, self.end_of_text))
-        problems = [(prompt, answer) for prompt, answer in every if len(prompt) < context]  # which have room to answer
-        if len(ends := {answer[-1] for _, answer in problems}) > 1:
-            raise ValueError(f"expected answers that end with one token, got {sorted(ends)}: end each with that token")
-        return problems
-
-    def answers(
-        self, problems: Sequence[Problem], samples: int, seeds: Sequence[int], temperature: float = 1.0
-    ) -> list[list[list[int]]]:
-        """The model's own answers to each problem, with their end, if they came to it. seeds: one for each problem."""
-        most, context = self.config.grpo_answer_tokens, self.model.config.context_length
-        end = problems[0][1][-1] if problems else 0
-        prompts = [prompt for prompt, _ in problems]
-        device = self.model.embedding.weight.device
-        with torch.autocast(device.type, enabled=False):
-            groups = generate_batch(
-                self.model,
-                prompts,
-                max_new_tokens=most,
-                samples=samples,
-                rows=ROWS,
-                seed=seeds,
-                stop_tokens=[end],
-                when_full="end",
-                temperature=temperature,
-            )
-        rooms = [min(most, context - len(prompt)) for prompt in prompts]
-        return [
-            [answer + [end] * (len(answer) < room) for answer in group]
-            for group, room in zip(groups, rooms, strict=True)
-        ]
 
     def forward(
         self, inputs: Tensor, targets: Tensor, advantages: Tensor, old_log_probs: Tensor, first: Tensor | None = None
@@ -224,23 +173,89 @@ class GroupRelativePolicy(Objective):
     def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
         count, reward = 0, 0.0
         for batch, is_own in shared(list(spread_windows(tokens, max_tokens, ROWS)), self.share):
-            problems = self.problems(*batch)
-            groups = self.answers(problems, samples=1, seeds=[0] * len(problems), temperature=0.0)
+            problems, groups = answers_to(self, batch, None, itertools.count(), self.config.grpo_answer_tokens)
             if is_own:
                 reward, count = reward + sum(self.judged(problems, groups)), count + len(problems)
         self.sums["reward"] += reward
         return Score(count - reward, count)
 
 
-def padded(rows: Sequence[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
-    """Prompts with answers → inputs and targets (rows, seq), filled up at their ends; targets of answers alone."""
+def check_problems(config: TrainConfig, data: Mixture) -> None:
+    """ValueError: the data or a setting does not go with an objective that draws answers."""
+    name, tokens = f"objective {config.objective!r}", [part.tokens for part in data.parts] + list(data.heldout.values())
+    if any(one.mask is None or one.window is None or one.pairs for one in tokens):
+        raise ValueError(f"{name} learns from problems: `lm data prompts` or `lm data chat` prepares them")
+    if not config.document_masking:
+        raise ValueError(f"{name} goes with document_masking, as a prompt is the beginning of a document")
+    if config.dropout or config.lora_dropout or config.parallel == "fsdp":
+        raise ValueError(f"{name} draws from the model that it trains: without dropout, and by ddp")
+
+
+def answers_to(
+    objective: Objective, batch: MicroBatch, seed: int | None, numbers: Iterator[int], most: int, samples: int = 1
+) -> tuple[list[Problem], list[list[list[int]]]]:
+    """The problems of a batch of windows, and a group of the model's own answers to each.
+
+    Prompts that fill the context are left out. An answer has its end, if the model came to it.
+
+    Args:
+        objective: With the model.
+        batch: Inputs and targets.
+        seed: Of the step; None for the likeliest answer.
+        numbers: The number in the step of each problem, so that each draws by random numbers of its own.
+        most: The most tokens of an answer.
+        samples: Answers to each.
+
+    Raises:
+        ValueError: The answers of the data do not end with one token.
+    """
+    model, end_of_text = objective.model, objective.end_of_text
+    assert end_of_text is not None  # as check_problems() wants document_masking
+    rows = zip(batch[0].tolist(), batch[1].tolist(), strict=True)
+    context = model.config.context_length
+    every = (problem for row in rows for problem in problems_of(*row, end_of_text))
+    problems = [(prompt, answer) for prompt, answer in every if len(prompt) < context]  # which have room to answer
+    ends = {answer[-1] for _, answer in problems}
+    if len(ends) > 1:
+        raise ValueError(f"expected answers that end with one token, got {sorted(ends)}: end each with that token")
+    if not problems:
+        return [], []
+    with torch.autocast(model.embedding.weight.device.type, enabled=False):
+        groups = generate_batch(
+            model,
+            [prompt for prompt, _ in problems],
+            max_new_tokens=most,
+            samples=samples,
+            rows=ROWS,
+            seed=[0 if seed is None else mix(mix(seed) ^ next(numbers)) >> 2 for _ in problems],
+            stop_tokens=list(ends),
+            when_full="end",
+            temperature=0.0 if seed is None else 1.0,
+        )
+    rooms = (min(most, context - len(prompt)) for prompt, _ in problems)
+    complete = [
+        [answer + list(ends) * (len(answer) < room) for answer in group]
+        for group, room in zip(groups, rooms, strict=True)
+    ]
+    return problems, complete
+
+
+def padded(
+    problems: Sequence[Problem], groups: Sequence[Sequence[list[int]]], device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Prompts, each with every answer of its group, as inputs and targets (rows, seq); targets of answers alone.
+
+    Without a problem a row of no targets stands for the batch, so that every process has its backward pass.
+    """
+    rows = [(prompt, answer) for (prompt, _), group in zip(problems, groups, strict=True) for answer in group]
+    rows = rows or [([0], [])]
     width = max(2, *(len(prompt) + len(answer) for prompt, answer in rows)) - 1
     inputs, targets = torch.zeros(len(rows), width, dtype=torch.int64), torch.full((len(rows), width), IGNORE)
     for row, (prompt, answer) in enumerate(rows):
         ids = torch.tensor(prompt + answer)
         inputs[row, : len(ids) - 1] = ids[:-1]
         targets[row, len(prompt) - 1 : len(ids) - 1] = ids[len(prompt) :]
-    return inputs, targets
+    return inputs.to(device), targets.to(device)
 
 
 def target_log_probs(model: torch.nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
