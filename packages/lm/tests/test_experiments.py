@@ -19,8 +19,8 @@ from lm.commands.cli import main
 from lm.commands.experiment import BASE, variants_of
 from lm.config import ModelConfig, TrainConfig
 from lm.experiments.grid import Outcome, Trial, mean_and_error, rows, run, write
+from lm.files import lock
 from lm.training import checkpoint
-from lm.training.run import lock
 from lm.training.trainer import Trainer
 
 MODEL = ModelConfig(vocab_size=24, context_length=8, num_layers=1, d_model=16, num_heads=2, d_ff=32)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from lm import loss, reference, schedule
 from lm.attention import attention
-from lm.config import ModelConfig
+from lm.config import ModelConfig, TrainConfig
 from lm.data import get_batch
 from lm.model import RMSNorm, Transformer, apply_rotary_emb
 from lm.ops.cpu.fused import fuse
@@ -128,7 +128,8 @@ def test_schedules_agree_where_both_decay():
     assert reference.cosine_schedule(21, 1.0, 0.1, 10, 20) == 0.1
     for t in range(10, 30):
         want = reference.cosine_schedule(t, 1.0, 0.1, 10, 20)
-        assert math.isclose(schedule.cosine(t, max_lr=1.0, min_lr=0.1, warmup_steps=10, total_steps=20), want)
+        config = TrainConfig(20, learning_rate=1.0, min_learning_rate=0.1, warmup_steps=10)
+        assert math.isclose(schedule.learning_rate(config, t), want)
 
 
 def test_clipping_agrees():

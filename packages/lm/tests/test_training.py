@@ -24,11 +24,12 @@ from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, stop
 from lm.data import batch, write_tokens
 from lm.documents import IGNORE
 from lm.extras import MissingExtra
+from lm.files import Locked, lock
 from lm.model import Transformer
 from lm.training import checkpoint
 from lm.training.checkpoint import NotSaved
 from lm.training.measure import measure
-from lm.training.run import Run, Taken, lock, read_config
+from lm.training.run import Run, read_config
 from lm.training.train import Diverged, Stopped
 from lm.training.trainer import Trainer, compile_blocks
 
@@ -451,7 +452,7 @@ def test_what_was_learned_outlives_an_evaluation_that_fails(data, tmp_path, monk
 
 
 def test_two_processes_in_one_folder_are_refused(data, tmp_path):
-    with lock(tmp_path), pytest.raises(Taken, match=rf"process {os.getpid()} is training in .*: let it end"):
+    with lock(tmp_path), pytest.raises(Locked, match=rf"process {os.getpid()} is at work in .*: let it end"):
         run(data, tmp_path)
     assert not (tmp_path / "config.toml").exists()
     run(data, tmp_path, dataclasses.replace(CONFIG, steps=4))

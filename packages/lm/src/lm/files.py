@@ -19,11 +19,7 @@ import filelock
 
 
 class Locked(ValueError):
-    """Another process holds the lock: `holder` is it in words, with its number where that is known."""
-
-    def __init__(self, path: str | Path, holder: str) -> None:
-        super().__init__(f"{holder} holds {path}")
-        self.holder = holder
+    """Another process is at work in a folder."""
 
 
 def no_model(path: str | Path) -> FileNotFoundError:
@@ -130,20 +126,23 @@ def fsync(path: str | Path) -> None:
 
 
 @contextlib.contextmanager
-def lock(path: str | Path) -> Iterator[None]:
-    """Hold a lock file, with the number of this process in it; the lock ends with the process, however that ends.
+def lock(folder: Path) -> Iterator[None]:
+    """Keep other processes from working in a folder; the lock ends with this process, however that ends.
 
-    Locked: another process holds it, with that process's number.
+    FOLDER/.lock has the number of this process. Locked: another process holds it, with that process's number.
     """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ".lock"
     file_lock = filelock.FileLock(path, timeout=0)
     try:
         file_lock.acquire()
     except filelock.Timeout:
-        number = "" if os.name == "nt" else Path(path).read_text(errors="replace").strip()
-        raise Locked(path, f"process {number}" if number else "another process") from None
+        number = "" if os.name == "nt" else path.read_text(errors="replace").strip()
+        holder = f"process {number}" if number else "another process"
+        raise Locked(f"{holder} is at work in {folder}: let it end, or choose another folder") from None
     try:
         if os.name != "nt":  # Windows lets nobody else write to, or read, what is locked
-            Path(path).write_text(str(os.getpid()))
+            path.write_text(str(os.getpid()))
         yield
     finally:
         file_lock.release()

@@ -1,5 +1,10 @@
-"""Token files of conversations, and of pairs of two answers: chat_template says how messages become tokens, and which
-are learned."""
+"""Token files of conversations, of prompts, and of pairs of two answers.
+
+chat_template says how messages become tokens, and which are learned; PackedSplits takes context_length, end_of_text and
+heldout. Each function writes OUT/train.npy and heldout.npy, with masks of what is learned, from `paths`, files or
+folders of rows. All raise ValueError for a row of another form, with its number, or where nothing is to be learned, and
+FileExistsError where `out` has token files.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +29,11 @@ def prepare_conversations(
     end_of_text: str | None = None,
     heldout: float = 0.05,
 ) -> PackedSplits:
-    """Write conversations as OUT/train.npy and heldout.npy, with masks of what is learned (see PackedSplits).
+    """Write conversations, rows in any of the forms of rows.py, each as far as its last answer that fits a window.
 
     Of what is left out, SILENT are those in which the assistant says nothing, TOO_LONG those whose first exchange does
-    not fit a window, and CUT those that lost their end: a longer conversation is cut after the last answer that fits.
-    ENDLESS are those in the files of which no token is learned that ends an answer.
-
-    Args:
-        paths: Files of conversations, or folders of them, in any of the forms of rows.py.
-        template: The chat template of the model that is to learn them.
-        out, context_length, end_of_text, heldout: See PackedSplits.
-
-    Raises:
-        ValueError: A line that is not a conversation, with its number; or nothing to learn.
-        FileExistsError: There are token files in `out`.
+    not fit a window, and CUT those that lost their end. ENDLESS are those in the files of which no token is learned
+    that ends an answer.
     """
     splits = PackedSplits(
         template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout
@@ -74,20 +70,11 @@ def prepare_prompts(
     heldout: float = 0.05,
     key: str = "prompt",
 ) -> PackedSplits:
-    """Write prompts as OUT/train.npy and heldout.npy, with the other fields of their rows, which rewards read.
+    """Write prompts with the other fields of their rows, which rewards read.
 
-    Left out, as TOO_LONG, are prompts that leave no room for an answer in a window.
-
-    Args:
-        paths: Files or folders of rows, {"prompt": …}: a text, which the user says, or a list of messages.
-        template: The chat template of the model that is to answer them.
-        out, context_length, end_of_text, heldout: See PackedSplits.
-        key: The field with the prompt.
-
-    Raises:
-        ValueError: A line without a prompt, with its number; the same prompt with other fields; no line that fits; or a
-            template whose answers no special token ends.
-        FileExistsError: There are token files in `out`.
+    A row has the prompt under `key`: a text, which the user says, or a list of messages. Left out, as TOO_LONG, are
+    prompts that leave no room for an answer in a window. ValueError, too: the same prompt with other fields, or a
+    template whose answers no special token ends.
     """
     splits = PackedSplits(
         template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout
@@ -126,8 +113,7 @@ def prompt_of(value: Any, key: str) -> tuple[list[Message], dict[str, Any]]:
 
 def conversation_of(row: Any) -> Talk:
     """Return the messages of a row, and its tools. ValueError: it has none, or asks for what is not read."""
-    messages = messages_in(row)
-    return messages, tools_of(row)
+    return messages_in(row), tools_of(row)
 
 
 def prepare_preferences(
@@ -139,20 +125,10 @@ def prepare_preferences(
     end_of_text: str | None = None,
     heldout: float = 0.05,
 ) -> PackedSplits:
-    """Write pairs as OUT/train.npy and heldout.npy, with masks of the answers (see PackedSplits).
+    """Write pairs, two conversations of which the first is preferred. Left out, as TOO_LONG, are those beyond a window.
 
-    A pair is two conversations, the preferred one first. Left out, as TOO_LONG, are pairs that do not fit a window.
-
-    Args:
-        paths: Files or folders of rows, {"prompt": …, "chosen": …, "rejected": …}. Each is a list of messages, or a
-            text: the user's as a prompt, the assistant's as an answer. Answers that are whole conversations, as
-            UltraFeedback's, do not need the prompt.
-        template: The chat template of the model that is to learn them.
-        out, context_length, end_of_text, heldout: See PackedSplits.
-
-    Raises:
-        ValueError: A line that is not a pair, with its number; or nothing to learn.
-        FileExistsError: There are token files in `out`.
+    A row is {"prompt": …, "chosen": …, "rejected": …}, each a list of messages or a text: the user's as a prompt, the
+    assistant's as an answer. Answers that are whole conversations, as UltraFeedback's, do not need the prompt.
     """
     splits = PackedSplits(
         template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout

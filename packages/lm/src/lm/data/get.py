@@ -14,8 +14,8 @@ from typing import Any
 from lm.data import corpora
 from lm.data.corpora import CorpusFile
 from lm.data.hub import HubFile, download
-from lm.data.prepare import HELDOUT, Input, Progress, Recipe, locked, prepare_inputs
-from lm.files import atomic_write
+from lm.data.prepare import HELDOUT, Input, Progress, Recipe, prepare_inputs
+from lm.files import atomic_write, lock
 
 FILES = "files.json"  # what the publisher listed when it began
 SLACK = 1 << 21  # bytes that a limited download has more than the limit, as its last block and document are not whole
@@ -39,7 +39,7 @@ def get(
     their place. arrived: called with the bytes of a file as they come; encoded: with the bytes of text.
     See prepare for the rest, and hub.download for errors of the network.
     """
-    with locked(out):
+    with lock(out):
         files, folder = listed(name, recipe, out), out / "download"
         folder.mkdir(exist_ok=True)
         most = [most_of(one, recipe) for one in files]

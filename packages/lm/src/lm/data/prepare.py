@@ -6,7 +6,6 @@ FOLDER/prepared.json                            what was requested, how far it i
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import itertools
@@ -26,7 +25,7 @@ from lm.data.documents import Document, documents, is_one_text
 from lm.data.infill import FillInTheMiddle
 from lm.data.token_file import PREPARED, TokenWriter
 from lm.data.token_formats import ENDINGS
-from lm.files import Locked, atomic_write, lock
+from lm.files import atomic_write, lock
 
 GROUP = 1 << 20  # bytes of text that a thread encodes at a time
 LARGE = 1 << 24  # bytes of a document beyond which it is encoded as a stream
@@ -110,7 +109,7 @@ def prepare(
     alone = len(files) == 1 and is_one_text(files[0], recipe.end_of_text.encode())
     inputs = [Input(str(path), "tail" if alone else "hash", key) for path in files]
     about = {**request, "texts": texts}
-    with locked(out):
+    with lock(out):
         return prepare_inputs(
             inputs, recipe, out, about, obtain=files.__getitem__, num_threads=num_threads, report=report
         )
@@ -385,15 +384,3 @@ def save_progress(out: Path, request: dict[str, Any], progress: Progress, *, fin
     """Write prepared.json, whole or not at all."""
     table = {"finished": finished, "asked": request, "reached": asdict(progress)}
     atomic_write(out / PREPARED, json.dumps(table, indent=1))
-
-
-@contextlib.contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Lock the folder for this process. ValueError: another is at work in it."""
-    out.mkdir(parents=True, exist_ok=True)
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(lock(out / ".lock"))
-        except Locked as holds:
-            raise ValueError(f"{holds.holder} is at work in {out}: wait for it, or choose another folder") from None
-        yield

@@ -34,8 +34,7 @@ from torch import Tensor
 from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
 from lm.device import choose_device, choose_precision, describe_machine
 from lm.families import config_class
-from lm.files import Locked, atomic_write, fsync, reason
-from lm.files import lock as lock_file
+from lm.files import atomic_write, fsync, reason
 from lm.lora import merge, merged, scale_of
 from lm.model import Transformer
 from lm.ops.cpu import passes
@@ -350,23 +349,6 @@ def remove(run_dir: Path) -> None:
         tokenizer.unlink()
     for name in (CHECKPOINTS, REFERENCE, "tensorboard", "wandb", "mlflow"):
         shutil.rmtree(run_dir / name, ignore_errors=True)
-
-
-class Taken(ValueError):
-    """Another process is training in this folder."""
-
-
-@contextlib.contextmanager
-def lock(run_dir: Path) -> Iterator[None]:
-    """Keep other processes from training in the folder; the lock ends with this process, however it ends."""
-    with contextlib.ExitStack() as stack:
-        with writing(run_dir):
-            run_dir.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(lock_file(run_dir / ".lock"))
-            except Locked as locked:
-                raise Taken(f"{locked.holder} is training in {run_dir}: let it end, or choose another folder") from None
-        yield
 
 
 @contextlib.contextmanager

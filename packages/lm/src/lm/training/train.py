@@ -28,6 +28,7 @@ from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data
 from lm.device import device_name, float32_matmul_precision, launched, local_rank, memory_of, threads
 from lm.families import build
+from lm.files import lock
 from lm.model import Transformer
 from lm.progress import progress_bar
 from lm.tokenizer import check_tokenizer
@@ -189,7 +190,8 @@ def train(
             raise OutOfMemory(message)
 
         # The run's folder, from here on this run's alone.
-        processes.on_main(lambda: stack.enter_context(run.lock(run_dir)))
+        with run.writing(run_dir):
+            processes.on_main(lambda: stack.enter_context(lock(run_dir)))
         opened = processes.on_main(
             lambda: Run.open(run_dir, model, config, mixture.fingerprints(), restart=restart, branch=branch, step=step)
         )

@@ -67,21 +67,15 @@ def mixed(scores: Sequence[tuple[float, Score]]) -> Score:
     return Score(nats / whole * tokens, tokens, size, text / whole * tokens)
 
 
-def sum_of_losses(model: Transformer, inputs: Tensor, targets: Tensor, end_of_text: int | None = None) -> Tensor:
-    """Return the sum of the targets' losses in nats, a scalar; the logits never stand in memory whole.
-
-    inputs (batch, seq); targets (batch, scored), those of the last `scored` inputs; IGNORE does not count.
-    end_of_text: the id that begins a document, if the documents of a row do not see each other.
-    """
-    document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
-    hidden = model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
-    return of_hidden(model, hidden, targets)
-
-
 def sums_of_losses(
     model: Transformer, inputs: Tensor, targets: Tensor, end_of_text: int | None = None, special: int | None = None
 ) -> Tensor:
-    """Return the sum of the targets' losses as sum_of_losses, and that of the targets that are `special`: (2,)."""
+    """Return the sum of the targets' losses in nats, and that of the targets that are `special`: (2,).
+
+    inputs (batch, seq); targets (batch, scored), those of the last `scored` inputs; IGNORE does not count. The logits
+    never stand in memory whole. end_of_text: the id that begins a document, if the documents of a row do not see each
+    other.
+    """
     document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
     hidden = model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
     total = of_hidden(model, hidden, targets)

@@ -11,7 +11,7 @@ from lm.data import Tokens
 from lm.documents import IGNORE
 from lm.families.experts import balancing_loss
 from lm.training.trainer import MicroBatch, Objective
-from lm.training.validation import Score, evaluate, sum_of_losses, sums_of_losses
+from lm.training.validation import Score, evaluate, sums_of_losses
 
 
 class NextToken(Objective):
@@ -22,11 +22,11 @@ class NextToken(Objective):
 
     def forward(self, inputs: Tensor, targets: Tensor, special: int | None = None) -> Tensor:
         """The sum of the losses; in evaluation that, and the sum of the losses of targets that are `special`: (2,)."""
+        losses = sums_of_losses(self.model, inputs, targets, self.end_of_text, special)
         if not self.model.training:
-            return sums_of_losses(self.model, inputs, targets, self.end_of_text, special)
-        losses = sum_of_losses(self.model, inputs, targets, self.end_of_text)
+            return losses
         balance = balancing_loss(self.model, int((targets != IGNORE).sum()))
-        return losses if balance is None else losses + balance
+        return losses[0] if balance is None else losses[0] + balance
 
     def count(self, micro_batches: Sequence[MicroBatch]) -> int:
         return sum(targets.numel() for _, targets in micro_batches)
