@@ -31,7 +31,7 @@ from lm.training.checkpoint import NotSaved
 from lm.training.measure import measure
 from lm.training.run import Run, read_config
 from lm.training.train import Diverged, Stopped
-from lm.training.trainer import Trainer, compile_blocks
+from lm.training.trainer import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -431,7 +431,8 @@ def test_compiled_blocks_give_the_same_gradients():
         hidden.sin().sum().backward()
         results.append([hidden.detach(), *(p.grad.clone() for p in model.parameters() if p.grad is not None)])
         model.zero_grad()
-        compile_blocks(model)
+        for block in model.blocks:
+            block.compile()
     assert len(results[0]) == len(results[1])
     for actual, want in zip(*results, strict=True):
         torch.testing.assert_close(actual, want, rtol=1e-4, atol=1e-4)

@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.optim.adamw import adamw as adamw_update
 
+from lm.config import TrainConfig
 from lm.device import multiplies_bfloat16
 from lm.model import Attention, SwiGLU
 from lm.sharding import full_tensor, is_sharded, own_part
@@ -75,6 +76,24 @@ def muon(
     """
     groups = parameter_groups(model, lr, weight_decay, embedding_lr, head_lr, apart=row_splits(model))
     return Muon(groups, lr, betas, eps, momentum=momentum, normalize_rows=normalize_rows, share=share)
+
+
+def make_optimizer(model: nn.Module, config: TrainConfig, share: tuple[int, int] = (0, 1)) -> torch.optim.Optimizer:
+    """The optimizer of a configuration, at the first step's rate; share: rank and number of the processes."""
+    make = adamw if config.optimizer == "adamw" else muon
+    own: dict[str, Any] = {}
+    if make is muon:
+        own = {"momentum": config.momentum, "normalize_rows": config.optimizer == "normuon", "share": share}
+    return make(
+        model,
+        config.learning_rate,
+        (config.beta1, config.beta2),
+        config.eps,
+        config.weight_decay,
+        embedding_lr=config.embedding_learning_rate,
+        head_lr=config.head_learning_rate,
+        **own,
+    )
 
 
 def parameter_groups(

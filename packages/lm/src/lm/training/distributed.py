@@ -14,6 +14,7 @@ import dataclasses
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -25,10 +26,12 @@ from torch import Tensor, nn
 
 from lm.config import TrainConfig
 from lm.device import AUTOCAST
+from lm.files import fsync
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
+from lm.training.metrics import METRICS
 from lm.training.run import CONFIG, Run
-from lm.training.trainer import Processes, Result, stacked
+from lm.training.trainer import Processes, Result, Trainer, stacked
 
 # The modules that shard are imported where they are used: they take longer to load than one process's first step.
 
@@ -102,10 +105,6 @@ class DistributedContext(Processes):
                     own = f"process {rank} on {other_host} has {name} {other.get(name)!r}"
                     expected = f"process 0 on {host} has {main.get(name)!r}"
                     raise ProcessesDiffer(f"{own}, and {expected}: give all processes of a run the same")
-
-    def barrier(self) -> None:
-        """Wait until every process is here."""
-        self.sum(0.0)
 
     def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
         """Return the module to call instead, whose gradients are the mean over the processes after its backward pass.
@@ -184,30 +183,97 @@ def wait_until_visible(run: Run, folder: Path, processes: DistributedContext) ->
     saved = run.saved
     if saved is not None:
         saved = dataclasses.replace(saved, path=folder / CHECKPOINTS / saved.path.name)
-    run = dataclasses.replace(run, folder=folder, saved=saved)
 
     def see() -> Run:
         deadline = time.monotonic() + SHARED_WITHIN
-        while not sees(run, text):
-            if time.monotonic() > deadline:
-                what = CONFIG if run.saved is None else f"the checkpoint of step {run.saved.step}"
-                raise ValueError(f"{run.folder} does not hold {what} as process 0 sees it: use a disk that all share")
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError, ValueError):
+                none = saved is None and not checkpoint.steps(folder / CHECKPOINTS)
+                same = none or (saved is not None and checkpoint.read_state(saved.path)[1] == saved.hashes)
+                if same and (folder / CONFIG).read_text() == text:
+                    return dataclasses.replace(run, folder=folder, saved=saved)
             time.sleep(0.2)
-        return run
+        what = CONFIG if saved is None else f"the checkpoint of step {saved.step}"
+        raise ValueError(f"{folder} does not hold {what} as process 0 sees it: use a disk that all share")
 
     return processes.on_all(see)
 
 
-def sees(run: Run, text: str) -> bool:
-    """True if the run's folder has this configuration and the run's checkpoint."""
+class ShardedSaver(contextlib.AbstractContextManager["ShardedSaver", None]):
+    """Saves the checkpoints of one sharded run; a context, after which nothing is written any more.
+
+    Each process copies its part to the CPU's memory, and threads write it while training goes on; one checkpoint at a
+    time. All processes call save and finish.
+    """
+
+    def __init__(self, run: Run, processes: DistributedContext) -> None:
+        self.run, self.processes = run, processes
+        # The threads that write have collectives of their own, which may not mix with those of the steps.
+        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=run.training.collective_timeout))
+        own_groups.append(self.group)
+        self.executor = ThreadPoolExecutor(1, "checkpoint")
+        self.part: Future[Any] | None = None  # this process's part
+        self.completed: Future[None] | None = None  # in process 0, the whole
+
+    def __exit__(self, *error: object) -> None:
+        for future in (self.part, self.completed):
+            if future is not None:
+                with contextlib.suppress(BaseException):  # another error is on its way, or finish has raised it
+                    future.result()
+        self.executor.shutdown()
+
+    @property
+    def failed(self) -> bool:
+        """True if a checkpoint could not be written: the next save or finish raises."""
+        return self.completed is not None and self.completed.done() and self.completed.exception() is not None
+
+    def save(self, trainer: Trainer) -> None:
+        """Begin to save the state after a step. NotSaved, in every process: one could not write the one before it."""
+        from torch.distributed.checkpoint.state_dict_saver import async_save
+
+        from lm.training import sharded
+
+        self.finish()
+        state, best = self.run.state(trainer), int(trainer.best[0]) if trainer.best else None
+        # After a power failure the checkpoint must find the lines that led to it.
+        self.processes.on_main(lambda: fsync(self.run.folder / METRICS))
+        stack, keep = contextlib.ExitStack(), trainer.config.keep_checkpoints
+        saving = checkpoint.saving(self.run.checkpoints, trainer.step, state, keep=keep, best=best)
+        path = self.processes.on_main(lambda: stack.enter_context(saving)) / checkpoint.SHARDED
+        tensors = cast("dict[str, Any]", sharded.tensors_of(trainer.model, trainer.optimizer))
+        # Copies this process's part to the CPU's memory, and writes it in a thread.
+        self.part = cast(
+            "Future[Any]", async_save(tensors, storage_writer=sharded.Writer(path), process_group=self.group)
+        )
+        if self.processes.is_main:
+            self.completed = self.executor.submit(complete, stack, self.part)
+
+    def finish(self) -> None:
+        """Wait until what is being written is on the disk. NotSaved, in every process: one could not write."""
+        if self.part is None:
+            return
+        part, self.part = self.part, None
+        with contextlib.suppress(BaseException):  # process 0 has it too, and raises it in all of them
+            part.result()
+        completed, self.completed = self.completed, None
+        self.processes.on_main(lambda: completed.result() if completed is not None else None)
+
+
+def complete(stack: contextlib.ExitStack, part: Future[Any]) -> None:
+    """Make a checkpoint of what all processes have written, once they have. NotSaved: one of them could not."""
+    from torch.distributed.checkpoint.api import CheckpointException
+
     try:
-        if (run.folder / CONFIG).read_text() != text:
-            return False
-        if run.saved is None:
-            return not checkpoint.steps(run.checkpoints)
-        return checkpoint.read_state(run.saved.path)[1] == run.saved.hashes
-    except (OSError, ValueError):
-        return False
+        with stack:
+            try:
+                part.result()
+            except CheckpointException as failed:  # which is no Exception
+                rank, (error, _) = next(iter(failed.failures.items()))
+                raise OSError(getattr(error, "errno", None) or 0, f"process {rank}: {error}") from None
+    except checkpoint.NotSaved as failed:
+        if failed.__cause__ is not None and broken(failed.__cause__):  # no disk is to blame
+            raise failed.__cause__ from None
+        raise
 
 
 def broken(error: BaseException) -> bool:

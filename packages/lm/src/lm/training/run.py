@@ -20,12 +20,12 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from io import RawIOBase
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import tomli_w
 import torch
@@ -38,12 +38,14 @@ from lm.files import atomic_write, fsync, reason
 from lm.lora import merge, merged, scale_of
 from lm.model import Transformer
 from lm.ops.cpu import passes
+from lm.optimizer import make_optimizer
 from lm.tokenizer import keep_tokenizer, kept_tokenizer
 from lm.training import checkpoint, resume
+from lm.training.average import AVERAGE
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged
-from lm.training.metrics import METRICS, Line, read_lines
+from lm.training.metrics import METRICS, Line, read_lines, truncate
 from lm.training.resume import RunConfig
-from lm.training.trainer import AVERAGE, Processes, Trainer, make_optimizer, objective_of
+from lm.training.trainer import Processes, Trainer, objective_of
 from lm.training.weights import from_weights, load_optimizer
 
 CONFIG, REFERENCE, ENVIRONMENT = "config.toml", "reference", "environment.json"
@@ -61,6 +63,7 @@ class Run:
     saved: Checkpoint | None = None  # to continue from; None before the first step
     notes: tuple[str, ...] = ()  # lines for the user: where the run continues, and what is not as before
     is_written: bool = False  # True if config.toml has this configuration already
+    failed: ClassVar[bool] = False  # save raises what fails (see ShardedSaver.failed)
 
     @property
     def training(self) -> TrainConfig:
@@ -161,11 +164,6 @@ class Run:
             checkpoint.save(self.checkpoints, step, model, optimizer, state, keep=keep, best=best)
 
         trainer.distributed.on_main(write)
-
-    @property
-    def failed(self) -> bool:
-        """False: save raises what fails (see ShardedSaver.failed)."""
-        return False
 
     def finish(self) -> None:
         """Do nothing: save has written all (see ShardedSaver.finish)."""
@@ -364,31 +362,50 @@ def writing(run_dir: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def log_to(
-    path: Path, *listeners: Callable[[Line], None], stop: threading.Event | None = None, patience: float = math.inf
+def log_of(
+    run_dir: Path,
+    trainer: Trainer,
+    on_step: Callable[[Line], object] | None,
+    trackers: Sequence[str],
+    stop: threading.Event,
 ) -> Iterator[Callable[[Line], None]]:
-    """A function that appends lines of metrics to a file at once, and passes them to the listeners.
+    """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody.
 
-    On a full disk it warns and waits for space: `patience` seconds, or until the run is told to stop. What could not be
-    written by then is written with the next line.
+    Each line is appended at once. On a full disk it warns and waits for space, one of several processes for half of
+    collective_timeout, until the run is told to stop. What could not be written by then is written with the next line.
     """
-    with open(path, "ab", buffering=0) as file:
-        pending = bytearray()
+    if not trainer.distributed.is_main:
+        yield lambda line: None
+        return
+    path, pending = run_dir / METRICS, bytearray()
+    if trainer.step or path.exists():
+        truncate(path, trainer.step)
+    with contextlib.ExitStack() as stack:
+        listeners = list[Callable[[Line], object]]()
+        if trackers:
+            from lm.reporting.trackers import tracker
+
+            listeners += [stack.enter_context(tracker(name)(run_dir, trainer.step)) for name in trackers]
+        # The other processes wait in the next exchange of gradients, and not for ever.
+        patience = math.inf if trainer.distributed.size == 1 else trainer.config.collective_timeout / 2
+        file = stack.enter_context(open(path, "ab", buffering=0))
 
         def log(line: Line) -> None:
             text = json.dumps({key: value for key, value in line.items() if value is not None})
             pending.extend(text.encode() + b"\n")
-            write_all(file, pending, path, stop or threading.Event(), patience)
+            write_all(file, pending, path, stop, patience)
             for listener in listeners:
                 listener(line)
+            if on_step is not None and on_step(line) is True:
+                stop.set()
 
         yield log
         if pending:
-            write_all(file, pending, path, stop or threading.Event(), 0.0)
+            write_all(file, pending, path, stop, 0.0)
 
 
 def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.Event, patience: float) -> None:
-    """Write the pending bytes and remove them, as far as the disk has space in time (see log_to)."""
+    """Write the pending bytes and remove them, as far as the disk has space in time (see log_of)."""
     deadline, has_warned = time.monotonic() + patience, False
     while pending:
         try:

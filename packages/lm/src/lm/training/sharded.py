@@ -10,20 +10,15 @@ the parts of each tensor, with the file and the bytes in it where each lies.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import math
 import warnings
-from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any, cast
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter, _StorageInfo
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
@@ -33,15 +28,9 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 from torch.distributed.checkpoint.state_dict_loader import load
-from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.storage import WriteResult
 
-from lm.files import atomic_write, fsync, is_plain_name, read_json, refuse_inflation
-from lm.training import checkpoint
-from lm.training.distributed import DistributedContext, broken, own_groups
-from lm.training.metrics import METRICS
-from lm.training.run import Run
-from lm.training.trainer import Trainer
+from lm.files import atomic_write, is_plain_name, read_json, refuse_inflation
 
 INDEX = "index.json"
 
@@ -105,75 +94,6 @@ def tensors_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, 
         for key, value in optimizer.state[parameter].items():
             named[f"optimizer.{key}.{name}"] = value
     return named
-
-
-class ShardedSaver(contextlib.AbstractContextManager["ShardedSaver", None]):
-    """Saves the checkpoints of one sharded run; a context, after which nothing is written any more.
-
-    Each process copies its part to the CPU's memory, and threads write it while training goes on; one checkpoint at a
-    time. All processes call save and finish.
-    """
-
-    def __init__(self, run: Run, processes: DistributedContext) -> None:
-        self.run, self.processes = run, processes
-        # The threads that write have collectives of their own, which may not mix with those of the steps.
-        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=run.training.collective_timeout))
-        own_groups.append(self.group)
-        self.executor = ThreadPoolExecutor(1, "checkpoint")
-        self.part: Future[Any] | None = None  # this process's part
-        self.completed: Future[None] | None = None  # in process 0, the whole
-
-    def __exit__(self, *error: object) -> None:
-        for future in (self.part, self.completed):
-            if future is not None:
-                with contextlib.suppress(BaseException):  # another error is on its way, or finish has raised it
-                    future.result()
-        self.executor.shutdown()
-
-    @property
-    def failed(self) -> bool:
-        """True if a checkpoint could not be written: the next save or finish raises."""
-        return self.completed is not None and self.completed.done() and self.completed.exception() is not None
-
-    def save(self, trainer: Trainer) -> None:
-        """Begin to save the state after a step. NotSaved, in every process: one could not write the one before it."""
-        self.finish()
-        state, best = self.run.state(trainer), int(trainer.best[0]) if trainer.best else None
-        # After a power failure the checkpoint must find the lines that led to it.
-        self.processes.on_main(lambda: fsync(self.run.folder / METRICS))
-        stack, keep = contextlib.ExitStack(), trainer.config.keep_checkpoints
-        saving = checkpoint.saving(self.run.checkpoints, trainer.step, state, keep=keep, best=best)
-        path = self.processes.on_main(lambda: stack.enter_context(saving)) / checkpoint.SHARDED
-        tensors = cast("dict[str, Any]", tensors_of(trainer.model, trainer.optimizer))
-        # Copies this process's part to the CPU's memory, and writes it in a thread.
-        self.part = cast("Future[Any]", async_save(tensors, storage_writer=Writer(path), process_group=self.group))
-        if self.processes.is_main:
-            self.completed = self.executor.submit(complete, stack, self.part)
-
-    def finish(self) -> None:
-        """Wait until what is being written is on the disk. NotSaved, in every process: one could not write."""
-        if self.part is None:
-            return
-        part, self.part = self.part, None
-        with contextlib.suppress(BaseException):  # process 0 has it too, and raises it in all of them
-            part.result()
-        completed, self.completed = self.completed, None
-        self.processes.on_main(lambda: completed.result() if completed is not None else None)
-
-
-def complete(stack: contextlib.ExitStack, part: Future[Any]) -> None:
-    """Make a checkpoint of what all processes have written, once they have. NotSaved: one of them could not."""
-    try:
-        with stack:
-            try:
-                part.result()
-            except CheckpointException as failed:  # which is no Exception
-                rank, (error, _) = next(iter(failed.failures.items()))
-                raise OSError(getattr(error, "errno", None) or 0, f"process {rank}: {error}") from None
-    except checkpoint.NotSaved as failed:
-        if failed.__cause__ is not None and broken(failed.__cause__):  # no disk is to blame
-            raise failed.__cause__ from None
-        raise
 
 
 def shapes(path: Path, section: str) -> dict[str, tuple[int, ...]]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -35,8 +35,8 @@ from lm.tokenizer import check_tokenizer
 from lm.training import checkpoint, distributed, metrics, resume, run
 from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import CHECKPOINTS
-from lm.training.distributed import DistributedContext
-from lm.training.metrics import METRICS, Line
+from lm.training.distributed import DistributedContext, ShardedSaver
+from lm.training.metrics import Line
 from lm.training.rewards import Function, RewardFailed, named
 from lm.training.run import CONFIG, REFERENCE, Run
 from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
@@ -51,9 +51,6 @@ from lm.training.weights import (
     on_meta,
     with_adapters,
 )
-
-if TYPE_CHECKING:
-    from lm.training.sharded import ShardedSaver
 
 INITIAL = "initial"  # the folder, in a run's, of the imported model that it began with
 SKIPS_IN_A_ROW = 10
@@ -211,7 +208,7 @@ def train(
             trainer.objective.open(mixture, run_dir, functions)
             if opened.saved and (note := resume.rounding_note(opened.saved, run.computed_by(config, processes))):
                 say(note)
-            with run.writing(run_dir), log_of(run_dir, trainer, on_step, trackers, stop) as log:
+            with run.writing(run_dir), run.log_of(run_dir, trainer, on_step, trackers, stop) as log:
                 return run_steps(trainer, opened, mixture, stop, log, callbacks, progress=progress)
         except (RuntimeError, MemoryError) as error:
             if not ran_out(error):
@@ -235,8 +232,6 @@ def run_steps(
         batches = micro_batches(trainer, data)
         saver: Run | ShardedSaver = run
         if trainer.is_sharded and isinstance(processes, DistributedContext):
-            from lm.training.sharded import ShardedSaver  # here, because it takes long to load
-
             saver = stack.enter_context(ShardedSaver(run, processes))
         bar = None
         trainer.model.train()
@@ -444,39 +439,6 @@ def facts(model: ModelConfig, config: TrainConfig, data: Mixture) -> dict[str, A
     tables = {"model": to_table(model), "train": to_table(config), "data": data.fingerprints()}
     settings = {f"{section}.{key}": value for section, table in tables.items() for key, value in table.items()}
     return {**settings, "the version of torch": torch.__version__, "the version of groundup-lm": run.version()}
-
-
-@contextlib.contextmanager
-def log_of(
-    run_dir: Path,
-    trainer: Trainer,
-    on_step: Callable[[Line], object] | None,
-    trackers: Sequence[str],
-    stop: threading.Event,
-) -> Iterator[Callable[[Line], None]]:
-    """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody."""
-    if not trainer.distributed.is_main:
-        yield lambda line: None
-        return
-    if trainer.step or (run_dir / METRICS).exists():
-        metrics.truncate(run_dir / METRICS, trainer.step)
-    with contextlib.ExitStack() as stack:
-        listeners = list[Callable[[Line], None]]()
-        if on_step is not None:
-
-            def call(line: Line) -> None:
-                if on_step(line) is True:
-                    stop.set()
-
-            listeners.append(call)
-        if trackers:
-            from lm.reporting.trackers import tracker
-
-            listeners += [stack.enter_context(tracker(name)(run_dir, trainer.step)) for name in trackers]
-        # The other processes wait in the next exchange of gradients, and not for ever.
-        alone = trainer.distributed.size == 1
-        patience = math.inf if alone else trainer.config.collective_timeout / 2
-        yield stack.enter_context(run.log_to(run_dir / METRICS, *listeners, stop=stop, patience=patience))
 
 
 def divergence_message(trainer: Trainer, run_dir: Path, skipped: str | None) -> str:

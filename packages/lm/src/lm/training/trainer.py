@@ -32,9 +32,10 @@ from lm.device import autocast
 from lm.families.experts import Experts, begin_step, end_step, layers_of
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
-from lm.optimizer import adamw, muon
+from lm.optimizer import make_optimizer
 from lm.schedule import learning_rate
 from lm.sharding import full_tensor, own_memory
+from lm.training.average import average_weights, averaged
 from lm.training.metrics import Throughput, finite
 from lm.training.validation import Score, mixed
 
@@ -46,7 +47,6 @@ HISTORY_AT_LEAST = 32
 # Attributes of a Trainer that a checkpoint keeps as they are.
 STATE = ("seconds", "loss", "gradient_norms", "skipped", "skips_in_a_row", "best", "lowest", "stale")
 
-AVERAGE = "average"  # the key, in the state of an optimizer, of a weight's moving average
 NO_TARGETS = "every target is masked"
 OVERFLOW = "the gradients overflow fp16, and the scale of the loss is lowered"
 
@@ -106,28 +106,20 @@ class Objective(nn.Module, ABC):
     """A micro-batch → the sum of its losses. A subclass is a method of training.
 
     Data-parallel wrappers exchange gradients when the backward pass of the module that they wrap ends, so that model
-    and loss are one module.
-
-    Args:
-        model: The model that learns.
-        config: Its training.
-        end_of_text: The id that begins a document, where documents of a row do not see each other; else None.
-        reference: The model that the run began with, if the objective compares with it and no adapters are trained.
+    and loss are one module. Its arguments are the model that learns; its training; the id that begins a document, where
+    documents of a row do not see each other; and the model that the run began with, if the objective compares with it
+    and no adapters are trained.
 
     Attributes:
-        is_uniform: True if every process has as many losses in every step.
-        balances: True if the balancing loss of experts is part of the loss.
-        needs_start: True if the run must begin with weights.
-        draws: True if prepare() can fail in one process alone.
         share: Rank and number of the processes that evaluate together.
         updates: Updates of the weights by the same micro-batches.
         sums: Of figures beside the loss, since the trainer emptied it; each is reported as a mean over the losses.
     """
 
-    is_uniform: ClassVar[bool] = False
-    balances: ClassVar[bool] = False
-    needs_start: ClassVar[bool] = False
-    draws: ClassVar[bool] = False
+    is_uniform: ClassVar[bool] = False  # every process has as many losses in every step
+    balances: ClassVar[bool] = False  # the balancing loss of experts is part of the loss
+    needs_start: ClassVar[bool] = False  # the run must begin with weights
+    draws: ClassVar[bool] = False  # prepare() can fail in one process alone
 
     def __init__(
         self, model: Transformer, config: TrainConfig, end_of_text: int | None, reference: Transformer | None = None
@@ -221,9 +213,8 @@ class Trainer:
         model: The model to train.
         config: Its training, with device and precision named.
         distributed: The processes that share each step; None for this one alone.
-        end_of_text: The id that begins a document, if the documents of a row do not see each other.
+        end_of_text, reference: See Objective.
         bytes_per_token: Bytes of text that a token stands for.
-        reference: The model that the run began with, if the objective compares with it and no adapters are trained.
     """
 
     def __init__(
@@ -251,7 +242,8 @@ class Trainer:
         self.objective = objective_of(config.objective)(model, config, end_of_text, reference)
         self.objective.share = (self.distributed.rank, self.distributed.size)
         if config.compile == "on":
-            compile_blocks(model)
+            for block in model.blocks:  # They are alike, so that what is compiled for the first serves all.
+                block.compile()
         self.module = self.distributed.parallelize(self.objective, model.blocks, config)
         if on_meta:
             model.to_empty(device=self.device)
@@ -263,16 +255,15 @@ class Trainer:
 
         self.step = 0  # steps done
         self.rows_before = 0  # rows that a branch with another batch size read before, beyond step · batch_size
+        self.seconds = 0.0  # in steps and evaluations, over all of the run
         self.loss = math.nan  # of the last step that was not skipped
         self.gradient_norms: list[float] = []  # of the last steps that had a gradient, as clipping left them
         self.skipped = 0  # updates that changed nothing, over all of the run
         self.skips_in_a_row = 0  # of these the last ones whose loss or gradient was not finite
-        self.seconds = 0.0  # in steps and evaluations, over all of the run
         self.score: Score | None = None  # of the last evaluation
         self.scored_at = -1  # its step
         self.best: list[float] | None = None  # step and loss of the best evaluation that has a checkpoint
-        self.lowest = math.inf  # loss of an evaluation
-        self.stale = 0  # evaluations since then
+        self.lowest, self.stale = math.inf, 0  # loss of an evaluation, and the number of evaluations since then
         self.stop_requested = False  # by any process
 
     @functools.cached_property
@@ -283,9 +274,9 @@ class Trainer:
     def train_step(self, batches: Iterator[MicroBatch], *, stop: bool = False) -> dict[str, Any]:
         """One step: batch, what the objective adds to it, updates of the weights, metrics.
 
-        An update whose loss or gradient is not finite changes neither weights nor optimizer, and neither does one that
-        skip_outliers leaves out; "skipped" in the line of metrics has the reason of the last update. stop: True if this
-        process is to stop, so that stop_requested becomes True in every process.
+        An update whose loss or gradient is not finite, or which skip_outliers leaves out, changes neither weights nor
+        optimizer: "skipped" in the line of metrics has the reason. stop: True if this process is to stop, so that
+        stop_requested becomes True in every process.
         """
         began = time.perf_counter()
         lr = learning_rate(self.config, self.step)
@@ -342,38 +333,11 @@ class Trainer:
             for group in self.optimizer.param_groups:
                 group["lr"] = lr * group["lr_ratio"]
             self.scaler.step(self.optimizer)
-            self.average_weights()
+            if self.config.ema:
+                average_weights(self.optimizer, self.config.ema, self.step)
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         return loss, norm, skipped
-
-    @torch.no_grad()
-    def average_weights(self) -> None:
-        """Move the average of the weights by an update: average ← d average + (1 - d) weights.
-
-        d is train.ema, and less in the first steps, (1 + step) / (10 + step), so that these do not weigh for long. The
-        average lies in the optimizer's state, which checkpoints and shards keep.
-        """
-        decay = min(self.config.ema, (1 + self.step) / (10 + self.step))
-        for weight, state in self.optimizer.state.items() if decay else ():
-            state.setdefault(AVERAGE, weight.detach().clone()).lerp_(weight.detach(), 1 - decay)
-
-    @contextlib.contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Put the average in the place of the weights, if there is one, and the weights back."""
-        both = [(weight.detach(), state[AVERAGE]) for weight, state in self.optimizer.state.items() if AVERAGE in state]
-
-        def swap() -> None:
-            for weight, average in both:
-                before = weight.clone()
-                weight.copy_(average)
-                average.copy_(before)
-
-        swap()
-        try:
-            yield
-        finally:
-            swap()
 
     def decide(self, loss: float, norm: float, num_losses: int) -> str | None:
         """Return the reason why an update is to change nothing, or None; and keep count of both."""
@@ -476,7 +440,7 @@ class Trainer:
         self.objective.sums.clear()
         # Sharded weights are gathered on the way: a process may not leave the others there.
         own = functools.partial(self.own_scores, data)
-        with self.averaged():
+        with averaged(self.optimizer):
             parts = own() if self.is_sharded else self.distributed.on_all(own)
         scores = {name: self.sum_of_parts(part) for name, part in parts.items()}
         self.score, self.scored_at = mixed([(data.share(name), score) for name, score in scores.items()]), self.step
@@ -527,30 +491,6 @@ class Trainer:
         self.step, self.score = step, Score(**state["score"]) if state["score"] else None
         if self.scaler.is_enabled() and "scaler" in state:
             self.scaler.load_state_dict(state["scaler"])
-
-
-def make_optimizer(model: Transformer, config: TrainConfig, share: tuple[int, int] = (0, 1)) -> torch.optim.Optimizer:
-    """The optimizer of a configuration, at the first step's rate; share: rank and number of the processes."""
-    make = adamw if config.optimizer == "adamw" else muon
-    own: dict[str, Any] = {}
-    if make is muon:
-        own = {"momentum": config.momentum, "normalize_rows": config.optimizer == "normuon", "share": share}
-    return make(
-        model,
-        config.learning_rate,
-        (config.beta1, config.beta2),
-        config.eps,
-        config.weight_decay,
-        embedding_lr=config.embedding_learning_rate,
-        head_lr=config.head_learning_rate,
-        **own,
-    )
-
-
-def compile_blocks(model: Transformer) -> None:
-    """Compile each block in place: they are alike, so that what is compiled for the first serves all."""
-    for block in model.blocks:
-        block.compile()
 
 
 def stacked(values: Sequence[float | Tensor], device: torch.device | None = None) -> Tensor:
