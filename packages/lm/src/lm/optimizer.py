@@ -253,7 +253,7 @@ class Muon(torch.optim.Optimizer):
         return torch.cat([part * size for part, size in zip(normal, sizes, strict=True)], dim=1)
 
     def orthogonalize(self, matrices: Tensor) -> Tensor:
-        """orthogonalize() of (matrices, rows, columns), of which each process computes a share."""
+        """orthogonalize() of (matrices, rows, columns); each process computes a share of the matrices."""
         rank, size = self.share
         if size == 1:
             return orthogonalize(matrices)

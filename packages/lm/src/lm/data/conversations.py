@@ -32,8 +32,8 @@ def prepare_conversations(
     """Write conversations, rows in any of the forms of rows.py, each as far as its last answer that fits a window.
 
     Of what is left out, SILENT are those in which the assistant says nothing, TOO_LONG those whose first exchange does
-    not fit a window, and CUT those that lost their end. ENDLESS are those in the files of which no token is learned
-    that ends an answer.
+    not fit a window, and CUT those that lost their end. ENDLESS are in the files, without a learned token that ends an
+    answer.
     """
     splits = PackedSplits(
         template.tokenizer, out, context_length=context_length, end_of_text=end_of_text, heldout=heldout

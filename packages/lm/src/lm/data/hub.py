@@ -55,10 +55,10 @@ class HubFile:
 
 
 class Cancelled(Exception):
-    """The download was told to stop; what has arrived stays, to go on from."""
+    """The download was stopped; it continues from the bytes that have arrived."""
 
 
-Arrived = Callable[[int], None]  # told of the bytes of a file that are here
+Arrived = Callable[[int], None]  # called with the number of bytes of a file that are here
 
 
 def dataset_commit(repo: str) -> str:

@@ -253,7 +253,7 @@ class Preparation:
         return HELDOUT if number < self.recipe.share * 2**64 else TRAIN
 
     def head_and_tail(self, path: Path, source: Input) -> Iterator[tuple[str, Document]]:
-        """Yield a text in two parts, of which the second, from the beginning of a line on, is held out."""
+        """Yield a text in two parts; the second, from the beginning of a line on, is held out."""
         for text in documents(path, separator=self.separator, key=source.key):
             end = last_line(text, len(text)) if source.partial else len(text)
             begin = last_line(text, int(end * (1 - self.recipe.share))) if self.recipe.share else end

@@ -49,7 +49,7 @@ class Tokens:
     mask_sha256: str | None = None
     window: int | None = None  # context_length of packed conversations; None: windows may be cut anywhere
     pairs: bool = False  # True for pairs of a preferred and another conversation (see conversations.py)
-    prompts: bool = False  # True for prompts without an answer, of which the end of a turn alone is marked
+    prompts: bool = False  # True for prompts without an answer: only the end of a turn is marked
     fields: tuple[tuple[Path, str], ...] = ()  # files with fields of their problems, with the SHA-256 of those fields
     files: tuple[tuple[Path, int], ...] = ()  # each file with its size when it was opened
 
@@ -285,6 +285,9 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
     for other in opened[1:]:
         if (other.tokenizer, other.end_of_text) != (first.tokenizer, first.end_of_text):
             raise ValueError(f"{first.path} and {other.path} were made by different tokenizers: encode both with one")
+    if len(windows := {one.window for one in opened}) > 1:
+        names = ", ".join(sorted("none" if window is None else str(window) for window in windows))
+        raise ValueError(f"{first.path.parent}: packed into different windows ({names}): prepare all with one")
     return Tokens(
         path=paths[0].parent,
         ids=Shards([np.asarray(one.ids) for one in opened]),
@@ -294,21 +297,12 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
         end_of_text=first.end_of_text,
         highest=combined(max, [one.highest for one in opened]),
         **masks_of(opened),
-        window=window_of(opened),
+        window=windows.pop(),
         pairs=all(one.pairs for one in opened),
         prompts=any(one.prompts for one in opened),
         fields=tuple(file for one in opened for file in one.fields),
         files=tuple(file for one in opened for file in one.files),
     )
-
-
-def window_of(opened: Sequence[Tokens]) -> int | None:
-    """Return the window that the conversations of all files were packed into. ValueError: they differ."""
-    windows = {one.window for one in opened}
-    if len(windows) > 1:
-        names = ", ".join(sorted("none" if window is None else str(window) for window in windows))
-        raise ValueError(f"{opened[0].path.parent}: packed into different windows ({names}): prepare all with one")
-    return windows.pop()
 
 
 def masks_of(opened: Sequence[Tokens]) -> dict[str, Any]:
@@ -325,12 +319,19 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
     beside = path.with_suffix(".json")
     about = Description.read(beside) if beside.exists() else None
     ids, ends = map_tokens(path, None if about is None else about.dtype)
-    end_of_text = None if about is None else about.end_of_text
+    end_of_text, size = None if about is None else about.end_of_text, (path, path.stat().st_size)
     if ends is not None:
         end_of_text = token_formats.infer_end_of_text(ids, ends, end_of_text)
     if about is None:
         digest, top = examine(ids, path)
-        return Tokens(path=path, ids=ids, sha256=digest, end_of_text=end_of_text, highest=top, files=(file_size(path),))
+        return Tokens(
+            path=path,
+            ids=ids,
+            sha256=digest,
+            end_of_text=end_of_text,
+            highest=top,
+            files=(size,),
+        )
     if (about.count, about.dtype) != (len(ids), ids.dtype.name):
         sizes = f"{len(ids)} ids of {ids.dtype.name}, and {beside.name} says {about.count} of {about.dtype}"
         raise ValueError(f"{path} holds {sizes}: encode the text again")
@@ -359,7 +360,7 @@ def open_one(path: Path, verify: bool | None) -> Tokens:
         pairs=bool(about.pairs),
         prompts=bool(about.prompts),
         fields=() if about.fields is None else ((path, about.fields),),
-        files=(file_size(path), *([] if mask is None else [file_size(mask_path)])),
+        files=(size, *([] if mask is None else [(mask_path, mask_path.stat().st_size)])),
     )
 
 
@@ -385,11 +386,6 @@ def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any
     if not len(ids):
         raise ValueError(f"{path} holds no tokens: encode a text that is not empty into it")
     return np.asarray(ids), ends  # the same memory without np.memmap's class, whose slices cost more
-
-
-def file_size(path: Path) -> tuple[Path, int]:
-    """Return a file with its size in bytes."""
-    return path, path.stat().st_size
 
 
 def examine(ids: NDArray[Any], path: Path) -> tuple[str, int]:

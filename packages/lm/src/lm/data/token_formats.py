@@ -74,7 +74,7 @@ def bare(path: Path, dtype: str, offset: int = 0) -> NDArray[Any]:
 
 
 def refuse_wide(path: Path, ids: NDArray[Any]) -> None:
-    """ValueError: what was taken for uint16 looks like uint32, of which the upper halves are next to nothing."""
+    """ValueError: what was taken for uint16 looks like uint32, whose upper halves are nearly all 0."""
     looked_at = ids[: LOOKED_AT & ~1]
     if len(looked_at) >= 64 and int(looked_at[1::2].max()) < 8:
         remedy = f'lm.data.describe("{path}", dtype="uint32")'

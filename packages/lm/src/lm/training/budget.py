@@ -82,8 +82,8 @@ def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: i
     micro = config.micro_batch_size or own
     counted = policy(model, config, device, accumulate=micro < own)
     shape = model.shape()
-    if type(model) is not ModelConfig or not shape.plain:  # of which weights, gradients and moments are there
-        needed = 16 * int(parameters(shape).total)
+    if type(model) is not ModelConfig or not shape.plain:
+        needed = 16 * int(parameters(shape).total)  # weights, gradients and moments
     else:
         plain = dataclasses.replace(shape, value_embeddings=0)
         value_embeddings = int(parameters(shape).total) - int(parameters(plain).total)
@@ -115,6 +115,6 @@ def what_fits(
 
 
 def ran_out(error: BaseException) -> bool:
-    """True if an error backend_name that no memory is left."""
+    """True if an error says that no memory is left."""
     words = str(error)
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(sign in words for sign in OUT_OF_MEMORY)

@@ -1,6 +1,6 @@
 """Rewards: functions of texts, for objectives that draw answers.
 
-    def brevity(completions, **fields):                       # a function of one's own, by module:function
+    def brevity(completions, **fields):                       # your own function, by module:function
         return [1 / (1 + len(text)) for text in completions]
 
 A function is called by the names of its parameters, as trl's reward_funcs: `prompts` and `completions`, the texts of
@@ -64,7 +64,7 @@ class Reward:
             RewardFailed: It raised, took longer, or returned something else than a number or None for each.
         """
         completions = columns["completions"]
-        about = f"for {len(completions)} completions, the first of which is {str(completions[0])[:80]!r}"
+        about = f"for {len(completions)} completions, the first {str(completions[0])[:80]!r}"
         try:
             with time_limit(seconds):
                 values = list(self.function(**self.arguments(columns)))
@@ -94,7 +94,7 @@ class Reward:
 
 @contextlib.contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
-    """Raise TooSlow in the block after so many seconds, in the main thread of a system that has timers."""
+    """Raise TooSlow in the block after this time, in the main thread of a system that has timers."""
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
