@@ -390,7 +390,8 @@ def with_initial_run(config: TrainConfig, run_dir: Path, earlier: TrainConfig | 
     if earlier is not None and source == earlier.init_from:
         return config  # what it began with may be gone
     if run.is_run(source):
-        return dataclasses.replace(config, init_from=str(Path(source)))
+        moved = earlier is not None and began_with(run_dir, Path(source))
+        return dataclasses.replace(config, init_from=earlier.init_from if earlier and moved else str(Path(source)))
 
     from lm.interop.importing import import_run
     from lm.interop.loading import located, place_of
@@ -416,6 +417,17 @@ def with_initial_run(config: TrainConfig, run_dir: Path, earlier: TrainConfig | 
             time.sleep(0.2)
     moved = earlier is not None and Path(earlier.init_from).name == INITIAL  # with the run's folder
     return dataclasses.replace(config, init_from=earlier.init_from if earlier and moved else str(initial))
+
+
+def began_with(run_dir: Path, source: Path) -> bool:
+    """True if a run began with the weights of another, which may have been moved since."""
+    start = run.read(run_dir).start
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        if Path(start["from"]).resolve() == source.resolve():
+            return True
+        saved = checkpoint.load(source / CHECKPOINTS, start["step"], weights_only=True)
+        return saved is not None and saved.weights_fingerprint == start["weights"]
+    return False
 
 
 def earlier_training(run_dir: Path, restart: bool) -> TrainConfig | None:
