@@ -164,7 +164,7 @@ def test_a_branch_of_the_best_step(data, whole, tmp_path, capsys):
     assert read(tmp_path / "b").start["step"] == best_step(whole)
     arguments[3], arguments[7] = str(tmp_path / "d"), "worst"
     assert main(["train", str(tmp_path / "c.toml"), *arguments]) == 2
-    assert 'must be a number of steps or "best"' in capsys.readouterr().err
+    assert 'must be a number of steps, "best" or "average"' in capsys.readouterr().err
 
 
 def test_an_array_of_ids_is_data(data, whole, tmp_path):
