@@ -154,7 +154,7 @@ def test_the_loss_is_its_definition(problems, settings):
 def test_answers_end_with_their_token_or_at_their_length(problems):
     loss = objective()
     inputs, targets = torch.zeros(2, WINDOW, dtype=torch.int64), torch.full((2, WINDOW), IGNORE)
-    inputs[0, :3], inputs[1] = torch.tensor([END, 10, 11]), torch.tensor([END, *range(5, 20)])
+    inputs[0, :4], inputs[1] = torch.tensor([END, 10, 11, DOT]), torch.tensor([END, *range(5, 19), DOT])
     targets[0, 1:3], targets[1, 14] = torch.tensor([11, DOT]), DOT
     answers = answers_to(loss, (inputs, targets), 1, itertools.count(), 3, samples=40)[1]
     assert all(DOT not in answer[:-1] and 1 <= len(answer) <= 3 for answer in answers[0])
