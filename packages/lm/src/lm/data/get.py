@@ -86,7 +86,7 @@ def fetch(name: str, out: Path, limit: int | None = None) -> None:
 
     limit: bytes of the files after which no other begins. Errors are those of hub.download.
     """
-    with locked(out):
+    with lock(out):
         for one in corpora.corpus_files(name, limit=limit):
             download(one.file, out, stop=threading.Event())
 
