@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import platform
 import shutil
 from typing import Any
 
@@ -13,10 +15,34 @@ from lm.config import ModelConfig
 from lm.interop.tensors import to_halves
 from lm.model import Transformer
 from lm.ops.cpu import build as building
+from lm.ops.cpu import forward
 from lm.ops.cpu.int8 import Int8Linear, quantized
 
 COMPILER = shutil.which(building.compiler())
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler on this machine")
+
+# Processors without AVX-512 and without AVX2, where vectors have half the width and int8 are multiplied otherwise.
+LEVELS = ["x86-64", "x86-64-v3"] if platform.machine() == "x86_64" else []
+
+
+@contextlib.contextmanager
+def compiled_for(level, tmp_path_factory):
+    """Compute by C for an older processor (None: for this one), which is compiled once for all tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        if level is not None:
+            flags = ("-O1", "-fno-trapping-math", f"-march={level}", "-fopenmp", "-shared", "-fPIC")
+            patch.setattr(building, "FLAGS", flags)
+            patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "levels"))
+        forget_libraries()
+        yield
+    forget_libraries()
+
+
+def forget_libraries():
+    """The next step in C is compiled, or read from the cache, again."""
+    building.built.cache_clear()
+    forward.checked.cache_clear()
+
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {},

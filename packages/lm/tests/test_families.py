@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import platform
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import safetensors.torch
 import tomli_w
 import torch
 import torch.nn.functional as F
-from models import needs_compiler
+from models import LEVELS, compiled_for, needs_compiler
 from runs import CONFIG
 from served import MARKS, needs_server, served
 
@@ -33,8 +32,6 @@ from lm.interop.config_json import from_config
 from lm.interop.gguf_models import KINDS
 from lm.interop.importing import import_run
 from lm.interop.loading import model_text
-from lm.ops.cpu import build as building
-from lm.ops.cpu.forward import checked
 from lm.ops.cpu.int8 import quantized
 from lm.training.budget import beyond
 from lm.training.objectives.next_token import NextToken
@@ -260,22 +257,12 @@ def check_c(model, name, dtype):
 
 
 @needs_compiler
-@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
-@pytest.mark.parametrize("level", ["x86-64", "x86-64-v3"])
-def test_c_of_older_processors_is_the_model(folders, monkeypatch, tmp_path, level):
-    """Without AVX-512 and without AVX2, where vectors have half the width and int8 are multiplied otherwise."""
-    flags = ("-O1", "-fno-trapping-math", f"-march={level}", "-fopenmp", "-shared", "-fPIC")
-    monkeypatch.setattr(building, "FLAGS", flags)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for cached in (building.built, checked):
-        cached.cache_clear()
-    try:
+@pytest.mark.parametrize("level", LEVELS)
+def test_c_of_older_processors_is_the_model(folders, tmp_path_factory, level):
+    with compiled_for(level, tmp_path_factory):
         for name in ("gemma2", "gpt_oss", "cohere", "glm4", "llama, yarn"):
             for dtype in (torch.float32, "int8"):
                 check_c(from_huggingface(folders(name)), name, dtype)
-    finally:
-        for cached in (building.built, checked):
-            cached.cache_clear()
 
 
 def test_a_rotation_that_depends_on_the_length_says_that_it_is_pytorch(folders):

@@ -89,7 +89,7 @@ def add_model(parser: Parser) -> None:
     parser.add_argument("run", metavar="RUN", help=help)
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     add_step(parser)
-    add_device(parser, dtype=None)
+    add_device(parser, dtype=None, more=("file",))
     add_int8(parser)
 
 
@@ -116,12 +116,14 @@ def step_of(options: argparse.Namespace) -> int | Literal["best", "average"] | N
     return cast('Literal["best", "average"]', step)
 
 
-def add_device(parser: Parser, *, dtype: str | None = "fp32") -> None:
-    """Add --device and --dtype. dtype: the default; None is bf16 on CUDA and fp32 elsewhere."""
+def add_device(parser: Parser, *, dtype: str | None = "fp32", more: tuple[str, ...] = ()) -> None:
+    """Add --device and --dtype. dtype: the default; None is bf16 on CUDA and fp32 elsewhere; more: other choices."""
     help = "where the model computes (default: cuda or mps if here, else cpu)"
     parser.add_argument("--device", choices=DEVICES, default="auto", help=help)
     default = dtype or "bf16 on cuda, else fp32"
-    parser.add_argument("--dtype", choices=DTYPES, default=dtype, help=f"dtype of its weights (default: {default})")
+    of_file = '; "file", on a CPU: as the file has them' if more else ""
+    help = f"dtype of its weights (default: {default}){of_file}"
+    parser.add_argument("--dtype", choices=(*DTYPES, *more), default=dtype, help=help)
 
 
 def model_of(options: argparse.Namespace) -> Transformer:
@@ -138,6 +140,8 @@ def model_of(options: argparse.Namespace) -> Transformer:
         return load(options.run, step_of(options), device=device, dtype=dtype)
     from lm.ops.cpu.int8 import quantized
 
+    if options.dtype == "file":
+        raise ValueError("--int8 rounds weights anew, and --dtype file keeps those of the file: leave one out")
     if options.device not in ("auto", "cpu"):
         raise ValueError(f"--int8 is for decoding on a CPU, and --device is {options.device}: leave one out")
     return quantized(load(options.run, step_of(options), dtype=options.dtype or "fp32"))

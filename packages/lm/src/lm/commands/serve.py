@@ -147,7 +147,7 @@ def context_of(model: Transformer, requested: int | None, memory: int | None, ba
     own = model.config.context_length
     if requested is not None and requested > own:
         raise ValueError(f"--context {requested} is more than the model's {own}: lower it")
-    size = (memory_of(model.embedding.weight.device) // SHARE if memory is None else memory) // batches
+    size = (memory_of(next(model.parameters()).device) // SHARE if memory is None else memory) // batches
     fits = size // bytes_of_page(model) * PAGE
     if fits < min(requested or 1, own):
         needed = f"{requested or PAGE:,} tokens take more than the {size:,} bytes for keys and values"

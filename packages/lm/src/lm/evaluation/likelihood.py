@@ -137,7 +137,7 @@ def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
 
 def score_alone(model: Transformer, requests: Sequence[Request]) -> list[Likelihood]:
     """Each request as a row of its own."""
-    device = model.embedding.weight.device
+    device = next(model.parameters()).device
     hidden = model.hidden(padded([(request.before + request.ids)[:-1] for request in requests], device))
     rows = [row for row, request in enumerate(requests) for _ in request.ids]
     places = [len(request.before) - 1 + place for request in requests for place in range(len(request.ids))]
@@ -151,7 +151,7 @@ def score_together(
     model: Transformer, prefixes: Sequence[tuple[int, ...]], parents: Sequence[int], ids: Sequence[tuple[int, ...]]
 ) -> list[Likelihood]:
     """ids[i] after prefixes[parents[i]]; the prefixes are of one length, and each goes through the model once."""
-    config, weight = model.config, model.embedding.weight
+    config, weight = model.config, next(model.parameters())
     size, device = len(prefixes[0]), weight.device
 
     def empty(length: int) -> Tensor:

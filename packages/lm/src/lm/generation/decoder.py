@@ -69,7 +69,8 @@ class Decoder:
         if capacity is not None and capacity > model.config.context_length:
             raise ValueError(f"capacity {capacity} is more than the context of {model.config.context_length}: lower it")
         self.cache = Cache(model, rows, capacity, memory)
-        self.device, self.dtype = model.embedding.weight.device, model.embedding.weight.dtype
+        like = next(model.parameters())
+        self.device, self.dtype = like.device, like.dtype
         self.chunk_size = CHUNK_SIZE.get(self.device.type, CHUNK_SIZE_ELSEWHERE)
         self.reread_at: int | None = None
         if isinstance(self.config, FamilyConfig) and self.config.rope_depends_on_length:

@@ -159,7 +159,7 @@ class Cache:
     def __init__(
         self, model: Transformer, rows: int = 1, capacity: int | None = None, memory: int | None = None
     ) -> None:
-        config, weight = model.config, model.embedding.weight
+        config, weight = model.config, next(model.parameters())
         self.rows, self.capacity = rows, config.context_length if capacity is None else capacity
         self.page_bytes = bytes_of_page(model)
         most = memory_of(weight.device) // SHARE if memory is None else memory
@@ -248,7 +248,7 @@ class Cache:
 
 def bytes_of_page(model: Transformer) -> int:
     """Bytes of the keys and values of PAGE tokens."""
-    config, weight = model.config, model.embedding.weight
+    config, weight = model.config, next(model.parameters())
     return config.num_layers * 2 * config.kv_heads * PAGE * config.head_width * weight.element_size()
 
 

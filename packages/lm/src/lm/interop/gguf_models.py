@@ -92,7 +92,7 @@ class Fields:
             if file.read(4) != b"GGUF":
                 raise ValueError(f"{path} is not a GGUF file")
         try:
-            self.reader = gguf.GGUFReader(path)
+            self.reader = gguf.GGUFReader(path, "c")  # torch wants memory that may be written
         except (ValueError, KeyError, IndexError, TypeError, OverflowError, MemoryError) as error:
             raise ValueError(f"{path} is damaged or cut short: export or download it again ({error})") from None
         self.path, self.gguf = path, gguf

@@ -21,6 +21,7 @@ from lm.interop.gguf_models import (
     folder_table,
     folder_tensors,
 )
+from lm.interop.stored import Matrices, built_stored, gguf_rows, matrices
 from lm.interop.tensors import built, imported
 from lm.model import Transformer
 from lm.text_config import TextConfig
@@ -30,12 +31,13 @@ from lm.training.weights import check_sizes
 SPECIAL = (CONTROL, USER_DEFINED, UNKNOWN)
 
 
-def from_gguf(path: str | Path) -> Transformer:
+def from_gguf(path: str | Path, *, stored: bool = False) -> Transformer:
     """Reads the model of a .gguf file.
 
     Args:
         path: A file of the architecture "llama", "qwen3" or "gpt2", or of one that to_gguf() writes a family as; in any
             type of numbers that the package gguf reads.
+        stored: Matrices stay in the mapped file, in its types; lm.load's dtype "file".
 
     Returns:
         The model, in fp32 and eval mode.
@@ -63,9 +65,14 @@ def from_gguf(path: str | Path) -> Transformer:
         config = replace(config, bias=False, qkv_bias=None, output_bias=None, ffn_bias=None)
         config = replace(config, **shapes.biases(**has))
     check_sizes(config, tensor_shapes, path)
-    tensors = {name: torch.from_numpy(fields.array(name)) for name in tensor_shapes if name not in ROPE_TENSORS}
-    tensors, (_, names) = folder_tensors(config, tensors, fields.gguf), folder_table(config)
-    return built(config, imported(tensors, names, config, path))
+    used, rows = set(ROPE_TENSORS), Matrices()
+    _, names = folder_table(config)
+    if stored:
+        rows = matrices(config, names, gguf_rows(config, fields, used))
+        names = {name: parts for name, parts in names.items() if name not in rows}
+    tensors = {name: torch.from_numpy(fields.array(name)) for name in tensor_shapes if name not in used}
+    state = imported(folder_tensors(config, tensors, fields.gguf), names, config, path)
+    return built_stored(config, state, rows) if stored else built(config, state)
 
 
 def sizes(fields: Fields) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from lm.families.parts import FamilyConfig
 from lm.interop import config_json, shapes
 from lm.interop.loading import located
 from lm.interop.model_folder import read_json, read_weights, verify
+from lm.interop.stored import Matrices, built_stored, folder_rows, matrices
 from lm.interop.tensors import built, imported, table
 from lm.model import Transformer
 from lm.training.weights import check_sizes
@@ -21,12 +22,13 @@ from lm.training.weights import check_sizes
 BUFFERS = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")
 
 
-def from_huggingface(folder: str | Path) -> Transformer:
+def from_huggingface(folder: str | Path, *, stored: bool = False) -> Transformer:
     """Reads the model of a Hugging Face folder: Llama, Mistral, Qwen2, Qwen3, GPT-2 and the families of lm.families.
 
     Args:
         folder: A folder with config.json and the weights, as .safetensors or as pickled tensors, whole or in shards; or
             a model on the Hub, "OWNER/NAME" or "hf://OWNER/NAME", which is downloaded.
+        stored: Matrices stay in their types and, of .safetensors, in the mapped files; lm.load's dtype "file".
 
     Returns:
         The model, in fp32 and eval mode.
@@ -51,7 +53,14 @@ def from_huggingface(folder: str | Path) -> Transformer:
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     if isinstance(config, FamilyConfig):
         tensors = family(config.family).from_hf(tensors, config)
-    return built(config, imported(tensors, table(config), config, folder))
+    names, rows = table(config), Matrices()
+    if stored:
+        rows = matrices(config, names, folder_rows(tensors))
+        used = {part.name for name in rows for part in names[name]}
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in used}
+        names = {name: parts for name, parts in names.items() if name not in rows}
+    state = imported(tensors, names, config, folder)
+    return built_stored(config, state, rows) if stored else built(config, state)
 
 
 def tidied(tensors: dict[str, Tensor], config: ModelConfig, source: object) -> dict[str, Tensor]:

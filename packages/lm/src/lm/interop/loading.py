@@ -28,6 +28,7 @@ HUB = "hf://"
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?")  # gpt2, OWNER/NAME, OWNER/NAME@REVISION
 MODEL_FILES = (".gguf", ".pt", ".bin")
 ADAPTER = "adapter_config.json"
+FILE = "file"  # the dtype of weights that stay as their file has them
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 
 
@@ -46,7 +47,9 @@ def load(
         step: For a run, the checkpoint of this step, or "best", that of the best evaluation (default: the newest);
             "average": of a run with train.ema, the moving average of its weights.
         device: "cpu", "cuda", "mps", or "auto", the fastest of them that is here.
-        dtype: "fp32", "bf16", "fp16" or "fp64", or a torch.dtype: what the weights are converted to.
+        dtype: "fp32", "bf16", "fp16" or "fp64", or a torch.dtype: what the weights are converted to. "file", of a .gguf
+            or a folder, on a CPU: the matrices keep the types that the file has, and stay in the mapped file, which may
+            not be changed meanwhile; such a model is there at once, takes the file's memory, and is not trained.
 
     Returns:
         The model.
@@ -60,11 +63,15 @@ def load(
     Traceback (most recent call last):
     FileNotFoundError: there is no runs/first: name a run, or a model to load
     """
-    if not isinstance(dtype, torch.dtype) and dtype not in DTYPES:
-        raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+    if not isinstance(dtype, torch.dtype) and dtype not in (*DTYPES, FILE):
+        raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join((*DTYPES, FILE))}")
     target = choose_device(device) if isinstance(device, str) else device
-    model = read_model(located(path), step)
+    if dtype == FILE and torch.device(target).type != "cpu":
+        raise ValueError(f"dtype 'file' is for a CPU, and the device is {target}: name another dtype")
+    model = read_model(located(path), step, stored=dtype == FILE)
     check_finite(model, path)
+    if dtype == FILE:
+        return model
     model = model.to(device=target, dtype=dtype if isinstance(dtype, torch.dtype) else DTYPES[dtype]).eval()
     if torch.device(target).type == "cpu":
         use_huge_pages(model)
@@ -79,8 +86,10 @@ def check_finite(model: Transformer, path: str | Path) -> None:
             raise ValueError(f"{path}: the weight {name} holds NaN or infinities: take another copy of the model")
 
 
-def read_model(path: Path, step: int | Literal["best", "average"] | None) -> Transformer:
-    """Read the model of a run or of another program's files, on the CPU."""
+def read_model(path: Path, step: int | Literal["best", "average"] | None, *, stored: bool = False) -> Transformer:
+    """Read the model of a run or of another program's files, on the CPU. stored: see from_gguf."""
+    if stored and (is_run(path) or (path / ADAPTER).is_file()):
+        raise ValueError(f"{path}: dtype 'file' is for a .gguf file or a folder of weights: export it, or take fp32")
     if is_run(path):
         return Run.load(path, best_step(path) if step == "best" else step)
     if step is not None:
@@ -92,9 +101,9 @@ def read_model(path: Path, step: int | Literal["best", "average"] | None) -> Tra
 
         return from_peft(path, read_model(base, None))
     if (path / "config.json").is_file():
-        return interop.from_huggingface(path)
+        return interop.from_huggingface(path, stored=stored)
     if path.suffix == ".gguf":
-        return interop.from_gguf(path)
+        return interop.from_gguf(path, stored=stored)
     must_exist(path)
     raise no_model(path)
 

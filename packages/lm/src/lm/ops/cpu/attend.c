@@ -30,7 +30,7 @@ gather(const REAL *weights, Table table, int64_t begin, int64_t end, const REAL 
     for (int64_t j = begin; j < end;) {
         const REAL *at = values + slot(table, j) * stride;
         for (int64_t last = run_end(table, j, end); j < last; j++, at += stride) {
-            fetch(at, vectors);
+            fetch(at, vectors * BYTES);
             for (int i = 0; i < vectors; i++) sums[i] += weights[j - begin] * load(at + i * LANES);
         }
     }
@@ -45,7 +45,7 @@ dot_products(const REAL *q, const REAL *keys, int64_t count, const int vectors, 
         Lanes parts[LANES];
         for (int64_t i = 0; i < LANES; i++) {
             const REAL *const key = keys + (k + i < count ? k + i : count - 1) * vectors * LANES;
-            fetch(key, vectors);
+            fetch(key, vectors * BYTES);
             parts[i] = load(key) * load(q);
             for (int v = 1; v < vectors; v++) parts[i] += load(key + v * LANES) * load(q + v * LANES);
         }
@@ -55,7 +55,7 @@ dot_products(const REAL *q, const REAL *keys, int64_t count, const int vectors, 
 
 static void scores(const REAL *q, const REAL *keys, int64_t count, int64_t width, REAL *restrict to)
 {
-    const Matrix matrix = {keys, 0, 0, count, width, width};
+    const Matrix matrix = {(const uint8_t *)keys, 0, 0, REALS, count, width, width * (int64_t)sizeof(REAL)};
     Lanes y;
     switch (width % LANES ? 0 : width / LANES) {
     case 1: dot_products(q, keys, count, 1, to); break;
@@ -66,7 +66,7 @@ static void scores(const REAL *q, const REAL *keys, int64_t count, int64_t width
     case 8: dot_products(q, keys, count, 8, to); break;
     default:
         for (int64_t k = 0; k < count; k += ROWS) {
-            products(&matrix, 1, k, q, 0, &y);
+            products(&matrix, REALS, 1, k, q, 0, &y);
             store(to + k, y);
         }
     }
@@ -105,16 +105,12 @@ static void attend(const REAL *q, const REAL *keys, const REAL *values, Table ta
         at += vectors * LANES;
     }
     if (at == width) return;
-    Half first = {0};   /* of what is left; then one by one */
-    REAL rest[BYTES / sizeof(REAL)] = {0};
-    const int64_t half = at + LANES / 2 <= width ? LANES / 2 : 0;
-    for (int64_t j = begin; j < end;) {
-        const REAL *from = values + slot(table, j) * width + at;
-        for (int64_t last = run_end(table, j, end); j < last; j++, from += width) {
-            if (half) first += weights[j - begin] * load_half(from);
-            for (int64_t i = half; i < width - at; i++) rest[i] += weights[j - begin] * from[i];
-        }
+    if (width >= LANES) {   /* the last LANES, some of them again */
+        gather(weights, table, begin, end, values + width - LANES, width, 1, total, out + width - LANES);
+        return;
     }
-    if (half) memcpy(rest, &first, sizeof first);
-    for (int64_t i = 0; i < width - at; i++) out[at + i] = rest[i] / total;
+    REAL sums[BYTES / sizeof(REAL)] = {0};
+    for (int64_t j = begin; j < end; j++)
+        for (int64_t i = 0; i < width; i++) sums[i] += weights[j - begin] * values[slot(table, j) * width + i];
+    for (int64_t i = 0; i < width; i++) out[i] = sums[i] / total;
 }

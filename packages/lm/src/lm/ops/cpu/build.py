@@ -161,7 +161,7 @@ def compiler() -> str:
 
 def source(name: str) -> bytes:
     """The C of a library, whose files go on from one another."""
-    forward = ("vectors", "matrices", "layout", "attend", "forward", "choice")
+    forward = ("vectors", "kinds", "matrices", "layout", "attend", "forward", "choice")
     files = forward if name == "forward" else ("passes", "multiply", "attention")
     return b"".join(resources.files("lm.ops.cpu").joinpath(f"{file}.c").read_bytes() for file in files)
 

@@ -16,9 +16,11 @@ from lm.ops.cpu.build import Unavailable
 from lm.ops.cpu.fused import hooked
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
+from lm.ops.cpu.stored import Rows, StoredEmbedding, StoredLinear
 
 Pointer, Count, Real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
-# The numbers by which vectors.c knows them.
+# The numbers by which vectors.c and kinds.c know them.
+KINDS = {"F32": 0, "BF16": 1, "F16": 2, "INT8": 3, "Q8_0": 4, "Q4_K": 5, "Q5_K": 6, "Q6_K": 7}
 RMSNORM, LAYERNORM, NO_NORM = range(3)
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_exact": 2, "relu2": 3, "clamped": 4}
 # The methods that forward.c computes, by their class.
@@ -48,7 +50,7 @@ GATED = {"SwiGLU": "silu", "FusedSwiGLU": "silu", "GeGLU": "gelu", "ClampedSwiGL
 class Matrix(ctypes.Structure):
     _fields_ = [
         *((name, Pointer) for name in ("weight", "scale", "bias")),
-        *((name, Count) for name in ("rows", "columns", "stride")),
+        *((name, Count) for name in ("kind", "rows", "columns", "stride")),
     ]
 
 
@@ -61,7 +63,7 @@ class Activation(ctypes.Structure):
 
 
 class FeedForward(ctypes.Structure):
-    _fields_ = [("up", Matrix), ("down", Matrix)]
+    _fields_ = [("gate", Matrix), ("up", Matrix), ("down", Matrix)]
 
 
 class Norms(ctypes.Structure):
@@ -72,7 +74,8 @@ class Layer(ctypes.Structure):
     _fields_ = [
         *((name, Norms) for name in ("attention", "ffn")),
         *((name, Norm) for name in ("q_norm", "k_norm")),
-        *((name, Matrix) for name in ("qkv", "output", "value_gate", "router")),
+        ("qkv", Matrix * 3),
+        *((name, Matrix) for name in ("output", "value_gate", "router")),
         *((name, Pointer) for name in ("value_embedding", "sinks", "rope", "long_rope")),
         ("experts", ctypes.POINTER(FeedForward)),
         *((name, Count) for name in ("pairs", "window")),
@@ -87,8 +90,9 @@ class Model(ctypes.Structure):
         *((name, Real) for name in ("embedding_scale", "query_scale", "score_cap")),
         *((name, Real) for name in ("residual_scale", "hidden_scale", "logit_cap")),
         ("activation", Activation),
-        *((name, Pointer) for name in ("embedding", "positions")),
+        ("positions", Pointer),
         ("final_norm", Norm),
+        ("embedding", Matrix),
         ("head", Matrix),
         ("layer", ctypes.POINTER(Layer)),
     ]
@@ -144,9 +148,9 @@ class Description:
             hidden_scale=1 / factor if kind == "Granite" else factor,
             logit_cap=c.logit_softcap or 0.0,
             activation=Activation(ACTIVATIONS[name], gated, alpha, limit),
-            embedding=self.at(model.embedding.weight),
             positions=None if model.positions is None else self.at(model.positions.weight),
             final_norm=self.norm(model.final_norm),
+            embedding=self.matrix(model.embedding),
             head=self.matrix(model.embedding if model.head is None else model.head),
             layer=layers,
         )
@@ -178,7 +182,7 @@ class Description:
             *norms,
             q_norm=self.norm(attention.q_norm),
             k_norm=self.norm(attention.k_norm),
-            qkv=self.matrix(attention.qkv),
+            qkv=(Matrix * 3)(*self.matrices(attention.qkv)),
             output=self.matrix(attention.output),
             value_gate=Matrix() if embedding is None else self.matrix(attention.value_gate),
             router=self.matrix(ffn.router) if has_experts else Matrix(),
@@ -194,11 +198,12 @@ class Description:
         if kind in GATED:
             clamp = (ffn.alpha, ffn.limit) if kind == "ClampedSwiGLU" else (0.0, 0.0)
             self.activations.add((GATED[kind], True, *clamp))
-            return FeedForward(self.matrix(ffn.gate_up), self.matrix(ffn.down))
+            gate, *up = self.matrices(ffn.gate_up, 2)
+            return FeedForward(gate, *up, self.matrix(ffn.down))
         if kind != "MLP":
             raise Unavailable(f"there is a {type(ffn).__name__} in the model")
         self.activations.add((ffn.activation, False, 0.0, 0.0))
-        return FeedForward(self.matrix(ffn.up), self.matrix(ffn.down))
+        return FeedForward(Matrix(), self.matrix(ffn.up), self.matrix(ffn.down))
 
     def rotations(self, model: Transformer, layers: Any, capacity: int) -> None:
         """Give each layer its cosines and sines, and those of texts beyond a length with a rotation of its own."""
@@ -206,7 +211,7 @@ class Description:
         changes_at = getattr(c, "rope_changes_at", None)
         if getattr(c, "rope_depends_on_length", False) and changes_at is None:
             raise Unavailable("its rotation depends on the length of the text")
-        like = model.embedding.weight
+        like = next(model.parameters())
         short = model.ropes(slice(0, min(capacity, changes_at or capacity)), like)
         long = model.ropes(slice(0, capacity), like) if changes_at is not None else short
         for layer, *tables in zip(layers, short, long, strict=True):
@@ -232,15 +237,40 @@ class Description:
         return Norm(self.at(weight), None if bias is None else self.at(bias), NORMS[name], step, norm.eps)
 
     def matrix(self, layer: Any) -> Matrix:
-        bias = getattr(layer, "bias", None)
-        place = None if bias is None else self.at(bias)
+        (result,) = self.matrices(layer)
+        return result
+
+    def matrices(self, layer: Any, count: int | None = None) -> list[Matrix]:
+        """The matrices whose rows are those of a layer: each in its own type, or `count` with as many rows each."""
         if isinstance(layer, Int8Linear):
-            address, scales = self.at(layer.whole, layer.whole.dtype), self.at(layer.scale.to(self.dtype))
-            return Matrix(address, scales, place, layer.outputs, layer.inputs, layer.whole.shape[1])
-        if not is_linear(layer) and not isinstance(layer, nn.Embedding):
+            parts, scales = [Rows("INT8", layer.whole)], layer.scale.to(self.dtype)
+        elif isinstance(layer, StoredLinear | StoredEmbedding):
+            parts, scales = layer.parts, None
+        elif is_linear(layer) or isinstance(layer, nn.Embedding):
+            parts, scales = [Rows("F32", layer.weight)], None
+        else:
             raise Unavailable(f"there is a {type(layer).__name__} in the model")
-        rows, columns = layer.weight.shape
-        return Matrix(self.at(layer.weight), None, place, rows, columns, columns)
+        if count is not None and len(parts) != count:
+            (rows,) = parts
+            parts = [Rows(rows.kind, data) for data in rows.data.chunk(count)]
+        biases, result, begin = getattr(layer, "bias", None), list[Matrix](), 0
+        for rows in parts:
+            span, size = slice(begin, begin + len(rows.data)), rows.data.shape[0]
+            result.append(
+                Matrix(
+                    self.at(rows.data, self.dtype if rows.kind == "F32" else rows.data.dtype),
+                    None if scales is None else self.at(scales[span]),
+                    None if biases is None else self.at(biases[span]),
+                    KINDS[rows.kind],
+                    size,
+                    rows.columns,
+                    rows.data.stride(0) * rows.data.element_size(),
+                )
+            )
+            begin += size
+        if any(KINDS[rows.kind] for rows in parts) and self.dtype != torch.float32:
+            raise Unavailable(f"its weights are {parts[0].kind} beside {self.dtype}, and it is written for float32")
+        return result
 
 
 def owner(module: Any, method: str) -> str:

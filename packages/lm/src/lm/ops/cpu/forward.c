@@ -22,11 +22,14 @@ static Table table_of(const Pass *w, int64_t t)
 static void embed(const Pass *w)
 {
     const Model *const m = w->m;
-    for (int64_t t = w->me; t < w->task->count; t += w->threads)
+    for (int64_t t = w->me; t < w->task->count; t += w->threads) {
+        REAL *const x = w->x + t * w->d;
+        widen(&m->embedding, w->task->tokens[t], x);
         for (int64_t i = 0; i < w->d; i++) {
-            const REAL v = m->embedding[w->task->tokens[t] * w->d + i] * (REAL)m->embedding_scale;
-            w->x[t * w->d + i] = m->positions ? v + m->positions[position_of(w, t) * w->d + i] : v;
+            x[i] *= (REAL)m->embedding_scale;
+            if (m->positions) x[i] += m->positions[position_of(w, t) * w->d + i];
         }
+    }
 }
 
 /* The input of matrices: norm(x) of some tokens, or of the first `count`, as vectors or panels from number `unit` on.
@@ -49,14 +52,17 @@ static void prepare(const Pass *w, Norm norm, const int64_t *tokens, int64_t cou
     }
 }
 
-/* y = m x of all tokens, x being what was prepared. */
-static void project(const Pass *w, const Matrix *m, REAL *y)
+/* y = m x of all tokens, x being what was prepared, for `parts` matrices whose results stand one after another. */
+static void project(const Pass *w, const Matrix *m, int64_t parts, REAL *y)
 {
     const REAL *const x = w->is_prompt ? w->packed : w->inside;
     const int64_t count = w->task->count;
-    round_input(&w->worker, m, x, units_of(w, count));
-    const Output out = {y, m->rows, .scale = 1};
-    multiply(&w->worker, m, 0, part(m->rows, w->me, w->threads), (Input){x, 0, count}, out);
+    int64_t rows = 0, first = 0;
+    for (int64_t i = 0; i < parts; i++) rows += m[i].rows;
+    round_input(&w->worker, m, parts, x, units_of(w, count));
+    for (int64_t i = 0; i < parts; first += m[i++].rows)
+        multiply(&w->worker, m + i, part(m[i].rows, w->me, w->threads), (Input){x, 0, count},
+                 (Output){y + first, rows, .scale = 1});
 }
 
 static void rotate(const Model *m, REAL *x, const REAL *by, int64_t pairs)
@@ -232,7 +238,7 @@ static void feed_forward(const Pass *w, const Layer *layer)
         if (w->is_prompt) {
 #pragma omp barrier
         }
-        project(w, &layer->router, w->scores);
+        project(w, &layer->router, 1, w->scores);
 #pragma omp barrier
         if (!w->me) choose_experts(w, experts);
 #pragma omp barrier
@@ -244,7 +250,7 @@ static void feed_forward(const Pass *w, const Layer *layer)
     if (w->is_prompt) {
 #pragma omp barrier
     }
-    round_input(&w->worker, &layer->experts->up, x, g.unit + units_of(w, g.count));
+    round_input(&w->worker, &layer->experts->gate, 2, x, g.unit + units_of(w, g.count));
     for (int64_t e = 0; e < groups; e++) {
         g = next_group(w, layer, e, g);
         const Input in = {x, g.unit, g.count};
@@ -252,9 +258,9 @@ static void feed_forward(const Pass *w, const Layer *layer)
         const Span rows = part(ff, w->me, w->threads);
         REAL *const inner = w->inner + (w->is_prompt ? 0 : g.unit * ff), *const gated = w->gated + (inner - w->inner);
         Output out = {inner, ff, .scale = 1, .stays_packed = 1};
-        multiply(&w->worker, &g.ffn->up, 0, rows, in, out);
+        multiply(&w->worker, f->gated ? &g.ffn->gate : &g.ffn->up, rows, in, out);
         out.y = gated;
-        if (f->gated) multiply(&w->worker, &g.ffn->up, ff, rows, in, out);
+        if (f->gated) multiply(&w->worker, &g.ffn->up, rows, in, out);
         for (int64_t unit = g.unit; unit < g.unit + units_of(w, g.count); unit++) {
             const int64_t at = (unit * ff + rows.begin) * size;
             activate(f, w->inner + at, w->gated + at, (rows.end - rows.begin) * size);
@@ -295,16 +301,16 @@ static void run_layer(const Pass *w, int64_t l)
     if (w->is_prompt) {
 #pragma omp barrier
     }
-    project(w, &layer->qkv, w->qkv);
-    if (layer->value_gate.rows) project(w, &layer->value_gate, w->gates);
+    project(w, layer->qkv, 3, w->qkv);
+    if (layer->value_gate.rows) project(w, &layer->value_gate, 1, w->gates);
 #pragma omp barrier
     append(w, layer, keys, values, head_size);
     if (m->parallel) feed_forward(w, layer);
 #pragma omp barrier
     attend_all(w, layer, keys, values, head_size);
 #pragma omp barrier
-    round_input(&w->worker, &layer->output, w->attended, units_of(w, count));
-    multiply(&w->worker, &layer->output, 0, rows, (Input){w->attended, 0, count}, output_of(w, &layer->attention));
+    round_input(&w->worker, &layer->output, 1, w->attended, units_of(w, count));
+    multiply(&w->worker, &layer->output, rows, (Input){w->attended, 0, count}, output_of(w, &layer->attention));
     settle(w, &layer->attention);
     if (!m->parallel) {
         feed_forward(w, layer);
@@ -319,9 +325,9 @@ static void run_layer(const Pass *w, int64_t l)
         if (!e) {   /* of all experts */
             Group last = g;
             for (int64_t i = 1; i < experts; i++) last = next_group(w, layer, i, last);
-            round_input(&w->worker, &g.ffn->down, w->inner, last.unit + units_of(w, last.count));
+            round_input(&w->worker, &g.ffn->down, 1, w->inner, last.unit + units_of(w, last.count));
         }
-        multiply(&w->worker, &g.ffn->down, 0, rows, (Input){w->inner, g.unit, g.count}, out);
+        multiply(&w->worker, &g.ffn->down, rows, (Input){w->inner, g.unit, g.count}, out);
     }
     settle(w, &layer->ffn);
 }
@@ -359,9 +365,9 @@ static void head(const Pass *w)
         for (int64_t j = 0; j < d; j++) to[j] *= (REAL)m->hidden_scale;
         if (result >= 0 && is_mine) memcpy(t->hidden + i * d, to, (size_t)d * sizeof *to);
     }
-    round_input(&w->of_head, matrix, w->inside, results);
+    round_input(&w->of_head, matrix, 1, w->inside, results);
     const Output out = {t->logits, matrix->rows, .scale = 1};
-    multiply(&w->of_head, matrix, 0, rows, (Input){w->inside, 0, results}, out);
+    multiply(&w->of_head, matrix, rows, (Input){w->inside, 0, results}, out);
     for (int64_t b = 0; b < results; b++) {
         REAL *const logits = t->logits + b * matrix->rows;
         softcap(logits + rows.begin, rows.end - rows.begin, m->logit_cap);

@@ -6,7 +6,7 @@
 #endif
 
 typedef struct {
-    Matrix up, down;   /* up: with a gate its rows, then those of up */
+    Matrix gate, up, down;   /* gate: or without rows; round_input takes gate and up together */
 } FeedForward;
 
 typedef struct {
@@ -16,7 +16,7 @@ typedef struct {
 typedef struct {
     Norms attention, ffn;
     Norm q_norm, k_norm;
-    Matrix qkv, output, value_gate, router;   /* value_gate and router without rows: there is none */
+    Matrix qkv[3], output, value_gate, router;   /* without rows: there is none; qkv: of one, two or three parts */
     const REAL *value_embedding, *sinks;      /* (vocab, kv_heads head_dim), (heads,), or none */
     const REAL *rope[2];                      /* (context, pairs, 2): cosines and sines, or none; of long texts */
     const FeedForward *experts;               /* one for each row of the router, or one alone */
@@ -32,9 +32,9 @@ typedef struct {
     int64_t per_token, normalised;     /* experts of a token; their weights add up to 1 */
     double embedding_scale, query_scale, score_cap, residual_scale, hidden_scale, logit_cap;
     Activation activation;
-    const REAL *embedding, *positions;   /* (vocab, d_model), (context, d_model) or none */
+    const REAL *positions;   /* (context, d_model) or none */
     Norm final_norm;
-    Matrix head;
+    Matrix embedding, head;
     const Layer *layer;
 } Model;
 
@@ -72,7 +72,6 @@ static int64_t units_of(const Pass *w, int64_t count) { return w->is_prompt ? (c
 
 #define IN_LANES(count) (((count) + LANES - 1) / LANES * LANES)   /* parts of scratch memory: loads of lines */
 #define INTEGERS(count, type) (((count) * (int64_t)sizeof(type) + (int64_t)sizeof(REAL) - 1) / (int64_t)sizeof(REAL))
-#define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define TAKE(name, numbers) (name = room ? (void *)(room + at) : 0, at += IN_LANES(numbers))
 
 /* Sets what a pass shares, at the begin of its scratch memory, and what a thread has alone, at `own`. Returns the
@@ -106,6 +105,7 @@ static int64_t lay_out(const Task *t, Pass *w, REAL *own, int64_t *alone)
     TAKE(w->pair_token, INTEGERS(pairs, int64_t));
     TAKE(w->begins, INTEGERS(experts + 1, int64_t));
     TAKE(w->worker.words, prompt * PANEL * LARGER(units * ((widest + 1) / 2), of_pairs * ((wide + 1) / 2)));
+    TAKE(w->worker.sums, prompt * PANEL * LARGER(units * PADDED(widest), of_pairs * PADDED(wide)) / BLOCK);
     TAKE(w->worker.steps, prompt * PANEL * most);
     const int64_t shared = at, vectors = prompt ? 1 : most;
     const int64_t integers = prompt ? PADDED(d) : LARGER(units * PADDED(widest), of_pairs * PADDED(wide));
@@ -113,12 +113,14 @@ static int64_t lay_out(const Task *t, Pass *w, REAL *own, int64_t *alone)
     at = 0;
     TAKE(w->inside, (prompt ? LANES : most) * d);
     TAKE(w->of_head.words, INTEGERS(integers, int16_t));
+    TAKE(w->of_head.sums, prompt ? GROUPS(d) * LANES : LARGER(units * GROUPS(widest), of_pairs * GROUPS(wide)) * LANES);
     TAKE(w->of_head.steps, vectors);
-    TAKE(w->worker.rows, prompt * STRIP * (LARGER(widest, wide) + 1));
+    if (!prompt) w->worker = w->of_head;
+    TAKE(w->worker.rows, prompt * STRIP * (PADDED(LARGER(widest, wide)) + 1));
     TAKE(w->worker.strip, prompt * STRIP * PANEL);
+    TAKE(w->worker.less, prompt * TALL * PANEL);
     TAKE(w->query, prompt * PANEL * width);
     TAKE(w->weights, prompt ? t->capacity * PANEL : t->capacity + LANES);
-    if (!prompt) w->worker.words = w->of_head.words, w->worker.steps = w->of_head.steps;
     w->worker.is_prompt = prompt;
     *alone = at;
     return shared;

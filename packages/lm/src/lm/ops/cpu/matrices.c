@@ -1,152 +1,112 @@
-/* Products of matrices and vectors, of a few texts or of the many tokens of a prompt: goes on from vectors.c.
+/* Products of matrices and vectors, of a few texts or of the many tokens of a prompt: goes on from kinds.c.
 
-   The weights of a matrix are REAL, or int8 with a scale for each row, which multiplies what is rounded to 16 bits. The
-   vectors of a few texts stand one after another, and a row of the matrix is read once for all of them. Those of a
+   The vectors of a few texts stand one after another, and a row of the matrix is read once for all of them. Those of a
    prompt lie in panels, beside each other in the lanes of WIDE Lanes, and TALL rows at once are multiplied by a panel.
-   An element is computed by the same operations in the same order whatever the batch and however many threads. */
+   Integers of a matrix multiply what is rounded to 16 bits. An element is computed by the same operations in the same
+   order whatever the batch and however many threads. */
 
-#ifndef LANES   /* else this stands behind it, in one source */
-#include "vectors.c"
+#ifndef GROUP   /* else this stands behind it, in one source */
+#include "kinds.c"
 #endif
 #include <omp.h>
 
-typedef struct {
-    const void *weight;   /* (rows, columns), a row every `stride` */
-    const REAL *scale;    /* (rows,) if the weight is int8 */
-    const REAL *bias;     /* (rows,) or none */
-    int64_t rows, columns, stride;
-} Matrix;
-
 #define ROWS LANES   /* of a matrix at once, one after the other: their sums fill a vector */
-#define TEXTS 8      /* the most that a row is multiplied by at once */
+#define TEXTS 4      /* that a row is multiplied by at once, or by one alone */
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define AHEAD 2048   /* bytes: so long before it is used memory is fetched into the second cache. On one core of a Zen 4
                         it then comes at 34 GB/s, without this at 29, from 8 kB ahead or more at 25 */
 #define LARGEST (127 * 256)   /* as int8.py has it */
-#define EXACT 512    /* products of int8 and int16 whose sum an int32 holds */
-#define PAIRS ((int64_t)(BYTES / sizeof(int16_t)))   /* int16 of a vector */
-#define PADDED(count) (((count) + PAIRS - 1) / PAIRS * PAIRS)
+#define PADDED(count) (((count) + BLOCK - 1) / BLOCK * BLOCK)
+#define GROUPS(count) (((count) + GROUP - 1) / GROUP)
 #define WIDE (BYTES / 16)        /* vectors of a panel */
 #define PANEL (WIDE * LANES)     /* tokens of a panel */
 #define TALL 6                   /* rows that a panel is multiplied by at once */
 #define STRIP 48                 /* rows whose results are turned from panels to tokens: a multiple of TALL and LANES */
 
-/* sums + products of 16 bits, two in each lane; and int16 of int8, a vector of them. */
-#ifdef __AVX512VNNI__
-#define INT16_PRODUCTS (sizeof(REAL) == 4)
-#define add_products(sums, x, by) (Ints)_mm512_dpwssd_epi32((__m512i)(sums), (__m512i)(x), (__m512i)(by))
-#define widened(from) (Ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(from)))
-#else   /* one by one: floats are faster */
-#define INT16_PRODUCTS 0
-#define add_products(sums, x, by) ((sums) + ((x) << 16 >> 16) * ((by) << 16 >> 16) + ((x) >> 16) * ((by) >> 16))
-typedef int16_t Words __attribute__((vector_size(BYTES)));
-typedef int8_t Narrow __attribute__((vector_size(BYTES / 2)));
-static inline Ints widened(const int8_t *from)
+/* Prefetches the cache lines of `bytes` AHEAD. */
+static inline __attribute__((always_inline)) void fetch(const void *from, const int64_t bytes)
 {
-    Narrow v;
-    memcpy(&v, from, sizeof v);
-    return (Ints)__builtin_convertvector(v, Words);
-}
-#endif
-
-static inline Ints load_ints(const int16_t *from)
-{
-    Ints v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
-
-/* Prefetches the cache lines AHEAD vectors further on. */
-static inline __attribute__((always_inline)) void fetch(const void *from, const int64_t vectors)
-{
-    for (int64_t at = 0; at < vectors * BYTES; at += 64) __builtin_prefetch((const char *)from + AHEAD + at, 0, 2);
+    for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch((const char *)from + AHEAD + at, 0, 2);
 }
 
 /* y[n] = rows row … row + ROWS of m times x[n], and their bias; beyond the last row it is that one again. A row
    is read from its begin to its end before the next: then processors fetch ahead by themselves. */
 static inline __attribute__((always_inline)) void
-products(const Matrix *m, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride, Lanes *restrict y)
+products(const Matrix *m, const int kind, const int texts, int64_t row, const REAL *restrict x, int64_t x_stride,
+         Lanes *restrict y)
 {
-    const int64_t columns = m->columns, whole = columns / LANES * LANES;
-    Lanes parts[TEXTS][ROWS], rest[TEXTS];
+    const int64_t columns = m->columns, whole = columns / LANES * LANES, size = kind == REALS ? sizeof(REAL) : 2;
+    Lanes parts[TEXTS][ROWS];
     for (int64_t i = 0; i < ROWS; i++) {
-        const REAL *const w = (const REAL *)m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->stride;
+        const uint8_t *const w = m->weight + (row + i < m->rows ? row + i : m->rows - 1) * m->stride;
         Lanes even[TEXTS] = {{0}}, odd[TEXTS] = {{0}};
         int64_t at = 0;
         for (; at + 2 * LANES <= whole; at += 2 * LANES) {
-            fetch(w + at, 2);
+            fetch(w + at * size, 2 * LANES * size);
             for (int n = 0; n < texts; n++) {
-                even[n] += load(w + at) * load(x + n * x_stride + at);
-                odd[n] += load(w + at + LANES) * load(x + n * x_stride + at + LANES);
+                even[n] += load_as(kind, w + at * size) * load(x + n * x_stride + at);
+                odd[n] += load_as(kind, w + (at + LANES) * size) * load(x + n * x_stride + at + LANES);
             }
         }
         for (int n = 0; n < texts; n++) {
             const REAL *const with = x + n * x_stride;
-            if (at < whole) even[n] += load(w + at) * load(with + at);
+            if (at < whole) even[n] += load_as(kind, w + at * size) * load(with + at);
+            if (whole && whole < columns)   /* the last LANES again, times zero what was added already */
+                odd[n] += load_as(kind, w + (columns - LANES) * size) * last(with + columns - LANES, columns - whole);
             parts[n][i] = even[n] + odd[n];
-            if (whole == columns) continue;
-            int64_t j = whole;
-            if (j + LANES / 2 <= columns) {
-                const Half more = load_half(w + j) * load_half(with + j);
-                Lanes wide = {0};
-                memcpy(&wide, &more, sizeof more);
-                parts[n][i] += wide;
-                j += LANES / 2;
-            }
-            for (rest[n][i] = 0; j < columns; j++) rest[n][i] += with[j] * w[j];
+            for (int64_t j = 0; !whole && j < columns; j++) parts[n][i][0] += with[j] * number_as(kind, w + j * size);
         }
     }
     for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]);
-    if (whole < columns)
-        for (int n = 0; n < texts; n++) y[n] += rest[n];
 }
 
-/* The same of int8 rows and vectors of 16 bits, which `steps` times x is, with zeros up to a multiple of PAIRS. */
+/* Vectors in 16 bits: `steps` times their words, which have zeros up to PADDED(columns), are x. sums: those of the
+   words of each block, LANES of them for each group. */
+typedef struct {
+    const int16_t *words;
+    const REAL *steps, *sums;
+} Rounded;
+
+/* The same of rows of integers. */
 static inline __attribute__((always_inline)) void
-int8_products(const Matrix *m, const int texts, int64_t row, const int16_t *restrict x, int64_t x_stride,
-              const REAL *steps, Lanes *restrict y)
+int_products(const Matrix *m, const int kind, const int texts, int64_t row, Rounded x, Lanes *restrict y)
 {
-    const int64_t columns = m->columns;
-    Lanes parts[TEXTS][ROWS], scales;
+    const int64_t columns = m->columns, padded = PADDED(columns), groups = GROUPS(columns);
+    Lanes parts[TEXTS][ROWS];
     for (int64_t i = 0; i < ROWS; i++) {
         const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
-        const int8_t *const w = (const int8_t *)m->weight + r * m->stride;
-        Lanes sums[TEXTS] = {{0}};
-        scales[i] = m->scale[r];
-        for (int64_t at = 0, end; !INT16_PRODUCTS && at < columns; at = end) {
-            end = columns - at < EXACT ? columns : at + EXACT;
-            for (int n = 0; n < texts; n++) {
-                int32_t exact = 0;
-                for (int64_t j = at; j < end; j++) exact += (int32_t)w[j] * x[n * x_stride + j];
-                sums[n][0] += (REAL)exact;
-            }
-        }
-        for (int64_t at = 0, end; INT16_PRODUCTS && at < columns; at = end) {
-            Ints even[TEXTS] = {{0}}, odd[TEXTS] = {{0}};
-            end = columns - at < EXACT * LANES ? columns : at + EXACT * LANES;   /* EXACT of a lane */
-            for (; at + 2 * PAIRS <= end; at += 2 * PAIRS)
-                for (int n = 0; n < texts; n++) {
-                    const int16_t *const with = x + n * x_stride + at;
-                    even[n] = add_products(even[n], widened(w + at), load_ints(with));
-                    odd[n] = add_products(odd[n], widened(w + at + PAIRS), load_ints(with + PAIRS));
+        Lanes totals[TEXTS] = {{0}};
+        for (int64_t group = 0; group < groups; group++) {
+            const uint8_t *const from = m->weight + r * m->stride + group * group_bytes(kind);
+            const Scales scales = scales_of(kind, from, m->scale ? m->scale[r] : 0);
+            Ints sums[TEXTS] = {{0}};
+            fetch(from, group_bytes(kind));
+            for (int64_t quarter = 0; quarter < 4; quarter++) {
+                const int64_t at = group * GROUP + 2 * BLOCK * quarter, left = columns - at;
+                for (int64_t v = 0; v < VECTORS && (kind > Q8_0 || v * PAIRS < left); v++) {
+                    const Ints w = (Ints)words_of(kind, from, quarter, v, &scales, left);
+                    for (int n = 0; n < texts; n++)
+                        sums[n] = add_products(sums[n], w, load_ints(x.words + n * padded + at + v * PAIRS));
+                    if (kind != Q8_0 || (v + 1) * PAIRS % BLOCK) continue;
+                    const REAL scale = block_scale(from, 2 * quarter + v * PAIRS / BLOCK);
+                    for (int n = 0; n < texts; n++) totals[n] += as_lanes(sums[n]) * scale, sums[n] = (Ints){0};
                 }
-            for (; at < end; at += PAIRS) {
-                int8_t last[PAIRS] = {0};
-                if (at + PAIRS > end) memcpy(last, w + at, (size_t)(end - at));
+                if (kind == Q8_0 || (quarter < 3 && (quarter + 1) * 2 * BLOCK % (exact(kind) * INTS))) continue;
                 for (int n = 0; n < texts; n++)
-                    even[n] = add_products(even[n], widened(at + PAIRS > end ? last : w + at),
-                                           load_ints(x + n * x_stride + at));
+                    totals[n] += as_lanes(sums[n]) * scales.scale, sums[n] = (Ints){0};
             }
-            for (int n = 0; n < texts; n++)
-                sums[n] += (Lanes)(__builtin_convertvector(even[n], Floats) + __builtin_convertvector(odd[n], Floats));
+            const Lanes least = load_some(scales.least, LANES < BLOCKS ? LANES : BLOCKS);
+            for (int n = 0; n < texts && has_least(kind); n++)
+                totals[n] -= least * load(x.sums + (n * groups + group) * LANES);
         }
-        for (int n = 0; n < texts; n++) parts[n][i] = sums[n];
+        for (int n = 0; n < texts; n++) parts[n][i] = totals[n];
     }
-    for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]) * steps[n] * scales;
+    for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]) * x.steps[n];
 }
 
-/* x in 16 bits, to, with zeros behind it up to PADDED(count), and the step that they are times: NaN where x holds
-   something that is no finite number. */
-static REAL to_16_bits(const REAL *x, int64_t count, int16_t *restrict to)
+/* x in 16 bits, to, with zeros behind it up to PADDED(count), the sums of its blocks, and the step that they are times:
+   NaN where x holds something that is no finite number. */
+static REAL to_16_bits(const REAL *x, int64_t count, int16_t *restrict to, REAL *restrict sums)
 {
     REAL most = 0, odd = 0;
     _Pragma("omp simd reduction(max : most) reduction(+ : odd)") for (int64_t i = 0; i < count; i++)
@@ -158,6 +118,12 @@ static REAL to_16_bits(const REAL *x, int64_t count, int16_t *restrict to)
     if (by == 0) memset(to, 0, (size_t)count * sizeof *to);
     for (int64_t i = 0; by > 0 && i < count; i++) to[i] = (int16_t)(x[i] * by + to_whole - to_whole);
     for (int64_t i = count; i < PADDED(count); i++) to[i] = 0;
+    memset(sums, 0, (size_t)(GROUPS(count) * LANES) * sizeof *sums);
+    for (int64_t block = 0; block < PADDED(count) / BLOCK; block++) {
+        int32_t sum = 0;
+        for (int64_t i = 0; i < BLOCK; i++) sum += to[block * BLOCK + i];
+        sums[block / BLOCKS * LANES + block % BLOCKS] = (REAL)sum;
+    }
     return odd == 0 ? most / LARGEST : odd;
 }
 
@@ -187,23 +153,26 @@ tile(const REAL *w, const int64_t *which, const int64_t step, int64_t count, con
     memcpy(y, sums, sizeof sums);
 }
 
-/* The same of numbers of 16 bits, two of them in each of w and x: sums of EXACT products are exact. */
+/* The same of numbers of 16 bits, two of them in each of w and x. Sums of `per` pairs are exact, and `per_scale` pairs
+   have one of `scales`. */
 static inline __attribute__((always_inline)) void
-int16_tile(const int16_t *w, int64_t pairs, const REAL *restrict x, const int vectors, Lanes (*restrict y)[WIDE])
+int16_tile(const int16_t *w, int64_t stride, int64_t pairs, const REAL *scales, int64_t scales_stride, int64_t per,
+           int64_t per_scale, const REAL *restrict x, const int vectors, Lanes (*restrict y)[WIDE])
 {
     Lanes totals[TALL][WIDE] = {{{0}}};
     for (int64_t k = 0; k < pairs;) {
-        const int64_t end = pairs - k < EXACT / 2 ? pairs : k + EXACT / 2;
+        const int64_t end = pairs - k < per ? pairs : k + per, part = k / per_scale;
         Ints sums[TALL][WIDE] = {{{0}}};
         for (; k < end; k++)
             for (int i = 0; i < TALL; i++) {
                 int32_t by;
-                memcpy(&by, w + 2 * (i * pairs + k), sizeof by);
+                memcpy(&by, w + i * stride + 2 * k, sizeof by);
                 for (int v = 0; v < vectors; v++)
                     sums[i][v] = add_products(sums[i][v], (Ints)load(x + k * PANEL + v * LANES), (Ints){0} + by);
             }
         for (int i = 0; i < TALL; i++)
-            for (int v = 0; v < vectors; v++) totals[i][v] += (Lanes)__builtin_convertvector(sums[i][v], Floats);
+            for (int v = 0; v < vectors; v++)
+                totals[i][v] += as_lanes(sums[i][v]) * scales[i * scales_stride + part];
     }
     memcpy(y, totals, sizeof totals);
 }
@@ -231,8 +200,9 @@ static void tiles(const REAL *w, int64_t row_step, int64_t step, int64_t rows, i
     }
 }
 
-/* out = x in 16 bits, features 2k and 2k + 1 together, and the steps that they are times: see to_16_bits. */
-static void round_panel(const REAL *x, int64_t features, REAL *out, REAL *steps)
+/* out = x in 16 bits, features 2k and 2k + 1 together, their sums by blocks of features, and the steps that they are
+   times: see to_16_bits. */
+static void round_panel(const REAL *x, int64_t features, REAL *out, REAL *sums, REAL *steps)
 {
     for (int64_t v = 0; v < PANEL; v += LANES) {
         Lanes most = {0}, odd = {0};
@@ -245,27 +215,13 @@ static void round_panel(const REAL *x, int64_t features, REAL *out, REAL *steps)
         const Lanes none = {0}, whole = none + (REAL)0x1.8p23;   /* added, its lowest bits are those of the integer */
         const Lanes by = choose((odd == 0) & (most > 0), LARGEST / choose(most > 0, most, whole), none);
         store(steps + v, choose(odd == 0, most / LARGEST, odd));
+        Lanes sum = none;
         for (int64_t i = 0; i < features; i += 2) {
             Lanes a = choose(by > 0, load(x + i * PANEL + v), none) * by + whole, b = whole;
             if (i + 1 < features) b += choose(by > 0, load(x + (i + 1) * PANEL + v), none) * by;
+            sum = (i % BLOCK ? sum : none) + (a - whole) + (b - whole);
+            store(sums + i / BLOCK * PANEL + v, sum);
             store(out + i / 2 * PANEL + v, (Lanes)(((Mask)a & 0xffff) | (Mask)b << 16));
-        }
-    }
-}
-
-/* `count` rows of int8 from row r on, as integers of 16 bits with a zero after an odd number, or as REAL with their
-   scale where the processor has no products of integers. */
-static void widen(const Matrix *m, int64_t r, int64_t count, REAL *rows)
-{
-    const int64_t columns = m->columns, pairs = (columns + 1) / 2;
-    int16_t *words = (int16_t *)rows;
-    for (int64_t i = 0; i < count; i++) {
-        const int8_t *from = (const int8_t *)m->weight + (r + i) * m->stride;
-        if (INT16_PRODUCTS) {
-            for (int64_t j = 0; j < columns; j++) words[2 * i * pairs + j] = from[j];
-            if (columns % 2) words[2 * i * pairs + columns] = 0;
-        } else {
-            for (int64_t j = 0; j < columns; j++) rows[i * columns + j] = from[j] * m->scale[r + i];
         }
     }
 }
@@ -289,8 +245,8 @@ static void pack(const REAL *x, int64_t stride, int64_t count, int64_t columns, 
 /* What a thread multiplies with: scratch memory, its own but for the words and steps of panels, which all share. */
 typedef struct {
     int64_t me, threads, is_prompt;
-    REAL *words, *steps;   /* vectors in 16 bits, and the step that each is times */
-    REAL *rows, *strip;    /* STRIP rows of int8, widened; (STRIP, PANEL) */
+    REAL *words, *sums, *steps;   /* vectors in 16 bits, sums of their blocks, and the step that each is times */
+    REAL *rows, *strip, *less;    /* STRIP rows of a matrix, widened; (STRIP, PANEL); (TALL, PANEL) */
 } Worker;
 
 /* Vectors (…, columns) from number `begin` on; of a prompt, panels (…, columns, PANEL) from panel `begin` on. */
@@ -309,19 +265,24 @@ typedef struct {
     int add, stays_packed;   /* stays_packed: of a prompt, y has panels (stride, PANEL) beside those of the input */
 } Output;
 
-/* Rounds `count` vectors, or those of `count` panels, for a matrix of int8. All threads of a prompt call it. */
-static void round_input(const Worker *w, const Matrix *m, const REAL *x, int64_t count)
+/* Rounds `count` vectors, or those of `count` panels, if one of `parts` matrices that they are multiplied by has
+   integers. All threads of a prompt call it. */
+static void round_input(const Worker *w, const Matrix *m, int64_t parts, const REAL *x, int64_t count)
 {
-    const int64_t columns = m->columns, padded = PADDED(columns), pairs = (columns + 1) / 2;
-    if (!m->scale) return;
-    if (!w->is_prompt)
+    int64_t columns = 0, integers = 0;
+    for (int64_t i = 0; i < parts; i++) columns = LARGER(columns, m[i].columns), integers |= m[i].kind >= INT8;
+    if (!integers) return;
+    const int64_t padded = PADDED(columns), groups = GROUPS(columns), pairs = (columns + 1) / 2;
+    if (!w->is_prompt) {
         for (int64_t b = 0; b < count; b++)
-            w->steps[b] = to_16_bits(x + b * columns, columns, (int16_t *)w->words + b * padded);
-    else if (INT16_PRODUCTS) {
-        for (int64_t p = w->me; p < count; p += w->threads)
-            round_panel(x + p * columns * PANEL, columns, w->words + p * pairs * PANEL, w->steps + p * PANEL);
-#pragma omp barrier
+            w->steps[b] = to_16_bits(x + b * columns, columns, (int16_t *)w->words + b * padded,
+                                     w->sums + b * groups * LANES);
+        return;
     }
+    for (int64_t p = w->me; p < count; p += w->threads)
+        round_panel(x + p * columns * PANEL, columns, w->words + p * pairs * PANEL,
+                    w->sums + p * padded / BLOCK * PANEL, w->steps + p * PANEL);
+#pragma omp barrier
 }
 
 /* Elements r … r + count of the result of vector i, at most LANES. */
@@ -332,74 +293,121 @@ static inline void put(const Output *out, int64_t i, int64_t r, int64_t count, L
     store_some(to, count, out->add ? y + load_some(to, count) : y);
 }
 
-/* The results of a few texts: of rows of a span, counted from row `first`. */
-static void multiply_vectors(const Worker *w, const Matrix *m, int64_t first, Span rows, Input in, Output out)
+/* Rows of a matrix, widened: of integers words, the scale of each block of Q8_0, else of each group, and the least of
+   each block; of others REAL, `stride` apart. */
+typedef struct {
+    const REAL *reals, *scales, *least;
+    const int16_t *words;
+    int64_t stride;
+} Strip;
+
+static Strip strip_of(const Worker *w, const Matrix *m, int64_t r, int64_t count)
 {
-    const int64_t columns = m->columns, padded = PADDED(columns);
-    Lanes y[TEXTS];
-    for (int64_t r = rows.begin; r < rows.end; r += ROWS)
-        for (int64_t b = 0, n; b < in.count; b += n) {
-            const REAL *const from = in.x + (in.begin + b) * columns, *const steps = w->steps + in.begin + b;
-            const int16_t *const integers = (const int16_t *)w->words + (in.begin + b) * padded;
-            n = in.count - b >= TEXTS ? TEXTS : in.count - b >= TEXTS / 2 ? TEXTS / 2 : 1;
-            switch (m->scale ? -n : n) {
-            case 1: products(m, 1, first + r, from, columns, y); break;
-            case TEXTS / 2: products(m, TEXTS / 2, first + r, from, columns, y); break;
-            case TEXTS: products(m, TEXTS, first + r, from, columns, y); break;
-            case -1: int8_products(m, 1, first + r, integers, padded, steps, y); break;
-            case -TEXTS / 2: int8_products(m, TEXTS / 2, first + r, integers, padded, steps, y); break;
-            default: int8_products(m, TEXTS, first + r, integers, padded, steps, y);
-            }
-            const int64_t count = rows.end - r < ROWS ? rows.end - r : ROWS;
-            for (int64_t t = 0; t < n; t++)
-                put(&out, b + t, r, count, m->bias ? y[t] + load_some(m->bias + first + r, count) : y[t]);
-        }
+    const int64_t columns = m->columns, padded = PADDED(columns), blocks = padded / BLOCK;
+    if (m->kind == REALS) return (Strip){.reals = (const REAL *)(m->weight + r * m->stride), .stride = columns};
+    if (m->kind < INT8) {
+        for (int64_t i = 0; i < count; i++) widen(m, r + i, w->rows + i * columns);
+        return (Strip){.reals = w->rows, .stride = columns};
+    }
+    int16_t *const words = (int16_t *)w->rows;
+    REAL *const scales = (REAL *)(words + count * padded), *const least = scales + count * blocks;
+    for (int64_t i = 0; i < count; i++)
+        unpack(m, r + i, words + i * padded, scales + i * blocks, least + i * blocks);
+    return (Strip){.words = words, .scales = scales, .least = least};
 }
 
-/* y (count, PANEL) = rows r … of int8, widened, times a panel of words. */
-static void int16_tiles(const Worker *w, const Matrix *m, int64_t r, int64_t count, int64_t panel, int vectors, REAL *y)
+#define OF_TEXTS(kind)                                                                    \
+    case kind:                                                                           \
+        if (kind < INT8 && n == 1) products(m, kind, 1, r, x, columns, y);               \
+        else if (kind < INT8) products(m, kind, TEXTS, r, x, columns, y);                \
+        else if (n == 1) int_products(m, kind, 1, r, rounded, y);                        \
+        else int_products(m, kind, TEXTS, r, rounded, y);                                \
+        break;
+
+/* y = rows r … of a matrix times n vectors, from number b on: 1 or TEXTS. */
+static void rows_products(const Worker *w, const Matrix *m, int64_t r, const REAL *all, int64_t b, int64_t n, Lanes *y)
 {
-    const int64_t pairs = (m->columns + 1) / 2;
-    const REAL *const words = w->words + panel * pairs * PANEL;
-    for (int64_t i = 0; i < count; i += TALL) {
-        const int16_t *const of_rows = (const int16_t *)w->rows + 2 * i * pairs;
-        Lanes sums[TALL][WIDE];
-        switch (vectors) {
-        case 1: int16_tile(of_rows, pairs, words, 1, sums); break;
-        case 2: int16_tile(of_rows, pairs, words, 2, sums); break;
-        case 3: int16_tile(of_rows, pairs, words, WIDE - 1, sums); break;
-        default: int16_tile(of_rows, pairs, words, WIDE, sums);
+    const int64_t columns = m->columns;
+    const REAL *const x = all + b * columns;
+    const Rounded rounded = {(const int16_t *)w->words + b * PADDED(columns), w->steps + b,
+                             w->sums + b * GROUPS(columns) * LANES};
+    switch (m->kind) {
+        OF_TEXTS(REALS)
+        OF_TEXTS(BF16)
+        OF_TEXTS(F16)
+        OF_TEXTS(INT8)
+        OF_TEXTS(Q8_0)
+        OF_TEXTS(Q4_K)
+        OF_TEXTS(Q5_K)
+        OF_TEXTS(Q6_K)
+    }
+}
+
+/* The results of a few texts, of rows of a span. */
+static void multiply_vectors(const Worker *w, const Matrix *m, Span rows, Input in, Output out)
+{
+    Lanes y[TEXTS];
+    for (int64_t r = rows.begin; r < rows.end; r += ROWS) {
+        const int64_t count = rows.end - r < ROWS ? rows.end - r : ROWS;
+        for (int64_t b = 0, n; b < in.count; b += n) {
+            n = in.count - b >= TEXTS ? TEXTS : 1;
+            rows_products(w, m, r, in.x, in.begin + b, n, y);
+            for (int64_t t = 0; t < n; t++)
+                put(&out, b + t, r, count, m->bias ? y[t] + load_some(m->bias + r, count) : y[t]);
         }
-        for (int64_t j = 0; j < TALL && i + j < count; j++)
+    }
+}
+
+/* y (count, PANEL) = rows r … of integers, widened, times a panel of words. */
+static void int16_tiles(const Worker *w, const Matrix *m, Strip rows, int64_t r, int64_t count, int64_t panel,
+                        int vectors, REAL *y)
+{
+    const int64_t padded = PADDED(m->columns), blocks = padded / BLOCK, pairs = (m->columns + 1) / 2;
+    const int64_t per = exact((int)m->kind) / 2, per_scale = (m->kind == Q8_0 ? BLOCK : GROUP) / 2;
+    const REAL *const x = w->words + panel * pairs * PANEL, *const sums = w->sums + panel * blocks * PANEL;
+    for (int64_t i = 0; i < count; i += TALL) {
+        const int16_t *const words = rows.words + i * padded;
+        const REAL *const scales = rows.scales + i * blocks;
+        const int64_t some = count - i < TALL ? count - i : TALL;
+        Lanes y_of[TALL][WIDE];
+#define TILE(vectors) int16_tile(words, padded, pairs, scales, blocks, per, per_scale, x, vectors, y_of)
+        switch (vectors) {
+        case 1: TILE(1); break;
+        case 2: TILE(2); break;
+        case 3: TILE(WIDE - 1); break;
+        default: TILE(WIDE);
+        }
+        if (has_least(m->kind)) tiles(rows.least + i * blocks, blocks, 1, some, blocks, sums, vectors, 0, 0, w->less);
+        for (int64_t j = 0; j < some; j++)
             for (int64_t v = 0; v < vectors; v++) {
-                const REAL bias = m->bias ? m->bias[r + i + j] : 0;
                 const Lanes step = load(w->steps + panel * PANEL + v * LANES);
-                store(y + (i + j) * PANEL + v * LANES, sums[j][v] * step * m->scale[r + i + j] + bias);
+                const Lanes less = has_least(m->kind) ? load(w->less + j * PANEL + v * LANES) : (Lanes){0};
+                const REAL bias = m->bias ? m->bias[r + i + j] : 0;
+                store(y + (i + j) * PANEL + v * LANES, (y_of[j][v] - less) * step + bias);
             }
     }
 }
 
 /* The same of a prompt: a strip of rows after the other, of each all panels. */
-static void multiply_panels(const Worker *w, const Matrix *m, int64_t first, Span rows, Input in, Output out)
+static void multiply_panels(const Worker *w, const Matrix *m, Span rows, Input in, Output out)
 {
-    const int64_t columns = m->columns, integers = m->scale && INT16_PRODUCTS;
+    const int64_t columns = m->columns;
     for (int64_t r = rows.begin; r < rows.end; r += STRIP) {
-        const int64_t count = rows.end - r < STRIP ? rows.end - r : STRIP, row = first + r;
-        const REAL *const weight = m->scale ? w->rows : (const REAL *)m->weight + row * m->stride;
-        const int64_t stride = m->scale ? columns : m->stride;
-        if (m->scale) widen(m, row, count, w->rows);
+        const int64_t count = rows.end - r < STRIP ? rows.end - r : STRIP;
+        const Strip strip = strip_of(w, m, r, count);
         for (int64_t p = 0; p < (in.count + PANEL - 1) / PANEL; p++) {
             const int64_t panel = in.begin + p, tokens = in.count - p * PANEL;
             const int vectors = vectors_of(tokens);
             REAL *const y = out.stays_packed ? out.y + (panel * out.stride + r) * PANEL : w->strip;
-            if (integers) int16_tiles(w, m, row, count, panel, vectors, y);
+            if (strip.words) int16_tiles(w, m, strip, r, count, panel, vectors, y);
             else
                 for (int64_t i = 0; i < count; i += TALL) {
+                    const REAL *const weight = strip.reals + i * strip.stride;
                     /* The next rows, into the second cache: 13 tokens of 14M parameters are 1.5 times as fast. */
-                    for (int64_t j = 0; !p && j < TALL * stride; j += 64 / (int64_t)sizeof(REAL))
-                        __builtin_prefetch(weight + (i + TALL) * stride + j, 0, 2);
-                    tiles(weight + i * stride, stride, 1, count - i < TALL ? count - i : TALL, columns,
-                          in.x + panel * columns * PANEL, vectors, m->bias ? m->bias + row + i : 0, 0, y + i * PANEL);
+                    for (int64_t j = 0; !p && j < TALL * strip.stride; j += 64 / (int64_t)sizeof(REAL))
+                        __builtin_prefetch(weight + TALL * strip.stride + j, 0, 2);
+                    tiles(weight, strip.stride, 1, count - i < TALL ? count - i : TALL, columns,
+                          in.x + panel * columns * PANEL, vectors, m->bias ? m->bias + r + i : 0, 0, y + i * PANEL);
                 }
             for (int64_t v = 0; !out.stays_packed && v < vectors; v++)
                 for (int64_t i = 0; i < count; i += LANES) {
@@ -415,7 +423,7 @@ static void multiply_panels(const Worker *w, const Matrix *m, int64_t first, Spa
     }
 }
 
-static void multiply(const Worker *w, const Matrix *m, int64_t first, Span rows, Input in, Output out)
+static void multiply(const Worker *w, const Matrix *m, Span rows, Input in, Output out)
 {
-    (w->is_prompt ? multiply_panels : multiply_vectors)(w, m, first, rows, in, out);
+    (w->is_prompt ? multiply_panels : multiply_vectors)(w, m, rows, in, out);
 }

@@ -2,7 +2,7 @@
 
    REAL is float or double. */
 
-#ifdef __AVX512VNNI__
+#ifdef __AVX2__
 #include <immintrin.h>
 #endif
 #include <stdint.h>
@@ -31,7 +31,6 @@ typedef struct {
 
 #define LANES ((int64_t)(BYTES / sizeof(REAL)))
 typedef REAL Lanes __attribute__((vector_size(BYTES)));
-typedef REAL Half __attribute__((vector_size(BYTES / 2)));
 typedef int32_t Ints __attribute__((vector_size(BYTES)));
 typedef float Floats __attribute__((vector_size(BYTES)));
 
@@ -64,11 +63,12 @@ static inline Lanes exponential(Lanes x)
     return choose(x == x, (Lanes)((Mask)series + ((Mask)shifted << bits)), x);
 }
 
-static inline Half load_half(const REAL *from)
+/* LANES numbers, but zero for the first ones, if not among the last `count`. */
+static inline Lanes last(const REAL *from, int64_t count)
 {
-    Half v;
-    memcpy(&v, from, sizeof v);
-    return v;
+    Mask place;
+    for (int64_t i = 0; i < LANES; i++) place[i] = LANES - i;
+    return choose(place <= (__typeof__(place[0]))count, load(from), (Lanes){0});
 }
 
 /* Lane i: lane i ^ by of v. */
