@@ -14,6 +14,7 @@ from lm.config import ModelConfig
 from lm.device import threads
 from lm.generation.decoder import Decoder
 from lm.interop import to_gguf, to_huggingface
+from lm.interop.k_quants import quantize
 from lm.model import Transformer
 from lm.ops.cpu.describe import KINDS
 from lm.ops.cpu.stored import BLOCKS, FLOATS, Rows, StoredEmbedding, StoredLinear
@@ -133,6 +134,38 @@ def test_a_gguf_file_computes_as_it_is(tmp_path, shape):
             assert torch.equal(stored(ids), plain(ids))
         texts = [lm.generate(one, [1, 2, 3], max_new_tokens=20, temperature=0) for one in (plain, stored)]
         assert texts[0] == texts[1]
+
+
+@needs_compiler
+def test_q4_k_m_is_written_by_llama_cpps_mix_near_the_weights_and_computed_as_it_is(tmp_path):
+    torch.manual_seed(0)
+    config = ModelConfig(300, 64, 8, 256, 2, 512, num_kv_heads=1, tied_embeddings=True)
+    model, ids = Transformer(config).eval(), some_ids(1, 40, 300)
+    path = to_gguf(model, tmp_path / "model.gguf", dtype="q4_k_m")
+    kinds = {tensor.name: tensor.tensor_type.name for tensor in gguf.GGUFReader(path).tensors}
+    assert kinds["token_embd.weight"] == "Q6_K"
+    assert [layer for layer in range(8) if kinds[f"blk.{layer}.attn_v.weight"] == "Q6_K"] == [0, 3, 6, 7]
+    assert [layer for layer in range(8) if kinds[f"blk.{layer}.ffn_down.weight"] == "Q6_K"] == [0, 3, 6, 7]
+    assert {kinds[f"blk.{layer}.{part}.weight"] for layer in range(8) for part in ("attn_q", "ffn_up")} == {"Q4_K"}
+    plain, stored = lm.load(path), lm.load(path, dtype="file")
+    with torch.no_grad():
+        expected = plain(ids)
+        torch.testing.assert_close(stored(ids), expected, rtol=0, atol=1e-5)
+        read = Decoder(stored, native=True).read(0, ids[0].tolist(), every=True)
+        torch.testing.assert_close(read, expected[0], rtol=0, atol=2e-3 * float(expected.std()))
+    texts = [lm.generate(one, [1, 2, 3], max_new_tokens=20, temperature=0) for one in (plain, stored)]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(("kind", "bound"), [("Q4_K", 0.0725), ("Q5_K", 0.037), ("Q6_K", 0.0183)])
+def test_k_quants_are_as_near_as_llama_cpps(kind, bound):
+    """Its own quantize_row_q4_K_ref has 0.0711 of the spread of such weights, q5_K 0.0361, q6_K 0.0178."""
+    x = np.random.default_rng(0).normal(0, 0.02, (32, 1024)).astype(np.float32)
+    x[0], x[1], x[2] = 0, 0.01, np.abs(x[2])
+    there = gguf.quants.dequantize(quantize(x, kind), gguf.GGMLQuantizationType[kind])
+    assert np.sqrt(np.square(there - x)[3:].mean()) < bound * x[3:].std()
+    assert not there[0].any()
+    assert np.abs(there[1] - 0.01).max() < 1e-5
 
 
 def test_a_folder_in_bfloat16_computes_as_it_is(tmp_path):

@@ -18,10 +18,10 @@ def register(commands: Commands) -> None:
     target.add_argument("--adapter", metavar="FOLDER", help=help)
     target.add_argument("--page", metavar="FILE.html", help="a file that a browser opens: it holds and runs the model")
     help = (
-        "dtype of the weights: fp32 (default) or bf16 in a folder, also fp16 (default) and q8_0 in a .gguf; fp16 "
-        "(default) or int8 in a page"
+        "dtype of the weights: fp32 (default) or bf16 in a folder, also fp16 (default), q8_0 and q4_k_m in a "
+        ".gguf; fp16 (default) or int8 in a page"
     )
-    parser.add_argument("--dtype", choices=("fp32", "fp16", "bf16", "q8_0", "int8"), help=help)
+    parser.add_argument("--dtype", choices=("fp32", "fp16", "bf16", "q8_0", "q4_k_m", "int8"), help=help)
     parser.add_argument("--shard-bytes", type=int, help="split weights above this size into files (default: 5 billion)")
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     parser.add_argument("--course", metavar="URL", help="address of the course's chapters, {} for the name, for a page")

@@ -16,7 +16,7 @@ import numpy as np
 
 from lm.extras import need
 from lm.files import atomic_path, atomic_write, reason
-from lm.interop import gguf_models
+from lm.interop import gguf_models, k_quants
 from lm.interop.exporting import source_of, special_names
 from lm.interop.gguf_models import PRE_TOKENIZERS
 from lm.interop.loading import ModelText
@@ -26,7 +26,7 @@ from lm.model import Transformer
 from lm.special_tokens import BEGINS, TURN_ENDS
 from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, UNUSED
 
-DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
+DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "q4_k_m": "Q4_K_M"}
 IN_FP32 = ("ffn_gate_inp.weight", "_exps.bias")  # routers and biases of experts, which llama.cpp adds in fp32
 Q8_BLOCK = 32  # elements of a block; a row that is not whole blocks stays in fp16
 
@@ -45,7 +45,7 @@ def to_gguf(
     Args:
         model_or_run_dir: A model in memory, or a run or another program's model, as for lm.load.
         path: The file to write.
-        dtype: Of the matrices: "fp32", "fp16", "bf16" or "q8_0". Vectors stay in fp32.
+        dtype: Of the matrices: "fp32", "fp16", "bf16", "q8_0" or "q4_k_m". Vectors stay in fp32.
         tokenizer: A tokenizer file (default: the run's own). Without one llama.cpp reads ids only.
         step: For a run, the checkpoint of this step, or "best" (default: the newest).
 
@@ -107,6 +107,9 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, dtype: str) -> None:
         kind = DTYPES[dtype]
         if array.ndim < 2 or name == "position_embd.weight" or name.endswith(IN_FP32):
             kind = "F32"
+        elif kind == "Q4_K_M":
+            is_head = name == "output.weight" or (model.head is None and name == "token_embd.weight")
+            kind = k_quants.kind_of(name, array.shape[-1], model.config.num_layers, is_head=is_head)
         elif kind == "Q8_0" and array.shape[-1] % Q8_BLOCK:
             kind = "F16"
         if kind == "F32":
@@ -114,7 +117,9 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, dtype: str) -> None:
         elif kind == "F16":
             writer.add_tensor(name, array.astype(np.float16))
         else:
-            writer.add_tensor(name, gguf.quants.quantize(array, kinds[kind]), raw_dtype=kinds[kind])
+            is_own = kind.endswith("_K")  # the package gguf reads K-quants, and does not write them
+            data = k_quants.quantize(array, kind) if is_own else gguf.quants.quantize(array, kinds[kind])
+            writer.add_tensor(name, data, raw_dtype=kinds[kind])
 
 
 def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object) -> None:

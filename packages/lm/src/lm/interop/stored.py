@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +16,7 @@ from lm.ops.cpu.stored import BLOCKS, FLOATS, Rows, StoredEmbedding, StoredLinea
 
 MATRICES = tuple(f".{name}.weight" for name in ("qkv", "output", "gate_up", "up", "down"))
 KIND_OF = {dtype: kind for kind, dtype in FLOATS.items()}
+MULTIPLIED = (*FLOATS, *BLOCKS)
 Matrices = dict[str, list[Rows]]
 
 
@@ -55,7 +55,7 @@ def gguf_rows(config: ModelConfig, fields: Fields, used: set[str]) -> Callable[[
 
     def rows_of(part: Part) -> list[Rows]:
         places, number = names(part.name)
-        if not fields.tensors.keys() >= set(places):
+        if not all(place in fields.tensors and kind_of(fields, place) in MULTIPLIED for place in places):
             return []
         result = []
         for place in places:
@@ -69,15 +69,14 @@ def gguf_rows(config: ModelConfig, fields: Fields, used: set[str]) -> Callable[[
     return rows_of
 
 
+def kind_of(fields: Fields, name: str) -> str:
+    return str(fields.tensors[name].tensor_type.name)
+
+
 def tensor_rows(fields: Fields, name: str, expert: int | None) -> Rows:
-    """The rows of a tensor, or of an expert in it. Of a type that C does not multiply they become float32."""
-    tensor: Any = fields.tensors[name]
-    kind = tensor.tensor_type.name
-    if kind in BLOCKS or kind in FLOATS:
-        data = torch.from_numpy(tensor.data)
-        data = data.view(FLOATS[kind]) if kind in FLOATS else data
-    else:
-        kind, data = "F32", torch.from_numpy(fields.array(name))
+    """The rows of a tensor, or of an expert in it."""
+    kind, data = kind_of(fields, name), torch.from_numpy(fields.tensors[name].data)
+    data = data.view(FLOATS[kind]) if kind in FLOATS else data
     return Rows(kind, data if expert is None else data[expert])
 
 

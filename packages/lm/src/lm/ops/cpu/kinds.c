@@ -123,6 +123,21 @@ static inline __attribute__((always_inline)) Scales scales_of(const int kind, co
 
 static inline REAL block_scale(const uint8_t *from, int64_t block) { return number_as(F16, from + 34 * block); }
 
+static inline Words int8_words(const uint8_t *from)
+{
+    Signed bytes;
+    memcpy(&bytes, from, sizeof bytes);
+    return __builtin_convertvector(bytes, Words);
+}
+
+/* The first `count` of int8, fewer than a vector has, and zeros; a function by itself, so that the loop stays short. */
+static __attribute__((noinline)) Words some_words(const uint8_t *from, int64_t count)
+{
+    Signed bytes = {0};
+    memcpy(&bytes, from, (size_t)count);
+    return __builtin_convertvector(bytes, Words);
+}
+
 #define VECTORS (2 * BLOCK / PAIRS)   /* of the two blocks of a quarter of a group */
 
 /* The words of vector v of a quarter of a group, which has `left` weights from there on in the row. */
@@ -132,10 +147,7 @@ words_of(const int kind, const uint8_t *from, int64_t quarter, const int64_t v, 
     const int64_t second = v * PAIRS / BLOCK, in = v * PAIRS % BLOCK, block = 2 * quarter + second;
     if (kind <= Q8_0) {
         const uint8_t *const at = from + (kind == Q8_0 ? 34 * block + 2 : BLOCK * block) + in;
-        Signed bytes = {0};
-        if (kind == INT8 && (v + 1) * PAIRS > left) memcpy(&bytes, at, (size_t)(left - v * PAIRS));
-        else memcpy(&bytes, at, sizeof bytes);
-        return __builtin_convertvector(bytes, Words);
+        return kind == INT8 && (v + 1) * PAIRS > left ? some_words(at, left - v * PAIRS) : int8_words(at);
     }
     Ints by = (Ints){0} + scales->by[kind == Q6_K ? (block * BLOCK + in) / (BLOCK / 2) : block];
     if (kind == Q6_K) {

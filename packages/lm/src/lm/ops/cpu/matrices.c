@@ -67,7 +67,39 @@ typedef struct {
     const REAL *steps, *sums;
 } Rounded;
 
-/* The same of rows of integers. */
+/* The same of int8 with a scale for each row, in as many sums as fill the processor's multipliers. */
+static inline __attribute__((always_inline)) void
+int8_products(const Matrix *m, const int texts, int64_t row, Rounded x, Lanes *restrict y)
+{
+    const int64_t columns = m->columns, padded = PADDED(columns);
+    Lanes parts[TEXTS][ROWS], scales;
+    for (int64_t i = 0; i < ROWS; i++) {
+        const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
+        const uint8_t *const w = m->weight + r * m->stride;
+        Lanes sums[TEXTS] = {{0}};
+        scales[i] = m->scale[r];
+        for (int64_t at = 0, end; at < columns; at = end) {
+            Ints even[TEXTS] = {{0}}, odd[TEXTS] = {{0}};
+            end = columns - at < exact(INT8) * INTS ? columns : at + exact(INT8) * INTS;
+            for (; at + 2 * PAIRS <= end; at += 2 * PAIRS)
+                for (int n = 0; n < texts; n++) {
+                    const int16_t *const with = x.words + n * padded + at;
+                    even[n] = add_products(even[n], (Ints)int8_words(w + at), load_ints(with));
+                    odd[n] = add_products(odd[n], (Ints)int8_words(w + at + PAIRS), load_ints(with + PAIRS));
+                }
+            for (; at < end; at += PAIRS) {
+                const Words last = end - at < PAIRS ? some_words(w + at, end - at) : int8_words(w + at);
+                for (int n = 0; n < texts; n++)
+                    even[n] = add_products(even[n], (Ints)last, load_ints(x.words + n * padded + at));
+            }
+            for (int n = 0; n < texts; n++) sums[n] += as_lanes(even[n]) + as_lanes(odd[n]);
+        }
+        for (int n = 0; n < texts; n++) parts[n][i] = sums[n];
+    }
+    for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]) * x.steps[n] * scales;
+}
+
+/* The same of blocks of integers. */
 static inline __attribute__((always_inline)) void
 int_products(const Matrix *m, const int kind, const int texts, int64_t row, Rounded x, Lanes *restrict y)
 {
@@ -75,31 +107,40 @@ int_products(const Matrix *m, const int kind, const int texts, int64_t row, Roun
     Lanes parts[TEXTS][ROWS];
     for (int64_t i = 0; i < ROWS; i++) {
         const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
-        Lanes totals[TEXTS] = {{0}};
+        Lanes totals[TEXTS][2] = {{{0}}};   /* two sums in turn, as each waits for itself */
         for (int64_t group = 0; group < groups; group++) {
             const uint8_t *const from = m->weight + r * m->stride + group * group_bytes(kind);
-            const Scales scales = scales_of(kind, from, m->scale ? m->scale[r] : 0);
-            Ints sums[TEXTS] = {{0}};
+            const Scales scales = scales_of(kind, from, 0);
+            Ints sums[TEXTS][2] = {{{0}}};
             fetch(from, group_bytes(kind));
+#pragma GCC unroll 4
             for (int64_t quarter = 0; quarter < 4; quarter++) {
                 const int64_t at = group * GROUP + 2 * BLOCK * quarter, left = columns - at;
-                for (int64_t v = 0; v < VECTORS && (kind > Q8_0 || v * PAIRS < left); v++) {
+#pragma GCC unroll 4
+                for (int64_t v = 0; v < VECTORS; v++) {
+                    if (kind <= Q8_0 && v * PAIRS >= left) break;
                     const Ints w = (Ints)words_of(kind, from, quarter, v, &scales, left);
                     for (int n = 0; n < texts; n++)
-                        sums[n] = add_products(sums[n], w, load_ints(x.words + n * padded + at + v * PAIRS));
+                        sums[n][v % 2] = add_products(sums[n][v % 2], w,
+                                                      load_ints(x.words + n * padded + at + v * PAIRS));
                     if (kind != Q8_0 || (v + 1) * PAIRS % BLOCK) continue;
                     const REAL scale = block_scale(from, 2 * quarter + v * PAIRS / BLOCK);
-                    for (int n = 0; n < texts; n++) totals[n] += as_lanes(sums[n]) * scale, sums[n] = (Ints){0};
+                    for (int n = 0; n < texts; n++) {
+                        totals[n][v * PAIRS / BLOCK] += as_lanes(sums[n][0] + sums[n][1]) * scale;
+                        sums[n][0] = sums[n][1] = (Ints){0};
+                    }
                 }
                 if (kind == Q8_0 || (quarter < 3 && (quarter + 1) * 2 * BLOCK % (exact(kind) * INTS))) continue;
-                for (int n = 0; n < texts; n++)
-                    totals[n] += as_lanes(sums[n]) * scales.scale, sums[n] = (Ints){0};
+                for (int n = 0; n < texts; n++) {
+                    totals[n][0] += as_lanes(sums[n][0] + sums[n][1]) * scales.scale;
+                    sums[n][0] = sums[n][1] = (Ints){0};
+                }
             }
             const Lanes least = load_some(scales.least, LANES < BLOCKS ? LANES : BLOCKS);
             for (int n = 0; n < texts && has_least(kind); n++)
-                totals[n] -= least * load(x.sums + (n * groups + group) * LANES);
+                totals[n][1] -= least * load(x.sums + (n * groups + group) * LANES);
         }
-        for (int n = 0; n < texts; n++) parts[n][i] = totals[n];
+        for (int n = 0; n < texts; n++) parts[n][i] = totals[n][0] + totals[n][1];
     }
     for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]) * x.steps[n];
 }
@@ -320,6 +361,8 @@ static Strip strip_of(const Worker *w, const Matrix *m, int64_t r, int64_t count
     case kind:                                                                           \
         if (kind < INT8 && n == 1) products(m, kind, 1, r, x, columns, y);               \
         else if (kind < INT8) products(m, kind, TEXTS, r, x, columns, y);                \
+        else if (kind == INT8 && n == 1) int8_products(m, 1, r, rounded, y);             \
+        else if (kind == INT8) int8_products(m, TEXTS, r, rounded, y);                   \
         else if (n == 1) int_products(m, kind, 1, r, rounded, y);                        \
         else int_products(m, kind, TEXTS, r, rounded, y);                                \
         break;
