@@ -472,7 +472,9 @@ def test_generate_continues_a_text(work, capsys):
     outs = []
     for _ in range(2):
         assert main(["generate", str(work / "run"), "--prompt", "def é", "--max-new-tokens", "9", "--seed", "1"]) == 0
-        outs.append(capsys.readouterr().out)
+        written = capsys.readouterr()
+        outs.append(written.out)
+        assert "decoded in " in written.err, "it says if C or PyTorch computed the steps, and why"
     assert outs[0] == outs[1]
     assert outs[0].startswith("def é")
     assert len(outs[0]) > len("def é\n")

@@ -27,6 +27,7 @@ def register(commands: Commands) -> None:
 
 
 def generate(options: argparse.Namespace) -> None:
+    from lm.generation.decoder import Decoder
     from lm.generation.stream import StreamDecoder, generate_batch, stream
     from lm.interop.loading import model_text
     from lm.special_tokens import prompt_ids
@@ -42,12 +43,14 @@ def generate(options: argparse.Namespace) -> None:
         "when_full": options.when_full,
     }
     ids = prompt_ids(text.tokenizer, options.prompt, text.end_of_text)
+    decoded = f"decoded {Decoder(model, capacity=1).how}"  # as the texts will be
     if options.samples > 1:
         texts = []
         for ids_of_text in generate_batch(model, [ids], samples=options.samples, **settings)[0]:
             writer = StreamDecoder(text.tokenizer, options.stop)
             texts.append(options.prompt + "".join(map(writer.feed, ids_of_text)) + writer.finish())
         print(BETWEEN.join(texts))
+        print(decoded, file=sys.stderr)
         return
     writer, times = StreamDecoder(text.tokenizer, options.stop), [time.perf_counter()]
     tokens = stream(model, ids, **settings)
@@ -63,4 +66,5 @@ def generate(options: argparse.Namespace) -> None:
         first = times[:2][-1]
         parts = (("prompt", len(ids), first - times[0]), ("after it", max(0, len(times) - 2), times[-1] - first))
         speeds = (f"{name}: {n:,} tokens at {n / max(seconds, 1e-9):,.0f} a second" for name, n, seconds in parts)
-        print("; ".join(speeds), file=sys.stderr)
+        decoded = f"{'; '.join(speeds)}, {decoded}"
+    print(decoded, file=sys.stderr)
