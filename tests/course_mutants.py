@@ -175,6 +175,21 @@ EXCUSED = {  # mutants that compute the same, or differ in what no exercise asks
     "ex12_precision.py: MasterSGD.step: zip(self.parameters, self.masters, strict=True) -> "
     "zip(self.parameters, self.masters)": ONE_LENGTH,
     "ex12_precision.py: MasterSGD.step: True -> False": ONE_LENGTH,
+    "ex13_evaluation.py: continuation_log_probs: start - 1:-1 -> start - 1:": "gather needs no more rows",
+    "ex13_evaluation.py: continuation_log_probs: -1 -> 1 (2)": "of two dimensions",
+    "ex13_evaluation.py: continuation_log_probs: -1 -> 1 (3)": "of two dimensions",
+    "ex13_evaluation.py: continuation_log_probs: 0 -> -1": "there is one column",
+    "ex13_evaluation.py: choose: zip(log_probs, endings, strict=True) -> zip(log_probs, endings)": ONE_LENGTH,
+    "ex13_evaluation.py: choose: True -> False": ONE_LENGTH,
+    "ex13_evaluation.py: choose: 1 -> 2": "all sums are halved",
+    "ex13_evaluation.py: hellaswag_choice: :-1 -> :": "gather needs no more rows",
+    "ex13_evaluation.py: hellaswag_choice: 0 -> -1": "there is one column",
+    "ex13_evaluation.py: hellaswag_choice: -1 -> 1 (4)": "of two dimensions",
+    "ex13_evaluation.py: hellaswag_choice: -1 -> 1 (5)": "of two dimensions",
+    "ex13_evaluation.py: contaminated: if length not in seen: seen[length] = {run for text in training for... -> "
+    "if True: seen[length] = {run for text in training for run in runs(w...": "it is a cache",
+    "ex13_evaluation.py: paired_difference: zip(first, second, strict=True) -> zip(first, second)": ONE_LENGTH,
+    "ex13_evaluation.py: paired_difference: True -> False": ONE_LENGTH,
 }
 
 

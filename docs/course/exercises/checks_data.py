@@ -141,6 +141,7 @@ def mask_phone_numbers(yours: Callable[..., Any]) -> None:
         ("12345678901 has eleven, 1234567890123456 sixteen", ("12345678901 has eleven, 1234567890123456 sixteen", 0)),
         ("283-1823829x", (f"{PHONE}x", 1)),
         ("28-31-82-38-29 and 2831-823-829", ("28-31-82-38-29 and 2831-823-829", 0)),
+        ("283--182-3829, (283).182-3829", ("283--182-3829, (283).182-3829", 0)),
         (f"{PHONE} is masked", (f"{PHONE} is masked", 0)),
         ("", ("", 0)),
     ):
@@ -192,6 +193,8 @@ def gopher_rules(yours: Callable[..., Any]) -> None:
         ("59 words of 10 letters and one of 11", " ".join(["characters"] * 59 + ["charactersx"]), ["length"]),
         ("59 words of 3 letters and one of 2", " ".join(["its"] * 59 + ["it"]), ["length"]),
         ("40 words of 3 letters and 20 of 30", " ".join(["its"] * 40 + ["x" * 30] * 20), ["length"]),
+        ("3 lines, 1 with an ellipsis, each with CR and LF", (many + "\r\n") * 2 + many + "...\r\n", ["ellipsis"]),
+        ("no words", " \n", ["words"]),
         ("3 lines with an ellipsis inside", "\n".join([many + "... and on"] * 3), []),
         ("3 lines with two dots at the end", "\n".join([many + ".."] * 3), []),
         ("60 Greek words of 9 letters", " ".join(["γράμματα1"] * 60), []),

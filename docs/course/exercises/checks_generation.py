@@ -11,8 +11,6 @@ from torch import Tensor
 
 import bpe
 import lm
-from lm.chat_template import default_template
-from lm.data.rows import read_messages
 
 torch.set_num_threads(1)  # so that the figures are of the code, and not of what else the machine does
 
@@ -139,10 +137,24 @@ def attention_with_cache(yours: Callable[..., Any]) -> None:
             close(f"The values after position {at}", values, v[:, : at + 1])
 
 
+def right_chat(messages: list[dict[str, str]], tokenizer: bpe.Tokenizer) -> tuple[list[int], list[bool]]:
+    """Ids and whether each is learned, part by part."""
+    text, special = tokenizer.encode_ordinary, tokenizer.special_tokens
+    parts = [([special["<|endoftext|>"]], False)]
+    for message in messages:
+        is_answer = message["role"] == "assistant"
+        parts += [([special["<|im_start|>"]], False), (text(message["role"] + "\n"), False)]
+        parts += [(text(message["content"]), is_answer), ([special["<|im_end|>"]], is_answer), (text("\n"), False)]
+    return [n for ids, _ in parts for n in ids], [is_learned for ids, is_learned in parts for _ in ids]
+
+
 def encode_chat(yours: Callable[..., Any]) -> None:
     names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
     tokenizer = bpe.train(
-        ["how are you? fine, and you? be brief. user assistant system"] * 3, 290, special_tokens=names
+        # the line break after a role and blanks after it would be one token, if they were not encoded apart
+        ["how are you? fine, and you? be brief. user assistant system" + "\n  two" * 9] * 3,
+        290,
+        special_tokens=names,
     )
     for said in (
         [("user", "how are you?"), ("assistant", "fine")],
@@ -152,7 +164,7 @@ def encode_chat(yours: Callable[..., Any]) -> None:
         [("assistant", " ".join(drawing("encode_chat").choices(["fine,", "and", "you", "brief.", "how"], k=9)))],
     ):
         messages = [{"role": role, "content": content} for role, content in said]
-        ids, learned = default_template(tokenizer).encode(read_messages(messages))
+        ids, learned = right_chat(messages, tokenizer)
         answer = yours(messages, tokenizer)
         if answer is None:
             raise Wrong(f"encode_chat returns None: {NOT_WRITTEN}.")

@@ -55,23 +55,23 @@ def model(seed: int, bias: bool = True) -> nn.Module:
     return nn.ModuleDict(
         {
             "embedding": nn.Embedding(7, 5),
+            "frozen": nn.Linear(2, 2).requires_grad_(False),
             "first": nn.Linear(5, 6, bias=False),
             "norm": reference.RMSNorm(6),
             "last": nn.Linear(6, 3, bias=bias),
-            "frozen": nn.Linear(2, 2).requires_grad_(False),
         }
     )
 
 
 class Run(nn.Module):
-    """The model as a function of ids."""
+    """The model as a function of ids, in two parts."""
 
     def __init__(self, seed: int, bias: bool = True) -> None:
         super().__init__()
         self.parts = model(seed, bias)
 
-    def forward(self, ids: Tensor) -> Tensor:
-        parts = self.parts
+    def forward(self, some: Tensor, others: Tensor) -> Tensor:
+        parts, ids = self.parts, torch.cat([some, others])
         return parts["last"](parts["norm"](parts["first"](parts["embedding"](ids))))  # type: ignore[index, no-any-return]
 
 
@@ -79,7 +79,7 @@ def loss_of(module: Any, step: int, rank: int) -> Tensor:
     """Of a process's own part of a batch."""
     generator = torch.Generator().manual_seed(10 * step + rank)
     ids = torch.randint(7, (4,), generator=generator)
-    return (module(ids) * torch.randn(4, 3, generator=generator)).square().sum()  # type: ignore[no-any-return]
+    return (module(ids[:1], ids[1:]) * torch.randn(4, 3, generator=generator)).square().sum()  # type: ignore[no-any-return]
 
 
 def mean_gradients(module: nn.Module, step: int) -> dict[str, Tensor]:
@@ -163,10 +163,9 @@ def both_ddp(student: Any) -> None:
         raise Wrong("An all-reduce of DDP has no async_op=True: the backward pass waits for it.")
 
 
-def layers(seed: int) -> nn.Sequential:
-    """Six equal layers, so that every way to share them out gives each process as much."""
-    torch.manual_seed(seed)
-    return nn.Sequential(*(nn.Linear(6, 6) for _ in range(6)))
+def layers() -> nn.ParameterList:
+    """Large ones and small ones: shared out in turn, all large ones would go to one process."""
+    return nn.ParameterList(normal(*shape) for shape in ((6, 10), (6,), (3, 2)) * pair.PROCESSES)
 
 
 def both_sharded_optimizer(student: Any) -> None:
@@ -178,7 +177,7 @@ def both_sharded_optimizer(student: Any) -> None:
             optimizers.append(self)
 
     settings = {"lr": 0.1, "betas": (0.8, 0.9), "weight_decay": 0.2, "eps": 1e-3}
-    module, right_module = layers(0), layers(0)
+    module, right_module = layers(), layers()
     optimizer = student.ShardedOptimizer(module.parameters(), Recorded, **settings)
     right = torch.optim.AdamW(right_module.parameters(), **settings)  # type: ignore[arg-type]
     for step in range(4):
