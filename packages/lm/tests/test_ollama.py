@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from published_templates import CHATML, GEMMA, LLAMA3, MARKED, QWEN3
+from published_templates import CHATML, GEMMA, LLAMA3, MARKED, MISTRAL, QWEN3
 
 from lm.chat_template import ChatTemplate, Message, default_template
 from lm.interop.ollama import go_template, modelfile
@@ -47,7 +47,7 @@ def test_the_template_in_go_writes_what_the_chat_template_writes():
     assert {"chatml", "gemma", "default", "llama3"} <= set(written), written
 
 
-@pytest.mark.parametrize("source", [LLAMA3, QWEN3, "{{ messages }}", "{{ raise_exception('no') }}"])
+@pytest.mark.parametrize("source", [LLAMA3, QWEN3, MISTRAL, "{{ messages }}", "{{ raise_exception('no') }}"])
 def test_a_template_that_does_more_is_said_to_have_none(source):
     text = modelfile(Path("m.gguf"), template_of(source))
     assert "# No TEMPLATE" in text

@@ -49,7 +49,10 @@ def go_template(template: ChatTemplate) -> str | None:
         if roles[0] in heads:
             between = [tails[before] + heads[after] for before, after in itertools.pairwise(roles)]
             joined = [begin + heads[roles[0]], *between, tails[roles[-1]] + prompt]
-            if joined != pieces(template, *roles, add_generation_prompt=True):
+            try:
+                if joined != pieces(template, *roles, add_generation_prompt=True):
+                    return None
+            except ValueError:
                 return None
     cases = [
         f'{{{{ if eq .Role "{role}" }}}}{heads[role]}{{{{ .Content }}}}{tails[role]}{{{{ end }}}}' for role in heads
