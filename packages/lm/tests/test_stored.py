@@ -165,7 +165,7 @@ def test_k_quants_are_as_near_as_llama_cpps(kind, bound):
     there = gguf.quants.dequantize(quantize(x, kind), gguf.GGMLQuantizationType[kind])
     assert np.sqrt(np.square(there - x)[3:].mean()) < bound * x[3:].std()
     assert not there[0].any()
-    assert np.abs(there[1] - 0.01).max() < 1e-5
+    assert np.abs(there[1] - 0.01).max() < 1e-4
 
 
 def test_a_folder_in_bfloat16_computes_as_it_is(tmp_path, capsys):
