@@ -11,6 +11,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 PATH = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
@@ -125,7 +126,8 @@ class Chromium:
         ):
             self.call("Emulation.setEmulatedMedia", features=[{"name": name, "value": value}])
             rules = "violations.map(({id, nodes}) => [id, nodes.slice(0, 3).map(({html}) => html)])"
-            violations += [(value, rule) for rule in self.run(f"axe.run().then(({{violations}}) => {rules})")]
+            broken: Any = self.run(f"axe.run().then(({{violations}}) => {rules})")
+            violations += [(value, rule) for rule in broken]
         self.call("Emulation.setEmulatedMedia", features=[])
         return violations
 

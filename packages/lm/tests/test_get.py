@@ -106,7 +106,7 @@ def test_every_corpus_is_listed_where_its_publisher_has_it(serve):
 
 
 SAYS = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]
-ROWS = {  # as their publishers have them
+ROWS: dict[str, tuple[str, dict]] = {  # as their publishers have them
     "smoltalk": ("data/all/train-00000-of-00009.parquet", {"messages": SAYS, "source": "smol-magpie-ultra"}),
     "ultrachat": (
         "data/train_sft-00000-of-00003-a3ecf92756993583.parquet",

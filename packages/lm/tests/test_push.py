@@ -17,9 +17,18 @@ from lm.commands.cli import main
 pytest.importorskip("huggingface_hub")
 
 
+class Hub(ThreadingHTTPServer):
+    """A server that keeps the files that arrive, the requests for repositories and the tokens shown to it."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.files, self.created, self.tokens, self.broken = {}, [], set(), 0
+
+
 class Handler(BaseHTTPRequestHandler):
     """Answers /api/repos/create, preupload and commit; `server.broken` commits are refused first."""
 
+    server: Hub
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *arguments):
@@ -66,8 +75,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(monkeypatch):
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.files, server.created, server.tokens, server.broken = {}, [], set(), 0
+    server = Hub()
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("HF_TOKEN", "hf_mine")
