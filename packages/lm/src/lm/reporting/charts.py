@@ -152,9 +152,9 @@ def table(headers: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:
             return f'<td class="n">{number(value)}</td>'
         return f"<td>{'—' if value is None else text(value)}</td>"
 
-    head = "".join(f"<th>{text(name)}</th>" for name in headers)
+    head = "".join(f"<th>{text(name)}</th>" if name else "<td></td>" for name in headers)
     body = "".join(f"<tr>{''.join(map(cell, row))}</tr>\n" for row in rows)
-    return Html(f'<div class="scroll"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n')
+    return Html(f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n')
 
 
 def bars(rows: Iterable[tuple[str, float, str]]) -> Html:
