@@ -154,7 +154,8 @@ def table(headers: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:
 
     head = "".join(f"<th>{text(name)}</th>" if name else "<td></td>" for name in headers)
     body = "".join(f"<tr>{''.join(map(cell, row))}</tr>\n" for row in rows)
-    return Html(f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n')
+    rows_and_head = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+    return Html(f'<div class="scroll" tabindex="0">{rows_and_head}</div>\n')
 
 
 def bars(rows: Iterable[tuple[str, float, str]]) -> Html:
