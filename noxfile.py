@@ -262,7 +262,7 @@ def sanitize(session: nox.Session) -> None:
             for name in names
         ]
         sanitizers = "-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -O1 -g"
-        files = [f"{LM}/tests/test_{name}.py" for name in ("native", "fused", "passes", "products")]
+        files = [f"{LM}/tests/test_{name}.py" for name in ("native", "stored", "fused", "passes", "products")]
         environment = {
             "LM_CFLAGS": sanitizers,
             "LD_PRELOAD": " ".join(libraries),
