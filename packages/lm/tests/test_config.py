@@ -278,5 +278,6 @@ def test_a_seed_that_no_generator_takes_is_one_sentence(capsys, tmp_path):
     ):
         assert main(arguments) == 2
         stderr = capsys.readouterr().err
-        assert "seed must be at" in stderr
+        assert "seed must be" in stderr
+        assert "9223372036854775807, got 99999999999999999999999" in stderr
         assert stderr.count("\n") == 1

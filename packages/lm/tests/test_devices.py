@@ -107,7 +107,7 @@ def test_memory_that_runs_out_anywhere_is_one_sentence(data, tmp_path, monkeypat
 
 def test_the_use_of_a_device_whose_peak_is_known_is_said_of_each_step(data, tmp_path, monkeypatch):
     accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
-    monkeypatch.setattr("lm.training.trainer.peak_flops", lambda device, precision: 1e9)
+    monkeypatch.setattr("lm.training.metrics.peak_flops", lambda device, precision: 1e9)
     run(data, tmp_path)
     a_token = accounting.training_flops(MODEL.shape(), pairs="causal").total / MODEL.context_length
     lines = [line for line in metrics(tmp_path) if "loss" in line]

@@ -81,7 +81,7 @@ def test_a_function_gets_the_columns_that_it_names():
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        (lambda completions: 1 / 0, r"raised ZeroDivisionError.* for 2 completions, the first of which is 'a'"),
+        (lambda completions: 1 / 0, r"raised ZeroDivisionError.* for 2 completions, the first 'a'"),
         (lambda answer: [1, 1], "reads 'answer', and the rows of the data have completions, prompts"),
         (lambda prompts: [1], "returned 1 values"),
         (lambda prompts: [1, "x"], "returned 'x'"),
