@@ -54,7 +54,7 @@ void *realloc(void *old, size_t size) { return fails(size) ? NULL : __libc_reall
 WITHOUT_MEMORY = r"""
 import ctypes, sys
 import bpe
-from bpe.encoding import arrow, batch
+from bpe.encoding import arrow
 library = ctypes.CDLL(sys.argv[1])
 thai = "\u0e01\u0e33\u0e25\u0e31\u0e07\u0e40\u0e23\u0e35\u0e22\u0e19" * 30
 text = "low lower <s> " + "a" * 70 + "ab" * 3000 + thai + " e\u0301 " + "lowest " * 600
