@@ -548,7 +548,7 @@ class Tokenizer(EncodeMethods):
         return {token: number for number, token in ordinary} | {name.encode(): special[name] for name in special}
 
     def post_process(self, ids: Iterable[int], pair: Iterable[int] | None = None) -> list[int]:
-        """The ids of a text between those that the template of its tokenizer.json puts there, such as <s> and </s>.
+        """The ids of a text between those that the template of its tokenizer.json puts there, such as `<s>` and `</s>`.
 
         As tokenizers' post_process(), or encode(add_special_tokens=True); encode() adds none. Without a template the
         ids stay the same.
@@ -709,7 +709,7 @@ class Tokenizer(EncodeMethods):
         """Encode a corpus into token files, in several threads and in bounded memory.
 
         Special tokens in the corpus are recognised, as in training; encode() refuses them. X.json beside X.npy holds
-        count, dtype, bytes of text, fingerprint, the id of <|endoftext|>, SHA-256. Files appear whole or not at all.
+        count, dtype, bytes of text, fingerprint, the id of `<|endoftext|>`, SHA-256. Files appear whole or not at all.
 
         Args:
             source: as bpe.train() takes it.

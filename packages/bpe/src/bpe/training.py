@@ -146,7 +146,7 @@ def train_sentencepiece(
         min_count, max_token_bytes, num_threads, memory_limit, checkpoint, progress: As for train().
 
     Returns:
-        The tokenizer. Its encode() adds no <s>, for which a template would have to ask.
+        The tokenizer. Its encode() adds no `<s>`, for which a template would have to ask.
 
     Raises:
         ValueError: The vocabulary is smaller than the special tokens, the bytes and the characters, or larger than the

@@ -37,7 +37,7 @@ def load_tokenizer(path: str | Path) -> Any:
 def of_llama2c(path: Path) -> Any:
     """The tokenizer in llama2.c's tok.bin: the longest length, then a score, a length and the text of each token.
 
-    The best score merges first; ids 0, 1 and 2 are <unk>, <s> and </s>, the next 256 the bytes.
+    The best score merges first; ids 0, 1 and 2 are `<unk>`, `<s>` and `</s>`, the next 256 the bytes.
     """
     data, pieces, at = path.read_bytes(), list[Piece](), 4
     try:
