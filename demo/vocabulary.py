@@ -1,4 +1,4 @@
-"""How large a vocabulary should be: one model shape and one budget of FLOPs for each size, in bits per byte.
+"""Compare vocabulary sizes: one model shape and one budget of FLOPs for each size, in bits per byte.
 
     python demo/vocabulary.py [TEXT …] [--sizes 512 1024 2048 4096] [--superwords 2048] [--flops 2e11] [--seeds 2]
 

@@ -1,4 +1,4 @@
-"""What other clients ask for: Anthropic's messages, embeddings, structured outputs, thoughts, adapters by name."""
+"""Requests of other clients: Anthropic's messages, embeddings, structured outputs, thoughts, adapters by name."""
 
 from __future__ import annotations
 

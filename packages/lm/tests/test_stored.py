@@ -167,6 +167,17 @@ def test_k_quants_are_as_near_as_llama_cpps(kind, bound):
     assert np.abs(there[1] - 0.01).max() < 1e-4
 
 
+@pytest.mark.parametrize("dtype", ["q8_0", "q4_k_m"])
+def test_a_file_that_was_cut_short_is_refused_before_c_reads_it(tmp_path, dtype):
+    """C computes with the mapped file: what its header promises has to be there."""
+    path = to_gguf(Transformer(ModelConfig(256, 64, 1, 256, 4, 256)), tmp_path / "model.gguf", dtype=dtype)
+    whole = path.read_bytes()
+    for missing in (1, 2000, len(whole) // 2):
+        path.write_bytes(whole[:-missing])
+        with pytest.raises(ValueError, match="damaged or cut short"):
+            lm.load(path, dtype="file")
+
+
 def test_a_folder_in_bfloat16_computes_as_it_is(tmp_path, capsys):
     model = Transformer(ModelConfig(300, 64, 2, 64, 2, 96)).eval()
     folder = to_huggingface(model, tmp_path / "model", dtype="bf16")

@@ -64,7 +64,7 @@ def go_template(template: ChatTemplate) -> str | None:
 
 
 def pieces(template: ChatTemplate, *roles: str, add_generation_prompt: bool = False) -> list[str]:
-    """What a template writes around the contents of a conversation of these roles: one text more than there are roles.
+    """The texts that a template writes around the contents of a conversation: one more than there are roles.
 
     ValueError: it refuses the conversation, or does not write each content once and in order.
     """

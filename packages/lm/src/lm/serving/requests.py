@@ -49,7 +49,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Served:
-    """What a request is read with: the limits, the chat template, the grammars, and the tokens that end a text."""
+    """The means of reading a request: the limits, the chat template, the grammars, and the tokens that end a text."""
 
     limits: Limits
     template: ChatTemplate
