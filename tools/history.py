@@ -1,12 +1,12 @@
-"""A line of JSON for what this commit takes, behind those of the commits before it, and what has become slower.
+"""A line of JSON for the instructions that this commit takes, behind those of the commits before it.
 
-    python tools/history.py history.jsonl [--rounds 5] [--threshold 1.1]
+    python tools/history.py history.jsonl [--threshold 1.05]
 
-Each of the MEASUREMENTS runs in a process of its own, in turns; what counts is the least processor time of the rounds,
-which other work on the machine disturbs least. The corpus is the running Python's standard library, the same on one
-machine and Python. A line has the commit, the date, the machine, the versions and the seconds; lines of other machines
-or Pythons are kept and not compared with. Exit status 1 where something takes more than threshold times its last
-figure.
+Valgrind counts the instructions of each of the MEASUREMENTS on one thread, in a process of its own, less those of a
+process that only prepares it. Other work on the machine, which moves times by a third, does not change them. The corpus
+is the running Python's standard library, the same on one machine and Python. A line has the commit, the date, the
+machine, the versions and the counts; lines of other machines, Pythons or versions of torch are kept and not compared
+with. Exit status 1 where something takes more than threshold times its last count.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -59,23 +60,38 @@ MEASUREMENTS = {
     ),
 }
 PROGRAM = """
-import sys, time
+import os, sys
+os.sched_setaffinity(0, {{min(os.sched_getaffinity(0))}})
 text = open(sys.argv[1], encoding="utf-8").read()
 {before}
-began = time.process_time()
 {measured}
-print(time.process_time() - began)
 """
+# Valgrind has no AVX-512. The hash of a str decides the order of sets.
+SETTINGS = {
+    "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1",
+    "LM_CFLAGS": "-march=x86-64-v3",
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+}
+VALGRIND = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 
 
-def measure(name: str, corpus: Path) -> float:
-    """Seconds of processor time that one of the MEASUREMENTS takes, in a fresh process."""
-    before, measured = MEASUREMENTS[name]
+def instructions(before: str, measured: str, corpus: Path) -> int:
+    """Number of instructions that a fresh Python executes for `before` and then `measured`."""
     program = PROGRAM.format(before=before, measured=measured)
-    done = subprocess.run([sys.executable, "-c", program, str(corpus)], capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{name!r} fails:\n{done.stderr}")
-    return float(done.stdout.split()[-1])
+    environment = {**os.environ, **SETTINGS}
+    command = [*VALGRIND, sys.executable, "-c", program, str(corpus)]
+    result = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if result.returncode:
+        raise SystemExit(f"{measured!r} fails:\n{result.stderr}")
+    return int(re.findall(r"I +refs: +([\d,]+)", result.stderr)[-1].replace(",", ""))
+
+
+def measure(name: str, corpus: Path) -> int:
+    """Number of instructions of one of the MEASUREMENTS, without those of its preparation."""
+    before, measured = MEASUREMENTS[name]
+    return instructions(before, measured, corpus) - instructions(before, "", corpus)
 
 
 def processor() -> str:
@@ -104,15 +120,15 @@ def about() -> dict[str, Any]:
 
 
 def compared(line: dict[str, Any], history: list[dict[str, Any]], threshold: float) -> list[str]:
-    """A sentence for each figure of a line that is more than threshold times the last one of the same machine."""
-    same = [old for old in history if (old["machine"], old["python"]) == (line["machine"], line["python"])]
-    slower = []
-    for name, seconds in line["seconds"].items():
-        last = next((old for old in reversed(same) if name in old["seconds"]), None)
-        if last is not None and seconds > threshold * last["seconds"][name]:
-            times = seconds / last["seconds"][name]
-            slower.append(f"{name}: {seconds:.4f} s, {times:.2f} times as long as at {last['commit']}")
-    return slower
+    """A sentence for each count of a line that is more than threshold times the last one of the same machine."""
+    same = [old for old in history if all(old[name] == line[name] for name in ("machine", "python", "torch"))]
+    more = []
+    for name, count in line["instructions"].items():
+        last = next((old for old in reversed(same) if name in old["instructions"]), None)
+        if last is not None and count > threshold * last["instructions"][name]:
+            times = count / last["instructions"][name]
+            more.append(f"{name}: {count:,} instructions, {times:.2f} times those of {last['commit']}")
+    return more
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -125,29 +141,24 @@ def read(path: Path) -> list[dict[str, Any]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("history", type=Path, help="a file of JSON lines, made if there is none")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threshold", type=float, default=1.1)
+    parser.add_argument("--threshold", type=float, default=1.05)
     parser.add_argument("--only", nargs="+", choices=sorted(MEASUREMENTS), help="these measurements alone")
     options = parser.parse_args()
 
     names = options.only or list(MEASUREMENTS)
-    times: dict[str, list[float]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder, "corpus.txt")
         text.write_bytes(corpus.joined(corpus.split(corpus.standard_library()).train)[: 4 << 20])
         text.write_text(text.read_bytes().decode("utf-8", errors="ignore"), encoding="utf-8")
-        for _ in range(options.rounds):
-            for name in names:
-                times[name].append(measure(name, text))
-    line = {**about(), "rounds": options.rounds, "seconds": {name: round(min(some), 6) for name, some in times.items()}}
+        line = {**about(), "instructions": {name: measure(name, text) for name in names}}
     history = read(options.history)
     with options.history.open("a", encoding="utf-8") as file:
         file.write(json.dumps(line) + "\n")
     width = max(map(len, names))
-    for name, seconds in line["seconds"].items():
-        print(f"{name:{width}}  {seconds:10.4f} s")
-    if slower := compared(line, history, options.threshold):
-        raise SystemExit("\n".join(["slower than before:", *slower]))
+    for name, count in line["instructions"].items():
+        print(f"{name:{width}}  {count:15,} instructions")
+    if more := compared(line, history, options.threshold):
+        raise SystemExit("\n".join(["more instructions than before:", *more]))
 
 
 if __name__ == "__main__":
