@@ -166,8 +166,7 @@ def on_nodes(path: Path, size: int, nodes: int) -> dict[str, Any]:
         for name, work in (("count", count), ("learn", learn), ("encode", encode)):
             timed(results, name, work)
             if name != "learn":
-                shares = reports[-1].nodes.values()
-                results["tasks"][name] = sum(share.tasks for share in shares), sum(share.seconds for share in shares)
+                results["tasks"][name] = reports[-1].tasks
     results["fingerprint"] = tokenizer.fingerprint
     ray.shutdown()
     cluster.shutdown()
@@ -217,14 +216,14 @@ def tables(one: dict[str, Any], clusters: dict[int, dict[str, Any]]) -> list[str
     lines += [
         "",
         "Where the time goes. Starting is what passes until every node has a process that can count. CPU seconds are",
-        "of counting and encoding together; a task's seconds are by the clock, and tasks of several nodes overlap.",
+        "of counting and encoding together.",
         "",
         "| nodes | starting | tasks, counting | tasks, encoding | CPU of workers | driver | raylets | GCS | agents |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for nodes, results in clusters.items():
         reports = [f"{results['seconds']['start']:.1f} s"]
-        reports += [f"{results['tasks'][key][0]:.0f}: {results['tasks'][key][1]:.2f} s" for key in ("count", "encode")]
+        reports += [f"{results['tasks'][key]:.0f}" for key in ("count", "encode")]
         for kind in ("workers", "driver", "raylets", "GCS", "agents"):
             cpu = sum(results["cpu"][key].get(kind, 0.0) for key in ("count", "encode"))
             reports.append(f"{cpu:.2f} s")

@@ -153,7 +153,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_object_store_and_a_full_disk_are_one_sentence(tmp_path: Path, small_disk: Path) -> None:
     output, _ = limited(tmp_path, 500, SPILL=str(small_disk))
-    assert output.startswith("OSError: a node's object store and the disk that it spills to are full: free space")
+    assert output.startswith(
+        "OSError: a node's object store, which keeps the ids of large files, and its disk are full: free"
+    )
     assert "OutOfDiskError" in output
     assert "\x1b" not in output
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json"}

@@ -1,9 +1,4 @@
-"""count() and train() on a Ray cluster.
-
-    parts of files      a task each: bpe.count(), within a memory limit
-    sums                a task for FAN_IN counts, which adds them up by Counts.merge(); a tree of these, built as counts
-                        come, whose last sum is the result
-    learning            on the calling machine, for its cost follows the distinct pretokens, not the text
+"""count() and train() on a Ray cluster: a task for each part of a file, and a tree of tasks that add up its counts.
 
 A sum does not depend on the order of what is added, so that neither nodes nor sizes of parts nor tasks that are tried
 again change the counts.
@@ -11,6 +6,7 @@ again change the counts.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
@@ -47,13 +43,13 @@ def count(
         source, pattern, special_tokens: As for bpe.count(); files, which every node can read under the same paths.
         on_error: "raise" the error of a file that cannot be read when all others are counted, or "skip" it (or its
             part) and name it in the summary.
-        address: Of the cluster's head, as ray.init() takes it; by default the connection that there is, or what
+        address: The head of the cluster, as ray.init() takes it; by default the connection that there is, or what
             RAY_ADDRESS says, or this machine alone.
         num_threads: Threads of a task, which takes as many of the cluster's CPUs.
         memory_limit: Bytes that the counting of one task may hold; more goes to temporary files of its node.
         part_size: Bytes of a file that one task counts; by default a share of the whole, from 16 to 512 MiB.
         progress: True for bars, or a function of (phase, done, total).
-        summary: Called at the end with a Summary, which says what each node did; `summary=print` prints it.
+        summary: Called at the end with a Summary of the work; `summary=print` prints it.
 
     Raises:
         TypeError: The source is no list of files.
@@ -68,25 +64,21 @@ def count(
     nothing = bpe.count([], special_tokens=special_tokens, **settings)
     settings["special_tokens"] = nothing.special_tokens
     can_cut = patterns.scanner_of(nothing.pattern) >= 0
-    about = Summary()
     inputs = listed(source)
-    total = sum(entry.size for entry in inputs)
+    about = Summary(sum(entry.size for entry in inputs))
     with connected(address, num_threads) as ray, reporter(progress) as report:
-        share = min(MOST_PART, share_of(total, cpus_of(ray)))
+        share = min(MOST_PART, share_of(about.total, cpus_of(ray)))
         size = share if part_size is None else whole("part_size", part_size)
         parts = (part for entry in inputs for part in parts_of(entry, size, can_cut=can_cut))
         tasks = (Task(part.input.name, part.size, count_part, (part, settings)) for part in parts)
         add = ray.remote(num_cpus=1, max_retries=RETRIES)(bpe.Counts.merge).remote
-        sums: list[list[Any]] = []  # references, by the height of the tree that they are the root of
-        for task, _ in run_tasks(ray, tasks, num_threads, total, "counting bytes", report, about, on_error):
+        sums = defaultdict[int, list[Any]](list)  # references, by the height of the tree that they are the root of
+        for task, _ in run_tasks(ray, tasks, num_threads, "counting bytes", report, about, on_error):
             counts, height = task.result, 0
-            while True:
-                sums.extend([] for _ in range(height + 1 - len(sums)))
-                sums[height].append(counts)
-                if len(sums[height]) < FAN_IN:
-                    break
-                counts, sums[height], height = add(*sums[height]), [], height + 1
-        counted: bpe.Counts = ray.get(add(nothing, *chain.from_iterable(sums)))
+            while len(sums[height]) == FAN_IN - 1:
+                counts, height = add(counts, *sums.pop(height)), height + 1
+            sums[height].append(counts)
+        counted: bpe.Counts = ray.get(add(nothing, *chain.from_iterable(sums.values())))
     if summary is not None:
         summary(about)
     return counted
@@ -111,14 +103,9 @@ def train(
     Example:
         >>> tokenizer = bpe.cluster.train("corpus.txt", 50_000, address="auto")  # doctest: +SKIP
     """
-    return bpe.train_from_counts(
-        count(source, progress=progress, **counting),
-        vocab_size,
-        tie_break=tie_break,
-        min_count=min_count,
-        max_token_bytes=max_token_bytes,
-        progress=progress,
-    )
+    learning = {"tie_break": tie_break, "min_count": min_count, "max_token_bytes": max_token_bytes}
+    counts = count(source, progress=progress, **counting)
+    return bpe.train_from_counts(counts, vocab_size, **learning, progress=progress)
 
 
 def count_part(part: Part, settings: dict[str, Any]) -> bpe.Counts:

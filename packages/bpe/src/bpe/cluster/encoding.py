@@ -1,12 +1,8 @@
 """encode() on a Ray cluster: each file of a source to a file of a folder, as Tokenizer.encode_file writes it.
 
-    a file up to a share of the whole     one task: Tokenizer.encode_file()
-    a larger one                          a task for each part, whose ids stay in Ray's object store, and one task that
-                                          writes them in order, as encode_file() would
-
-Plain tasks, not Ray Data's map_batches: it would read a text by lines, which changes ids, or as one row of any size.
-An output appears whole or not at all, and the same file gives the same bytes in either way, so that a task that is
-tried again changes nothing. Outputs that are whole are done, so that the same call does only what is left.
+A file takes one task. One that is larger than a share of the whole takes a task for each part, whose ids stay in Ray's
+object store, and a task that writes them. These are plain tasks, not Ray Data's map_batches, which would read a text
+by lines, or as one row of any size. An output appears whole or not at all, so that a task may be tried again.
 """
 
 from __future__ import annotations
@@ -64,8 +60,7 @@ def encode(
             format), each with its description beside it.
         out: The folder, by a path under which every node sees it, or by a URL; made where there is none.
         tokenizer, dtype, format, end_of_text, allowed_special: As for Tokenizer.encode_file().
-        on_error: "raise" the error of a file that cannot be read when all others are encoded, or "skip" it: the error
-            is in the manifest and in the summary.
+        on_error: As for bpe.cluster.count(); the error of a file that was skipped is in the manifest too.
         address, num_threads, progress, summary: As for bpe.cluster.count().
         part_size: Bytes; a larger file is encoded in parts of this size by several tasks: by default one larger than a
             share of the whole. Compressed files, and tokenizers that read a text as a whole, take one task a file.
@@ -87,32 +82,31 @@ def encode(
     if not remote.is_url(folder):
         folder = os.path.abspath(folder)
         os.makedirs(folder, exist_ok=True)
-    about = Summary()
     manifest = Manifest.planned(folder, recipe.tokenizer, settings, inputs, writer_of(format).ending)
     left = {number: entry for number, entry in enumerate(inputs) if manifest.files[number].tokens is None}
-    total = sum(entry.size for entry in left.values())
+    about = Summary(sum(entry.size for entry in left.values()))
 
     def tasks(how: tuple[Any, ...], share: int, size: int) -> Iterator[Task]:
-        """Yield a task for each file, or for each part of a larger one than `share` and one that joins them."""
+        """Yield a task for each file, after one for each part of a file that is larger than `share`."""
         for number, entry in left.items():
-            place = remote.inside(folder, manifest.files[number].output)
             cut = list(parts_of(entry, size, can_cut=recipe.can_cut)) if entry.size > share else []
-            if len(cut) < 2:
-                yield Task(entry.name, entry.size, encode_whole, (entry, place, *how), number)
-                continue
-            parts = [Task(entry.name, part.size, encode_part, (part, *how)) for part in cut]
-            yield from parts
-            # The parts are handed out by now, so that their results have references.
-            yield Task(entry.name, 0, join_parts, (entry, place, *how, [part.result for part in parts]), number)
+            parts = [Task(entry.name, part.size, encode_part, (part, *how)) for part in cut if len(cut) > 1]
+            yield from parts  # which are handed out after this, so that their results have references
+            place, results = remote.inside(folder, manifest.files[number].output), [part.result for part in parts]
+            yield Task(entry.name, 0 if parts else entry.size, write_file, (entry, place, *how, results), number)
 
     if left:
         with connected(address, num_threads) as ray, reporter(progress) as report:
-            share = share_of(total, cpus_of(ray) // num_threads) if part_size is None else whole("part_size", part_size)
+            share = (
+                share_of(about.total, cpus_of(ray) // num_threads)
+                if part_size is None
+                else whole("part_size", part_size)
+            )
             how = ([ray.put(tokenizer)], settings, num_threads)
             each = tasks(how, share, min(share, PART) if part_size is None else share)
             nodes: dict[int, str] = {}  # that wrote the outputs
             try:
-                for task, node in run_tasks(ray, each, num_threads, total, "encoding bytes", report, about, on_error):
+                for task, node in run_tasks(ray, each, num_threads, "encoding bytes", report, about, on_error):
                     if task.key is not None:
                         tokens, sha256 = ray.get(task.result)
                         encoded = replace(manifest.files[task.key], tokens=tokens, sha256=sha256)
@@ -149,44 +143,46 @@ def _wait_for(encoded: EncodedFile, folder: str, node: str) -> None:
         time.sleep(0.1)
 
 
-# On a node. `tokenizer` is a list with a reference to it; what writes a file returns its number of ids and their hash.
-
-
-def encode_whole(entry: Input, out: str, tokenizer: Any, settings: dict[str, Any], num_threads: int) -> tuple[int, str]:
-    """Encode a file."""
-    _check_folder(out)
-    fetched_tokenizer(*tokenizer).encode_file(entry.file, out, **settings, num_threads=num_threads)
-    return _described(entry, out)
+# On a node. `tokenizer` is a list with a reference to it, which Ray does not replace by what it refers to.
 
 
 def encode_part(part: Part, tokenizer: Any, settings: dict[str, Any], num_threads: int) -> list[Encoded]:
-    """The ids of a part."""
+    """Return the ids of a part."""
     recipe = recipe_for(fetched_tokenizer(*tokenizer), settings)
     source, goes_on = source_of(part, recipe.cut, recipe.margin)
     return list(encoded_groups(source, recipe, num_threads, goes_on=goes_on))
 
 
-def join_parts(
+def write_file(
     entry: Input, out: str, tokenizer: Any, settings: dict[str, Any], num_threads: int, parts: list[Any]
 ) -> tuple[int, str]:
-    """Write the ids of a file's parts in order. The next come over the network while the last are written."""
+    """Encode a file, or write the ids of its parts in order. Returns the number of ids, and their SHA-256."""
     import ray
 
-    def groups() -> Iterator[Encoded]:
-        for part in stream(ray.get, parts, 1):
+    def groups(_: int) -> Iterator[Encoded]:
+        if not parts:
+            yield from encoded_groups([entry.file], recipe, num_threads)
+        for part in stream(ray.get, parts, 1):  # the next one comes over the network while this one is written
             if isinstance(part, Exception):
                 raise part
             yield from part
 
-    ray.wait(parts, num_returns=len(parts), fetch_local=False)  # in this thread, which lends its CPU to them meanwhile
-    _check_folder(out)
-    write_encoded(lambda _: groups(), out, recipe_for(fetched_tokenizer(*tokenizer), settings))
-    return _described(entry, out)
+    if parts:  # in this thread, which lends its CPU to them meanwhile
+        ray.wait(parts, num_returns=len(parts), fetch_local=False)
+    if not remote.is_url(out) and not os.path.isdir(folder := os.path.dirname(out)):
+        reason = f"node {this_node()} does not see it: out has to be a folder that all nodes share"
+        raise FileNotFoundError(errno.ENOENT, reason, folder)
+    recipe = recipe_for(fetched_tokenizer(*tokenizer), settings)
+    write_encoded(groups, out, recipe)
+    check_unchanged(entry)
+    about = description(out)
+    assert about is not None  # it was written with the output
+    return about["count"], about["sha256"]
 
 
 @functools.lru_cache(maxsize=1)
 def fetched_tokenizer(reference: Any) -> Tokenizer:
-    """The tokenizer that a reference refers to; a process makes it once, and its cache stays warm."""
+    """Return the tokenizer of a reference; a process fetches it once, and its cache stays warm."""
     import ray
 
     tokenizer: Tokenizer = ray.get(reference)
@@ -197,18 +193,3 @@ def recipe_for(tokenizer: Tokenizer, settings: dict[str, Any]) -> Recipe:
     """Return a tokenizer's recipe for settings. ValueError for settings that it refuses."""
     arguments = map(settings.get, ("format", "dtype", "end_of_text", "allowed_special"))
     return recipe_of(tokenizer._text_encoder, tokenizer.fingerprint, *arguments)  # type: ignore[arg-type]
-
-
-def _check_folder(out: str) -> None:
-    """FileNotFoundError where the folder of all outputs is not on this node."""
-    if not remote.is_url(out) and not os.path.isdir(os.path.dirname(out)):
-        reason = f"node {this_node()} does not see it: out has to be a folder that all nodes share"
-        raise FileNotFoundError(errno.ENOENT, reason, os.path.dirname(out))
-
-
-def _described(entry: Input, out: str) -> tuple[int, str]:
-    """The ids of an output and their SHA-256. ValueError if its input was written to meanwhile."""
-    check_unchanged(entry)
-    about = description(out)
-    assert about is not None  # it was written with the output
-    return about["count"], about["sha256"]

@@ -1,10 +1,6 @@
 """manifest.json: which file was encoded into which, so that a second run skips what is done.
 
-    {"format": 1, "tokenizer": FINGERPRINT, "settings": {…}, "files": [
-        {"input": PATH, "version": [SIZE, TIME OF CHANGE],
-         "output": "00000.npy", "tokens": COUNT, "sha256": OF THE IDS, "error": null}, …]}
-
-Files come in the order of the source. One that is not done has no tokens and no hash, and an error if it was skipped.
+Its keys are the fields of Manifest and EncodedFile. A file that is not done has no tokens and no hash.
 """
 
 from __future__ import annotations
@@ -12,16 +8,15 @@ from __future__ import annotations
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass
+from itertools import chain, count
 from typing import Any
 
 from bpe.cluster.ranges import Input
 from bpe.corpus import remote
-from bpe.outputs.writer import description_of, parse_description
+from bpe.outputs.writer import parse_description
 
 NAME = "manifest.json"
-FORMAT = 1
 
 
 def description(out: str) -> dict[str, Any] | None:
@@ -32,8 +27,8 @@ def description(out: str) -> dict[str, Any] | None:
 
 
 def beside(out: str) -> str:
-    """The path, or the URL, of the description of an output."""
-    return remote.beside(out, description_of(Path(remote.name_of(out))).name)
+    """Return the path, or the URL, of the description of an output."""
+    return os.path.splitext(out)[0] + ".json"
 
 
 @dataclass
@@ -52,7 +47,7 @@ class EncodedFile:
         path = remote.inside(folder, self.output)
         about = None if self.tokens is None else description(path)
         is_same = about is not None and (about["count"], about["sha256"]) == (self.tokens, self.sha256)
-        return is_same and (remote.is_there(path) if remote.is_url(path) else os.path.exists(path))
+        return is_same and remote.is_there(path)
 
 
 @dataclass
@@ -71,7 +66,7 @@ class Manifest:
     def save(self, folder: str) -> None:
         """Write it into a folder, whole or not at all."""
         with remote.output(remote.inside(folder, NAME)) as file:
-            file.write((json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n").encode())
+            file.write((json.dumps(asdict(self), indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, folder: str) -> Manifest:
@@ -79,21 +74,16 @@ class Manifest:
         path = remote.inside(folder, NAME)
         try:
             about = json.loads(remote.read_bytes(path))
-            if about.pop("format") != FORMAT:
-                raise ValueError
             return cls(about["tokenizer"], about["settings"], [EncodedFile(**file) for file in about["files"]])
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError):
             raise ValueError(f"{path} is no manifest of this version: remove it to encode again") from None
 
     @classmethod
-    def planned(
-        cls, folder: str, tokenizer: str, settings: dict[str, Any], inputs: list[Input], ending: str
-    ) -> Manifest:
-        """A manifest of inputs, with what earlier runs in the folder have done, and saved there.
+    def planned(cls, folder: str, tokenizer: str, settings: Any, inputs: list[Input], ending: str) -> Manifest:
+        """Return a manifest of inputs, with what earlier runs in the folder have done, and save it there.
 
-        An earlier manifest names the version that each output was to be of. An output that is there, described, is of
-        that version: a task writes it whole, and what is of another version loses its description here, before the
-        manifest names the new version. So outputs are believed that the earlier run had no time to note.
+        An output that has a description is whole, and of the version that the earlier manifest names, whether or not
+        that run had time to note it: one of another version loses its description before the manifest is saved.
 
         ValueError: the folder is of another tokenizer or other settings, or of files that are no longer named.
         """
@@ -108,28 +98,22 @@ class Manifest:
                     f"{now}: name another folder, or remove this one"
                 )
         before: dict[str, list[EncodedFile]] = {}
-        for file in earlier.files:
+        for file in reversed(earlier.files):
             before.setdefault(file.input, []).append(file)
-        number, manifest = len(earlier.files), cls(tokenizer, settings, [])
+        number, manifest = count(len(earlier.files)), cls(tokenizer, settings, [])
         for entry in inputs:
-            if before.get(entry.name):
-                old = before[entry.name].pop(0)
-            else:
-                old = EncodedFile(entry.name, [], f"{number:05}{ending}")
-                number += 1
-            file = EncodedFile(entry.name, entry.version, old.output)
+            same = before.get(entry.name)
+            old = same.pop() if same else EncodedFile(entry.name, [], f"{next(number):05}{ending}")
+            manifest.files.append(file := EncodedFile(entry.name, entry.version, old.output))
             out = remote.inside(folder, old.output)
             if (about := description(out)) is not None:
-                described = replace(file, tokens=about["count"], sha256=about["sha256"])
-                is_noted = old.sha256 in (None, described.sha256) and about["tokenizer"] == tokenizer
-                if old.version == entry.version and is_noted and described.is_in(folder):
-                    file = described
+                if old.version == entry.version and about["tokenizer"] == tokenizer and remote.is_there(out):
+                    file.tokens, file.sha256 = about["count"], about["sha256"]
                 else:
                     remote.remove(beside(out))
-            manifest.files.append(file)
-        if left := [file.input for rows in before.values() for file in rows]:
+        for file in chain.from_iterable(before.values()):
             raise ValueError(
-                f"{folder} holds the output of other files, as {left[0]}: name them too, name another folder, or "
+                f"{folder} holds the output of other files, as {file.input}: name them too, name another folder, or "
                 "remove this one"
             )
         manifest.save(folder)

@@ -1,16 +1,13 @@
 """Files to the parts that tasks read, so that the texts of all parts are the texts of all files.
 
-    a text           stretches of bytes, cut where that changes neither pretokens nor special tokens
-    JSON lines       stretches of bytes; a line belongs to the stretch that its first byte lies in
-    Parquet          row groups
-    compressed files, patterns without cuts, streams      the whole file
-
-Where a stretch begins depends on the bytes around its border alone, so that two tasks find the same border.
+A part is a stretch of bytes of a text or of JSON lines, row groups of Parquet, or the whole of a file that cannot be
+cut. The start of a stretch depends on the bytes around its border alone, so that two tasks find the same border.
 """
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
@@ -25,16 +22,12 @@ Cut = Callable[[Any, int], int]  # (text, at): the first place from `at` on wher
 
 
 class Input(NamedTuple):
-    """A file, its bytes (0 for a pipe), and its version, by which it is seen whether the file has changed."""
+    """A file, its path or URL, its bytes (0 for a pipe), and its version, which changes with the file."""
 
     file: sources.File
+    name: str
     size: int
     version: list[Any]
-
-    @property
-    def name(self) -> str:
-        """Its path or URL."""
-        return os.fspath(self.file.path)
 
 
 class Part(NamedTuple):
@@ -47,22 +40,23 @@ class Part(NamedTuple):
 
 
 def share_of(total: int, tasks: int) -> int:
-    """Bytes that one of several tasks at a time may take, so that all of them end at about the same time."""
+    """Return the bytes that one of several tasks at a time takes, so that all of them end at about the same time."""
     return max(LEAST_SHARE, total // (SHARES * max(1, tasks)))
 
 
 def listed(source: Any) -> list[Input]:
-    """The files of a source, with absolute paths, sizes and versions. TypeError if it is no list of files."""
+    """Return the files of a source, with absolute paths. TypeError if it is no list of files."""
     files = sources.files_of(source)
     if files is None:
         raise TypeError(
             "expected files: a Ray Dataset is counted and encoded by bpe.integrations.engines, texts in memory by "
             "bpe.count() and Tokenizer.encode_file()"
         )
-    files = [file if remote.is_url(file.path) else file._replace(path=os.path.abspath(file.path)) for file in files]
-    urls = remote.versions_of([os.fspath(file.path) for file in files])
-    versions = [urls.get(os.fspath(file.path)) or sources.version_of(file.path) for file in files]
-    return [Input(file, version[0] or 0, version) for file, version in zip(files, versions, strict=True)]
+    names = [os.fspath(file.path if remote.is_url(file.path) else os.path.abspath(file.path)) for file in files]
+    urls = remote.versions_of(names)
+    versions = [urls.get(name) or sources.version_of(name) for name in names]
+    each = zip(files, names, versions, strict=True)
+    return [Input(file._replace(path=name), name, version[0] or 0, version) for file, name, version in each]
 
 
 def parts_of(entry: Input, part_size: int, *, can_cut: bool) -> Iterator[Part]:
@@ -88,7 +82,7 @@ def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
 
     A cut is final when it is `margin` bytes from the end of what was read. Errors: as check_unchanged().
     """
-    file, size, _ = part.input
+    file, _, size, _ = part.input
     check_unchanged(part.input)
     if part.end is None:
         return [file], False
@@ -104,14 +98,12 @@ def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
             return [], False
         end = next_cut(large, part.end, cut, margin, size)
         text = large.read(begin, end - begin)
-    if isinstance(file, sources.JsonLines):
-        return _texts_of_lines(text, file), False
-    return [text], end < size
+    return (_texts_of_lines(text, file), False) if isinstance(file, sources.JsonLines) else ([text], end < size)
 
 
 def check_unchanged(entry: Input) -> None:
     """ValueError where a file has changed since it was listed; FileNotFoundError where it is gone."""
-    if sources.version_of(entry.file.path) != entry.version:
+    if sources.version_of(entry.name) != entry.version:
         raise ValueError(f"{entry.name} has changed since the start: start again when nothing writes to it")
 
 
@@ -135,11 +127,10 @@ def next_cut(file: sources.LargeFile, at: int, cut: Cut, margin: int, limit: int
 
 
 def _texts_of_lines(text: bytes, file: sources.JsonLines) -> Iterator[bytes]:
-    """The texts of some lines of a file. ValueError as for the whole file, for its first wrong line."""
+    """Yield the texts of some lines of a file. ValueError as for the whole file, for its first wrong line."""
     try:
         for line in filter(bytes.strip, text.split(b"\n")):
             yield sources.text_of_line(line, 0, file)
     except ValueError:
-        for _ in sources.texts(file):  # which knows the number of each line
-            pass
+        deque(sources.texts(file), 0)  # raises the same error with the number of the line
         raise

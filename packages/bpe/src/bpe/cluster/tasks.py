@@ -6,27 +6,21 @@ import os
 import re
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 from bpe.native.progress import Progress
 
 RETRIES = 3  # of a task whose process or node went down
 TASKS_PER_CPU = 2  # one runs and one waits, so that no CPU does
-FULL = (
-    "a node's object store and the disk that it spills to are full: free space there, or split large files, whose ids "
-    "are kept there until they are written"
-)
-SENTENCES: dict[str, tuple[type[Exception], str]] = {
-    "OutOfMemoryError": (
-        MemoryError,
-        "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node",
-    ),
-    "ObjectStoreFullError": (OSError, FULL),
-    "OutOfDiskError": (OSError, FULL),
-}
+FULL = OSError, "a node's object store, which keeps the ids of large files, and its disk are full: free space there"
+LITTLE_MEMORY = MemoryError, "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node"
+LOST = RuntimeError, "the cluster lost a task and gave up trying again"
+SENTENCES = {"OutOfMemoryError": LITTLE_MEMORY, "ObjectStoreFullError": FULL, "OutOfDiskError": FULL}
 OnError = Literal["raise", "skip"]
 
 
@@ -43,34 +37,30 @@ class Task:
 
 
 @dataclass
-class Share:
-    """`bytes` of the source in `tasks` tasks and `seconds`, the sum of them for a node, by the clock for a call."""
+class Summary:
+    """The work of a call: bytes of the source, those that are done, tasks and seconds.
 
-    tasks: int = 0
+    nodes has the bytes that each node did; skipped the error of each file that was left out, by its name.
+    """
+
+    total: int
     bytes: int = 0
+    tasks: int = 0
     seconds: float = 0.0
-
-    def __str__(self) -> str:
-        rate = self.bytes / max(self.seconds, 1e-9) / 1e6
-        return f"{self.bytes / 1e6:,.1f} MB in {self.tasks} tasks and {self.seconds:.1f} s, {rate:,.1f} MB/s"
-
-
-@dataclass
-class Summary(Share):
-    """The work of a call, the share of each node in it, and the error of each file that was left out, by its name."""
-
-    nodes: dict[str, Share] = field(default_factory=dict)
+    nodes: Counter[str] = field(default_factory=Counter)
     skipped: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        if not self.nodes and not self.skipped:
+        if not self.tasks and not self.skipped:
             return "nothing was left to do: all files were done"
-        lines = [super().__str__(), *(f"  {node}: {share}" for node, share in sorted(self.nodes.items()))]
+        rate = f"{self.seconds:.1f} s, {self.bytes / max(self.seconds, 1e-9) / 1e6:,.1f} MB/s"
+        lines = [f"{self.bytes / 1e6:,.1f} MB in {self.tasks} tasks and {rate}"]
+        lines += [f"  {node}: {size / 1e6:,.1f} MB" for node, size in sorted(self.nodes.items())]
         return "\n".join([*lines, *(f"  left out: {error}" for error in self.skipped.values())])
 
 
 def this_node() -> str:
-    """The address of the node that the calling task runs on, and the first characters of the node's id."""
+    """Return the address of the node of the calling task, and the first characters of the node's id."""
     import ray
 
     return f"{ray.util.get_node_ip_address()} ({ray.get_runtime_context().get_node_id()[:6]})"
@@ -106,8 +96,7 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
             )
         yield ray
     except ray.exceptions.RayError as error:
-        lost = RuntimeError, "the cluster lost a task and gave up trying again"
-        kind, sentence = SENTENCES.get(type(error).__name__, lost)
+        kind, sentence = SENTENCES.get(type(error).__name__, LOST)
         raise kind(f"{sentence} ({_cause(error)})") from None
     finally:
         if started:
@@ -120,75 +109,61 @@ def cpus_of(ray: Any) -> int:
 
 
 def _cause(error: BaseException) -> str:
-    """The error that Ray's long message names first, or else its first line; without the codes of colours."""
+    """Return the error that Ray's long message names first, or else its first line; without the codes of colours."""
     lines = re.sub(r"\x1b\[[0-9;]*m", "", str(error).strip() or type(error).__name__).splitlines()
     return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), lines[0])
 
 
 def _reported(run: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
-    """The node of a task and its seconds; its result. Or an exception, twice: Ray would print it for each."""
-    begun = time.perf_counter()
+    """Return the node of a task, and its result; or an exception, twice: Ray would print it for each."""
     try:
-        result = run(*arguments)
+        return this_node(), run(*arguments)
     except Exception as error:
         return error, error
-    return (this_node(), time.perf_counter() - begun), result
 
 
 def run_tasks(
-    ray: Any,
-    tasks: Iterable[Task],
-    cpus: int,
-    total: int,
-    phase: str,
-    report: Progress,
-    summary: Summary,
-    on_error: OnError,
+    ray: Any, tasks: Iterable[Task], cpus: int, phase: str, report: Progress, summary: Summary, on_error: OnError
 ) -> Iterator[tuple[Task, str]]:
     """Run tasks of so many CPUs each, a bounded number at a time, and yield (task, node) as each is done.
 
-    A file that cannot be read does not keep the others from their tasks: its error is raised when they are done, or a
-    ValueError that lists the errors of several, unless they are to be skipped. After Ctrl-C, or another error, the few
-    tasks that were handed out run to their end. They are not cancelled, for a result that meets its cancellation ends
-    the calling process (Ray 2.60).
+    The error of a file that cannot be read is raised when the others are done, or a ValueError that lists several,
+    unless they are to be skipped. After Ctrl-C, or another error, the few tasks that were handed out run to their end:
+    a result that meets its cancellation ends the calling process (Ray 2.60).
     """
     start = ray.remote(num_cpus=cpus, num_returns=2, max_retries=RETRIES)(_reported).remote
     waiting: dict[Any, Task] = {}
     errors: dict[str, Exception] = {}
-    begun = time.perf_counter()
-    rest, looked, room = iter(tasks), 0.0, 1
+    begun, looked, room = time.perf_counter(), 0.0, 1
+    rest = iter(tasks)
     while True:
         if (now := time.monotonic()) - looked >= 1.0:  # a request to the head; nodes come and go
             looked, room = now, max(1, TASKS_PER_CPU * cpus_of(ray) // cpus)
-        while len(waiting) < room and (task := next(rest, None)) is not None:
+        for task in islice(rest, max(0, room - len(waiting))):
             reference, task.result = start(task.run, *task.arguments)
             waiting[reference] = task
         if not waiting:
             break
-        references = list(waiting)
-        if not ray.wait(references, num_returns=1, timeout=1.0)[0]:
-            continue
+        ray.wait(references := list(waiting), num_returns=1, timeout=1.0)
         ready = ray.wait(references, num_returns=len(references), timeout=0)[0]
         for reference, outcome in zip(ready, ray.get(ready), strict=True):
             task = waiting.pop(reference)
-            if isinstance(outcome, tuple):
-                node, seconds = outcome
-                for share in (summary, summary.nodes.setdefault(node, Share())):
-                    share.tasks += 1
-                    share.bytes += task.size
-                summary.nodes[node].seconds += seconds
+            if isinstance(outcome, str):
+                summary.tasks += 1
+                summary.bytes += task.size
+                summary.nodes[outcome] += task.size
                 summary.seconds = time.perf_counter() - begun
-                report(phase, summary.bytes, total)
-                yield task, node
+                report(phase, summary.bytes, summary.total)
+                yield task, outcome
             elif isinstance(outcome, ValueError) or getattr(outcome, "filename", None) == task.name:
                 errors.setdefault(task.name, outcome)
             else:
                 raise outcome
-    by_name = dict(sorted(errors.items()))
+    by_name = sorted(errors.items())
     if on_error == "skip":
-        summary.skipped = {name: str(error) for name, error in by_name.items()}
+        summary.skipped = {name: str(error) for name, error in by_name}
     elif len(by_name) > 1:
-        lines = "".join(f"\n  {error}" for error in by_name.values())
+        lines = "".join(f"\n  {error}" for _, error in by_name)
         raise ValueError(f"{len(by_name)} files cannot be read, and all others are done:{lines}")
     elif by_name:
-        raise next(iter(by_name.values()))
+        raise by_name[0][1]

@@ -90,7 +90,9 @@ def about(url: str) -> dict[str, Any]:
 
 
 def is_there(url: str) -> bool:
-    """True if there is such a file or folder."""
+    """True if there is such a file or folder, by URL or path."""
+    if not is_url(url):
+        return os.path.exists(url)
     files, path = _fresh(url)
     return bool(again(lambda: files.exists(path), url))
 
