@@ -36,17 +36,26 @@ def register(commands: Commands) -> None:
     recipe_arguments(parser, needs_tokenizer=False)
 
     parser = add(parts, "clean", clean, "text worth learning from, out of pages of the web or documents")
-    parser.add_argument("files", metavar="FILE", nargs="+", help="HTML, WARC, text, JSON lines or Parquet")
-    parser.add_argument("--out", required=True, metavar="FILE", help="where the documents go, as JSON lines")
+    parser.add_argument(
+        "files", metavar="FILE", nargs="+", help="HTML, WARC, text, JSON lines or Parquet; URLs of such"
+    )
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the documents go, as Parquet")
     parser.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
     parser.add_argument("--html", action="store_true", help="texts of JSON lines and Parquet are HTML too")
     parser.add_argument("--language", default="en", help="ISO 639-1 code, or any (default: en)")
-    parser.add_argument("--no-gopher", action="store_true", help="without Gopher's rules of quality")
+    parser.add_argument(
+        "--filters",
+        nargs="*",
+        default=("gopher-quality", "gopher-repetition"),
+        metavar="FILTER",
+        help="gopher-quality, gopher-repetition, c4, fineweb (default: the first two)",
+    )
     parser.add_argument("--like", nargs="+", default=(), metavar="FILE", help="texts as they should be, to classify by")
     parser.add_argument("--unlike", nargs="+", default=(), metavar="FILE", help="texts as they should not be")
-    parser.add_argument("--max-line-copies", type=int, metavar="N", help="leave out lines that occur more than N times")
-    help = "of near duplicates, which go; 0: they stay (default: 0.8)"
-    parser.add_argument("--similarity", type=float, default=0.8, help=help)
+    help = "texts, of which no document may have 12 words in a row"
+    parser.add_argument("--benchmarks", nargs="+", default=(), metavar="FILE", help=help)
+    parser.add_argument("--keep-duplicates", action="store_true", help="leave near duplicates in")
+    parser.add_argument("--mask", action="store_true", help="mask e-mail and IP addresses, and phone numbers")
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
 
     parser = add(parts, "prepare", prepare, "encode text of your own; the same command continues")
@@ -135,20 +144,22 @@ def clean(options: argparse.Namespace) -> None:
     from lm.data.clean import Recipe
     from lm.data.clean import clean as clean_files
 
-    for path in (*options.files, *options.like, *options.unlike):
-        if not Path(path).is_file():
+    for path in (*options.files, *options.like, *options.unlike, *options.benchmarks):
+        if "://" not in path and not Path(path).is_file():
             raise FileNotFoundError(f"there is no file {path}: name files")
     recipe = Recipe(
         language=None if options.language == "any" else options.language,
-        gopher=not options.no_gopher,
+        filters=tuple(options.filters),
         like=tuple(options.like),
         unlike=tuple(options.unlike),
-        max_line_copies=options.max_line_copies,
-        similarity=options.similarity or None,
+        benchmarks=tuple(options.benchmarks),
+        keep_duplicates=options.keep_duplicates,
+        mask=options.mask,
     )
-    cleaned = clean_files(options.files, options.out, recipe, key=options.key, html=options.html, jobs=options.jobs)
-    print(f"{options.out}: {cleaned.documents:,} documents, {cleaned.bytes:,} bytes of text")
-    print("left out: " + (", ".join(f"{reason} {n:,}" for reason, n in cleaned.left_out.most_common()) or "none"))
+    reading = {"key": options.key, "html": options.html, "jobs": options.jobs}
+    written, left_out = clean_files(options.files, options.out, recipe, **reading)
+    print(f"{options.out}: {written:,} documents")
+    print("left out: " + (", ".join(f"{reason} {n:,}" for reason, n in left_out.most_common()) or "none"))
 
 
 def prepare(options: argparse.Namespace) -> None:

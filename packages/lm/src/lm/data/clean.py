@@ -1,39 +1,39 @@
-"""Text worth learning from, out of pages of the web: extraction, language, quality, duplicates.
+"""Text worth learning from, out of pages of the web: a pipeline of datatrove's steps.
 
-Documents pass, in this order: extraction from HTML (resiliparse), the language (py3langid), the rules of Gopher (Rae et
-al. 2021, arXiv:2112.11446, table A1), a classifier (scikit-learn), repeated lines, exact duplicates, near duplicates
-(MinHash, Broder 1997, by rensa).
+Documents pass, in this order: extraction from HTML (resiliparse), the language (py3langid), the filters of Gopher (Rae
+et al. 2021), C4 (Raffel et al. 2020) and FineWeb (Penedo et al. 2024), a search for texts of benchmarks, a classifier
+(scikit-learn), near duplicates (MinHash, Broder 1997), masks over addresses.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
-import multiprocessing
 import re
-import tempfile
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import dataclass, field
-from hashlib import blake2b
-from itertools import islice
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from os import cpu_count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lm.data.documents import documents
 from lm.extras import need
-from lm.files import atomic_file
+from lm.files import atomic_write
 
 EXTRA = "groundup-lm[clean]"
-BATCH = 64  # documents that a process takes at a time
 LANGUAGE_CHARACTERS = 1000  # the beginning, which is enough to tell the language
-HASHES, BANDS = 128, 16  # of MinHash: documents of a similarity of 0.8 share a band of 8 with a probability of 0.95
-SHINGLE = 5  # words
-STOP_WORDS = {"the", "be", "to", "of", "and", "that", "have", "with"}
 SEPARATOR = b"<|endoftext|>"  # between the documents of a text file
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+TASKS = 64  # at most, and as many Parquet files: each takes some of the files, and is done as a whole
+FILTERS = {
+    "gopher-quality": "GopherQualityFilter",
+    "gopher-repetition": "GopherRepetitionFilter",
+    "c4": "C4QualityFilter",
+    "fineweb": "FineWebQualityFilter",
+}
+PHONE = re.compile(r"(?<![\w.])(?:\+?1[ .-]?)?(?:\(\d{3}\)|\d{3})[ .-]?\d{3}[ .-]?\d{4}(?!\w)")
+MASKS = {"email_replacement": "|||EMAIL_ADDRESS|||", "ip_replacement": "|||IP_ADDRESS|||"}
 
 
 @dataclass(frozen=True)
@@ -41,37 +41,28 @@ class Recipe:
     """Settings of the documents that stay.
 
     Attributes:
-        language: As ISO 639-1; None: any.
-        gopher: Apply the rules of Gopher; that of stop words to English only.
+        language: As ISO 639-1; None: any, whose words are split as English.
+        filters: Names of FILTERS; Gopher's rule of stop words applies to English only.
         like, unlike: Files of texts as they should be, and as they should not: a classifier that learns from both
             decides. Without them there is none.
-        max_line_copies: Lines that occur more often, in all documents together, are left out; None: none is.
-        similarity: Of documents whose shingles have at least this Jaccard similarity, the first stays; None: all.
+        benchmarks: Files of texts with which no document may share 12 words in a row.
+        keep_duplicates: Leave near duplicates in. Else the first of them stays.
+        mask: Mask addresses, see mask().
     """
 
     language: str | None = "en"
-    gopher: bool = True
+    filters: tuple[str, ...] = ("gopher-quality", "gopher-repetition")
     like: tuple[str, ...] = ()
     unlike: tuple[str, ...] = ()
-    max_line_copies: int | None = None
-    similarity: float | None = 0.8
+    benchmarks: tuple[str, ...] = ()
+    keep_duplicates: bool = False
+    mask: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.like) != bool(self.unlike):
             raise ValueError("a classifier learns from texts of both kinds: give like and unlike, or neither")
-        if self.max_line_copies is not None and self.max_line_copies < 1:
-            raise ValueError(f"max_line_copies must be at least 1, got {self.max_line_copies}")
-        if self.similarity is not None and not 0 < self.similarity <= 1:
-            raise ValueError(f"similarity must be above 0 and at most 1, got {self.similarity}")
-
-
-@dataclass
-class Cleaned:
-    """Documents and bytes of text that stay, and the number of documents left out, by reason."""
-
-    documents: int = 0
-    bytes: int = 0
-    left_out: Counter[str] = field(default_factory=Counter)
+        if unknown := [name for name in self.filters if name not in FILTERS]:
+            raise ValueError(f"expected filters among {', '.join(FILTERS)}, got {unknown[0]!r}")
 
 
 def clean(
@@ -82,191 +73,194 @@ def clean(
     key: str = "text",
     html: bool = False,
     jobs: int | None = None,
-) -> Cleaned:
-    """Write the documents that stay as JSON lines of {"text": …}, in their order.
+) -> tuple[int, Counter[str]]:
+    """Write the documents that stay to a folder of Parquet files, in their order. The same call continues.
 
     Args:
-        paths: Files of HTML, WARC, text, JSON lines or Parquet, compressed or not as their names say.
-        out: The file to write, whole or not at all.
+        paths: Files or URLs of HTML, WARC, text, JSON lines or Parquet, compressed or not as their names say.
+        out: The folder. A call that was stopped leaves its work in the folder `work` there.
         recipe: Which documents stay.
         key: The place of the text in JSON lines and Parquet.
         html: Texts in JSON lines and Parquet are HTML too.
         jobs: Processes; None: one for each processor.
 
+    Returns:
+        The number of documents that stay, and of those left out, by reason.
+
     Raises:
         MissingExtra: A library of the extra `clean` is missing.
+        ValueError: The folder was begun with other files or another recipe.
     """
-    if recipe.language:
-        need("py3langid.langid", "the language", EXTRA)  # in a process of the pool it would be a broken pool
-    cleaned, copies = Cleaned(), Counter[bytes]()
-    start = recipe, classifier(recipe, key)
-    with contextlib.ExitStack() as stack:
-        passed = stack.enter_context(tempfile.TemporaryFile("w+"))
-        pool = None
-        if jobs == 1:
-            Worker.start(*start)
-        else:
-            spawn = multiprocessing.get_context("spawn")
-            pool = stack.enter_context(ProcessPoolExecutor(jobs, spawn, Worker.start, start))
-        source = (page for path in paths for page in pages(path, key, html))
-        for texts, left_out in in_batches(pool, Worker.filtered, source):
-            cleaned.left_out += left_out
-            for text in texts:
-                passed.write(json.dumps(text) + "\n")
-                if recipe.max_line_copies:
-                    copies.update(map(digest, text.splitlines()))
-        passed.seek(0)
-        repeated = {line for line, count in copies.items() if count > (recipe.max_line_copies or 0)}
-        remaining = (without(json.loads(line), repeated) for line in passed)
-        signed = (pair for batch in in_batches(pool, Worker.signed, remaining) for pair in batch)
-        with atomic_file(out, "w") as file:
-            for text in unique(signed, recipe.similarity, cleaned.left_out):
-                file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-                cleaned.documents += 1
-                cleaned.bytes += len(text.encode())
-    return cleaned
+    local = need("datatrove.executor.local", "cleaning", EXTRA)
+    writers = need("datatrove.pipeline.writers", "cleaning", EXTRA)
+    reader = need("datatrove.pipeline.readers", "cleaning", EXTRA).JsonlReader
+    minhash = need("datatrove.pipeline.dedup.minhash", "near duplicates", EXTRA)
+    names, work = [str(path) for path in paths], Path(out, "work")
+    _begin(work, {"files": names, "recipe": asdict(recipe), "key": key, "html": html})
+
+    def run(name: str, tasks: int, *steps: Any) -> None:
+        workers = min(tasks, jobs or cpu_count() or 1)
+        local.LocalPipelineExecutor(list(steps), tasks, workers, logging_dir=str(work / "logs" / name)).run()
+
+    filtered, signatures, buckets, duplicates = (f"{work}/{name}" for name in ("filtered", "signed", "buckets", "same"))
+    read = functools.partial(pages, names, key, html)
+    run("filter", min(TASKS, len(names)), read, *filters(recipe, work, key), writers.JsonlWriter(filtered))
+    files = len(list(Path(filtered).glob("*.jsonl.gz")))
+    last: list[Any] = [masked] if recipe.mask else []
+    if files and not recipe.keep_duplicates:
+        config = minhash.MinhashConfig(hash_config=_sha1())
+        signing = minhash.MinhashDedupSignature(signatures, config, recipe.language or "en")
+        run("signatures", files, reader(filtered), signing)
+        run("buckets", config.num_buckets, minhash.MinhashDedupBuckets(signatures, buckets, config=config))
+        run("duplicates", 1, minhash.MinhashDedupCluster(buckets, duplicates, config))
+        last.insert(0, minhash.MinhashDedupFilter(duplicates))
+    if files:
+        run("write", files, reader(filtered), *last, writers.ParquetWriter(str(out)))
+    result = _summary(work)
+    shutil.rmtree(work)
+    return result
 
 
-def in_batches(
-    pool: Executor | None, function: Callable[[list[Item]], Result], items: Iterable[Item]
-) -> Iterator[Result]:
-    """The results of all batches, in order; a pool has eight of them under way, so that memory does not grow."""
-    items = iter(items)
-    futures = deque[Any]()
-    while batch := list(islice(items, BATCH)):
-        if pool is None:
-            yield function(batch)
-            continue
-        futures.append(pool.submit(function, batch))
-        if len(futures) == 8:
-            yield futures.popleft().result()
-    yield from (future.result() for future in futures)
+def pages(names: list[str], key: str, html: bool, _: Any, rank: int, tasks: int) -> Iterator[Any]:
+    """Yield the documents of a task's files, as datatrove's, with the main text of HTML."""
+    from datatrove.data import Document
+
+    for name in names[len(names) * rank // tasks : len(names) * (rank + 1) // tasks]:
+        for number, (data, is_html) in enumerate(raw_pages(name, key, html)):
+            if (text := text_of(data) if is_html else data.decode(errors="replace")).strip():
+                yield Document(text, f"{name}/{number}")
 
 
-def pages(path: str | Path, key: str, html: bool) -> Iterator[tuple[bytes, bool]]:
-    """Documents of a file, each with True if it is HTML."""
-    name = str(path).lower()
-    if name.endswith((".html", ".htm")):
-        yield Path(path).read_bytes(), True
-    elif name.endswith((".warc", ".warc.gz")):
+def raw_pages(name: str, key: str = "text", html: bool = False) -> Iterator[tuple[bytes, bool]]:
+    """Yield the documents of a file, each with True if it is HTML."""
+    opened = functools.partial(need("datatrove.io", "HTML", EXTRA).open_file, name, "rb", compression=None)
+    if name.lower().endswith((".html", ".htm")):
+        with opened() as file:
+            yield file.read(), True
+    elif name.lower().endswith((".warc", ".warc.gz")):
         warc = need("fastwarc.warc", "WARC", EXTRA)
-        with Path(path).open("rb") as file:
+        with opened() as file:
             for record in warc.ArchiveIterator(file, record_types=warc.WarcRecordType.response):
                 if "html" in (record.http_content_type or ""):
                     yield record.reader.read(), True
     else:
-        for document in documents(path, separator=SEPARATOR, key=key):
+        for document in documents(name, separator=SEPARATOR, key=key):
             yield bytes(document), html
 
 
-def text_of(page: tuple[bytes, bool]) -> str:
-    """The text of a document; of HTML the main text, without menus, footers and the like."""
-    data, html = page
-    if not html:
-        return data.decode(errors="replace")
-    encoding = need("resiliparse.parse.encoding", "HTML", EXTRA).detect_encoding(data)
-    tree = need("resiliparse.parse.html", "HTML", EXTRA).HTMLTree.parse_from_bytes(data, encoding)
+def text_of(page: bytes) -> str:
+    """The main text of a page of HTML, without menus, footers and the like."""
+    encoding = need("resiliparse.parse.encoding", "HTML", EXTRA).detect_encoding(page)
+    tree = need("resiliparse.parse.html", "HTML", EXTRA).HTMLTree.parse_from_bytes(page, encoding)
     html2text = need("resiliparse.extract.html2text", "HTML", EXTRA)
     return str(html2text.extract_plain_text(tree, main_content=True, alt_texts=False))
 
 
+def filters(recipe: Recipe, work: Path, key: str) -> list[Any]:
+    """The steps of datatrove that leave documents out, but for near duplicates."""
+    library = need("datatrove.pipeline.filters", "filters", EXTRA)
+    language, steps = {"language": recipe.language or "en"}, []
+    if recipe.language:
+        identifier()  # in a process of the pool it would be a long error
+        steps.append(library.LambdaFilter(functools.partial(is_in, recipe.language)))
+    for name in recipe.filters:
+        rules = {"min_stop_words": None} if name == "gopher-quality" and recipe.language != "en" else {}
+        steps.append(getattr(library, FILTERS[name])(**rules, **language))
+    if recipe.benchmarks:
+        steps.append(decontamination(recipe.benchmarks, work / "benchmarks", key, language))
+    if recipe.like:
+        steps.append(library.LambdaFilter(functools.partial(is_like, classifier(recipe, key))))
+    return steps
+
+
+@functools.cache
+def identifier() -> Any:
+    """The identifier of languages, which a process loads once."""
+    langid = need("py3langid.langid", "the language", EXTRA)
+    return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
+
+
+def is_in(language: str, document: Any) -> tuple[bool, str]:
+    """True for a document in a language, and the reason otherwise."""
+    likely, probability = identifier().classify(document.text[:LANGUAGE_CHARACTERS])
+    return bool(likely == language and probability >= 0.5), "language"
+
+
+def decontamination(benchmarks: Sequence[str], folder: Path, key: str, language: dict[str, str]) -> Any:
+    """datatrove's filter of documents that share 12 words in a row with a text; its index lies in a folder."""
+    import numpy as np
+
+    library = need("datatrove.pipeline.decont.n_grams", "benchmarks", EXTRA)
+    step = library.NGramsDecontFilter(str(folder), library.NGramsDecontConfig(hash_config=_sha1()), **language)
+    hashes = set[int]()
+    for name in benchmarks:
+        for text, _ in raw_pages(name, key):
+            words = step.tokenizer.word_tokenize(library.simplify_text(text.decode(), step.config.norm_config))
+            hashes.update(step.hash_func(" ".join(words)) for words in library.ngrams(words, step.config.n_grams))
+    folder.mkdir(exist_ok=True)
+    np.array(list(hashes), step.config.hash_config.np_descr).tofile(folder / "texts.index.hashes")
+    return step
+
+
+def _sha1() -> Any:
+    return need("datatrove.utils.hashing", "hashes", EXTRA).HashConfig(hash_fc="sha1")  # xxhash 4 takes no str
+
+
 def classifier(recipe: Recipe, key: str) -> Any:
-    """A classifier of texts into like (True) and unlike, by words and pairs of words; None without examples."""
-    if not recipe.like:
-        return None
-    kinds = [(path, kind) for kind in (True, False) for path in (recipe.like if kind else recipe.unlike)]
-    examples = [(text_of(page), kind) for path, kind in kinds for page in pages(path, key, False)]
+    """A classifier of texts into like (True) and unlike, by words and pairs of words."""
+    kinds = [(name, True) for name in recipe.like] + [(name, False) for name in recipe.unlike]
+    examples = [(page.decode(errors="replace"), kind) for name, kind in kinds for page, _ in raw_pages(name, key)]
     words = need("sklearn.feature_extraction.text", "a classifier", EXTRA).HashingVectorizer(ngram_range=(1, 2))
     linear = need("sklearn.linear_model", "a classifier", EXTRA)
     model = linear.SGDClassifier(loss="log_loss", class_weight="balanced", random_state=0)
     return need("sklearn.pipeline", "a classifier", EXTRA).make_pipeline(words, model).fit(*zip(*examples, strict=True))
 
 
-class Worker:
-    """The work of a process, with the recipe that it was started with."""
-
-    recipe: Recipe
-    model: Any
-    identifier: Any
-
-    @classmethod
-    def start(cls, recipe: Recipe, model: Any) -> None:
-        cls.recipe, cls.model = recipe, model
-        if recipe.language:
-            langid = need("py3langid.langid", "the language", EXTRA)
-            cls.identifier = langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
-
-    @classmethod
-    def filtered(cls, batch: list[tuple[bytes, bool]]) -> tuple[list[str], Counter[str]]:
-        """The texts that stay, and how many do not, by reason."""
-        left_out: Counter[str] = Counter()
-        texts = []
-        for text in map(text_of, batch):
-            language, sure = cls.identifier.classify(text[:LANGUAGE_CHARACTERS]) if cls.recipe.language else (None, 1)
-            if language != cls.recipe.language or sure < 0.5:
-                left_out["language"] += 1
-            elif cls.recipe.gopher and (rule := broken_rule(text, language)):
-                left_out[rule] += 1
-            else:
-                texts.append(text)
-        if cls.model is not None and texts:
-            kinds = cls.model.predict(texts)
-            left_out["classifier"] = sum(not kind for kind in kinds)
-            texts = [text for text, kind in zip(texts, kinds, strict=True) if kind]
-        return texts, +left_out
-
-    @classmethod
-    def signed(cls, batch: list[str]) -> list[tuple[str, Any]]:
-        """Each text, with the MinHash of its shingles; None where near duplicates stay."""
-        if cls.recipe.similarity is None:
-            return [(text, None) for text in batch]
-        hashes = [need("rensa", "MinHash", EXTRA).RMinHash(num_perm=HASHES, seed=1) for _ in batch]
-        for text, minhash in zip(batch, hashes, strict=True):
-            words = re.findall(r"\w+", text.lower())
-            minhash.update([" ".join(words[i : i + SHINGLE]) for i in range(max(1, len(words) - SHINGLE + 1))])
-        return list(zip(batch, hashes, strict=True))
+def is_like(model: Any, document: Any) -> tuple[bool, str]:
+    """True for a document that a classifier puts with those it should be like, and the reason otherwise."""
+    return bool(model.predict([document.text])[0]), "classifier"
 
 
-def broken_rule(text: str, language: str | None = "en") -> str:
-    """The first of Gopher's rules that a text breaks; empty if there is none."""
-    words, lines = text.split(), text.splitlines()
-    count = max(1, len(words))
-    rules = {
-        "words": not 50 <= len(words) <= 100_000,
-        "word length": not 3 <= sum(map(len, words)) / count <= 10,
-        "symbols": max(text.count("#"), text.count("...") + text.count("…")) > 0.1 * count,
-        "bullets": sum(line.lstrip().startswith(("•", "-", "*")) for line in lines) > 0.9 * len(lines),
-        "ellipses": sum(line.rstrip().endswith(("...", "…")) for line in lines) > 0.3 * len(lines),
-        "letters": sum(any(map(str.isalpha, word)) for word in words) < 0.8 * count,
-        "stop words": language == "en" and len(STOP_WORDS & {word.lower() for word in words}) < 2,
-    }
-    return next((name for name, broken in rules.items() if broken), "")
+def mask(text: str) -> str:
+    """Replace e-mail addresses and public IP addresses (by datatrove), and North American phone numbers, by names.
+
+    Example:
+        >>> mask("Write to ann@example.org or call (510) 555-0123.")
+        'Write to |||EMAIL_ADDRESS||| or call |||PHONE_NUMBER|||.'
+    """
+    library = need("datatrove.pipeline.formatters", "masking", EXTRA)
+    return PHONE.sub("|||PHONE_NUMBER|||", str(library.PIIFormatter(**MASKS).format(text)))
 
 
-def digest(text: str) -> bytes:
-    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
+def masked(data: Iterator[Any], rank: int, tasks: int) -> Iterator[Any]:
+    """Yield documents with masks, as a step of datatrove."""
+    for document in data:
+        document.text = mask(document.text)
+        yield document
 
 
-def without(text: str, repeated: set[bytes]) -> str:
-    """A text without its repeated lines."""
-    return "\n".join(line for line in text.splitlines() if digest(line) not in repeated) if repeated else text
+def _begin(work: Path, request: dict[str, Any]) -> None:
+    """Note the request of a call. ValueError where another is under way in the folder."""
+    place, text = work / "request.json", json.dumps(request)
+    if not place.exists():
+        if any(work.parent.glob("*.parquet")):
+            raise ValueError(f"{work.parent} has Parquet files already: name another folder, or remove them")
+        work.mkdir(parents=True, exist_ok=True)
+        atomic_write(place, text)
+    elif place.read_text() != text:
+        raise ValueError(f"{work.parent} was begun with other files or settings: name another folder, or remove it")
 
 
-def unique(signed: Iterator[tuple[str, Any]], similarity: float | None, left_out: Counter[str]) -> Iterator[str]:
-    """The texts that are neither empty, nor equal or similar to one before them."""
-    seen: set[bytes] = set()
-    stored: list[Any] = []
-    index = similarity and need("rensa", "MinHash", EXTRA).RMinHashLSH(similarity, HASHES, BANDS)
-    for text, minhash in signed:
-        if not text.strip():
-            left_out["empty"] += 1
-        elif (key := digest(text)) in seen:
-            left_out["exact duplicates"] += 1
-        elif index and any(stored[i].jaccard(minhash) >= similarity for i in index.query(minhash)):
-            left_out["near duplicates"] += 1
-        else:
-            seen.add(key)
-            if index:
-                index.insert(len(stored), minhash)
-                stored.append(minhash)
-            yield text
+def _summary(work: Path) -> tuple[int, Counter[str]]:
+    """Sum what datatrove counted in each task."""
+    written, left_out = 0, Counter[str]()
+    for step in (step for path in work.glob("logs/*/stats/*.json") for step in json.loads(path.read_text())):
+        for name, stat in step["stats"].items():
+            count = int(stat["total"] if isinstance(stat, dict) else stat)
+            if name.startswith("dropped_"):
+                left_out[name.removeprefix("dropped_")] += count
+            elif name == "dropped" and "MinHash" in step["name"]:
+                left_out["near_duplicate"] += count
+            elif name == "total" and "Parquet" in step["name"]:
+                written += count
+    return written, left_out
