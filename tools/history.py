@@ -94,15 +94,6 @@ def measure(name: str, corpus: Path) -> int:
     return instructions(before, measured, corpus) - instructions(before, "", corpus)
 
 
-def processor() -> str:
-    """The name of this machine's processor."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
 def about() -> dict[str, Any]:
     """The text of a line without its figures."""
 
@@ -113,7 +104,7 @@ def about() -> dict[str, Any]:
     return {
         "commit": git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain") else ""),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "machine": f"{processor()}, {os.cpu_count()} cores, {platform.system()}",
+        "machine": f"{platform.system()}, {platform.machine()}",
         "python": platform.python_version(),
         "torch": importlib.metadata.version("torch"),
     }

@@ -7,15 +7,15 @@ formulas, and of Pyodide, which grades the first exercises in the browser.
                                     and docs/guides/accounting-page.html, which git ignores
     python tools/live_pages.py --picture "runs/demo/model.html#def main" docs/model.png      the README's picture
 
-`nox -s docs` runs it first. Where there is no Chromium, the picture is an empty one.
+`nox -s docs` runs it first. Where there is no Chromium, each picture is an empty one.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import re
 import shutil
-import struct
 import subprocess
 import sys
 import sysconfig
@@ -23,7 +23,6 @@ import tarfile
 import tempfile
 import time
 import zipfile
-import zlib
 from pathlib import Path
 from urllib.parse import quote
 
@@ -41,6 +40,7 @@ KATEX_VERSION = "katex@0.16.22"
 PYODIDE = DOCS / "pyodide"
 PYODIDE_VERSION = "pyodide@314.0.7"
 SCREEN = (900, 1000)
+EMPTY_PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 README_SCREEN = (1120, 1060)
 TEXT = "def __init__(self"  # that the model continues in its picture
 MODEL = (
@@ -54,11 +54,18 @@ MODEL = (
     "50",
 )
 
+LIVE = """A model trained on Python's standard library for two minutes, and a tokenizer, at work in this page: type.
+
+<div class="front">
+<iframe src="course/live-model.html" title="A model of Python's standard library that continues what you type"></iframe>
+<iframe src="course/live-tokenizer.html" title="A tokenizer that encodes what you type"></iframe>
+</div>"""
+
 
 def picture(page: Path, out: Path, screen: tuple[int, int], text: str = "") -> None:
     """A picture of a page's first screen, of so many pixels; text: what a model's page continues first."""
     if chromium.PATH is None:
-        out.write_bytes(empty_png(*screen))
+        out.write_bytes(base64.b64decode(EMPTY_PNG))
         return
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
@@ -74,17 +81,6 @@ def picture(page: Path, out: Path, screen: tuple[int, int], text: str = "") -> N
             time.sleep(0.02)
         browser.run("typeof ready === 'undefined' ? 0 : ready.then(() => 0)")
         browser.picture(out)
-
-
-def empty_png(width: int, height: int) -> bytes:
-    """A light grey PNG of one colour."""
-
-    def chunk(name: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    rows = zlib.compress((b"\0" + b"\xee" * width) * height, 9)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
 def tokenizer_page(folder: Path) -> None:
@@ -119,8 +115,9 @@ def run(package: str, *arguments: str | Path, stdout: int | None = None) -> None
 
 
 def front_page() -> str:
-    """The README, with its links as they are from docs/."""
+    """The README with its links relative to docs/, the live model and tokenizer under its heading."""
     text = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    text = text.replace("\n\n", f"\n\n{LIVE}\n\n", 1)
     text = re.sub(r"\]\(packages/(\w+)/README\.md", r"](reference/\1/index.md", text)
     return text.replace("](docs/", "](").replace("](CONTRIBUTING.md", "](contributing.md")
 
