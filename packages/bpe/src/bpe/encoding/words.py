@@ -1,7 +1,7 @@
 """Pretokens that are merged from characters. The last one may have a token of its own; any may be unknown.
 
 So does the model of a tokenizer.json that has no byte_fallback and whose pre-tokenizer has no ByteLevel, or that has an
-end_of_word_suffix (CLIP, GPT-1): see Words. Such files are small and rare; this is Python but for the merging.
+end_of_word_suffix (CLIP, GPT-1): see Words. Such files are small and rare, so this is Python.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable, Mapping
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any
 
 from bpe.encoding.decoder import Decoder
-from bpe.encoding.pair_merges import PairMerges
 from bpe.encoding.streaming import DecodeStream
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.printable import PRINTABLE
@@ -48,13 +48,14 @@ class WordEncoder:
         self._spelled = spelling(data)
         ids = {text: number for number, text in self._spelled.items()}
         halves = [[spelled_by(data.words, half) for half in pair] for pair in data.merges or ()]
-        rows = [(ids[left], ids[right], ids[left + right]) for left, right in halves]
+        self._merges: dict[tuple[int, int], tuple[int, int]] = {}  # pair of ids -> its rank and the id that it makes
+        for rank, (left, right) in enumerate(halves):
+            self._merges.setdefault((ids[left], ids[right]), (rank, ids[left + right]))
         # A token that is split off is no character, unless it is a byte or merges have it.
         merged = {text for left, right in halves for text in (left, right, left + right)}
         split_off = data.special_tokens.keys() | data.added_tokens.keys()
         apart = {text for text in split_off - merged if not (data.words.byte_level and len(text) == 1)}
         self._ids = {text: number for text, number in ids.items() if text not in apart}
-        self._merges = PairMerges(rows)
         self.word = functools.lru_cache(1 << 16)(self._word)
 
     def encode_pieces(self, pieces: Iterable[bytes]) -> NDArray[np.uint32]:
@@ -97,7 +98,7 @@ class WordEncoder:
                 ids.append(number if number >= 0 else words.unk)
                 sizes.append(size)
             was_unknown = number < 0 <= words.unk
-        merged = self._merges.merged(ids)
+        merged = self._merge(ids)
         begins, first, begin = [], 0, 0
         for number in merged:
             begins.append(begin)
@@ -105,6 +106,31 @@ class WordEncoder:
             begin += sum(sizes[first : first + count])
             first += count
         return merged, begins
+
+
+    def _merge(self, ids: list[int]) -> list[int]:
+        """The ids of a word after all merges: the pair of the lowest rank first, of equal ones the leftmost."""
+        ids, size = [*ids, -1], len(ids)  # -1: a symbol that was merged into the one before it, or the end
+        following, before = list(range(1, size + 2)), list(range(-1, size))
+        heap: list[tuple[int, int, int]] = []
+
+        def consider(left: int) -> None:
+            merge = self._merges.get((ids[left], ids[following[left]])) if left >= 0 else None
+            if merge:
+                heappush(heap, (merge[0], left, merge[1]))
+
+        for left in range(size):
+            consider(left)
+        while heap:
+            rank, left, joined = heappop(heap)
+            right = following[left]
+            if self._merges.get((ids[left], ids[right])) != (rank, joined):
+                continue  # one of the two has been merged since
+            ids[left], ids[right], following[left] = joined, -1, following[right]
+            before[following[left]] = left
+            consider(left)
+            consider(before[left])
+        return [number for number in ids if number >= 0]
 
 
 class WordDecoder(Decoder):

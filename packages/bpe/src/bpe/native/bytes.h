@@ -5,38 +5,9 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Compiler intrinsics.
- *
- * prefetch() fetches a cache line into the first level of caches, and prefetch_far() into the second, which can wait
+/* prefetch() fetches a cache line into the first level of caches, and prefetch_far() into the second, which can wait
  * for more lines of main memory at a time: on a Zen 4, 4 ns a line instead of 8. It is for memory that is read after
- * many other fetches.
- *
- * An atomic_word is how one thread tells others that something is there to be read. */
-#if defined(_MSC_VER) && !defined(__clang__)
-#include <intrin.h>
-static inline int count_trailing_zeros(uint64_t word) {
-    unsigned long at;
-    _BitScanForward64(&at, word);
-    return (int)at;
-}
-static inline int count_leading_zeros(uint64_t word) {
-    unsigned long at;
-    _BitScanReverse64(&at, word);
-    return 63 - (int)at;
-}
-static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
-    uint64_t high, low = _umul128(a, b, &high);
-    return high ^ low;
-}
-static inline void prefetch(const void *address) { _mm_prefetch((const char *)address, _MM_HINT_T0); }
-static inline void prefetch_far(const void *address) { _mm_prefetch((const char *)address, _MM_HINT_T1); }
-typedef volatile long atomic_word;
-static inline long load_acquire(atomic_word *word) { return _InterlockedOr(word, 0); }
-static inline void store_release(atomic_word *word, long value) { _InterlockedExchange(word, value); }
-static inline int exchange_if(atomic_word *word, long from, long to) {
-    return _InterlockedCompareExchange(word, to, from) == from;
-}
-#else
+ * many other fetches. */
 static inline int count_trailing_zeros(uint64_t word) { return __builtin_ctzll(word); }
 static inline int count_leading_zeros(uint64_t word) { return __builtin_clzll(word); }
 static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
@@ -45,13 +16,6 @@ static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
 }
 static inline void prefetch(const void *address) { __builtin_prefetch(address); }
 static inline void prefetch_far(const void *address) { __builtin_prefetch(address, 0, 2); }
-typedef long atomic_word;
-static inline long load_acquire(atomic_word *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
-static inline void store_release(atomic_word *word, long value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
-static inline int exchange_if(atomic_word *word, long from, long to) {
-    return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
-}
-#endif
 
 /* Hashes of text, in the manner of wyhash (Wang Yi, 2019): one 64 x 64 -> 128-bit multiplication whose halves are
  * folded together. Both factors depend on the seed (native/hash_seed.pyx): a factor that a text could make zero would

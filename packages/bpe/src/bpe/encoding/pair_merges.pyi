@@ -1,6 +1,0 @@
-from collections.abc import Sequence
-from typing import Self
-
-class PairMerges:
-    def __new__(cls, rows: Sequence[tuple[int, int, int]]) -> Self: ...
-    def merged(self, ids: list[int]) -> list[int]: ...
