@@ -17,8 +17,7 @@ from strategies import DATA
 
 import bpe
 from bpe.corpus import sources
-from bpe.encoding.encoder import Encoder
-from bpe.encoding.ranks import Ranks
+from bpe.encoding.encoder import Encoder, Ranks
 from bpe.native import cpu
 from bpe.outputs.encode_source import CHUNK
 from bpe.scanning import scanner

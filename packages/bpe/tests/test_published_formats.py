@@ -382,7 +382,7 @@ def test_an_own_pattern_is_compiled_and_kept(tmp_path: Path) -> None:
 def test_kept_tables_depend_on_every_module(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a source checkout, which the tests of an installed wheel are not: hence one of empty files."""
     assert table_cache._code()[0] == bpe.__version__
-    names = ("formats/table_cache.py", "encoding/ranks.pyx", module)
+    names = ("formats/table_cache.py", "encoding/encoder.pyx", module)
     for name in names:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()

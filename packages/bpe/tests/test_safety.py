@@ -14,9 +14,8 @@ from strategies import DATA, corpus
 import bpe
 from bpe.counting import records
 from bpe.counting.pretoken_counts import PretokenCounts
-from bpe.encoding.encoder import Encoder
+from bpe.encoding.encoder import Encoder, Ranks
 from bpe.encoding.policy import KEPT
-from bpe.encoding.ranks import Ranks
 from bpe.formats import reading, tiktoken
 from bpe.formats.pairs import merges_of_numbers
 from bpe.patterns import PATTERNS

@@ -23,8 +23,7 @@ from strategies import growing_vocabularies
 
 import bpe
 from bpe import patterns
-from bpe.encoding.encoder import Encoder
-from bpe.encoding.ranks import Ranks
+from bpe.encoding.encoder import Encoder, Ranks
 from bpe.formats import TokenizerData, native, table_cache
 from bpe.formats.table_cache import KeptVocabulary
 from bpe.formats.vocabulary import make_tables

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import bpe  # whose public types are imported when an annotation is evaluated
 from bpe import formats, patterns
-from bpe.encoding.calls import NONE, EncodeMethods
+from bpe.encoding.encoder import NO_NAMES, EncodeMethods
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import TextEncoder
 from bpe.encoding.texts import Text, TextChunks
@@ -424,9 +424,11 @@ class Tokenizer(EncodeMethods):
         apart = self._text_encoder.special_ids
         return sorted(token for number, token in self._data.vocab.items() if number not in apart)
 
-    # One text to ids: encode(), encode_ordinary() and encode_to_numpy() are in encoding/calls.pyx, count_tokens() by it
+    # One text to ids: encode(), encode_ordinary() and encode_to_numpy() are in encoding/calls.pxi
 
-    def count_tokens(self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all") -> int:
+    def count_tokens(
+        self, text: Text, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
+    ) -> int:
         """Return the number of ids of a text: len(encode(text)), without the list.
 
         Args:
@@ -442,7 +444,7 @@ class Tokenizer(EncodeMethods):
         return self._count(text, allowed_special, disallowed_special)
 
     def encode_with_offsets(
-        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+        self, text: Text, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
     ) -> tuple[list[int], list[int]]:
         """The ids of a text, and where in it each begins.
 
@@ -469,7 +471,7 @@ class Tokenizer(EncodeMethods):
         return ids, self._decoder.decode_with_offsets(ids, isinstance(text, str))[1]
 
     def word_ids(
-        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+        self, text: Text, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
     ) -> list[int]:
         """For each id of a text the number of its word, as word_ids of an Encoding of tokenizers.
 
@@ -488,7 +490,7 @@ class Tokenizer(EncodeMethods):
         return self._text_encoder.word_ids(text, self._text_encoder.policy.rules(allowed_special, disallowed_special))
 
     def char_to_token(
-        self, text: str, char: int, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+        self, text: str, char: int, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
     ) -> int | None:
         """The index of the id that a character of a text is in, as char_to_token() of an Encoding of tokenizers.
 
@@ -563,7 +565,7 @@ class Tokenizer(EncodeMethods):
         return formats.templates.filled(self._data, ids, pair)
 
     def encode_with_unstable(
-        self, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+        self, text: Text, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
     ) -> tuple[list[int], list[list[int]]]:
         """The ids of a text that are certain whatever follows it, and the ways how the rest could go on.
 
@@ -596,7 +598,7 @@ class Tokenizer(EncodeMethods):
         text: Sequence[Text],
         *,
         num_threads: int = 8,
-        allowed_special: Special = NONE,
+        allowed_special: Special = NO_NAMES,
         disallowed_special: Special = "all",
     ) -> list[list[int]]:
         """encode() of each text, in several threads.
@@ -633,7 +635,7 @@ class Tokenizer(EncodeMethods):
         text: Iterable[Text],
         *,
         num_threads: int | None = None,
-        allowed_special: Special = NONE,
+        allowed_special: Special = NO_NAMES,
         disallowed_special: Special = "all",
     ) -> list[np.ndarray[Any, np.dtype[np.uint32]]]:
         """encode_to_numpy() of each text, in several threads; a long text is shared out among them.
@@ -663,7 +665,7 @@ class Tokenizer(EncodeMethods):
         array: Any,
         *,
         num_threads: int | None = None,
-        allowed_special: Special = NONE,
+        allowed_special: Special = NO_NAMES,
         disallowed_special: Special = "all",
     ) -> Any:
         """The ids of a column of Arrow, with no Python object for a text or an id. Needs pyarrow.
@@ -745,7 +747,7 @@ class Tokenizer(EncodeMethods):
     # Texts in parts: in chunks, growing, of segments, and cut into pieces
 
     def encode_iterable(
-        self, chunks: TextChunks, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+        self, chunks: TextChunks, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
     ) -> Iterator[int]:
         """The ids of the chunks joined, as they become certain: the same wherever the text is cut.
 
@@ -772,7 +774,7 @@ class Tokenizer(EncodeMethods):
         )
 
     def encode_session(
-        self, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+        self, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
     ) -> bpe.EncodeSession:
         """An encoder of a text that grows at its end, as a chat does: only the tail of the text is encoded again.
 
@@ -818,7 +820,7 @@ class Tokenizer(EncodeMethods):
         return ids
 
     def encode_after(
-        self, ids: TokenIds, text: Text, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+        self, ids: TokenIds, text: Text, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
     ) -> list[int]:
         """The ids of a text after ids that stay the same, as a model sampled them; these are not encoded again.
 
@@ -883,7 +885,7 @@ class Tokenizer(EncodeMethods):
         return all(after[: len(before)] == before for before, after in itertools.pairwise(ids))
 
     def truncate(
-        self, text: Text, tokens: int, *, allowed_special: Special = NONE, disallowed_special: Special = "all"
+        self, text: Text, tokens: int, *, allowed_special: Special = NO_NAMES, disallowed_special: Special = "all"
     ) -> bpe.Piece:
         """The beginning of a text that has at most `tokens` ids; no more of the text is encoded.
 
@@ -915,7 +917,7 @@ class Tokenizer(EncodeMethods):
         tokens: int,
         overlap: int = 0,
         *,
-        allowed_special: Special = NONE,
+        allowed_special: Special = NO_NAMES,
         disallowed_special: Special = "all",
     ) -> list[bpe.Piece]:
         """A text in pieces of at most `tokens` ids. It is encoded once.

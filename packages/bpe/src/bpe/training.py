@@ -12,7 +12,7 @@ from bpe.counting.count import count_source
 from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.counting.records import number_of_records
 from bpe.counts import Counts, checked_names, checked_resources
-from bpe.encoding.spelled_counts import SpelledCounts
+from bpe.encoding.encoder import SpelledCounts
 from bpe.formats import Characters, Merges, TokenizerData
 from bpe.merging.alphabet import Alphabet
 from bpe.merging.conventions import CONVENTIONS, Convention, TieBreak

@@ -35,6 +35,11 @@ Texts that are not short, and many texts, are encoded by the loop of batch.pxi, 
 cache is one for all threads.
 """
 
+from typing import Any
+import os
+
+cimport cython
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE, PyList_New, PyList_SET_ITEM
@@ -46,27 +51,31 @@ from cpython.pythread cimport (
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stddef cimport size_t
-from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, qsort
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, qsort, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from bpe.encoding.normal_forms import in_form
+from bpe.encoding.policy import Special
+from bpe.encoding.texts import Text
+from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 
-from bpe.encoding.cache cimport (
-    BATCH, COPIED_IDS, INLINE_IDS, LONGEST, Cache, Scratch, cache_batch, cache_calls, cache_full, cache_holds,
-    cache_keep, cache_prepare, cache_second_set, cache_set, cache_slot, cache_take, reader_leaves
+from bpe.counting.pretoken_counts cimport PretokenCounts
+from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, packed_key, prefetch
+from bpe.native.cpu cimport level_of
+from bpe.native.hash_seed cimport hash_seed
+from bpe.native.heap cimport pop, push
+from bpe.native.memory cimport (
+    checked_block, checked_malloc, checked_realloc, checked_sparse_block, free_block, free_sparse_block, grown_block
 )
-from bpe.encoding.ids cimport IdMemory, Ids, free_ids, reserve, to_array, trim
-from bpe.encoding.ranks cimport (
-    LANE_BYTES, LANES, NONE, WIDE_OVERLAP, WINDOW_STEP, Lane, Piece, Ranks, join_windows, make_cuts, need_lanes
+from bpe.native.text cimport (
+    LONE, SLACK, TextBuffer, convert_units, lone_surrogate, never_changes, raise_lone_surrogate, room_for
 )
-from bpe.native.bytes cimport packed_key, prefetch
-from bpe.native.memory cimport checked_malloc, checked_realloc, free_sparse_block
-from bpe.native.text cimport LONE, SLACK, TextBuffer, convert_units, lone_surrogate, never_changes, room_for
-from bpe.scanning.blocks cimport Block, Blocks, Room, need_room
+from bpe.scanning.safe_cut cimport safe_place
 from bpe.scanning.scanner cimport (
-    PATTERN_SPLITTER, PATTERN_WHOLE, SCAN_ENDS, ScannedPattern, Scanner, number_of, scan_block, scan_start,
-    splits_at_every_space
+    PATTERN_SPLITTER, PATTERN_WHOLE, SCAN_ENDS, ScannedPattern, Scanner, add_token, add_whole_token, cut_table,
+    number_of, scan_block, scan_start, splits_at_every_space
 )
 from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
 
@@ -102,6 +111,19 @@ cdef extern from *:
     const bint SHARES_INTS
 
 
+include "ids.pxi"
+include "ranks.pxi"
+include "cache.pxi"
+
+
+cdef enum Space:                # texts that get a space in front
+    NO_SPACE
+    FIRST_SPACE                 # the beginning of a text, unless it is a space
+    EACH_SPACE                  # that, and what follows a special or added token, unless it begins with a space
+    ALWAYS_SPACE                # the same, also where it begins with a space
+    TEXT_SPACE                  # as ALWAYS_SPACE, but nothing after an added token; also a text that begins with one
+
+
 cdef class Encoder:
     """The merges of a vocabulary, ready to encode.
 
@@ -122,6 +144,20 @@ cdef class Encoder:
             bytes.
         KeyError: `scanner` is the number of no scanner.
     """
+
+    cdef Ranks ranks
+    cdef uint32_t *ids          # by symbol; NULL where its number is its id
+    cdef uint32_t first_beginning   # ids from it on stand for the beginnings of characters; NONE: there are none
+    cdef uint32_t *byte_ids     # how many ids each of these stands for, and which, in four numbers
+    cdef Space space
+    cdef uint8_t *added         # by id, as far as there are any: whether it is an added token
+    cdef size_t added_end
+    cdef int scanner
+    cdef object scanner_number  # which keeps a scanner of its own
+    cdef cut_table *cuts        # where pretokens are cut, or NULL
+    cdef Cache cache
+    cdef PyObject **ints        # by id, for ids below shared_ints: the Python int, once a list wanted it
+    cdef size_t shared_ints
 
     def __cinit__(
         self, *, Ranks ranks not None, ids, scanner, size_t cache_bytes, bint cuts=True, str space="never",
@@ -439,4 +475,7 @@ cdef int check_signals() except -1 nogil:
 
 include "characters.pxi"
 include "side_by_side.pxi"
+include "blocks.pxi"
 include "batch.pxi"
+include "calls.pxi"
+include "spelled_counts.pxi"

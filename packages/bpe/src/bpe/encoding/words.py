@@ -107,7 +107,6 @@ class WordEncoder:
             first += count
         return merged, begins
 
-
     def _merge(self, ids: list[int]) -> list[int]:
         """The ids of a word after all merges: the pair of the lowest rank first, of equal ones the leftmost."""
         ids, size = [*ids, -1], len(ids)  # -1: a symbol that was merged into the one before it, or the end

@@ -11,7 +11,7 @@ user's folder for caches. It has a file for each tokenizer:
     a checksum          in eight hexadecimal digits, and a space
     a line of JSON      the format and the sizes of the sections
     sections            TokenizerData, but vocabulary and merges, as JSON (bpe.formats.native); the arrays of the
-                        vocabulary, of the merges, and of bpe.encoding.ranks.Ranks; each filled up to eight bytes
+                        vocabulary, of the merges, and of bpe.encoding.encoder.Ranks; each filled up to eight bytes
 
 What a file says is checked when it is read: a folder or a file that somebody else owns or may write to is not read, and
 every number that is an index later is bounded, so that a file with a right checksum and wrong content costs no more
@@ -35,7 +35,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bpe.encoding.ranks import Ranks
+from bpe.encoding.encoder import Ranks
 from bpe.formats import Merges, TokenizerData, check_ids, split_off_ids
 from bpe.formats.pairs import check_numbers
 from bpe.formats.vocabulary import Tables, make_tables
@@ -129,7 +129,7 @@ def _code() -> list[Any]:
     """
     package = Path(__file__).parents[1]
     states: list[tuple[str, int, int]] = []
-    if (package / "encoding" / "ranks.pyx").exists():
+    if (package / "encoding" / "encoder.pyx").exists():
         entries = [entry for folder, *_ in os.walk(package) for entry in os.scandir(folder)]
         files = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith((".py", ".so", ".pyd"))]
         states = sorted((path, state.st_size, state.st_mtime_ns) for path, state in files)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats
-from bpe.encoding.ranks import Ranks
+from bpe.encoding.encoder import Ranks
 from bpe.formats import Pair, TokenizerData, ending_in, rows_of
 from bpe.native.lazy_imports import numpy as np
 
@@ -193,8 +193,8 @@ def character_tables(
 def encoder_tables(
     data: TokenizerData, special: Collection[int]
 ) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None, dict[int, tuple[int, ...]]]:
-    """The symbols, the id of each, and the merges between them, as bpe.encoding.ranks.Ranks wants them; and no ids that
-    stand for several: see character_tables().
+    """The symbols, the id of each, and the merges between them, as Ranks of bpe.encoding.encoder wants them; and no ids
+    that stand for several: see character_tables().
 
     Two ids of the same bytes are one symbol: of an id that is not special before a special one, then of the lower. A
     special token is no symbol unless it is a single byte or the merges make it.

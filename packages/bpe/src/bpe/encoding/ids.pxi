@@ -1,20 +1,11 @@
-"""The buffer that ids are written to: an array that grows, whose memory becomes that of the NumPy array in the end.
-
-A buffer always has one owner:
-
-    owner            its ids                               comes from            goes to
-    Scratch.ids      the ids of the text being encoded     the system            IdMemory if many, else it stays
-    a local Ids      the ids of a part of a text or batch  the system            IdMemory, or the system
-    IdMemory         the ids that NumPy arrays look into   one of these two      the system
-"""
-
-from cpython.ref cimport Py_INCREF
-from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy, memset
-
-from bpe.native.memory cimport checked_realloc
-
-from bpe.native.lazy_imports import import_lock
+# The buffer that ids are written to: an array that grows, whose memory becomes that of the NumPy array in the end.
+#
+# A buffer always has one owner:
+#
+#     owner            its ids                               comes from            goes to
+#     Scratch.ids      the ids of the text being encoded     the system            IdMemory if many, else it stays
+#     a local Ids      the ids of a part of a text or batch  the system            IdMemory, or the system
+#     IdMemory         the ids that NumPy arrays look into   one of these two      the system
 
 cdef extern from "numpy/arrayobject.h":
     ctypedef struct PyArrayObject
@@ -40,8 +31,15 @@ cdef int import_numpy() except -1:
         return _import_array()
 
 
+ctypedef struct Ids:
+    uint32_t *ids
+    size_t size, room           # ids there are, and that there is room for
+
+
 cdef class IdMemory:
     """Owns ids that arrays look into: the memory is freed with the last of the arrays."""
+
+    cdef Ids owned
 
     def __dealloc__(self):
         free_ids(&self.owned)
@@ -91,3 +89,10 @@ cdef void trim(Ids *ids) noexcept nogil:
 cdef void free_ids(Ids *ids) noexcept nogil:
     free(ids.ids)
     memset(ids, 0, sizeof(Ids))
+
+
+cdef inline int reserve(Ids *ids, size_t more) except -1 nogil:
+    """See that there is room for `more` ids beyond those that there are."""
+    if ids.size + more > ids.room:
+        grow(ids, max(ids.size + more, ids.room + ids.room // 2, <size_t> 256))
+    return 0

@@ -1,16 +1,16 @@
-"""A text in blocks that can be encoded one by one: the ids of the blocks, joined, are the ids of the text.
+# A text in blocks that can be encoded one by one: the ids of the blocks, joined, are the ids of the text.
+#
+# A block ends at a safe cut (see bpe.scanning.safe_cut): where a pretoken ends whatever follows, and not inside a
+# special token. Bytes and ASCII are read in place. Any other str is converted to UTF-8 a block at a time, into memory
+# that is used again for each block and so stays in the processor's second-level cache.
 
-A block ends at a safe cut (see bpe.scanning.safe_cut): where a pretoken ends whatever follows, and not inside a special
-token. Bytes and ASCII are read in place. Any other str is converted to UTF-8 a block at a time, into memory that is
-used again for each block and so stays in the processor's second-level cache.
-"""
+ctypedef struct Room:           # memory for a block that has to be made
+    uint8_t *bytes
+    size_t size
 
-from libc.stdlib cimport free
-from libc.string cimport memcpy
-
-from bpe.scanning.safe_cut cimport safe_place
-from bpe.native.memory cimport checked_realloc
-from bpe.native.text cimport LONE, raise_lone_surrogate, room_for
+ctypedef struct Block:
+    const uint8_t *bytes
+    size_t size                 # 0: the text is at its end
 
 cdef enum:
     LOOK_BACK = 1 << 10         # bytes before the end of the conversion where a safe cut is looked for first
@@ -25,6 +25,14 @@ cdef class Blocks:
         scanner: Number of the scanner of the split pattern, from bpe.patterns.scanner_of(); not -1.
         block: About how many bytes or code points a block has.
     """
+
+    cdef TextBuffer text
+    cdef SpecialTokens special
+    cdef int scanner
+    cdef size_t block
+    cdef size_t at              # how much of the text is read: bytes of it, or code points
+    cdef uint8_t *rest          # converted text that no block has yet
+    cdef size_t rest_size, rest_room
 
     def __cinit__(self, TextBuffer text not None, SpecialTokens special not None, int scanner, size_t block):
         self.text, self.special, self.scanner, self.block = text, special, scanner, block

@@ -1,28 +1,84 @@
-"""The cache of an encoder: the ids of pretokens, of bounded size, for all threads.
+# The cache of an encoder: the ids of pretokens, of bounded size, for all threads.
+#
+# The cache is a hash table in sets of two slots; a set is one cache line. cache.h has a diagram, the loops that look
+# pretokens up, how they are put in, and why threads may do both at once. A pretoken's hash names two sets. It goes into
+# the first, or, if that is full, into the second; if both are full, it replaces the second slot of the first set, which
+# is usually the less used one.
+#
+# Long pretokens and long lists of ids do not fit into a slot. They are in a ring buffer beside the table; new entries
+# overwrite the oldest. A slot whose entry was overwritten counts as free.
+#
+# A cache starts small and grows when half of its slots are taken, as far as its bound allows. So the cache of a short
+# text stays in the processor's nearest caches, and a long text gets all the memory that is allowed.
 
-The cache is a hash table in sets of two slots; a set is one cache line. cache.h has a diagram, the loops that look
-pretokens up, how they are put in, and why threads may do both at once. A pretoken's hash names two sets. It goes into
-the first, or, if that is full, into the second; if both are full, it replaces the second slot of the first set, which
-is usually the less used one.
+cdef extern from "encoding/cache.h" nogil:
+    enum:
+        WAYS
+        INLINE_IDS
+        COPIED_IDS
+        BATCH
+        LONGEST                 # bytes of the longest pretoken worth keeping
+    const uint64_t NO_PLACE
 
-Long pretokens and long lists of ids do not fit into a slot. They are in a ring buffer beside the table; new entries
-overwrite the oldest. A slot whose entry was overwritten counts as free.
+    ctypedef struct cache_slot:
+        uint64_t low, high, ids, last
 
-A cache starts small and grows when half of its slots are taken, as far as its bound allows. So the cache of a short
-text stays in the processor's nearest caches, and a long text gets all the memory that is allowed.
-"""
+    ctypedef struct cache_reader:
+        int inside
+        cache_reader *next
 
-import os
+    ctypedef struct cache_table:
+        cache_slot *slots
+        size_t mask
+        uint64_t *ring
+        uint64_t ring_size, written, seed
+        int shared, alone, attention, bounded, worn, writing, growing
+        size_t taken, evicted
+        cache_reader *readers
 
-cimport cython
+    ctypedef struct cache_batch:
+        packed_key keys[128]
+        cache_slot *sets[128]
+        size_t begins[129]
 
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
-
-from bpe.encoding.ids cimport free_ids, reserve
-from bpe.encoding.ranks cimport free_work
-from bpe.native.hash_seed cimport hash_seed
-from bpe.native.memory cimport checked_block, free_block, grown_block
+    void cache_acquire(int *lock)
+    void cache_release(int *lock)
+    void add_reader(cache_table *table, cache_reader *reader)
+    bint reader_enters(cache_reader *reader, const cache_table *table)
+    void reader_leaves(cache_reader *reader)
+    void be_alone(cache_table *table)
+    void be_no_longer_alone(cache_table *table)
+    bint cache_needs_care(const cache_table *table)
+    bint cache_calls(const cache_table *table)
+    size_t cache_slots(const cache_table *table)
+    bint cache_bounded(const cache_table *table)
+    bint cache_crowded(const cache_table *table)
+    void bound(cache_table *table)
+    void set_mask(cache_table *table, size_t mask)
+    cache_slot *cache_set(const cache_table *table, packed_key key)
+    cache_slot *cache_second_set(const cache_table *table, packed_key key)
+    void cache_prepare(
+        const cache_table *table, const uint8_t *text, size_t size, size_t begin, const size_t *ends, size_t count,
+        cache_batch *batch
+    )
+    size_t cache_take(
+        const cache_table *table, const uint8_t *text, const cache_batch *batch, size_t i, size_t count, uint32_t **to,
+        const uint32_t *limit
+    )
+    size_t cache_find(const cache_table *table, packed_key key, uint32_t *to, uint64_t *place)
+    bint cache_copy(
+        const cache_table *table, uint64_t place, size_t count, const uint8_t *text, size_t size, uint32_t *to
+    )
+    bint cache_full(const cache_slot *set)
+    bint cache_holds(const cache_slot *set, packed_key key)
+    bint cache_in_use(const cache_table *table, const cache_slot *slot)
+    size_t long_size(packed_key key)
+    uint64_t without_version(uint64_t last)
+    cache_slot *cache_put(cache_table *table, cache_slot *set, const cache_slot *slot)
+    cache_slot *cache_keep(
+        cache_table *table, packed_key key, cache_slot *first, const uint8_t *text, const uint32_t *ids, size_t count
+    )
+    void cache_renew(cache_table *table)
 
 cdef enum:
     SLOT_BYTES = 64             # of a slot and its share of the ring
@@ -47,6 +103,10 @@ if hasattr(os, "register_at_fork"):
 cdef class Scratch:
     """The memory of one thread that encodes, beside the cache."""
 
+    cdef cache_reader *reader   # of the cache, which frees it
+    cdef Work work
+    cdef Ids ids                # of the text that is being encoded
+
     def __dealloc__(self):
         free_work(&self.work)
         free_ids(&self.ids)
@@ -54,6 +114,12 @@ cdef class Scratch:
 
 cdef class Cache:
     """The cache of an encoder. It takes at most `bytes`, or the least that a cache may have."""
+
+    cdef readonly size_t bytes
+    cdef cache_table table
+    cdef list idle              # Scratches not in use,
+    cdef Scratch at_hand        # and one more, which takes no list
+    cdef size_t forks           # of the process when the cache last looked
 
     def __cinit__(self, size_t bytes):
         self.bytes = bytes

@@ -1,36 +1,33 @@
-"""The merges of a vocabulary, and a pretoken merged by them: the pair of the lowest rank first, of equals the leftmost.
-
-    merge_tables.h    the tables: which pairs of symbols merge, which bytes join at once
-    lanes.h           bytes to symbols, for up to 32 pretokens side by side
-    steps.h           merging them to the end, one merge at a time in each
-    windows.pxi       pretokens of more than 64 bytes, in windows that overlap
-    heap.pxi          windows too wide for a lane, with a heap: n log n, whatever the text
-    tables.pxi        the tables made from a vocabulary
-
-While the bytes of a token are merged, nothing outside takes part until the token is whole; so they merge as they would
-alone, and the pair that makes the token in the end is always the same. One pair for each token is therefore all that
-the table needs, of the merges that a file lists or, where only ranks are given (tiktoken) and any two neighbours that
-join to a token merge, of those. A token that its own bytes alone do not lead to is never made.
-"""
-
-from bpe.native.lazy_imports import numpy as np
-
-from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy, memset
-
-from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, prefetch
-from bpe.native.cpu cimport level_of
-from bpe.native.hash_seed cimport hash_seed
-from bpe.native.heap cimport pop, push
-from bpe.native.memory cimport checked_block, checked_malloc, checked_realloc, checked_sparse_block, free_block
-from bpe.native.memory cimport free_sparse_block
-from bpe.scanning.scanner cimport add_token, add_whole_token
+# The merges of a vocabulary, and a pretoken merged by them: the pair of the lowest rank first, of equals the leftmost.
+#
+#     merge_tables.h    the tables: which pairs of symbols merge, which bytes join at once
+#     lanes.h           bytes to symbols, for up to 32 pretokens side by side
+#     steps.h           merging them to the end, one merge at a time in each
+#     windows.pxi       pretokens of more than 64 bytes, in windows that overlap
+#     heap.pxi          windows too wide for a lane, with a heap: n log n, whatever the text
+#     tables.pxi        the tables made from a vocabulary
+#
+# While the bytes of a token are merged, nothing outside takes part until the token is whole; so they merge as they
+# would alone, and the pair that makes the token in the end is always the same. One pair for each token is therefore
+# all that the table needs, of the merges that a file lists or, where only ranks are given (tiktoken) and any two
+# neighbours that join to a token merge, of those. A token that its own bytes alone do not lead to is never made.
 
 cdef extern from "encoding/merge_tables.h" nogil:
+    const uint32_t NONE
+    const uint64_t FREE
     enum:
         BYTE_PAIRS
         JOINS_AT
-    const uint64_t FREE
+
+    ctypedef struct MergeTables:
+        uint64_t *pairs
+        uint64_t *filter
+        uint64_t *byte_pairs
+        uint32_t *made
+        uint32_t symbol_of_byte[256]
+        uint32_t first_made
+        size_t mask
+        int shift, filter_shift, symbol_bits, merge_bits
     uint32_t joining_merge(uint64_t word)
     uint32_t made_by(const MergeTables *tables, uint32_t merge)
     uint64_t pair_of(const MergeTables *tables, uint64_t left, uint64_t right)
@@ -44,10 +41,48 @@ cdef extern from "encoding/merge_tables.h" nogil:
     uint64_t byte_pair_entry(uint32_t takes_first, uint32_t takes_second)
     uint64_t with_joining(uint64_t word, uint32_t merge)
 
+cdef extern from "encoding/lanes.h" nogil:
+    enum:
+        LANE_BYTES
+        LANES
+
+    ctypedef struct Piece:
+        const uint8_t *text
+        size_t size
+
+    ctypedef struct Lane:
+        uint32_t keys[65]
+        uint32_t symbols[65]
+        uint8_t begins[64]
+        uint64_t alive
+        size_t count
+
+cdef extern from "encoding/steps.h" nogil:
+    ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
+    lowest_function choose_lowest(int level)
+    void merge_lanes(
+        const MergeTables *tables, lowest_function lowest, Lane *lanes, const Piece *pieces, size_t count
+    )
+
+ctypedef struct Linked:         # a symbol of a window that is merged with a heap
+    uint32_t symbol             # NONE once it was merged into the one before it
+    uint32_t next, previous
+
+ctypedef struct Work:           # room for merging, kept from one pretoken to the next; all zeros to begin with
+    Lane *lanes
+    uint32_t *symbols           # of the merged part of a long pretoken
+    uint32_t *begins            # of each in the text, and after them where the last one ends
+    Linked *linked
+    uint64_t *heap              # see heap.pxi
+    size_t room, count, linked_room, heap_room, heap_size
+    const uint32_t *found       # the symbols of the pretoken merged last
+
 cdef enum:
     MOST_SYMBOLS = (1 << 21) - 1    # two symbols and a merge fit in 64 bits
     MOST_MERGES = (1 << 22) - 2     # a merge and a place in a lane fit in 32 bits
     MOST_BYTES = 0x7FFFFFFF         # bytes of the longest pretoken
+    WIDE_OVERLAP = 28           # bytes that neighbours of join_windows() have in common, nearly always with a symbol
+    WINDOW_STEP = LANE_BYTES - WIDE_OVERLAP     # from where one of them begins to the next
 
 
 cdef class Ranks:
@@ -65,6 +100,19 @@ cdef class Ranks:
     Raises:
         ValueError: There are more symbols or merges than fit, or the parts do not fit together.
     """
+
+    cdef bytes joined                   # the symbols, one after another
+    cdef readonly size_t symbols
+    cdef size_t merges                  # of `tables.made`
+    cdef const uint8_t **text           # by symbol, in `joined`
+    cdef uint32_t *size
+    cdef readonly bint all_bytes        # each byte is a symbol
+    cdef bint drops_bytes               # those that are none are left out
+    cdef MergeTables tables
+    cdef lowest_function lowest         # for the process's SIMD level
+    cdef uint32_t *whole                # symbols that stand for a whole pretoken though merges do not reach them
+    cdef size_t whole_mask
+    cdef size_t longest_whole           # 0: there are none
 
     def __cinit__(
         self, *, symbols=(), merges=None, bint ignore_merges=False, aliases=None, parts=None,

@@ -1,16 +1,8 @@
-"""Pretokens counted as the symbols that a list of merges makes of them: where merging goes on in longer pretokens.
-
-SuperBPE's second pretokens are stretches of sentences, most of them different. Each is cut up between two bytes that
-no token has side by side: no merge goes on across such a place, so that the pieces, which are words as a rule, merge
-to the symbols that they have in the whole, and nearly all of them are in the encoder's cache.
-"""
-
-from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint32_t
-
-from bpe.counting.pretoken_counts cimport PretokenCounts
-from bpe.encoding.cache cimport Scratch
-from bpe.encoding.encoder cimport Encoder
+# Pretokens counted as the symbols that a list of merges makes of them: where merging goes on in longer pretokens.
+#
+# SuperBPE's second pretokens are stretches of sentences, most of them different. Each is cut up between two bytes that
+# no token has side by side: no merge goes on across such a place, so that the pieces, which are words as a rule, merge
+# to the symbols that they have in the whole, and nearly all of them are in the encoder's cache.
 
 cdef enum:
     PIECES = 1 << 10            # that are encoded together

@@ -1,4 +1,0 @@
-from typing import Self
-
-class Cache:
-    def __new__(cls, slots: int) -> Self: ...
