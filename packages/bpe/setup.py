@@ -22,7 +22,7 @@ SANITIZE = os.environ.get("BPE_SANITIZE") == "1"
 SHARED = "bpe.native.cyutility"  # what Cython writes for memoryviews, once instead of into every module
 PACKAGE = Path("src", "bpe")  # headers are included by their path under it
 
-flags = [] if os.name == "nt" else ["-O3", "-g0", "-fno-strict-aliasing", "-Wno-unused-function"]
+flags = ["-O3", "-g0", "-fno-strict-aliasing", "-Wno-unused-function"]
 link = []
 if SANITIZE:
     flags += ["-g", "-O1", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
@@ -91,7 +91,8 @@ for source in sorted(PACKAGE.rglob("*.pyx")) if COMPILES else ():
 shared = extension(SHARED, Path("src", *SHARED.split(".")).with_suffix(".c"), set())
 
 setup(
-    options={"build_ext": {"parallel": os.cpu_count()}},
+    # The C is GNU C, which Microsoft's compiler does not take; MinGW's gcc on Windows has not been tried.
+    options={"build_ext": {"parallel": os.cpu_count()} | ({"compiler": "mingw32"} if os.name == "nt" else {})},
     ext_modules=cythonize(
         [*modules, shared] if COMPILES else [],
         shared_utility_qualified_name=SHARED,
