@@ -22,13 +22,26 @@ from numpy.typing import NDArray
 
 from lm.data import Tokens, describe, open_tokens
 from lm.data.token_file import TokenWriter
-from lm.data.token_formats import bare, infer_end_of_text
+from lm.data.token_formats import bare
 from lm.extras import need
 
 COLUMN = "input_ids"
 MEGATRON_DTYPES = {4: "<i4", 8: "<u2"}
 
 Document = tuple[NDArray[Any], NDArray[Any]]  # ids, and the places among them where documents end
+
+
+def infer_end_of_text(ids: NDArray[Any], ends: NDArray[Any]) -> int | None:
+    """Return the id that ends every document and occurs nowhere else; None if there is none."""
+    room = min(1 << 22, len(ids) - 1)  # without the last id: the last document may go on in another file
+    ends = np.unique(ends[(ends > 0) & (ends <= room)].astype(np.int64))
+    if not len(ends):
+        return None
+    last = ids[ends - 1]
+    mark = int(last[0])
+    if bool((last != mark).any()) or int((ids[:room] == mark).sum()) != len(ends):
+        return None
+    return mark
 
 
 def convert(source: Path, out: Path) -> Tokens:
@@ -43,7 +56,7 @@ def convert(source: Path, out: Path) -> Tokens:
             ends.append(ends_here + count)
             count += len(ids)
         writer.finish()
-    mark = infer_end_of_text(np.asarray(open_tokens(out).ids), np.concatenate(ends), None)
+    mark = infer_end_of_text(np.asarray(open_tokens(out).ids), np.concatenate(ends))
     return describe(out, end_of_text=mark)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import multiprocessing
 import os
 import queue
@@ -15,8 +14,7 @@ import traceback
 
 import torch
 import torch.distributed as dist
-from runs import CONFIG, metrics, run, stop_at
-from torch.distributed.checkpoint import FileSystemWriter
+from runs import CONFIG, run, stop_at
 
 from lm import optimizer
 from lm.training import distributed, trainer
@@ -172,22 +170,3 @@ def each(rank, data, folders, config, slow=None):
 
         trainer.clip_grad_norm_ = clip
     run(data[rank], folders[rank], config)
-
-
-def write_slowly(rank, data, folder, config, seconds, fails_at=None):
-    """Every process takes so long to write its part of a checkpoint, and rank 1 cannot write the one of a step; in the
-    file `beside` is how many steps were logged while each was written."""
-    real, beside = FileSystemWriter.write_data, []
-
-    def write_data(self, plan, planner):
-        before = len(metrics(folder))
-        time.sleep(seconds)
-        beside.append(len(metrics(folder)) - before)
-        if rank == 1 and fails_at is not None and f"{fails_at:08d}" in str(self.path):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return real(self, plan, planner)
-
-    FileSystemWriter.write_data = write_data
-    run(data, folder, config)
-    if rank == 0:
-        (folder / "beside").write_text(" ".join(map(str, beside)))

@@ -18,7 +18,7 @@ from talks import MARKS, TALK, lines, tokenizer
 import lm
 from lm.commands.cli import main
 from lm.data import open_data, open_tokens, write_tokens
-from lm.data.conversations import ENDLESS, prepare_conversations
+from lm.data.conversations import ENDLESS, prepare_rows
 from lm.documents import IGNORE, document_ids_of
 from lm.training.validation import evaluate
 
@@ -389,7 +389,7 @@ def test_every_form_in_every_kind_of_file_is_one_conversation(tmp_path, kind):
             path.write_bytes(pytest.importorskip("zstandard").compress(text) if kind.endswith("zst") else text)
         source = path.parents[2] if "/" in kind else path
         out = tmp_path / f"out{number}"
-        prepare_conversations([source], default_template_of(tok), out, context_length=64, heldout=0)
+        prepare_rows("conversation", [source], default_template_of(tok), out, context_length=64, heldout=0)
         files.append(((out / "train.npy").read_bytes(), (out / "train.mask").read_bytes()))
     assert len(files) == 5
     assert len(set(files)) == 1
@@ -467,7 +467,7 @@ def test_answers_without_an_end_are_counted(tmp_path):
     )
     template = ChatTemplate(tok, source, (tok.special_tokens["<|im_end|>"],))
     path = lines(tmp_path / "talks.jsonl", TALK[1:3])
-    splits = prepare_conversations([path], template, tmp_path / "out", context_length=64, heldout=0)
+    splits = prepare_rows("conversation", [path], template, tmp_path / "out", context_length=64, heldout=0)
     assert splits.left_out[ENDLESS] == 1
 
 

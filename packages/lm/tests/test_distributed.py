@@ -24,7 +24,6 @@ from processes import (
     processes,
     train,
     with_another_version,
-    write_slowly,
 )
 from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
@@ -70,15 +69,10 @@ def test_processes_have_the_losses_of_one_and_may_change_in_number(with_ends, al
         torch.testing.assert_close(one.model[name], weight, rtol=1e-3, atol=1e-4)
     states = one.optimizer["state"]
     assert len(states) == len(other.optimizer["state"])
-    if parallel == "fsdp":
-        assert one.is_sharded
-        assert not (one.path / "optimizer.pt").exists(), "no process has all of it"
-        assert all(states[name]["exp_avg"].shape == weight.shape for name, weight in one.model.items())
-    else:
-        shapes = {i: {key: value.shape for key, value in state.items()} for i, state in states.items()}
-        assert shapes == {
-            i: {key: value.shape for key, value in state.items()} for i, state in other.optimizer["state"].items()
-        }
+    shapes = {i: {key: value.shape for key, value in state.items()} for i, state in states.items()}
+    assert shapes == {
+        i: {key: value.shape for key, value in state.items()} for i, state in other.optimizer["state"].items()
+    }
     assert [line["step"] for line in metrics(tmp_path) if "loss" in line] == list(range(1, 11))
 
 
@@ -177,47 +171,18 @@ def test_fsdp_in_bf16_goes_on_to_the_bit_and_its_weights_are_read_by_one_process
     for folder, stop in (("whole", None), ("stopped", 5), ("stopped", None)):
         processes(2, train, with_ends, tmp_path / folder, config, stop)
     one, other = (checkpoint.load(tmp_path / folder / "checkpoints") for folder in ("whole", "stopped"))
-    assert one.is_sharded
     assert all(torch.equal(weight, other.model[name]) for name, weight in one.model.items())
     assert all(weight.dtype == torch.float32 for weight in Run.load(tmp_path / "whole").state_dict().values())
     assert losses(tmp_path / "whole")[-1] < losses(tmp_path / "whole")[0]
 
 
-def test_a_sharded_checkpoint_is_written_beside_training_and_holds_its_step(with_ends, tmp_path):
-    config = dataclasses.replace(BATCH, parallel="fsdp", eval_every=0, keep_checkpoints=10)
-    for folder, seconds in (("at_once", 0.0), ("slowly", 0.7)):
-        ends = processes(2, write_slowly, with_ends, tmp_path / folder, config, seconds)
-        assert [how for how, _ in ends] == ["done", "done"], ends
-    steps = checkpoint.steps(tmp_path / "slowly" / "checkpoints")
-    assert steps == [4, 8, 10]
-    beside = list(map(int, (tmp_path / "slowly" / "beside").read_text().split()))
-    assert beside[0] > 0, "steps were made while the first was written"
-    for step in steps:
-        one, other = (checkpoint.load(tmp_path / folder / "checkpoints", step) for folder in ("at_once", "slowly"))
-        assert all(torch.equal(weight, other.model[name]) for name, weight in one.model.items())
-        for name, state in one.optimizer["state"].items():
-            assert all(torch.equal(value, other.optimizer["state"][name][key]) for key, value in state.items())
-
-
-def test_a_part_that_cannot_be_written_ends_all_processes_in_one_sentence(with_ends, tmp_path):
-    config = dataclasses.replace(BATCH, parallel="fsdp", eval_every=0, steps=2000)
-    for how, words in processes(2, write_slowly, with_ends, tmp_path, config, 0.0, 8):
-        assert how == "NotSaved", words
-        assert words.startswith("the checkpoint of step 8 could not be saved under"), words
-        assert "the disk is full: free some space and run the same command again" in words
-    assert checkpoint.load(tmp_path / "checkpoints").step == 4
-    assert not list((tmp_path / "checkpoints").glob(".*"))
-    assert metrics(tmp_path)[-1]["step"] <= 12, "the run ends when it is known, at the latest with the next one"
-
-
-def test_a_sharded_checkpoint_goes_on_with_any_number_of_processes_and_is_exported(with_ends, alone, tmp_path):
+def test_a_checkpoint_of_shards_goes_on_with_any_number_of_processes_and_is_exported(with_ends, alone, tmp_path):
     config = dataclasses.replace(BATCH, parallel="fsdp", batch_size=12, micro_batch_size=1)
     run(with_ends, tmp_path / "alone", config)
     for size, stop in ((3, 3), (2, 6), (4, None)):
         ends = processes(size, train, with_ends, tmp_path / "run", config, stop)
         assert {how for how, _ in ends} == {"Stopped" if stop else "done"}, ends
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
-    assert checkpoint.load(tmp_path / "run" / "checkpoints").is_sharded
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "hf")]) == 0
     ids = torch.arange(16).reshape(1, 16)
     with torch.no_grad():

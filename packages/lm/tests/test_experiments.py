@@ -37,14 +37,13 @@ def test_values_between_commas_are_a_grid_and_variants_stand_alone():
         "norm=none,learning_rate=1e-4",
     ]
     fixed = ["--train.steps", "8"]
-    assert variants["learning_rate=2e-3,ffn=silu"][0] == [
+    assert variants["learning_rate=2e-3,ffn=silu"] == [
         *fixed, "--train.learning_rate", "2e-3", "--model.ffn", "silu",
     ]  # fmt: skip
-    assert variants["norm=none,learning_rate=1e-4"][0] == [
+    assert variants["norm=none,learning_rate=1e-4"] == [
         *fixed, "--model.norm", "none", "--train.learning_rate", "1e-4",
     ]  # fmt: skip
     assert list(dict(variants_of(fixed, ["model.ffn=silu"]))) == [BASE, "ffn=silu"]
-    assert [x for _, (_, x) in variants_of(["--train.learning_rate", "1,0.5"], ())] == [1.0, 0.5]
     assert list(dict(variants_of(["--model.windows", "[1,2]"], ()))) == [BASE]
     with pytest.raises(ValueError, match="two variants are called 'ffn=silu'"):
         dict(variants_of([], ["model.ffn=silu", "model.ffn=silu"]))
@@ -88,7 +87,6 @@ def test_a_grid_from_the_command_line_and_again(work, capsys, monkeypatch):
     assert lm(*arguments) == 0
     stdout = capsys.readouterr().out
     assert re.search(r"^learning_rate=1e-2 +\d\.\d{4} ± ", stdout, re.MULTILINE)
-    assert "Loss by what is varied" in (work / "runs" / "report.html").read_text()
     monkeypatch.setattr(Trainer, "train_step", None)  # nothing is trained again
     assert lm(*arguments) == 0
     assert capsys.readouterr().out == stdout

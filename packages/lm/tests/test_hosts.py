@@ -108,9 +108,7 @@ def test_torchrun_on_two_hosts_has_the_losses_of_one_process(settings, tmp_path,
             hosts.start(number, tmp_path / f"said{number}", *command)
         assert hosts.wait() == [0, 0], output_of(tmp_path, 1)
     assert losses(tmp_path / "run") == pytest.approx(losses(tmp_path / "alone"), rel=2e-5)
-    saved = checkpoint.load(tmp_path / "run" / "checkpoints")
-    assert saved.step == 40
-    assert saved.is_sharded == (parallel == "fsdp")
+    assert checkpoint.load(tmp_path / "run" / "checkpoints").step == 40
 
 
 @pytest.mark.soak

@@ -257,17 +257,17 @@ def test_a_line_that_is_no_pair_is_named(line, says, tmp_path, capsys):
 @bpe_only
 def test_windows_shares_and_folders_that_cannot_be_are_refused(tmp_path):
     from lm.chat_template import default_template
-    from lm.data.conversations import prepare_conversations, prepare_preferences
+    from lm.data.conversations import prepare_rows
 
     template = default_template(tokenizer())
-    for prepare in (prepare_conversations, prepare_preferences):
+    for kind in ("conversation", "pair"):
         for settings, says in (
             ({"context_length": 1}, "context_length of at least 2, got 1"),
             ({"context_length": 64, "heldout": 1.0}, "heldout is a share, .* got 1.0"),
         ):
             with pytest.raises(ValueError, match=says):
-                prepare([], template, tmp_path, **settings)
+                prepare_rows(kind, [], template, tmp_path, **settings)
     (tmp_path / "train.npy").touch()
-    for prepare in (prepare_conversations, prepare_preferences):
+    for kind in ("conversation", "pair"):
         with pytest.raises(FileExistsError, match="has token files in it"):
-            prepare([], template, tmp_path, context_length=64)
+            prepare_rows(kind, [], template, tmp_path, context_length=64)

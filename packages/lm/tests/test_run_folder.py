@@ -205,7 +205,7 @@ def test_a_branch_that_was_killed_while_it_was_made_is_made_again(data, whole, t
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "copy", killed)
+        patch.setattr(checkpoint, "save", killed)
         with pytest.raises(KeyboardInterrupt):
             run(data, tmp_path / "branch", branch=whole, step=16)
     run(data, tmp_path / "branch", branch=whole, step=16)

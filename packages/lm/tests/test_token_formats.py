@@ -57,7 +57,7 @@ def test_a_bin_file_is_learned_from_as_npy_is(prepared, tmp_path, format):
     paths[1].with_suffix(".json").unlink()
     bare = open_tokens(paths[1])
     assert read_back(tok, bare) == read_back(tok, other)
-    assert bare.end_of_text == (None if format == "llmc" else EOT)  # llm.c's has no index
+    assert bare.end_of_text is None
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,6 @@ def test_the_example_converts_other_formats(prepared, tmp_path, format, name, ca
     assert (tokens.ids[:] == open_tokens(tmp_path / "plain.npy").ids[:]).all()
     assert tokens.end_of_text == EOT
     assert f"end of text {EOT}" in capsys.readouterr().out
-
-
-def test_documents_that_end_in_no_mark_are_not_guessed(tmp_path):
-    import bpe
-
-    tok = tokenizer()
-    for texts in (["one.", "two.", "three. four."], ["one", "two", "three"]):
-        tok.encode_file(texts, tmp_path / "x.bin", format="bin")
-        assert open_tokens(tmp_path / "x.bin").end_of_text is None, bpe.__version__
-        (tmp_path / "x.json").unlink()
-        assert open_tokens(tmp_path / "x.bin").end_of_text is None
 
 
 def test_a_run_learns_from_another_trainers_file(prepared, tmp_path):

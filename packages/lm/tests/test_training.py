@@ -233,8 +233,11 @@ def test_a_run_of_another_configuration_is_refused(data, whole, tmp_path, change
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        (("learning_rate = 0.01", "learning_rate = 0.02"), r"train\.learning_rate = 0\.01, and config\.toml has 0\.02"),
-        (("d_ff = 24", "d_ff = 32"), r"model\.d_ff = 24, and config\.toml has 32"),
+        (
+            ("learning_rate = 0.01", "learning_rate = 0.02"),
+            r"train\.learning_rate = 0\.01, and this call asks for 0\.02",
+        ),
+        (("d_ff = 24", "d_ff = 32"), r"model\.d_ff = 24, and this call asks for 32"),
     ],
 )
 def test_a_configuration_that_was_edited_is_refused(data, tmp_path, edit, says):
@@ -243,7 +246,7 @@ def test_a_configuration_that_was_edited_is_refused(data, tmp_path, edit, says):
     path = tmp_path / "config.toml"
     path.write_text(path.read_text().replace(*edit))
     model, config, _ = read_config(tmp_path)
-    with pytest.raises(ValueError, match=rf"checkpoint .*00000005 was made with {says}"):
+    with pytest.raises(ValueError, match=says):
         run(data, tmp_path, config, model)
     path.write_text(path.read_text().replace(*reversed(edit)))
     assert run(data, tmp_path).steps == 20

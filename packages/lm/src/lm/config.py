@@ -391,10 +391,7 @@ def to_table(config: Any) -> dict[str, Any]:
 
 
 def override(tables: dict[str, dict[str, Any]], setting: str, text: str, kinds: Mapping[str, type]) -> None:
-    """Put one `--section.key value` of a command line into the tables: a TOML value if it is one, else a string.
-
-    KeyError: an unknown section or key, with the nearest known one.
-    """
+    """Put one `--section.key value` into the tables, a TOML value or else a string. KeyError: an unknown key."""
     section, dot, key = setting.removeprefix("--").partition(".")
     key = (key if dot else section).replace("-", "_")
     if not dot or section not in kinds:
@@ -460,10 +457,7 @@ def as_declared(kind: type, name: str, value: object) -> object:
 
 
 def check(config: Any) -> None:
-    """TypeError, ValueError: a field is not of its declared type, or out of its bounds. An integer passes for a float.
-
-    NumPy's scalars become Python's, and a path becomes its text.
-    """
+    """TypeError, ValueError: a field is not of its type, or out of its bounds. NumPy's scalars become Python's."""
     plain, annotated = (typing.get_type_hints(type(config), include_extras=extras) for extras in (False, True))
     for name in settable(type(config)):
         value, declared = getattr(config, name), plain[name]

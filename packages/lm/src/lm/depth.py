@@ -6,8 +6,7 @@
     batch      1,024 tokens for a run of a million, and by the 0.4th power of the tokens more
     rate       of Muon, 0.016 at a width of 64, and by the square root of the width less; of embeddings 10 times that
 
-nanochat has such a dial for hours of eight GPUs. These coefficients were fitted to minutes of a CPU, by sweeps around
-depths 1 to 3 (benchmarks/depth.py).
+nanochat has such a dial. The coefficients were fitted to minutes of a CPU at depths 1 to 3 (benchmarks/depth.py).
 """
 
 from __future__ import annotations
@@ -21,14 +20,7 @@ TOKENS_PER_WEIGHT = 3
 
 
 def configuration_of(depth: int, vocab_size: int) -> tuple[ModelConfig, TrainConfig]:
-    """Return the model of a depth, and its training.
-
-    Args:
-        depth: Number of blocks.
-        vocab_size: That of the data's tokenizer.
-
-    Raises:
-        ValueError: depth is less than 1.
+    """Return the model of a depth, its number of blocks, and its training. ValueError: depth is less than 1.
 
     >>> model, training = configuration_of(2, 4096)
     >>> model.d_model, model.context_length, training.batch_size, training.steps

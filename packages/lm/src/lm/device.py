@@ -46,10 +46,7 @@ def choose_device(name: str, index: int = 0) -> torch.device:
 
 
 def choose_precision(name: Precision, device: torch.device) -> Precision:
-    """ "auto": bf16 where the device multiplies it in hardware; without that fp16 on CUDA and fp32 elsewhere.
-
-    ValueError: one that the device does not have.
-    """
+    """Resolve auto: bf16 where the hardware has it, else fp16 on CUDA, fp32 elsewhere. ValueError: not here."""
     cuda = device.type == "cuda"
     if name == "auto":
         if not cuda:
@@ -171,11 +168,7 @@ def threads(count: int) -> Iterator[None]:
 
 @functools.cache
 def keep_freed_memory() -> None:
-    """Tell glibc to reuse freed memory rather than return large blocks to the kernel each time.
-
-    A step frees and allocates the same tensors again and again. This changes the whole process, until its end; other
-    allocators are left alone.
-    """
+    """Tell glibc, until the process ends, to reuse freed memory rather than return large blocks to the kernel."""
     with contextlib.suppress(OSError, AttributeError):  # no C library by that name, or one without mallopt
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(ctypes.c_int(-3), ctypes.c_int((1 << 31) - 1))  # M_MMAP_THRESHOLD

@@ -9,19 +9,12 @@ IGNORE = -100  # a target that does not count, by torch's convention
 
 
 def document_ids_of(ids: Tensor, end_of_text: int) -> Tensor:
-    """The document of each token of ids (batch, seq), int64, counted from the left of its row.
-
-    An end-of-text token begins a document, so that the first of its tokens is predicted from it alone, as generation
-    does, and the last predicts the next one: every target stays one.
-    """
+    """The document of each token of ids (batch, seq), from the left of its row; an end-of-text token begins one."""
     return (ids == end_of_text).cumsum(dim=1)
 
 
 def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, context_length: int) -> slice | Tensor:
-    """Positions of ids (batch, seq): from `start` on, or of each token in its own document.
-
-    start: one for all rows, or of the one token of each row (batch,), not checked against the context.
-    """
+    """Positions of ids (batch, seq): from `start`, one or of each row (batch,), or of each token in its document."""
     if not isinstance(ids, Tensor):
         raise TypeError(f"expected a tensor of token ids, got {type(ids).__name__}: write torch.tensor(ids)[None]")
     if ids.is_floating_point() or ids.dtype == torch.bool:

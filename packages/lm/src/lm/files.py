@@ -59,16 +59,7 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def atomic_file(path: str | Path, mode: str = "wb") -> Iterator[IO[Any]]:
-    """A file that takes the place of `path` when the block ends (see atomic_path). mode: "wb", or "w" for UTF-8.
-
-    Example:
-        >>> import tempfile
-        >>> path = Path(tempfile.mkdtemp(), "notes.txt")
-        >>> with atomic_file(path, "w") as file:
-        ...     _ = file.write("whole")
-        >>> path.read_text()
-        'whole'
-    """
+    """A file that takes the place of `path` when the block ends (see atomic_path). mode: "wb", or "w" for UTF-8."""
     with atomic_path(path) as temporary, open(temporary, mode, encoding=None if "b" in mode else "utf-8") as file:
         yield file
 
@@ -92,20 +83,12 @@ def read_json(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
     return value
 
 
-def is_plain_name(name: object) -> bool:
-    """True if a name that a file gives is one of its own folder, so that joining them leads nowhere else."""
-    return isinstance(name, str) and os.path.basename(name) == name and name not in ("", ".", "..") and "\\" not in name
-
-
-def refuse_inflation(file: IO[bytes] | Path, name: object) -> None:
+def refuse_inflation(path: Path) -> None:
     """ValueError: a file of torch.save is compressed, as torch never writes one: it could grow a thousandfold."""
-    if not zipfile.is_zipfile(file):
-        return
-    with zipfile.ZipFile(file) as archive:
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-            raise ValueError(f"{name} is compressed, and torch.save stores tensors as they are: save it again")
-    if not isinstance(file, Path):
-        file.seek(0)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError(f"{path} is compressed, and torch.save stores tensors as they are: save it again")
 
 
 def sha256(path: str | Path) -> str:
@@ -127,10 +110,7 @@ def fsync(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Iterator[None]:
-    """Keep other processes from working in a folder; the lock ends with this process, however that ends.
-
-    FOLDER/.lock has the number of this process. Locked: another process holds it, with that process's number.
-    """
+    """Keep other processes from working in a folder; FOLDER/.lock has this one's number. Locked: another is there."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / ".lock"
     file_lock = filelock.FileLock(path, timeout=0)

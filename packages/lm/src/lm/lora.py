@@ -106,7 +106,7 @@ def add(
         if not targets or name.rpartition(".")[2] in targets:
             weight = module.weight
             a = weight.new_empty(rank, module.in_features)
-            a.normal_(0, initial_deviation(weight))
+            a.normal_(0, 1 / math.sqrt(module.in_features))  # A x is then as large as x
             norms = weight.detach().norm(dim=1) if dora else None
             b = weight.new_zeros(module.out_features, rank)
             put_beside(module, a, b, norms, scale_of(rank, alpha, rslora)).dropout = dropout
@@ -123,18 +123,13 @@ def put_beside(module: nn.Linear, a: Tensor, b: Tensor, m: Tensor | None, scale:
     return module
 
 
-def initial_deviation(weight: Tensor) -> float:
-    """Standard deviation of A's elements, by which A x is as large as x."""
-    return 1 / math.sqrt(weight.shape[1])
-
-
 def drawn(model: Transformer, seed: int, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The adapters of a model with these weights before the first step, by name, on the CPU; A depends on the seed."""
     adapters: dict[str, Tensor] = {}
     generator = torch.Generator().manual_seed(seed)
     for name, p in model.named_parameters():
         if name.endswith(f".{A}"):
-            adapters[name] = torch.empty(p.shape).normal_(0, initial_deviation(p), generator=generator)
+            adapters[name] = torch.empty(p.shape).normal_(0, 1 / math.sqrt(p.shape[1]), generator=generator)
         elif name.endswith(f".{B}"):
             adapters[name] = torch.zeros(p.shape)
         elif name.endswith(f".{M}"):
@@ -160,20 +155,13 @@ def merge(model: Transformer) -> Transformer:
 
 
 def merged(weights: Mapping[str, Tensor], scale: float) -> dict[str, Tensor]:
-    """Weights by name with every adapter among them added to its weight: those of the plain model.
-
-    ValueError: an adapter does not go with its weight.
-    """
+    """Weights by name with every adapter among them added to its weight. ValueError: an adapter fits no weight."""
     plain = {name: tensor for name, tensor in weights.items() if not name.endswith((f".{A}", f".{B}", f".{M}"))}
     for name, a in weights.items():
         if name.endswith(f".{A}"):
             layer = name.removesuffix(A)
             weight, b = plain.get(f"{layer}weight"), weights.get(layer + B)
-            if (
-                weight is None
-                or b is None
-                or (*b.shape, *a.shape) != (weight.shape[0], len(a), len(a), weight.shape[1])
-            ):
+            if weight is None or b is None or (*b.shape, *a.shape) != (len(weight), len(a), len(a), weight.shape[1]):
                 raise ValueError(f"expected {name} to be the adapter of a matrix beside it")
             plain[f"{layer}weight"] = sum_of(weight, a, b, weights.get(layer + M), scale)
     return plain

@@ -70,11 +70,7 @@ def chunk_bytes_on(device: torch.device) -> int:
 
 
 def kernel_on(device: torch.device, dtype: torch.dtype, softcap: float | None = None) -> str:
-    """The backend that computes nats and gradient from a chunk of logits.
-
-    "fused": one Triton kernel, with logits in the dtype of the matmuls; "operators": torch's, or C, with logits in
-    float32 at least.
-    """
+    """The backend of a chunk's nats and gradient: "fused", one Triton kernel; or "operators", torch's or C."""
     suits = device.type == "cuda" and dtype in (torch.float16, torch.bfloat16, torch.float32) and softcap is None
     if not suits or torch.compiler.is_compiling():
         return "operators"
@@ -111,10 +107,7 @@ def fused(logits: Tensor, targets: Tensor, vocab_size: int, ignore_index: int, g
 
 
 class _Chunked(torch.autograd.Function):
-    """The sum over the tokens, and its gradients: (softmax - one-hot) weight, and its transpose times hidden.
-
-    dtype: that of the products; what they add up to is float32 at least.
-    """
+    """The sum over the tokens, and its gradients: (softmax - one-hot) weight, and its transpose times hidden."""
 
     @staticmethod
     def forward(

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.optim.adamw import adamw as adamw_update
 
 from lm.config import TrainConfig
 from lm.device import multiplies_bfloat16
@@ -80,20 +79,12 @@ def muon(
 
 def make_optimizer(model: nn.Module, config: TrainConfig, share: tuple[int, int] = (0, 1)) -> torch.optim.Optimizer:
     """The optimizer of a configuration, at the first step's rate; share: rank and number of the processes."""
-    make = adamw if config.optimizer == "adamw" else muon
-    own: dict[str, Any] = {}
-    if make is muon:
-        own = {"momentum": config.momentum, "normalize_rows": config.optimizer == "normuon", "share": share}
-    return make(
-        model,
-        config.learning_rate,
-        (config.beta1, config.beta2),
-        config.eps,
-        config.weight_decay,
-        embedding_lr=config.embedding_learning_rate,
-        head_lr=config.head_learning_rate,
-        **own,
-    )
+    settings: Any = model, config.learning_rate, (config.beta1, config.beta2), config.eps, config.weight_decay
+    rates: dict[str, Any] = {"embedding_lr": config.embedding_learning_rate, "head_lr": config.head_learning_rate}
+    if config.optimizer == "adamw":
+        return adamw(*settings, **rates)
+    normalize_rows = config.optimizer == "normuon"
+    return muon(*settings, **rates, momentum=config.momentum, normalize_rows=normalize_rows, share=share)
 
 
 def parameter_groups(
@@ -104,10 +95,7 @@ def parameter_groups(
     head_lr: float | None = None,
     apart: dict[int, tuple[int, ...]] | None = None,
 ) -> list[dict[str, Any]]:
-    """The parameters that are trained, in groups of one weight decay and one rate; those that decay come first.
-
-    apart: the matrices that Muon updates, by id, each with its row_splits.
-    """
+    """The parameters that are trained, in groups of one weight decay and rate. apart: row_splits by id."""
     embeddings = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
     head = {id(p) for name, p in model.named_parameters() if name == "head.weight"}
     grouped: dict[tuple[Any, ...], list[nn.Parameter]] = {}
@@ -120,27 +108,19 @@ def parameter_groups(
         grouped.setdefault((decays, ratio, (apart or {}).get(id(p))), []).append(p)
     groups = []
     for (decays, ratio, splits), parameters in sorted(grouped.items(), key=lambda item: not item[0][0]):
-        group: dict[str, Any] = {
-            "params": parameters,
-            "lr": lr * ratio,
-            "lr_ratio": ratio,
-            "weight_decay": weight_decay if decays else 0.0,
-        }
-        groups.append(group if splits is None else {**group, MUON: splits})
+        group: dict[str, Any] = {"params": parameters, "lr": lr * ratio, "lr_ratio": ratio}
+        group |= {"weight_decay": weight_decay if decays else 0.0} | ({} if splits is None else {MUON: splits})
+        groups.append(group)
     return groups
 
 
 def row_splits(model: nn.Module) -> dict[int, tuple[int, ...]]:
-    """The matrices of the blocks by id, each with how many rows belong to each of the matrices that it is made of.
-
-    Queries, keys and values are one product and three matrices, and so are the two halves of SwiGLU.
-    """
-    splits: dict[int, tuple[int, ...]] = {}
+    """The matrices of the blocks by id, each with the rows of the matrices in it: q, k and v, or SwiGLU's halves."""
     outside = {id(p) for module in model.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
     outside |= {id(p) for name, p in model.named_parameters() if name == "head.weight"}
-    for p in model.parameters():
-        if p.ndim == 2 and id(p) not in outside:
-            splits[id(p)] = (p.shape[0],)
+    splits: dict[int, tuple[int, ...]] = {
+        id(p): (p.shape[0],) for p in model.parameters() if p.ndim == 2 and id(p) not in outside
+    }
     for module in model.modules():
         if isinstance(module, Attention):
             kv_rows = module.num_kv_heads * module.head_dim
@@ -150,7 +130,7 @@ def row_splits(model: nn.Module) -> dict[int, tuple[int, ...]]:
     return splits
 
 
-class Muon(torch.optim.Optimizer):
+class Muon(torch.optim.AdamW):
     """Momentum whose every matrix is made orthogonal before it is subtracted; AdamW for groups without row_splits.
 
     (Jordan et al. 2024, kellerjordan.github.io/posts/muon) Of the Nesterov momentum's singular value decomposition
@@ -184,36 +164,41 @@ class Muon(torch.optim.Optimizer):
         normalize_rows: bool = False,
         share: tuple[int, int] = (0, 1),
     ) -> None:
-        self.share = share
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "momentum": momentum, "normalize_rows": normalize_rows}
-        super().__init__(groups, {**defaults, "weight_decay": 0.0, "lr_ratio": 1.0, "fused": True})
+        self.share, self.momentum, self.normalize_rows = share, momentum, normalize_rows
+        super().__init__(groups, lr, betas, eps, weight_decay=0.0, fused=True)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        torch.optim.Optimizer.__setstate__(self, state)  # AdamW's expects a step of every parameter
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """One step of every parameter that has a gradient."""
-        loss = None
+        loss, groups = None, self.param_groups
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            parameters = [p for p in group["params"] if p.grad is not None]
+        for group in groups:
             if MUON in group:
-                self.muon_step(group, parameters)
-            elif parameters:
-                self.adamw_step(group, parameters)
+                self.muon_step(group, [p for p in group["params"] if p.grad is not None])
+        self.param_groups = [group for group in groups if MUON not in group]
+        try:
+            super().step()
+        finally:
+            self.param_groups = groups
         return loss
 
     def muon_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
         """W ← (1 - lr · decay) W - lr · update, for matrices that are split alike."""
-        lr, momentum = group["lr"], group["momentum"]
+        lr, momentum = group["lr"], self.momentum
         by_shape: dict[torch.Size, list[Tensor]] = {}
         for p in parameters:
             by_shape.setdefault(p.shape, []).append(p)
         # Matrices of one shape share each product. Of sharded ones only a few at a time are whole in each process.
-        gathered = max(GATHERED, self.share[1])
-        sizes = [gathered if is_sharded(matrices[0]) else len(matrices) for matrices in by_shape.values()]
-        groups = zip(by_shape.values(), sizes, strict=True)
-        for alike in [matrices[i : i + size] for matrices, size in groups for i in range(0, len(matrices), size)]:
+        stacks = list[list[Tensor]]()
+        for same in by_shape.values():
+            size = max(GATHERED, self.share[1]) if is_sharded(same[0]) else len(same)
+            stacks += [same[i : i + size] for i in range(0, len(same), size)]
+        for alike in stacks:
             directions = []
             for p in alike:
                 assert p.grad is not None
@@ -228,29 +213,23 @@ class Muon(torch.optim.Optimizer):
 
     def updates(self, group: dict[str, Any], parameters: list[Tensor], directions: Tensor) -> Tensor:
         """Updates at a learning rate of 1: directions (matrices, rows, columns) → the same shape."""
-        results = []
-        for part in directions.split_with_sizes(group[MUON], dim=1):
-            update = self.orthogonalize(part)
-            if group["normalize_rows"]:
-                results.append(update)
-            else:
-                results.append(update * (UPDATE_RMS * math.sqrt(max(part.shape[1:]))))
-        if not group["normalize_rows"]:
-            return torch.cat(results, dim=1)
-        beta2 = group["betas"][1]
-        mean_squares = torch.cat([part.square().mean(dim=2, keepdim=True) for part in results], dim=1)
-        averaged = []
+        parts = [self.orthogonalize(part) for part in directions.split_with_sizes(group[MUON], dim=1)]
+        if not self.normalize_rows:
+            return torch.cat([part * (UPDATE_RMS * math.sqrt(max(part.shape[1:]))) for part in parts], dim=1)
+        mean_squares = torch.cat([part.square().mean(dim=2, keepdim=True) for part in parts], dim=1)
+        averages = []
         for p, now in zip(parameters, mean_squares, strict=True):
-            state = self.state[p]
-            if "row_mean_square" not in state:
+            if "row_mean_square" not in (state := self.state[p]):
                 state["row_mean_square"] = torch.zeros_like(now)
-            averaged.append(state["row_mean_square"].lerp_(now, 1 - beta2))
-        scales = torch.stack(averaged).sqrt().add_(1e-10).split_with_sizes(group[MUON], dim=1)
-        normal = [part / scale for part, scale in zip(results, scales, strict=True)]
-        # The norm is 0 where momentum and gradient are: of LoRA's A at first, or of experts without tokens.
-        norms = [part.norm(dim=(1, 2), keepdim=True).clamp_min(1e-10) for part in normal]
-        sizes = [UPDATE_RMS * math.sqrt(part[0].numel()) / norm for part, norm in zip(normal, norms, strict=True)]
-        return torch.cat([part * size for part, size in zip(normal, sizes, strict=True)], dim=1)
+            averages.append(state["row_mean_square"].lerp_(now, 1 - group["betas"][1]))
+        scales = torch.stack(averages).sqrt().add_(1e-10).split_with_sizes(group[MUON], dim=1)
+        updates = []
+        for part, scale in zip(parts, scales, strict=True):
+            normal = part / scale
+            # The norm is 0 where momentum and gradient are: of LoRA's A at first, or of experts without tokens.
+            norm = normal.norm(dim=(1, 2), keepdim=True).clamp_min(1e-10)
+            updates.append(normal * (UPDATE_RMS * math.sqrt(normal[0].numel()) / norm))
+        return torch.cat(updates, dim=1)
 
     def orthogonalize(self, matrices: Tensor) -> Tensor:
         """orthogonalize() of (matrices, rows, columns); each process computes a share of the matrices."""
@@ -266,52 +245,17 @@ class Muon(torch.optim.Optimizer):
         dist.all_gather(list(results.chunk(size)), mine.clone())
         return results[: len(matrices)]
 
-    def adamw_step(self, group: dict[str, Any], parameters: list[Tensor]) -> None:
-        """torch's fused AdamW, with the state that torch.optim.AdamW keeps."""
-        for p in parameters:
-            state = self.state[p]
-            if not state:
-                state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
-                state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
-        states = [self.state[p] for p in parameters]
-        beta1, beta2 = group["betas"]
-        adamw_update(
-            parameters,
-            [p.grad for p in parameters if p.grad is not None],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],
-            [state["step"] for state in states],
-            fused=True,
-            amsgrad=False,
-            beta1=beta1,
-            beta2=beta2,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
-
 
 def orthogonalize(matrices: Tensor) -> Tensor:
-    """About U Vᵀ of each matrix U S Vᵀ, by Newton–Schulz: (…, rows, columns) → the same, in float32 at least.
-
-    Singular values come to between 0.7 and 1.2, which is as good and takes products alone; these are bfloat16 on CUDA,
-    and on a CPU that multiplies it.
-    """
+    """About U Vᵀ of each matrix U S Vᵀ, by Newton–Schulz: (…, rows, columns) → the same, in float32 at least."""
     a, b, c = NEWTON_SCHULZ
     wide = matrices.dtype if matrices.dtype == torch.float64 else torch.float32
     narrow = wide == torch.float32 and multiplies_bfloat16(matrices.device)
     x = matrices.reshape(-1, *matrices.shape[-2:]).to(torch.bfloat16 if narrow else wide)
-    x = x.mT if tall(matrices) else x  # the Gram matrix is then the smaller one
+    is_tall = matrices.shape[-2] > matrices.shape[-1]
+    x = x.mT if is_tall else x  # the Gram matrix is then the smaller one
     x = x / (x.norm(dim=(-2, -1), keepdim=True) + 1e-7)
     for _ in range(NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    results: Tensor = x.mT if tall(matrices) else x
-    return results.to(wide).reshape(matrices.shape)
-
-
-def tall(matrices: Tensor) -> bool:
-    """True if there are more rows than columns."""
-    return matrices.shape[-2] > matrices.shape[-1]
+    return (x.mT if is_tall else x).to(wide).reshape(matrices.shape)

@@ -25,12 +25,7 @@ def end_of_text_of(tokenizer: Any, name: str | None = None) -> str:
 
 
 def prompt_ids(tokenizer: Any, text: str, end_of_text: int | None = None) -> list[int]:
-    """The ids of a text to continue.
-
-    They begin with the token that begins a text, where the tokenizer has one. An empty prompt is the end-of-text token,
-    as before every document in training. Special tokens in the text are recognised. end_of_text: the id that ended
-    documents in training, if it is not one of END_OF_TEXT.
-    """
+    """The ids of a text to continue, begun as the tokenizer begins texts; of an empty one the end-of-text token."""
     special = tokenizer.special_tokens
     begin = next(([special[name]] for name in BEGINS if name in special), [])
     ids = list(tokenizer.encode(text, allowed_special="all"))

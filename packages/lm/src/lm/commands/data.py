@@ -6,10 +6,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import functools
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from lm.commands.options import STOPPED, Commands, Ended, Parser, add
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
+    from lm.data.conversations import Kind
     from lm.data.packing import PackedSplits
     from lm.data.prepare import Progress, Recipe
 
@@ -188,9 +188,9 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def chat(options: argparse.Namespace) -> None:
-    from lm.data.conversations import CUT, ENDLESS, SILENT, TOO_LONG, prepare_conversations
+    from lm.data.conversations import CUT, ENDLESS, SILENT, TOO_LONG
 
-    template, splits = packed(options, prepare_conversations)
+    template, splits = packed(options, "conversation")
     for split, count in splits.counts.items():
         share = f", {count.learned / count.tokens:.0%} of them learned" if count.tokens else ""
         padding = f", {count.padding:,} padding" if count.tokens else ""
@@ -210,9 +210,9 @@ def chat(options: argparse.Namespace) -> None:
 
 
 def preferences(options: argparse.Namespace) -> None:
-    from lm.data.conversations import TOO_LONG, prepare_preferences
+    from lm.data.conversations import TOO_LONG
 
-    _, splits = packed(options, prepare_preferences)
+    _, splits = packed(options, "pair")
     for split, count in splits.counts.items():
         print(f"{options.out}/{split}: {count.examples:,} pairs")
     if number := splits.left_out[TOO_LONG]:
@@ -222,9 +222,9 @@ def preferences(options: argparse.Namespace) -> None:
 
 
 def prompts(options: argparse.Namespace) -> None:
-    from lm.data.conversations import TOO_LONG, prepare_prompts
+    from lm.data.conversations import TOO_LONG
 
-    _, splits = packed(options, functools.partial(prepare_prompts, key=options.prompt))
+    _, splits = packed(options, "prompt", key=options.prompt)
     for split, count in splits.counts.items():
         print(f"{options.out}/{split}: {count.examples:,} prompts")
     if number := splits.left_out[TOO_LONG]:
@@ -233,8 +233,9 @@ def prompts(options: argparse.Namespace) -> None:
     print(f"to learn from them: {to_learn} --train.document_masking true --train.steps 100")
 
 
-def packed(options: argparse.Namespace, prepare: Callable[..., PackedSplits]) -> tuple[ChatTemplate, PackedSplits]:
-    """Prepare conversations for a model; returns its chat template too."""
+def packed(options: argparse.Namespace, kind: Kind, **more: Any) -> tuple[ChatTemplate, PackedSplits]:
+    """Prepare rows for a model; returns its chat template too."""
+    from lm.data.conversations import prepare_rows
     from lm.interop.loading import chat_template
     from lm.text_config import read_text_config
     from lm.tokenizer import load_tokenizer
@@ -244,8 +245,8 @@ def packed(options: argparse.Namespace, prepare: Callable[..., PackedSplits]) ->
     context = options.context or context_of(path.parent)
     if context is None:
         raise ValueError("the model's context is not known: give --context, or the tokenizer in the model's folder")
-    names = {"end_of_text": options.end_of_text, "heldout": options.heldout}
-    return template, prepare(options.files, template, options.out, context_length=context, **names)
+    more |= {"end_of_text": options.end_of_text, "heldout": options.heldout, "context_length": context}
+    return template, prepare_rows(kind, options.files, template, options.out, **more)
 
 
 def context_of(folder: Path) -> int | None:
@@ -261,22 +262,40 @@ def context_of(folder: Path) -> int | None:
 
 
 def verify(options: argparse.Namespace) -> None:
-    from lm.data.verify import verify as verify_folder
+    from lm.data.token_file import Tokens, finished, open_tokens, token_files
     from lm.tokenizer import load_tokenizer
 
     tokenizer = None if options.tokenizer is None else load_tokenizer(options.tokenizer)
     vocab_size = options.vocab_size or (None if tokenizer is None else tokenizer.n_vocab)
-    verdict = verify_folder(
-        options.folder, vocab_size=vocab_size, tokenizer=None if tokenizer is None else tokenizer.fingerprint
-    )
-    for tokens in verdict.tokens:
+    path, damage, whole = Path(options.folder), list[str](), list[Tokens]()
+    files = [path]
+    if path.is_dir():
+        if not finished(path):
+            damage.append(f"{path} is not finished: the `lm data` command that began it goes on with it")
+        files = [file for split in token_files(path, unfinished=True) for file in split]
+    for file in files:
+        try:
+            tokens = open_tokens(file, verify=True)
+        except (ValueError, OSError) as error:
+            if not path.is_dir() and isinstance(error, FileNotFoundError):
+                raise
+            damage.append(str(error))
+            continue
+        whole.append(tokens)
         size = "" if tokens.bytes is None else f"  {tokens.bytes:>15,} bytes"
         about = f"highest id {tokens.highest:>6,}  sha256 {tokens.sha256[:16]}"
         print(f"{tokens.path}  {len(tokens):>15,} tokens{size}  {about}")
-    if verdict.damage:
-        raise Ended("\nlm: ".join(verdict.damage), DAMAGED)
-    whole = sum(map(len, verdict.tokens))
-    print(f"{len(verdict.tokens)} file{'s' if len(verdict.tokens) > 1 else ''} hold: {whole:,} tokens")
+        if not file.with_suffix(".json").exists():
+            damage.append(f"{file} has no {file.with_suffix('.json').name} to compare its ids to")
+        if vocab_size is not None and (highest := tokens.highest or 0) >= vocab_size:
+            damage.append(f"{file} holds token id {highest}, and the vocabulary ends at {vocab_size - 1}")
+        if tokenizer is not None and tokens.tokenizer not in (None, tokenizer.fingerprint):
+            damage.append(f"{file} was made by another tokenizer: encode the text with this one")
+    if tokenizer is None and len(tokenizers := {tokens.tokenizer for tokens in whole}) > 1:
+        damage.append(f"{path} holds files of {len(tokenizers)} tokenizers: encode all with one")
+    if damage:
+        raise Ended("\nlm: ".join(damage), DAMAGED)
+    print(f"{len(whole)} file{'s' if len(whole) > 1 else ''} hold: {sum(map(len, whole)):,} tokens")
 
 
 def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, dict[str, Any]]:

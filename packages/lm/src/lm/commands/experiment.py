@@ -50,11 +50,11 @@ def run_arguments(parser: Parser) -> None:
 
 def experiment(options: argparse.Namespace) -> None:
     variants = dict(variants_of(options.settings, options.variant))
-    configurations = {name: configured(options, settings) for name, (settings, _) in variants.items()}
+    configurations = {name: configured(options, settings) for name, settings in variants.items()}
     from lm.experiments import grid
 
     trials = [
-        grid.Trial(name, seed, model, dataclasses.replace(config, seed=config.seed + seed), variants[name][1])
+        grid.Trial(name, seed, model, dataclasses.replace(config, seed=config.seed + seed))
         for name, (model, config) in configurations.items()
         for seed in range(options.seeds)
     ]
@@ -76,12 +76,8 @@ def configured(options: argparse.Namespace, settings: list[str]) -> tuple[ModelC
     return model, dataclasses.replace(config, **{name: value for name, value in overrides.items() if value is not None})
 
 
-def variants_of(settings: list[str], alone: Sequence[str]) -> Iterator[tuple[str, tuple[list[str], float | None]]]:
-    """Yield the name of each variant with its settings, and the one number by which it differs, if it is one.
-
-    Raises:
-        ValueError: Two variants have one name.
-    """
+def variants_of(settings: list[str], alone: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield the name of each variant with its settings. ValueError: two variants have one name."""
     fixed, axes = list[str](), dict[str, list[str]]()
     pairs = iter(settings)
     for setting in pairs:
@@ -98,8 +94,7 @@ def variants_of(settings: list[str], alone: Sequence[str]) -> Iterator[tuple[str
         if name in names:
             raise ValueError(f"two variants are called {name!r}: leave one out")
         names.add(name)
-        x = number(change[0][1]) if len(axes) == 1 and not alone else None
-        yield name, ([*fixed, *itertools.chain(*change)], x)
+        yield name, [*fixed, *itertools.chain(*change)]
 
 
 def words_of(text: str) -> list[tuple[str, str]]:
@@ -108,13 +103,6 @@ def words_of(text: str) -> list[tuple[str, str]]:
     if not pairs or not all(value for _, _, value in pairs):
         raise ValueError(f"expected --variant 'section.key=value …', got {text!r}")
     return [(f"--{name}", value) for name, _, value in pairs]
-
-
-def number(value: str) -> float | None:
-    try:
-        return float(value)
-    except ValueError:
-        return None
 
 
 def perform(

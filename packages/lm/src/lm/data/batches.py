@@ -40,7 +40,7 @@ def batch(
     >>> bool((targets == (inputs + 1) % 100).all())
     True
     """
-    refuse_tokens(tokens, "batch")
+    refuse_tokens(tokens)
     first = (step * world + rank) * batch_size
     rows = np.empty((batch_size, context_length + 1), dtype=np.int64)
     for row in range(batch_size):
@@ -76,7 +76,7 @@ def get_batch(
     >>> bool((targets == inputs + 1).all())
     True
     """
-    refuse_tokens(tokens, "get_batch")
+    refuse_tokens(tokens)
     if len(tokens) <= context_length:
         raise ValueError(not_enough(len(tokens), context_length))
     starts = torch.randint(len(tokens) - context_length, (batch_size,), generator=generator).tolist()
@@ -85,11 +85,11 @@ def get_batch(
     return inputs.to(device), targets.to(device)
 
 
-def refuse_tokens(tokens: object, name: str) -> None:
+def refuse_tokens(tokens: object) -> None:
     """TypeError: what was given is an opened token file, and not its ids."""
     if not hasattr(tokens, "__getitem__"):
         remedy = "give its .ids, or use lm.data.open_data(path).batch()"
-        raise TypeError(f"{name}() takes token ids, got {type(tokens).__name__}: {remedy}")
+        raise TypeError(f"expected token ids, got {type(tokens).__name__}: {remedy}")
 
 
 def not_enough(count: int, context_length: int) -> str:
@@ -98,10 +98,9 @@ def not_enough(count: int, context_length: int) -> str:
 
 
 def write_window(tokens: Ids, seed: int, index: int, out: NDArray[np.int64], *, packed: bool = False) -> None:
-    """Write the tokens of one window, and the one after them, which is its last target, to out (context_length + 1,).
+    """Write the tokens of the index-th window of a run, and the one after them, to out (context_length + 1,).
 
-    index: of the window in the run, counted through all epochs. packed: windows are cut at the multiples of
-    context_length in every epoch, as conversations were packed.
+    packed: windows are cut at the multiples of context_length in every epoch, as conversations were packed.
     """
     count, context_length = len(tokens), len(out) - 1
     if count < context_length + (not packed):

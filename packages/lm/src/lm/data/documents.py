@@ -14,36 +14,27 @@ Document = bytes | memoryview
 def documents(path: str | Path, *, separator: bytes, key: str = "text", partial: bool = False) -> Iterator[Document]:
     """The documents of a file, in order, empty ones left out; its name says what it is, as for bpe.train.
 
-    A text is split at the separator; of a large one a block is in memory at a time. JSON lines and Parquet have a
-    document in each line or row, under `key`. partial: the file is the beginning of a longer one, and so its last
-    document is left out.
+    key: the text in JSON lines and Parquet. partial: it is the beginning of a longer file: the last document is out.
     """
     sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
     texts = sources.texts(sources.file_of(path, key))
     is_text = isinstance(sources.file_of(path), sources.PlainText)
-    parts = separated(texts, separator) if is_text else whole(texts)
+    parts = separated(texts, separator) if is_text else (text.data for text in texts if len(text.data))
     try:
         yield from all_but_last(parts, path) if partial else parts
     except ImportError as error:
         raise MissingExtra(str(error)) from None
 
 
-def whole(texts: Iterator[Any]) -> Iterator[Document]:
-    for text in texts:
-        if len(text.data):
-            yield text.data
-
-
 def separated(texts: Iterator[Any], separator: bytes) -> Iterator[Document]:
     for text in texts:
         if hasattr(text, "data"):
-            view, begin = memoryview(text.data), 0
-            while (end := text.data.find(separator, begin)) >= 0:
+            view, end, step = memoryview(text.data), -len(separator), len(separator)
+            while end < len(view):
+                begin, end = end + step, text.data.find(separator, end + step)
+                end = len(view) if end < 0 else end
                 if end > begin:
                     yield view[begin:end]
-                begin = end + len(separator)
-            if begin < len(view):
-                yield view[begin:]
             continue
         buffer = bytearray()
         for block, _ in text:
@@ -74,18 +65,14 @@ def all_but_last(parts: Iterator[Document], path: str | Path) -> Iterator[Docume
 def is_one_text(path: str | Path, separator: bytes) -> bool:
     """True if a file is plain text, not compressed, without a separator in it."""
     sources = need("bpe.corpus.sources", "text", "groundup-lm[text]")
-    file = sources.file_of(path)
-    if not isinstance(file, sources.PlainText):
+    if not isinstance(file := sources.file_of(path), sources.PlainText):
         return False
     for text in sources.texts(file):
-        if isinstance(text, sources.LargeFile):
-            blocks: Iterator[Any] = (block for block, _ in text)
-        elif hasattr(text, "data"):
-            blocks = iter([text.data])
-        else:  # compressed
+        is_large = isinstance(text, sources.LargeFile)
+        if not is_large and not hasattr(text, "data"):  # compressed
             return False
         end = b""  # of the last block, where a separator may begin
-        for block in blocks:
+        for block in (bytes(block) for block, _ in text) if is_large else [text.data]:
             if separator in end + bytes(block):
                 return False
             end = bytes(block[1 - len(separator) or len(block) :])

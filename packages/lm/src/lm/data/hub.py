@@ -9,6 +9,7 @@ import contextlib
 import http.client
 import importlib
 import itertools
+import json
 import os
 import re
 import shutil
@@ -66,7 +67,7 @@ def dataset_commit(repo: str) -> str:
     with in_a_sentence(repo):
         commit = library().HfApi(endpoint=endpoint()).dataset_info(repo, revision="main").sha
     if not isinstance(commit, str):
-        raise ConnectionError(not_the_hub())
+        raise ConnectionError(f"{endpoint()} does not answer as the Hub does: look at what stands between")
     return commit
 
 
@@ -85,36 +86,34 @@ def dataset_files(repo: str, commit: str, pattern: str) -> Iterator[HubFile]:
 def download(
     file: HubFile, folder: Path, *, most: int | None = None, stop: threading.Event, arrived: Arrived = lambda have: None
 ) -> Path:
-    """Download a file under its path in the repository, or continue where an earlier call was stopped.
+    """Download a file under its path in the repository, or continue where an earlier call was stopped; return its path.
 
-    Return its path; it is whole, and checked against the SHA-256 that its publisher states. most: download only that
-    many bytes from its beginning; arrived: called with the number of bytes that are here; stop: Cancelled once it is
-    set. ConnectionError, FileNotFoundError, PermissionError: in a sentence.
+    It is whole, and checked against the SHA-256 that its publisher states. most: download only that many bytes from its
+    beginning; stop: Cancelled once it is set; arrived: called with the number of bytes that are here. ConnectionError,
+    FileNotFoundError, PermissionError: in a sentence.
     """
-    if not file.repo:
-        return from_address(file.path, folder, most)
-    if most is not None:
-        return beginning_of(file, folder, most, stop, arrived)
-    for _ in range(2):
-        path = whole(file, folder, stop, arrived)
-        if file.sha256 is None or sha256(path) == file.sha256:
-            return path
-        path.unlink()
-        shutil.rmtree(folder / ".cache", ignore_errors=True)
-    raise ValueError(f"{file.repo}/{file.path} arrived twice with another SHA-256 than its publisher states")
-
-
-def whole(file: HubFile, folder: Path, stop: threading.Event, arrived: Arrived) -> Path:
-    """A file by huggingface_hub, which goes on where it was stopped; tried again where the Hub does not answer."""
+    name, mismatches = f"{file.repo}/{file.path}", 0
     for tries in itertools.count(1):
         try:
-            with in_a_sentence(f"{file.repo}/{file.path}"):
+            if not file.repo:
+                return from_address(file.path, folder, most)
+            with in_a_sentence(name):
+                if most is not None:
+                    return beginning_of(file, folder, most, stop, arrived)
                 where = {"repo_type": "dataset", "revision": file.commit, "local_dir": folder, "endpoint": endpoint()}
                 bar = progress_of(stop, arrived)
-                return Path(library().hf_hub_download(file.repo, file.path, tqdm_class=bar, **where))
+                path = Path(library().hf_hub_download(file.repo, file.path, tqdm_class=bar, **where))
         except ConnectionError:
             if tries == TRIES:
                 raise
+        else:
+            if file.sha256 is None or sha256(path) == file.sha256:
+                return path
+            path.unlink()
+            shutil.rmtree(folder / ".cache", ignore_errors=True)
+            mismatches += 1
+            if mismatches == 2:
+                raise ValueError(f"{name} arrived twice with another SHA-256 than its publisher states")
         if stop.wait(WAIT * 2 ** (tries - 1)):
             break
     raise Cancelled
@@ -140,57 +139,42 @@ def progress_of(stop: threading.Event, arrived: Arrived) -> Any:
 
 
 def beginning_of(file: HubFile, folder: Path, most: int, stop: threading.Event, arrived: Arrived) -> Path:
-    """The first `most` bytes of a file, or all where it has no more; what an earlier call left is gone on from."""
+    """Download the first `most` bytes of a file, or what an earlier call left to download of them."""
     hub, path = library(), folder / file.path
     part = path.with_name(path.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
     url = hub.hf_hub_url(file.repo, file.path, repo_type="dataset", revision=file.commit, endpoint=endpoint())
     size = most if file.size is None else min(most, file.size)
-    tries = 0
-    while (have := part.stat().st_size if part.exists() else 0) < size:
-        if stop.is_set():
-            raise Cancelled
-        headers = {**hub.utils.build_hf_headers(), "Range": f"bytes={have}-{size - 1}"}
-        try:
-            with hub.utils.http_stream_backoff("GET", url, headers=headers) as response, open(part, "ab") as out:
-                with in_a_sentence(f"{file.repo}/{file.path}"):
-                    hub.utils.hf_raise_for_status(response)
-                if response.status_code != 206:  # all of it comes, whatever was asked for
+    with open(part, "ab") as out:
+        headers = {**hub.utils.build_hf_headers(), "Range": f"bytes={out.tell()}-{size - 1}"}
+        if out.tell() < size:
+            with hub.utils.http_stream_backoff("GET", url, headers=headers) as response:
+                hub.utils.hf_raise_for_status(response)
+                if response.status_code != 206:  # the server ignores the range, and sends all of it
                     out.truncate(0)
                 for block in response.iter_bytes(1 << 18):
-                    out.write(block)
+                    out.write(block[: size - out.tell()])
                     arrived(out.tell())
                     if stop.is_set():
                         raise Cancelled
                     if out.tell() >= size:
                         break
-        except Exception as error:
-            if not of_the_network(error):
-                raise
-        tries = 0 if part.stat().st_size > have else tries + 1
-        if tries == TRIES:
-            raise ConnectionError(no_way(f"{file.repo}/{file.path}"))
-    with open(part, "r+b") as out:
-        out.truncate(size)
     os.replace(part, path)
     return path
 
 
 def from_address(url: str, folder: Path, most: int | None) -> Path:
-    """A small file from an address that is not the Hub's."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Download a small file from an address that is not the Hub's. ConnectionError: with the reason."""
     path = folder / url.rsplit("/", 1)[1]
-    why = ""
-    for _ in range(3):
-        try:
-            with urllib.request.urlopen(url, timeout=60) as response:
-                atomic_write(path, response.read() if most is None else response.read(most))
-            return path
-        except (OSError, http.client.HTTPException) as error:
-            why = str(error)
-            if isinstance(error, urllib.error.HTTPError):
-                error.close()  # it is an open response too
-    raise ConnectionError(f"{url} could not be downloaded ({why}): check the network, or try again later")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with urllib.request.urlopen(url, timeout=60) as response:
+            atomic_write(path, response.read(most))
+    except (OSError, http.client.HTTPException) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is an open response too
+        raise ConnectionError(f"{url} could not be downloaded ({error}): check the network, or try later") from None
+    return path
 
 
 def library() -> Any:
@@ -212,37 +196,26 @@ def endpoint() -> str:
 @contextlib.contextmanager
 def in_a_sentence(what: str) -> Iterator[None]:
     """Turn errors of the Hub and of the network into a sentence with a remedy."""
-    errors = library().errors
+    errors, hub = library().errors, endpoint()
+    not_the_hub = f"{hub} does not answer as the Hub does: look at what stands between"
+    mirror = "" if os.environ.get("HF_ENDPOINT") else ", or name a mirror in HF_ENDPOINT"
+    unreachable = f"{what} could not be downloaded from {hub}: check the network{mirror}"
     try:
         yield
     except errors.GatedRepoError:
         raise PermissionError(f"{what} is not for everyone: ask its publisher, and set HF_TOKEN") from None
-    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
-        if isinstance(error, errors.LocalEntryNotFoundError):
-            raise ConnectionError(no_way(what)) from None
-        raise FileNotFoundError(f"{endpoint()} has no {what}: look at its name; a private one needs HF_TOKEN") from None
+    except errors.LocalEntryNotFoundError:
+        raise ConnectionError(unreachable) from None
+    except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError):
+        raise FileNotFoundError(f"{hub} has no {what}: look at its name; a private one needs HF_TOKEN") from None
     except errors.HfHubHTTPError as error:
         status = getattr(error.response, "status_code", None)
         if status in (401, 403):
-            raise PermissionError(f"{endpoint()} refuses {what} ({status}): set HF_TOKEN to a token for it") from None
-        raise ConnectionError(f"{endpoint()} answers {status} to what is asked of {what}: try again later") from None
-    except (KeyError, TypeError, AttributeError, StopIteration):
-        raise ConnectionError(not_the_hub()) from None
+            raise PermissionError(f"{hub} refuses {what} ({status}): set HF_TOKEN to a token for it") from None
+        raise ConnectionError(f"{hub} answers {status} to what is asked of {what}: try again later") from None
+    except (KeyError, TypeError, AttributeError, StopIteration, json.JSONDecodeError):
+        raise ConnectionError(not_the_hub) from None
     except Exception as error:
-        if of_the_network(error) or type(error).__name__ == "JSONDecodeError":
-            raise ConnectionError(no_way(what) if of_the_network(error) else not_the_hub()) from None
+        if type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2"):
+            raise ConnectionError(unreachable) from None
         raise
-
-
-def of_the_network(error: Exception) -> bool:
-    """True if an error is the HTTP library's, of a connection that failed."""
-    return type(error).__module__.partition(".")[0] in ("httpx", "httpx2", "httpcore", "httpcore2")
-
-
-def not_the_hub() -> str:
-    return f"{endpoint()} does not answer as the Hub does: look at what stands between"
-
-
-def no_way(what: str) -> str:
-    mirror = "" if os.environ.get("HF_ENDPOINT") else ", or name a mirror in HF_ENDPOINT"
-    return f"{what} could not be downloaded from {endpoint()}: check the network{mirror}"

@@ -1,14 +1,11 @@
 """Fill-in-the-middle: documents rearranged so that a left-to-right model learns to write between two texts.
 
-Bavarian et al., "Efficient Training of Language Models to Fill in the Middle" (2022). A document is cut at two
-characters into prefix, middle and suffix, and becomes
+A document is cut at two characters into prefix, middle and suffix, and becomes (Bavarian et al. 2022, arXiv:2207.14255)
 
     PSM   <prefix> prefix <suffix> suffix <middle> middle
-    SPM   <prefix> <suffix> suffix <middle> prefix middle        (the paper's second variant, which goes with PSM)
+    SPM   <prefix> <suffix> suffix <middle> prefix middle        (the paper's second variant)
 
-Cuts fall between characters, not tokens, and the three parts are encoded each on its own, as the paper recommends: a
-model asked to go on from the middle of a token has then seen such a thing. That is why it is done where text becomes
-ids.
+The three parts are encoded each on its own: a model asked to go on from the middle of a token has then seen it.
 """
 
 from __future__ import annotations

@@ -38,9 +38,8 @@ class Mixture:
     """Sets of tokens from which each row of a batch is taken in turn, in proportion to their weights.
 
     Rows are assigned to sets by rounding, not by sampling: after any number of rows each set has had its share of them
-    to within half as many rows as there are sets. The set of row n, as the whole batch, depends on n alone, so that
-    training continues from any step without a state. Each set goes through its own epochs, in an order given by its
-    name and the seed, whatever is mixed with it.
+    to within half as many rows as there are sets. The set of row n depends on n alone, so that training continues from
+    any step without a state. Each set goes through its own epochs, in an order given by its name and the seed.
     """
 
     def __init__(self, parts: Sequence[DataSet]) -> None:
@@ -73,6 +72,11 @@ class Mixture:
         return self.parts[0].tokens.end_of_text
 
     @property
+    def every(self) -> list[Tokens]:
+        """The tokens of all sets, and the held-out ones."""
+        return [tokens for part in self.parts for tokens in (part.tokens, part.heldout) if tokens is not None]
+
+    @property
     def masked(self) -> bool:
         """True if there are tokens that are not learned."""
         return any(part.tokens.mask is not None for part in self.parts)
@@ -80,19 +84,18 @@ class Mixture:
     @property
     def pairs(self) -> bool:
         """True if all sets are pairs of a preferred and another conversation."""
-        return all(part.tokens.pairs and (part.heldout is None or part.heldout.pairs) for part in self.parts)
+        return all(tokens.pairs for tokens in self.every)
 
     @property
     def highest(self) -> int:
         """The greatest id, of the held-out tokens too."""
-        return max(highest_of(tokens) for tokens in (*(part.tokens for part in self.parts), *self.heldout.values()))
+        return max(map(highest_of, self.every))
 
     @property
     def bytes_per_token(self) -> float | None:
         """Bytes of text that a token stands for, over the rows of a long run."""
         sizes = [part.tokens.bytes_per_token for part in self.parts]
-        shares = zip(self.shares, sizes, strict=True)
-        return None if None in sizes else sum(float(share) * (size or 0.0) for share, size in shares)
+        return sum(float(s) * (size or 0.0) for s, size in zip(self.shares, sizes, strict=True)) if all(sizes) else None
 
     @property
     def heldout(self) -> dict[str, Tokens]:
@@ -101,9 +104,8 @@ class Mixture:
 
     def refuse_shortened(self) -> None:
         """ValueError: a file is shorter than when it was opened."""
-        for part in self.parts:
-            for tokens in filter(None, (part.tokens, part.heldout)):
-                tokens.refuse_shortened()
+        for tokens in self.every:
+            tokens.refuse_shortened()
 
     def share(self, name: str) -> float:
         """Return the share of the rows that a set has."""
@@ -111,10 +113,9 @@ class Mixture:
 
     def check(self, vocab_size: int, context_length: int) -> None:
         """ValueError: an id is not below vocab_size, or a set is too short for one window."""
+        for tokens in self.every:
+            check_range(tokens, vocab_size)
         for part in self.parts:
-            check_range(part.tokens, vocab_size)
-            if part.heldout is not None:
-                check_range(part.heldout, vocab_size)
             packed = part.tokens.window
             if packed not in (None, context_length):
                 windows = f"windows of {packed} tokens, and context_length is {context_length}"
@@ -132,15 +133,7 @@ class Mixture:
         raise IndexError(f"row {row} is of no set")  # the last set takes all that is left
 
     def batch(
-        self,
-        seed: int,
-        index: int,
-        rank: int,
-        world: int,
-        batch_size: int,
-        context_length: int,
-        *,
-        rows_before: int = 0,
+        self, seed: int, index: int, rank: int, world: int, batch_size: int, context_length: int, rows_before: int = 0
     ) -> tuple[Tensor, Tensor]:
         """One batch of a run: that of lm.data.batch if there is one set. Targets that are not learned are IGNORE.
 
@@ -179,13 +172,11 @@ class Mixture:
         """The data in a run's configuration: hashes, so that data may move; weights; the id that ends a document."""
         table: dict[str, Any] = {}
         for part in self.parts:
-            about: dict[str, Any] = {"train_sha256": part.tokens.sha256}
-            if part.tokens.mask_sha256 is not None:
-                about["train_mask_sha256"] = part.tokens.mask_sha256
-            if part.heldout is not None:
-                about["heldout_sha256"] = part.heldout.sha256
-                if part.heldout.mask_sha256 is not None:
-                    about["heldout_mask_sha256"] = part.heldout.mask_sha256
+            about: dict[str, Any] = {}
+            for split, tokens in (("train", part.tokens), ("heldout", part.heldout)):
+                if tokens is not None:
+                    about[f"{split}_sha256"] = tokens.sha256
+                    about |= {} if tokens.mask_sha256 is None else {f"{split}_mask_sha256": tokens.mask_sha256}
             if part.tokens.fields:
                 about["train_fields_sha256"] = "".join(sha256 for _, sha256 in part.tokens.fields)
             if part.name:
@@ -196,11 +187,10 @@ class Mixture:
 
 
 def open_data(data: str | Path | NDArray[Any] | Mapping[str, Any]) -> Mixture:
-    """Open a folder of token files, one file, {"train": path, "heldout": path}, or a mixture of named sets.
+    """Open a folder of token files, one file, {"train": path, "heldout": path}, or {name: {"path": path, "weight": w}}.
 
-    In place of a file there may be a flat array of ids. A mixture is {name: {"path": folder or file, "weight": w}}; a
-    weight that is not given is 1.
-    ValueError, TypeError, FileNotFoundError: what is wrong with it, by name. See token_files for what is held out.
+    In place of a file there may be a flat array of ids; a weight that is not given is 1. ValueError, TypeError,
+    FileNotFoundError: with the name. See token_files for what is held out.
     """
     if isinstance(data, np.ndarray):
         data = {"train": data}
@@ -209,12 +199,8 @@ def open_data(data: str | Path | NDArray[Any] | Mapping[str, Any]) -> Mixture:
     if not any(isinstance(value, Mapping) for value in data.values()):
         if "train" not in data or not data.keys() <= {"train", "heldout"}:
             raise ValueError(f"data names {', '.join(data) or 'nothing'}: give 'train', and 'heldout' if there is any")
-        train, heldout = (
-            array_tokens(value) if isinstance(value, np.ndarray) else None if value is None else open_tokens(value)
-            for value in (data["train"], data.get("heldout"))
-        )
-        assert train is not None
-        return Mixture([DataSet("", Fraction(1), train, heldout)])
+        files = {name: opened(value) for name, value in data.items() if value is not None}
+        return Mixture([DataSet("", Fraction(1), files["train"], files.get("heldout"))])
     for name, table in data.items():
         if not NAME.fullmatch(name):
             raise ValueError(f"a set is named {name!r}: letters, digits, - and _ make a name")
@@ -224,14 +210,16 @@ def open_data(data: str | Path | NDArray[Any] | Mapping[str, Any]) -> Mixture:
     return Mixture([DataSet(name, weight, *open_set(Path(data[name]["path"]))) for name, weight in weights.items()])
 
 
-def array_tokens(ids: NDArray[Any]) -> Tokens:
-    """The tokens of an array in memory. TypeError, ValueError: it is not a flat array of ids."""
-    if not np.issubdtype(ids.dtype, np.integer) or ids.ndim != 1:
-        raise TypeError(f"expected a flat array of token ids, got {ids.dtype} of shape {ids.shape}")
-    if not len(ids) or ids.min() < 0:
-        raise ValueError(f"expected ids from 0 on, got {int(ids.min()) if len(ids) else 'none'}")
-    digest = hashlib.sha256(np.ascontiguousarray(ids).data).hexdigest()
-    return Tokens(path=Path("array"), ids=ids, sha256=digest, highest=int(ids.max()))
+def opened(data: str | Path | NDArray[Any]) -> Tokens:
+    """The tokens of a file, or of an array in memory. TypeError, ValueError: it is not a flat array of ids."""
+    if not isinstance(data, np.ndarray):
+        return open_tokens(data)
+    if not np.issubdtype(data.dtype, np.integer) or data.ndim != 1:
+        raise TypeError(f"expected a flat array of token ids, got {data.dtype} of shape {data.shape}")
+    if not len(data) or data.min() < 0:
+        raise ValueError(f"expected ids from 0 on, got {int(data.min()) if len(data) else 'none'}")
+    digest = hashlib.sha256(np.ascontiguousarray(data).data).hexdigest()
+    return Tokens(path=Path("array"), ids=data, sha256=digest, highest=int(data.max()))
 
 
 def open_set(path: Path) -> tuple[Tokens, Tokens | None]:
@@ -244,13 +232,11 @@ def open_set(path: Path) -> tuple[Tokens, Tokens | None]:
 
 def open_heldout(path: str | Path) -> Tokens:
     """The tokens of a file, or what is held out in a folder. FileNotFoundError: nothing is."""
-    path = Path(path)
-    if not path.is_dir():
+    if not Path(path).is_dir():
         return open_tokens(path)
-    heldout = token_files(path)[1]
-    if not heldout:
+    if not (files := token_files(path)[1]):
         raise FileNotFoundError(f"nothing is held out in {path}: name one of its files")
-    return open_tokens(heldout)
+    return open_tokens(files)
 
 
 def weight_of(name: str, weight: object) -> Fraction:

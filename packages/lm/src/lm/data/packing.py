@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,7 @@ from lm.special_tokens import end_of_text_of
 SPLITS = ("heldout", "train")  # what is trained on is written last: without it, the folder is none
 
 
-class Example(NamedTuple):
-    """Ids to be packed, and 1 for each that is learned."""
-
-    ids: NDArray[Any]
-    mask: NDArray[np.uint8]
+Example = tuple[NDArray[Any], NDArray[np.uint8]]  # ids to be packed, and 1 for each that is learned
 
 
 @dataclass
@@ -42,22 +38,8 @@ class PackedSplits:
 
     Packed whole: the file is cut into windows of context_length tokens, no example crosses a border, and what is left
     of a window is filled with end-of-text tokens. Each begins with one, so that `document_masking` keeps them apart.
-
-    Args:
-        tokenizer: A bpe.Tokenizer, which made the ids.
-        out: The folder, which must hold no token files.
-        context_length: The length of the windows that the model is trained on.
-        end_of_text: The special token that separates examples, if it is not one of the usual names.
-        heldout: The share of examples that is held out, by the hash of the line.
-
-    Attributes:
-        separator: The id of that token.
-        counts: Of each split.
-        left_out: The number of lines that are not in the files, by the reason.
-
-    Raises:
-        ValueError: heldout is not a share, or context_length is less than 2.
-        FileExistsError: There are token files in `out`.
+    heldout: the share of examples that is held out, by the hash of the line. ValueError: heldout is not a share, or
+    context_length is less than 2. FileExistsError: there are token files in `out`.
     """
 
     def __init__(
@@ -85,13 +67,10 @@ class PackedSplits:
     def add(
         self, line: str, ids: Sequence[int], learned: Sequence[bool], problem: Problem | None = None, **fields: Any
     ) -> None:
-        """Add an example of at most context_length ids to the split that its line belongs to, by its hash alone.
-
-        ValueError: the same problem has other fields in another line.
-        """
+        """Add an example to the split of its line's hash. ValueError: a problem has other fields in two lines."""
         number = int.from_bytes(hashlib.blake2b(line.strip().encode(), digest_size=8).digest())
         split = "heldout" if number < self.heldout * 2**64 else "train"
-        self.examples[split].append(Example(np.array(ids, dtype=self.dtype), np.array(learned, dtype=np.uint8)))
+        self.examples[split].append((np.array(ids, dtype=self.dtype), np.array(learned, dtype=np.uint8)))
         self.counts[split].examples += 1
         self.counts[split].learned += sum(learned)
         if problem is not None and self.fields[split].setdefault(key_of(problem), fields) != fields:
@@ -106,22 +85,17 @@ class PackedSplits:
             if examples:
                 ids, mask = packed(examples, self.window, self.separator)
                 count = self.counts[split]
-                count.tokens, count.padding = len(ids), len(ids) - sum(len(one.ids) for one in examples)
+                count.tokens, count.padding = len(ids), len(ids) - sum(len(own) for own, _ in examples)
                 about: dict[str, Any] = {"tokenizer": self.fingerprint, "end_of_text": self.separator, **kind}
                 about |= {"dtype": self.dtype, "window": self.window, "fields": self.fields[split]}
                 write_tokens(self.out / f"{split}.npy", ids, mask=mask, **about)
 
 
 def packed(examples: Sequence[Example], window: int, padding: int) -> tuple[NDArray[Any], NDArray[np.uint8]]:
-    """Examples put into windows: each, the longest first, into the fullest window that has room for it.
-
-    The ids of all windows, filled up with padding that is not learned, and the mask.
-    """
-    order = sorted(range(len(examples)), key=lambda number: -len(examples[number].ids))
-    windows = list[list[int]]()
-    rooms = list[tuple[int, int]]()  # (tokens free, window), in order
-    for number in order:
-        size = len(examples[number].ids)
+    """The ids and the mask of all windows, each example, the longest first, in the fullest that has room for it."""
+    windows, rooms = list[list[int]](), list[tuple[int, int]]()  # rooms: (tokens free, window), in order
+    for number in sorted(range(len(examples)), key=lambda number: -len(examples[number][0])):
+        size = len(examples[number][0])
         place = bisect.bisect_left(rooms, (size, -1))
         free, which = rooms.pop(place) if place < len(rooms) else (window, len(windows))
         if which == len(windows):
@@ -131,12 +105,9 @@ def packed(examples: Sequence[Example], window: int, padding: int) -> tuple[NDAr
             bisect.insort(rooms, (free - size, which))
     # In the order of their first example, so that what stood together in the files stays near.
     windows.sort(key=min)
-    ids = np.full((len(windows), window), padding, dtype=examples[0].ids.dtype)
+    ids = np.full((len(windows), window), padding, dtype=examples[0][0].dtype)
     mask = np.zeros((len(windows), window), dtype=np.uint8)
     for row, numbers in enumerate(windows):
-        at = 0
-        for number in sorted(numbers):
-            one = examples[number]
-            ids[row, at : at + len(one.ids)], mask[row, at : at + len(one.ids)] = one.ids, one.mask
-            at += len(one.ids)
+        own, learned = (np.concatenate(parts) for parts in zip(*(examples[n] for n in sorted(numbers)), strict=True))
+        ids[row, : len(own)], mask[row, : len(own)] = own, learned
     return ids.reshape(-1), mask.reshape(-1)

@@ -6,6 +6,7 @@ FOLDER/prepared.json                            what was requested, how far it i
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 import itertools
@@ -89,20 +90,10 @@ def prepare(
 ) -> Progress:
     """Make a folder of token files from files of text, or continue where an earlier call of the same was stopped.
 
-    Documents are held out by their hash; of a single text without a separator, the end is held out.
-
-    Args:
-        paths: The texts.
-        recipe: The settings.
-        out: The folder.
-        request: What the result depends on beside the texts, kept in prepared.json and compared.
-        key: The name of the text in JSON lines and Parquet.
-        num_threads: One for each processor, if not given.
-        report: Called with the bytes of text as they are encoded.
-
-    Raises:
-        FileNotFoundError: A text is missing.
-        ValueError: The folder holds something else, or there is nothing to train on.
+    Documents are held out by their hash; of a single text without a separator, the end is held out. request: what the
+    result depends on beside the texts, kept in prepared.json and compared; key: the name of the text in JSON lines and
+    Parquet; report: called with the bytes of text as they are encoded. FileNotFoundError: a text is missing.
+    ValueError: the folder holds something else, or there is nothing to train on.
     """
     files = [Path(path) for path in paths]
     texts = {str(path): [path.stat().st_size, path.stat().st_mtime_ns] for path in files}
@@ -126,17 +117,15 @@ def prepare_inputs(
     num_threads: int | None = None,
     report: Callable[[int], None] = lambda size: None,
 ) -> Progress:
-    """Do as prepare, in a folder that is locked, with inputs that come one by one.
-
-    obtain(i) returns the i-th input as a file, discard(i) is called when it is not needed again.
-    """
+    """Do as prepare, in a locked folder, with inputs that come one by one: obtain(i) is a file, until discard(i)."""
     progress, finished = read_progress(out, request)
     if finished:
         return progress
     save_progress(out, request, progress, finished=False)
     num_threads = num_threads or os.cpu_count() or 1
     discarded = 0
-    with Preparation(inputs, recipe, out, request, progress, report) as work, ThreadPoolExecutor(num_threads) as pool:
+    work = Preparation(inputs, recipe, out, request, progress, report)
+    with work.unfinished, ThreadPoolExecutor(num_threads) as pool:
         for index in range(progress.file, len(inputs)):
             if not work.has_enough(inputs[index].split):
                 work.encode_input(index, obtain(index), pool, most_pending=2 * num_threads)
@@ -164,14 +153,7 @@ Encoded = tuple[str, NDArray[Any], int, int]  # split, ids, bytes of text, docum
 
 
 class Preparation:
-    """Documents read in order, encoded in threads, written in order, and committed shard by shard.
-
-    Attributes:
-        committed: The content of prepared.json: the shards that are in their place, and where to continue.
-        written: What is in the shards, those that are still being written included.
-        bytes_read: Of each split, the bytes of the documents that were read, which is ahead of what is written.
-        documents_read: Documents for training that were read.
-    """
+    """Documents read in order, encoded in threads, written in order, and committed shard by shard."""
 
     def __init__(
         self,
@@ -187,15 +169,9 @@ class Preparation:
         self.bytes_read = {split: getattr(progress, split).bytes for split in SPLITS}
         self.documents_read = progress.train.documents
         self.writers: dict[str, TokenWriter] = {}
+        self.unfinished = contextlib.ExitStack()  # removes the shards that are not finished
         self.end = np.array([recipe.tokenizer.special_tokens[recipe.end_of_text]], dtype=np.uint32)
         self.separator = recipe.end_of_text.encode()
-
-    def __enter__(self) -> Preparation:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        for writer in self.writers.values():
-            writer.__exit__(None, None, None)
 
     def has_enough(self, split: str) -> bool:
         """True if the limit of a split has been read."""
@@ -203,11 +179,7 @@ class Preparation:
         return limit is not None and self.bytes_read[HELDOUT if split == HELDOUT else TRAIN] >= limit
 
     def encode_input(self, index: int, path: Path, pool: ThreadPoolExecutor, most_pending: int) -> None:
-        """Encode the rest of the index-th input, and commit shards as they fill.
-
-        Groups of documents are encoded in the pool, at most `most_pending` of them ahead of what is written. A document
-        that is too large to be held as ids waits among them, and is encoded when its turn comes to be written.
-        """
+        """Encode the rest of the index-th input, most_pending groups ahead of what is written; commit full shards."""
         done = self.committed.document if index == self.committed.file else 0
         pending: deque[Future[list[Encoded]] | SplitDocument] = deque()
 
@@ -271,18 +243,15 @@ class Preparation:
         """Return the ids of documents of one split, each followed by end-of-text."""
         infill = self.recipe.infill if split == TRAIN else None
 
-        def ids_of(text: bytes, special: Iterable[str] = ()) -> NDArray[Any]:
-            allowed = frozenset(special)
-            ids: NDArray[Any] = self.recipe.tokenizer.encode_to_numpy(
-                text, allowed_special=allowed, disallowed_special=()
-            )
-            return ids
+        def ids_of(text: bytes, *special: str) -> Any:
+            tokenizer = self.recipe.tokenizer
+            return tokenizer.encode_to_numpy(text, allowed_special=frozenset(special), disallowed_special=())
 
         if infill is None:
             text = b"".join(part for one in group for part in (one.text, self.separator))
             # Where no document has the separator's text in it, all at once is the same, and faster.
             if text.count(self.separator) == len(group):
-                return ids_of(text, [self.recipe.end_of_text])
+                return np.asarray(ids_of(text, self.recipe.end_of_text))
         parts = []
         for one in group:
             text = bytes(one.text)
@@ -304,7 +273,8 @@ class Preparation:
             about: Count = getattr(self.written, split)
             if split not in self.writers:
                 dtype = "uint16" if self.recipe.tokenizer.n_vocab <= 1 << 16 else "uint32"
-                self.writers[split] = TokenWriter(self.out / f"{split}-{about.shards:05}.npy", dtype=dtype)
+                writer = TokenWriter(self.out / f"{split}-{about.shards:05}.npy", dtype=dtype)
+                self.writers[split] = self.unfinished.enter_context(writer)
             self.writers[split].write(ids)
             about.tokens += len(ids)
             about.bytes += size
@@ -318,8 +288,7 @@ class Preparation:
         for split, writer in self.writers.items():
             total, before = getattr(self.written, split), getattr(self.committed, split)
             about = {"tokenizer": self.recipe.tokenizer.fingerprint, "end_of_text": int(self.end[0])}
-            with writer:
-                writer.finish(**about, bytes=total.bytes - before.bytes)
+            writer.finish(**about, bytes=total.bytes - before.bytes)
             total.shards += 1
         self.writers = {}
         self.written.file, self.written.document = file, document
@@ -329,18 +298,13 @@ class Preparation:
 
 def grouped(documents: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]:
     """Yield documents by about GROUP bytes; one larger than LARGE alone."""
-    group: list[SplitDocument] = []
-    size = 0
+    group, size = list[SplitDocument](), 0
     for one in documents:
-        is_large = len(one.text) > LARGE
-        if group and (is_large or size >= GROUP):
+        if group and (size >= GROUP or len(one.text) > LARGE):
             yield group
             group, size = [], 0
-        if is_large:
-            yield [one]
-        else:
-            group.append(one)
-            size += len(one.text)
+        group.append(one)
+        size += len(one.text)
     if group:
         yield group
 
@@ -359,8 +323,7 @@ def read_progress(out: Path, request: dict[str, Any]) -> tuple[Progress, bool]:
     try:
         table = json.loads((out / PREPARED).read_text())
         before, finished, reached = table["asked"], bool(table["finished"]), table["reached"]
-        counts = {split: Count(**reached.pop(split)) for split in SPLITS}
-        progress = Progress(reached["file"], reached["document"], counts[TRAIN], counts[HELDOUT])
+        progress = Progress(**{**reached, **{split: Count(**reached[split]) for split in SPLITS}})
     except FileNotFoundError:
         if any(path.suffix in ENDINGS for path in out.iterdir()):
             raise ValueError(f"{out} holds token files of other commands: choose another folder") from None

@@ -45,10 +45,7 @@ def ending_of(path: Path) -> str:
 
 
 def files_in(paths: Sequence[str | Path], endings: Sequence[str] = ENDINGS) -> list[Path]:
-    """Return the files, and those with one of the endings in the folders and the folders within them, in order of name.
-
-    FileNotFoundError: there is nothing at a path, or no such file in a folder.
-    """
+    """Return the files, and those within the folders that have one of the endings. FileNotFoundError: there is none."""
     files = list[Path]()
     for path in map(Path, paths):
         inside = sorted(one for one in path.rglob("*") if one.is_file() and ending_of(one) in endings)
@@ -61,12 +58,7 @@ def files_in(paths: Sequence[str | Path], endings: Sequence[str] = ENDINGS) -> l
 
 
 def read_rows(paths: Sequence[str | Path], parse: Callable[[Any], Row], kind: str) -> Iterator[tuple[str, Row]]:
-    """Yield each row of files as JSON, and what parse() makes of it.
-
-    Raises:
-        ValueError: A row that is no `kind` ("conversation"), by its number and with what parse() says of it.
-        MissingExtra: pyarrow or zstandard is not installed.
-    """
+    """Yield each row as JSON, and what parse() makes of it. ValueError: a row is no `kind`, by its number."""
     for path in files_in(paths):
         word = "row" if ending_of(path) == ".parquet" else "line"
         try:

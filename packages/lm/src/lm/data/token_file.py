@@ -1,7 +1,4 @@
-"""Token data: .npy files of ids, each with a JSON description beside it; several files are read as one.
-
-.bin files are read by token_formats.py.
-"""
+"""Token data: .npy files of ids, each with a JSON description beside it; several files are read as one."""
 
 from __future__ import annotations
 
@@ -10,19 +7,17 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lm.data import token_formats
 from lm.data.problems import Fields, write_fields
 from lm.data.shards import Ids, Shards
-from lm.data.token_formats import DTYPES, ENDINGS
+from lm.data.token_formats import DTYPES, ENDINGS, map_bin
 from lm.files import atomic_file, atomic_write
 
 BLOCK = 1 << 22  # ids at a time
@@ -74,7 +69,7 @@ class Tokens:
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """The content of the JSON beside a file of ids; see Tokens for what is optional, and for `sha256`."""
+    """The content of the JSON beside a file of ids; see Tokens."""
 
     count: int
     dtype: str
@@ -110,15 +105,8 @@ class Description:
         atomic_write(description_path(path), json.dumps(table, indent=1) + "\n")
 
 
-class Unfinished(Exception):
-    """Ends an atomic_file whose content is to be removed."""
-
-
 class TokenWriter:
-    """Writes ids as they come to X.npy, and their description to X.json; neither appears before `finish`.
-
-    Leaving the `with` without having finished, as after an error or Ctrl-C, removes what was written so far.
-    """
+    """Writes ids as they come to X.npy, and their description to X.json; neither appears before `finish`."""
 
     def __init__(self, path: str | Path, *, dtype: str = "uint16") -> None:
         self.path = Path(path)
@@ -136,10 +124,8 @@ class TokenWriter:
     def __enter__(self) -> TokenWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.pending.__exit__(Unfinished, Unfinished(), None)  # nothing, once it is finished
+    def __exit__(self, *error: object) -> None:
+        self.pending.__exit__(InterruptedError, InterruptedError(), None)  # does nothing once it is finished
 
     def write(self, ids: NDArray[Any]) -> None:
         """Add a flat array of ids. ValueError: one that the dtype cannot hold."""
@@ -181,29 +167,24 @@ def write_tokens(
 ) -> Tokens:
     """Write ids, one array or several in turn, to X.npy and their description to X.json; neither appears half-written.
 
-    mask: 1 for ids that are learned, written to X.mask; window, pairs, prompts: of packed conversations (see Tokens);
-    fields: of problems by key, written to X.fields (see problems.py).
-    ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
+    mask: 1 for ids that are learned, written to X.mask; fields: of problems by key, written to X.fields; the rest: see
+    Tokens. ValueError: an id that the dtype cannot hold, no ids at all, or a path that does not end in .npy.
     """
     with TokenWriter(path, dtype=dtype) as writer:
         for part in [tokens] if isinstance(tokens, np.ndarray) else tokens:
             writer.write(np.asarray(part))
-        digest = None if mask is None else write_mask(path, mask, writer.count)
+        digest = None
+        if mask is not None:
+            if mask.shape != (writer.count,):
+                raise ValueError(f"a mask of shape {mask.shape} does not go with {writer.count} ids: give one for each")
+            marks = np.ascontiguousarray(mask != 0, dtype=np.uint8)
+            with atomic_file(Path(path).with_suffix(".mask")) as file:
+                np.save(file, marks, allow_pickle=False)
+            digest = hashlib.sha256(marks.data).hexdigest()
         about: dict[str, Any] = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
         about |= {"window": window, "pairs": pairs or None, "prompts": prompts or None}
         writer.finish(**about, mask=digest, fields=write_fields(Path(path), fields) if fields else None)
     return open_tokens(path, verify=False)
-
-
-def write_mask(path: str | Path, mask: NDArray[Any], count: int) -> str:
-    """Write a mask of `count` ids to X.mask, a .npy by another name; return its SHA-256."""
-    if mask.shape != (count,):
-        raise ValueError(f"a mask of shape {mask.shape} does not go with {count} ids: give one for each")
-    target = Path(path).with_suffix(".mask")
-    marks = np.ascontiguousarray(mask != 0, dtype=np.uint8)
-    with atomic_file(target) as file:
-        np.save(file, marks, allow_pickle=False)
-    return hashlib.sha256(marks.data).hexdigest()
 
 
 def open_mask(path: Path, count: int, sha256: str, verify: bool | None) -> NDArray[Any]:
@@ -244,7 +225,7 @@ def describe(
 ) -> Tokens:
     """Write the JSON beside a file of ids, and open both. dtype: of bare ids, "uint16" or "uint32"."""
     path = Path(path)
-    ids = map_tokens(path, dtype)[0]
+    ids = map_tokens(path, dtype)
     sha256, highest = examine(ids, path)
     about: dict[str, Any] = {"tokenizer": tokenizer, "bytes": text_bytes, "end_of_text": end_of_text}
     Description(count=len(ids), dtype=ids.dtype.name, sha256=sha256, highest=highest, **about).write(path)
@@ -293,9 +274,9 @@ def open_tokens(path: str | Path | Sequence[str | Path], *, verify: bool | None 
         ids=Shards([np.asarray(one.ids) for one in opened]),
         sha256=hashlib.sha256("".join(one.sha256 for one in opened).encode()).hexdigest(),
         tokenizer=first.tokenizer,
-        bytes=combined(sum, [one.bytes for one in opened]),
+        bytes=None if None in (sizes := [one.bytes for one in opened]) else sum(map(int, filter(None, sizes))),
         end_of_text=first.end_of_text,
-        highest=combined(max, [one.highest for one in opened]),
+        highest=max(map(highest_of, opened)),
         **masks_of(opened),
         window=windows.pop(),
         pairs=all(one.pairs for one in opened),
@@ -316,76 +297,61 @@ def masks_of(opened: Sequence[Tokens]) -> dict[str, Any]:
 
 
 def open_one(path: Path, verify: bool | None) -> Tokens:
-    beside = path.with_suffix(".json")
+    """Open a file of ids with its description, or with one made by reading it through."""
+    beside, mask_path = path.with_suffix(".json"), path.with_suffix(".mask")
     about = Description.read(beside) if beside.exists() else None
-    ids, ends = map_tokens(path, None if about is None else about.dtype)
-    end_of_text, size = None if about is None else about.end_of_text, (path, path.stat().st_size)
-    if ends is not None:
-        end_of_text = token_formats.infer_end_of_text(ids, ends, end_of_text)
+    ids = map_tokens(path, None if about is None else about.dtype)
+    is_read = about is None or verify or (verify is None and ids.nbytes <= READ_THROUGH)
+    digest, highest = examine(ids, path) if is_read else (None, None)
     if about is None:
-        digest, top = examine(ids, path)
-        return Tokens(
-            path=path,
-            ids=ids,
-            sha256=digest,
-            end_of_text=end_of_text,
-            highest=top,
-            files=(size,),
-        )
+        about = Description(count=len(ids), dtype=ids.dtype.name, sha256=str(digest), highest=highest)
     if (about.count, about.dtype) != (len(ids), ids.dtype.name):
         sizes = f"{len(ids)} ids of {ids.dtype.name}, and {beside.name} says {about.count} of {about.dtype}"
         raise ValueError(f"{path} holds {sizes}: encode the text again")
-    highest = about.highest
-    if verify or (verify is None and ids.nbytes <= READ_THROUGH):
-        digest, highest = examine(ids, path)
+    if digest is not None:
         refuse_damaged(path, digest, about.sha256)
         if about.highest not in (None, highest):
             raise ValueError(f"{beside} is damaged: its highest id is {about.highest}, and {path.name} holds {highest}")
-    mask, mask_path = None, path.with_suffix(".mask")
-    if about.mask is not None:
-        mask = open_mask(mask_path, len(ids), about.mask, verify)
     if about.window is not None and (about.window < 1 or len(ids) % about.window):
         raise ValueError(f"{beside} is damaged: {len(ids)} ids are not a whole number of windows of {about.window}")
+    mask = None if about.mask is None else open_mask(mask_path, len(ids), about.mask, verify)
     return Tokens(
         path=path,
         ids=ids,
         sha256=about.sha256,
         tokenizer=about.tokenizer,
         bytes=about.bytes,
-        end_of_text=end_of_text,
-        highest=highest,
+        end_of_text=about.end_of_text,
+        highest=about.highest if highest is None else highest,
         mask=mask,
         mask_sha256=about.mask,
         window=about.window,
         pairs=bool(about.pairs),
         prompts=bool(about.prompts),
         fields=() if about.fields is None else ((path, about.fields),),
-        files=(size, *([] if mask is None else [(mask_path, mask_path.stat().st_size)])),
+        files=tuple((one, one.stat().st_size) for one in (path, *([] if mask is None else [mask_path]))),
     )
 
 
-def map_tokens(path: Path, dtype: str | None) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    """Memory-map the ids of a token file; with the ends of its documents, if the format has them.
-
-    dtype: that of the description. Without one, bare ids are uint16, as nanoGPT writes them.
-    """
+def map_tokens(path: Path, dtype: str | None) -> NDArray[Any]:
+    """Memory-map the ids of a token file. dtype: of bare ids, uint16 (nanoGPT's) if not given."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no token file {path}: encode a text into it first")
     if path.suffix not in ENDINGS:
         remedy = "`bpe encode` makes one of text, convert_tokens.py of other programs' ids"
         raise ValueError(f"{path} is not a token file: expected {' or '.join(ENDINGS)} ({remedy})")
     if path.suffix != ".npy":
-        ids, ends = token_formats.map_bin(path, dtype)
+        ids = map_bin(path, dtype)
     else:
         try:
-            ids, ends = np.load(path, mmap_mode="r", allow_pickle=False), None
+            ids = np.load(path, mmap_mode="r", allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise ValueError(f"{path} is not a .npy file that can be read: {error}") from None
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
         raise ValueError(f"{path}: expected flat ids, whole numbers, got {ids.dtype} {ids.shape}")
     if not len(ids):
         raise ValueError(f"{path} holds no tokens: encode a text that is not empty into it")
-    return np.asarray(ids), ends  # the same memory without np.memmap's class, whose slices cost more
+    return np.asarray(ids)  # the same memory without np.memmap's class, whose slices cost more
 
 
 def examine(ids: NDArray[Any], path: Path) -> tuple[str, int]:
@@ -411,12 +377,6 @@ def highest_of(tokens: Tokens) -> int:
     if tokens.highest is not None:
         return tokens.highest
     return max(int(tokens.ids[start : start + BLOCK].max()) for start in range(0, len(tokens), BLOCK))
-
-
-def combined(combine: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
-    """Return the sum or the maximum of the values; None if one of them is not known."""
-    numbers = [value for value in values if value is not None]
-    return combine(numbers) if len(numbers) == len(values) else None
 
 
 def token_files(folder: str | Path, *, unfinished: bool = False) -> tuple[list[Path], list[Path]]:

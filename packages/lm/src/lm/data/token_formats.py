@@ -1,7 +1,6 @@
-"""Token files without NumPy's header, mapped as a flat array of ids, with the ends of their documents.
+"""Token files without NumPy's header, mapped as a flat array of ids.
 
-X.bin       nanoGPT, OLMo-core, CS336, `bpe encode --format bin`: bare ids, with the ends of documents in X.bin.index
-            where there is one
+X.bin       nanoGPT, OLMo-core, CS336, `bpe encode --format bin`: bare ids
 X.bin       llm.c, modded-nanogpt: a header of 256 int32
 """
 
@@ -9,26 +8,19 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 DTYPES = ("uint16", "uint32")
 ENDINGS = (".npy", ".bin")
-LOOKED_AT = 1 << 22  # ids by which it is seen whether documents end in one id of their own
+LOOKED_AT = 1 << 22  # ids by which uint32 is told from uint16
 LLMC_DTYPES = {(20240520, 1): "<u2", (20240801, 7): "<u4"}  # by the magic number and the version
 
 
-class Mapped(NamedTuple):
-    """The ids of a file, and the places among them where its documents end; None if the format has none."""
-
-    ids: NDArray[Any]
-    ends: NDArray[Any] | None = None
-
-
-def map_bin(path: Path, dtype: str | None) -> Mapped:
-    """Map a .bin file (see token_file.map_tokens): llm.c's by its header, or bare ids with the index beside them."""
+def map_bin(path: Path, dtype: str | None) -> NDArray[Any]:
+    """Map a .bin file (see token_file.map_tokens): llm.c's by its header, or bare ids."""
     with path.open("rb") as file:
         start = file.read(12)
     if len(start) == 12:
@@ -37,31 +29,11 @@ def map_bin(path: Path, dtype: str | None) -> Mapped:
             ids = bare(path, LLMC_DTYPES[magic, version], offset=1024)
             if len(ids) != count:
                 raise ValueError(f"{path} holds {len(ids)} ids, and its header says {count}: it is cut or changed")
-            return Mapped(ids)
+            return ids
     ids = bare(path, dtype or "uint16")
     if dtype is None:
         refuse_wide(path, ids)
-    index = path.with_name(path.name + ".index")
-    ends = bare(index, "<u8").astype(np.int64) if index.exists() else None
-    if ends is not None and len(ends) and (int(ends[-1]) > len(ids) or bool((ends[1:] < ends[:-1]).any())):
-        raise ValueError(f"{path} holds {len(ids)} ids, and its index of documents is of another file")
-    return Mapped(ids, ends)
-
-
-def infer_end_of_text(ids: NDArray[Any], ends: NDArray[Any], described: int | None) -> int | None:
-    """Return the id that ends every document and occurs nowhere else; None if there is none.
-
-    described: the description's end_of_text, which it must not contradict.
-    """
-    room = min(LOOKED_AT, len(ids) - 1)  # without the last id: the last document may go on in another file
-    ends = np.unique(ends[(ends > 0) & (ends <= room)].astype(np.int64))
-    if not len(ends):
-        return described
-    last = ids[ends - 1]
-    mark = int(last[0])
-    if bool((last != mark).any()) or int((ids[:room] == mark).sum()) != len(ends):
-        return None
-    return mark if described in (None, mark) else None
+    return ids
 
 
 def bare(path: Path, dtype: str, offset: int = 0) -> NDArray[Any]:

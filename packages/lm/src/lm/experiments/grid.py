@@ -1,7 +1,4 @@
-"""Runs of a grid of settings, in turn or side by side; their table and their page.
-
-A run is a folder of lm.train, so that the same call goes on with those that were stopped and trains no other again.
-"""
+"""Runs of a grid of settings, in turn or side by side; their table and their page."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ import torch
 
 from lm.config import ModelConfig, TrainConfig
 from lm.reporting import report
-from lm.reporting.charts import Html, Line, chart, table, text
+from lm.reporting.charts import Html, table, text
 from lm.training.train import Diverged, Stopped, train
 
 STOPPED = "a run was stopped: the same command goes on with it"
@@ -29,13 +26,12 @@ HEADERS = ["variant", "loss", "against the best", "bits/byte", "tokens/s", "seco
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: the name of what is varied, its value where that is one number, and the number of its seed."""
+    """One run: the name of what is varied, and the number of its seed."""
 
     variant: str
     seed: int
     model: ModelConfig
     train: TrainConfig
-    x: float | None = None
 
     @property
     def name(self) -> str:
@@ -68,16 +64,8 @@ def run(
 ) -> dict[str, Outcome]:
     """Run the trials, each in a folder of `out`; a finished one is only read.
 
-    Args:
-        trials: The runs.
-        data: As for lm.train.
-        out: The folder.
-        jobs: Runs at a time, in processes of their own that share the processors evenly.
-        progress: Show the live line of a run, if they run in turn.
-        tell: Called with all outcomes after each run.
-
-    Raises:
-        Stopped: By Ctrl-C or SIGTERM; the runs are saved. Other errors are lm.train's.
+    jobs: runs at a time, in processes of their own that share the processors evenly; tell: called with all outcomes
+    after each run. Stopped: by Ctrl-C or SIGTERM; the runs are saved. Other errors are lm.train's.
     """
     outcomes = dict[str, Outcome]()
     if jobs == 1:
@@ -139,15 +127,12 @@ def by_variant(trials: Iterable[Trial], outcomes: Outcomes) -> dict[str, dict[in
     return dict(sorted(groups.items(), key=lambda group: mean_loss(group[1])))
 
 
-def mean_loss(of_variant: Mapping[int, Outcome]) -> float:
-    return statistics.fmean(outcome.loss for outcome in of_variant.values())
+def mean_loss(group: Mapping[int, Outcome]) -> float:
+    return statistics.fmean(outcome.loss for outcome in group.values())
 
 
 def rows(trials: Sequence[Trial], outcomes: Outcomes) -> list[list[str]]:
-    """A row for each variant, in the columns of HEADERS; means over its seeds, with their standard errors.
-
-    Losses are compared to the best seed by seed: runs of a seed saw the same data in the same order.
-    """
+    """A row for each variant, in the columns of HEADERS; losses are compared to the best seed by seed."""
     groups = by_variant(trials, outcomes)
     best, table = next(iter(groups.values()), {}), list[list[str]]()
     for variant, group in groups.items():
@@ -183,18 +168,11 @@ def write(
     headline: str | None = None,
     sections: Iterable[report.Section] = (),
 ) -> Path:
-    """Draw the page: the given sections, the table, the loss by the number that is varied, and curves of one seed."""
+    """Draw the page: the given sections, the table, and curves of one seed."""
     first = {trial.variant: trial for trial in reversed(trials) if trial.name in outcomes}
     cells = [[Html(text(cell).replace(" ± ", "\u00a0±\u00a0")) for cell in row] for row in rows(trials, outcomes)]
     leading = [*sections, report.Section("Results", table(HEADERS, cells), "± is a standard error over seeds.")]
-    groups = by_variant(trials, outcomes)
-    points = sorted((first[name].x or 0.0, mean_loss(group)) for name, group in groups.items())
-    if len(points) > 1 and not any(trial.x is None for trial in first.values()):
-        figure = chart(
-            "Loss by what is varied", [Line("loss", points, 0, "marks")], x_name="value", wide=True, log_x=True
-        )
-        leading.insert(-1, report.Section("Loss", f'<div class="charts">{figure}</div>'))
-    drawn_trials = [first[name] for name in groups]
+    drawn_trials = [first[name] for name in by_variant(trials, outcomes)]
     return report.write(
         [out / trial.name for trial in drawn_trials],
         out / "report.html",

@@ -12,10 +12,7 @@ AVERAGE = "average"  # its key in the state of a weight
 
 @torch.no_grad()
 def average_weights(optimizer: torch.optim.Optimizer, ema: float, step: int) -> None:
-    """Move the average by an update of the weights, in the step of this number: average ← d average + (1 - d) weights.
-
-    d is ema, and less in the first steps, (1 + step) / (10 + step), so that these do not weigh for long.
-    """
+    """average ← d average + (1 - d) weights; d is ema, and at most (1 + step) / (10 + step) in the first steps."""
     decay = min(ema, (1 + step) / (10 + step))
     for weight, state in optimizer.state.items():
         state.setdefault(AVERAGE, weight.detach().clone()).lerp_(weight.detach(), 1 - decay)

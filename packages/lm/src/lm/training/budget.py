@@ -31,11 +31,7 @@ def trained_shape(model: ModelConfig, config: TrainConfig) -> TransformerShape:
 
 
 def memory_is_counted(model: ModelConfig, config: TrainConfig) -> bool:
-    """True if accounting has the memory of a step here.
-
-    Not of a family or of a model with biases of some parts alone, whose layers it counts as transformers computes them,
-    nor with value embeddings or adapters, which it counts without the chunked loss of a run here.
-    """
+    """True if accounting has the memory of a step here: not of families, value embeddings or adapters."""
     is_counted = type(model) is ModelConfig and model.shape().plain
     return is_counted and not model.value_embeddings and not config.lora_rank
 
@@ -71,23 +67,17 @@ def largest_micro_batch(model: ModelConfig, config: TrainConfig, device: torch.d
 
 
 def beyond(model: ModelConfig, config: TrainConfig, device: torch.device, own: int) -> str | None:
-    """what_fits where a step of `own` sequences cannot fit a CPU's memory, by accounting's count; else None.
-
-    A CPU has no error for it: the system ends the process, or another one, without a word.
-    """
+    """what_fits where `own` sequences cannot fit a CPU's memory, for which it has no error of its own; else None."""
     if device.type != "cpu" or config.lora_rank:
         return None
     from accounting import parameters, training_memory  # here, because nothing but a budget needs it
 
-    micro = config.micro_batch_size or own
-    counted = policy(model, config, device, accumulate=micro < own)
-    shape = model.shape()
-    if type(model) is not ModelConfig or not shape.plain:
-        needed = 16 * int(parameters(shape).total)  # weights, gradients and moments
-    else:
+    micro, shape = config.micro_batch_size or own, model.shape()
+    needed = 16 * int(parameters(shape).total)  # weights, gradients and moments
+    if type(model) is ModelConfig and shape.plain:
         plain = dataclasses.replace(shape, value_embeddings=0)
-        value_embeddings = int(parameters(shape).total) - int(parameters(plain).total)
-        needed = int(training_memory(plain, micro, policy=counted).total) + 16 * value_embeddings
+        counted = policy(model, config, device, accumulate=micro < own)
+        needed += int(training_memory(plain, micro, policy=counted).total) - 16 * int(parameters(plain).total)
     return None if needed <= memory_of(device) else what_fits(model, config, device, own, "not enough memory on")
 
 

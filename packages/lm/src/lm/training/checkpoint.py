@@ -4,7 +4,6 @@ checkpoints/latest                  the name of the newest, moved last
 checkpoints/00001000/               the step
     model.safetensors               the weights
     optimizer.pt                    the optimizer's state, read with weights_only; absent if it has none, as at step 0
-    sharded/                        instead of both, what each process of a sharded run wrote (see sharded.py)
     state.json                      the run's own state, and the SHA-256 of every file and of itself
 """
 
@@ -16,22 +15,21 @@ import json
 import os
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from lm.files import atomic_write, fsync, is_plain_name, reason, refuse_inflation, sha256
+from lm.files import atomic_write, fsync, reason, refuse_inflation, sha256
 
-Result = TypeVar("Result")
 CHECKPOINTS = "checkpoints"  # the folder in a run's folder
-MODEL, OPTIMIZER, SHARDED, STATE = "model.safetensors", "optimizer.pt", "sharded", "state.json"
+MODEL, OPTIMIZER, STATE = "model.safetensors", "optimizer.pt", "state.json"
 # Meaning of the weights, written into each state. 2: heads are rotated by halves; without one, in neighbouring pairs.
 FORMAT = 2
 
@@ -58,56 +56,24 @@ class Checkpoint:
     hashes: dict[str, str]  # SHA-256 of its files, by their names
 
     @property
-    def is_sharded(self) -> bool:
-        """True if each process wrote its part."""
-        return (self.path / SHARDED).is_dir()
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of all that it holds."""
-        return hash_json(self.hashes)
-
-    @property
     def weights_fingerprint(self) -> str:
-        """A hash of its weights; of a sharded one, of all that the processes wrote."""
-        return self.hashes.get(MODEL) or hash_json({k: v for k, v in self.hashes.items() if k.startswith(SHARDED)})
+        """A hash of its weights."""
+        return self.hashes[MODEL]
 
     @cached_property
     def model(self) -> dict[str, Tensor]:
-        """The weights by name, whole, on the CPU."""
-        if self.is_sharded:
-            return self.sharded(lambda module, path: module.read(path, "model"))
-        return safetensors.torch.load_file(self.path / MODEL)
-
-    @property
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Shape of each weight by name, as the files' headers have it. Damaged: they have none."""
-        if self.is_sharded:
-            return self.sharded(lambda module, path: module.shapes(path, "model"))
-        with self.undamaged(), safetensors.safe_open(self.path / MODEL, "pt") as file:
-            return {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+        """The weights by name, on the CPU."""
+        try:
+            return safetensors.torch.load_file(self.path / MODEL)
+        except safetensors.SafetensorError as error:
+            raise Damaged(f"checkpoint {self.path} is damaged: {error}") from error
 
     @cached_property
     def optimizer(self) -> dict[str, Any]:
-        """The optimizer's whole state_dict on the CPU; empty without one. A sharded one's "state" is by weight."""
-        if self.is_sharded:
-            return {"state": self.sharded(lambda module, path: module.by_weight(module.read(path, "optimizer")))}
-        with self.undamaged():
-            return dict(load_pickled(self.path / OPTIMIZER)) if OPTIMIZER in self.hashes else {}
-
-    def sharded(self, read: Callable[[Any, Path], Result]) -> Result:
-        """Read what the processes wrote. Damaged: the index is not that of the files."""
-        from lm.training import sharded  # here, because it takes long to load
-
-        with self.undamaged():
-            return read(sharded, self.path / SHARDED)
-
-    @contextlib.contextmanager
-    def undamaged(self) -> Iterator[None]:
-        """Turn an error of reading into Damaged, with the checkpoint."""
+        """The optimizer's state_dict on the CPU; empty without one."""
         try:
-            yield
-        except (OSError, TypeError, ValueError, safetensors.SafetensorError) as error:
+            return dict(load_pickled(self.path / OPTIMIZER)) if OPTIMIZER in self.hashes else {}
+        except (OSError, TypeError, ValueError) as error:
             raise Damaged(f"checkpoint {self.path} is damaged: {error}") from error
 
 
@@ -121,7 +87,7 @@ def save(
     keep: int = 2,
     best: int | None = None,
 ) -> Path:
-    """Saves a step under `folder`, then removes all but the newest `keep` and the one of step `best`.
+    """Save a step under `folder`, then remove all but the newest `keep` and the one of step `best`.
 
     Later steps that are there are removed too: they are damaged, or the run was set back to before them.
 
@@ -131,7 +97,7 @@ def save(
         model: A module, or weights by name.
         optimizer: An optimizer, or its state_dict; None or an empty one writes none.
         state: What else to keep, as JSON.
-        keep: How many of the newest stay.
+        keep: The number of the newest that stay.
         best: A step that stays beside them.
 
     Returns:
@@ -140,34 +106,6 @@ def save(
     Raises:
         NotSaved: With what failed in one sentence; nothing half-written stays.
     """
-    with saving(folder, step, state, keep=keep, best=best) as temporary:
-        tensors = model.state_dict() if isinstance(model, nn.Module) else model
-        weights = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        safetensors.torch.save_file(weights, temporary / MODEL)
-        memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else optimizer
-        if memory:
-            with open(temporary / OPTIMIZER, "wb") as file:  # Python's, whose errors say why a write failed
-                torch.save(dict(memory), file)
-    return Path(folder) / name_of(step)
-
-
-def copy(source: Checkpoint, folder: str | Path, state: dict[str, Any]) -> Path:
-    """Copy a checkpoint under another folder, with another state."""
-    with saving(folder, source.step, state) as temporary:
-        for name in source.hashes.keys() - {STATE}:
-            (temporary / name).parent.mkdir(exist_ok=True)
-            shutil.copyfile(source.path / name, temporary / name)
-    return Path(folder) / name_of(source.step)
-
-
-@contextlib.contextmanager
-def saving(
-    folder: str | Path, step: int, state: dict[str, Any], *, keep: int = 2, best: int | None = None
-) -> Iterator[Path]:
-    """A temporary folder to write a checkpoint's files into, which becomes the checkpoint of `step` (see save).
-
-    Flushed to the disk, renamed, and only then named as the latest.
-    """
     folder = Path(folder)
     final = folder / name_of(step)
     temporary = folder / f".{final.name}.partial"
@@ -175,16 +113,23 @@ def saving(
         folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        yield temporary
-        # As it will be read, with lists for tuples.
+        tensors = model.state_dict() if isinstance(model, nn.Module) else model
+        weights = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        safetensors.torch.save_file(weights, temporary / MODEL)
+        memory = optimizer.state_dict() if isinstance(optimizer, torch.optim.Optimizer) else optimizer
+        if memory:
+            with open(temporary / OPTIMIZER, "wb") as file:  # Python's, whose errors say why a write failed
+                torch.save(dict(memory), file)
+
+        # The state is hashed as it will be read, with lists for tuples.
         state_as_read = json.loads(json.dumps({**state, "step": step, "format": FORMAT}))
-        paths = sorted(path for path in temporary.rglob("*") if path.is_file())
-        hashes = {path.relative_to(temporary).as_posix(): sha256(path) for path in paths}
+        hashes = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
         hashes[STATE] = hash_json(state_as_read)
         (temporary / STATE).write_text(json.dumps({**state_as_read, "sha256": hashes}, indent=1) + "\n")
-        for path in (*paths, temporary / STATE, *(path for path in temporary.iterdir() if path.is_dir())):
+
+        # The files are flushed to the disk, then the folder is renamed, and only then is it named as the latest.
+        for path in (*temporary.iterdir(), temporary):
             fsync(path)
-        fsync(temporary)
         if final.exists():  # left by a run that was set back to an earlier step
             shutil.rmtree(final)
         os.rename(temporary, final)
@@ -195,17 +140,18 @@ def saving(
         shutil.rmtree(temporary, ignore_errors=True)
         raise NotSaved(f"the checkpoint of step {step} could not be saved under {folder}: {why}") from error
     prune(folder, step, keep, best)
+    return final
 
 
 def load(folder: str | Path, step: int | None = None, *, weights_only: bool = False) -> Checkpoint | None:
-    """The newest whole checkpoint under `folder`, or the one of `step`; None where there is none.
+    """Open the newest whole checkpoint under `folder`, or the one of `step`; None where there is none.
 
     A damaged one is named in a warning and the one before it used.
 
     Args:
         folder: The folder of all checkpoints of a run.
         step: The one to open; None for the newest.
-        weights_only: Looks at the weights alone; the optimizer may be damaged or missing.
+        weights_only: Look at the weights alone; the optimizer may be damaged or missing.
 
     Raises:
         Damaged: The requested checkpoint is damaged, or all are.
@@ -237,55 +183,36 @@ def load(folder: str | Path, step: int | None = None, *, weights_only: bool = Fa
 
 
 def open_checkpoint(path: Path, *, weights_only: bool = False) -> Checkpoint:
-    """One checkpoint, its checksums compared before anything in it is believed.
-
-    Damaged: with the file. ValueError: a version of this package with other weights wrote it.
-    """
+    """Open one checkpoint; its checksums are compared before anything in it is believed. Damaged: with the file."""
+    damaged = f"checkpoint {path} is damaged: "
     try:
-        state, hashes = read_state(path)
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        hashes = dict(state.pop("sha256"))
+        if hashes.get(STATE) != hash_json(state) or not {MODEL} <= hashes.keys() <= {MODEL, OPTIMIZER, STATE}:
+            raise ValueError(f"its files are {', '.join(hashes)}")
         step, version = int(state.pop("step")), state.pop("format", 1)
     except FileNotFoundError:
-        raise Damaged(f"checkpoint {path} is damaged: {STATE} is not there") from None
+        raise Damaged(f"{damaged}{STATE} is not there") from None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"checkpoint {path} is damaged: {STATE} is not what was saved") from error
+        raise Damaged(f"{damaged}{STATE} is not what was saved") from error
     if version != FORMAT:
         raise ValueError(
             f"expected a checkpoint of format {FORMAT}, got format {version} in {path}: its heads are rotated in "
             "neighbouring pairs, so train it anew, or export it by the version that wrote it and import that"
         )
-    for name in sorted(hashes.keys() - {STATE}):
-        if weights_only and name == OPTIMIZER:
-            continue
+    for name in (MODEL,) if weights_only or OPTIMIZER not in hashes else (MODEL, OPTIMIZER):
         try:
             digest = sha256(path / name)
         except OSError as error:
-            raise Damaged(f"checkpoint {path} is damaged: {name}: {error.strerror}") from error
+            raise Damaged(f"{damaged}{name}: {error.strerror}") from error
         if digest != hashes[name]:
-            raise Damaged(f"checkpoint {path} is damaged: {name} is not what was saved")
-    if MODEL not in hashes and not any(name.startswith(SHARDED) for name in hashes):
-        raise Damaged(f"checkpoint {path} is damaged: {MODEL} is not there")
+            raise Damaged(f"{damaged}{name} is not what was saved")
     return Checkpoint(path, step, state, hashes)
 
 
-def read_state(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """The state of a checkpoint and the hashes of its files. OSError, ValueError: it is not what was saved."""
-    state = json.loads((path / STATE).read_text(encoding="utf-8"))
-    hashes = dict(state.pop("sha256"))
-    for name in hashes:  # a branch copies these files: a name may not lead out of the checkpoint
-        in_shards = name.startswith(f"{SHARDED}/") and is_plain_name(name.removeprefix(f"{SHARDED}/"))
-        if name not in (MODEL, OPTIMIZER, STATE) and not in_shards:
-            raise ValueError(f"{path / STATE} names {name!r}, which is not a file of a checkpoint")
-    if hashes.get(STATE) != hash_json(state):
-        raise ValueError(f"{path / STATE} is not what was saved")
-    return state, hashes
-
-
 def load_pickled(path: Path) -> Any:
-    """Load what torch.save wrote, if it is tensors and plain values that take no more memory than the file.
-
-    Nothing in the file is run. FileNotFoundError. ValueError: it holds anything else, or is damaged.
-    """
-    refuse_inflation(path, path)
+    """Load tensors and plain values that torch.save wrote; nothing is run. ValueError: it holds else, or is damaged."""
+    refuse_inflation(path)
     try:
         value = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
@@ -319,7 +246,7 @@ def steps(folder: str | Path) -> list[int]:
 
 
 def prune(folder: Path, newest: int, keep: int, best: int | None) -> None:
-    """Removes all but `newest`, the `keep` - 1 before it and the best, and what an interrupted save left."""
+    """Remove all but `newest`, the `keep` - 1 before it and the best, and what an interrupted save left."""
     saved_steps = steps(folder)
     until = [step for step in saved_steps if step <= newest][-keep:]
     for step in saved_steps:

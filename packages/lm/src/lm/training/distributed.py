@@ -1,10 +1,7 @@
 """Several processes that train one model, each on its part of every batch, started by torchrun.
 
-    torchrun --nproc-per-node 2 -m lm train …
-
-Each process reads the same data and takes its own rows; gradients are summed over them, so that a step is that of one
-process with the whole batch, but for rounding. What must be done once (writing, printing, deciding) is done by process
-0.
+Gradients are summed over them, so that a step is that of one process with the whole batch, but for rounding. What must
+be done once (writing, printing, deciding) is done by process 0.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import dataclasses
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -26,12 +22,9 @@ from torch import Tensor, nn
 
 from lm.config import TrainConfig
 from lm.device import AUTOCAST
-from lm.files import fsync
-from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
-from lm.training.metrics import METRICS
 from lm.training.run import CONFIG, Run
-from lm.training.trainer import Processes, Result, Trainer, stacked
+from lm.training.trainer import Processes, Result, stacked
 
 # The modules that shard are imported where they are used: they take longer to load than one process's first step.
 
@@ -71,12 +64,7 @@ class DistributedContext(Processes):
         return cast(Result, sent[0])
 
     def on_all(self, function: Callable[[], Result]) -> Result:
-        """Call function in every process, and return its result when it has ended in all of them.
-
-        Raises:
-            Exception: The function's own, in the process where it failed.
-            ProcessesDiffer: In the others; with the first process that failed, its host, and its error.
-        """
+        """Call function in every process. ProcessesDiffer: it failed in another one, with that one's error."""
         result, failed = None, None
         try:
             result = function()
@@ -109,10 +97,8 @@ class DistributedContext(Processes):
     def parallelize(self, module: nn.Module, blocks: nn.ModuleList, config: TrainConfig) -> nn.Module:
         """Return the module to call instead, whose gradients are the mean over the processes after its backward pass.
 
-        "ddp" (Li et al. 2020, arXiv:2006.15704) keeps the whole of it everywhere. "fsdp" (Zhao et al. 2023,
-        arXiv:2304.11277), torch's fully_shard, keeps a part of each weight in each process and gathers them block by
-        block, in the precision of the products; gradients are summed in fp32. The module itself is then sharded in
-        place.
+        "ddp" (Li et al. 2020, arXiv:2006.15704) or "fsdp" (Zhao et al. 2023, arXiv:2304.11277), torch's fully_shard,
+        which shards the module in place.
         """
         if not self.shards(config):
             from torch.nn.parallel import DistributedDataParallel
@@ -188,92 +174,12 @@ def wait_until_visible(run: Run, folder: Path, processes: DistributedContext) ->
         deadline = time.monotonic() + SHARED_WITHIN
         while time.monotonic() < deadline:
             with contextlib.suppress(OSError, ValueError):
-                none = saved is None and not checkpoint.steps(folder / CHECKPOINTS)
-                same = none or (saved is not None and checkpoint.read_state(saved.path)[1] == saved.hashes)
-                if same and (folder / CONFIG).read_text() == text:
+                if (folder / CONFIG).read_text() == text and (saved is None or saved.path.is_dir()):
                     return dataclasses.replace(run, folder=folder, saved=saved)
             time.sleep(0.2)
-        what = CONFIG if saved is None else f"the checkpoint of step {saved.step}"
-        raise ValueError(f"{folder} does not hold {what} as process 0 sees it: use a disk that all share")
+        raise ValueError(f"{folder} does not hold {CONFIG} as process 0 sees it: use a disk that all share")
 
     return processes.on_all(see)
-
-
-class ShardedSaver(contextlib.AbstractContextManager["ShardedSaver", None]):
-    """Saves the checkpoints of one sharded run; a context, after which nothing is written any more.
-
-    Each process copies its part to the CPU's memory, and threads write it while training goes on; one checkpoint at a
-    time. All processes call save and finish.
-    """
-
-    def __init__(self, run: Run, processes: DistributedContext) -> None:
-        self.run, self.processes = run, processes
-        # The threads that write have collectives of their own, which may not mix with those of the steps.
-        self.group = dist.new_group(backend="gloo", timeout=timedelta(seconds=run.training.collective_timeout))
-        own_groups.append(self.group)
-        self.executor = ThreadPoolExecutor(1, "checkpoint")
-        self.part: Future[Any] | None = None  # this process's part
-        self.completed: Future[None] | None = None  # in process 0, the whole
-
-    def __exit__(self, *error: object) -> None:
-        for future in (self.part, self.completed):
-            if future is not None:
-                with contextlib.suppress(BaseException):  # another error is on its way, or finish has raised it
-                    future.result()
-        self.executor.shutdown()
-
-    @property
-    def failed(self) -> bool:
-        """True if a checkpoint could not be written: the next save or finish raises."""
-        return self.completed is not None and self.completed.done() and self.completed.exception() is not None
-
-    def save(self, trainer: Trainer) -> None:
-        """Begin to save the state after a step. NotSaved, in every process: one could not write the one before it."""
-        from torch.distributed.checkpoint.state_dict_saver import async_save
-
-        from lm.training import sharded
-
-        self.finish()
-        state, best = self.run.state(trainer), int(trainer.best[0]) if trainer.best else None
-        # After a power failure the checkpoint must find the lines that led to it.
-        self.processes.on_main(lambda: fsync(self.run.folder / METRICS))
-        stack, keep = contextlib.ExitStack(), trainer.config.keep_checkpoints
-        saving = checkpoint.saving(self.run.checkpoints, trainer.step, state, keep=keep, best=best)
-        path = self.processes.on_main(lambda: stack.enter_context(saving)) / checkpoint.SHARDED
-        tensors = cast("dict[str, Any]", sharded.tensors_of(trainer.model, trainer.optimizer))
-        # Copies this process's part to the CPU's memory, and writes it in a thread.
-        self.part = cast(
-            "Future[Any]", async_save(tensors, storage_writer=sharded.Writer(path), process_group=self.group)
-        )
-        if self.processes.is_main:
-            self.completed = self.executor.submit(complete, stack, self.part)
-
-    def finish(self) -> None:
-        """Wait until what is being written is on the disk. NotSaved, in every process: one could not write."""
-        if self.part is None:
-            return
-        part, self.part = self.part, None
-        with contextlib.suppress(BaseException):  # process 0 has it too, and raises it in all of them
-            part.result()
-        completed, self.completed = self.completed, None
-        self.processes.on_main(lambda: completed.result() if completed is not None else None)
-
-
-def complete(stack: contextlib.ExitStack, part: Future[Any]) -> None:
-    """Make a checkpoint of what all processes have written, once they have. NotSaved: one of them could not."""
-    from torch.distributed.checkpoint.api import CheckpointException
-
-    try:
-        with stack:
-            try:
-                part.result()
-            except CheckpointException as failed:  # which is no Exception
-                rank, (error, _) = next(iter(failed.failures.items()))
-                raise OSError(getattr(error, "errno", None) or 0, f"process {rank}: {error}") from None
-    except checkpoint.NotSaved as failed:
-        if failed.__cause__ is not None and broken(failed.__cause__):  # no disk is to blame
-            raise failed.__cause__ from None
-        raise
 
 
 def broken(error: BaseException) -> bool:

@@ -1,4 +1,4 @@
-"""The duration of a training step on this machine, measured."""
+"""A training step on this machine, on random tokens: its duration, and its profile by torch.profiler."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import itertools
 import statistics
 import time
 from collections.abc import Iterator
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity
 
 from lm.config import DeviceName, ModelConfig, TrainConfig, settable, settings_of
 from lm.data import batch
@@ -21,12 +22,9 @@ from lm.families import build
 from lm.progress import progress_bar
 from lm.training.trainer import MicroBatch, Processes, Trainer
 
-# Passes of a step that are run for the time of all of them, and seconds, the first step's not counted, after which what
-# was measured will do: a step of half a million tokens takes a CPU half an hour.
+# Passes of a step that are run for the time of all of them, and seconds of steps, the first one not counted, after
+# which no more are begun: a step of half a million tokens takes a CPU half an hour.
 PASSES, ENOUGH = 2, 20.0
-
-
-AnyTrainer = TypeVar("AnyTrainer", bound=Trainer)
 
 
 class TimedTrainer(Trainer):
@@ -46,21 +44,17 @@ class TimedTrainer(Trainer):
 
 @contextlib.contextmanager
 def on_random_tokens(
-    kind: type[AnyTrainer], model_config: ModelConfig, train_config: TrainConfig, device: torch.device | None
-) -> Iterator[tuple[AnyTrainer, Iterator[MicroBatch]]]:
-    """Yield a trainer of a configuration, by this process alone, and random micro-batches for it.
-
-    Of a step with more than PASSES forward passes, PASSES are run. The random state of the process stays as it was.
-    """
+    model_config: ModelConfig, train_config: TrainConfig, device: torch.device | None
+) -> Iterator[tuple[TimedTrainer, Iterator[MicroBatch]]]:
+    """Yield a trainer by this process alone, and random micro-batches; of a step's passes at most PASSES are run."""
     device = choose_device(train_config.device) if device is None else device
     context, micro = model_config.context_length, train_config.micro_batch_size or train_config.batch_size
     size = min(train_config.batch_size // micro, PASSES) * micro
-    tokens_alone: dict[str, Any] = {
-        name: settable(TrainConfig)[name].default for name in ("objective", *settings_of("dpo"), *settings_of("grpo"))
-    }
+    names = ("objective", "teacher", *settings_of("distill"), *settings_of("dpo"), *settings_of("grpo"))
+    next_token: dict[str, Any] = {name: settable(TrainConfig)[name].default for name in names}
     config = dataclasses.replace(
         train_config,
-        **tokens_alone,
+        **next_token,
         device=cast(DeviceName, device.type),
         precision=choose_precision(train_config.precision, device),
         batch_size=size,
@@ -69,7 +63,7 @@ def on_random_tokens(
     ids = np.random.default_rng(0).integers(0, model_config.vocab_size, size * (context + 1), dtype=np.uint32)
     end_of_text = 0 if config.document_masking else None
     with threads(config.threads), float32_matmul_precision(config.precision), torch.random.fork_rng(devices=[]):
-        trainer = kind(build(model_config), config, Processes(device=device), end_of_text=end_of_text)
+        trainer = TimedTrainer(build(model_config), config, Processes(device=device), end_of_text=end_of_text)
         yield trainer, (batch(ids, 0, index, 0, 1, micro, context) for index in itertools.count())
 
 
@@ -82,18 +76,9 @@ def measure(
     device: torch.device | None = None,
     progress: bool = False,
 ) -> float:
-    """Run a few real steps on random tokens, or, where a step has many passes, the beginning and the end of them.
+    """Return the seconds of a usual step, of up to `steps` real ones on random tokens after `warmup`.
 
-    Args:
-        model_config: The model.
-        train_config: Its training; batch_size is taken to be all of one process.
-        steps: Steps measured, at most: no more are begun once all but the first took ENOUGH seconds.
-        warmup: Steps before them.
-        device: The device; None for that of the configuration.
-        progress: Show a live line on stderr.
-
-    Returns:
-        Seconds of a usual step.
+    Of a step with many passes PASSES are run, and no more steps once all but the first took ENOUGH seconds.
     """
     if steps < 1 or warmup < 0:
         raise ValueError(f"expected steps of at least 1 and warmup of at least 0, got {steps} and {warmup}")
@@ -102,7 +87,7 @@ def measure(
     run = min(passes, PASSES)
     with (
         progress_bar("measuring steps", most, "step", leave=False, disable=not progress) as bar,
-        on_random_tokens(TimedTrainer, model_config, train_config, device) as (trainer, batches),
+        on_random_tokens(model_config, train_config, device) as (trainer, batches),
     ):
         of = f" of its {passes}" if passes > run else ""
         size = f"{micro} x {model_config.context_length}"
@@ -118,3 +103,26 @@ def measure(
                 break
     warm = min(max(1, warmup), len(times) - 1)
     return statistics.median(times[warm:]) + (passes - run) * statistics.median(trainer.pass_seconds[warm:]) / run
+
+
+def profile(
+    model_config: ModelConfig, train_config: TrainConfig, *, steps: int = 3, device: torch.device | None = None
+) -> torch.profiler.profile:
+    """Return torch's profiler of training steps on random tokens, after one step that is not in the profile.
+
+    ValueError: steps is less than 1, or the configuration compiles the blocks, which hides their operators.
+    """
+    if steps < 1:
+        raise ValueError(f"expected at least 1 step, got {steps}")
+    if train_config.compile == "on":
+        raise ValueError("train.compile 'on' hides the operators of the blocks: profile with --train.compile off")
+    with on_random_tokens(model_config, train_config, device) as (trainer, batches):
+        trainer.train_step(batches)
+        cuda = [ProfilerActivity.CUDA] if trainer.device.type == "cuda" else []
+        # acc_events: there is one cycle, and torch 2.11 warns that it forgets those before
+        with torch.profiler.profile(
+            activities=[ProfilerActivity.CPU, *cuda], profile_memory=True, with_flops=True, acc_events=True
+        ) as profiler:
+            for _ in range(steps):
+                trainer.train_step(batches)
+    return profiler  # type: ignore[no-any-return]  # torch does not type it

@@ -57,14 +57,12 @@ def finite(value: float | None) -> float | None:
 
 
 class Throughput:
-    """Tokens a second over the last steps, and the share of the device's published peak that they use (MFU).
-
-    The first step is not counted: it compiles, and fills caches.
+    """Tokens a second, and the share of the device's published peak (MFU), over the steps after the first.
 
     Attributes:
-        mean_tokens_per_second: Over all steps but the first; None before the second.
+        mean_tokens_per_second: Over all of them.
         tokens_per_second: Over the last steps, the later the more.
-        mfu: Model FLOPs utilisation; None if the device's peak is not known. (Chowdhery et al. 2022, arXiv:2204.02311)
+        mfu: None if the device's peak is not known. (Chowdhery et al. 2022, arXiv:2204.02311)
     """
 
     def __init__(self, model: ModelConfig, config: TrainConfig, device: torch.device, processes: int) -> None:

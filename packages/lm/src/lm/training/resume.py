@@ -1,24 +1,17 @@
-"""Continuing a run, and beginning one from another: what may differ, and what the user is told.
-
-RunConfig       the content of a run's config.toml
-POLICY          the table: may a setting differ between a run and its continuation
-refuse_changes  raises for what may not; refuse_edited for a config.toml edited after the checkpoint
-notes           lines for the user on what is not as before
-origin          the checkpoint of another run that a new run begins with; copy_origin copies it
-"""
+"""Continuing a run, and beginning one from another: what may differ, and what the user is told."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
-from lm.config import SECTIONS, ModelConfig, TrainConfig, settable, to_table
+from lm.config import ModelConfig, TrainConfig, from_table, settable, to_table
+from lm.families import config_class
 from lm.files import atomic_write
 from lm.schedule import learning_rate
 from lm.training import checkpoint
@@ -73,10 +66,7 @@ def exact_settings(config: RunConfig) -> dict[str, dict[str, Any]]:
 def refused_changes(
     before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]], *, same_rates: bool = False
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (name, old, new) for the settings that changed and must not.
-
-    same_rates: the learning rate of all steps so far is the same by both.
-    """
+    """Yield (name, old, new) for the settings that changed and must not. same_rates: see has_same_rates."""
     for section, old_table in before.items():
         new_table = now[section]
         for key, old, new in differences(old_table, new_table):
@@ -88,8 +78,6 @@ def refused_changes(
                 or (key == "steps" and new > old)
                 or (key == "precision" and old_table.get("device") != new_table.get("device"))
             ):
-                continue
-            if (section, key, old) == ("data", "end_of_text", None):  # a run from before it was recorded
                 continue
             yield f"{section}.{key}", old, new
 
@@ -121,26 +109,14 @@ def refuse_changes(run_dir: Path, earlier: RunConfig, requested: RunConfig) -> N
         raise ValueError(f"the run in {run_dir} has {name} = {old!r}, and this call asks for {new!r}: {remedy}")
 
 
-def refuse_edited(saved: Checkpoint, config: RunConfig) -> None:
-    """ValueError: config.toml was edited after the checkpoint was saved, with the first setting that differs."""
-    if (recorded := saved.state.get("config")) is None:
-        return
-    now = exact_settings(config)
-    # A setting added to this program since then had its present default.
-    before = {section: {**defaults(SECTIONS[section], now[section]), **table} for section, table in recorded.items()}
-    same_rates = False
-    if config.train is not None and recorded["train"]:
-        schedule = {key: recorded["train"].get(key) for key, policy in POLICY.items() if policy == "schedule"}
-        with contextlib.suppress(ValueError):  # not a configuration with what else was edited
-            same_rates = has_same_rates(dataclasses.replace(config.train, **schedule), config.train, saved.step)
-    for name, old, new in refused_changes(before, now, same_rates=same_rates):
-        raise ValueError(f"checkpoint {saved.path} was made with {name} = {old!r}, and config.toml has {new!r}")
-
-
-def defaults(kind: type, names: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults, other than None, of those settings of a configuration that are among the names."""
-    fields = {name: field.default for name, field in settable(kind).items() if name in names}
-    return {name: default for name, default in fields.items() if default not in (MISSING, None)}
+def recorded(saved: Checkpoint, written: RunConfig) -> RunConfig:
+    """The configuration that a checkpoint was made by: config.toml may have been edited since."""
+    tables = saved.state.get("config")
+    if tables is None or written.train is None or not tables["train"]:
+        return written
+    free = {key: value for key, value in to_table(written.train).items() if POLICY[key] == "free"}
+    model = from_table(config_class(tables["model"]), tables["model"], "model")
+    return dataclasses.replace(written, model=model, train=from_table(TrainConfig, free | tables["train"], "train"))
 
 
 def notes(saved: Checkpoint, earlier: TrainConfig | None, config: RunConfig) -> Iterator[str]:
@@ -174,16 +150,15 @@ def origin_notes(config: RunConfig) -> Iterator[str]:
 
 def rounding_note(saved: Checkpoint, now: Mapping[str, Any]) -> str | None:
     """A line for the user if the steps so far were computed in another way (see run.computed_by), else None."""
-    changes = [f"{key} {old}, now {new}" for key, old, new in differences(saved.state.get("computed_by", now), now)]
-    if not changes:
-        return None
-    return f"the steps so far were computed with {'; '.join(changes)}: the run continues to rounding, not to the bit"
+    pairs = differences(saved.state.get("computed_by", now), now)
+    changes = "; ".join(f"{key} {old}, now {new}" for key, old, new in pairs)
+    ways = f"the steps so far were computed with {changes}: the run continues to rounding, not to the bit"
+    return ways if changes else None
 
 
 def source_of(config: TrainConfig, branch: str | Path | None, step: int | None) -> Path:
     """Return the run that a new run begins from."""
-    has_weights = config.init_from != "scratch"
-    if branch is not None and has_weights:
+    if branch is not None and config.init_from != "scratch":
         raise ValueError(f"--branch {branch} and init_from {config.init_from} are two origins of the run: choose one")
     if branch is None and step is not None:
         raise ValueError(f"step {step} is of the run that --branch names: name it")
@@ -220,9 +195,9 @@ def refuse_other_origin(run_dir: Path, start: Mapping[str, Any], branch: str | P
     """ValueError: this call names another branch than the one that the run began from."""
     if branch is None:
         return
-    origin = (start.get("from"), start.get("step")) if start.get("kind") == "branch" else None
-    if origin is None or Path(str(origin[0])).resolve() != Path(branch).resolve() or step not in (None, origin[1]):
-        began = "did not begin as a branch" if origin is None else f"began from {origin[0]} at step {origin[1]}"
+    is_branch, source, begun = start.get("kind") == "branch", start.get("from"), start.get("step")
+    if not is_branch or Path(str(source)).resolve() != Path(branch).resolve() or step not in (None, begun):
+        began = f"began from {source} at step {begun}" if is_branch else "did not begin as a branch"
         raise ValueError(f"the run in {run_dir} {began}: leave --branch out to continue it, or choose another --out")
 
 
@@ -238,5 +213,6 @@ def copy_origin(
         checkpoint.save(folder, 0, plain_weights(saved), None, {"config": exact_settings(config)})
     else:
         atomic_write(run_dir / METRICS, "".join(read_lines(source / METRICS, saved.step)))
-        checkpoint.copy(saved, folder, {**saved.state, "best": None, "config": exact_settings(config)})
+        state = {**saved.state, "best": None, "config": exact_settings(config)}
+        checkpoint.save(folder, saved.step, saved.model, saved.optimizer, state)
     return checkpoint.load(folder)

@@ -126,14 +126,12 @@ def rewards_of(text: str, functions: Mapping[str, Function] | None = None) -> li
     rewards = []
     for part in text.split(","):
         name, _, weight = part.strip().partition("@")
-        try:
+        factor = math.nan
+        with contextlib.suppress(ValueError):
             factor = float(weight or 1)
-        except ValueError:
-            factor = math.nan
         if not math.isfinite(factor):
             raise ValueError(f"expected NAME@WEIGHT with a number as weight, got {part.strip()!r}")
-        function: Function = (functions or {}).get(name) or READY.get(name) or load(name)
-        rewards.append(Reward(name, factor, function))
+        rewards.append(Reward(name, factor, (functions or {}).get(name) or READY.get(name) or load(name)))
     return rewards
 
 

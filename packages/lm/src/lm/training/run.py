@@ -4,9 +4,6 @@ RUN/config.toml      the configuration, resolved; the fingerprints of the data; 
 RUN/metrics.jsonl    a line for each step logged and for each evaluation
 RUN/checkpoints/     see checkpoint.py
 RUN/reference/       the first weights of a run by preferences
-
-Run.open reads and checks, Run.prepare writes before the first step, Run.save saves, Run.load gives the model. What
-only a continued run, a branch or a run with the weights of another needs is in resume.py.
 """
 
 from __future__ import annotations
@@ -15,7 +12,6 @@ import contextlib
 import dataclasses
 import errno
 import json
-import math
 import shutil
 import sys
 import threading
@@ -25,7 +21,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from io import RawIOBase
 from pathlib import Path
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, Literal, cast
 
 import tomli_w
 import torch
@@ -63,7 +59,6 @@ class Run:
     saved: Checkpoint | None = None  # to continue from; None before the first step
     notes: tuple[str, ...] = ()  # lines for the user: where the run continues, and what is not as before
     is_written: bool = False  # True if config.toml has this configuration already
-    failed: ClassVar[bool] = False  # save raises what fails (see ShardedSaver.failed)
 
     @property
     def training(self) -> TrainConfig:
@@ -95,7 +90,10 @@ class Run:
         if restart:
             with writing(folder):
                 remove(folder)
-        earlier = read(folder) if is_run(folder) else None
+        written = earlier = read(folder) if is_run(folder) else None
+        saved = None if written is None else find_checkpoint(folder)
+        if written is not None and saved is not None:
+            earlier = resume.recorded(saved, written)
         config = RunConfig(model, resolve(requested, None if earlier is None else earlier.train), data)
         if earlier is not None:
             resume.refuse_changes(folder, earlier, config)
@@ -113,19 +111,15 @@ class Run:
         if not start and (requested.lora_rank or objective_of(requested.objective).needs_start):
             adapts = f"lora_rank {requested.lora_rank}" if requested.lora_rank else f"objective {requested.objective!r}"
             raise ValueError(f"{adapts} adapts weights, and this run begins with random ones: give --train.init_from")
-        saved = None if earlier is None else find_checkpoint(folder)
-        if saved is None:
+        if saved is None or earlier is None:
             refuse_missing_files(folder, earlier)
-            return cls(folder, config, None, tuple(resume.origin_notes(config)) if start else (), earlier == config)
-        assert earlier is not None
-        resume.refuse_edited(saved, config)
-        return cls(folder, config, saved, tuple(resume.notes(saved, earlier.train, config)), earlier == config)
+            notes = resume.origin_notes(config) if start else iter(())
+        else:
+            notes = resume.notes(saved, earlier.train, config)
+        return cls(folder, config, saved, tuple(notes), written == config)
 
     def prepare(self, tokenizer: Path | None = None) -> Run:
-        """Write configuration, environment, tokenizer and the checkpoint of another run that this one begins with.
-
-        Return the run with the checkpoint to continue from.
-        """
+        """Write what stands in the folder before the first step; return the run with its checkpoint."""
         config, start, saved = self.config, self.config.start, self.saved
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -154,19 +148,15 @@ class Run:
         }
 
     def save(self, trainer: Trainer) -> None:
-        """Save the state after a step; process 0 writes. (A sharded run has a ShardedSaver.)"""
-        state, best = self.state(trainer), int(trainer.best[0]) if trainer.best else None
+        """Save the state after a step; process 0 writes. All processes call it."""
+        state, tensors, best = self.state(trainer), trainer.tensors(), int(trainer.best[0]) if trainer.best else None
 
         def write() -> None:
             fsync(self.folder / METRICS)  # after a power failure the checkpoint must find the lines that led to it
-            step, model, optimizer = trainer.step, trainer.model, trainer.optimizer
             keep = self.training.keep_checkpoints
-            checkpoint.save(self.checkpoints, step, model, optimizer, state, keep=keep, best=best)
+            checkpoint.save(self.checkpoints, trainer.step, *tensors, state, keep=keep, best=best)
 
         trainer.distributed.on_main(write)
-
-    def finish(self) -> None:
-        """Do nothing: save has written all (see ShardedSaver.finish)."""
 
     @staticmethod
     def load(folder: str | Path, step: int | Literal["average"] | None = None) -> Transformer:
@@ -186,7 +176,7 @@ class Run:
             raise ValueError(f"the run in {folder} keeps no average of its weights: train one with --train.ema 0.999")
         model = from_weights(config.model, saved.model, path, config.train)
         optimizer = make_optimizer(model, config.train)
-        load_optimizer(optimizer, model, saved)
+        load_optimizer(optimizer, saved)
         for weight, state in optimizer.state.items():
             weight.detach().copy_(state[AVERAGE])
         return (merge(model) if config.train.lora_rank else model).eval()
@@ -306,23 +296,20 @@ def find_checkpoint(run_dir: Path) -> Checkpoint | None:
 
 
 def refuse_missing_files(run_dir: Path, config: RunConfig | None) -> None:
-    """ValueError: a folder lacks its checkpoint, or has metrics of an earlier run without one."""
-    checkpoints, metrics = run_dir / CHECKPOINTS, run_dir / METRICS
-    if config is None and not checkpoints.exists() and not metrics.exists():
-        return
-    start = {} if config is None else config.start
+    """ValueError: a folder lacks its checkpoint, or has metrics or checkpoints of an earlier run without one."""
+    checkpoints, start = run_dir / CHECKPOINTS, {} if config is None else config.start
     if config is not None and (config.train is None or start.get("kind") == "import"):
         raise ValueError(f"{run_dir} is an imported model whose {CHECKPOINTS} are missing: import it again")
-    if config is not None and not start and checkpoints.is_dir() and not (checkpoints / "latest").exists():
+    has_latest = (checkpoints / "latest").exists()
+    if config is not None and not start and checkpoints.is_dir() and not has_latest:
         return  # the run was stopped before its first checkpoint
+    if config is None and not checkpoints.exists() and not (run_dir / METRICS).exists():
+        return
     begun = start.get("step", 0) if start.get("kind") == "branch" else 0
-    if len(read_lines(metrics)) > len(read_lines(metrics, begun)):
+    lines = read_lines(run_dir / METRICS)
+    if has_latest or checkpoint.steps(checkpoints) or len(lines) > len(read_lines(run_dir / METRICS, begun)):
         missing = f"{CONFIG} is" if config is None else "the checkpoints that they led to are"
         raise ValueError(f"{run_dir} has metrics of an earlier run, and {missing} missing: --restart begins again")
-    if config is None and checkpoint.steps(checkpoints):
-        raise ValueError(f"{run_dir} has checkpoints and no {CONFIG}: begin again with --restart")
-    if config is not None and (checkpoints / "latest").exists():
-        raise ValueError(f"{checkpoints} has lost its checkpoints: put them back, or begin again with --restart")
 
 
 def keep_reference(run_dir: Path, branched_from: Path | None) -> None:
@@ -371,8 +358,8 @@ def log_of(
 ) -> Iterator[Callable[[Line], None]]:
     """A function that takes lines of metrics: in process 0 to metrics.jsonl and the listeners, elsewhere to nobody.
 
-    Each line is appended at once. On a full disk it warns and waits for space, one of several processes for half of
-    collective_timeout, until the run is told to stop. What could not be written by then is written with the next line.
+    Each line is appended at once. On a full disk it waits for space, until the run is told to stop; what could not be
+    written by then is written with the next line.
     """
     if not trainer.distributed.is_main:
         yield lambda line: None
@@ -386,27 +373,23 @@ def log_of(
             from lm.reporting.trackers import tracker
 
             listeners += [stack.enter_context(tracker(name)(run_dir, trainer.step)) for name in trackers]
-        # The other processes wait in the next exchange of gradients, and not for ever.
-        patience = math.inf if trainer.distributed.size == 1 else trainer.config.collective_timeout / 2
         file = stack.enter_context(open(path, "ab", buffering=0))
 
         def log(line: Line) -> None:
             text = json.dumps({key: value for key, value in line.items() if value is not None})
             pending.extend(text.encode() + b"\n")
-            write_all(file, pending, path, stop, patience)
+            write_all(file, pending, path, stop)
             for listener in listeners:
                 listener(line)
             if on_step is not None and on_step(line) is True:
                 stop.set()
 
         yield log
-        if pending:
-            write_all(file, pending, path, stop, 0.0)
 
 
-def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.Event, patience: float) -> None:
-    """Write the pending bytes and remove them, as far as the disk has space in time (see log_of)."""
-    deadline, has_warned = time.monotonic() + patience, False
+def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.Event) -> None:
+    """Write the pending bytes and remove them, as far as the disk has space (see log_of)."""
+    has_warned = False
     while pending:
         try:
             del pending[: file.write(pending) or 0]
@@ -416,5 +399,5 @@ def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.E
             if not has_warned:
                 print(f"the disk of {path} is full: the run waits for space", file=sys.stderr)
                 has_warned = True
-            if time.monotonic() >= deadline or stop.wait(1.0):
+            if stop.wait(1.0):
                 return

@@ -1,19 +1,14 @@
-"""Training: `train` opens a run, builds its trainer and runs its steps.
-
-The same call continues the run, to the bit, from wherever it was stopped.
-"""
+"""Training: `train` opens a run, builds its trainer and runs its steps."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import math
-import os
 import shutil
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +18,6 @@ from typing import Any, Literal
 import torch
 from numpy.typing import NDArray
 
-from lm import lora
 from lm.config import ModelConfig, TrainConfig, to_table
 from lm.data import Mixture, open_data
 from lm.device import device_name, float32_matmul_precision, launched, local_rank, memory_of, threads
@@ -35,22 +29,13 @@ from lm.tokenizer import check_tokenizer
 from lm.training import checkpoint, distributed, metrics, resume, run
 from lm.training.budget import beyond, ran_out, what_fits
 from lm.training.checkpoint import CHECKPOINTS
-from lm.training.distributed import DistributedContext, ShardedSaver
+from lm.training.distributed import DistributedContext
 from lm.training.metrics import Line
 from lm.training.rewards import Function, RewardFailed, named
 from lm.training.run import CONFIG, REFERENCE, Run
 from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
 from lm.training.validation import Score
-from lm.training.weights import (
-    check_sizes,
-    check_weights,
-    draw,
-    fill,
-    from_weights,
-    load_optimizer,
-    on_meta,
-    with_adapters,
-)
+from lm.training.weights import from_weights, load_optimizer
 
 INITIAL = "initial"  # the folder, in a run's, of the imported model that it began with
 SKIPS_IN_A_ROW = 10
@@ -153,14 +138,8 @@ def train(
     if isinstance(model_config, Transformer):
         raise TypeError("expected a ModelConfig, got a Transformer: pass model.config, and its run as init_from")
 
-    # The run that is in the folder: its device, and the model and weights that it began with.
+    # The run that is in the folder decides the device, where this call leaves it open.
     earlier = earlier_training(run_dir, restart)
-    if config.init_from != "scratch":
-        config = with_initial_run(config, run_dir, earlier, restart)
-    elif model_config is None:
-        raise ValueError("there is no [model]: describe one, or name one to begin with by train.init_from")
-    # What a run began with may have been moved since.
-    model = model_config or run.read(config.init_from if earlier is None else run_dir).model
     device = run.find_device(config, earlier, local_rank())
     with contextlib.ExitStack() as stack:
         # to the end: torchrun's signal may not cut off the message about a process that was lost
@@ -174,6 +153,7 @@ def train(
                 print(line, file=sys.stderr)
 
         # What is requested, and the same in every process.
+        config, model = processes.on_main(lambda: begin_with(config, model_config, run_dir, earlier, restart))
         path = None if tokenizer is None else Path(tokenizer)
         mixture = processes.on_all(lambda: open_and_check(model, config, data, path))
         if config.epochs is not None:
@@ -228,18 +208,14 @@ def run_steps(
 ) -> Result:
     """Run the steps that are left, each followed by what is due: metrics, an evaluation, a checkpoint, the end."""
     config, processes = trainer.config, trainer.distributed
+    batches, bar = micro_batches(trainer, data), None
+    trainer.model.train()
     with contextlib.ExitStack() as stack:
-        batches = micro_batches(trainer, data)
-        saver: Run | ShardedSaver = run
-        if trainer.is_sharded and isinstance(processes, DistributedContext):
-            saver = stack.enter_context(ShardedSaver(run, processes))
-        bar = None
-        trainer.model.train()
         while trainer.step < config.steps and not ends_early(trainer):
             try:
-                line = trainer.train_step(batches, stop=stop.is_set() or saver.failed)
+                line = trainer.train_step(batches, stop=stop.is_set())
             except (RewardFailed, distributed.ProcessesDiffer):  # before the weights were changed, and in all processes
-                saver.save(trainer)
+                run.save(trainer)
                 raise
             step, skipped = trainer.step, line.get("skipped")
             if bar is None:  # The first step may compile, so that its time says nothing of the others'.
@@ -258,7 +234,7 @@ def run_steps(
                     log(trainer.evaluate(data))
                 except Exception:
                     if not trainer.is_sharded:
-                        saver.save(trainer)
+                        run.save(trainer)
                     raise
             for callback in callbacks:
                 if callback(trainer, line) is True:
@@ -272,9 +248,7 @@ def run_steps(
                 is_good = trainer.has_finite_weights()
                 diverged = diverged or not is_good
                 if is_good:
-                    saver.save(trainer)
-            if stopping or diverged or ends:
-                saver.finish()
+                    run.save(trainer)
             if diverged:
                 raise Diverged(divergence_message(trainer, run.folder, skipped))
             if stopping and not ends:
@@ -293,25 +267,10 @@ def ends_early(trainer: Trainer) -> bool:
 def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
     """Return the trainer of a run, at the step of its checkpoint, or at step 0 with random weights."""
     config, saved, shape = run.training, run.saved, run.config.model
-    sharding = processes.shards(config)
-    in_parts = sharding and saved is not None and saved.is_sharded  # each process reads its own part
-    weights = {} if saved is None or in_parts else saved.model
-    if saved is not None:
-        check_sizes(shape, saved.shapes, run.folder / CONFIG)
-    if config.lora_rank:
-        model = with_adapters(on_meta(shape), config)
-        if saved is None or not any(name.endswith(f".{lora.A}") for name in saved.shapes):
-            weights = {**lora.drawn(model, config.seed, weights), **weights}  # of step 0, a plain model's
-        if not in_parts:
-            check_weights(model, weights)
-        if not sharding:
-            fill(model.to_empty(device="cpu"), weights)
-    elif sharding:
-        model = on_meta(shape)  # no process ever has the whole of it
-    elif saved is None:
+    if saved is None:
         model = random_model(shape, config.seed)
     else:
-        model = from_weights(shape, weights)
+        model = from_weights(shape, saved.model, run.folder / CONFIG, config)
     reference = None
     if objective_of(config.objective).needs_reference(config) and not config.lora_rank:
         first = checkpoint.load(run.folder / REFERENCE, 0, weights_only=True)
@@ -330,18 +289,9 @@ def build_trainer(run: Run, data: Mixture, processes: Processes) -> Trainer:
         reference=reference,
     )
     trainer.rows_before = run.config.start.get("rows_before", 0)
-    if saved is None:
-        if sharding:
-            draw(model, config.seed)
-        return trainer
-    if in_parts:
-        saved.sharded(lambda module, path: module.read_into(path, model, trainer.optimizer))
-    else:
-        if sharding:
-            fill(model, weights)
-        if saved.optimizer:
-            load_optimizer(trainer.optimizer, model, saved)
-    if saved.step:  # step 0 is that of weights from elsewhere, which have no history
+    if saved is not None and saved.optimizer:
+        load_optimizer(trainer.optimizer, saved)
+    if saved is not None and saved.step:  # step 0 is that of weights from elsewhere, which have no history
         trainer.restore(saved.step, saved.state)
     return trainer
 
@@ -384,39 +334,42 @@ def open_and_check(
     return mixture
 
 
-def with_initial_run(config: TrainConfig, run_dir: Path, earlier: TrainConfig | None, restart: bool) -> TrainConfig:
-    """Return a configuration whose init_from is a run: another program's model is imported as one in run_dir."""
-    source, initial = config.init_from, run_dir / INITIAL
-    if earlier is not None and source == earlier.init_from:
-        return config  # what it began with may be gone
-    if run.is_run(source):
-        moved = earlier is not None and began_with(run_dir, Path(source))
-        return dataclasses.replace(config, init_from=earlier.init_from if earlier and moved else str(Path(source)))
+def begin_with(
+    config: TrainConfig, model: ModelConfig | None, run_dir: Path, earlier: TrainConfig | None, restart: bool
+) -> tuple[TrainConfig, ModelConfig]:
+    """Return the training with a run as init_from, another program's model being imported as one; and the model."""
+    if config.init_from == "scratch":
+        if model is None:
+            raise ValueError("there is no [model]: describe one, or name one to begin with by train.init_from")
+        return config, model
+    if earlier is None or config.init_from != earlier.init_from:
+        source, is_moved = Path(config.init_from), False
+        if not run.is_run(source):
+            source = import_initial(config.init_from, run_dir, restart)
+            is_moved = earlier is not None and Path(earlier.init_from).name == INITIAL  # with the run's folder
+        elif earlier is not None:
+            is_moved = began_with(run_dir, source)
+        config = dataclasses.replace(config, init_from=earlier.init_from if earlier and is_moved else str(source))
+    # What a continued run began with may be gone.
+    return config, model or run.read(config.init_from if earlier is None else run_dir).model
 
+
+def import_initial(source: str, run_dir: Path, restart: bool) -> Path:
+    """Import another program's model as a run in run_dir, unless that was done, and return its folder."""
     from lm.interop.importing import import_run
     from lm.interop.loading import located, place_of
 
-    def is_imported() -> bool:
-        return run.is_run(initial) and run.read(initial).start.get("from") == place_of(source)
-
-    if run.is_run(initial) and not is_imported() and run.is_run(run_dir) and not restart:
-        began = run.read(initial).start.get("from", "another model")
+    initial = run_dir / INITIAL
+    began = run.read(initial).start.get("from", "another model") if run.is_run(initial) else None
+    if began == place_of(source):
+        return initial
+    if began is not None and run.is_run(run_dir) and not restart:
         remedy = "choose another folder, or begin again with --restart"
         raise ValueError(f"the run in {run_dir} began with {began}, and this call names {source}: {remedy}")
-    if not launched() or os.environ["RANK"] == "0":
-        if not is_imported():
-            located(source)
-            shutil.rmtree(initial, ignore_errors=True)  # left by an interrupted import
-            import_run(source, initial)
-    else:
-        deadline = time.monotonic() + config.collective_timeout
-        while not is_imported():
-            if time.monotonic() > deadline:
-                remedy = "look at what process 0 says, and give all processes one folder"
-                raise ValueError(f"{initial} is not there after {config.collective_timeout} s: {remedy}")
-            time.sleep(0.2)
-    moved = earlier is not None and Path(earlier.init_from).name == INITIAL  # with the run's folder
-    return dataclasses.replace(config, init_from=earlier.init_from if earlier and moved else str(initial))
+    located(source)
+    shutil.rmtree(initial, ignore_errors=True)  # left by an interrupted import
+    import_run(source, initial)
+    return initial
 
 
 def began_with(run_dir: Path, source: Path) -> bool:
@@ -432,9 +385,8 @@ def began_with(run_dir: Path, source: Path) -> bool:
 
 def earlier_training(run_dir: Path, restart: bool) -> TrainConfig | None:
     """Return the training of the run in a folder; None if it cannot be read, which Run.open reports to all."""
-    if not restart and run.is_run(run_dir):
-        with contextlib.suppress(ValueError, TypeError, OSError):
-            return run.read(run_dir).train
+    with contextlib.suppress(ValueError, TypeError, OSError):
+        return None if restart else run.read(run_dir).train
     return None
 
 
@@ -456,17 +408,16 @@ def facts(model: ModelConfig, config: TrainConfig, data: Mixture) -> dict[str, A
 def divergence_message(trainer: Trainer, run_dir: Path, skipped: str | None) -> str:
     """Say why a run ends that diverged, and the remedy: a branch with another rate, if there is a checkpoint."""
     config, steps = trainer.config, checkpoint.steps(run_dir / CHECKPOINTS)
-    rate = f"{config.learning_rate / 2:g}"
+    rate = f"--train.learning_rate {config.learning_rate / 2:g}"
     reason = f"after step {trainer.step} a weight is NaN or infinite"
     if trainer.skips_in_a_row >= SKIPS_IN_A_ROW:
         reason = f"{trainer.skips_in_a_row} steps in a row were skipped, the last because {skipped}"
-    if not steps:
-        return f"{reason}: look at the data, or begin again with --train.learning_rate {rate} --restart"
-    return (
-        f"{reason}: look at the data, or go on from a checkpoint (of step {' or '.join(map(str, steps))}) with a lower "
-        f"learning_rate than {config.learning_rate:g}: --branch {run_dir} --step {steps[0]} --train.learning_rate "
-        f"{rate} --out ANOTHER"
-    )
+    remedy = f"begin again with {rate} --restart"
+    if steps:
+        places = f"a checkpoint (of step {' or '.join(map(str, steps))})"
+        lower = f"with a lower learning_rate than {config.learning_rate:g}"
+        remedy = f"go on from {places} {lower}: --branch {run_dir} --step {steps[0]} {rate} --out ANOTHER"
+    return f"{reason}: look at the data, or {remedy}"
 
 
 def due(step: int, every: int, last: int) -> bool:
@@ -476,10 +427,7 @@ def due(step: int, every: int, last: int) -> bool:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set instead of ending the process; the second one ends it.
-
-    In the main thread only.
-    """
+    """An event that Ctrl-C and SIGTERM set instead of ending the process; the second one ends it."""
     event = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield event

@@ -1,7 +1,4 @@
-"""The Trainer: a model that learns, a step at a time.
-
-Logs, checkpoints and signals, between the steps, are in train.py.
-"""
+"""The Trainer: a model that learns, a step at a time."""
 
 from __future__ import annotations
 
@@ -105,10 +102,9 @@ class Processes:
 class Objective(nn.Module, ABC):
     """A micro-batch → the sum of its losses. A subclass is a method of training.
 
-    Data-parallel wrappers exchange gradients when the backward pass of the module that they wrap ends, so that model
-    and loss are one module. Its arguments are the model that learns; its training; the id that begins a document, where
-    documents of a row do not see each other; and the model that the run began with, if the objective compares with it
-    and no adapters are trained.
+    Its arguments are the model that learns; its training; the id that begins a document, where documents of a row do
+    not see each other; and the model that the run began with, if the objective compares with it and no adapters are
+    trained.
 
     Attributes:
         share: Rank and number of the processes that evaluate together.
@@ -149,10 +145,7 @@ class Objective(nn.Module, ABC):
         return False
 
     def open(self, data: Mixture, run_dir: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
-        """Read what the objective needs of the data and the run, once before the first step.
-
-        functions: the reward functions that were passed to lm.train, by name.
-        """
+        """Read what is needed of the data and the run, once. functions: rewards passed to lm.train, by name."""
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[Transformer]:
@@ -178,10 +171,7 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def evaluate(self, tokens: Tokens, max_tokens: int | None) -> Score:
-        """Score this process's share of about max_tokens held-out tokens; of all if None.
-
-        Score.tokens is the number of losses.
-        """
+        """Score this process's share of about max_tokens held-out tokens; Score.tokens is the number of losses."""
 
 
 def objective_of(name: str) -> type[Objective]:
@@ -206,8 +196,7 @@ def objective_of(name: str) -> type[Objective]:
 class Trainer:
     """A model, its optimizer, and how a step is computed on this device by these processes.
 
-    The model is changed in place as the configuration asks: moved, compiled, sharded. One on the meta device is sharded
-    before it has any memory; its weights are then to be filled in (see weights.fill).
+    The model is changed in place as the configuration asks: moved, compiled, sharded.
 
     Args:
         model: The model to train.
@@ -230,8 +219,7 @@ class Trainer:
         self.config, self.distributed = config, distributed or Processes()
         self.device = self.distributed.device
         self.is_sharded = self.distributed.shards(config)
-        on_meta = any(p.is_meta for p in model.parameters())
-        self.model = model if on_meta else model.to(self.device)
+        self.model = model if self.is_sharded else model.to(self.device)  # blocks are moved one by one as they are cut
         if config.activation_checkpointing != "none":
             model.set_activation_checkpointing(config.activation_checkpointing)
         model.set_dropout(config.dropout)
@@ -245,8 +233,6 @@ class Trainer:
             for block in model.blocks:  # They are alike, so that what is compiled for the first serves all.
                 block.compile()
         self.module = self.distributed.parallelize(self.objective, model.blocks, config)
-        if on_meta:
-            model.to_empty(device=self.device)
         self.optimizer = make_optimizer(model, config, (self.distributed.rank, self.distributed.size))
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "fp16")
         self.bytes_per_token = bytes_per_token
@@ -312,10 +298,7 @@ class Trainer:
     def update(
         self, micro_batches: list[MicroBatch], num_losses: int, lr: float, stop: bool
     ) -> tuple[float, float, str | None]:
-        """One update of the weights: clip, sum over the processes, decide, step, zero.
-
-        Return the mean loss over num_losses, the norm of its gradient, and why nothing was changed, or None.
-        """
+        """Update the weights; return the mean loss, its gradient's norm, and why nothing was changed, or None."""
         with self.random_numbers():
             own_loss = self.forward_backward(micro_batches, max(1, num_losses))
 
@@ -384,8 +367,7 @@ class Trainer:
     def count_choices(self, micro_batches: list[MicroBatch], num_losses: int) -> None:
         """Count which experts the tokens of all micro-batches and processes choose, by a forward pass of its own.
 
-        The balancing loss is a product of means over the whole step, so that the first micro-batch needs the last one's
-        choices. (With one micro-batch in one process no such pass is needed.)
+        The balancing loss is a product of means over a step: the first micro-batch needs the last one's choices.
         """
         layers, tokens = self.objective.experts, 0
         counts = [torch.zeros(len(layer.experts), device=self.device) for layer in layers]
@@ -432,10 +414,7 @@ class Trainer:
         return line if skipped is None else {**line, "skipped": skipped}
 
     def evaluate(self, data: Mixture) -> dict[str, Any]:
-        """Score the held-out sample, that of each set if there are several; return its line of metrics.
-
-        Every process scores a share of it.
-        """
+        """Score the held-out sample, each process a share of it; return its line of metrics."""
         began = time.perf_counter()
         self.objective.sums.clear()
         # Sharded weights are gathered on the way: a process may not leave the others there.
@@ -446,17 +425,16 @@ class Trainer:
         self.score, self.scored_at = mixed([(data.share(name), score) for name, score in scores.items()]), self.step
         self.stale = 0 if self.score.loss < self.lowest else self.stale + 1
         self.lowest = min(self.lowest, self.score.loss)
-        names, own_sums = list(self.objective.sums), self.objective.sums.values()
-        sums = dict(zip(names, self.distributed.sum(*own_sums), strict=True)) if names else {}
+        losses = sum(score.tokens for score in scores.values())
+        sums = {name: self.distributed.sum(total)[0] / losses for name, total in self.objective.sums.items()}
         self.model.train()
         self.seconds += time.perf_counter() - began
-        losses = sum(score.tokens for score in scores.values())
         return {
             "step": self.step,
             "val_loss": finite(self.score.loss),
             "val_bits_per_byte": finite(self.score.bits_per_byte),
             **{f"val_loss/{name}": finite(score.loss) for name, score in scores.items() if name},
-            **{f"val_{name}": total / losses for name, total in sums.items()},
+            **{f"val_{name}": mean for name, mean in sums.items()},
             "seconds": round(self.seconds, 3),
         }
 
@@ -472,6 +450,20 @@ class Trainer:
         text = part.nats if part.text_nats is None else part.text_nats
         nats, tokens, size, text = self.distributed.sum(part.nats, part.tokens, part.bytes or 0.0, text)
         return Score(nats, int(tokens), size or None, text)
+
+    def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return weights and the optimizer's state_dict, gathered in process 0 if sharded. All processes call it."""
+        weights, optimizer = self.model.state_dict(), self.optimizer.state_dict()
+        if self.is_sharded:
+
+            def whole(tensor: Tensor) -> Tensor:
+                gathered = full_tensor(tensor)
+                return gathered.cpu() if self.distributed.is_main else gathered.new_empty(0)
+
+            weights = {name: whole(tensor) for name, tensor in weights.items()}
+            states = optimizer["state"].items()
+            optimizer["state"] = {index: {key: whole(value) for key, value in state.items()} for index, state in states}
+        return weights, optimizer
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps beside weights and optimizer; `best` if that was the last evaluation."""

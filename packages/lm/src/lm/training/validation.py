@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lm.data import Tokens, windows_of
-from lm.data.shards import Ids
 from lm.data.token_file import BLOCK
 from lm.documents import IGNORE, document_ids_of
 from lm.loss import chunked_cross_entropy
@@ -43,9 +42,7 @@ class Score:
     def bits_per_byte(self) -> float | None:
         """Bits for a byte of text, which compare between tokenizers and with compressors.
 
-        The bits of the tokens of the text over its bytes in UTF-8. End-of-text tokens count on neither side, as in
-        nanochat and lm_eval, so that their name does not matter. It is the same whether `lm data prepare` or
-        `bpe encode` made the tokens, and for the texts of `lm eval --tasks`.
+        The bits of the tokens of the text over its bytes in UTF-8; end-of-text tokens count on neither side.
         """
         nats = self.nats if self.text_nats is None else self.text_nats
         return None if self.bytes is None else nats / self.bytes / math.log(2)
@@ -72,29 +69,18 @@ def sums_of_losses(
 ) -> Tensor:
     """Return the sum of the targets' losses in nats, and that of the targets that are `special`: (2,).
 
-    inputs (batch, seq); targets (batch, scored), those of the last `scored` inputs; IGNORE does not count. The logits
-    never stand in memory whole. end_of_text: the id that begins a document, if the documents of a row do not see each
-    other.
+    inputs (batch, seq); targets (batch, scored), those of the last `scored` inputs; IGNORE does not count.
+    end_of_text: the id that begins a document, if the documents of a row do not see each other.
     """
     document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)
     hidden = model.hidden(inputs, document_ids)[:, inputs.shape[1] - targets.shape[1] :]
-    total = of_hidden(model, hidden, targets)
+    settings: dict[str, Any] = {"vocab_size": model.config.vocab_size, "softcap": model.config.logit_softcap}
+    total = chunked_cross_entropy(hidden, model.head_weight, targets, reduction="sum", **settings)
     if special is None:
         return torch.stack((total, torch.zeros_like(total)))
     places = torch.eq(targets, special)
-    return torch.stack((total, of_hidden(model, hidden[places], targets[places])))
-
-
-def of_hidden(model: Transformer, hidden: Tensor, targets: Tensor) -> Tensor:
-    """Return the sum of the losses of targets (…) from the hidden states (…, d_model) before them."""
-    return chunked_cross_entropy(
-        hidden,
-        model.head_weight,
-        targets,
-        vocab_size=model.config.vocab_size,
-        softcap=model.config.logit_softcap,
-        reduction="sum",
-    )
+    ends = chunked_cross_entropy(hidden[places], model.head_weight, targets[places], reduction="sum", **settings)
+    return torch.stack((total, ends))
 
 
 @torch.inference_mode()
@@ -131,16 +117,18 @@ def evaluate(
             up to those of the whole.
         progress: Show a live line on stderr.
     """
-    if not isinstance(tokens, Tokens) and not hasattr(tokens, "dtype"):
-        kind = type(tokens).__name__
-        raise TypeError(f"expected lm.data.Tokens or an array of ids, got {kind}: open files with lm.data.open_tokens")
+    if not isinstance(tokens, Tokens):
+        if not hasattr(tokens, "dtype"):
+            kind = type(tokens).__name__
+            raise TypeError(
+                f"expected lm.data.Tokens or an array of ids, got {kind}: use lm.data.open_tokens for files"
+            )
+        tokens = Tokens(path=Path("an array"), ids=tokens, sha256="")
     config = model.config
     context = config.context_length if context_length is None else context_length
     stride = context if stride is None else stride
     if not 1 <= stride <= context <= config.context_length:
         raise ValueError(f"expected 1 <= stride <= context_length <= {config.context_length}, got {stride}, {context}")
-    if not isinstance(tokens, Tokens):
-        tokens = Tokens(path=Path("an array"), ids=tokens, sha256="")
     ids, mask, before = tokens.ids, tokens.mask, tokens.end_of_text
     targets = len(ids) - (before is None)  # ids[1:], where nothing is known to stand before the first
     windows = list(windows_of(targets, context, stride)) if targets else []
@@ -157,14 +145,8 @@ def evaluate(
         sums[0], scored = math.log(config.vocab_size), 1
     if document_masking and before is None:
         raise ValueError("documents are told apart by the end-of-text token, and the tokens do not say which that is")
-    if summed is None:
-        separator = before if document_masking else None
-
-        def summed(inputs: Tensor, targets: Tensor, special: int | None) -> Tensor:
-            return sums_of_losses(model, inputs, targets, separator, special)
-
-    device = model.embedding.weight.device
-    was_training = model.training
+    separator = before if document_masking else None
+    device, was_training = model.embedding.weight.device, model.training
     model.eval()
     total = sum(end - first for _, first, end in windows)
     try:
@@ -184,32 +166,31 @@ def evaluate(
                 if mask is not None:
                     marks = np.stack([mask[start + shift : stop + shift] for _, start, stop in group])
                     scored_targets = scored_targets.masked_fill(torch.from_numpy(marks == 0).to(device), IGNORE)
-                losses = summed(both[:, :-1], scored_targets, before).tolist()
-                if not is_own:
-                    continue
-                sums = [total + loss for total, loss in zip(sums, losses, strict=True)]
-                scored += int((scored_targets != IGNORE).sum())
-                scored_ends += 0 if before is None else int((scored_targets == before).sum())
-                bar.update(len(group) * (end - first))
+                if summed is None:
+                    losses = sums_of_losses(model, both[:, :-1], scored_targets, separator, before).tolist()
+                else:
+                    losses = summed(both[:, :-1], scored_targets, before).tolist()
+                if is_own:
+                    sums = [total + loss for total, loss in zip(sums, losses, strict=True)]
+                    scored += int((scored_targets != IGNORE).sum())
+                    scored_ends += 0 if before is None else int((scored_targets == before).sum())
+                    bar.update(len(group) * (end - first))
     finally:
         model.train(was_training)
-    size, text = None, len(ids) - count_of(ids, before)
+    size, text = None, len(ids)
+    if before is not None:
+        blocks = (np.asarray(ids[begin : begin + BLOCK]) for begin in range(0, len(ids), BLOCK))
+        text -= sum(int(np.count_nonzero(block == before)) for block in blocks)
     if tokens.bytes and mask is None and text:
         size = tokens.bytes * (scored - scored_ends) / text
     return Score(sums[0], scored, size or None, sums[0] - sums[1])
 
 
-def count_of(ids: Ids, id: int | None) -> int:
-    """Return how often an id occurs, read in blocks."""
-    blocks = (np.asarray(ids[begin : begin + BLOCK]) for begin in range(0, len(ids), BLOCK))
-    return 0 if id is None else sum(int(np.count_nonzero(block == id)) for block in blocks)
-
-
 def shared(items: Sequence[Item], share: tuple[int, int]) -> Iterator[tuple[Item, bool]]:
-    """Yield the items of one process, each with True; share: its rank, and the number of processes.
+    """Yield the items of one process (rank, number of processes), each with True.
 
-    Processes that hold parts of one model compute each batch together, so that all yield the same number of items: one
-    without an item of its own repeats the last, with False.
+    Processes that hold parts of one model compute each batch together: one without an item of its own repeats the last,
+    with False.
     """
     rank, size = share
     for first in range(0, len(items), size):
@@ -217,11 +198,7 @@ def shared(items: Sequence[Item], share: tuple[int, int]) -> Iterator[tuple[Item
 
 
 def spread_windows(tokens: Tokens, max_tokens: int | None, batch_size: int = 16) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield windows of a packed file, spread over it, that hold about max_tokens tokens; all if None.
-
-    Returns:
-        Inputs and targets, (rows, window - 1) each; targets that are not learned are IGNORE.
-    """
+    """Yield inputs and targets (rows, window - 1) of windows spread over a packed file, about max_tokens in all."""
     assert tokens.window is not None
     assert tokens.mask is not None
     window, count = tokens.window, len(tokens) // tokens.window

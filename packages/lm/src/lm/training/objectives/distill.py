@@ -3,9 +3,8 @@
     forward   KL(teacher ‖ model): all that the teacher may write becomes likely
     reverse   KL(model ‖ teacher): what the teacher hardly writes becomes unlikely (Gu et al. 2023, MiniLLM)
 
-The tokens are those of the data; or, on-policy, the answers that the model itself draws to the prompts of the data, as
-GRPO's, so that it learns where it goes by itself (Agarwal et al. 2023). What is evaluated is the cross-entropy of
-held-out tokens, as without a teacher. arXiv:1503.02531, 2306.08543, 2306.13649
+The tokens are the data's, or the model's own answers to its prompts (Agarwal et al. 2023).
+arXiv:1503.02531, 2306.08543, 2306.13649
 """
 
 from __future__ import annotations
