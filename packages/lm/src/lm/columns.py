@@ -6,16 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 
 def in_columns(rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> str:
-    """Rows of equally many cells as lines, each column as wide as its widest cell and two spaces from the next.
+    """Rows of equally many cells as lines, two spaces between columns; cells end at the same place in those of `right`.
 
-    Args:
-        rows: The cells of each line; the first line may be of names.
-        right: The numbers of the columns whose cells end at the same place; the others begin at the same place.
-
-    Example:
-        >>> print(in_columns([("set", "items"), ("piqa", "1,838")], right=[1]))
-        set   items
-        piqa  1,838
+    >>> print(in_columns([("set", "items"), ("piqa", "1,838")], right=[1]))
+    set   items
+    piqa  1,838
     """
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

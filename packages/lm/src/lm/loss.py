@@ -46,10 +46,9 @@ def chunked_cross_entropy(
 ) -> Tensor:
     """cross_entropy(hidden @ weight.T, targets) without ever holding all of the logits.
 
-    hidden (…, width); weight (rows, width), whose rows from vocab_size on do not count; targets (…) int64.
-    Gradients are computed on the way forward, chunk by chunk, and kept: they are as small as hidden and weight, while
-    logits, their softmax and its gradient would each be (tokens, rows). softcap: see model.softcapped. chunk_bytes: of
-    float32 logits at a time (see chunk_bytes_on), with softcap of logits and of the slope of their bend.
+    hidden (…, width); weight (rows, width), whose rows from vocab_size on do not count; targets (…) int64. Gradients
+    are computed on the way forward, chunk by chunk, and kept: they are as small as hidden and weight. softcap: see
+    model.softcapped. chunk_bytes: of float32 logits at a time (see chunk_bytes_on).
     """
     check_reduction(reduction)
     chunk_bytes = chunk_bytes_on(hidden.device) if chunk_bytes is None else chunk_bytes

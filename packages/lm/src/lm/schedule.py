@@ -10,9 +10,9 @@ from lm.config import TrainConfig
 def learning_rate(config: TrainConfig, step: int) -> float:
     """The rate of a step, counted from 0, by the schedule of a configuration.
 
-    Warm-up is the line that reaches learning_rate at step warmup_steps; step 0 is already above zero, so that it is not
-    wasted. min_learning_rate is the rate of step `steps` and of those after; the last step of training is the one
-    before it. With few decay_steps "linear" is warm-up–stable–decay. (Hu et al. 2024, arXiv:2404.06395)
+    Warm-up reaches learning_rate at step warmup_steps; step 0 is above zero already. min_learning_rate is the rate of
+    step `steps`, one after the last. With few decay_steps "linear" is warm-up–stable–decay. (Hu et al. 2024,
+    arXiv:2404.06395)
     """
     rate, least, warmup, steps = config.learning_rate, config.min_learning_rate, config.warmup_steps, config.steps
     if step < warmup:

@@ -57,12 +57,9 @@ def finite(value: float | None) -> float | None:
 
 
 class Throughput:
-    """Tokens a second, and the share of the device's published peak (MFU), over the steps after the first.
+    """Tokens a second over the steps after the first: their mean, of late, and as a share of the peak (MFU).
 
-    Attributes:
-        mean_tokens_per_second: Over all of them.
-        tokens_per_second: Over the last steps, the later the more.
-        mfu: None if the device's peak is not known. (Chowdhery et al. 2022, arXiv:2204.02311)
+    (Chowdhery et al. 2022, arXiv:2204.02311) None if not known.
     """
 
     def __init__(self, model: ModelConfig, config: TrainConfig, device: torch.device, processes: int) -> None:

@@ -54,15 +54,7 @@ class Reward:
     function: Function
 
     def __call__(self, columns: Mapping[str, Sequence[Any]], seconds: int) -> list[float]:
-        """Return the reward of each completion; None becomes 0.
-
-        Args:
-            columns: prompts, completions, completion_ids and the fields of the rows, by name.
-            seconds: The most that the function may take; in the main thread, and where there are timers (not Windows).
-
-        Raises:
-            RewardFailed: It raised, took longer, or returned something else than a number or None for each.
-        """
+        """Return the reward of each completion, 0 for None. RewardFailed: it raised, was slow, or is no number."""
         completions = columns["completions"]
         about = f"for {len(completions)} completions, the first {str(completions[0])[:80]!r}"
         try:
@@ -114,14 +106,7 @@ def time_limit(seconds: int) -> Iterator[None]:
 def rewards_of(text: str, functions: Mapping[str, Function] | None = None) -> list[Reward]:
     """Return the rewards that train.reward names, each NAME or NAME@WEIGHT, separated by commas.
 
-    A name is one of READY, module:function, or path.py:function.
-
-    Args:
-        text: The setting.
-        functions: Functions that were passed to lm.train, by name.
-
-    Raises:
-        ValueError: A name that is none of these, a module that has no such function, or a weight that is no number.
+    A name is one of READY or of `functions`, module:function, or path.py:function. ValueError: there is none.
     """
     rewards = []
     for part in text.split(","):
@@ -136,10 +121,7 @@ def rewards_of(text: str, functions: Mapping[str, Function] | None = None) -> li
 
 
 def named(reward: object) -> tuple[str, dict[str, Function]]:
-    """Return train.reward and the functions by name of what was passed to lm.train: a text, a function, or a list.
-
-    An element of the list is a text, a function, or a pair of a function and its weight.
-    """
+    """Return train.reward, and functions by name, of a text, a function, or a list of these and weights."""
     parts, functions = [], dict[str, Function]()
     for one in reward if isinstance(reward, list | tuple) else [reward]:
         function, weight = one if isinstance(one, tuple) else (one, 1.0)
@@ -157,11 +139,10 @@ def named(reward: object) -> tuple[str, dict[str, Function]]:
 
 def load(name: str) -> Function:
     """Import module:function, or the function of a file, path.py:function. ValueError: there is none."""
-    where, colon, attribute = name.rpartition(":")
-    if not colon or not where:
+    where, _, attribute = name.rpartition(":")
+    if not where:
         raise ValueError(f"expected a reward of {', '.join((TOKENS, *READY))} or module:function, got {name!r}")
-    function: Function = attribute_of(where, attribute, f"the reward {name!r}")
-    return function
+    return attribute_of(where, attribute, f"the reward {name!r}")  # type: ignore[no-any-return]
 
 
 def attribute_of(where: str, attribute: str, what: str) -> Any:
@@ -186,7 +167,7 @@ def equality(completions: Sequence[str], answer: Sequence[Any]) -> list[float]:
 def numbers(completions: Sequence[str], answer: Sequence[Any]) -> list[float]:
     """1 for a completion whose number is that of the field `answer`, as GSM8K compares them; else 0.
 
-    The number is the first after the last "####", or else the last of the text. Commas and a final .0 do not count.
+    It is the first after the last "####", or else the last of the text. Commas and a final .0 do not count.
     """
     pairs = zip(map(number_of, completions), (number_of(str(right)) for right in answer), strict=True)
     return [float(number is not None and number == right) for number, right in pairs]
@@ -224,8 +205,8 @@ def program(completions: Sequence[str], tests: Sequence[str]) -> list[float]:
     """1 for a completion whose Python program passes the field `tests`, more Python that runs after it; else 0.
 
     The program is the last block between ```python and ```, or else the whole completion. It runs in a process and an
-    empty folder of its own, with 5 s, 1 GiB of memory and 16 MiB of output at the most. These are limits and not a
-    sandbox: a program can reach the network and the user's files. Train in a container where that matters.
+    empty folder of its own, with 5 s, 1 GiB of memory and 16 MiB of output. These are limits and not a sandbox: a
+    program can reach the network and the user's files.
     """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return [float(passed) for passed in pool.map(passes, completions, tests)]
@@ -239,15 +220,9 @@ def passes(completion: str, tests: str) -> bool:
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as output:
         for name, text in (("program.py", blocks[-1] if blocks else completion), ("tests.py", tests)):
             (Path(folder) / name).write_text(text, encoding="utf-8", errors="replace")
-        process = subprocess.Popen(
-            [sys.executable, "-I", "-c", harness],
-            cwd=folder,
-            env={},
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.DEVNULL}
+        command = [sys.executable, "-I", "-c", harness]
+        process = subprocess.Popen(command, cwd=folder, env={}, start_new_session=True, **streams)
         with contextlib.suppress(subprocess.TimeoutExpired, BrokenPipeError):
             process.communicate(secret.encode(), timeout=PROGRAM_SECONDS)
         with contextlib.suppress(OSError):  # what the program started too

@@ -1,21 +1,17 @@
 """Group relative policy optimization: of several answers to one prompt, those with more reward are made likelier.
 
-    answers    a group of them to each prompt, drawn from the model at temperature 1
-    reward     the weighted sum of functions of the answer (rewards.py), or 1 for the answer of the data and else 0
-    advantage  (reward - baseline) / normalizer, both of the group
-    loss       of each token, by the ratio r = p(token) / p(token) when it was drawn and the advantage A:
-               none    -A log p                                                 REINFORCE
-               noclip  -r A
-               grpo    -min(r A, clip(r, 1 - ε, 1 + ε) A)
-               gspo    the same, with the geometric mean of r over the answer as the r of each of its tokens
-             + β (exp(d) - d - 1), d = log p₀ - log p, with p₀ the model that the run began with: Schulman's estimate of
-               the KL divergence from it
+advantage  (reward - baseline) / normalizer, both of the group of answers, which are drawn at temperature 1
+loss       of each token, by the ratio r = p(token) / p(token) when it was drawn and the advantage A:
+           none    -A log p                                                 REINFORCE
+           noclip  -r A
+           grpo    -min(r A, clip(r, 1 - ε, 1 + ε) A)
+           gspo    the same, with the geometric mean of r over the answer as the r of each of its tokens
+         + β (exp(d) - d - 1), d = log p₀ - log p, with p₀ the model that the run began with: Schulman's estimate of
+           the KL divergence from it
 
-The loss of an answer is the mean over its tokens ("sequence"), or the sum over grpo_answer_tokens ("constant"). The
-names are those of CS336's fifth assignment. Dr. GRPO has normalizer "none" and normalization "constant", so that
-neither long answers nor groups that are nearly all right or wrong weigh more; MaxRL has normalizer "mean". (Shao et al.
-2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Zheng et al. 2025, arXiv:2507.18071; the clip by Schulman et
-al. 2017, arXiv:1707.06347)
+The loss of an answer is the mean over its tokens ("sequence"), or the sum over grpo_answer_tokens ("constant"). Names
+are those of CS336's fifth assignment. Dr. GRPO has normalizer "none" and normalization "constant"; MaxRL has normalizer
+"mean". (Shao et al. 2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Zheng et al. 2025, arXiv:2507.18071)
 """
 
 from __future__ import annotations
@@ -90,23 +86,15 @@ class GroupRelativePolicy(Objective):
     def with_answers(self, batch: MicroBatch, seed: int, numbers: Iterator[int]) -> MicroBatch:
         """Draw answers to the prompts of a batch of windows, each group by random numbers of its own.
 
-        Args:
-            batch: Inputs and targets.
-            seed: Of the step.
-            numbers: The number in the step of each problem.
-
-        Returns:
-            Inputs and targets (answers, seq), which are IGNORE outside of answers; advantages (answers, 1); log p of
-            each target when it was drawn (answers, seq), and with grpo_kl by the first model too.
+        Returns inputs and targets (answers, seq), IGNORE outside of answers; advantages (answers, 1); log p of each
+        target when it was drawn (answers, seq), and with grpo_kl by the first model too.
         """
         size = self.config.grpo_group_size
         problems, groups = answers_to(self, batch, seed, numbers, self.config.grpo_answer_tokens, size)
         rewards = torch.tensor(self.judged(problems, groups)).reshape(-1, size)
-        device = batch[0].device
+        config, device, advantages = self.config, batch[0].device, torch.zeros(1, 1)
         inputs, targets = padded(problems, groups, device)
-        advantages = torch.zeros(1, 1)
         if problems:
-            config = self.config
             advantages = group_advantages(rewards, baseline=config.grpo_baseline, normalizer=config.grpo_normalizer)
         self.sums["reward"] += float(rewards.sum())
         self.sums["answer_length"] += sum(len(answer) for group in groups for answer in group)
@@ -126,14 +114,12 @@ class GroupRelativePolicy(Objective):
         def text(ids: Sequence[int]) -> str:
             return str(self.tokenizer.decode(list(ids)))
 
-        def without_end(problem: Problem, answer: Sequence[int]) -> Sequence[int]:
-            return answer[:-1] if answer and answer[-1] == problem[1][-1] else answer
-
         fields = list[Fields]()
         for problem, _ in pairs:  # the answer of the data is a field, too
             right = {"answer": text(problem[1][:-1])} if len(problem[1]) > 1 else {}
             fields.append({**right, **self.fields.get(key_of(problem), {})})
-        ids = [list(without_end(problem, answer)) for problem, answer in pairs]
+        # Rewards read answers without the token that ends them.
+        ids = [answer[:-1] if answer[-1:] == problem[1][-1:] else list(answer) for problem, answer in pairs]
         columns: dict[str, Sequence[Any]] = {name: [row.get(name) for row in fields] for row in fields for name in row}
         columns["prompts"] = [text(prompt) for (prompt, _), _ in pairs]
         columns |= {"completions": [text(one) for one in ids], "completion_ids": ids}
@@ -194,20 +180,11 @@ def check_problems(config: TrainConfig, data: Mixture) -> None:
 def answers_to(
     objective: Objective, batch: MicroBatch, seed: int | None, numbers: Iterator[int], most: int, samples: int = 1
 ) -> tuple[list[Problem], list[list[list[int]]]]:
-    """The problems of a batch of windows, and a group of the model's own answers to each.
+    """The problems of a batch of windows, and `samples` of the model's own answers to each, of at most `most` tokens.
 
-    Prompts that fill the context are left out. An answer has its end, if the model came to it.
-
-    Args:
-        objective: With the model.
-        batch: Inputs and targets.
-        seed: Of the step; None for the likeliest answer.
-        numbers: The number in the step of each problem, so that each draws by random numbers of its own.
-        most: The most tokens of an answer.
-        samples: Answers to each.
-
-    Raises:
-        ValueError: The answers of the data do not end with one token.
+    Prompts that fill the context are left out. An answer has its end, if the model came to it. seed: of the step, None
+    for the likeliest answer; numbers: of each problem in the step. ValueError: the data's answers do not end with one
+    token.
     """
     model, end_of_text = objective.model, objective.end_of_text
     assert end_of_text is not None  # as check_problems() wants document_masking
@@ -220,33 +197,23 @@ def answers_to(
         raise ValueError(f"expected answers that end with one token, got {sorted(ends)}: end each with that token")
     if not problems:
         return [], []
+    prompts = [prompt for prompt, _ in problems]
+    seeds = [0 if seed is None else mix(mix(seed) ^ next(numbers)) >> 2 for _ in problems]
+    how: dict[str, Any] = {"max_new_tokens": most, "stop_tokens": list(ends), "when_full": "end"}
     with torch.autocast(model.embedding.weight.device.type, enabled=False):
-        groups = generate_batch(
-            model,
-            [prompt for prompt, _ in problems],
-            max_new_tokens=most,
-            samples=samples,
-            rows=ROWS,
-            seed=[0 if seed is None else mix(mix(seed) ^ next(numbers)) >> 2 for _ in problems],
-            stop_tokens=list(ends),
-            when_full="end",
-            temperature=0.0 if seed is None else 1.0,
-        )
-    rooms = (min(most, context - len(prompt)) for prompt, _ in problems)
-    complete = [
+        how |= {"samples": samples, "rows": ROWS, "temperature": 0.0 if seed is None else 1.0}
+        groups = generate_batch(model, prompts, seed=seeds, **how)
+    rooms = [min(most, context - len(prompt)) for prompt in prompts]
+    return problems, [
         [answer + list(ends) * (len(answer) < room) for answer in group]
         for group, room in zip(groups, rooms, strict=True)
     ]
-    return problems, complete
 
 
 def padded(
     problems: Sequence[Problem], groups: Sequence[Sequence[list[int]]], device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Prompts, each with every answer of its group, as inputs and targets (rows, seq); targets of answers alone.
-
-    Without a problem a row of no targets stands for the batch, so that every process has its backward pass.
-    """
+    """Prompts with every answer of their groups as inputs and targets (rows, seq), at least a row."""
     rows = [(prompt, answer) for (prompt, _), group in zip(problems, groups, strict=True) for answer in group]
     rows = rows or [([0], [])]
     width = max(2, *(len(prompt) + len(answer) for prompt, answer in rows)) - 1
@@ -278,10 +245,7 @@ CLIPS = {"grpo": 0.2, "gspo": 4e-3}  # what clips where grpo_clip is not given
 def policy_losses(
     advantages: Tensor, log_probs: Tensor, old_log_probs: Tensor, counts: Tensor, method: str, clip: float
 ) -> tuple[Tensor, Tensor]:
-    """The loss of each token (rows, seq), and True where the clip leaves it no gradient.
-
-    advantages: (rows, 1); counts: (rows, seq), True for the tokens of answers.
-    """
+    """The loss of each token (rows, seq), and True where the clip leaves no gradient."""
     if method == "none":
         return -advantages * log_probs, torch.zeros_like(counts)
     logs = log_probs - old_log_probs
