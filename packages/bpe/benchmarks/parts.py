@@ -35,7 +35,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import bpe
-from bpe.formats import Merges, huggingface
+from bpe.formats import Merges, huggingface, rows_of
 from bpe.formats.spelled import ranks_of_lines
 from bpe.native import cpu
 from bpe.native.text import utf8
@@ -137,7 +137,7 @@ def compare_merges(path: Path) -> str:
         return [(number_of[left], number_of[right], number_of[left + right]) for left, right in merges]
 
     loading = least(lambda: huggingface.parse(path.read_bytes(), path), 5)
-    ours, result = least(lambda: merges.rows(symbols)), least(lambda: list(merges))
+    ours, result = least(lambda: rows_of(merges, symbols)), least(lambda: list(merges))
     return (
         f"loading {loading:.0f} ms and {ours:.1f} to look the merges up, by a dictionary {least(by_dictionary):.1f}; "
         f"making all merges would take {result:.1f} more"

@@ -51,7 +51,7 @@ def test_training_has_the_memory_to_itself() -> None:
     """)
     assert "bpe.merging.merger" in loaded
     unused = ["numpy", "regex", "inspect", "pathlib", "json", "zlib", "lzma", "hashlib", "tempfile", "math"]
-    modules = ["counting.checkpoint", "published", "encoding.decoder", "formats.spelled"]
+    modules = ["counting.checkpoint", "published", "encoding.decoder", "formats.vocabularies"]
     assert not loaded.intersection([*unused, *(f"bpe.{name}" for name in modules)])
 
 

@@ -17,7 +17,6 @@ from bpe.counting.pretoken_counts import PretokenCounts
 from bpe.encoding.encoder import Encoder, Ranks
 from bpe.encoding.policy import KEPT
 from bpe.formats import reading, tiktoken
-from bpe.formats.pairs import merges_of_numbers
 from bpe.patterns import PATTERNS
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
@@ -226,8 +225,6 @@ def test_numbers_that_name_nothing_are_errors_of_the_compiled_functions() -> Non
             PretokenCounts().count(b"abc def", scanner, nothing)
         with pytest.raises(KeyError):
             Encoder(ranks=ranks, ids=np.arange(256, dtype=np.uint32), scanner=scanner, cache_bytes=0)
-    with pytest.raises(IndexError):
-        merges_of_numbers([b"a"], np.array([5, 9], dtype=np.uint32))
     for damaged in (b"\x01" * 20, b"\x00" * 3):
         for read in (records.items, records.number_of_records):
             with pytest.raises(ValueError, match="whole records"):

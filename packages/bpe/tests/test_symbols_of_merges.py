@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bpe.formats import rows_of
-from bpe.formats.pairs import halves_of, pairs_of_numbers
+from bpe.formats.pairs import WrongMerge, halves_of, pairs_of_numbers
 
 TOKENS = st.lists(
     st.one_of(st.binary(min_size=1, max_size=5), st.text("ab", min_size=1, max_size=9).map(str.encode)), unique=True
@@ -45,25 +45,10 @@ def test_wrong_merges_are_named() -> None:
 
 def test_merges_by_what_spells_their_halves() -> None:
     places = {"a": 0, "Ġ": 1, "界": 2, "b c": 3}
-    merges = [["a", "Ġ"], "界 a", ["b c", "a"]]
-    actual = halves_of(merges, places)
-    assert actual is not None
-    assert memoryview(actual).cast("I").tolist() == [0, 1, 2, 0, 3, 0]
+    halves = halves_of([["a", "Ġ"], "界 a", ["b c", "a"]], places)
+    assert memoryview(halves).cast("I").tolist() == [0, 1, 2, 0, 3, 0]
     assert halves_of([], places) == b""
-    wrong = [
-        "a",
-        "a x",
-        "a b c",
-        "a  Ġ",
-        " a",
-        "",
-        ["a"],
-        ["a", "a", "a"],
-        ["a", "x"],
-        ["a", []],
-        ["a", 1],
-        ("a", "a"),
-        None,
-    ]
+    wrong = ["a", "a x", "a b c", "a  Ġ", " a", "", ["a"], ["a"] * 3, ["a", "x"], ["a", []], ["a", 1], ("a", "a"), None]
     for one in wrong:
-        assert halves_of(["a a", one], places) is None, one
+        with pytest.raises(WrongMerge, match="merge 1: (not two tokens|'x' is not)"):
+            halves_of(["a a", one], places)

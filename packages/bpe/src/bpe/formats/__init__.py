@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
 
-from bpe.formats.pairs import merges_of_numbers, pairs_of_numbers
+from bpe.formats.pairs import pairs_of_numbers
 from bpe.native.lazy_imports import import_lock
-from bpe.native.lazy_imports import numpy as np
 from bpe.patterns import Pattern
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Merges(Sequence[Pair]):
     tokens: one for each symbol. halves: the numbers of the left and the right token of each, as uint32.
     """
 
-    def __init__(self, tokens: list[bytes], halves: bytearray) -> None:
+    def __init__(self, tokens: Sequence[bytes], halves: bytes | bytearray) -> None:
         self.tokens, self.halves = tokens, halves
         self._halves = memoryview(halves).cast("I")
 
@@ -66,8 +65,8 @@ class Merges(Sequence[Pair]):
         return len(self._halves) // 2
 
     def __iter__(self) -> Iterator[Pair]:
-        with without_collector():
-            return iter(merges_of_numbers(self.tokens, self._halves))
+        token = [*self.tokens].__getitem__
+        return zip(map(token, self._halves[::2]), map(token, self._halves[1::2]), strict=True)
 
     @overload
     def __getitem__(self, at: int) -> Pair: ...
@@ -82,15 +81,6 @@ class Merges(Sequence[Pair]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (list, tuple, Merges)) and list(self) == list(other)
 
-    def rows(self, symbols: list[bytes]) -> NDArray[Any]:
-        """See rows_of()."""
-        return pairs_of_numbers(symbols, self.tokens, self._halves)
-
-    def ending_in(self, ends: Container[bytes]) -> Iterator[Pair]:
-        """See ending_in()."""
-        last = np.fromiter(map(ends.__contains__, self.tokens), dtype=np.bool_, count=len(self.tokens))
-        return map(self.__getitem__, np.flatnonzero(last[np.asarray(self._halves[1::2])]).tolist())
-
     __hash__ = None  # type: ignore[assignment]  # as a list's
 
     def __reduce__(self) -> tuple[type[list[Any]], tuple[list[Pair]]]:
@@ -98,16 +88,11 @@ class Merges(Sequence[Pair]):
 
 
 def rows_of(merges: Sequence[Pair], symbols: list[bytes]) -> NDArray[Any]:
-    """Merges as rows (left, right, made) of numbers of symbols: see bpe.formats.pairs.pairs_of_numbers."""
+    """Return merges as rows (left, right, made) of numbers of symbols: see bpe.formats.pairs.pairs_of_numbers()."""
     if isinstance(merges, Merges):
-        return merges.rows(symbols)
+        return pairs_of_numbers(symbols, [*merges.tokens], merges._halves)
     halves = list(chain.from_iterable(merges))
     return pairs_of_numbers(symbols, halves, memoryview(array("I", range(len(halves)))))
-
-
-def ending_in(merges: Sequence[Pair], ends: Container[bytes]) -> Iterator[Pair]:
-    """The merges whose right half is one of these."""
-    return merges.ending_in(ends) if isinstance(merges, Merges) else (pair for pair in merges if pair[1] in ends)
 
 
 class Characters(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -30,9 +30,8 @@ from bpe.formats import (
     without_collector,
     write_bytes,
 )
-from bpe.formats.spelled import tokens_of
 from bpe.formats.templates import post_processor, read_post_processor, read_steps
-from bpe.formats.vocabularies import encode_text, read_merges, read_vocabulary, spelled_halves
+from bpe.formats.vocabularies import encode_text, from_printable, read_merges, read_vocabulary, spelled_halves
 from bpe.formats.word_vocabularies import checked_model, metaspace_step, read_words, suffix_to_space
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import SPACE_MARK
@@ -96,7 +95,7 @@ def of_file(file: Any, path: StrPath, merges_at: tuple[StrPath, int] | None = No
     decoders = read_steps("decoders", file.get("decoder"), path)
     characters, add_prefix_space = None, False
     words = read_words(model, pre_steps, decoders, path)
-    spell: Callable[[Collection[str]], list[bytes | None]] = tokens_of
+    spell: Callable[[str], bytes | None] = from_printable
     decode: Callable[[str], bytes] = partial(encode_text, source=path)
     if model["byte_fallback"]:
         spell, decode = sentencepiece.spell, sentencepiece.decoded
@@ -114,7 +113,7 @@ def of_file(file: Any, path: StrPath, merges_at: tuple[StrPath, int] | None = No
                 path, f"the decoder {', '.join(one['type'] for one in decoders)} is not supported: only ByteLevel is"
             )
     if words is not None and not words.byte_level:
-        spell = partial(_each, decode)
+        spell = decode
     ids, tokens, unspelled = read_vocabulary(model["vocab"], added_ids, path, spell, decode)
     drops_bytes = words is not None or (characters is None and bool(missing_bytes({*tokens.values()})))
     if not tokens and (words is None or words.byte_level):
@@ -148,10 +147,6 @@ def of_file(file: Any, path: StrPath, merges_at: tuple[StrPath, int] | None = No
         unspelled=frozenset(model["vocab"][text] for text in unspelled) if characters is None else frozenset(),
         unused=json.dumps(unused, ensure_ascii=False) if unused else "",
     )
-
-
-def _each(decode: Callable[[str], bytes], texts: Iterable[str]) -> list[bytes | None]:
-    return [decode(text) for text in texts]
 
 
 def _normalize_token(

@@ -25,7 +25,6 @@ from bpe.formats import (
     without_collector,
     write_bytes,
 )
-from bpe.formats.spelled import tokens_of
 from bpe.formats.vocabularies import check_ids_of, from_printable, read_merges, to_printable
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import from_plain, to_plain
@@ -249,7 +248,7 @@ def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes]
     ids = _value(body, "ids", lambda v: v is None or (isinstance(v, list) and len(v) == len(spelled)), source)
     numbers = list(range(len(spelled))) if ids is None else ids
     check_ids_of(spelled, numbers, source)
-    tokens: list[Any] = tokens_of(spelled)
+    tokens: list[Any] = [*map(from_printable, spelled)]
     if not all(tokens):
         unspelled = body.get("unspelled")  # may hold the token of no bytes, which no text is encoded to
         for text, number, token in zip(spelled, numbers, tokens, strict=True):

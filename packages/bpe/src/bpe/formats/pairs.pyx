@@ -7,22 +7,16 @@ For the merges of Llama 3's tokenizer.json that takes 23 ms, by dictionaries in 
 that reading the file takes (`python benchmarks/parts.py merges TOKENIZER.json`, on a Zen 5).
 """
 
-cimport cython
-
 from bpe.native.lazy_imports import numpy as np
 
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.unicode cimport PyUnicode_FindChar, PyUnicode_GET_LENGTH, PyUnicode_Substring
 from libc.stddef cimport size_t
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcmp, memset
 
 from bpe.native.memory cimport checked_block, checked_malloc, free_block
-
-cdef extern from "Python.h":
-    void PyObject_GC_UnTrack(object)
 
 cdef extern from *:
     """
@@ -31,7 +25,6 @@ cdef extern from *:
     const uint64_t BASE
 
 cdef enum:
-    SPACE = 32
     MAX_ID = 0x7FFFFFFF         # as bpe.formats has it
 
 cdef uint32_t NONE = <uint32_t> -1
@@ -119,19 +112,6 @@ cdef class Symbols:
         return self.find(hash_of(text, len(token)), text, len(token), text, 0)
 
 
-@cython.boundscheck(True)               # the numbers come from a file
-def merges_of_numbers(list tokens not None, const uint32_t[::1] halves not None):
-    """The merges [(left bytes, right bytes)] of halves given by their numbers in `tokens`: left, right, left…"""
-    cdef size_t merges = halves.shape[0] // 2, i
-    cdef list rows = [None] * merges
-    cdef tuple merge
-    for i in range(merges):
-        merge = (tokens[halves[2 * i]], tokens[halves[2 * i + 1]])
-        PyObject_GC_UnTrack(merge)      # of bytes, which the collector would find out by looking at each
-        rows[i] = merge
-    return rows
-
-
 def check_numbers(const uint32_t[::1] ids, const uint32_t[::1] used, others, const uint32_t[::1] halves, size_t count):
     """Refuse numbers in a file of tables that point at nothing. ValueError for any of these.
 
@@ -169,36 +149,29 @@ def check_numbers(const uint32_t[::1] ids, const uint32_t[::1] used, others, con
 
 
 def halves_of(list merges not None, dict places not None):
-    """The halves of merges as merges_of_numbers() wants them, in a bytearray; None where one has no place.
+    """The halves of merges in a bytearray of uint32, left, right, left…; WrongMerge for one that is not two tokens.
 
     merges: "left right" or [left, right], spelled as a file does. places: the number of each token, by its spelling.
     """
     cdef bytearray halves = bytearray(2 * len(merges) * sizeof(uint32_t))
     cdef uint32_t *out = <uint32_t *> PyByteArray_AS_STRING(halves)
-    cdef Py_ssize_t space, size
-    cdef str text
+    cdef list pair
     for merge in merges:
-        if type(merge) is str:
-            text = merge
-            size = PyUnicode_GET_LENGTH(text)
-            space = PyUnicode_FindChar(text, SPACE, 0, size, 1)
-            if space < 0 or PyUnicode_FindChar(text, SPACE, space + 1, size, 1) >= 0:
-                return None
-            left, right = PyUnicode_Substring(text, 0, space), PyUnicode_Substring(text, space + 1, size)
-        elif type(merge) is list and len(<list> merge) == 2 and type(merge[0]) is str and type(merge[1]) is str:
-            left, right = (<list> merge)[0], (<list> merge)[1]
-        else:
-            return None
-        left, right = places.get(left), places.get(right)
+        pair = (<str> merge).split(" ") if type(merge) is str else merge if type(merge) is list else []
+        if len(pair) != 2 or type(pair[0]) is not str or type(pair[1]) is not str or not pair[0] or not pair[1]:
+            raise WrongMerge(merges.index(merge), f"not two tokens with a space between: {str(merge)[:80]!r}")
+        left, right = places.get(pair[0]), places.get(pair[1])
         if left is None or right is None:
-            return None
+            missing = pair[0] if left is None else pair[1]
+            raise WrongMerge(merges.index(merge), f"{missing!r} is not in the vocabulary")
         out[0], out[1] = left, right
         out += 2
     return halves
 
 
 def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t[::1] halves not None):
-    """Merges, given as merges_of_numbers() takes them, as rows (left, right, made) of an array of uint32.
+    """Merges, given by the numbers of their halves in `tokens`, as rows (left, right, made) of an array of
+    uint32.
 
     WrongMerge for a merge whose halves or whole are no symbols, or that stands twice.
     """

@@ -8,7 +8,7 @@ refused.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import pairwise, product
 from typing import Any
@@ -41,9 +41,9 @@ def spelled(token: bytes) -> str:
     return token.decode().replace(" ", MARK)
 
 
-def spell(texts: Iterable[str]) -> list[bytes | None]:
-    """The tokens that files write so; None for those that stand for bytes."""
-    return [None if text in BYTE_OF else decoded(text) for text in texts]
+def spell(text: str) -> bytes | None:
+    """The token that a file writes so; None if it stands for a byte."""
+    return None if text in BYTE_OF else text.replace(MARK, " ").encode()
 
 
 def decoded(text: str) -> bytes:

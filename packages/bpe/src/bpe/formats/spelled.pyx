@@ -1,30 +1,22 @@
-"""Tokens as files spell them: base64 (RFC 4648) and a rank on each line, or a printable character for each byte.
+"""Lines of base64 (RFC 4648) and a rank, as .tiktoken files have them.
 
 Reading the lines of o200k's file takes 50 ms, in Python with binascii 92 (`python benchmarks/parts.py base64
 FILE.tiktoken`, on a Zen 5).
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND, PyUnicode_READ
 from libc.stddef cimport size_t
-from libc.stdint cimport int8_t, int16_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, uint8_t, uint64_t
 from libc.string cimport memchr, memset
-
-from bpe.native.printable import PRINTABLE
 
 cdef enum:
     ZERO = 48                   # the digit
-    STAND_INS = 0x144           # characters below which all that stand for a byte are
 
 cdef int8_t[256] VALUE           # of six bits by character; -1 of any other
 cdef const char *ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 memset(VALUE, -1, sizeof(VALUE))
 for number in range(64):
     VALUE[<uint8_t> ALPHABET[number]] = number
-cdef int16_t[STAND_INS] BYTE_OF     # -1 for a character that stands for none
-memset(BYTE_OF, -1, sizeof(BYTE_OF))
-for number in range(256):
-    BYTE_OF[ord(PRINTABLE[number])] = number
 
 
 def ranks_of_lines(bytes data not None, uint64_t most):
@@ -86,23 +78,3 @@ cdef bint decode(const uint8_t *text, size_t size, uint8_t *out) noexcept nogil:
         out[0], out[1], out[2] = a << 2 | b >> 4, (b & 15) << 4 | c >> 2, (c & 3) << 6 | d
         out += 3
     return True
-
-
-def tokens_of(texts):
-    """The bytes that each text means, a character for each; None for a text with a character that stands for none."""
-    cdef list results = []
-    cdef str text
-    cdef bytes token
-    cdef Py_ssize_t i, size
-    cdef Py_UCS4 character
-    for text in texts:
-        size = PyUnicode_GET_LENGTH(text)
-        token = PyBytes_FromStringAndSize(NULL, size)
-        for i in range(size):
-            character = PyUnicode_READ(PyUnicode_KIND(text), PyUnicode_DATA(text), i)
-            if character >= STAND_INS or BYTE_OF[character] < 0:
-                token = None
-                break
-            PyBytes_AS_STRING(token)[i] = <char> BYTE_OF[character]
-        results.append(token)
-    return results

@@ -139,7 +139,7 @@ def _code() -> list[Any]:
 # Reading
 
 
-class KeptTokens:
+class KeptTokens(Sequence[bytes]):
     """Tokens whose bytes objects are made on first access.
 
     Args:
@@ -151,20 +151,29 @@ class KeptTokens:
         self._text, self._sizes = text, memoryview(sizes).cast("I")
 
     @made_once_property
-    def tokens(self) -> list[bytes]:
+    def _tokens(self) -> list[bytes]:
         text = self._text
         return [text[begin:end] for begin, end in pairwise(accumulate(self._sizes, initial=0))]
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._tokens[at]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._tokens)
 
 
 class KeptVocabulary(Mapping[int, bytes]):
     """{id: token}, made when it is asked for: encoding does without."""
 
     def __init__(self, ids: bytes, tokens: KeptTokens) -> None:
-        self._ids, self._tokens_on_disk = memoryview(ids).cast("I"), tokens
+        self._ids, self._tokens = memoryview(ids).cast("I"), tokens
 
     @made_once_property
     def _made(self) -> dict[int, bytes]:
-        return dict(zip(self._ids, self._tokens_on_disk.tokens, strict=True))
+        return dict(zip(self._ids, self._tokens, strict=True))
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -189,17 +198,6 @@ class KeptVocabulary(Mapping[int, bytes]):
 
     def __reduce__(self) -> tuple[type[dict[int, bytes]], tuple[dict[int, bytes]]]:
         return dict, (self._made,)
-
-
-class KeptMerges(Merges):
-    """Merges of tokens that are made when one is asked for."""
-
-    def __init__(self, tokens: KeptTokens, halves: bytes) -> None:
-        self._tokens_on_disk, self._halves = tokens, memoryview(halves).cast("I")
-
-    @property
-    def tokens(self) -> list[bytes]:  # type: ignore[override]
-        return self._tokens_on_disk.tokens
 
 
 def _read(path: Path) -> Loaded | None:
@@ -248,7 +246,7 @@ def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
 
     vocab = KeptVocabulary(copy("vocab ids"), KeptTokens(copy("vocab text"), copy("vocab sizes")))
     halves = copy("merges") if "merges" in sections else b""
-    merges = KeptMerges(KeptTokens(copy("ranks text"), copy("ranks sizes")), halves) if "merges" in sections else None
+    merges = Merges(KeptTokens(copy("ranks text"), copy("ranks sizes")), halves) if "merges" in sections else None
     data = TokenizerData(vocab, merges, **read_fields(json.loads(copy("data")), path))
     parts = {name.removeprefix("ranks "): part for name, part in sections.items() if name.startswith("ranks ")}
     stands_for = {number: tuple(ids) for number, ids in json.loads(copy("stands for"))}

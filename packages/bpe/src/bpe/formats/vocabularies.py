@@ -5,14 +5,17 @@ Byte-level files spell a token as text with a printable stand-in for each byte: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bpe.formats import Merges, Pair, are_ids, check_id, refuse
+from bpe.formats import Merges, Pair, are_ids, check_id, refuse, rows_of
 from bpe.formats.pairs import WrongMerge, halves_of
-from bpe.formats.spelled import tokens_of
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import PRINTABLE
+
+_BYTES = str.maketrans(
+    {chr(byte): "\u0100" for byte in range(256)} | {text: chr(byte) for byte, text in enumerate(PRINTABLE)}
+)
 
 
 def to_printable(token: bytes) -> str:
@@ -22,7 +25,10 @@ def to_printable(token: bytes) -> str:
 
 def from_printable(text: str) -> bytes | None:
     """The token a text of stand-ins means, or None where it holds another character."""
-    return tokens_of([text])[0]
+    try:
+        return text.translate(_BYTES).encode("latin-1")
+    except UnicodeEncodeError:
+        return None
 
 
 def encode_text(text: str, source: StrPath) -> bytes:
@@ -62,7 +68,7 @@ def read_vocabulary(
     vocab: Mapping[str, Any],
     added: Mapping[str, int],
     path: StrPath,
-    spell: Callable[[Collection[str]], Sequence[bytes | None]],
+    spell: Callable[[str], bytes | None],
     decode: Callable[[str], bytes],
 ) -> Vocabulary:
     """Return the tokens of a vocabulary {spelling: id} and of its added tokens {text: id}.
@@ -73,11 +79,11 @@ def read_vocabulary(
         vocab: as a file has it.
         added: added tokens, which are split off before text is merged.
         path: name of the file in errors.
-        spell: returns the tokens that spellings stand for; None or no bytes for one that text is never merged to.
+        spell: returns the token that a spelling stands for; None or no bytes for one that text is never merged to.
         decode: returns the bytes of an added token, or of one that text is never merged to.
     """
     check_ids_of(vocab, [*vocab.values()], path)
-    spelled = spell(vocab)
+    spelled = [*map(spell, vocab)]
     by_id: dict[int, Any] = dict(zip(vocab.values(), spelled, strict=True))
     tokens: dict[str, Any] = dict(zip(vocab, spelled, strict=True))
     apart = set() if all(spelled) else {text for text, token in tokens.items() if not token}
@@ -109,28 +115,13 @@ def read_merges(
     """
     try:
         halves = halves_of(merges, dict(zip(tokens, range(len(tokens)), strict=True)))
-        if halves is None:
-            raise next(_wrong(merges, tokens))
         read = Merges([*tokens.values()], halves)
-        read.rows([*dict.fromkeys(read.tokens)])
+        rows_of(read, [*dict.fromkeys(read.tokens)])
     except WrongMerge as error:
         if first_line is None:
             refuse(source, str(error))
         refuse(source, error.reason, first_line + error.place)
     return read
-
-
-def _wrong(merges: list[Any], tokens: Mapping[str, bytes]) -> Iterator[WrongMerge]:
-    """Yield the error of each merge that is not two tokens."""
-    for place, merge in enumerate(merges):
-        halves = spelled_halves(merge)
-        if not (
-            isinstance(halves, list) and len(halves) == 2 and all(isinstance(half, str) and half for half in halves)
-        ):
-            yield WrongMerge(place, f"not two tokens with a space between: {str(merge)[:80]!r}")
-        else:
-            missing = (half for half in halves if half not in tokens)
-            yield from (WrongMerge(place, f"{half!r} is not in the vocabulary") for half in missing)
 
 
 def spelled_halves(merge: Any) -> Any:

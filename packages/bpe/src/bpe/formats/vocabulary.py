@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats
 from bpe.encoding.encoder import Ranks
-from bpe.formats import Pair, TokenizerData, ending_in, rows_of
+from bpe.formats import Pair, TokenizerData, rows_of
 from bpe.native.lazy_imports import numpy as np
 
 if TYPE_CHECKING:
@@ -202,11 +202,11 @@ def encoder_tables(
     if data.unspelled:
         data = data._replace(vocab={n: token for n, token in data.vocab.items() if n not in data.unspelled})
     apart = {data.vocab[number] for number in special if len(data.vocab[number]) > 1}
-    if apart and data.merges is not None:
-        # Merges are joined only where the right half ends one of these tokens, which is hardly ever.
-        ends = {token[cut:] for token in apart for cut in range(1, len(token))}
-        apart -= {left + right for left, right in ending_in(data.merges, ends)}
     number_of = dict(zip(data.vocab.values(), data.vocab, strict=True))
+    # The merges are searched only where such a token is two tokens joined, which is hardly ever.
+    cuts = {(token[:cut], token[cut:]) for token in apart for cut in range(1, len(token))}
+    if any(left in number_of and right in number_of for left, right in cuts):
+        apart -= {left + right for left, right in data.merges or () if (left, right) in cuts}
     if len(number_of) == len(data.vocab):
         for token in apart:
             del number_of[token]
