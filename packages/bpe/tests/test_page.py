@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ import bpe
 from bpe import patterns
 from bpe.formats import TokenizerData
 from bpe.patterns import PATTERNS
-from bpe.reporting import javascript, report
+from bpe.reporting import javascript, report, view
 from bpe.reporting.page import SAMPLE, page
 from bpe.tokenizer import Tokenizer
 
@@ -253,22 +254,6 @@ def test_the_headline_compares(opened, tokenizers) -> None:
     assert browser.run("one('headline').textContent").startswith(expected)
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(texts=st.lists(TEXTS, min_size=2, max_size=6))
-def test_drawing_anew_is_drawing_from_nothing(opened, texts: list[str]) -> None:
-    """Unchanged elements are left where they stand: that must never show."""
-    browser = opened("", "gpt2", "ranks, some inverted or unreachable")
-    drawn = "page.columns.map((column) => column.drawn.innerHTML)"
-    for text in texts:
-        browser.run(f"one('text').value = {json.dumps(text)}, page.typed(), page.draw()")
-        rest = browser.run(drawn)
-        browser.run(
-            "page.columns.forEach((column) => { column.ids = []; column.shown = 0; column.drawn.textContent = ''; })"
-        )
-        browser.run("page.draw()")
-        assert browser.run(drawn) == rest
-
-
 @given(st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"]) | st.sampled_from("\n\t \u200d")))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_text_on_the_page_is_the_text(opened, text: str) -> None:
@@ -304,30 +289,13 @@ def test_a_long_text_is_drawn_as_one_scrolls_and_says_so(opened, tokenizers) -> 
     assert browser.run("page.columns[0].more.textContent") == ""
 
 
-def test_pointing_and_walking_tell_of_a_token(opened, tokenizers) -> None:
-    text = "the cat sat on the mat"
-    browser = opened(text, "gpt2", "None")
-    ids = tokenizers["gpt2"].encode(text)
-    browser.run("page.columns[0].drawn.focus()")
-    for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home", "ArrowRight"):
-        browser.press(key)
-    assert browser.run("page.columns[0].chosen") == 1
-    message = browser.run("one('card').innerText")
-    token = tokenizers["gpt2"].decode_single_token_bytes(ids[1])
-    begin = len(tokenizers["gpt2"].decode_single_token_bytes(ids[0]))
-    assert str(ids[1]) in message
-    assert token.hex(" ") in message
-    assert f"bytes {begin} to {begin + len(token)}" in message
-    assert browser.run("one('spoken').textContent")
-    beside = browser.run("document.querySelectorAll('.beside').length")
-    assert beside >= 1, "the other column shows what stands there"
-    browser.press("Escape")
-    assert browser.run("one('card').hidden")
-    box = browser.run(
-        "(({x, y, height}) => [x + 2, y + height / 2])(page.columns[0].drawn.children[2].getBoundingClientRect())"
-    )
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=box[0], y=box[1])
-    assert str(ids[2]) in browser.run("one('card').innerText")
+def test_a_token_has_its_id_and_bytes_as_its_title(opened, tokenizers) -> None:
+    text = "the cat😀<|endoftext|>"
+    browser = opened(text, "gpt2")
+    ids = tokenizers["gpt2"].encode(text, allowed_special="all")
+    drawn = view.tokens_html(tokenizers["gpt2"], text, ids=ids)
+    titles = browser.run("[...page.columns[0].drawn.children].map((span) => span.title)")
+    assert titles == re.findall('title="([^"]*)"', drawn)
 
 
 def test_ids_can_be_drawn_in_the_texts_place(opened, tokenizers) -> None:

@@ -50,5 +50,5 @@ def test_merges_by_what_spells_their_halves() -> None:
     assert halves_of([], places) == b""
     wrong = ["a", "a x", "a b c", "a  Ġ", " a", "", ["a"], ["a"] * 3, ["a", "x"], ["a", []], ["a", 1], ("a", "a"), None]
     for one in wrong:
-        with pytest.raises(WrongMerge, match="merge 1: (not two tokens|'x' is not)"):
+        with pytest.raises(WrongMerge, match=r"merge 1: (not two tokens|'x' is not)"):
             halves_of(["a a", one], places)

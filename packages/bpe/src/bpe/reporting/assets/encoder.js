@@ -2,7 +2,8 @@
 // Byte-level BPE and SentencePiece's in the browser: what reporting/javascript.py packs, read and run.
 // It gives the ids of bpe.Tokenizer.encode().
 //
-// A symbol is a sequence of bytes that merging can make; symbols are numbered in the order of the packed file.
+// A symbol is a sequence of bytes that merging can make, here a string with a character below U+0100 for each byte.
+// Symbols are numbered in the order of the packed file.
 
 const LONGEST_CACHED = 64;     // characters of a pretoken that is remembered
 const MOST_CACHED = 200_000;   // pretokens remembered before all are forgotten
@@ -13,78 +14,30 @@ class Encoder {
     const line = data.indexOf(10);
     const about = JSON.parse(new TextDecoder().decode(data.subarray(0, line)));
     this.about = about;
-    this.bytes = data.subarray(line + 1);
-    this.count = about.ids.length;
+    this.utf8 = new TextEncoder();
+    this.cache = new Map();
     this.splitters = about.pattern.map((source) => splitter(source, about.classes));
     if (about.normalizer) this.assigned = new RegExp(`[^${about.unassigned}]+`, "gu");
-    this.readSymbols(about.lengths, about.ids);
-    if (!about.by_rank) this.readMerges(about.made, about.left);
+    const text = latin1(data.subarray(line + 1));
+    let end = 0;
+    this.symbols = about.lengths.map((length) => text.slice(end, end += length));
+    this.symbolOf = new Map(this.symbols.map((symbol, i) => [symbol, i]));
+    this.ids = sums(about.ids);
+    if (!about.by_rank) {
+      // each merge is the symbol that it makes, and the number of bytes of its left half
+      this.made = sums(about.made);
+      this.rankOf = new Map(this.made.map((made, rank) => {
+        const symbol = this.symbols[made], cut = about.left[rank];
+        return [pair(this.symbolOf.get(symbol.slice(0, cut)), this.symbolOf.get(symbol.slice(cut))), rank];
+      }));
+    }
     this.cutOut = new Map(Object.entries(about.added));
     this.special = new Map([...Object.entries(about.special), ...this.cutOut]);
-    this.utf8 = new TextEncoder();
-    this.byteOfId = new Map(about.byte_ids?.map((id, byte) => [id, byte]));
-    this.cache = new Map();
-    this.room(1024);
-  }
-
-  /** The ids are differences to the one before plus one. */
-  readSymbols(lengths, ids) {
-    this.ids = new Uint32Array(this.count);
-    for (let i = 0, id = -1; i < this.count; i++) this.ids[i] = id += 1 + ids[i];
-    this.begins = new Uint32Array(this.count + 1);
-    for (let i = 0; i < this.count; i++) this.begins[i + 1] = this.begins[i] + lengths[i];
-    this.symbolOfId = new Map();
-    let slots = 512;
-    while (slots < 2 * this.count) slots *= 2;
-    this.slots = new Int32Array(slots).fill(-1);
-    this.symbolOfByte = new Int32Array(256).fill(-1);
-    for (let i = 0; i < this.count; i++) {
-      this.symbolOfId.set(this.ids[i], i);
-      let at = hash(this.bytes, this.begins[i], this.begins[i + 1]) & (slots - 1);
-      while (this.slots[at] >= 0) at = (at + 1) & (slots - 1);
-      this.slots[at] = i;
-      if (lengths[i] === 1) this.symbolOfByte[this.bytes[this.begins[i]]] = i;
-    }
-  }
-
-  /** Each merge is the symbol it makes, as a difference too, and where that is cut in two. */
-  readMerges(differences, lefts) {
-    let slots = 64;
-    while (slots < 2 * lefts.length) slots *= 2;
-    this.pairLeft = new Int32Array(slots).fill(-1);
-    this.pairRight = new Int32Array(slots);
-    this.pairMade = new Int32Array(slots);
-    this.pairRank = new Int32Array(slots);
-    for (let rank = 0, made = -1; rank < lefts.length; rank++) {
-      made += 1 + differences[rank];
-      const begin = this.begins[made], cut = begin + lefts[rank];
-      const left = this.find(this.bytes, begin, cut), right = this.find(this.bytes, cut, this.begins[made + 1]);
-      const at = this.pairSlot(left, right);
-      this.pairLeft[at] = left;
-      this.pairRight[at] = right;
-      this.pairMade[at] = made;
-      this.pairRank[at] = rank;
-    }
-  }
-
-  pairSlot(left, right) {
-    const mask = this.pairLeft.length - 1;
-    let at = mix(left, right) & mask;
-    while (this.pairLeft[at] >= 0 && (this.pairLeft[at] !== left || this.pairRight[at] !== right)) at = (at + 1) & mask;
-    return at;
-  }
-
-  /** The symbol that bytes[begin:end] are, or -1. */
-  find(bytes, begin, end) {
-    const mask = this.slots.length - 1;
-    for (let at = hash(bytes, begin, end) & mask; this.slots[at] >= 0; at = (at + 1) & mask) {
-      const symbol = this.slots[at], first = this.begins[symbol];
-      if (this.begins[symbol + 1] - first !== end - begin) continue;
-      let i = begin;
-      while (i < end && bytes[i] === this.bytes[first + i - begin]) i++;
-      if (i === end) return symbol;
-    }
-    return -1;
+    this.specialIds = new Set(this.special.values());
+    // of two names of one id the first is what it is decoded to
+    const names = [...this.special].reverse().map(([name, id]) => [id, latin1(this.utf8.encode(name))]);
+    const bytes = (about.byte_ids ?? []).map((id, byte) => [id, String.fromCharCode(byte)]);
+    this.tokenOf = new Map([...names, ...this.symbols.map((symbol, i) => [this.ids[i], symbol]), ...bytes]);
   }
 
   /** {ids, sizes, text}: the ids of a text, the bytes of each, and the text they spell, which is normalized. */
@@ -118,22 +71,16 @@ class Encoder {
     for (const piece of pieces) {
       let symbols = this.cache.get(piece);
       if (symbols === undefined) {
-        symbols = this.merge(piece);
-        if (piece.length <= LONGEST_CACHED) {
-          if (this.cache.size >= MOST_CACHED) this.cache.clear();
-          this.cache.set(piece, symbols);
-        }
+        symbols = this.merge(latin1(this.utf8.encode(piece)));
+        if (this.cache.size >= MOST_CACHED) this.cache.clear();
+        if (piece.length <= LONGEST_CACHED) this.cache.set(piece, symbols);
       }
       for (const symbol of symbols) {
-        const begin = this.begins[symbol], end = this.begins[symbol + 1];
-        if (this.ids[symbol] < this.about.first_partial) {
-          out.ids.push(this.ids[symbol]);
-          out.sizes.push(end - begin);
-        } else {
-          for (const byte of this.bytes.subarray(begin, end)) {
-            out.ids.push(this.about.byte_ids[byte]);
-            out.sizes.push(1);
-          }
+        const bytes = this.symbols[symbol], id = this.ids[symbol];
+        const ids = id < this.about.first_partial ? [id] : Array.from(bytes, (byte) => this.about.byte_ids[code(byte)]);
+        for (const one of ids) {
+          out.ids.push(one);
+          out.sizes.push(bytes.length / ids.length);
         }
       }
     }
@@ -146,130 +93,102 @@ class Encoder {
     return plain.startsWith(" ") && (space === "each" || space === "first") ? plain : " " + plain;
   }
 
-  /** Room for a pretoken of `size` bytes. */
-  room(size) {
-    this.scratch = new Uint8Array(size);
-    this.symbols = new Int32Array(size);
-    this.sizes = new Uint32Array(size);
-    this.next = new Int32Array(size);
-    this.previous = new Int32Array(size);
-    this.heap = new Heap(3 * size);
-  }
-
   /** The symbols of one pretoken: while two neighbours can be merged, the pair of the lowest rank is,
    * the leftmost first. */
   merge(pretoken) {
-    if (3 * pretoken.length > this.scratch.length) this.room(6 * pretoken.length);
-    const size = this.utf8.encodeInto(pretoken, this.scratch).written;
-    if (this.about.ignore_merges) {
-      const whole = this.find(this.scratch, 0, size);
-      if (whole >= 0) return [whole];
-    }
-    const { symbols, sizes, next, previous, heap } = this;
-    for (let i = 0; i < size; i++) {
-      symbols[i] = this.symbolOfByte[this.scratch[i]];
-      if (symbols[i] < 0) throw new Error(`byte 0x${hex(this.scratch[i])} has no token in this vocabulary`);
-      sizes[i] = 1;
-      next[i] = i + 1 < size ? i + 1 : -1;
-      previous[i] = i - 1;
-    }
-    heap.clear();
-    for (let i = 0; i + 1 < size; i++) this.consider(i);
-    while (heap.size) {
-      const at = heap.pop(), after = next[at];
+    if (this.about.ignore_merges && this.symbolOf.has(pretoken)) return [this.symbolOf.get(pretoken)];
+    const symbols = Array.from(pretoken, (byte) => {
+      if (!this.symbolOf.has(byte)) throw new Error(`byte 0x${hex(code(byte))} has no token in this vocabulary`);
+      return this.symbolOf.get(byte);
+    });
+    const next = symbols.map((_, i) => i + 1), previous = symbols.map((_, i) => i - 1), heap = new Heap();
+    const consider = (at) => {
+      const left = symbols[at], right = symbols[next[at]];
+      if (left === undefined || right === undefined) return;
+      let made, rank;
+      if (this.about.by_rank) rank = this.ids[made = this.symbolOf.get(this.symbols[left] + this.symbols[right])];
+      else made = this.made[rank = this.rankOf.get(pair(left, right))];
+      if (made !== undefined) heap.push({ key: rank * 0x400000 + at, at, left, right, made });
+    };
+    for (let i = 0; i + 1 < symbols.length; i++) consider(i);
+    for (let best; (best = heap.pop()) !== undefined;) {
+      const { at, left, right, made } = best, after = next[at];
       // what was merged since with something else is void, and so is what was merged into its neighbour
-      if (symbols[at] !== heap.left || after < 0 || symbols[after] !== heap.right) continue;
-      symbols[at] = heap.made;
-      sizes[at] += sizes[after];
+      if (symbols[at] !== left || symbols[after] !== right) continue;
+      symbols[at] = made;
       symbols[after] = -1;
       next[at] = next[after];
-      if (next[at] >= 0) {
-        previous[next[at]] = at;
-        this.consider(at);
-      }
-      if (previous[at] >= 0) this.consider(previous[at]);
+      previous[next[at]] = at;
+      consider(previous[at]);
+      consider(at);
     }
-    const found = [];
-    for (let at = 0; at >= 0 && size; at = next[at]) found.push(symbols[at]);
-    return found;
-  }
-
-  /** Put the pair that begins at `at` into the heap, if it can be merged. */
-  consider(at) {
-    const left = this.symbols[at], after = this.next[at], right = this.symbols[after];
-    if (this.about.by_rank) {
-      const made = this.find(this.scratch, at, after + this.sizes[after]);
-      if (made >= 0) this.heap.push(this.ids[made], at, left, right, made);
-      return;
-    }
-    const slot = this.pairSlot(left, right);
-    if (this.pairLeft[slot] >= 0) this.heap.push(this.pairRank[slot], at, left, right, this.pairMade[slot]);
+    return symbols.filter((symbol) => symbol >= 0);
   }
 
   /** The bytes of a token, special ones too. */
   bytesOf(id) {
-    if (this.byteOfId.has(id)) return Uint8Array.of(this.byteOfId.get(id));
-    const symbol = this.symbolOfId.get(id);
-    if (symbol !== undefined) return this.bytes.subarray(this.begins[symbol], this.begins[symbol + 1]);
-    return this.utf8.encode([...this.special].find(([, number]) => number === id)[0]);
+    return Uint8Array.from(this.tokenOf.get(id), code);
   }
 
   /** True if there is such a token: a model may have more. */
   has(id) {
-    return this.symbolOfId.has(id) || this.byteOfId.has(id) || this.isSpecial(id);
+    return this.tokenOf.has(id);
   }
 
   isSpecial(id) {
-    this.specialIds ??= new Set(this.special.values());
     return this.specialIds.has(id);
   }
 }
 
-/** A heap of candidate pairs: lowest rank first, the leftmost of equals. A rank has 31 bits, a place 22. */
+/** A heap of candidate pairs by their keys: lowest rank first, the leftmost of equals. A place has 22 bits. */
 class Heap {
-  constructor(room) {
-    this.keys = new Float64Array(room + 1);
-    this.pairs = new Int32Array(3 * (room + 1));
-    this.size = 0;
-  }
+  items = [];
 
-  clear() { this.size = 0; }
-
-  push(rank, at, left, right, made) {
-    const { keys, pairs } = this, key = rank * 0x400000 + at;
-    let place = this.size++;
-    while (place) {
-      const parent = (place - 1) >> 1;
-      if (keys[parent] <= key) break;
-      this.move(parent, place);
-      place = parent;
+  push(item) {
+    const { items } = this;
+    let place = items.length;
+    for (let parent; place && items[parent = (place - 1) >> 1].key > item.key; place = parent) {
+      items[place] = items[parent];
     }
-    keys[place] = key;
-    pairs[3 * place] = left;
-    pairs[3 * place + 1] = right;
-    pairs[3 * place + 2] = made;
+    items[place] = item;
   }
 
-  /** The place in the text of the best candidate, which is left in `left`, `right` and `made`. */
+  /** The best candidate; undefined where none is left. */
   pop() {
-    const { keys, pairs } = this, best = keys[0];
-    [this.left, this.right, this.made] = pairs;
-    const last = --this.size, key = keys[last];
+    const { items } = this, best = items[0], last = items.pop();
+    if (!items.length) return best;
     let place = 0;
-    for (let child = 1; child < last; child = 2 * place + 1) {
-      if (child + 1 < last && keys[child + 1] < keys[child]) child++;
-      if (keys[child] >= key) break;
-      this.move(child, place);
+    for (let child = 1; child < items.length; child = 2 * place + 1) {
+      if (child + 1 < items.length && items[child + 1].key < items[child].key) child++;
+      if (items[child].key >= last.key) break;
+      items[place] = items[child];
       place = child;
     }
-    this.move(last, place);
-    return best % 0x400000;
+    items[place] = last;
+    return best;
   }
+}
 
-  move(from, to) {
-    this.keys[to] = this.keys[from];
-    this.pairs.copyWithin(3 * to, 3 * from, 3 * from + 3);
-  }
+/** Numbers of which differences to the one before, less one, are given. */
+function sums(differences) {
+  let last = -1;
+  return differences.map((difference) => last += 1 + difference);
+}
+
+/** The key of two symbols. */
+function pair(left, right) {
+  return left * 0x4000000 + right;
+}
+
+function code(byte) {
+  return byte.charCodeAt(0);
+}
+
+/** A character below U+0100 for each byte. */
+function latin1(bytes) {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += 8192) text += String.fromCharCode(...bytes.subarray(at, at + 8192));
+  return text;
 }
 
 /** The expression with its classes spelt out: §3§ stands for the fourth of them. */
@@ -280,27 +199,15 @@ function splitter(source, classes) {
 /** The matches of the expression and what lies between them. */
 function isolate(text, expression) {
   const pieces = [];
-  let end = 0, match;
-  expression.lastIndex = 0;
-  while ((match = expression.exec(text)) !== null) {
-    if (!match[0]) throw new Error(`the split pattern matches nothing at character ${match.index}`);
-    if (match.index > end) pieces.push(text.slice(end, match.index));
-    pieces.push(match[0]);
-    end = match.index + match[0].length;
+  let end = 0;
+  for (const { 0: match, index } of text.matchAll(expression)) {
+    if (!match) throw new Error(`the split pattern matches nothing at character ${index}`);
+    if (index > end) pieces.push(text.slice(end, index));
+    pieces.push(match);
+    end = index + match.length;
   }
   if (end < text.length) pieces.push(text.slice(end));
   return pieces;
-}
-
-function hash(bytes, begin, end) {
-  let value = 0x811c9dc5;
-  for (let i = begin; i < end; i++) value = Math.imul(value ^ bytes[i], 0x01000193);
-  return value ^ (value >>> 15);
-}
-
-function mix(left, right) {
-  const value = Math.imul(Math.imul(left, 0x9e3779b1) ^ right, 0x85ebca6b);
-  return value ^ (value >>> 13);
 }
 
 function hex(byte) {
