@@ -15,7 +15,7 @@ from bpe.formats.sentencepiece import BYTE_TOKENS
 from bpe.formats.templates import read_steps
 from bpe.formats.vocabularies import to_printable
 from bpe.patterns import PATTERNS
-from bpe.reporting.report import unreachable_tokens
+from bpe.reporting.report import ordinary_tokens, unreachable_tokens
 from bpe.tokenizer import Tokenizer
 
 LIKE_AN_EXPRESSION = re.compile(r"\\[pPsSdDwW]|\[\^|\(\?|\\[rn].*\]|\|.*\\")
@@ -41,34 +41,24 @@ def check(tokenizer: Tokenizer, path: Path | None) -> list[Finding]:
 
 def _literals(path: Path) -> Iterator[Finding]:
     """Strings of a tokenizer.json that are matched literally and look like expressions."""
-    try:
-        file = json.loads(path.read_bytes())
-    except ValueError:
+    file = json.loads(path.read_bytes())
+    if not isinstance(file.get("model"), dict):
         return
-    steps: list[Any] = (
-        [file.get(part) for part in ("normalizer", "pre_tokenizer", "decoder")] if isinstance(file, dict) else []
-    )
-    while steps:
-        step = steps.pop()
-        if isinstance(step, list):
-            steps += step
-        elif isinstance(step, dict):
-            steps += [value for value in step.values() if isinstance(value, (dict, list))]
-            literal = step["pattern"].get("String") if isinstance(step.get("pattern"), dict) else None
-            if isinstance(literal, str) and LIKE_AN_EXPRESSION.search(literal):
+    for key, part in (("normalizers", "normalizer"), ("pretokenizers", "pre_tokenizer"), ("decoders", "decoder")):
+        for step in read_steps(key, file.get(part), path):
+            literal = step.get("pattern", {}).get("String", "")
+            if LIKE_AN_EXPRESSION.search(literal):
                 yield Finding(
                     "warning",
-                    f"the step {step.get('type')} matches the literal string {literal[:60]!r}, which looks like an "
+                    f"the step {step['type']} matches the literal string {literal[:60]!r}, which looks like an "
                     'expression: {"Regex": …} would apply it',
                 )
 
 
 def _merges(tokenizer: Tokenizer) -> Iterator[Finding]:
     """Merges that never apply: of a token whose own bytes do not merge to it, or that has such a half."""
-    texts = tokenizer._text_encoder
-    split_off = texts.special_ids
-    ids = {token: number for number, token in sorted(tokenizer.vocab.items(), reverse=True) if number not in split_off}
-    never = set(texts.never_merged(ids)) if tokenizer.data.words is None else set()
+    ids = {token: number for number, token in reversed(ordinary_tokens(tokenizer))}
+    never = set(tokenizer._text_encoder.never_merged(ids)) if tokenizer.data.words is None else set()
     dead = [pair for pair in tokenizer.merges if never.intersection((*pair, pair[0] + pair[1]))]
     if dead:
         examples = _some([left + right for left, right in dead])
@@ -97,8 +87,7 @@ def _vocabulary(tokenizer: Tokenizer) -> Iterator[Finding]:
 
 def _special(tokenizer: Tokenizer) -> Iterator[Finding]:
     """Special tokens that ordinary text can give: an ordinary token has the same bytes."""
-    split_off = tokenizer._text_encoder.special_ids
-    ordinary = {token for number, token in tokenizer.vocab.items() if number not in split_off}
+    ordinary = {token for _, token in ordinary_tokens(tokenizer)}
     for name, number in tokenizer.special_tokens.items():
         ids = tokenizer.encode_ordinary(name)
         if ids == [number] or name.encode() in ordinary:

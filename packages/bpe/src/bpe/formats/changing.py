@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bpe import formats
-from bpe.formats import Pair, TokenizerData
+from bpe.formats import Pair, TokenizerData, Words
 from bpe.native.checks import whole
-from bpe.native.printable import PRINTABLE, SPACE_MARK
 
 NewTokens = Iterable[str] | Mapping[str, int]
 
@@ -60,14 +59,10 @@ def with_tokens(data: TokenizerData, tokens: NewTokens, *, special: bool) -> Tok
 
 
 def _spelled(data: TokenizerData, token: bytes) -> str:
-    """A token of the vocabulary as its file spells it."""
-    if data.words is not None:
-        from bpe.encoding.words import spelled_by
+    """A token of the vocabulary as its file spells it; a lone byte among characters equals no str."""
+    from bpe.encoding.words import spelled_by
 
-        return spelled_by(data.words, token)
-    if data.characters is not None:
-        return token.decode("utf-8", "surrogateescape").replace(" ", SPACE_MARK)  # a lone byte equals no str
-    return "".join(map(PRINTABLE.__getitem__, token))
+    return spelled_by(data.words if data.characters is None else Words(False, metaspace="always"), token)
 
 
 def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]) -> TokenizerData:

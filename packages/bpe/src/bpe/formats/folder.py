@@ -23,6 +23,7 @@ from bpe.formats import (
     sentencepiece,
     without_collector,
 )
+from bpe.formats.templates import Template, template_step
 from bpe.formats.vocabularies import check_ids_of
 from bpe.formats.vocabulary import SpecialNames, number_special_tokens
 from bpe.formats.word_vocabularies import suffix_to_space
@@ -69,7 +70,7 @@ class Class(NamedTuple):
     byte_split: bool = True
     suffix: str = ""
     decoder: tuple[Step, ...] = (_BYTES_TO_TEXT,)
-    around: tuple[tuple[str | int, ...], tuple[str | int, ...]] | None = None
+    around: tuple[Template, Template] | None = None
     prefix_space: bool = False
     mask_strips: bool = False
 
@@ -233,7 +234,7 @@ def with_added_tokens(data: TokenizerData, config: bytes, path: StrPath) -> Toke
     """Return the tokenizer of a tokenizer.model with the added tokens of the tokenizer_config.json beside it."""
     entries = huggingface.read_added(huggingface.added_tokens_of_config(config, path), path)
     vocab, special, added = dict(data.vocab), dict(data.special_tokens), dict(data.added_tokens)
-    flags = {name: set(getattr(data, name)) for name in huggingface.FLAGS}
+    flags: dict[str, Any] = {name: getattr(data, name) for name in huggingface.FLAGS}
     for text, entry in entries.items():
         number = entry["id"]
         if text in special or text in added:
@@ -246,11 +247,8 @@ def with_added_tokens(data: TokenizerData, config: bytes, path: StrPath) -> Toke
         if vocab.setdefault(number, spelled) not in (spelled, text.encode()):
             refuse(path, f"the added token {text!r} has the id {number}, which the model gives to {vocab[number]!r}")
         (special if entry["special"] else added)[text] = number
-        for name in huggingface.FLAGS:
-            if entry[name]:
-                flags[name].add(text)
-    marks: dict[str, Any] = {name: frozenset(texts) for name, texts in flags.items()}
-    return data._replace(vocab=vocab, special_tokens=special, added_tokens=added, **marks)
+        flags = {name: texts | {text} if entry[name] else texts for name, texts in flags.items()}
+    return data._replace(vocab=vocab, special_tokens=special, added_tokens=added, **flags)
 
 
 def added_tokens(
@@ -328,8 +326,8 @@ def _pre_tokenizer(row: Class, prefix_space: Any) -> Step:
 def _template(row: Class, config: Mapping[str, Any], parts: Mapping[str, str], added: Iterable[Step]) -> Step | None:
     """The post-processor of a class, or the one that its "add_bos_token" and "add_eos_token" ask for."""
     ids = {entry["content"]: entry["id"] for entry in added}
-    single: tuple[str | int, ...]
-    pair: tuple[str | int, ...]
+    single: Template
+    pair: Template
     if row.named == "WhisperTokenizer" and {"<|startoftranscript|>", "<|notimestamps|>"} <= ids.keys():
         parts = {**parts, "start": "<|startoftranscript|>", "none": "<|notimestamps|>"}
         single, pair = ("start", "none", 0, "eos"), ("start", "none", 0, 1, "eos")
@@ -339,15 +337,8 @@ def _template(row: Class, config: Mapping[str, Any], parts: Mapping[str, str], a
         before = ("bos",) if config.get("add_bos_token") and "bos" in parts else ()
         after = ("eos",) if config.get("add_eos_token") and "eos" in parts else ()
         single, pair = (*before, 0, *after), (*before, 0, *after, *before, 1, *after)
-    names = {part: parts.get(part) for part in (*single, *pair) if isinstance(part, str)}
-    if not names or None in names.values():
+    named = {part for part in (*single, *pair) if isinstance(part, str)}
+    if not named or not named <= parts.keys():
         return None
-
-    def pieces(template: Iterable[str | int]) -> list[Step]:
-        return [
-            {"Sequence": {"id": "AB"[part]}} if isinstance(part, int) else {"SpecialToken": {"id": names[part]}}
-            for part in template
-        ]
-
-    special = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in names.values() if name is not None}
-    return step("processors", "TemplateProcessing", single=pieces(single), pair=pieces(pair), special_tokens=special)
+    single, pair = (tuple(parts[part] if isinstance(part, str) else part for part in one) for one in (single, pair))
+    return template_step(single, pair, ids)

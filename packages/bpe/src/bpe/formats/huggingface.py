@@ -39,7 +39,7 @@ from bpe.native.warn import warn_caller
 from bpe.patterns import Pattern, of_steps, resolve, tree_of
 
 _MARK_TO_SPACE = step("normalizers", "Replace", pattern={"String": SPACE_MARK}, content=" ")
-FLAGS = ("normalized", "lstrip", "rstrip", "single_word")  # of added tokens
+FLAGS = ("single_word", "lstrip", "rstrip", "normalized")  # of added tokens
 
 
 def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
@@ -196,10 +196,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             {
                 "id": number,
                 "content": text,
-                "single_word": text in tokenizer.single_word,
-                "lstrip": text in tokenizer.lstrip,
-                "rstrip": text in tokenizer.rstrip,
-                "normalized": text in tokenizer.normalized,
+                **{flag: text in getattr(tokenizer, flag) for flag in FLAGS},
                 "special": text in tokenizer.special_tokens,
             }
             for number, text in sorted(cut_out.items())
@@ -282,7 +279,7 @@ def read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
             refuse(path, f"the added token {text!r} stands twice")
         if number in text_of:
             refuse(path, f"the id {number} stands twice, for {text_of[number]!r} and {text!r}")
-        flags = {key: False if entry.get(key) is None else entry[key] for key in (*FLAGS, "special")}
+        flags = {key: False if entry.get(key) is None else entry[key] for key in ("special", *FLAGS)}
         if entry.get("normalized") is None:
             flags["normalized"] = not flags["special"]
         if not all(isinstance(value, bool) for value in flags.values()):

@@ -5,7 +5,7 @@ A template is a list of names of special tokens and of the numbers 0 and 1, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from bpe.expressions.step_options import checked, step
@@ -102,8 +102,14 @@ def post_processor(tokenizer: TokenizerData) -> dict[str, Any] | None:
     if len(steps) < 2 and not tokenizer.prefix and not tokenizer.suffix and tokenizer.pair == (0, 1):
         return steps[0] if steps else None
     ids = tokenizer.special_tokens | tokenizer.added_tokens
+    template = template_step((*tokenizer.prefix, 0, *tokenizer.suffix), tokenizer.pair, ids)
+    return {"type": "Sequence", "processors": [*steps, template]}
 
-    def parts(template: Template) -> list[dict[str, Any]]:
+
+def template_step(single: Template, pair: Template, ids: Mapping[str, int]) -> dict[str, Any]:
+    """The TemplateProcessing of one text and of two, with special tokens of these ids."""
+
+    def pieces(template: Template) -> list[dict[str, Any]]:
         kind, items = 0, []
         for part in template:
             if isinstance(part, int):
@@ -113,14 +119,9 @@ def post_processor(tokenizer: TokenizerData) -> dict[str, Any] | None:
                 items.append({"SpecialToken": {"id": part, "type_id": kind}})
         return items
 
-    named = sorted({name for name in (*tokenizer.prefix, *tokenizer.suffix, *tokenizer.pair) if isinstance(name, str)})
-    template = step(
-        *("processors", "TemplateProcessing"),
-        single=parts((*tokenizer.prefix, 0, *tokenizer.suffix)),
-        pair=parts(tokenizer.pair),
-        special_tokens={name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in named},
-    )
-    return {"type": "Sequence", "processors": [*steps, template]}
+    names = sorted({part for part in (*single, *pair) if isinstance(part, str)})
+    special = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in names}
+    return step("processors", "TemplateProcessing", single=pieces(single), pair=pieces(pair), special_tokens=special)
 
 
 def read_steps(part: str, value: Any, path: StrPath) -> list[dict[str, Any]]:

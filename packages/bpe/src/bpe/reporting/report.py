@@ -189,16 +189,15 @@ def compression(
     return row, used
 
 
-def _ordinary(tokenizer: Tokenizer) -> list[tuple[int, bytes]]:
-    """(id, bytes) of each token that text can be merged to: neither special nor added."""
-    data = tokenizer._data
-    split_off = {*data.special_tokens.values(), *data.added_tokens.values()}
-    return [(number, token) for number, token in sorted(data.vocab.items()) if number not in split_off]
+def ordinary_tokens(tokenizer: Tokenizer) -> list[tuple[int, bytes]]:
+    """(id, bytes) of each token that text can be merged to, neither special nor added, by id."""
+    split_off = tokenizer._text_encoder.special_ids
+    return [(number, token) for number, token in sorted(tokenizer.vocab.items()) if number not in split_off]
 
 
 def longest_tokens(tokenizer: Tokenizer, count: int = 10) -> list[tuple[int, bytes]]:
     """The longest tokens that are not special, longest first, as (id, bytes)."""
-    return sorted(_ordinary(tokenizer), key=lambda item: (-len(item[1]), item[0]))[:count]
+    return sorted(ordinary_tokens(tokenizer), key=lambda item: (-len(item[1]), item[0]))[:count]
 
 
 def broken_tokens(tokenizer: Tokenizer) -> list[int]:
@@ -222,7 +221,7 @@ def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
     aside).
     """
     data = tokenizer._data
-    ordinary = _ordinary(tokenizer)
+    ordinary = ordinary_tokens(tokenizer)
     ids = {token: number for number, token in reversed(ordinary)}  # the lowest, where several have the same bytes
     never = set(tokenizer._text_encoder.never_merged(ids))
     split = tokenizer._text_encoder.split
