@@ -9,13 +9,12 @@ there only where these are not 0, 1, 2, …. The same tokenizer always gives the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from bpe.encoding.normalizing import FORMS, checked, normalizer_of, steps_of
 from bpe.formats import (
     Characters,
-    Pair,
     TokenizerData,
     Words,
     are_ids,
@@ -72,11 +71,7 @@ def fingerprint(tokenizer: TokenizerData) -> str:
 
 @without_collector()
 def pack(tokenizer: TokenizerData) -> bytes:
-    """Return a tokenizer as bytes for pickles: the same tokenizer gives the same bytes in every process.
-
-    pickle itself does not: the order of a set follows the hash seed of the process, and which equal objects are one
-    object follows how they came about. What caches by pickles, as `datasets` does, would not find its own work again.
-    """
+    """Return a tokenizer as bytes for pickles, the same in every process, so that `datasets` finds what it cached."""
     return json.dumps(_to_json(tokenizer)).encode()
 
 
@@ -90,16 +85,12 @@ def _by_id(ids: dict[str, int]) -> dict[str, int]:
     return dict(sorted(ids.items(), key=lambda item: (item[1], item[0])))
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
 class Field(NamedTuple):
     """A field of TokenizerData that is read and written by itself."""
 
     fits: Callable[[Any], bool]  # True for a value that may be read
-    write: Callable[[Any], Any] = _same  # to JSON
-    read: Callable[[Any], Any] = _same  # back
+    write: Callable[[Any], Any] = lambda value: value  # to JSON
+    read: Callable[[Any], Any] = lambda value: value  # back
     name: str = ""  # of the field in TokenizerData, if the file has another name for it
     default: Any = ...  # value assumed when the key is absent; such values are not written
 
@@ -227,7 +218,8 @@ def _from_json(body: dict[str, Any], source: StrPath, *, is_file: bool = True) -
     vocab, tokens = _read_vocab(body, source)
     if is_file and body.get("drops_bytes") is not True:
         check_bytes(set(vocab.values()), source)
-    merges = _read_merges(body, tokens, source)
+    lines = _value(body, "merges", lambda v: v is None or _is_texts(v), source)
+    merges = None if lines is None else read_merges(lines, tokens, source)
     fields = read_fields(body, source)
     if is_file:
         _check_split_off(fields, vocab, source)
@@ -255,11 +247,6 @@ def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes]
             if token is None or not (token or (isinstance(unspelled, list) and number in unspelled)):
                 refuse(source, f"{text!r} spells no token")
     return dict(zip(numbers, tokens, strict=True)), dict(zip(spelled, tokens, strict=True))
-
-
-def _read_merges(body: dict[str, Any], tokens: dict[str, bytes], source: StrPath) -> Sequence[Pair] | None:
-    lines = _value(body, "merges", lambda v: v is None or _is_texts(v), source)
-    return None if lines is None else read_merges(lines, tokens, source)
 
 
 def _check_split_off(fields: dict[str, Any], vocab: dict[int, bytes], source: StrPath) -> None:

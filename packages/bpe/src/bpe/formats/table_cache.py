@@ -1,24 +1,16 @@
 """The tables of large tokenizers, kept on disk: the next process that loads the same file reads them in milliseconds.
 
-Loading a tokenizer of 100,000 tokens takes a tenth of a second: its file is parsed, and the pair that makes each token
-is found. load() writes what came out into a folder; a file of the same content is then loaded from there. A tokenizer
-is the same in either case, and nothing depends on the folder: it may be deleted at any time, and where it cannot be
-read or written nothing is kept.
-
-The folder is the one that BPE_CACHE_DIR names; if that is empty, nothing is kept. Otherwise it is groundup-bpe in the
-user's folder for caches. It has a file for each tokenizer:
+The folder is the one that BPE_CACHE_DIR names (if that is empty, nothing is kept), or groundup-bpe in the user's folder
+for caches. It may be deleted at any time. The name of a file is a hash of all that a tokenizer is made from: the
+contents of its files, what was given beside them, and the code that reads them. It holds:
 
     a checksum          in eight hexadecimal digits, and a space
     a line of JSON      the format and the sizes of the sections
     sections            TokenizerData, but vocabulary and merges, as JSON (bpe.formats.native); the arrays of the
                         vocabulary, of the merges, and of bpe.encoding.encoder.Ranks; each filled up to eight bytes
 
-What a file says is checked when it is read: a folder or a file that somebody else owns or may write to is not read, and
-every number that is an index later is bounded, so that a file with a right checksum and wrong content costs no more
-than another encoding.
-
-Its name is a hash of all that the tokenizer is made from: the contents of its files, what was given beside them, and
-the code that reads them. Files appear whole or not at all, so several processes may write one at a time.
+A folder or a file that somebody else owns or may write to is not read, and every number that is an index later is
+bounded, so that a file with a right checksum and wrong content costs no more than another encoding.
 """
 
 from __future__ import annotations
@@ -28,7 +20,7 @@ import os
 import sys
 import zlib
 from array import array
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate, pairwise
@@ -123,13 +115,10 @@ def _path_of(contents: Sequence[bytes], beside: Sequence[Any]) -> Path | None:
 
 
 def _code() -> list[Any]:
-    """Return what changes with the code that makes tables: the version, and in a source checkout each file's state.
-
-    Any module may change the result: a pattern's, a normalizer's, a format's. Wheels hold no sources of Cython.
-    """
+    """Return what changes with the code that makes tables: the version, and in a source checkout each file's state."""
     package = Path(__file__).parents[1]
     states: list[tuple[str, int, int]] = []
-    if (package / "encoding" / "encoder.pyx").exists():
+    if (package / "encoding" / "encoder.pyx").exists():  # wheels hold no sources of Cython
         entries = [entry for folder, *_ in os.walk(package) for entry in os.scandir(folder)]
         files = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith((".py", ".so", ".pyd"))]
         states = sorted((path, state.st_size, state.st_mtime_ns) for path, state in files)
@@ -140,12 +129,7 @@ def _code() -> list[Any]:
 
 
 class KeptTokens(Sequence[bytes]):
-    """Tokens whose bytes objects are made on first access.
-
-    Args:
-        text: the tokens, one after another.
-        sizes: how many bytes each has, as uint32.
-    """
+    """Tokens whose bytes objects are made on first access. text: all of them; sizes: of each, as uint32."""
 
     def __init__(self, text: bytes, sizes: bytes) -> None:
         self._text, self._sizes = text, memoryview(sizes).cast("I")
@@ -183,9 +167,6 @@ class KeptVocabulary(Mapping[int, bytes]):
 
     def __getitem__(self, number: int) -> bytes:
         return self._made[number]
-
-    def keys(self) -> KeysView[int]:
-        return self._made.keys()
 
     def items(self) -> ItemsView[int, bytes]:
         return self._made.items()
@@ -250,7 +231,7 @@ def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
     data = TokenizerData(vocab, merges, **read_fields(json.loads(copy("data")), path))
     parts = {name.removeprefix("ranks "): part for name, part in sections.items() if name.startswith("ranks ")}
     stands_for = {number: tuple(ids) for number, ids in json.loads(copy("stands for"))}
-    ids = _words(copy("ids"))
+    ids = memoryview(copy("ids")).cast("I")
     ranks = Ranks(parts=parts, drops_bytes=data.drops_bytes)
     byte_ids = set(data.characters.byte_ids if data.characters is not None else ())
     if not (
@@ -264,13 +245,9 @@ def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
     used = array("I", split_off_ids(data))
     used.frombytes(sections["ids"])
     others = [0, *stands_for]  # the space that "▁" stands for has no id of its own
-    check_numbers(_words(copy("vocab ids")), memoryview(used), others, _words(halves), ranks.symbols)
+    vocab_ids, numbers = (memoryview(part).cast("I") for part in (copy("vocab ids"), halves))
+    check_numbers(vocab_ids, memoryview(used), others, numbers, ranks.symbols)
     return Loaded(data, partial(_tables, data, Tables(ranks, ids, None, stands_for)))
-
-
-def _words(part: bytes) -> memoryview:
-    """The numbers of a section of uint32."""
-    return memoryview(part).cast("I")
 
 
 # Writing

@@ -52,9 +52,8 @@ def page(tokenizers: Tokenizer | Mapping[str, Tokenizer], text: str = SAMPLE, *,
 
 
 def _still(tokenizer: Tokenizer, text: str, why: str) -> str:
-    """The tokens of the text as they are when the page is made; they may spell another, as where it is normalized."""
-    ids = tokenizer.encode(text, allowed_special="all")
-    drawn = view.tokens_html(tokenizer, tokenizer.decode_bytes(ids), ids=ids)
+    """The tokens of the text as they are when the page is made."""
+    drawn = view.tokens_html(tokenizer, text)
     return f'<p class="trouble">{html.escape(why)}; the tokens here do not follow the text box.</p>{drawn}'
 
 
