@@ -2,6 +2,7 @@
 
 import html
 import re
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ def test_each_token_has_its_id_bytes_and_text(text: str | bytes) -> None:
     tokens = spans(view.tokens_html(TOKENIZER, text))
     assert [int(title.split(" · ")[0]) for _, title, _ in tokens] == ids
     assert [bytes.fromhex(title.split(" · ")[2]) for _, title, _ in tokens] == TOKENIZER.decode_tokens_bytes(ids)
-    for (one, *_), (other, *_) in zip(tokens, tokens[1:], strict=False):
+    for (one, *_), (other, *_) in pairwise(tokens):
         assert one != other or one == "bpe-special"
 
 

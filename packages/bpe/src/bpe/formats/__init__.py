@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from bpe.formats.pairs import pairs_of_numbers
 from bpe.native.lazy_imports import import_lock
@@ -49,10 +49,7 @@ def __getattr__(name: str) -> Any:
 
 
 class Merges(Sequence[Pair]):
-    """Merges as pairs of tokens, each made when it is asked for.
-
-    Making them all would take a tenth longer to load Llama 3's tokenizer.json, and few callers ask for any (`python
-    benchmarks/parts.py merges TOKENIZER.json`).
+    """Merges as pairs of tokens, each made when it is asked for, which few callers do.
 
     tokens: one for each symbol. halves: the numbers of the left and the right token of each, as uint32.
     """
@@ -68,11 +65,7 @@ class Merges(Sequence[Pair]):
         token = [*self.tokens].__getitem__
         return zip(map(token, self._halves[::2]), map(token, self._halves[1::2]), strict=True)
 
-    @overload
-    def __getitem__(self, at: int) -> Pair: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Pair]: ...
-    def __getitem__(self, at: int | slice) -> Pair | Sequence[Pair]:
+    def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return list(self)[at]
         at = range(len(self))[at]

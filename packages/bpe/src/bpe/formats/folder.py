@@ -141,10 +141,7 @@ def class_named(beside: Mapping[str, bytes], path: StrPath) -> str:
 
 
 def class_of(beside: Mapping[str, bytes], path: StrPath) -> Class | None:
-    """Return the class by which a pair of files is read; None if no file names one.
-
-    ValueError for a class that is not in the table.
-    """
+    """Return the class by which a pair of files is read; None if no file names one. ValueError for another class."""
     name = class_named(beside, path)
     if name in _ANY:
         return _CLASS_OF_MODEL.get(str(_object(beside, MODEL_CONFIG, path).get("model_type")))
@@ -167,17 +164,10 @@ def parse_pair(
     pattern: Pattern | None = None,
     special_tokens: SpecialNames | None = None,
 ) -> TokenizerData:
-    """Return the tokenizer of a vocab.json, its merges.txt and the files beside them.
+    """Return the tokenizer of the contents of a vocab.json, its merges.txt and, by name, of the files of BESIDE.
 
-    Args:
-        vocab_data, merges_data: the contents of the two files.
-        beside: the contents, by name, of the files of BESIDE that the folder has.
-        path, merges_path: the two files, as errors call them.
-        pattern: the split pattern, instead of the one of the class.
-        special_tokens: names or {name: id}, instead of those that the files name.
-
-    Raises:
-        ValueError: a file is wrong, or the class is not known.
+    path, merges_path: the two files, as errors call them. pattern, special_tokens: instead of those of the class and
+    the files. ValueError where a file is wrong, or the class is not known.
     """
     row = class_of(beside, path) if pattern is None else CLASSES[0]
     row = row or CLASSES[0]

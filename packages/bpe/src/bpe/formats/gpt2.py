@@ -49,9 +49,8 @@ def write_tokenizer(
     merges: Sequence[Pair],
     never_merged: Callable[[Mapping[bytes, int]], list[bytes]],
 ) -> None:
-    """Write the vocabulary and the merges of a tokenizer. ValueError where these two cannot say what it does.
+    """Write a tokenizer, with its merges also if it merges by rank. ValueError where the files cannot say what it does.
 
-    merges: also of one that merges by rank.
     never_merged: returns the tokens, of {token: id}, that merging their own bytes does not reach.
     """
     form = "vocab.json with merges.txt"

@@ -50,10 +50,9 @@ def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
 
 @without_collector()
 def parse(data: bytes, path: StrPath, config_data: bytes = b"{}", config_path: StrPath = "") -> TokenizerData:
-    """Return the tokenizer of a tokenizer.json's bytes, and of the added tokens that only its configuration has.
+    """Return the tokenizer of a tokenizer.json's bytes, and of the added tokens that only tokenizer_config.json has.
 
-    path, config_path: the names of tokenizer.json and tokenizer_config.json in errors. ValueError where one is wrong
-    or has a setting that is not supported.
+    path, config_path: the names of both in errors. ValueError where one is wrong or not supported.
     """
     file = parse_json(data, path)
     tokens = added_tokens_of_config(config_data, config_path)
@@ -172,9 +171,8 @@ def _check_texts(file: dict[str, Any], path: StrPath) -> None:
 def write(path: StrPath, tokenizer: TokenizerData) -> None:
     """Write a tokenizer.json that loads in tokenizers and encodes as this tokenizer does, atomically.
 
-    A tokenizer that merges by rank has to be given its merges first (formats.tiktoken.merges_from_ranks). Raises
-    ValueError for what the file cannot say: no merges, two tokens with one spelling, or a pattern that Oniguruma, the
-    engine of tokenizers, reads otherwise.
+    ValueError for what the file cannot say: no merges (see formats.tiktoken.merges_from_ranks), two tokens with one
+    spelling, or a pattern that Oniguruma, the engine of tokenizers, reads otherwise.
     """
     if tokenizer.merges is None:
         refuse(path, "a tokenizer.json needs a list of merges, and this tokenizer merges by rank")

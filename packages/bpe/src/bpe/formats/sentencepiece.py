@@ -174,10 +174,9 @@ _MODELS = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
 
 
 def parse(data: bytes, path: StrPath, config_data: bytes = b"{}", config_path: StrPath = "") -> TokenizerData:
-    """The tokenizer of the bytes of a `sentencepiece` model file, and of the added tokens of its configuration.
+    """The tokenizer of the bytes of a `sentencepiece` model file, and of the added tokens of a tokenizer_config.json.
 
-    path, config_path: the names of the model and of tokenizer_config.json in errors. ValueError where one is wrong or
-    has a setting that is not supported.
+    path, config_path: the names of both in errors. ValueError where one is wrong or not supported.
     """
     pieces: list[tuple[str, float, int]] = []
     trainer: dict[int, Any] = {}

@@ -56,10 +56,7 @@ class Loaded(NamedTuple):
 def load(parse: Callable[[], TokenizerData], contents: Sequence[bytes], *beside: Any) -> Loaded:
     """Return the tokenizer that parse() reads, from the tables that an earlier process wrote if there are any.
 
-    Args:
-        parse: reads the tokenizer from the contents of its files.
-        contents: these contents.
-        beside: other inputs that change the result, hashed by repr().
+    contents: those of the tokenizer's files. beside: other inputs that change the result, hashed by repr().
     """
     path = _path_of(contents, beside) if sum(map(len, contents)) >= SMALLEST else None
     loaded = None if path is None else _read(path)

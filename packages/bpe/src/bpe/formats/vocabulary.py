@@ -152,11 +152,8 @@ def character_tables(
     """The same as encoder_tables() for a tokenizer whose tokens are merged from characters, out of bytes all the same.
 
     Merges that come before all others join the bytes of each character that is a token. They may leave the beginning
-    of a character that is none: such a symbol has an id of its own, which stands for the ids of its bytes. MARK is
-    joined too, and is no token: it has to be an alias of the space.
-
-    Returns:
-        Symbols, ids, merges as encoder_tables(), and the ids that each of these other ids stands for.
+    of a character that is none: such a symbol has an id of its own, and the last part of the result says the ids of
+    bytes that it stands for. MARK is joined too, and is no token: it has to be an alias of the space.
     """
     assert data.characters is not None
     byte_ids = data.characters.byte_ids

@@ -1,8 +1,6 @@
 """`bpe view`: a page that carries whole tokenizers, encodes text as it is typed, and draws the tokens.
 
-Everything is in the one file: the vocabularies (javascript.py), the encoder (assets/encoder.js), the drawing
-(assets/view.js and its styles). A tokenizer whose split pattern JavaScript cannot say is drawn as it stands, by
-view.py, and says so.
+A tokenizer whose split pattern JavaScript cannot say is drawn as it stands, by view.py.
 """
 
 from __future__ import annotations
