@@ -5,7 +5,6 @@
     python packages/bpe/benchmarks/parts.py huge FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py masks FILE ... --tokenizer gpt2
     python packages/bpe/benchmarks/parts.py lists FILE ... --tokenizer TOKENIZER
-    python packages/bpe/benchmarks/parts.py base64 FILE.tiktoken ...
     python packages/bpe/benchmarks/parts.py merges TOKENIZER.json ...
     python packages/bpe/benchmarks/parts.py kept TOKENIZER ...
     python packages/bpe/benchmarks/parts.py passes FILE ... --tokenizer TOKENIZER
@@ -14,9 +13,8 @@
 utf8: a str to UTF-8 by AVX2 beside the portable version, and what that is of encoding it. levels: the first pass and
 warm, at each SIMD level. huge: the first pass, warm, and training, with huge pages and in a process without.
 masks: a text split by a scanner by masks, and by the automaton of the same pattern. lists: ids as a list with one int
-for each id,
-which all lists share, and as a list that NumPy makes. base64: the lines of a .tiktoken file, by formats/spelled.pyx and
-by binascii. merges: what is looked up of the merges of a tokenizer.json, by formats/pairs.pyx and by dictionaries.
+for each id, which all lists share, and as a list that NumPy makes. merges: what is looked up of the merges of a
+tokenizer.json, by formats/pairs.pyx and by dictionaries.
 kept: loading a tokenizer and encoding a first letter, from its file, when the tables are kept, and from these. passes:
 the first, second and third pass over a text by one process, of which later ones should never be slower. session: a
 kilobyte appended to 4 MB, and the whole encoded again.
@@ -25,7 +23,6 @@ kilobyte appended to 4 MB, and the whole encoded again.
 from __future__ import annotations
 
 import argparse
-import binascii
 import os
 import subprocess
 import sys
@@ -36,7 +33,6 @@ from pathlib import Path
 
 import bpe
 from bpe.formats import Merges, huggingface, rows_of
-from bpe.formats.spelled import ranks_of_lines
 from bpe.native import cpu
 from bpe.native.text import utf8
 from bpe.patterns import PATTERNS, resolve
@@ -162,17 +158,6 @@ def compare_session(path: Path, tokenizer: bpe.Tokenizer) -> str:
     return f"{each[len(each) // 2]:.3f} ms (median of {len(each)}; at most {each[-1]:.3f}); the whole {whole:.1f} ms"
 
 
-def compare_base64(path: Path) -> str:
-    data = path.read_bytes()
-
-    def by_binascii() -> dict[bytes, int]:
-        words = data.split()
-        return dict(zip(map(binascii.a2b_base64, words[::2]), map(int, words[1::2]), strict=True))
-
-    ours = least(lambda: ranks_of_lines(data, 1 << 31))
-    return f"{ours:.1f} ms, by binascii {least(by_binascii):.1f}"
-
-
 def compare_kept(path: Path) -> str:
     def load_in(folder: str) -> float:
         os.environ["BPE_CACHE_DIR"] = folder
@@ -189,7 +174,7 @@ def compare_kept(path: Path) -> str:
     return f"{result:.0f} ms, {keeping:.0f} with the tables written; {rest:.1f} from these, {size:.1f} MB"
 
 
-OF_FILE = {"base64": compare_base64, "merges": compare_merges, "kept": compare_kept}
+OF_FILE = {"merges": compare_merges, "kept": compare_kept}
 OF_NAME = {"levels": compare_levels, "huge": compare_huge}
 OF_TOKENIZER = {"utf8": compare_utf8, "masks": compare_masks, "lists": compare_lists, "passes": compare_passes}
 OF_TOKENIZER["session"] = compare_session

@@ -44,18 +44,23 @@ def test_tiktoken_in_any_order_with_blank_lines_and_windows_line_ends(tmp_path: 
         (" 259", "not a token in base64"),
         ("dGh 259", "not base64: b'dGh'"),
         ("d*Gh 259", "not base64"),
-        ("dGhl x", "a rank is a whole number from 0 to 2147483647, not b'x'"),
-        ("dGhl -1", "not b'-1'"),
-        ("dGhl 2147483648", "not b'2147483648'"),
-        ("dGhl " + "9" * 5000, "a rank is a whole number"),
+        ("dGhl x", "not a token in base64, a space and a rank: b'dGhl x'"),
+        ("dGhl -1", "b'dGhl -1'"),
+        ("dGhl " + "9" * 5000, "not a token in base64"),
         ("dGg= 259", "the token b'th' stands twice, with ranks 256 and 259"),
-        ("dGhl 97", "the rank 97 stands twice, for b'a' and b'the'"),
     ],
 )
 def test_a_wrong_tiktoken_file(tmp_path: Path, line: str, reason: str) -> None:
     path = write_text(tmp_path, "x.tiktoken", "\n".join([*lines_of(RANKS), line]) + "\n")
     with pytest.raises(ValueError, match=says(f"{path}, line 260: ", reason)):
         tiktoken_format.read(path)
+
+
+def test_ranks_are_ids_each_once(tmp_path: Path) -> None:
+    for rank, reason in ((97, "the id 97 stands twice, for b'a' and b'the'"), (1 << 31, "2147483648: ids are")):
+        path = write_text(tmp_path, "x.tiktoken", "\n".join([*lines_of(RANKS), f"dGhl {rank}"]))
+        with pytest.raises(ValueError, match=says(f"{path}: ", reason)):
+            tiktoken_format.read(path)
 
 
 def test_a_tiktoken_file_without_some_bytes(tmp_path: Path) -> None:

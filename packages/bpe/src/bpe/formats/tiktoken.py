@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import AnyStr
 
 from bpe.formats import (
-    MAX_ID,
     TokenizerData,
     check_bytes,
     check_merged,
@@ -22,7 +21,7 @@ from bpe.formats import (
     split_off_ids,
     write_bytes,
 )
-from bpe.formats.spelled import ranks_of_lines
+from bpe.formats.vocabularies import check_ids_of
 from bpe.native.atomic_file import StrPath
 
 
@@ -61,39 +60,25 @@ def write_tokenizer(
 
 
 def parse(data: bytes, source: StrPath) -> dict[bytes, int]:
-    """{token: rank} from the bytes of a file; source is what errors call it."""
-    ranks = ranks_of_lines(data, MAX_ID)
-    if ranks is None:
-        ranks = _parse_by_line(data, source)
-    check_bytes(ranks, source)
-    return ranks
-
-
-def _parse_by_line(data: bytes, source: StrPath) -> dict[bytes, int]:
-    """The same where lines may be empty, one after another, refusing the first that is wrong."""
+    """{token: rank} from the bytes of a file, whose lines may be empty; source is what errors call it."""
     ranks: dict[bytes, int] = {}
-    token_of: dict[int, bytes] = {}
     for number, line in enumerate(data.splitlines(), start=1):
-        if not line:
-            continue
-        fields = line.split(b" ")
-        if len(fields) != 2 or not fields[0]:
-            refuse(source, f"not a token in base64, a space and a rank: {line[:80]!r}", number)
+        spelled, _, digits = line.partition(b" ")
         try:
-            token = b"" if fields[0] == b"=" else base64.b64decode(fields[0], validate=True)
-        except (binascii.Error, ValueError):
-            refuse(source, f"not base64: {fields[0][:80]!r}", number)
-        if not (fields[1].isdigit() and len(fields[1]) <= 10 and int(fields[1]) <= MAX_ID):
-            refuse(source, f"a rank is a whole number from 0 to {MAX_ID}, not {fields[1][:80]!r}", number)
-        if not token:  # as at the end of Whisper's file: no text is ever encoded to it
-            continue
-        rank = int(fields[1])
+            token = binascii.a2b_base64(spelled, strict_mode=True)
+        except binascii.Error:
+            if spelled == b"=":  # as at the end of Whisper's file: no text is ever encoded to no bytes
+                continue
+            refuse(source, f"not base64: {spelled[:80]!r}", number)
+        if not digits.isdigit() or len(digits) > 10 or not token:
+            if not line:
+                continue
+            refuse(source, f"not a token in base64, a space and a rank: {line[:80]!r}", number)
         if token in ranks:
-            refuse(source, f"the token {token!r} stands twice, with ranks {ranks[token]} and {rank}", number)
-        if rank in token_of:
-            refuse(source, f"the rank {rank} stands twice, for {token_of[rank]!r} and {token!r}", number)
-        ranks[token] = rank
-        token_of[rank] = token
+            refuse(source, f"the token {token!r} stands twice, with ranks {ranks[token]} and {int(digits)}", number)
+        ranks[token] = int(digits)
+    check_ids_of(ranks, [*ranks.values()], source)
+    check_bytes(ranks, source)
     return ranks
 
 
