@@ -55,7 +55,8 @@ class Merges(Sequence[Pair]):
     """
 
     def __init__(self, tokens: Sequence[bytes], halves: bytes | bytearray) -> None:
-        self.tokens, self.halves = tokens, halves
+        self.tokens: Any = tokens  # a list, but where they are kept on disk
+        self.halves = halves
         self._halves = memoryview(halves).cast("I")
 
     def __len__(self) -> int:

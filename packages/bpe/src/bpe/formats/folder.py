@@ -1,8 +1,8 @@
 """The files beside a vocabulary in the folder of a Hugging Face model, which say how transformers reads it.
 
 A vocab.json with its merges.txt holds no pipeline: the class that tokenizer_config.json names has it in its code, and
-CLASSES is the table of these. What the class, the files and their added tokens say is put together as the content of a
-tokenizer.json, which bpe.formats.huggingface reads.
+CLASSES is the table of these classes. From the class, the files and their added tokens the content of a tokenizer.json
+is made, which bpe.formats.huggingface reads.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`tokenizer.json`, the file of Hugging Face tokenizers, where it holds a byte-level BPE.
 
-What this package cannot do exactly as tokenizers does is refused by name, never ignored.
+A setting that this package does not apply exactly as tokenizers does is refused by name, never ignored.
 """
 
 from __future__ import annotations

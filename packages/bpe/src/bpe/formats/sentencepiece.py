@@ -280,7 +280,7 @@ def _from_first_out_of_order(order: list[int]) -> tuple[int, ...]:
 
 
 def _order_of_tied(ids: list[int], texts: dict[int, str], path: StrPath) -> list[int]:
-    """Return pieces of one score in an order by which merging gives what sentencepiece gives.
+    """Return pieces of one score in an order that makes merging equal sentencepiece's.
 
     sentencepiece joins the leftmost pair that makes any of them. Llama 2 and Mistral have such pieces, runs of spaces:
     merged by doubling, and then the longest first, a run of any length becomes the same pieces. That is tried here with
@@ -362,7 +362,7 @@ def _fields(data: bytes, path: StrPath) -> list[tuple[int, Any]]:
 
 
 def write(path: StrPath, tokenizer: TokenizerData) -> None:
-    """Write a model file by which sentencepiece encodes as this tokenizer does, atomically.
+    """Write a model file that makes sentencepiece encode as this tokenizer does, atomically.
 
     The template around a text is left out: sentencepiece puts its control tokens there only if it is called so.
     ValueError for what a model cannot say.

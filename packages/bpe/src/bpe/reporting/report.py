@@ -215,10 +215,9 @@ def broken_tokens(tokenizer: Tokenizer) -> list[int]:
 def unreachable_tokens(tokenizer: Tokenizer) -> list[int]:
     """The ids of ordinary tokens that no text gives.
 
-    What is merged between two borders of tokens depends on the bytes there alone, so that a token which its own bytes
-    do not merge to is nowhere made; only where a pretoken that is a token is taken whole can it still be given. Nor is
-    one that the split pattern cuts whatever stands beside it (a character of every kind is tried; parts of characters
-    aside).
+    Merging between two borders of tokens depends on the bytes there alone, so a token that its own bytes do not merge
+    to appears only where a pretoken that is a token is not merged. A token that the split pattern cuts, whatever stands
+    beside it, never appears (a character of every kind is tried; parts of characters aside).
     """
     data = tokenizer._data
     ordinary = ordinary_tokens(tokenizer)

@@ -61,8 +61,8 @@ __all__ = [
 class Tokenizer:
     """A pipeline and the model that is trained for it, as tokenizers' Tokenizer.
 
-    What is not listed here, such as encode(), decode() and enable_padding(), is the method of the package tokenizers,
-    if that is installed, on what was trained.
+    Any other method, such as encode(), decode() or enable_padding(), is that of the package tokenizers, if installed,
+    for the trained tokenizer.
 
     Attributes:
         model, normalizer, pre_tokenizer, post_processor, decoder: The parts, or None. A text without a pre_tokenizer is
@@ -98,7 +98,7 @@ class Tokenizer:
 
         Args:
             files: Paths.
-            trainer: What the vocabulary is to be; BpeTrainer() if None.
+            trainer: Settings of the vocabulary; BpeTrainer() if None.
 
         Raises:
             ValueError: A part of the pipeline is not supported, or a file is not UTF-8.
@@ -114,7 +114,7 @@ class Tokenizer:
 
         Args:
             iterator: The texts.
-            trainer: What the vocabulary is to be; BpeTrainer() if None.
+            trainer: Settings of the vocabulary; BpeTrainer() if None.
             length: Taken as tokenizers takes it, and not needed.
 
         Raises:

@@ -169,7 +169,7 @@ class Heap {
   }
 }
 
-/** Numbers of which differences to the one before, less one, are given. */
+/** Numbers from their differences to the one before, less one. */
 function sums(differences) {
   let last = -1;
   return differences.map((difference) => last += 1 + difference);
