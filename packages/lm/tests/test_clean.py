@@ -13,7 +13,7 @@ import pytest
 
 from lm.commands.cli import main
 from lm.data import clean as module
-from lm.data.clean import Recipe, clean, mask
+from lm.data.clean import Recipe, clean, identify_language, mask, text_classifier, text_of
 from lm.extras import MissingExtra
 
 pytest.importorskip("bpe", reason="documents are read by bpe")
@@ -137,6 +137,18 @@ def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
 )
 def test_masks(text: str, right: str) -> None:
     assert mask(text) == right
+
+
+def test_functions_of_one_text() -> None:
+    assert identify_language(GERMAN)[0] == "de"
+    assert 0.5 < identify_language(prose(0))[1] <= 1
+    page = f"<p>caf\xe9</p><footer>{MENU}</footer><p>{prose(0)}</p>".encode("latin-1")
+    assert "• Home" not in text_of(page)
+    assert text_of(page, main_content=False).startswith("café\n\n")
+    assert "• Home" in text_of(page, main_content=False)
+    model = text_classifier([prose(0), prose(1)], ["cheap pills to buy now, cheap"] * 2)
+    assert model.predict([prose(2), "buy cheap pills now"]).tolist() == [True, False]
+    assert model.predict_proba(["buy cheap pills now"])[0, 0] > 0.5
 
 
 @pytest.mark.parametrize("wrong", [{"like": ("a",)}, {"filters": ("gopher",)}])

@@ -148,12 +148,12 @@ def raw_pages(name: str, key: str = "text", html: bool = False) -> Iterator[tupl
             yield bytes(document), html
 
 
-def text_of(page: bytes) -> str:
-    """The main text of a page of HTML, without menus, footers and the like."""
+def text_of(page: bytes, *, main_content: bool = True) -> str:
+    """Extract the text of a page of HTML in whatever encoding; main_content leaves out menus, footers and the like."""
     encoding = need("resiliparse.parse.encoding", "HTML", EXTRA).detect_encoding(page)
     tree = need("resiliparse.parse.html", "HTML", EXTRA).HTMLTree.parse_from_bytes(page, encoding)
     html2text = need("resiliparse.extract.html2text", "HTML", EXTRA)
-    return str(html2text.extract_plain_text(tree, main_content=True, alt_texts=False))
+    return str(html2text.extract_plain_text(tree, main_content=main_content, alt_texts=False))
 
 
 def filters(recipe: Recipe, work: Path, key: str) -> list[Any]:
@@ -169,7 +169,11 @@ def filters(recipe: Recipe, work: Path, key: str) -> list[Any]:
     if recipe.benchmarks:
         steps.append(decontamination(recipe.benchmarks, work / "benchmarks", key, language))
     if recipe.like:
-        steps.append(library.LambdaFilter(functools.partial(is_like, classifier(recipe, key))))
+        like, unlike = (
+            [page.decode(errors="replace") for name in names for page, _ in raw_pages(name, key)]
+            for names in (recipe.like, recipe.unlike)
+        )
+        steps.append(library.LambdaFilter(functools.partial(is_like, text_classifier(like, unlike))))
     return steps
 
 
@@ -180,9 +184,15 @@ def identifier() -> Any:
     return langid.LanguageIdentifier.from_model_file(langid.MODEL_FILE, norm_probs=True)
 
 
+def identify_language(text: str) -> tuple[str, float]:
+    """Identify the language of a text: its ISO 639-1 code, and its probability."""
+    language, probability = identifier().classify(text[:LANGUAGE_CHARACTERS])
+    return language, float(probability)
+
+
 def is_in(language: str, document: Any) -> tuple[bool, str]:
     """True for a document in a language, and the reason otherwise."""
-    likely, probability = identifier().classify(document.text[:LANGUAGE_CHARACTERS])
+    likely, probability = identify_language(document.text)
     return bool(likely == language and probability >= 0.5), "language"
 
 
@@ -206,10 +216,17 @@ def _sha1() -> Any:
     return need("datatrove.utils.hashing", "hashes", EXTRA).HashConfig(hash_fc="sha1")  # xxhash 4 takes no str
 
 
-def classifier(recipe: Recipe, key: str) -> Any:
-    """A classifier of texts into like (True) and unlike, by words and pairs of words."""
-    kinds = [(name, True) for name in recipe.like] + [(name, False) for name in recipe.unlike]
-    examples = [(page.decode(errors="replace"), kind) for name, kind in kinds for page, _ in raw_pages(name, key)]
+def text_classifier(like: Sequence[str], unlike: Sequence[str]) -> Any:
+    """Learn to tell texts apart by their words and pairs of words: quality, toxic speech, a topic.
+
+    Args:
+        like, unlike: Examples of both kinds.
+
+    Returns:
+        A pipeline of scikit-learn: predict(texts) gives True for like, and predict_proba(texts) the probabilities of
+        unlike and like.
+    """
+    examples = [(text, kind) for texts, kind in ((like, True), (unlike, False)) for text in texts]
     words = need("sklearn.feature_extraction.text", "a classifier", EXTRA).HashingVectorizer(ngram_range=(1, 2))
     linear = need("sklearn.linear_model", "a classifier", EXTRA)
     model = linear.SGDClassifier(loss="log_loss", class_weight="balanced", random_state=0)
