@@ -20,9 +20,9 @@ from expression_samples import (
 
 from bpe import Encoding, patterns
 from bpe.expressions.automaton import MATCH, Automaton, compile_tree
-from bpe.expressions.cursor import Refused
 from bpe.expressions.parsing import parse
-from bpe.expressions.spelling import spelled
+from bpe.expressions.step_options import Refused
+from bpe.expressions.tree import spelled
 from bpe.native.lazy_imports import regex
 
 EVERY = [code for code in range(0x110000) if not 0xD800 <= code < 0xE000]

@@ -15,7 +15,7 @@ from expression_samples import random_text
 
 from bpe import patterns
 from bpe.encoding import normalizing
-from bpe.expressions import scripts
+from bpe.expressions import steps
 from bpe.expressions.steps import Splitting
 from bpe.formats.vocabularies import from_printable
 from bpe.scanning import scanner
@@ -190,8 +190,8 @@ def test_the_script_of_every_code_point() -> None:
     peer = peer_of([step])
     for text in ["".join(every), *(between.join(every[:0x31000:3]) for between in ["a", " か", "\u30fc"])]:
         expected = [piece for piece, _ in peer.pre_tokenize_str(text)]
-        assert scripts.runs(text) == expected
-    assert scripts.runs("  中か ーab\u0378 é\u0301 ") == ["中か ー", "ab\u0378 é", "\u0301 "]
+        assert steps.script_runs(text) == expected
+    assert steps.script_runs("  中か ーab\u0378 é\u0301 ") == ["中か ー", "ab\u0378 é", "\u0301 "]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

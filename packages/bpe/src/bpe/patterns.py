@@ -7,14 +7,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bpe.expressions.step_options import GPT2
+from bpe.expressions.step_options import GPT2, Refused
 from bpe.native.lazy_imports import import_lock, regex
 from bpe.native.once import made_once
 from bpe.scanning import scanner
 
 if TYPE_CHECKING:
     from bpe.expressions.automaton import Automaton
-    from bpe.expressions.cursor import Language
+    from bpe.expressions.character_sets import Language
     from bpe.expressions.steps import Splitting
     from bpe.expressions.tree import Node
 
@@ -237,10 +237,9 @@ def _is_word(pattern: str) -> bool:
 
 
 def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
-    """Return the pattern of a tokenizer.json's pre-tokenizer: its steps in order, a Sequence's side by side.
+    """Return the pattern of the steps of a tokenizer.json's pre-tokenizer. ValueError where one is not supported.
 
-    If the steps only isolate matches before ByteLevel, the pattern holds their expressions, else the steps. Raises
-    ValueError where a step is not supported.
+    If the steps only isolate matches before ByteLevel, the pattern holds their expressions, else the steps.
     """
     with import_lock:
         import json
@@ -352,10 +351,7 @@ def _scanner_of_automata(pattern: Pattern) -> int:
 
 @functools.lru_cache(maxsize=16)  # called by resolve(), and then by scanner_of()
 def _automaton_of(expression: str, language: Language) -> Automaton | None:
-    """Return the automaton of an expression, which never matches the empty text, or None where it has none.
-
-    Raises ValueError where the expression is not supported.
-    """
+    """Return the automaton of an expression, or None where it has none. ValueError where it is not supported."""
     with import_lock:
         from bpe.expressions import automaton
 
@@ -365,7 +361,6 @@ def _automaton_of(expression: str, language: Language) -> Automaton | None:
 def tree_of(expression: str, language: Language) -> Node:
     """Return the tree of an expression of Oniguruma or fancy-regex. Raises ValueError where it is not supported."""
     with import_lock:
-        from bpe.expressions.cursor import Refused
         from bpe.expressions.parsing import parse
 
     try:
@@ -458,7 +453,7 @@ def _compile(expression: str, language: Language) -> regex.Pattern[str]:
         raise ValueError("the split pattern '' is empty: use None for no split")
     if language != "regex":
         with import_lock:
-            from bpe.expressions.spelling import spelled
+            from bpe.expressions.tree import spelled
 
         plain = spelled(tree_of(expression, language))
     else:

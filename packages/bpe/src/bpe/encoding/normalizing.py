@@ -47,7 +47,7 @@ def _expression_of(pattern: Mapping[str, Any]) -> regex.Pattern[str]:
     """The expression of a Replace. ValueError for one that can match the empty string."""
     with import_lock:
         from bpe import patterns
-        from bpe.expressions.spelling import spelled
+        from bpe.expressions.tree import spelled
 
     if "String" in pattern:
         return regex.compile(regex.escape(pattern["String"], literal_spaces=True))
@@ -65,14 +65,7 @@ def normalizer_of(normalizer: str | None) -> Callable[[str], str]:
 def normalize(normalizer: str | None, text: str, places: Places, continued: bool = False) -> tuple[str, Places]:
     """Normalize a text, and move the places of its characters with them, as tokenizers does for its offsets.
 
-    Args:
-        normalizer: as TokenizerData has it.
-        text: the text.
-        places: one for each character; None where nobody needs them.
-        continued: the text goes on where another was cut, so nothing is put before it.
-
-    Returns:
-        The text, and for each of its characters the place of the one that it comes from.
+    continued: the text goes on where another was cut, so nothing is put before it.
     """
     for change in _changes(normalizer, continued):
         text, places = change(text, places)

@@ -41,13 +41,9 @@ def places_by_pretoken(
 ) -> tuple[list[int], list[int], list[int]]:
     """Return the ids of a piece with bytes that are left out or spaces that are added, and the places of each.
 
-    Args:
-        data, pretokens: the piece, and the pretokens of it.
-        encoder, decoder: of the tokenizer.
-        lost: the bytes that are left out, between which tokens stand in their places. None for the places that
-            tokenizers gives: there such bytes move the tokens behind them in their pretoken to the left. Sizes are
-            the printable characters' that stand for bytes: one or two bytes of UTF-8.
-        spaces: of spaces_added_by(). Such a space has the place of what follows it.
+    lost: the bytes that are left out, between which tokens stand in their places. None for the places that tokenizers
+    gives: there such bytes move the tokens behind them in their pretoken to the left, and sizes are those of the
+    printable characters that stand for bytes. spaces: of spaces_added_by(); a space has the place of what follows it.
     """
     ids: list[int] = []
     begins: list[int] = []

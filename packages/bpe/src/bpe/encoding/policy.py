@@ -1,9 +1,5 @@
 """The special tokens that a call recognises in a text, and those it refuses: tiktoken's rules.
 
-    Policy            of a tokenizer: turns the arguments of a call into Rules, and keeps the last calls' rules
-    Rules             of a call: the special tokens that get their ids, and those whose presence is an error
-    SpecialTokens     a set of special tokens, ready to be searched for
-
 A special token of neither set is ordinary text. Added tokens of a tokenizer.json are always recognised.
 """
 

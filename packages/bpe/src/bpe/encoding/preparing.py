@@ -121,12 +121,8 @@ class Preparation:
     ) -> list[Piece]:
         """The text cut up, ready to be encoded piece by piece.
 
-        Args:
-            text: the text.
-            tokens: those to look for, with their ids.
-            continued: True if the text goes on where another was cut, see ends_open().
-            trusted: for each character, whether it may be of such a token; all may, if None.
-            places: for each character, where it comes from, if the pieces are to tell where theirs do.
+        continued: it goes on where another was cut, see ends_open(). trusted: for each character, whether it may be of
+        a token; all may, if None. places: of each character, where the pieces are to have those of theirs.
         """
         early, late = self._early_and_late(tokens)
         if trusted is not None and late and places is None:  # to know which characters of the normal form are trusted

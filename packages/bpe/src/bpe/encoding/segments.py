@@ -1,8 +1,7 @@
-"""Segments of one text; only the trusted ones may hold special and added tokens.
+"""Segments of one text, which is encoded as a whole; only the trusted ones may hold special and added tokens.
 
-The text is encoded as a whole: a pretoken may begin in one segment and end in the next. A special token lies in one
-trusted stretch, which may be of several segments side by side. Added tokens of white space alone, which some
-vocabularies have for indentation, are recognised everywhere.
+A special token lies in one trusted stretch, which may be of several segments side by side. Added tokens of white space
+alone, which some vocabularies have for indentation, are recognised everywhere.
 """
 
 from __future__ import annotations

@@ -39,13 +39,7 @@ SLICE = 1 << 15  # characters or bytes
 def encode_chunks(
     chunks: Iterable[str] | Iterable[bytes], encoder: TailEncoder, room: int
 ) -> Iterator[NDArray[np.uint32]]:
-    """The ids of the chunks joined, in arrays, as they become certain.
-
-    Args:
-        chunks: The text, in pieces of any length.
-        encoder: Encodes a part of the text that ends at a safe cut.
-        room: How many bytes are gathered before they are encoded.
-    """
+    """The ids of the chunks joined, in arrays, as they become certain. room: bytes that are encoded at a time."""
     parts: list[bytes] = []
     continued = False
     size, size_needed = 0, room
@@ -64,14 +58,10 @@ def encode_chunks(
 
 
 def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
-    """The last safe cut in a text, whatever follows it; 0 where there is none.
+    """The last safe cut in a text of `size` bytes, whatever follows it; 0 where there is none.
 
-    It is looked for in the last 256 bytes, then in four times as many, and so on.
-
-    Args:
-        size: The bytes of the text.
-        cut: The first safe cut from a place on, or the size.
-        longest: The bytes of the longest special token. One may have begun in the last bytes, so no cut is taken there.
+    It is looked for in the last 256 bytes, then in four times more, and so on; not in the last `longest` bytes, where a
+    special token may have begun. cut: the first safe cut from a place on, or the size.
     """
     limit = size - longest
     step = 256
@@ -90,16 +80,11 @@ def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
 
 
 def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
-    """The last end of a pretoken, up to `limit`, that is certain although no word ends there; 0 where there is none.
+    """The last of the ends of pretokens, up to `limit`, that is certain although no word ends there; 0 for none.
 
     A pretoken ends between two digits only where the pattern allows no more digits in one. It ends between a small and
     a capital letter only where the pattern separates these, or after a contraction. In neither case did the match
     depend on anything further to the right, so what follows later cannot change it.
-
-    Args:
-        text: A text that begins where a pretoken begins.
-        ends: The ends of its pretokens, an array of uint64.
-        limit: The largest end that may be returned.
     """
     for place in range(int(np.searchsorted(ends, limit, side="right")) - 1, -1, -1):
         end = int(ends[place])

@@ -1,8 +1,7 @@
-"""Texts to ids under the rules for special tokens: what a tokenizer does with a text before its pretokens are encoded.
+"""Texts to ids under the rules for special tokens.
 
 Nearly every text is scanned and encoded as it stands, by bpe.encoding.encoder. Here is the rest: texts that are
-prepared first (bpe.encoding.preparing), patterns that only `regex` can split by, lone surrogates, special tokens that
-are refused, batches in threads, and texts that come in chunks.
+prepared first, patterns that only `regex` can split by, lone surrogates, batches in threads, and texts in chunks.
 """
 
 from __future__ import annotations
@@ -56,10 +55,7 @@ def preparation_of(data: TokenizerData) -> Preparation | None:
 
 
 def _scanner_of_joins(data: TokenizerData) -> int:
-    """The scanner that splits between characters that no token joins, where characters are merged; otherwise -1.
-
-    It changes no id, and keeps the time linear: see scanning/joins.h.
-    """
+    """The scanner of scanning/joins.h, which keeps the time linear where characters are merged; otherwise -1."""
     if data.characters is None:
         return -1
     with import_lock:
@@ -147,15 +143,8 @@ class TextEncoder:
     def to_array(self, text: Text, rules: Rules, *, repair: bool) -> NDArray[np.uint32]:
         """The ids of any text as uint32, also of one that the encoder does not take.
 
-        Args:
-            text: str, or bytes of any kind.
-            rules: the special tokens to recognise, and those to refuse.
-            repair: whether lone surrogates of a str become U+FFFD and pairs one character, as tiktoken's encode() has
-                it.
-
-        Raises:
-            ValueError: the text holds a special token that is refused.
-            UnicodeEncodeError: it holds a lone surrogate, and is not repaired.
+        ValueError for a special token that is refused; UnicodeEncodeError for a lone surrogate, unless with `repair` it
+        becomes U+FFFD, and a pair of them one character, as in tiktoken's encode().
         """
         return self.to_ids(checked(text, rules, repair), rules.recognised)
 
@@ -306,13 +295,7 @@ class TextEncoder:
     # Many texts
 
     def batch(self, texts: Iterable[Text], rules: Rules, threads: int, *, lists: bool) -> list[Any]:
-        """The ids of each text, as a list or as an array of uint32.
-
-        Short texts are encoded one each by several threads, then the long ones in blocks.
-
-        Raises:
-            ValueError, UnicodeEncodeError: as to_array() does, for the first text at fault.
-        """
+        """The ids of each text, as a list or as an array of uint32; errors as to_array(), of the first at fault."""
         texts = list(texts)
 
         def alone(text: Text) -> Any:
@@ -399,10 +382,7 @@ class TextEncoder:
     def each_to_ids(
         self, texts: list[memoryview], special: SpecialTokens, begins: list[bool]
     ) -> list[NDArray[np.uint32]]:
-        """to_ids() of each text, by the thread that calls: a few long texts, or many short ones together.
-
-        begins: whether each is the beginning of a text, and not what follows a safe_cut().
-        """
+        """to_ids() of each text by the calling thread. begins: False for one that follows a safe_cut()."""
         if not self.direct:
             return [self.to_ids(text, special) for text in texts]
         batch = self.run_batch(texts, Rules(special, NO_TOKENS), 1, continued=[not begin for begin in begins])
@@ -410,10 +390,7 @@ class TextEncoder:
 
     @property
     def can_cut(self) -> bool:
-        """True if safe_cut() finds places in any long text, and what follows one is as a text that begins there.
-
-        Without a scanner it finds none but special tokens.
-        """
+        """True if safe_cut() finds places in any long text, and what follows one is as a text that begins there."""
         return self._scanner >= 0 and (self._preparation is None or self._preparation.can_cut)
 
     def safe_cut(self, text: Any, at: int, special: SpecialTokens) -> int:
@@ -445,12 +422,7 @@ class TextEncoder:
     def unstable(
         self, text: Text, rules: Rules, decoder: Decoder, tokens: list[bytes], number: Callable[[bytes], int]
     ) -> tuple[list[int], list[list[int]]]:
-        """The ids that are certain whatever follows, and the completions of the rest: see bpe.encoding.unstable.
-
-        Args:
-            tokens: those that are not special, sorted.
-            number: the id of one.
-        """
+        """The ids that are certain whatever follows, and the completions of the rest: see bpe.encoding.unstable."""
         with import_lock:
             from bpe.encoding.unstable import completions, unstable_from
 

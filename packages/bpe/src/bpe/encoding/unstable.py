@@ -22,15 +22,7 @@ SPACES = b" \n\t"
 
 
 def unstable_from(pieces: Sequence[bytes], last: int) -> int:
-    """Return the begin of the unstable tokens of a text.
-
-    Args:
-        pieces: The bytes of each token of the text.
-        last: How many of them the last pretoken has.
-
-    Returns:
-        An index in `pieces`, its length if no token is unstable.
-    """
+    """Return the index of the first unstable token. pieces: the bytes of each; last: how many the last pretoken has."""
     begin = len(pieces) - last
     if last and _is_space(pieces[begin]):
         while begin and _is_space(pieces[begin - 1]):
@@ -46,15 +38,10 @@ def completions(
     merge: Callable[[bytes], list[int]],
     size: Callable[[int], int],
 ) -> list[list[int]]:
-    """The completions of the unstable bytes, each once; their order means nothing.
+    """The completions of the unstable bytes, which end in whole characters, each once; their order means nothing.
 
-    Args:
-        unstable: The bytes, whole characters of UTF-8 at their end.
-        tokens: The bytes of every token that is not special, sorted.
-        number: The id of a token.
-        encode: The ids of a text.
-        merge: The ids of bytes that need not be text, by merging alone: not split, and not looked up as a whole.
-        size: How many bytes an id has.
+    tokens: those that are not special, sorted. merge: the ids of bytes that need not be text, by merging alone. size:
+    the number of bytes of an id.
     """
     completed: dict[tuple[int, ...], None] = {}
     for cut in range(len(unstable)):

@@ -344,19 +344,14 @@ def leaves_gaps(automaton: Automaton) -> bool:
 
 
 def digest(levels: list[tuple[Automaton, bool]]) -> str:
-    """Return 24 hexadecimal digits of the SHA-256 of what automata do one after another.
-
-    Equal digests mean equal matches; two expressions of one meaning nearly always have the same digest.
-    """
+    """Return 24 digits of the SHA-256 of automata; expressions of one meaning nearly always have the same digest."""
     import hashlib
 
     return hashlib.sha256(repr([(*one[:4], in_bytes) for one, in_bytes in levels]).encode()).hexdigest()[:24]
 
 
 def scanner_level(automaton: Automaton, in_bytes: bool) -> tuple[int, bool, bytes, bytes, bytes, bytes, bytes]:
-    """An automaton as scanning.scanner.register_splitter() takes it. in_bytes: its characters are the printable
-    stand-ins of bytes.
-    """
+    """An automaton as register_splitter() takes it. in_bytes: its characters are the printable stand-ins of bytes."""
     ends = [*automaton.begins[1:], LAST + 1]
     of_code = b"".join(
         bytes([number]) * (end - begin)

@@ -6,12 +6,41 @@ Each function reads on from a cursor. folded: whether (?i) is on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal, NoReturn
 
 from bpe.expressions import properties
-from bpe.expressions.cursor import Cursor
 from bpe.expressions.sets import NOTHING, CharSet, complement, difference, intersection, union
+from bpe.expressions.step_options import Refused
 
+Language = Literal["regex", "oniguruma", "fancy-regex"]
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "a": "\a", "e": "\x1b"}
+
+
+class Cursor:
+    """A place in the text of an expression. at: the number of characters that have been read."""
+
+    def __init__(self, text: str, language: Language) -> None:
+        self.text, self.at = text, 0
+        self.oniguruma = language == "oniguruma"
+
+    def refuse(self, what: str) -> NoReturn:
+        raise Refused(f"{what}, at character {self.at}")
+
+    def peek(self, size: int = 1) -> str:
+        return self.text[self.at : self.at + size]
+
+    def take(self, text: str) -> bool:
+        if self.text.startswith(text, self.at):
+            self.at += len(text)
+            return True
+        return False
+
+    def until(self, end: str, what: str) -> str:
+        close = self.text.find(end, self.at)
+        if close < 0:
+            self.refuse(f"{what} without its {end}")
+        text, self.at = self.text[self.at : close], close + len(end)
+        return text
 
 
 def word(cursor: Cursor, bracketed: bool = False) -> CharSet:

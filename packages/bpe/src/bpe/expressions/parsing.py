@@ -18,8 +18,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bpe.expressions import character_sets, properties
-from bpe.expressions.cursor import Cursor, Language, Refused
+from bpe.expressions.character_sets import Cursor, Language
 from bpe.expressions.sets import EVERYTHING, complement, of_text
+from bpe.expressions.step_options import Refused
 from bpe.expressions.tree import (
     EMPTY,
     Atomic,

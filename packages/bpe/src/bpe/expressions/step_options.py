@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bpe.expressions.cursor import Refused
 from bpe.native.printable import SPACE_MARK
 
 Step = Mapping[str, Any]
@@ -88,6 +87,10 @@ _NAMES = {"normalizers": "normalizer", "pretokenizers": "pre-tokenizer", "decode
 _EXPECTED = {bool: "true or false", str: "a text", dict: "an object", list: "a list", type(None): "null"}
 _EXPECTED |= {int: "a whole number", float: "a number"}
 _NAMES |= {"processors": "post-processor", "models": "model"}
+
+
+class Refused(ValueError):
+    """A step or an expression that is wrong, or uses what is not read here."""
 
 
 def step(part: str, kind: str, **options: Any) -> dict[str, Any]:

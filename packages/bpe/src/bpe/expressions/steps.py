@@ -9,7 +9,7 @@ A step is the object of the file: {"type": "Split", …}. What a step parts off 
     WhitespaceSplit         the same, without telling words from other characters
     CharDelimiterSplit      what one character separates; the character is dropped
     BertPreTokenizer        white space is dropped, punctuation marks stand alone
-    UnicodeScripts          runs of one script: see bpe.expressions.scripts
+    UnicodeScripts          runs of one script: see script_runs()
     ByteLevel               may put a space in front and split as GPT-2 does; then spells each byte as a character, and
                             the steps behind it see these characters
 
@@ -27,19 +27,19 @@ whose steps follow other versions of Unicode than its expressions: 17 for digits
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from bpe.expressions import properties, scripts
-from bpe.expressions.cursor import Refused
+from bpe.expressions import properties
 from bpe.expressions.parsing import parse
 from bpe.expressions.sets import CharSet, complement, of_text, union
-from bpe.expressions.spelling import spelled
-from bpe.expressions.step_options import GPT2, Step
-from bpe.expressions.tree import Chars, Choice, Node, Repeat, Sequence
+from bpe.expressions.step_options import GPT2, Refused, Step
+from bpe.expressions.tree import Chars, Choice, Node, Repeat, Sequence, spelled
 from bpe.native.lazy_imports import regex
 from bpe.native.printable import PRINTABLE
 
+_SCRIPT_RUN = re.compile(r"([^\x00])(?:\1|\x00)*")  # of the numbers of characters' scripts; 0: none
 _BYTE_OF = {character: byte for byte, character in enumerate(PRINTABLE)}
 
 
@@ -129,9 +129,7 @@ class Splitting:
         self._in_bytes = any(step["type"] == "ByteLevel" for step in steps)
 
     def split(self, text: bytes) -> list[bytes]:
-        """The pieces of a text, as bytes; what the steps drop is in none of them. After a second ByteLevel they are the
-        bytes of the characters by which the first spelled bytes.
-        """
+        """The pieces of a text; after a second ByteLevel, of the characters by which the first spelled bytes."""
         pieces = [text.decode("utf-8", "surrogateescape")] if text else []
         for run in self._runs:
             pieces = [part for piece in pieces for part in run(piece) if part]
@@ -142,7 +140,7 @@ class Splitting:
 
 def _run_of(step: Step) -> Callable[[str], list[str]]:
     if step["type"] == "UnicodeScripts":
-        return scripts.runs
+        return script_runs
     matches = _finder(tree_of(step))
     if step["type"] == "ByteLevel":
         before, splits = step["add_prefix_space"], step["use_regex"]
@@ -210,3 +208,23 @@ def _by_behaviour(text: str, matches: Iterator[tuple[int, int]], behaviour: str,
         else:
             ends.append(end)
     return [text[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+def script_runs(text: str) -> list[str]:
+    """The runs of one script, by the table of tokenizers' own; a space goes with what stands before it.
+
+    At the beginning of a text, what the table has no script for is dropped. Hiragana, Katakana and Han are one script.
+    """
+    return [text[match.start() : match.end()] for match in _SCRIPT_RUN.finditer(text.translate(_script_of()))]
+
+
+@functools.cache
+def _script_of() -> bytes:
+    """The number of the script of every character."""
+    from bpe.expressions import unicode_sets
+
+    numbers = bytearray([0]) * 0x110000
+    for number, ranges in enumerate(unicode_sets.STEP_SCRIPTS.split("/"), 1):
+        for first, last in properties.parse_ranges(ranges):
+            numbers[first : last + 1] = bytes([number]) * (last + 1 - first)
+    return bytes(numbers)

@@ -1,8 +1,4 @@
-"""A regular expression as a tree whose leaves are sets of code points: no language is left in it.
-
-Every language is parsed into these few nodes, so that whatever runs them (expressions.automaton, `regex` by way of
-expressions.spelling) has one meaning to follow.
-"""
+"""A regular expression of any language as a tree whose leaves are sets of code points."""
 
 from __future__ import annotations
 
@@ -10,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from bpe.expressions.sets import CharSet
+from bpe.expressions.sets import EVERYTHING, CharSet
+from bpe.native.lazy_imports import regex
 
 Greed = Literal["greedy", "lazy", "possessive"]
 
@@ -114,3 +111,18 @@ def written(node: Node, one_of: Callable[[CharSet], str], atomic: Callable[[str]
         return edges[node.end]
 
     return write(node)
+
+
+def spelled(node: Node) -> str:
+    """The expression of `regex` that matches as the tree says; sets are spelled out, whatever Unicode it follows."""
+    return written(node, _one_of_regex, "(?>{})".format, (r"\A", r"\Z"))
+
+
+def _one_of_regex(chars: CharSet) -> str:
+    if not chars:
+        return "(?!)"
+    if chars == EVERYTHING:
+        return "(?s:.)"
+    if len(chars) == 1 and chars[0][0] == chars[0][1]:
+        return str(regex.escape(chr(chars[0][0])))
+    return "[" + "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in chars) + "]"

@@ -1,8 +1,7 @@
 """Imports inside functions: NumPy and regex, which training does without (20 MB), and a lock that forks wait for.
 
-Without `import_lock` a process that forks while another thread imports a module leaves its child an import lock that no
-thread of the child releases, and the child hangs at its own import of that module. The methods of a tokenizer and what
-they call hold it, since servers fork while threads encode. Training, reading of files and the commands do not.
+A process that forks while another thread imports a module leaves its child an import lock that nobody releases. The
+methods of a tokenizer and what they call hold `import_lock` instead, since servers fork while threads encode.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Thread-safe `cache` and `cached_property`: one thread computes a value, the others wait for it.
 
-functools.cache and cached_property let every thread that comes meanwhile make one of its own: with sixteen threads
-that begin together, sixteen times the tables of a vocabulary.
+With functools' own, sixteen threads that begin together would make the tables of a vocabulary sixteen times.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Threads: their number, and the three ways to spread work over them.
-
-`run_together` calls one function in several threads, `map_in_threads` a function of each item of a list, and `stream` a
-function of each item of an iterator, with results as they come.
-"""
+"""Threads: their number, and the three ways to spread work over them."""
 
 from __future__ import annotations
 
@@ -94,10 +90,9 @@ def start(thread: threading.Thread) -> None:
 
 
 def run_together(work: Callable[[], None], threads: int) -> None:
-    """Call work() in `threads` threads at once, this one among them; back when all have returned.
+    """Call work() in `threads` threads, this one among them; back when all have returned. The first error is raised.
 
-    For work that ends early in every thread once it has failed in one. The first error is raised; that of this thread,
-    Ctrl-C before all, comes first.
+    For work that ends early in every thread once it has failed in one. An error of this thread, as Ctrl-C, comes first.
     """
     errors: list[BaseException] = []
 

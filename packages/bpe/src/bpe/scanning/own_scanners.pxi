@@ -33,10 +33,9 @@ cdef object put(void **table, void *entry, int first):
 
 
 def register_splitter(levels):
-    """The number of a new scanner that splits by automata, one after another, at most MOST_LEVELS of them.
+    """The number of a new scanner that splits by automata, one after another.
 
-    levels: for each (class_count, of_bytes, of_byte, page, of_code, table, cuts), as automaton.h has them: numbers,
-    bytes, and arrays of 16 bits as bytes.
+    levels: for each (class_count, of_bytes, of_byte, page, of_code, table, cuts), as automaton.h has them.
     """
     cdef splitter *entry
     cdef automaton *level
@@ -68,10 +67,7 @@ def register_splitter(levels):
 
 
 def register_joins(tokens, bint every_space):
-    """The number of a scanner that splits where no token joins two characters.
-
-    every_space: a piece begins at every space.
-    """
+    """The number of a scanner that splits where no token joins two characters, and at every space if `every_space`."""
     cdef joins *entry
     cdef size_t bits = FEWEST_BITS
     while bits < MOST_BITS and (<size_t> 1 << bits) < BITS_OF_BYTE * sum(map(len, tokens)):

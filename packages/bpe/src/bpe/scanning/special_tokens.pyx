@@ -1,8 +1,4 @@
-"""Places of the special tokens in a text: the leftmost, and of those that begin there the longest, as in tokenizers.
-
-SpecialTokens is a set of them. Rules is what one call does: which it recognises, and which it refuses. Which these are
-for the arguments of a call, encoding/policy.py says.
-"""
+"""Places of the special tokens in a text: the leftmost, and of those that begin there the longest, as in tokenizers."""
 
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp
