@@ -96,7 +96,7 @@ cdef class Decoder:
     # Ids
 
     cdef IdArray read(self, tokens):
-        """The ids of any iterable. TypeError for what is no integer, OverflowError for one below 0 or beyond 32 bits."""
+        """The ids of any iterable. TypeError for no integer, OverflowError for one below 0 or of over 32 bits."""
         if PyObject_CheckBuffer(tokens):
             return self.read_buffer(tokens)
         if isinstance(tokens, str):
