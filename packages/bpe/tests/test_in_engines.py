@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from ray_node import QUIET, one_node_of_ray
 from strategies import corpus
@@ -83,7 +84,8 @@ def test_ray_data(tokenizer: Tokenizer, rows: list[list[int]]) -> None:
         assert counts_of(pyarrow.concat_tables(ray.get(counted))) == bpe.count(TEXTS)
 
 
-def test_datatrove(tokenizer: Tokenizer, rows: list[list[int]], tmp_path: Path) -> None:
+@pytest.mark.parametrize("lists", [False, True])
+def test_datatrove(tokenizer: Tokenizer, rows: list[list[int]], tmp_path: Path, lists: bool) -> None:
     pytest.importorskip("datatrove")
     from datatrove.data import Document
     from datatrove.executor import LocalPipelineExecutor
@@ -98,9 +100,10 @@ def test_datatrove(tokenizer: Tokenizer, rows: list[list[int]], tmp_path: Path) 
             written.append(document)
             yield document
 
-    pipeline = [documents, Encode(tokenizer, batch=7), collect]
+    pipeline = [documents, Encode(tokenizer, batch=7, lists=lists), collect]
     stats = LocalPipelineExecutor(pipeline, logging_dir=str(tmp_path)).run()
-    assert [document.metadata["ids"] for document in written] == rows
+    assert {type(document.metadata["ids"]) for document in written} == {list if lists else np.ndarray}
+    assert [list(document.metadata["ids"]) for document in written] == rows
     assert [document.metadata["token_count"] for document in written] == list(map(len, rows))
     assert stats.stats[0].stats["tokens"].total == sum(map(len, rows))
 

@@ -228,19 +228,14 @@ def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size:
     it is `margin` bytes from the end.
     """
     for text in texts(source):
-        if isinstance(text, Document):
-            data, begin, whole = text.data, 0, len(text.data)
-            while whole - begin > size:
-                end = cut(data, begin + size)
-                read = text.read * end // whole - text.read * begin // whole
-                yield Stretch(data, begin, end, read, begin == 0, end == whole)
-                begin = end
-            if begin < whole:
-                yield Stretch(data, begin, whole, text.read - text.read * begin // whole, begin == 0, True)
-        elif isinstance(text, LargeFile):
+        if isinstance(text, LargeFile):
             yield from _cut_file(text, cut, margin, size)
-        else:
+        elif not isinstance(text, Document):
             yield from _cut_stream(text, cut, margin, size)
+        elif len(text.data) > size:
+            yield from _cut_stream(iter([text]), cut, margin, size)
+        elif len(text.data):
+            yield Stretch(text.data, 0, len(text.data), text.read, True, True)
 
 
 def _cut_file(file: LargeFile, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
@@ -264,9 +259,11 @@ def _cut_file(file: LargeFile, cut: Callable[[Any, int], int], margin: int, size
         del data
 
 
-def _cut_stream(stream: Stream, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
+def _cut_stream(
+    stream: Iterator[tuple[Buffer, int]], cut: Callable[[Any, int], int], margin: int, size: int
+) -> Iterator[Stretch]:
     """Cut a stream into stretches: gather blocks until a stretch can be cut off."""
-    parts: list[bytes] = []
+    parts: list[Buffer] = []
     size_read = read = 0
     first = True
     needed = size + margin + CUT_SEARCH

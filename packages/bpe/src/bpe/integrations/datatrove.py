@@ -8,6 +8,7 @@ from typing import Any
 
 from datatrove.pipeline.base import PipelineStep
 
+from bpe.native.arrow import pyarrow
 from bpe.tokenizer import Tokenizer
 
 
@@ -16,10 +17,12 @@ class Encode(PipelineStep):  # type: ignore[misc]  # datatrove has no types
 
     Args:
         tokenizer: The tokenizer.
-        ids: The key of the ids; None for none.
+        ids: The key of the ids; None for none. They are NumPy arrays, which datatrove's ParquetWriter writes many times
+            as fast as lists.
+        lists: The ids are lists of int, which JsonlWriter needs.
         count: The key of their number.
         batch: Documents that are encoded together.
-        options: num_threads (1 by default), allowed_special and disallowed_special, as Tokenizer.encode_batch() takes
+        options: num_threads (1 by default), allowed_special and disallowed_special, as Tokenizer.encode_arrow() takes
             them.
     """
 
@@ -32,11 +35,12 @@ class Encode(PipelineStep):  # type: ignore[misc]  # datatrove has no types
         *,
         ids: str | None = "ids",
         count: str = "token_count",
+        lists: bool = False,
         batch: int = 1000,
         **options: Any,
     ) -> None:
         super().__init__()
-        self.tokenizer, self.ids, self.count, self.batch = tokenizer, ids, count, batch
+        self.tokenizer, self.ids, self.count, self.lists, self.batch = tokenizer, ids, count, lists, batch
         self.options = {"num_threads": 1, **options}
 
     def run(self, data: Iterable[Any], rank: int = 0, world_size: int = 1) -> Iterator[Any]:
@@ -44,10 +48,13 @@ class Encode(PipelineStep):  # type: ignore[misc]  # datatrove has no types
         documents = iter(data)
         while batch := list(islice(documents, self.batch)):
             with self.track_time(unit="batch"):
-                rows = self.tokenizer.encode_batch([document.text for document in batch], **self.options)
-            for document, row in zip(batch, rows, strict=True):
+                texts = pyarrow().array([document.text for document in batch], "large_string")
+                lists = self.tokenizer.encode_arrow(texts, **self.options)
+                ids, ends = lists.values.to_numpy(), lists.offsets.to_numpy()
+            for document, begin, end in zip(batch, ends[:-1], ends[1:], strict=True):
+                row = ids[begin:end]
                 document.metadata[self.count] = len(row)
                 if self.ids is not None:
-                    document.metadata[self.ids] = row
+                    document.metadata[self.ids] = row.tolist() if self.lists else row
                 self.stat_update("tokens", value=len(row))
                 yield document
