@@ -5,6 +5,7 @@ const FILES = {
   3: ["ex3_judge.py", "checks_tokenizer.py"],
   5: ["ex5_budget.py", "checks_budget.py"],
   11: ["ex11_data.py", "checks_data.py"],
+  14: ["ex14_measuring.py", "checks_measuring.py"],
 };
 const COMMON = ["grade.py", "grading.py", "limits.py"];
 const GRADE = `

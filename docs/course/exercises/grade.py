@@ -46,6 +46,7 @@ CHAPTERS = {  # the file that a student fills, and the module that checks it
     11: ("ex11_data.py", "checks_data"),
     12: ("ex12_precision.py", "checks_precision"),
     13: ("ex13_evaluation.py", "checks_evaluation"),
+    14: ("ex14_measuring.py", "checks_measuring"),
 }
 POINTS = {  # of exercises that are worth more than one
     **dict.fromkeys(("Tokenizer", "AdamW", "MultiHeadSelfAttention", "TransformerLM", "generate", "predict"), 3),
