@@ -110,11 +110,7 @@ class Tokenizer(EncodeMethods):
         cache_bytes: int = CACHE_BYTES,
         tables: Callable[[bool], Tables] | None = None,
     ) -> None:
-        """Become the encoding of these data: what every constructor ends with.
-
-        tables: factory for the encoder's tables; formats/table_cache.py passes one that reads them from disk, and has
-            checked the ids.
-        """
+        """Become the encoding of these data. tables: reads the encoder's tables, whose ids were checked."""
         if not 0 <= cache_bytes <= sys.maxsize:
             raise ValueError(f"cache_bytes is {cache_bytes}; it takes a number from 0 to {sys.maxsize}")
         if tables is None:

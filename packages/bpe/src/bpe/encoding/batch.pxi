@@ -49,9 +49,7 @@ cdef class Batch:
     """Texts to be encoded by every thread that calls work(); then arrays() or lists() gives the ids of each.
 
     Args:
-        encoder: What encodes them.
         texts: str, bytes or buffers of bytes; or, with begins and sizes, one buffer of bytes that all of them lie in.
-        rules: The special tokens to recognise and to refuse.
         threads: The most threads that there may be.
         thread_text: Bytes of texts, about, that are worth a thread.
         longest: Texts of this many bytes, about, are encoded in blocks, if they are half of a thread's share or more.
@@ -220,9 +218,7 @@ cdef class Batch:
         return False
 
     cdef bint take(self, Room *room, Job *job) except -1 nogil:
-        """Take the next block of a long text, or the next short texts, fewer towards the end so that all threads end at
-        once; returns whether there was any.
-        """
+        """Take the next block of a long text, or the next short texts, fewer near the end; returns whether any."""
         cdef size_t share, least
         PyThread_acquire_lock(self.lock, WAIT_LOCK)
         try:
@@ -248,9 +244,7 @@ cdef class Batch:
             PyThread_release_lock(self.lock)
 
     cdef bint next_block(self, Room *room, Job *job) except -1 nogil:
-        """Take the next block of the long text whose turn it is; returns whether there was one. There always is a first
-        one, which of an empty text is empty.
-        """
+        """Take the next block of the current long text; returns whether there was one. The first one may be empty."""
         cdef const Entry *entry = &self.entries[job.first]
         if job.number == 0:
             with gil:

@@ -30,10 +30,7 @@ NO_TOKENS = SpecialTokens(())
 
 
 def first_difference(encoder: TextEncoder, decoder: Decoder, tokens: Any) -> int | None:
-    """Return the index of the first id that encoding the text of the ids does not give; None where it gives them all.
-
-    The text is encoded part by part, up to the first difference.
-    """
+    """Return the index of the first id that encoding the text of the ids does not give; None where it gives all."""
     ids = np.array(tokens if isinstance(tokens, np.ndarray) else list(tokens), dtype=np.uint32)
     text = decoder.decode(ids)
     parts: Iterator[bytes] = (text[at : at + SLICE] for at in range(0, len(text), SLICE))
@@ -52,8 +49,7 @@ def first_difference(encoder: TextEncoder, decoder: Decoder, tokens: Any) -> int
 def encode_after(encoder: TextEncoder, decoder: Decoder, tokens: Any, text: Text, rules: Rules) -> list[int]:
     """Return the ids of a text after ids that do not change.
 
-    The pretoken that the border divides is merged in two parts; the others are the whole text's. Only what
-    follows the last place before the border at which encoding can begin is encoded.
+    The pretoken that the border divides is merged in two parts. Encoding begins at the last place that it can.
     """
     data = encoder.data
     if data.characters is not None or data.words is not None or data.add_prefix_space or data.lstrip or data.rstrip:

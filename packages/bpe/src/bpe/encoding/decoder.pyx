@@ -1,8 +1,7 @@
 """Decoding: ids to bytes, from one buffer that holds every token.
 
 An id's place in that buffer is looked up in a table; where a vocabulary numbers a few tokens far beyond the others, the
-table ends before them and they are searched for. Ids are first made uint32, checked and measured, then their bytes are
-copied into the result, which is allocated once.
+table ends before them and they are searched for.
 """
 
 cimport cython
@@ -225,9 +224,7 @@ cdef class Decoder:
         return pieces
 
     def decode_rows(self, tokens, const int64_t[::1] ends not None, int64_t[::1] byte_ends not None):
-        """The bytes of the ids of several rows, joined. `ends`: where each row's ids end, ascending, the last at the
-        number of ids; where its bytes end is written to `byte_ends`.
-        """
+        """The bytes of rows of ids, joined. `ends`: where each row ends; where its bytes end goes to `byte_ends`."""
         cdef IdArray numbers = self.read(tokens)
         cdef bytes data = self.join(numbers)
         cdef size_t row, i = 0
@@ -249,10 +246,7 @@ cdef class Decoder:
         return self.tokens[place - self.places]
 
     def decode_with_offsets(self, tokens, bint characters):
-        """(bytes, offsets): where each id begins in the bytes, counted in bytes, or in the characters of UTF-8.
-
-        What begins inside a character has the place of that character.
-        """
+        """(bytes, offsets): the byte where each id begins, or the character that it begins at or inside."""
         cdef IdArray numbers = self.read(tokens)
         cdef bytes data = self.join(numbers)
         cdef const uint8_t *text = <const uint8_t *> PyBytes_AS_STRING(data)

@@ -42,8 +42,8 @@ def places_by_pretoken(
     """Return the ids of a piece with bytes that are left out or spaces that are added, and the places of each.
 
     lost: the bytes that are left out, between which tokens stand in their places. None for the places that tokenizers
-    gives: there such bytes move the tokens behind them in their pretoken to the left, and sizes are those of the
-    printable characters that stand for bytes. spaces: of spaces_added_by(); a space has the place of what follows it.
+    gives: there such bytes move the tokens behind them in their pretoken to the left, and a byte has the size of the
+    printable character that stands for it. spaces: of spaces_added_by(); a space has the place of what follows it.
     """
     ids: list[int] = []
     begins: list[int] = []

@@ -122,7 +122,7 @@ class Preparation:
         """The text cut up, ready to be encoded piece by piece.
 
         continued: it goes on where another was cut, see ends_open(). trusted: for each character, whether it may be of
-        a token; all may, if None. places: of each character, where the pieces are to have those of theirs.
+        a token; all may, if None. places: of each character, if the pieces are to have any.
         """
         early, late = self._early_and_late(tokens)
         if trusted is not None and late and places is None:  # to know which characters of the normal form are trusted

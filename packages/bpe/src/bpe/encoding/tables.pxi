@@ -180,9 +180,8 @@ cdef int merge_symbols(
 ) except -1:
     """Merge the bytes of each symbol, and note those as lost that they do not lead to.
 
-    Shorter symbols come first, as longer ones are made of them; symbols of one length have no part in each other, and
-    are merged side by side. Unless the tables are complete, the merge that makes each symbol is added to them: see
-    leads_to().
+    Shorter symbols come first, as longer ones are made of them; those of one length are merged side by side. Unless the
+    tables are complete, the merge that makes each symbol is added to them: see leads_to().
     """
     cdef const uint32_t[::1] order
     cdef uint32_t symbol

@@ -90,7 +90,7 @@ _NAMES |= {"processors": "post-processor", "models": "model"}
 
 
 class Refused(ValueError):
-    """A step or an expression that is wrong, or uses what is not read here."""
+    """A step or an expression that is wrong, or uses a construct that is not read here."""
 
 
 def step(part: str, kind: str, **options: Any) -> dict[str, Any]:
