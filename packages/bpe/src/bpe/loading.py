@@ -187,7 +187,7 @@ def _tiktoken(
     if pattern is None and published:
         pattern = published[0].pattern
         special_tokens = published[0].special_tokens if special_tokens is None else special_tokens
-    named = None if config is None else reading.class_of_config(config)
+    named = None if config is None else folder.class_named({folder.CONFIG: config.read_bytes()}, config)
     if pattern is None:
         pattern = PATTERN_OF.get(digest, PATTERN_OF_CLASS.get(str(named)))
     if pattern is None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import pkgutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -220,9 +222,6 @@ def _parse(name: str, contents: list[bytes]) -> TokenizerData:
 
 
 def _fetch(url: str, sha256: str) -> bytes:
-    import hashlib
-    import tempfile
-
     named = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
     if named == "":
         return _download(url, sha256, None)
@@ -246,7 +245,6 @@ def _fetch(url: str, sha256: str) -> bytes:
 
 
 def _download(url: str, sha256: str, cached: Path | None) -> bytes:
-    import hashlib
     import urllib.request  # here, for it takes megabytes and milliseconds that only a download needs
     from http.client import HTTPException
     from urllib.error import HTTPError

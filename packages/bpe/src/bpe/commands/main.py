@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
 
     add = commands.add_parser("convert", help="write a tokenizer of any format in another")
     add.add_argument("tokenizer", help=NAMED)
-    add.add_argument("--to", required=True, choices=("native", "tiktoken", "gpt2", "huggingface", "sentencepiece"))
+    add.add_argument("--to", required=True, choices=_WRITERS)
     add.add_argument("--out", type=place, required=True, help="a file, or a URL; a folder for gpt2")
     add.add_argument("--pattern", help="the split pattern of a file that holds none (.tiktoken, GPT-2's two)")
     add.add_argument(
@@ -140,18 +140,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+_WRITERS = {"native": "save", **{form: f"to_{form}" for form in ("tiktoken", "gpt2", "huggingface", "sentencepiece")}}
+
+
 def _convert(options: argparse.Namespace) -> None:
     if options.to != "gpt2":  # which is a folder of its own
         check_place(options.out, "the tokenizer")
     tokenizer = load(options.tokenizer, pattern=options.pattern, special_tokens=_special(options.special))
-    write = {
-        "native": tokenizer.save,
-        "tiktoken": tokenizer.to_tiktoken,
-        "gpt2": tokenizer.to_gpt2,
-        "huggingface": tokenizer.to_huggingface,
-        "sentencepiece": tokenizer.to_sentencepiece,
-    }
-    write[options.to](options.out)
+    getattr(tokenizer, _WRITERS[options.to])(options.out)
     print(f"{options.out}: {tokenizer.vocab_size:,} tokens")
 
 

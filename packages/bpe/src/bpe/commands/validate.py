@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +91,6 @@ def _peer(name: str, tokenizer: Tokenizer, threads: int) -> tuple[str, Encode, A
     path = path / "tokenizer.json" if path.is_dir() else path
     if path.suffix == ".json" and tokenizer.data.merges is not None and b'"model"' in path.read_bytes():
         tokenizers = _imported("tokenizers")
-        import os
-
         os.environ["RAYON_NUM_THREADS"] = str(threads)
         peer = tokenizers.Tokenizer.from_file(str(path))
         peer.no_truncation()
@@ -115,8 +115,6 @@ def _peer(name: str, tokenizer: Tokenizer, threads: int) -> tuple[str, Encode, A
 
 
 def _imported(name: str) -> Any:
-    from importlib import import_module
-
     try:
         return import_module(name)
     except ImportError:

@@ -70,11 +70,6 @@ def read_pair(
     return loaded
 
 
-def class_of_config(path: StrPath) -> str:
-    """The tokenizer class that a tokenizer_config.json names, without "Fast"; "" if none."""
-    return formats.folder.class_named({formats.folder.CONFIG: formats.read_bytes(path)}, path)
-
-
 def special_tokens_of_ranks(path: StrPath, config_path: StrPath | None, named: str | None) -> dict[str, int]:
     """The special tokens of a file of ranks, by the tokenizer_config.json beside it and the class that it names.
 

@@ -8,6 +8,7 @@ refused.
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import pairwise, product
@@ -309,8 +310,6 @@ def _merged(length: int, rank_of: dict[int, int]) -> list[int]:
 
 
 def _piece(data: bytes, path: StrPath) -> tuple[str, float, int]:
-    import struct
-
     text, score, kind = "", 0.0, 1
     for field, value in _fields(data, path):
         if field == 1 and isinstance(value, bytes):
@@ -423,7 +422,6 @@ def _pieces_of(tokenizer: TokenizerData, characters: Characters) -> list[tuple[s
 
 def _message(fields: Mapping[int, bytes | int | float]) -> bytes:
     """A message of protocol buffers; the opposite of _fields()."""
-    import struct
 
     def varint(value: int) -> bytes:
         value &= (1 << 64) - 1

@@ -62,13 +62,6 @@ class CommonMerges:
     of_smaller: float  # of the merges of the tokenizer that has fewer
 
 
-COLUMNS = {
-    "Texts": ("tokenizer", "text", "bytes", "tokens", "bytes/token", "tokens/word", "used", "MB/s", "Pile, hours"),
-    "Vocabularies": ("tokenizer", "tokens", "special", "unused", "unreachable", "parts of characters", "longest"),
-    "Merges": ("one", "another", "in common, of all", "of the smaller's"),
-}
-
-
 @dataclass(frozen=True)
 class Report:
     """texts: each tokenizer on each text; vocabularies: each tokenizer; merges_in_common: each two tokenizers."""
@@ -83,7 +76,8 @@ class Report:
 
     def tables(self) -> list[tuple[str, list[tuple[str, ...]]]]:
         """(heading, rows with the names of the columns first) of each table."""
-        texts = [
+        texts = [("tokenizer", "text", "bytes", "tokens", "bytes/token", "tokens/word", "used", "MB/s", "Pile, hours")]
+        texts += [
             (
                 row.tokenizer, row.text, f"{row.bytes:,}", f"{row.tokens:,}", f"{row.bytes_per_token:.3f}",
                 f"{row.tokens_per_word:.3f}", f"{row.used:.1%}", _number(row.megabytes_per_second, 0),
@@ -91,16 +85,24 @@ class Report:
             )
             for row in self.texts
         ]  # fmt: skip
-        vocabularies = [
+        vocabularies = [("tokenizer", "tokens", "special", "unused", "unreachable", "parts of characters", "longest")]
+        vocabularies += [
             (
                 row.tokenizer, f"{row.tokens:,}", f"{row.special:,}", f"{len(row.unused):,}",
                 f"{len(row.unreachable):,}", f"{len(row.broken):,}", "  ".join(map(repr, row.longest)),
             )
             for row in self.vocabularies
         ]  # fmt: skip
-        merges = [(row.one, row.another, f"{row.of_all:.1%}", f"{row.of_smaller:.1%}") for row in self.merges_in_common]
-        tables: dict[str, Sequence[tuple[str, ...]]] = {"Texts": texts, "Vocabularies": vocabularies, "Merges": merges}
-        return [(heading, [COLUMNS[heading], *rows]) for heading, rows in tables.items() if rows]
+        merges = [("one", "another", "in common, of all", "of the smaller's")]
+        merges += [
+            (row.one, row.another, f"{row.of_all:.1%}", f"{row.of_smaller:.1%}") for row in self.merges_in_common
+        ]
+        tables: dict[str, list[tuple[str, ...]]] = {
+            "Texts": [*texts],
+            "Vocabularies": [*vocabularies],
+            "Merges": [*merges],
+        }
+        return [(heading, rows) for heading, rows in tables.items() if len(rows) > 1]
 
     def __str__(self) -> str:
         return "\n\n".join("\n".join(_aligned(rows)) for _, rows in self.tables())
