@@ -361,7 +361,7 @@ def graphed(call: Call, device: str) -> Call:
 @torch.no_grad()
 def measure_decode(case: DecodeCase, device: str, dtype: torch.dtype, rounds: int) -> Measured:
     """A row of the table of decoding: seconds of a call of each peer, in a graph and eager."""
-    from lm.ops.triton.flash import decode_attention
+    from lm.ops.triton import decode, problem
 
     query = (case.batch, case.heads, 1, case.head_dim)
     cache = (case.batch, case.kv_heads, case.keys, case.head_dim)
@@ -371,7 +371,7 @@ def measure_decode(case: DecodeCase, device: str, dtype: torch.dtype, rounds: in
     grouped = case.heads != case.kv_heads
 
     attends: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
-        "ours": functools.partial(decode_attention, lengths=lengths),
+        "ours": lambda q, k, v: decode.decode(problem.Problem(q, k, v), lengths),
         "SDPA": functools.partial(F.scaled_dot_product_attention, enable_gqa=grouped),
     }
 

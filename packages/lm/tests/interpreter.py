@@ -169,3 +169,6 @@ def make_strict():
 
 if not CUDA and not LATE and importlib.util.find_spec("triton") is not None:
     make_strict()
+    from lm.ops.triton import problem
+
+    problem.DTYPES.add(torch.bfloat16)  # which it multiplies as a device does now

@@ -15,11 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from interpreter import CUDA, DEVICE, DTYPES, MARKS, PHASES, needs_cuda
 from torch.utils.checkpoint import checkpoint
-from torch.utils.flop_counter import FlopCounterMode
 
-import accounting
 import lm
-from lm.attention import attention, backend_of, choose, probe, visible
+from lm.attention import attention, has_flash, probe, visible
 from lm.families import build
 from lm.families.gemma import Gemma2Config
 from lm.families.gpt_oss import GptOssConfig
@@ -39,7 +37,7 @@ import triton.language as tl
 
 from lm.ops.triton import decode as decoding
 from lm.ops.triton import tile_sizes
-from lm.ops.triton.flash import decode_attention, flash_attention, paged_attention, pairs
+from lm.ops.triton.flash import flash_attention, paged_attention
 from lm.ops.triton.problem import Problem, Tiles
 from lm.ops.triton.tiles import block_and_head
 
@@ -366,7 +364,6 @@ def test_other_devices_are_refused():
 def test_the_operator_keeps_pytorchs_rules():
     q, k, v = (randoms(1, heads, 3, 16, seed=heads).float().requires_grad_() for heads in (2, 1, 1))
     torch.library.opcheck(torch.ops.groundup.flash_attention, (q, k, v, None, True, None))
-    torch.library.opcheck(torch.ops.groundup.decode_attention, (q.detach(), k.detach(), v.detach(), None, True, None))
 
 
 def test_one_graph_without_a_break():
@@ -387,22 +384,17 @@ def test_a_compiled_caller_has_the_choice_made_once():
     q = randoms(1, 2, 20, 16).float().requires_grad_()
 
     def loss(q):
-        backend, sdpa_kernels = backend_of(DEVICE, q.dtype, q.shape[3], q.shape[2] != 20)
-        assert backend == "sdpa"
-        return lm.attention._sdpa(q, q, q, None, sdpa_kernels, is_causal=True).sum()
+        assert has_flash(DEVICE, q.dtype, q.shape[3])
+        return (2 * q).sum()
 
     torch.testing.assert_close(torch.compile(loss, backend="aot_eager", fullgraph=True)(q), loss(q))
 
 
-def test_vmap_and_second_gradients_are_refused():
+def test_second_gradients_are_refused():
     q = randoms(1, 1, 3, 16).float().requires_grad_()
-    with pytest.raises(RuntimeError, match=r"does not go under torch\.vmap"):
-        torch.vmap(lambda x: flash_attention(x, x, x))(q[None])
     (gradient,) = torch.autograd.grad(flash_attention(q, q, q).square().sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="has no gradient"):
+    with pytest.raises(RuntimeError, match="no autograd formula"):
         gradient.sum().backward()
-    with pytest.raises(RuntimeError, match="decode_attention has no gradient"):
-        decode_attention(q, q, q).sum().backward()
 
 
 def test_autocast_casts_as_for_torchs_own():
@@ -410,7 +402,6 @@ def test_autocast_casts_as_for_torchs_own():
     with torch.autocast(DEVICE, dtype=torch.float16):
         out = flash_attention(q, q.half(), q)
         assert out.dtype == torch.nn.functional.scaled_dot_product_attention(q, q.half(), q).dtype == torch.float16
-        assert decode_attention(q[:, :, :1], q, q).dtype == torch.float16
     assert torch.equal(out, flash_attention(q.half(), q.half(), q.half()))
 
 
@@ -428,35 +419,6 @@ def test_checkpointing_and_twice_under_no_grad():
     assert torch.equal(first, second)
     with torch.inference_mode():
         assert torch.equal(twice(q), first)
-
-
-def test_flops_are_those_of_accounting():
-    for sliding_window in (None, 5):
-        shape = accounting.TransformerShape(64, 20, 1, 64, 4, 64, num_kv_heads=2, sliding_window=sliding_window)
-        q, k = randoms(3, 4, 20, 16).float().requires_grad_(), randoms(3, 2, 20, 16).float().requires_grad_()
-        with FlopCounterMode(display=False) as forward:
-            out = flash_attention(q, k, k, sliding_window=sliding_window)
-        with FlopCounterMode(display=False) as backward:
-            out.sum().backward()
-        counted = accounting.training_flops(shape, 20, 3, pairs="causal", recompute="fused")
-        assert forward.get_total_flops() == counted["forward scores"]
-        assert backward.get_total_flops() == counted["backward scores"] + counted["recomputed scores"]
-        with FlopCounterMode(display=False) as full:
-            flash_attention(q, k, k, causal=False)
-        assert full.get_total_flops() == accounting.forward_flops(shape, 20, 3, pairs="full")["scores"]
-
-
-@given(
-    queries=st.integers(0, 20),
-    keys=st.integers(0, 20),
-    sliding_window=st.none() | st.integers(1, 25),
-    causal=st.booleans(),
-)
-def test_pairs_are_those_that_are_visible(queries, keys, sliding_window, causal):
-    sliding_window = sliding_window if causal else None
-    assert pairs(queries, keys, causal, sliding_window) == int(
-        visible(queries, keys, causal=causal, sliding_window=sliding_window).sum()
-    )
 
 
 def test_the_model_learns_through_it(monkeypatch):
@@ -518,7 +480,7 @@ def test_decoding_is_attention_however_the_keys_are_shared_out(
         patch.setattr(decoding, "processors", lambda _: 6)
         given_lengths = torch.tensor(has, device=DEVICE) if lengths else None
         masks = {"causal": causal, "sliding_window": sliding_window, **changes_of(changes, heads, dtype)}
-        out = decode_attention(q, k, v, **masks, lengths=given_lengths)
+        out = decoding.decode(Problem(q, k, v, **masks), given_lengths)
     for b, length in enumerate(has):
         own = [q[b : b + 1], *(x[b : b + 1, :, :length] for x in (k, v))]
         want, _ = definition(*(x.double() for x in own), **masks)
@@ -555,24 +517,6 @@ def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, s
         own = [q[b : b + 1], *(x[None, :, at] for x in (keys, values))]
         want, _ = definition(*(x.double() for x in own), **masks)
         check(out[b : b + 1], attention(*own, **masks, backend="matmul" if changes else "sdpa"), want)
-
-
-def test_decoding_is_taken_for_few_queries_that_nothing_is_learned_from(monkeypatch):
-    kernels = []
-    for name, function in (("decode_attention", decode_attention), ("flash_attention", flash_attention)):
-
-        def noted(*arguments, _name=name, _function=function, **named):
-            kernels.append(_name)
-            return _function(*arguments, **named)
-
-        monkeypatch.setattr(f"lm.ops.triton.flash.{name}", noted)
-    q, k = randoms(1, 2, 2, 16).float(), randoms(1, 1, 300, 16).float()
-    with torch.no_grad():
-        out = attention(q, k, k, backend="flash")
-    attention(q, k.requires_grad_(), k, backend="flash")
-    attention(q, k[:, :, :100].detach(), k[:, :, :100].detach(), backend="flash")
-    assert kernels == ["decode_attention", "flash_attention", "flash_attention"]
-    torch.testing.assert_close(out, attention(q, k, k, backend="sdpa").detach(), atol=2e-6, rtol=1e-5)
 
 
 SMALL = {"vocab_size": 11, "context_length": 40, "num_layers": 2, "d_model": 32, "num_heads": 4, "num_kv_heads": 2}
@@ -666,43 +610,18 @@ def test_graphs_give_the_tokens_of_single_operations(dtype):
     torch.testing.assert_close(steps[None], steps[False], atol=bound, rtol=bound)
 
 
-def test_decoding_refuses():
-    q, k = randoms(1, 2, 2, 16).float(), randoms(1, 1, 8, 16).float()
-    with pytest.raises(ValueError, match="200 queries for each key head"):
-        decode_attention(randoms(1, 2, 100, 16).float(), k, k)
-    with pytest.raises(ValueError, match=r"lengths is torch\.int64 \(2,\)"):
-        decode_attention(q, k, k, lengths=torch.ones(2, dtype=torch.int64, device=DEVICE))
-
-
 # ---- choosing
 
 
-def test_auto_takes_what_launches_and_says_why_not_the_others(monkeypatch, caplog):
+def test_a_probe_launches_compares_and_says_what_it_found(monkeypatch, caplog):
     caplog.set_level("INFO", logger="lm.attention")
-    monkeypatch.setattr("lm.attention._choose", lm.attention._choose.__wrapped__)
-    special, plain = (choose(DEVICE, torch.float32, 16, special) for special in (True, False))
-    assert special.backend == "flash"
-    assert plain.backend == "sdpa"
-    assert "math" in plain.sdpa_kernels
+    assert has_flash(DEVICE, torch.float16, 20)
+    assert probe.__wrapped__(DEVICE, torch.float32, 16) is None
     assert f"{DEVICE}, torch.float32, head_dim 16: attention by flash" in caplog.text
-
-    broken = {"flash": "not flash: it hangs", "sdpa math": "not sdpa math: it is off"}
-    monkeypatch.setattr("lm.attention.probe", lambda what, *rest: broken.get(what))
-    assert choose(DEVICE, torch.float32, 16, True) == (
-        "sdpa",
-        ("cudnn", "flash", "efficient"),
-        tuple(broken.values())[::-1],
-    )
-    monkeypatch.setattr("lm.attention.probe", lambda what, *rest: f"not {what}: no")
-    assert choose(DEVICE, torch.float32, 16, False).backend == "matmul"
-
-
-def test_a_probe_launches_and_compares(monkeypatch):
-    assert probe("flash", DEVICE, torch.float16, 20) is None
-    assert probe("sdpa math", DEVICE, torch.float32, 20) is None
-    assert "head_dim 300" in probe("flash", DEVICE, torch.float32, 300)
+    assert not has_flash(DEVICE, torch.float32, 300)
+    assert "head_dim 300" in probe(DEVICE, torch.float32, 300)
     monkeypatch.setattr("lm.attention._flash", lambda q, k, v, *masks: q + k + v)
-    assert "its results are off by" in probe.__wrapped__("flash", DEVICE, torch.float32, 20)
+    assert "its results are off by" in probe.__wrapped__(DEVICE, torch.float32, 20)
 
 
 def test_a_probe_does_not_count_as_what_a_checkpoint_has_to_compute_again():
@@ -710,7 +629,7 @@ def test_a_probe_does_not_count_as_what_a_checkpoint_has_to_compute_again():
 
     def sine(x):
         if not probed:  # as where the first attention of a run is in a block that is computed again
-            probed.append(probe.__wrapped__("sdpa math", DEVICE, torch.float32, 16))
+            probed.append(probe.__wrapped__(DEVICE, torch.float32, 16))
         return x.sin()
 
     x = randoms(5).requires_grad_()
@@ -724,7 +643,7 @@ def test_flash_says_what_is_missing(monkeypatch):
     q = randoms(1, 1, 2, 16)
     with pytest.raises(ValueError, match=r"backend 'flash' is not available: .* triton is not installed"):
         attention(q, q, q, backend="flash")
-    assert "triton is not installed" in probe.__wrapped__("flash", DEVICE, torch.float32, 16)
+    assert "triton is not installed" in probe.__wrapped__(DEVICE, torch.float32, 16)
 
 
 # ---- settings

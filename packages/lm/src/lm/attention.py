@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import math
-import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lm.ops import triton as kernels
 
@@ -23,17 +20,6 @@ log = logging.getLogger(__name__)
 # Up to this many keys, two batched matrix products are faster on a CPU than torch's tiled kernel, forward and backward
 # together: at 8 × 4 heads of 32 and 128 positions 2.4 ms against 3.1 on two Zen 3 cores.
 MATMUL_KEYS = 256
-
-# Few queries against at least this many keys are decoding, which shares the keys out among programs.
-DECODING_QUERIES, DECODING_KEYS = 16, 256
-
-# torch's own kernels, the fastest first. Of those that a device launches, torch takes the first that suits the inputs.
-SDPA_KERNELS = {
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "math": SDPBackend.MATH,
-}
 
 
 def attention(
@@ -66,9 +52,12 @@ def attention(
     "sdpa".
 
     backend: "flash" is this package's own kernel (CUDA, Triton), "sdpa" torch's, "flex" torch's FlexAttention (without
-    gradients on a CPU), "matmul" computes whole score matrices, "reference" is the definition, one query at a time.
-    "auto" depends on the device: see choose(). ValueError: shapes that do not fit, an unknown backend, "flash" without
-    what it needs, or "flex" with gradients that torch does not have.
+    gradients on a CPU), "matmul" computes whole score matrices, "reference" is the definition without a shortcut.
+    "auto" on a CPU is "matmul" for few keys and "sdpa" for many; on CUDA it is "sdpa", and "flash" for documents,
+    windows, caps, sinks, a cache, and where deterministic algorithms are asked for, as its bits never change.
+
+    ValueError: shapes that do not fit, an unknown backend, "flash" without what it needs, or "flex" with gradients that
+    torch does not have.
     """
     if backend not in BACKENDS:
         raise ValueError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
@@ -93,20 +82,17 @@ def attention(
             raise ValueError("backend 'flash' takes no mask: use 'auto' or 'sdpa', or sliding_window and document_ids")
         mask = mask.expand(size)
 
-    allowed: tuple[str, ...] = ()
-    if backend == "auto" and mask is not None:
-        backend = "matmul" if changes_scores else "sdpa"
-    elif backend == "auto" and q.device.type == "cpu":
-        backend = "matmul" if changes_scores or (queries > 1 and keys <= MATMUL_KEYS) else "sdpa"
-    elif backend == "auto":
+    if backend == "auto":
+        on_cpu = q.device.type == "cpu"
+        is_short = on_cpu and mask is None and queries > 1 and keys <= MATMUL_KEYS
+        backend = "matmul" if changes_scores or is_short else "sdpa"
         # torch's fused kernels support neither document masks nor windows, and align a causal mask top-left.
         special = changes_scores or document_ids is not None or sliding_window is not None or queries != keys
-        real = q.device.type != "meta"  # autocast raises on the meta device
-        mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
-        dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
-        backend, allowed = backend_of(str(q.device), dtype, q.shape[3], special)
-        if changes_scores and backend == "sdpa":
-            backend = "matmul"
+        if mask is None and not on_cpu and (special or torch.are_deterministic_algorithms_enabled()):
+            real = q.device.type != "meta"  # autocast raises on the meta device
+            mixed = real and torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64
+            dtype = torch.get_autocast_dtype(q.device.type) if mixed else q.dtype
+            backend = "flash" if has_flash(str(q.device), dtype, q.shape[3]) else backend
     if backend == "flash":
         options = {"causal": causal, "sliding_window": sliding_window, "softcap": softcap, "sinks": sinks}
         return _flash(q, k, v, document_ids=document_ids, **options)
@@ -115,19 +101,18 @@ def attention(
 
         masks = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids, "mask": mask}
         out = flex.attention(q, k, v, **masks, softcap=softcap, sinks=sinks)  # type: ignore[arg-type]
-    elif backend == "reference":
-        return _reference(q, k, v, causal, sliding_window, document_ids, mask, softcap, sinks)
 
-    if document_ids is not None or mask is not None or (changes_scores and backend != "flex"):
+    is_whole = backend == "reference" or (changes_scores and backend != "flex")
+    if document_ids is not None or mask is not None or is_whole:
         seen = visible(
             queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
         )
         seen = seen if mask is None else (mask & seen)
-        if changes_scores and backend != "flex":
-            out = _matmul_with_softcap_or_sinks(q, k, v, seen, softcap, sinks)
+        if is_whole:
+            out = _whole_scores(q, k, v, seen, softcap, sinks)
         elif backend != "flex":
             bias = as_bias(seen, q.dtype)
-            out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias, allowed)
+            out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias)
         return out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
     if backend == "flex":
         return out
@@ -139,21 +124,19 @@ def attention(
     if not causal or (queries == 1 and sliding_window is None):
         cached_bias = None
     elif backend == "sdpa" and queries == keys and sliding_window is None:
-        return _sdpa(q, k, v, None, allowed, is_causal=True)
+        return _sdpa(q, k, v, None, is_causal=True)
     else:
         # A compiled caller, which cannot use the cache, computes its own.
         of_shape = causal_bias.__wrapped__ if torch.compiler.is_compiling() else causal_bias
         cached_bias = of_shape(queries, keys, sliding_window, q.dtype, q.device)
-    out = _matmul(q, k, v, cached_bias) if backend == "matmul" else _sdpa(q, k, v, cached_bias, allowed)
+    out = _matmul(q, k, v, cached_bias) if backend == "matmul" else _sdpa(q, k, v, cached_bias)
     if causal and queries > keys:  # the first ones stand before every key
         out = torch.cat((torch.zeros_like(out[:, :, : queries - keys]), out[:, :, queries - keys :]), dim=2)
     return out
 
 
-def _matmul_with_softcap_or_sinks(
-    q: Tensor, k: Tensor, v: Tensor, seen: Tensor, softcap: float | None, sinks: Tensor | None
-) -> Tensor:
-    """Attention by whole score matrices, with a soft cap or sinks: one more score for each head, with no value."""
+def _whole_scores(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, softcap: float | None, sinks: Tensor | None) -> Tensor:
+    """The definition, with a soft cap or sinks: one more score for each head, with no value."""
     groups = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(groups, dim=1), v.repeat_interleave(groups, dim=1)
     scores = q @ k.transpose(2, 3) / math.sqrt(q.shape[3])  # (batch, heads, queries, keys)
@@ -209,97 +192,41 @@ def visible(
     return seen
 
 
-def _sdpa(
-    q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, allowed: tuple[str, ...] = (), is_causal: bool = False
-) -> Tensor:
-    """torch's attention, by one of the allowed kernels, or by any."""
+def _sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, is_causal: bool = False) -> Tensor:
+    """torch's attention, by the kernel that torch takes."""
     grouped = q.shape[1] != k.shape[1]
-    if not allowed:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal, enable_gqa=grouped)
-    with sdpa_kernel([SDPA_KERNELS[name] for name in allowed]):
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal, enable_gqa=grouped)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=is_causal, enable_gqa=grouped)
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, *, document_ids: Tensor | None = None, **options: Any) -> Tensor:
-    """The attention kernel, or that for decoding; options: causal, sliding_window, softcap and sinks."""
+    """This package's own kernel; options: causal, sliding_window, softcap and sinks."""
     lacking = flash_lacks()
     if lacking is not None:
         raise ValueError(f"backend 'flash' is not available: {lacking}")
-    from lm.ops.triton.flash import decode_attention, flash_attention
+    from lm.ops.triton.flash import flash_attention
 
-    queries, keys = q.shape[2], k.shape[2]
-    rows = q.shape[1] // k.shape[1] * queries
-    trained = (q, k, v, options.get("sinks"))
-    has_gradient = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in trained)
-    few = queries <= DECODING_QUERIES and keys >= DECODING_KEYS and rows <= 128
-    if few and document_ids is None and not has_gradient:
-        return decode_attention(q, k, v, **options)
     if document_ids is not None and document_ids.dtype not in (torch.int32, torch.int64):
         document_ids = document_ids.long()
     return flash_attention(q, k, v, document_ids=document_ids, **options)
 
 
-class Choice(NamedTuple):
-    """The backend of "auto" on a device, torch's kernels for it, and the reasons against the others."""
-
-    backend: str
-    sdpa_kernels: tuple[str, ...]
-    refused: tuple[str, ...]
-
-    def __str__(self) -> str:
-        name = f"{self.backend} by {', '.join(self.sdpa_kernels)}" if self.backend == "sdpa" else self.backend
-        return f"attention by {name}" + "".join(f"; {reason}" for reason in self.refused)
-
-
-# A compiled caller has it decided once, and not in its graph; a Choice could not be unpacked there by torch 2.11.
+# A compiled caller has it decided once, and not in its graph.
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def backend_of(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> tuple[str, tuple[str, ...]]:
-    """The backend of choose(), and torch's kernels for it."""
-    return choose(device, dtype, head_dim, special)[:2]
-
-
-def choose(device: str, dtype: torch.dtype, head_dim: int, special: bool) -> Choice:
-    """The backend of "auto" on a CUDA device: the first that launches and is right, forward and backward; logged once.
-
-    special: attention that torch's fused kernels do not have (documents, windows, more keys than queries). For it this
-        package's kernel goes first, and so it does where deterministic algorithms are asked for, as its bits never
-        change. Otherwise torch's go first: on an H100 cuDNN's is the fastest, both passes
-        together. What is tried is tried once in a process.
-    """
+def has_flash(device: str, dtype: torch.dtype, head_dim: int) -> bool:
+    """True if this package's kernel launches on a device and is right there, forward and backward: tried once."""
     if torch.device(device).type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return Choice("sdpa", (), ())  # a graph is being recorded, into which a trial would go
-    return _choose(device, dtype, head_dim, special or torch.are_deterministic_algorithms_enabled())
+        return False  # a graph is being recorded, into which a trial would go
+    return probe(device, dtype, head_dim) is None
 
 
 def decodes(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """True if decoding on this device uses decode_attention."""
-    return device.type == "cuda" and choose(str(device), dtype, head_dim, True).backend == "flash"
+    """True if decoding on this device uses paged_attention of this package's kernels."""
+    return device.type == "cuda" and has_flash(str(device), dtype, head_dim)
 
 
 @functools.cache
-def _choose(device: str, dtype: torch.dtype, head_dim: int, own_first: bool) -> Choice:
-    refused = []
-    launching = []
-    for name in SDPA_KERNELS:
-        reason = probe(f"sdpa {name}", device, dtype, head_dim)
-        if reason is None:
-            launching.append(name)
-        else:
-            refused.append(reason)
-    reason = probe("flash", device, dtype, head_dim)
-    if reason is not None:
-        refused.append(reason)
-    backend = "sdpa" if launching else "matmul"
-    if reason is None and (own_first or not launching):
-        backend = "flash"
-    choice = Choice(backend, tuple(launching), tuple(refused))
-    log.info("%s, %s, head_dim %d: %s", device, dtype, head_dim, choice)
-    return choice
-
-
-@functools.cache
-def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | None:
-    """Launch "flash" or "sdpa KERNEL", forward and backward, on a small problem: None, or the reason against it."""
+def probe(device: str, dtype: torch.dtype, head_dim: int) -> str | None:
+    """Launch "flash", forward and backward, on a small problem: None, or the reason against it, which is logged."""
     heads, length = 2, 48
     generator = torch.Generator().manual_seed(0)
     exact = [torch.randn(1, heads, length, head_dim, generator=generator, dtype=torch.float64) for _ in range(4)]
@@ -310,11 +237,6 @@ def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | No
         out = run(*leaves)
         return [x.to("cpu", torch.float64) for x in (out.detach(), *torch.autograd.grad(out, leaves, upstream))]
 
-    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        if what == "flash":
-            return _flash(q, k, v)
-        return _sdpa(q, k, v, None, (what.removeprefix("sdpa "),), is_causal=True)
-
     bias = as_bias(visible(length, length, causal=True), torch.float64)
     bound = {torch.bfloat16: 0.1, torch.float16: 0.02}.get(dtype, 0.01)  # float32 may be multiplied as TF32
     try:
@@ -324,14 +246,16 @@ def probe(what: str, device: str, dtype: torch.dtype, head_dim: int) -> str | No
             torch.autocast(torch.device(device).type, enabled=False),
             # Turn off the caller's saved-tensor hooks, which activation checkpointing installs.
             torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x),
-            warnings.catch_warnings(),
         ):
-            warnings.simplefilter("ignore")  # torch warns why a kernel does not suit
             expected = results(lambda q, k, v: _matmul(q, k, v, bias), "cpu", torch.float64)
-            error = max(float((x - y).abs().max()) for x, y in zip(results(run, device, dtype), expected, strict=True))
+            pairs = zip(results(_flash, device, dtype), expected, strict=True)
+            error = max(float((x - y).abs().max()) for x, y in pairs)
     except Exception as refusal:  # whatever a driver, a compiler or an absent package may say
-        return f"not {what}: {(str(refusal) or repr(refusal)).splitlines()[0]}"
-    return None if error <= bound else f"not {what}: its results are off by {error:.2g}"
+        reason = (str(refusal) or repr(refusal)).splitlines()[0]
+    else:
+        reason = f"its results are off by {error:.2g}" if error > bound else None
+    log.info("%s, %s, head_dim %d: attention by %s", device, dtype, head_dim, "flash" if reason is None else reason)
+    return reason
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
@@ -361,39 +285,3 @@ def _matmul(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
             bias = bias.expand(batch, heads, queries, keys).reshape(batch * kv_heads, group * queries, keys)
         scores = torch.baddbmm(bias, rows, columns, alpha=scale)
     return torch.bmm(scores.softmax(-1), values).view(batch, heads, queries, width)
-
-
-def _reference(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    causal: bool,
-    sliding_window: int | None,
-    document_ids: Tensor | None,
-    mask: Tensor | None,
-    softcap: float | None,
-    sinks: Tensor | None,
-) -> Tensor:
-    """One query at a time, in the words of the definition."""
-    batch, heads, queries, width = q.shape
-    kv_heads, keys = k.shape[1], k.shape[2]
-
-    def sees(b: int, h: int, i: int, j: int) -> bool:
-        position = i + keys - queries
-        if causal and (j > position or (sliding_window is not None and j <= position - sliding_window)):
-            return False
-        if document_ids is not None and (position < 0 or document_ids[b, j] != document_ids[b, position]):
-            return False
-        return mask is None or bool(mask[b, h, i, j])
-
-    rows = []
-    for b, h, i in itertools.product(range(batch), range(heads), range(queries)):
-        head = h // (heads // kv_heads)
-        seen = [j for j in range(keys) if sees(b, h, i, j)]
-        scores = k[b, head, seen] @ q[b, h, i] / math.sqrt(width)
-        if softcap is not None:
-            scores = softcap * torch.tanh(scores / softcap)
-        if sinks is not None:
-            scores = torch.cat((scores, sinks[h : h + 1].to(scores.dtype)))
-        rows.append(scores.softmax(0)[: len(seen)] @ v[b, head, seen])
-    return torch.stack(rows).view(batch, heads, queries, width) if rows else torch.zeros_like(q)

@@ -50,18 +50,13 @@ def attention(
     compute: Any = flex_attention if direct else compiled()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="flex_attention called without torch.compile")
-        score_mod = None if softcap is None else softcap_mod(softcap)
+        score_mod = None if softcap is None else lambda score, *_: softcap * torch.tanh(score / softcap)
         masks = {"block_mask": blocks, "enable_gqa": q.shape[1] != k.shape[1]}
         if sinks is None:
             return cast(Tensor, compute(q, k, v, score_mod, **masks))
         out, aux = compute(q, k, v, score_mod, **masks, return_aux=AuxRequest(lse=True))
     share = torch.sigmoid(aux.lse - sinks.to(aux.lse.dtype)[:, None])  # of the keys, beside the sink
     return cast(Tensor, (out * share[..., None]).to(out.dtype))
-
-
-def softcap_mod(softcap: float) -> Callable[..., Tensor]:
-    """FlexAttention's score_mod of a soft cap."""
-    return lambda score, *_: softcap * torch.tanh(score / softcap)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lm.ops.triton.problem import LOG2E as LOG2_OF_E
-from lm.ops.triton.problem import Problem, Tiles, sources
+from lm.ops.triton.problem import Problem, Tiles
 from lm.ops.triton.tile_sizes import tiles_for
 from lm.ops.triton.tiles import (
     block_and_head,
@@ -231,35 +231,15 @@ def row_deltas(problem: Problem, out: Tensor, grad: Tensor) -> Tensor:
 
 def key_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
     """dk and dv."""
-    q, k, v = problem.q, problem.k, problem.v
-    dk, dv = torch.empty_like(k), torch.empty_like(v)
-    rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys, "grad": tiles.queries}
-    keys_kernel[(triton.cdiv(problem.keys, tiles.keys) * problem.kv_heads * problem.batch,)](
-        **problem.arguments(tiles, "keys"),
-        **sources(tiles, rows, problem.width, q=q, k=k, v=v, grad=grad),
-        dk=dk,
-        dv=dv,
-        lse=lse,
-        delta=delta,
-        dk_strides=dk.stride(),
-        dv_strides=dv.stride(),
-        scale=problem.scale,
-    )
+    dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
+    rows = {"lse": lse, "delta": delta, "scale": problem.scale}
+    problem.launch(keys_kernel, tiles, "keys", {"grad": grad}, {"dk": dk, "dv": dv}, **rows)
     return dk, dv
 
 
 def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> Tensor:
     """dq."""
-    q, k, v = problem.q, problem.k, problem.v
-    dq = torch.empty_like(q)
-    rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys, "grad": tiles.queries}
-    queries_kernel[(triton.cdiv(problem.queries, tiles.queries) * problem.heads * problem.batch,)](
-        **problem.arguments(tiles, "queries"),
-        **sources(tiles, rows, problem.width, q=q, k=k, v=v, grad=grad),
-        dq=dq,
-        lse=lse,
-        delta=delta,
-        dq_strides=dq.stride(),
-        scale=problem.scale,
-    )
+    dq = torch.empty_like(problem.q)
+    rows = {"lse": lse, "delta": delta, "scale": problem.scale}
+    problem.launch(queries_kernel, tiles, "queries", {"grad": grad}, {"dq": dq}, **rows)
     return dq

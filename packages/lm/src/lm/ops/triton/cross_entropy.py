@@ -13,8 +13,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lm.ops.triton.interpreted import check_dtype
-
 BLOCK = 8192  # columns at a time
 COLUMNS_A_WARP = 512  # 16 a thread: two loads of 16 bytes in 16-bit numbers
 LOWEST = tl.constexpr(-3.4028234663852886e38)  # of float32, where -inf less -inf would be NaN
@@ -76,7 +74,6 @@ def cross_entropy(
     logits (rows, columns) float16, bfloat16 or float32, the columns of a row side by side; those from vocab_size on do
     not count and have no gradient. targets (rows,) int64.
     """
-    check_dtype(logits.dtype)
     rows, columns = logits.shape
     nats = torch.empty(rows, dtype=torch.float32, device=logits.device)
     block = min(BLOCK, int(triton.next_power_of_2(columns)))

@@ -172,7 +172,7 @@ def decode_splits(
     named["QUERIES"] = max(16, triton.next_power_of_2(group * problem.queries))
     decode_kernel[(splits * problem.kv_heads * problem.batch,)](
         **named,
-        **sources(tiles, {"k": tiles.keys, "v": tiles.keys}, problem.width, k=k, v=v),
+        **sources(tiles, problem.width, k=k, v=v),
         q=q,
         q_strides=q.stride(),
         partial=partial,

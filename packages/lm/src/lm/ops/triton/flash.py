@@ -1,4 +1,4 @@
-"""flash_attention as PyTorch sees it: an operator with its shapes, its gradient, its FLOPs, and what it refuses."""
+"""flash_attention as PyTorch sees it: an operator with its shapes and its gradient; and attention over a cache."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.flop_counter import register_flop_formula
 
 from lm.ops.triton import lacking
 
@@ -14,8 +13,7 @@ if (what := lacking()) is not None:
     raise ImportError(what)
 
 from lm.ops.triton import backward, decode, forward
-from lm.ops.triton.interpreted import INTERPRETING
-from lm.ops.triton.problem import Problem, check
+from lm.ops.triton.problem import INTERPRETING, Problem
 
 
 def flash_attention(
@@ -35,48 +33,12 @@ def flash_attention(
     the CPU where TRITON_INTERPRET=1 was set before this was imported, there float64 too.
 
     The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own
-    attention. The gradient has no gradient, and torch.vmap is refused: batch is a dimension of its own.
+    attention. The gradient has no gradient.
     """
     check_device(q)
     q, k, v = autocast(q, k, v)
     masks = (document_ids, causal, sliding_window, softcap, sinks)
-    check(q, k, v, *masks)
     out: Tensor = torch.ops.groundup.flash_attention(q, k, v, *masks)[0]
-    return out
-
-
-def decode_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = True,
-    sliding_window: int | None = None,
-    lengths: Tensor | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    """flash_attention for few queries and many keys, which are shared out among the programs. It has no gradient.
-
-    As flash_attention. lengths (batch,), integers: how many of the keys each sequence has, so that a cache of one size
-    serves sequences of many; the queries are the last of those. heads / kv_heads · queries is at most 128.
-    """
-    check_device(q)
-    q, k, v = autocast(q, k, v)
-    check(q, k, v, None, causal, sliding_window, softcap, sinks)
-    rows = q.shape[1] // k.shape[1] * q.shape[2]
-    if rows > decode.MOST_ROWS:
-        raise ValueError(
-            f"{rows} queries for each key head are more than the {decode.MOST_ROWS} of one tile: use flash_attention"
-        )
-    if lengths is not None and (
-        lengths.shape != q.shape[:1] or lengths.dtype not in (torch.int32, torch.int64) or lengths.device != q.device
-    ):
-        raise ValueError(
-            f"lengths is {lengths.dtype} {tuple(lengths.shape)} on {lengths.device}: "
-            f"it is int32 or int64 {(q.shape[0],)} on {q.device}"
-        )
-    out: Tensor = torch.ops.groundup.decode_attention(q, k, v, lengths, causal, sliding_window, softcap, sinks)
     return out
 
 
@@ -92,10 +54,10 @@ def paged_attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """decode_attention over a cache of pages, which no text has to be gathered from first.
+    """flash_attention for few queries and many keys of each text, which lie in the pages of a cache.
 
     Its launches depend on the shapes alone, so that a CUDA graph of them serves texts of any length. No gradient, no
-    autocast, and nothing is checked that would ask the device.
+    autocast, and nothing is checked that would ask the device. heads / kv_heads · queries is at most decode.MOST_ROWS.
 
     Args:
         q: (batch, heads, queries, head_dim), the last `queries` positions of each text.
@@ -112,7 +74,6 @@ def paged_attention(
     batch = q.shape[0]
     k, v = (x.expand(batch, *x.shape) for x in (keys, values))
     masks = (None, True, sliding_window, softcap, sinks)
-    check(q, k, v, *masks)
     return decode.decode(Problem(q, k, v, *masks), lengths, decode.Pages(table, page))
 
 
@@ -180,25 +141,6 @@ def _(q: Tensor, k: Tensor, v: Tensor, ids: Any, sinks: Tensor | None, *_: Any) 
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), of_sinks
 
 
-@torch.library.custom_op("groundup::decode_attention", mutates_args=())
-def _decode(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    lengths: Tensor | None,
-    causal: bool,
-    sliding_window: int | None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> Tensor:
-    return decode.decode(Problem(q, k, v, None, causal, sliding_window, softcap, sinks), lengths)
-
-
-@_decode.register_fake
-def _(q: Tensor, *_: Any, **__: Any) -> Tensor:
-    return torch.empty_like(q)
-
-
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     q, k, v, document_ids, ctx.causal, ctx.sliding_window, ctx.softcap, sinks = inputs
     ctx.save_for_backward(q, k, v, document_ids, sinks, *output)
@@ -212,49 +154,4 @@ def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ..
     return dq, dk, dv, None, None, None, None, None if sinks is None else of_sinks
 
 
-def _no_second(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
-    raise RuntimeError(
-        "the gradient of flash_attention has no gradient: use backend='matmul', whose every operation has"
-    )
-
-
-def _no_gradient(ctx: Any, *grads: Tensor | None) -> tuple[None, ...]:
-    raise RuntimeError("decode_attention has no gradient: use flash_attention")
-
-
-def _no_vmap(info: Any, dims: Any, *arguments: Any) -> tuple[Any, Any]:
-    raise RuntimeError("flash attention does not go under torch.vmap: fold the mapped dimension into batch")
-
-
 _flash.register_autograd(_differentiate, setup_context=_save)
-_flash_backward.register_autograd(_no_second)
-_decode.register_autograd(_no_gradient)
-for _operator in (_flash, _flash_backward, _decode):
-    _operator.register_vmap(_no_vmap)
-
-
-def pairs(queries: int, keys: int, causal: bool, sliding_window: int | None) -> int:
-    """Number of pairs of a query and a key that it sees in one head; documents are ignored."""
-    if not causal:
-        return queries * keys
-    # Position p sees min(p + 1, sliding_window) keys, and the positions are keys - queries … keys - 1, none below 0.
-    reach = keys if sliding_window is None else min(sliding_window, keys)
-    below = max(0, keys - queries)
-
-    def up_to(positions: int) -> int:
-        growing = min(positions, reach)
-        return growing * (growing + 1) // 2 + (positions - growing) * reach
-
-    return up_to(keys) - up_to(below)
-
-
-@register_flop_formula([torch.ops.groundup.flash_attention, torch.ops.groundup.decode_attention])
-def _forward_flops(q: Any, k: Any, v: Any, ids: Any, causal: bool, window: int | None, *_: Any, **__: Any) -> int:
-    batch, heads, queries, head_dim = map(int, q)
-    return 4 * batch * heads * head_dim * pairs(queries, int(k[2]), causal, window)
-
-
-@register_flop_formula(torch.ops.groundup.flash_attention_backward)
-def _backward_flops(q: Any, k: Any, v: Any, ids: Any, *others: Any, **_: Any) -> int:
-    """Five matmuls, as torch counts its own: the four of the gradient, and the scores once more."""
-    return _forward_flops(q, k, v, ids, *others[-3:-1]) * 5 // 2

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lm.ops.triton.problem import LOG2E as LOG2_OF_E
-from lm.ops.triton.problem import Problem, Tiles, sources
+from lm.ops.triton.problem import Problem, Tiles
 from lm.ops.triton.tile_sizes import tiles_for
 from lm.ops.triton.tiles import block_and_head, key_run, load_tile, seen, softcapped, store_tile
 
@@ -126,13 +126,5 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
 
 def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> None:
     """Launch forward_kernel, which writes out and lse."""
-    rows = {"q": tiles.queries, "k": tiles.keys, "v": tiles.keys}
-    forward_kernel[(triton.cdiv(problem.queries, tiles.queries) * problem.heads * problem.batch,)](
-        **problem.arguments(tiles, "queries"),
-        **sources(tiles, rows, problem.width, q=problem.q, k=problem.k, v=problem.v),
-        out=out,
-        lse=lse,
-        sinks=problem.sinks,
-        out_strides=out.stride(),
-        SINKS=problem.sinks is not None,
-    )
+    sinks = {"sinks": problem.sinks, "SINKS": problem.sinks is not None}
+    problem.launch(forward_kernel, tiles, "queries", {}, {"out": out}, lse=lse, **sinks)

@@ -17,11 +17,13 @@ import triton.language as tl
 from torch import Tensor
 
 from lm.ops.triton import check_shapes
-from lm.ops.triton.interpreted import check_dtype
 from lm.ops.triton.tiles import document_runs_kernel
 
 LOG2E = 1.4426950408889634
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Kernels run on the CPU where TRITON_INTERPRET=1 was set before Triton was imported. Its interpreter multiplies
+# bfloat16 as integers, so that it is refused there.
+INTERPRETING = bool(triton.knobs.runtime.interpret)
+DTYPES = {torch.float16, torch.float32, torch.float64, *(() if INTERPRETING else (torch.bfloat16,))}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,9 @@ class Problem:
         scale: Factor of the scores.
         width: The power of two that head_dim is padded to, at least the 16 that matrix units work on.
         wide: Dtype of sums.
+
+    Raises:
+        ValueError, TypeError: The kernels cannot take such tensors; the message says what they can.
     """
 
     def __init__(
@@ -59,7 +64,17 @@ class Problem:
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> None:
-        check_dtype(q.dtype)
+        check_shapes(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
+        for name, x in {"k": k, "v": v, "document_ids": document_ids, "sinks": sinks}.items():
+            if x is not None and x.device != q.device:
+                raise ValueError(f"q is on {q.device} and {name} on {x.device}: put them on one device")
+        if q.dtype not in DTYPES or not q.dtype == k.dtype == v.dtype:
+            kinds = f"{q.dtype}, {k.dtype}, {v.dtype}"
+            raise TypeError(f"q, k and v are {kinds}: give them one dtype of {', '.join(sorted(map(str, DTYPES)))}")
+        if not 1 <= q.shape[3] <= 256:
+            raise ValueError(f"head_dim {q.shape[3]} is outside 1 to 256, which is what tiles hold: use backend='sdpa'")
+        if document_ids is not None and document_ids.dtype not in (torch.int32, torch.int64):
+            raise ValueError(f"document_ids is {document_ids.dtype}: cast it to int32 or int64")
         self.q, self.k, self.v, self.document_ids = q, k, v, document_ids
         self.causal, self.sliding_window, self.softcap, self.sinks = causal, sliding_window, softcap, sinks
         self.batch, self.heads, self.queries, self.head_dim = q.shape
@@ -116,6 +131,21 @@ class Problem:
             "num_stages": tiles.stages,
         }
 
+    def launch(
+        self, kernel: Any, tiles: Tiles, blocks_of: str, reads: dict[str, Tensor], out: dict[str, Tensor], **more: Any
+    ) -> None:
+        """Launch a kernel for all blocks of all heads: it reads q, k, v and `reads`, and writes `out`."""
+        length, size, heads = self.queries, tiles.queries, self.heads
+        if blocks_of == "keys":
+            length, size, heads = self.keys, tiles.keys, self.kv_heads
+        kernel[(triton.cdiv(length, size) * heads * self.batch,)](
+            **self.arguments(tiles, blocks_of),
+            **sources(tiles, self.width, q=self.q, k=self.k, v=self.v, **reads),
+            **out,
+            **{f"{name}_strides": x.stride() for name, x in out.items()},
+            **more,
+        )
+
     def heads_together(self, blocks_of: str) -> int:
         """Number of heads whose blocks start side by side (see block_and_head).
 
@@ -158,10 +188,11 @@ class Problem:
         return runs
 
 
-def sources(tiles: Tiles, rows: dict[str, int], width: int, **tensors: Tensor) -> dict[str, Any]:
+def sources(tiles: Tiles, width: int, **tensors: Tensor) -> dict[str, Any]:
     """The tensors that a kernel reads tiles of, by name, with their strides: as descriptors where that is asked and can
     be."""
     named: dict[str, Any] = {f"{name}_strides": x.stride() for name, x in tensors.items()}
+    rows = {name: tiles.keys if name in ("k", "v") else tiles.queries for name in tensors}
     described = tiles.described and has_descriptors(tensors["k"].device) and describable(*tensors.values())
     for name, x in tensors.items():
         named[name] = descriptor(x, rows[name], width) if described else x
@@ -196,35 +227,5 @@ def second_cache(device: torch.device) -> int:
 
 @functools.cache
 def has_descriptors(device: torch.device) -> bool:
-    """Tensor descriptors want a Hopper device or a later one, and a Triton that makes them on the host (3.4 or
-    later)."""
-    if tuple(int(part) for part in triton.__version__.split(".")[:2]) < (3, 4):
-        return False
+    """Tensor descriptors want a Hopper device or a later one."""
     return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
-
-
-def check(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    document_ids: Tensor | None = None,
-    causal: bool = True,
-    sliding_window: int | None = None,
-    softcap: float | None = None,
-    sinks: Tensor | None = None,
-) -> None:
-    """ValueError or TypeError for what the kernels cannot take, saying what they can."""
-    check_shapes(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
-    if sinks is not None and sinks.device != q.device:
-        raise ValueError(f"q is on {q.device} and sinks on {sinks.device}: put them on one device")
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dtype not in DTYPES or x.dtype != q.dtype:
-            raise TypeError(f"q, k and v are {q.dtype}, {k.dtype}, {v.dtype}: give them one dtype, float16 to float64")
-        if x.device != q.device:
-            raise ValueError(f"q is on {q.device} and {name} on {x.device}: put them on one device")
-    if not 1 <= q.shape[3] <= 256:
-        raise ValueError(f"head_dim {q.shape[3]} is outside 1 to 256, which is what tiles hold: use backend='sdpa'")
-    if document_ids is not None and (
-        document_ids.dtype not in (torch.int32, torch.int64) or document_ids.device != q.device
-    ):
-        raise ValueError(f"document_ids is {document_ids.dtype} on {document_ids.device}: int32 or int64 on {q.device}")

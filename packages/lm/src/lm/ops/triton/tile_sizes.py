@@ -11,8 +11,7 @@ from dataclasses import replace
 
 import torch
 
-from lm.ops.triton.interpreted import INTERPRETING
-from lm.ops.triton.problem import Problem, Tiles
+from lm.ops.triton.problem import INTERPRETING, Problem, Tiles
 
 WIDTHS = (16, 32, 64, 128, 256)
 Table = dict[str, dict[int, Tiles]]  # by kernel and width
