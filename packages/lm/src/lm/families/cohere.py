@@ -22,7 +22,6 @@ from lm.families.parts import (
     FamilyModel,
     LlamaBlock,
 )
-from lm.families.rope import rotate_neighbours
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +37,7 @@ class CohereConfig(FamilyConfig):
     renamed = {"layer_norm_eps": "norm_eps"}
     fixed = {**SILU, **UNBIASED}
     default_theta = 500000.0
+    rotates_neighbours = True
 
 
 class HeadNorm(nn.Module):
@@ -54,9 +54,7 @@ class HeadNorm(nn.Module):
 
 
 class CohereAttention(FamilyAttention):
-    """Attention that rotates neighbouring pairs, of queries and keys that may be normalised."""
-
-    rotation = staticmethod(rotate_neighbours)
+    """Attention of queries and keys that may be normalised."""
 
     def __init__(self, config: CohereConfig, layer: int) -> None:
         super().__init__(config, layer)

@@ -5,7 +5,7 @@ By plain code: one expert after the other computes the tokens that chose it. (Sh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -40,21 +40,27 @@ class Experts(nn.Module):
         d_ff: Width inside an expert.
         normalised: The weights of those that a token chose add up to 1.
         bias: The router has a bias.
+        expert: Makes one from d_model and d_ff.
     """
 
-    def __init__(self, config: Any, number: int, d_ff: int, *, normalised: bool = True, bias: bool = False) -> None:
+    def __init__(
+        self,
+        config: Any,
+        number: int,
+        d_ff: int,
+        *,
+        normalised: bool = True,
+        bias: bool = False,
+        expert: Callable[[int, int], nn.Module] = SwiGLU,
+    ) -> None:
         super().__init__()
         self.per_token: int = config.num_experts_per_tok
         self.normalised, self.balance = normalised, float(config.router_aux_loss_coef)
         self.router = nn.Linear(config.d_model, number, bias=bias)
-        self.experts = nn.ModuleList(self.expert(config.d_model, d_ff) for _ in range(number))
+        self.experts = nn.ModuleList(expert(config.d_model, d_ff) for _ in range(number))
         self.load: Load | None = None  # of the last forward pass in training
         self.step: Step | None = None  # of a step of several micro-batches
         self.step_counts: Tensor | None = None  # the choices that the last balancing loss was computed from
-
-    def expert(self, d_model: int, d_ff: int) -> nn.Module:
-        """A new expert."""
-        return SwiGLU(d_model, d_ff)
 
     def forward(self, x: Tensor) -> Tensor:
         rows = x.flatten(0, -2)  # (tokens, d_model)

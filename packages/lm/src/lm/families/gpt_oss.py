@@ -67,17 +67,6 @@ class ClampedSwiGLU(SwiGLU):
         return self.down(gate * torch.sigmoid(self.alpha * gate) * (up + 1))  # type: ignore[no-any-return]
 
 
-class ClampedExperts(Experts):
-    """Experts of ClampedSwiGLU."""
-
-    def __init__(self, config: GptOssConfig) -> None:
-        self.expert_settings = config.swiglu_alpha, config.swiglu_limit
-        super().__init__(config, config.num_local_experts, config.d_ff, bias=True)
-
-    def expert(self, d_model: int, d_ff: int) -> nn.Module:
-        return ClampedSwiGLU(d_model, d_ff, *self.expert_settings)
-
-
 class GptOss(FamilyModel):
     """A gpt-oss."""
 
@@ -90,7 +79,9 @@ class GptOss(FamilyModel):
     attention_type = GptOssAttention
 
     def feed_forward(self, layer: int) -> nn.Module:
-        return ClampedExperts(self.config)
+        c = self.config
+        expert = functools.partial(ClampedSwiGLU, alpha=c.swiglu_alpha, limit=c.swiglu_limit)
+        return Experts(c, c.num_local_experts, c.d_ff, bias=True, expert=expert)
 
     def initialise(self, parameter: Tensor, name: str) -> Tensor:
         return nn.init.zeros_(parameter) if name.endswith("sinks") else super().initialise(parameter, name)

@@ -22,7 +22,6 @@ from lm.families.parts import (
     SandwichBlock,
     scale_embedding,
 )
-from lm.families.rope import rotate_neighbours
 from lm.model import MLP, SwiGLU
 
 if TYPE_CHECKING:
@@ -202,12 +201,7 @@ class Glm4Config(FamilyConfig):
 
     renamed = {"attention_bias": "bias"}
     default_partial = 0.5
-
-
-class Glm4Attention(BiaslessOutputAttention):
-    """Attention that rotates neighbouring pairs."""
-
-    rotation = staticmethod(rotate_neighbours)
+    rotates_neighbours = True
 
 
 class Glm4(FamilyModel):
@@ -221,7 +215,7 @@ class Glm4(FamilyModel):
         "blocks.*.ffn.gate_up": "model.layers.*.mlp.gate_up_proj",
     }
     block_type = SandwichBlock
-    attention_type = Glm4Attention
+    attention_type = BiaslessOutputAttention
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -92,6 +92,7 @@ class FamilyConfig(ModelConfig):
     full_every: ClassVar[int | None] = None  # every layer of this number has full attention where layer_types is ()
     default_theta: ClassVar[float] = 10000.0
     theta_name: ClassVar[str] = "rope_theta"  # of files without rope_parameters
+    rotates_neighbours: ClassVar[bool] = False  # the pairs (2i, 2i + 1) of a head
     default_partial: ClassVar[float] = 1.0  # the share of a head that is rotated
     partial_name: ClassVar[str] = "partial_rotary_factor"
     local_theta: ClassVar[tuple[str, float] | None] = None  # where windows have another rotation: its name and default
@@ -182,10 +183,9 @@ INHERITED = {field.name for field in dataclasses.fields(FamilyConfig)} - {"layer
 class FamilyAttention(Attention):
     """Attention of one layer: its own window, scale and rotation."""
 
-    rotation: Callable[[Tensor, Tensor | None], Tensor] = staticmethod(apply_rotary_emb)
-
     def __init__(self, config: FamilyConfig, layer: int) -> None:
         super().__init__(config)
+        self.rotation = ropes.rotate_neighbours if config.rotates_neighbours else apply_rotary_emb
         self.sliding_window, self.query_scale = config.window(layer), config.query_scale
 
     def rotate(self, q: Tensor, k: Tensor, rope: Tensor | None) -> tuple[Tensor, Tensor]:
