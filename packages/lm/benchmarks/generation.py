@@ -27,11 +27,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lm import to_huggingface
 from lm.config import ModelConfig
 from lm.data import open_tokens
 from lm.generation.sampling import Sampling
 from lm.generation.scheduler import Scheduler
-from lm.interop import to_huggingface
 from lm.interop.loading import load
 from lm.model import Transformer
 from lm.ops.cpu import build as building

@@ -148,8 +148,8 @@ def main() -> None:
     options = parser.parse_args()
     import torch
 
+    from lm import to_gguf
     from lm.config import ModelConfig
-    from lm.interop import to_gguf
     from lm.model import Transformer
 
     print(

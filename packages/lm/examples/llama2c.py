@@ -1,6 +1,6 @@
-"""Read a model of llama2.c and write it as a Hugging Face folder.
+"""Read a model of llama2.c, and its tokenizer, and write them as a Hugging Face folder.
 
-    python packages/lm/examples/llama2c.py model.bin OUT
+    python packages/lm/examples/llama2c.py model.bin OUT --tokenizer tok.bin
 
 `lm import OUT --out RUN` then makes a run of it. A `.bin` is of the legacy layout (version 0), of float32 (version 1)
 or of int8 in groups (version 2).
@@ -18,18 +18,23 @@ from __future__ import annotations
 import argparse
 import functools
 import struct
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import bpe
+from bpe.formats import sentencepiece
+from lm import to_huggingface
 from lm.config import ModelConfig
-from lm.interop import to_huggingface
 from lm.interop.tensors import built, to_halves
 from lm.model import Transformer
+from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, beginning
 
 MAGIC = 0x616B3432
 HEADER = "<7i"
@@ -143,12 +148,43 @@ def from_llama2c(path: str | Path) -> Transformer:
     return built(config, {name: tensor.clone() for name, tensor in state.items()})
 
 
+def tokenizer_of(path: str | Path) -> Any:
+    """Read the bpe.Tokenizer of a tok.bin: the longest length, then a score, a length and the text of each token.
+
+    The best score merges first; ids 0, 1 and 2 are `<unk>`, `<s>` and `</s>`, the next 256 the bytes. ValueError: the
+    file is not a tokenizer of llama2.c.
+    """
+    data, pieces, at = Path(path).read_bytes(), list[tuple[str, float, int]](), 4
+    try:
+        while at < len(data):
+            score, size = struct.unpack_from("<fi", data, at)
+            text = data[at + 8 : at + 8 + size]
+            if size < 0 or len(text) != size:
+                raise ValueError("it is cut short")
+            pieces.append((text.decode().replace(" ", "▁"), score, PIECE))
+            at += 8 + size
+        names = [f"<0x{value:02X}>" for value in range(256)]
+        if [text for text, *_ in pieces[3:259]] != names:
+            raise ValueError("its tokens 3 to 258 are not the 256 bytes")
+    except (struct.error, UnicodeDecodeError, ValueError) as error:
+        raise ValueError(f"{path} is not a tokenizer of llama2.c: {error}") from None
+    pieces[:3] = ("<unk>", 0.0, UNKNOWN), ("<s>", 0.0, CONTROL), ("</s>", 0.0, CONTROL)
+    pieces[3:259] = [(name, 0.0, BYTE) for name in names]
+    return beginning(bpe.Tokenizer.from_data(sentencepiece.of_pieces(pieces, True, False, path)))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL.BIN")
     parser.add_argument("out", metavar="OUT", help="the Hugging Face folder to write")
+    parser.add_argument("--tokenizer", metavar="TOK.BIN", help="the tokenizer, for the folder")
     options = parser.parse_args(arguments)
-    print(to_huggingface(from_llama2c(options.model), options.out))
+    model = from_llama2c(options.model)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = None if options.tokenizer is None else Path(folder, "tokenizer.json")
+        if tokenizer is not None:
+            tokenizer_of(options.tokenizer).to_huggingface(tokenizer)
+        print(to_huggingface(model, options.out, tokenizer=tokenizer))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from torch import Tensor
 
+from lm import to_huggingface
 from lm.config import FFN, ModelConfig
-from lm.interop import to_huggingface
 from lm.interop.config_json import Settings
 from lm.interop.huggingface import tidied
 from lm.interop.tensors import built, imported, table

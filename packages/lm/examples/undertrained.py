@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lm.interop.loading import load, read_tokenizer, tokenizer_of
+from lm.interop.loading import load, tokenizer_of
 from lm.model import Transformer
+from lm.tokenizer import load_tokenizer
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.run import is_run, read
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(arguments)
     path = options.tokenizer or tokenizer_of(options.run)
-    tokenizer = None if path is None else read_tokenizer(Path(path))
+    tokenizer = None if path is None else load_tokenizer(Path(path))
     result = undertrained(options.run, tokenizer, unused=options.unused)
     vocab = {} if tokenizer is None else tokenizer.vocab
     listed = result.tokens[: options.top]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+import llama2c
 import numpy as np
 
 WORDS = [" t", "he", " a", "nd", " the", "ll", " he", "  ", "lo", " hello", "\u00e9t"]
@@ -16,6 +17,13 @@ def tok_bin(words=WORDS, letters=LETTERS):
     tokens += [(-float(i), piece) for i, piece in enumerate([*words, *letters])]
     header = struct.pack("<i", max(len(piece.encode()) for _, piece in tokens))
     return header + b"".join(struct.pack("<fi", score, len(t.encode())) + t.encode() for score, t in tokens)
+
+
+def tokenizer_file(folder):
+    """The tokenizer.json of the tokenizer in tok_bin(), in a folder."""
+    (folder / "tok.bin").write_bytes(tok_bin())
+    llama2c.tokenizer_of(folder / "tok.bin").to_huggingface(folder / "tokenizer.json")
+    return folder / "tokenizer.json"
 
 
 def llama2c_file(model, version, group=8):

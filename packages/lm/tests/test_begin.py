@@ -11,8 +11,9 @@ from runs import CONFIG, MODEL, assert_same_run, stop_at
 from talks import lines, tokenizer
 
 import lm
+from lm import to_huggingface
 from lm.commands.cli import main
-from lm.interop import loading, to_huggingface
+from lm.interop import loading
 from lm.model import Transformer
 from lm.training.run import read
 from lm.training.train import Stopped
@@ -46,7 +47,7 @@ def test_a_run_begins_with_a_model_on_the_hub_and_ends_as_one_that_chats(
     exported, talks, tmp_path, monkeypatch, capsys
 ):
     names = []
-    monkeypatch.setattr(loading, "downloaded", lambda name: names.append(name) or exported)
+    monkeypatch.setattr("lm.interop.model_folder.downloaded", lambda name: names.append(name) or exported)
     config = dataclasses.replace(
         CONFIG, init_from="hf://us/small", lora_rank=2, steps=8, batch_size=2, document_masking=True, objective="sft"
     )

@@ -18,12 +18,12 @@ import undertrained
 from models import SHAPES, make
 from runs import CONFIG, MODEL, run
 
+from lm import to_huggingface
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import Tokens, open_tokens, write_tokens
 from lm.evaluation import Request, likelihoods
 from lm.evaluation.likelihood import pair_likelihoods, pair_request
-from lm.interop import to_huggingface
 from lm.interop.loading import load
 from lm.model import Transformer
 from lm.tokenizer import keep_tokenizer

@@ -21,13 +21,13 @@ from served import MARKS, needs_server, served
 
 import accounting
 import lm
+from lm import from_gguf, from_huggingface, to_gguf, to_huggingface
 from lm.config import from_table, to_table
 from lm.device import threads
 from lm.evaluation.likelihood import Request, likelihoods
 from lm.families import build, config_class
 from lm.generation.decoder import Decoder
 from lm.generation.kv_cache import Step
-from lm.interop import from_gguf, from_huggingface, to_gguf, to_huggingface
 from lm.interop.config_json import from_config
 from lm.interop.gguf_models import KINDS
 from lm.interop.importing import import_run

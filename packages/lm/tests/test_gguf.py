@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from llama2c import from_llama2c
-from llama2c_files import tok_bin
+from llama2c import from_llama2c, tokenizer_of
+from llama2c_files import tokenizer_file
 from models import SHAPES
 
 import lm
+from lm import to_gguf
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.generation.stream import generate
-from lm.interop import to_gguf
 from lm.model import Transformer
 from lm.special_tokens import prompt_ids
 from lm.tokenizer import load_tokenizer
@@ -139,10 +139,9 @@ def test_int8_is_what_llama_cpp_makes_of_the_same_weights(tmp_path):
 
 
 def test_a_tokenizer_of_pieces_in_llama_cpp(tmp_path):
-    (tmp_path / "tok.bin").write_bytes(tok_bin())
-    tokenizer = load_tokenizer(tmp_path / "tok.bin")
+    tokenizer = load_tokenizer(tokenizer_file(tmp_path))
     model = make(vocab_size=tokenizer.n_vocab)
-    path = to_gguf(model, tmp_path / "model.gguf", dtype="fp32", tokenizer=tmp_path / "tok.bin")
+    path = to_gguf(model, tmp_path / "model.gguf", dtype="fp32", tokenizer=tmp_path / "tokenizer.json")
     kinds = gguf.GGUFReader(path).fields["tokenizer.ggml.token_type"].contents()
     assert kinds[:4] == [2, 3, 3, 6]
     llama = llama_cpp_of(path)
@@ -205,7 +204,8 @@ def test_what_is_in_the_way_or_does_not_fit_is_refused(tmp_path, tokenizer, caps
 @pytest.mark.skipif(not DATA, reason="GROUNDUP_DATA names no folder of real weights")
 def test_the_storyteller_tells_the_same_story_in_llama_cpp(tmp_path, capsys):
     real = Path(DATA)
-    weights, words = real / "weights/stories260K.bin", real / "weights/tok512.bin"
+    weights, words = real / "weights/stories260K.bin", tmp_path / "tokenizer.json"
+    tokenizer_of(real / "weights/tok512.bin").to_huggingface(words)
     path = str(tmp_path / "stories.gguf")
     model, tokenizer = from_llama2c(weights), load_tokenizer(words)
     to_gguf(model, path, dtype="fp32", tokenizer=words)

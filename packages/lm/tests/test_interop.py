@@ -7,7 +7,6 @@ import dataclasses
 import errno
 import json
 import os
-import pickle
 import struct
 
 import llama2c
@@ -18,8 +17,8 @@ import torch
 from llama2c_files import llama2c_file
 from models import SHAPES, make, some_ids
 
+from lm import from_huggingface, to_huggingface
 from lm.config import ModelConfig
-from lm.interop import from_huggingface, to_huggingface
 from lm.interop import model_folder as folders
 from lm.interop.loading import load
 from lm.model import Transformer
@@ -153,22 +152,15 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch, when):
     same(logits_of(from_huggingface(folder)), logits_of(single()))
 
 
-@pytest.mark.parametrize("change", ["a bit", "a file less", "cut short"])
-def test_an_altered_export_is_refused_with_the_file(tmp_path, change):
+@pytest.mark.parametrize("change", ["a file less", "cut short"])
+def test_an_export_that_is_not_whole_is_refused_with_the_file(tmp_path, change):
     folder = to_huggingface(single(), tmp_path / "out")
     weights = folder / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    if change == "a bit":
-        data[-1] ^= 1
-    weights.write_bytes(data[:-100] if change == "cut short" else data)
+    weights.write_bytes(weights.read_bytes()[:-100])
     if change == "a file less":
-        weights.unlink()
-    with pytest.raises(ValueError, match=r"model\.safetensors"):
+        weights.rename(folder / "pytorch_model.bin")  # nothing pickled is read
+    with pytest.raises((ValueError, FileNotFoundError), match=r"holds no weights|damaged"):
         from_huggingface(folder)
-    (folder / "checksums.json").unlink()
-    if change != "a bit":  # which nothing but the checksum can tell
-        with pytest.raises((ValueError, FileNotFoundError), match=r"holds no weights|damaged"):
-            from_huggingface(folder)
 
 
 def edited(folder, **change):
@@ -176,7 +168,6 @@ def edited(folder, **change):
     path = folder / "config.json"
     table = {key: value for key, value in (json.loads(path.read_text()) | change).items() if value is not None}
     path.write_text(json.dumps(table))
-    (folder / "checksums.json").unlink(missing_ok=True)
     return folder
 
 
@@ -229,7 +220,6 @@ def test_settings_that_say_nothing_of_the_model_are_passed_over(tmp_path):
 
 def test_an_index_and_its_files_must_agree(tmp_path):
     folder = to_huggingface(single(), tmp_path / "out", shard_bytes=2000)
-    (folder / "checksums.json").unlink()
     path = folder / "model.safetensors.index.json"
     index = json.loads(path.read_text())
 
@@ -256,25 +246,6 @@ class Evil:
 
     def __reduce__(self):
         return open, (self.path, "w")
-
-
-def test_pickled_weights_are_read_as_tensors_alone(tmp_path):
-    folder = to_huggingface(single(), tmp_path / "out")
-    tensors = safetensors.torch.load_file(folder / "model.safetensors")
-    for name in ("checksums.json", "model.safetensors"):
-        (folder / name).unlink()
-    torch.save(tensors, folder / "pytorch_model.bin")
-    same(logits_of(from_huggingface(folder)), logits_of(single()))
-    torch.save({**tensors, "x": Evil(str(tmp_path / "run"))}, folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="more than tensors and plain values"):
-        from_huggingface(folder)
-    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Evil(str(tmp_path / "run"))))
-    with pytest.raises(ValueError, match=r"pytorch_model\.bin"):
-        from_huggingface(folder)
-    torch.save([1, 2], folder / "pytorch_model.bin")
-    with pytest.raises(ValueError, match="something else than tensors"):
-        from_huggingface(folder)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("biased", [False, True])
@@ -310,7 +281,6 @@ def test_gpt2_files_without_their_prefix_and_with_masks(tmp_path):
     tensors = safetensors.torch.load_file(folder / "model.safetensors")
     bare = {name.removeprefix("transformer."): tensor for name, tensor in tensors.items()}
     bare |= {"h.0.attn.bias": torch.ones(1, 1, 10, 10), "h.1.attn.masked_bias": torch.tensor(-1e4)}
-    (folder / "checksums.json").unlink()
     safetensors.torch.save_file(bare, folder / "model.safetensors")
     same(logits_of(from_huggingface(folder)), logits_of(model))
 

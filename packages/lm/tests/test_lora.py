@@ -10,8 +10,7 @@ from processes import processes, train
 from runs import CONFIG, MODEL, assert_continues, assert_same_run, metrics, run, stop_at
 
 import lm
-from lm import lora
-from lm.interop import to_huggingface
+from lm import lora, to_huggingface
 from lm.loss import cross_entropy
 from lm.model import Transformer
 from lm.ops.cpu import products

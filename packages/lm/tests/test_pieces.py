@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 from pathlib import Path
-from xml.etree import ElementTree
 
 import llama2c
 import numpy as np
@@ -15,13 +14,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from llama2c_files import tok_bin
+from llama2c_files import tok_bin, tokenizer_file
 
+from lm import from_huggingface, to_huggingface
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.data import open_tokens, write_tokens
 from lm.generation.stream import StreamDecoder, generate
-from lm.interop import from_huggingface, to_huggingface
 from lm.interop.loading import load, model_text
 from lm.model import Transformer
 from lm.special_tokens import prompt_ids, stop_ids
@@ -31,9 +30,7 @@ from lm.training.run import read_config
 
 @pytest.fixture(scope="module")
 def tok(tmp_path_factory):
-    path = tmp_path_factory.mktemp("tok") / "tok.bin"
-    path.write_bytes(tok_bin())
-    return path
+    return tokenizer_file(tmp_path_factory.mktemp("tok"))
 
 
 def merged_slowly(tokenizer, text):
@@ -63,14 +60,10 @@ def test_pieces_are_merged_as_by_the_definition_and_as_tokenizers_merges_them(to
     ids = tokenizer.encode(text)
     assert ids == merged_slowly(tokenizer, text)
     assert tokenizer.decode(ids) == text
-    tokenizer.to_huggingface(tok.with_name("tokenizer.json"))
-    theirs = tokenizers.Tokenizer.from_file(str(tok.with_name("tokenizer.json")))
+    theirs = tokenizers.Tokenizer.from_file(str(tok))
     assert theirs.encode(text, add_special_tokens=False).ids == ids
     assert theirs.encode(text).ids == [1, *ids]
     assert theirs.decode(ids) == text
-    again = load_tokenizer(tok.with_name("tokenizer.json"))
-    assert again.encode(text) == ids
-    assert again.fingerprint == tokenizer.fingerprint
     for size in (1, 2, 7):
         chunks = [text[i : i + size] for i in range(0, len(text), size)]
         assert list(tokenizer.encode_iterable(chunks)) == ids
@@ -120,9 +113,9 @@ def test_files_that_are_no_such_tokenizers_are_refused(tmp_path, tok):
     def says(name, content, message):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            load_tokenizer(tmp_path / name)
+            (llama2c.tokenizer_of if name == "a.bin" else load_tokenizer)(tmp_path / name)
 
-    data = tok.read_bytes()
+    data = tok_bin()
     says("a.bin", data[:-1], "cut short")
     says("a.bin", data[:300], "not a tokenizer of llama2.c")
     load_tokenizer(tok).to_huggingface(tmp_path / "good.json")
@@ -196,7 +189,6 @@ def test_a_foreign_model_is_imported_trained_scored_continued_and_exported(work,
     card = (work / "hf" / "README.md").read_text()
     for part in ("LlamaForCausalLM", "| steps | 12 |", "learning\\_rate | 0.02", load_tokenizer(tok).fingerprint[:16]):
         assert part in card, part
-    assert ElementTree.parse(work / "hf" / "curves.svg").getroot().tag.endswith("svg")
 
 
 def test_text_is_prepared_with_the_tokenizer_of_an_import(work, tok, capsys):
@@ -307,7 +299,7 @@ DATA = os.environ.get("GROUNDUP_DATA")
 def test_the_storyteller_of_llama2c_tells_a_story_and_scores_as_it_should(tmp_path):
     real = Path(DATA)
     model = llama2c.from_llama2c(real / "weights/stories260K.bin")
-    tokenizer = load_tokenizer(real / "weights/tok512.bin")
+    tokenizer = llama2c.tokenizer_of(real / "weights/tok512.bin")
     story = tokenizer.decode(generate(model, [1], max_new_tokens=60, temperature=0))
     assert story.startswith(
         "Once upon a time, there was a little girl named Lily. She loved to play outside in the park."
@@ -321,7 +313,8 @@ def test_the_storyteller_of_llama2c_tells_a_story_and_scores_as_it_should(tmp_pa
         nats, count = nats + float(loss), count + ids.shape[1] - 1
     assert 1.2 < nats / count < 1.4  # its author says 1.297 on held-out stories
     transformers = pytest.importorskip("transformers")
-    folder = to_huggingface(model, tmp_path / "hf", tokenizer=real / "weights/tok512.bin")
+    tokenizer.to_huggingface(tmp_path / "tokenizer.json")
+    folder = to_huggingface(model, tmp_path / "hf", tokenizer=tmp_path / "tokenizer.json")
     theirs = transformers.AutoTokenizer.from_pretrained(folder)
     assert theirs(text[:900])["input_ids"] == prompt_ids(tokenizer, text[:900])
     ids = torch.tensor([prompt_ids(tokenizer, text)[:300]])

@@ -370,7 +370,7 @@ def test_bits_per_byte_is_the_same_however_the_tokens_were_made(tmp_path, tok, c
     import torch
 
     import lm
-    from lm.interop import to_huggingface
+    from lm import to_huggingface
 
     text = as_text(stories(3, words=9)) + END.encode()
     (tmp_path / "t.txt").write_bytes(text)

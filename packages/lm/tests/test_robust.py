@@ -151,7 +151,6 @@ def exported(tmp_path):
         torch.manual_seed(0)
         model = lm.Transformer(lm.ModelConfig(50, 16, 1, 16, 2, 24))
     lm.to_huggingface(model, tmp_path / "model")
-    os.remove(tmp_path / "model" / "checksums.json")
     return tmp_path / "model"
 
 

@@ -13,11 +13,11 @@ import tomli_w
 import torch
 from runs import CONFIG, MODEL, assert_same_run, metrics, run, some_tokens, stop_at, timeless
 
-from lm import checkpoint
+from lm import checkpoint, to_huggingface
 from lm.commands.cli import main
 from lm.config import TrainConfig, to_table
 from lm.data import Mixture, open_tokens, write_tokens
-from lm.interop import import_run, to_huggingface
+from lm.interop.importing import import_run
 from lm.model import Transformer
 from lm.training import measure
 from lm.training.checkpoint import Damaged

@@ -382,7 +382,7 @@ def test_a_server_sends_tokens_at_once_and_keeps_what_is_loaded_out_of_garbage_c
 ):
     import uvicorn
 
-    from lm.interop import to_huggingface
+    from lm import to_huggingface
 
     tokenizer.save(tmp_path / "tokenizer.json")
     to_huggingface(model, tmp_path / "model", tokenizer=tmp_path / "tokenizer.json")

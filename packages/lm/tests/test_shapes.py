@@ -9,11 +9,11 @@ import torch
 from runs import CONFIG, assert_continues
 
 import lm
+from lm import to_gguf, to_huggingface
 from lm.commands.configuration import configuration
 from lm.config import ModelConfig
 from lm.device import device_name
 from lm.generation.decoder import Decoder
-from lm.interop import to_gguf, to_huggingface
 from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import Transformer, softcapped
 from lm.ops.cpu.int8 import quantized

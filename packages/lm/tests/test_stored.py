@@ -9,11 +9,11 @@ import torch
 from models import LEVELS, compiled_for, needs_compiler, some_ids
 
 import lm
+from lm import to_gguf, to_huggingface
 from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.device import threads
 from lm.generation.decoder import Decoder
-from lm.interop import to_gguf, to_huggingface
 from lm.interop.k_quants import quantize
 from lm.model import Transformer
 from lm.ops.cpu.describe import KINDS

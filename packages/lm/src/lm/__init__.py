@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lm.config import ModelConfig, TrainConfig
     from lm.generation.stream import generate, generate_batch, stream
-    from lm.interop import from_gguf, from_huggingface, to_gguf, to_huggingface
+    from lm.interop.exporting import to_huggingface
+    from lm.interop.gguf import to_gguf
+    from lm.interop.gguf_reader import from_gguf
+    from lm.interop.huggingface import from_huggingface
     from lm.interop.loading import load
     from lm.model import Transformer
     from lm.ops.cpu.fused import fuse
@@ -46,7 +49,10 @@ _HOME = {
     "fuse": "lm.ops.cpu.fused",
     "generate": "lm.generation.stream",
     "generate_batch": "lm.generation.stream",
-    **dict.fromkeys(("from_gguf", "from_huggingface", "to_gguf", "to_huggingface"), "lm.interop"),
+    "from_gguf": "lm.interop.gguf_reader",
+    "from_huggingface": "lm.interop.huggingface",
+    "to_gguf": "lm.interop.gguf",
+    "to_huggingface": "lm.interop.exporting",
     "load": "lm.interop.loading",
     "stream": "lm.generation.stream",
     "train": "lm.training.train",

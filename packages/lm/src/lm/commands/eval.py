@@ -59,7 +59,8 @@ def evaluate(options: argparse.Namespace) -> None:
 
 def on_data(model: Any, options: argparse.Namespace) -> None:
     from lm.data import check_range, open_heldout
-    from lm.interop.loading import model_text, read_tokenizer, tokenizer_of
+    from lm.interop.loading import model_text, tokenizer_of
+    from lm.tokenizer import load_tokenizer
     from lm.training import validation as scoring
     from lm.training.run import is_run, read_config
 
@@ -80,7 +81,7 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
         document_masking, fingerprint = config.document_masking, made_by.get("tokenizer")
     else:
         beside = tokenizer_of(options.run)
-        fingerprint = tokens.tokenizer if beside is None else read_tokenizer(beside).fingerprint
+        fingerprint = tokens.tokenizer if beside is None else load_tokenizer(beside).fingerprint
     if fingerprint != tokens.tokenizer:
         raise ValueError(f"{options.data} was made by another tokenizer than the model's: encode it with the model's")
     score = scoring.evaluate(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from lm.commands.options import Commands, add, add_step, step_of
 
@@ -35,7 +34,7 @@ def register(commands: Commands) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    from lm.interop import to_gguf, to_huggingface
+    from lm import to_gguf, to_huggingface
     from lm.interop.exporting import SHARD_BYTES
 
     if options.push is None and (options.private or options.dry_run):
@@ -87,16 +86,13 @@ def push(options: argparse.Namespace, path: str) -> None:
 
 
 def export_page(options: argparse.Namespace) -> None:
-    """Write a page, after its size has been printed."""
-    from lm.files import atomic_write
-    from lm.page.export import origin, page_bytes, page_of, read
+    """Write a page, and print its size."""
+    from lm.page.export import to_page
 
     if options.shard_bytes is not None or options.check or options.push:
         raise ValueError("--shard-bytes, --check and --push are for a folder or a .gguf: leave them out for a page")
-    dtype, path = options.dtype or "fp16", Path(options.page)
-    model, text, folder = read(options.run, options.tokenizer, step_of(options))
-    title = path.stem if folder is None else folder.name
-    print(f"weights in {dtype}: at most {page_bytes(model, dtype) / 1e6:.2f} MB")
-    page = page_of(model, text, dtype=dtype, title=title, course=options.course, origin=origin(folder))
-    atomic_write(path, page)
+    dtype, course = options.dtype or "fp16", options.course
+    path = to_page(
+        options.run, options.page, dtype=dtype, tokenizer=options.tokenizer, step=step_of(options), course=course
+    )
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")

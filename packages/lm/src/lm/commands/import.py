@@ -17,7 +17,7 @@ def register(commands: Commands) -> None:
 
 
 def import_(options: argparse.Namespace) -> None:
-    from lm.interop import import_run
+    from lm.interop.importing import import_run
     from lm.tokenizer import kept_tokenizer
 
     model = import_run(options.source, options.out, tokenizer=options.tokenizer)

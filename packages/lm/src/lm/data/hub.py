@@ -26,7 +26,7 @@ from lm.files import atomic_write, sha256
 
 MODEL = re.compile(r"hf://(?P<repo>[\w.-]+(?:/[\w.-]+)?)(?:@(?P<revision>[\w./-]+))?")
 # Files of a model to download: sizes, tokenizer, weights as safetensors, and its card, whose checksum our exports have.
-PATTERNS = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "README.md", "curves.svg")
+PATTERNS = ("*.json", "*.safetensors", "*.jinja", "merges.txt", "README.md")
 TRIES = 5  # in a row that bring nothing
 WAIT = 1.0  # seconds before the second try, and twice as many before each other
 

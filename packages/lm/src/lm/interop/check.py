@@ -49,15 +49,15 @@ def check_export(
     back, ids = load(target), prompt_of(model)
     if text is not None:
         compare_texts(text, model_text(target))
-    size = model.config.context_length - len(ids)
-    count = min(GREEDY, size)
-    difference = compare_logits("lm", logits_of(back, ids), logits_of(model, ids), EXACT if dtype == "fp32" else None)
+    count = min(GREEDY, model.config.context_length - len(ids))
+    is_fp32 = dtype == "fp32"
+    difference = compare_logits("lm", logits_of(back, ids), logits_of(model, ids), EXACT if is_fp32 else None)
     greedy = generate(back, ids, max_new_tokens=count, temperature=0)
-    if dtype == "fp32" and greedy != generate(model, ids, max_new_tokens=count, temperature=0):
+    if is_fp32 and greedy != generate(model, ids, max_new_tokens=count, temperature=0):
         raise ValueError(f"{target}: the greedy text of what lm reads is another than that of {source}")
     yield f"lm reads it: logits differ by {difference:.1e} of the largest from the source's in its own dtype"
     for name, logits, encode, bound in other_readers(Path(target)):
-        exact = name == "transformers" or dtype == "fp32"
+        exact = name == "transformers" or is_fp32
         difference = compare_logits(name, logits(ids), logits_of(back, ids), bound if exact else None)
         sequence = [*ids]
         for _ in range(count):
@@ -65,9 +65,8 @@ def check_export(
         if exact and sequence[len(ids) :] != greedy:
             raise ValueError(f"{target}: {name} writes another greedy text than lm")
         if text is not None:
-            compare_ids(name, encode(TEXT), text.tokenizer.encode(TEXT, allowed_special="all"))
-        same = ", the greedy text is lm's" if exact else ""
-        yield f"{name} reads it: logits differ by {difference:.1e} of the largest{same}"
+            compare_ids(name, encode(TEXT), text.tokenizer)
+        yield f"{name} reads it: logits differ by {difference:.1e} of the largest" + ", the greedy text is lm's" * exact
 
 
 def other_readers(target: Path) -> Iterator[tuple[str, Logits, Callable[[str], list[int]], float]]:
@@ -124,21 +123,19 @@ def compare_logits(reader: str, logits: Tensor, expected: Tensor, bound: float |
     return difference
 
 
-def compare_ids(reader: str, ids: list[int], expected: list[int]) -> None:
-    """ValueError: the first id that differs."""
-    for place, pair in enumerate(zip(ids, expected, strict=False)):
-        if pair[0] != pair[1]:
-            raise ValueError(f"{reader} encodes {TEXT!r} with id {pair[0]} in place {place}, expected {pair[1]}")
-    if len(ids) != len(expected):
-        raise ValueError(f"{reader} encodes {TEXT!r} as {len(ids)} ids, expected {len(expected)}")
+def compare_ids(reader: str, ids: list[int], tokenizer: Any) -> None:
+    """ValueError: the ids of TEXT are not the tokenizer's, with the first that differs."""
+    expected = list(map(int, tokenizer.encode(TEXT, allowed_special="all")))
+    if ids != expected:
+        place = next((n for n, pair in enumerate(zip(ids, expected, strict=False)) if pair[0] != pair[1]), -1)
+        raise ValueError(f"{reader} encodes {TEXT!r} as {ids}, expected {expected}, from place {place} on")
 
 
 def compare_texts(text: Any, back: Any) -> None:
     """ValueError: the tokenizer, the chat template or the stop tokens that were written are others."""
-    ids = [list(map(int, each.tokenizer.encode(TEXT, allowed_special="all"))) for each in (back, text)]
-    compare_ids("lm", *ids)
-    if text.kept_template is not None:
-        if back.template.source != text.kept_template.source:
-            raise ValueError("the chat template that was written is another")
-        if not set(back.template.stop_tokens) >= set(text.kept_template.stop_tokens[:1]):
-            raise ValueError(f"stop tokens {back.template.stop_tokens}, expected {text.kept_template.stop_tokens}")
+    compare_ids("lm", list(map(int, back.tokenizer.encode(TEXT, allowed_special="all"))), text.tokenizer)
+    template = text.kept_template
+    if template is not None and back.template.source != template.source:
+        raise ValueError("the chat template that was written is another")
+    if template is not None and not set(back.template.stop_tokens) >= set(template.stop_tokens[:1]):
+        raise ValueError(f"stop tokens {back.template.stop_tokens}, expected {template.stop_tokens}")

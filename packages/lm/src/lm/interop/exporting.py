@@ -15,13 +15,14 @@ from lm.config import ModelConfig
 from lm.families import family
 from lm.families.parts import FamilyConfig
 from lm.interop.card import card
-from lm.interop.loading import ModelText, load, located, model_text, read_tokenizer, tokenizer_of
-from lm.interop.model_folder import replacing, write_weights
+from lm.interop.loading import ModelText, load, model_text, tokenizer_of
+from lm.interop.model_folder import located, replacing, write_weights
 from lm.interop.shapes import as_family
 from lm.interop.tensors import exported, table, with_biases
 from lm.model import Transformer
 from lm.special_tokens import BEGINS, END_OF_TEXT
 from lm.text_config import TextConfig
+from lm.tokenizer import load_tokenizer
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SHARD_BYTES = 5_000_000_000
@@ -84,8 +85,8 @@ def to_huggingface(
                     **({} if template is None else {"chat_template": template.source}),
                 },
             )
-        for name, page in card(config, run, described["architectures"][0], has_tokenizer=text is not None).items():
-            (target / name).write_text(page, encoding="utf-8")
+        page = card(config, run, described["architectures"][0], has_tokenizer=text is not None)
+        (target / "README.md").write_text(page, encoding="utf-8")
     return Path(folder)
 
 
@@ -105,7 +106,7 @@ def source_of(
         tokenizer = tokenizer_of(run) if tokenizer is None else tokenizer
     if tokenizer is None:
         return run, model, None
-    text = ModelText(read_tokenizer(Path(tokenizer)), TextConfig()) if run is None else model_text(run, tokenizer)
+    text = ModelText(load_tokenizer(Path(tokenizer)), TextConfig()) if run is None else model_text(run, tokenizer)
     sizes = f"{tokenizer} has {text.tokenizer.n_vocab} tokens, and the model's vocab_size is {model.config.vocab_size}"
     if text.tokenizer.n_vocab > model.config.vocab_size:
         raise ValueError(f"{sizes}: it is another model's tokenizer")

@@ -17,8 +17,7 @@ import numpy as np
 from lm.extras import need
 from lm.files import atomic_path, atomic_write, reason
 from lm.interop import gguf_models, k_quants
-from lm.interop.exporting import source_of, special_names
-from lm.interop.gguf_models import PRE_TOKENIZERS
+from lm.interop.exporting import source_of, special_ids
 from lm.interop.loading import ModelText
 from lm.interop.ollama import HEADING, modelfile
 from lm.interop.shapes import as_family
@@ -28,6 +27,7 @@ from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, UNUSED
 
 DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "q4_k_m": "Q4_K_M"}
 IN_FP32 = ("ffn_gate_inp.weight", "_exps.bias")  # routers and biases of experts, which llama.cpp adds in fp32
+BYTE_PIECE = re.compile("<0x[0-9A-F]{2}>")
 Q8_BLOCK = 32  # elements of a block; a row that is not whole blocks stays in fp16
 
 
@@ -124,37 +124,42 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, dtype: str) -> None:
 
 def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object) -> None:
     """Tokens, kinds, and merges or scores. ValueError: a tokenizer that llama.cpp would encode otherwise with."""
-    tokenizer = text.tokenizer
-    special = tokenizer.special_tokens
-    pieces = spelled_pieces(tokenizer)
-    texts, kinds, scores = spelled_bytes(tokenizer) if pieces is None else pieces
-    # Ids that the model has beyond the tokenizer's become tokens that are never used.
-    missing = vocab_size - len(texts)
-    texts += [f"[PAD{len(texts) + i}]" for i in range(missing)]
-    kinds += [UNUSED] * missing
-    if pieces is not None:
+    from bpe.formats.gguf import pattern_name
+    from bpe.formats.vocabularies import to_printable
+
+    tokenizer, file = text.tokenizer, as_json(text.tokenizer)
+    special, merges = tokenizer.special_tokens, [tuple(pair) for pair in file["model"]["merges"]]
+    is_pieces = bool(file["model"].get("byte_fallback"))  # of SentencePiece's kind; else of bytes
+    ids = file["model"]["vocab"] if is_pieces else {to_printable(one): i for i, one in tokenizer.vocab.items()}
+    # Ids that the model has beyond the tokenizer's, and those between that have no token, are never used.
+    texts, kinds = [f"[PAD{number}]" for number in range(vocab_size)], [UNUSED] * vocab_size
+    for name, number in ids.items():
+        texts[number], kinds[number] = name, BYTE if is_pieces and BYTE_PIECE.fullmatch(name) else PIECE
+    for name, number in special.items():
+        texts[number], kinds[number] = name, UNKNOWN if is_pieces and name == "<unk>" else CONTROL
+    if is_pieces:
+        ranks: dict[str, int] = {}
+        for rank, (left, right) in enumerate(merges):
+            ranks.setdefault(left + right, rank)
         writer.add_tokenizer_model("llama")
         writer.add_tokenizer_pre("default")
-        writer.add_token_scores(scores + [min(scores)] * missing)
-        writer.add_add_space_prefix(puts_space_in_front(tokenizer, source))
+        writer.add_token_scores([-float(ranks.get(name, len(ranks))) for name in texts])
+        writer.add_add_space_prefix(puts_space_in_front(file, source))
     else:
-        from bpe.formats.vocabularies import to_printable
-
-        pre = PRE_TOKENIZERS.get(tokenizer.pattern) if isinstance(tokenizer.pattern, str) else None
+        pre = pattern_name(tokenizer.data.pattern)
         if pre is None:
             raise ValueError(
                 f"{source}: llama.cpp has no split pattern {tokenizer.pattern!r}, and would give other ids"
             )
-        if not tokenizer.merges:
+        if not merges:
             raise ValueError(f"{source} has no merges, and llama.cpp reads no such tokenizer: train one with some")
         writer.add_tokenizer_model("gpt2")
         writer.add_tokenizer_pre(pre)
-        writer.add_token_merges([f"{to_printable(left)} {to_printable(right)}" for left, right in tokenizer.merges])
+        writer.add_token_merges([" ".join(pair) for pair in merges])
     writer.add_token_list(texts)
     writer.add_token_types(kinds)
     # The tokens that begin a text and end it, and another that ends a turn, if the template has one.
-    names = special_names(text)
-    begin, end = (special.get(names.get(name, "")) for name in ("bos_token", "eos_token"))
+    begin, end = special_ids(text).values()
     if begin is not None or end is not None:
         writer.add_bos_token_id(begin if begin is not None else end)
     if end is not None:
@@ -169,45 +174,8 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
     writer.add_add_bos_token(any(name in special for name in BEGINS))
 
 
-def spelled_bytes(tokenizer: Any) -> tuple[list[str], list[int], list[float]]:
-    """The tokens of byte-level BPE, every byte by its printable stand-in, and their kinds; no scores."""
-    from bpe.formats.vocabularies import to_printable
-
-    names = {number: name for name, number in tokenizer.special_tokens.items()}
-    vocab = tokenizer.vocab
-    texts, kinds = [], []
-    for number in range(tokenizer.n_vocab):
-        has_token = number in vocab
-        texts.append(names.get(number) or (to_printable(vocab[number]) if has_token else f"[PAD{number}]"))
-        kinds.append(CONTROL if number in names else PIECE if has_token else UNUSED)
-    return texts, kinds, []
-
-
-def spelled_pieces(tokenizer: Any) -> tuple[list[str], list[int], list[float]] | None:
-    """The tokens of SentencePiece's kind, their kinds and scores; None for byte-level BPE."""
-    model = as_json(tokenizer)["model"]
-    if not model.get("byte_fallback"):
-        return None
-    special = tokenizer.special_tokens
-    ids = {**model["vocab"], **special}
-    texts = sorted(ids, key=lambda text: ids[text])
-    kinds = [
-        (UNKNOWN if text == "<unk>" else CONTROL)
-        if text in special
-        else BYTE
-        if re.fullmatch("<0x[0-9A-F]{2}>", text)
-        else PIECE
-        for text in texts
-    ]
-    ranks: dict[str, int] = {}
-    for rank, (left, right) in enumerate(model["merges"]):
-        ranks.setdefault(left + right, rank)
-    return texts, kinds, [-float(ranks.get(text, len(ranks))) for text in texts]
-
-
-def puts_space_in_front(tokenizer: Any, source: object) -> bool:
+def puts_space_in_front(file: dict[str, Any], source: object) -> bool:
     """True for every text, False for none. ValueError: for some, which llama.cpp does not do."""
-    file = as_json(tokenizer)
     steps = file["normalizer"] or {}
     if any(step["type"] == "Prepend" for step in [steps, *steps.get("normalizers", ())] if step):
         return True

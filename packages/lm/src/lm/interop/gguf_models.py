@@ -50,14 +50,6 @@ LAYERS_OF_27B = {"gemma2": 46, "gemma3_text": 62}
 ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
 SCALING_KEY = "groundup.rope.scaling"
 MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
-# llama.cpp's names of the split patterns of bpe. Without one, a pattern would give other ids.
-PRE_TOKENIZERS = {
-    "gpt2": "gpt-2",
-    "llama3": "llama-bpe",
-    "qwen2": "qwen2",
-    "o200k": "gpt-4o",
-    "deepseek-v3": "deepseek-v3",
-}
 
 
 @dataclass(frozen=True)
@@ -279,9 +271,7 @@ def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
     config, state = model.config, model.state_dict()
     rope = tables(as_family(config))[FULL]
     if rope.get("rope_type") == "llama3":
-        width = ropes.rotated_width(rope, config.head_width)
-        plain, zero = rope_frequencies(width, rope["rope_theta"]), torch.zeros((), dtype=torch.float64)
-        yield "rope_freqs.weight", plain / ropes.frequencies(rope, config.head_width, config.context_length, zero)
+        yield "rope_freqs.weight", slowing(rope, config.head_width)
     if rope.get("rope_type") == "longrope":
         yield "rope_factors_short.weight", torch.tensor(rope["short_factor"])
         yield "rope_factors_long.weight", torch.tensor(rope["long_factor"])
@@ -436,40 +426,31 @@ def rope_parameters(kind: type[FamilyConfig], values: Mapping[str, Any], fields:
         return rope | ({"truncate": False} if values["family"] == "gpt_oss" else {})
     if scaling not in ("none", None):
         raise ValueError(f"{fields.path}: rope scaling {scaling!r} is not supported in a GGUF file")
-    scaling = rope_scaling(fields, head_dim, rope["rope_theta"])
-    factors = {hf_name: scaling[name] for hf_name, name in ROPE_NAMES.items() if name in scaling}
-    return {**rope, **factors, "rope_type": "llama3" if len(factors) > 1 else "linear" if factors else "default"}
+    return rope if "rope_freqs.weight" not in fields.tensors else rope | scaling_of(fields, rope, head_dim)
 
 
-def rope_scaling(fields: Fields, head_dim: int, theta: float) -> dict[str, Any]:
-    """The scaling that the factors in rope_freqs.weight come from: linear, or Llama 3's with its usual bounds."""
-    if "rope_freqs.weight" not in fields.tensors:
+def slowing(rope: Mapping[str, Any], head_dim: int) -> Tensor:
+    """Factor by which scaling slows each pair's rotation, (width / 2,), float64: llama.cpp's rope_freqs.weight."""
+    plain = rope_frequencies(ropes.rotated_width(rope, head_dim), rope["rope_theta"])
+    return plain / ropes.frequencies(rope, head_dim, 0, torch.zeros((), dtype=torch.float64))
+
+
+def scaling_of(fields: Fields, rope: Mapping[str, Any], head_dim: int) -> dict[str, Any]:
+    """The scaling that rope_freqs.weight comes from: the file's own, linear, or Llama 3's with its usual bounds."""
+    factors = torch.from_numpy(fields.array("rope_freqs.weight")).double().flatten()
+    own = {name: value for name in ROPE_NAMES if (value := fields.get(f"{SCALING_KEY}.{name}")) is not None}
+    if not own and (factors - 1).abs().max() < MOST_ROPE_FACTOR:
         return {}
-    factors = fields.array("rope_freqs.weight").astype(np.float64).reshape(-1)
-    factor = float(round(float(factors.max()), 6))
-    plain = rope_frequencies(head_dim, theta)
-    own = {name: fields.get(f"{SCALING_KEY}.{hf_name}") for hf_name, name in ROPE_NAMES.items()}
-    if own["rope_factor"] is None and np.abs(factors - 1).max() < MOST_ROPE_FACTOR:
-        return {}
-    usual: list[dict[str, Any]] = [{"rope_factor": factor}]
-    if own["rope_factor"] is not None:
-        original = own["rope_original_context_length"]
-        names = own.keys() if original is not None else {"rope_factor"}
-        usual.insert(0, {name: own[name] for name in names if own[name] is not None})
-    for context in (8192, 4096, 2048, 16384, 32768):
-        for low, high in ((1.0, 4.0), (1.0, 32.0)):
-            scaling = {
-                "rope_low_freq_factor": low,
-                "rope_high_freq_factor": high,
-                "rope_original_context_length": context,
-            }
-            usual.append({"rope_factor": factor, **scaling})
-    for settings in usual:
+    factor, contexts = round(float(factors.max()), 6), (8192, 4096, 2048, 16384, 32768)
+    usual = [(factor, 1.0, high, context) for context in contexts for high in (4.0, 32.0)]
+    candidates = [own] if own else []
+    candidates += [{"factor": factor}, *(dict(zip(ROPE_NAMES, values, strict=True)) for values in usual)]
+    for candidate in candidates:
+        scaling = {**candidate, "rope_type": "llama3" if len(candidate) > 1 else "linear"}
         try:
-            config = ModelConfig(8, 8, 1, head_dim, 1, 8, rope_theta=theta, **settings)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{fields.path}: {error}") from None
-        slower = (plain / rope_frequencies(head_dim, theta, config.rope_scaling)).double().numpy()
-        if slower.shape == factors.shape and np.allclose(slower, factors, rtol=1e-4):
-            return settings
+            slower = slowing({**rope, **scaling}, head_dim)
+        except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise ValueError(f"{fields.path}: the scaling {own} is damaged: {error!r}") from None
+        if slower.shape == factors.shape and torch.allclose(slower, factors, rtol=1e-4):
+            return scaling
     raise ValueError(f"{fields.path}: the factors of its rotary embedding (rope_freqs.weight) are of no known scaling")

@@ -1,4 +1,4 @@
-"""GGUF files read: the model, its tokenizer and its chat template, of the architectures that gguf.py writes."""
+"""GGUF files read: the model and its chat template, of the architectures that gguf.py writes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from lm.extras import need
 from lm.interop import shapes
 from lm.interop.gguf_models import (
     KINDS,
-    PRE_TOKENIZERS,
     ROPE_TENSORS,
     SIZES,
     Fields,
@@ -25,10 +23,7 @@ from lm.interop.stored import Matrices, built_stored, gguf_rows, matrices
 from lm.interop.tensors import built, imported
 from lm.model import Transformer
 from lm.text_config import TextConfig
-from lm.tokenizer import CONTROL, UNKNOWN, UNUSED, USER_DEFINED, of_pieces
 from lm.training.weights import check_sizes
-
-SPECIAL = (CONTROL, USER_DEFINED, UNKNOWN)
 
 
 def from_gguf(path: str | Path, *, stored: bool = False) -> Transformer:
@@ -96,40 +91,6 @@ def sizes(fields: Fields) -> dict[str, Any]:
             fields.at("attention.layer_norm_rms_epsilon", fields.at("attention.layer_norm_epsilon", 1e-5))
         ),
     }
-
-
-def gguf_tokenizer(path: str | Path) -> Any:
-    """The tokenizer in a .gguf file: a bpe.Tokenizer.
-
-    ValueError: it has none, or one that is not supported, by name.
-    """
-    fields = Fields(Path(path))
-    kind = fields.get("tokenizer.ggml.model", "none")
-    if kind not in ("gpt2", "llama"):
-        raise ValueError(
-            f"{path}: its tokenizer is {kind!r}, and gpt2 and llama are supported: name one with --tokenizer"
-        )
-    texts = fields.need("tokenizer.ggml.tokens")
-    types = fields.get("tokenizer.ggml.token_type", [1] * len(texts))
-    size = max((number + 1 for number, one in enumerate(types) if one != UNUSED), default=0)
-    special = {texts[number]: number for number in range(size) if types[number] in SPECIAL}
-    if kind == "llama":
-        scores = fields.get("tokenizer.ggml.scores", [0.0] * len(texts))
-        pieces = list(zip(texts[:size], scores[:size], types[:size], strict=True))
-        return of_pieces(pieces, bool(fields.get("tokenizer.ggml.add_space_prefix", True)), Path(path))
-    bpe = need("bpe", "text", "groundup-lm[text]")
-    from bpe.formats.vocabularies import from_printable
-
-    pre = fields.get("tokenizer.ggml.pre", "default")
-    pattern = next((pattern for pattern, name in PRE_TOKENIZERS.items() if name == pre), None)
-    if pattern is None:
-        raise ValueError(f"{path}: its split pattern {pre!r} is not supported: name a tokenizer with --tokenizer")
-    vocab = {i: from_printable(texts[i]) for i in range(size) if types[i] not in (*SPECIAL, UNUSED)}
-    merges = []
-    for line in fields.need("tokenizer.ggml.merges"):
-        left, _, right = line.partition(" ")
-        merges.append((from_printable(left), from_printable(right)))
-    return bpe.Tokenizer(vocab, merges, pattern=pattern, special_tokens=special)
 
 
 def gguf_text_config(path: Path) -> TextConfig:

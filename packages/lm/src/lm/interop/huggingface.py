@@ -11,8 +11,7 @@ from lm.config import ModelConfig
 from lm.families import family
 from lm.families.parts import FamilyConfig
 from lm.interop import config_json, shapes
-from lm.interop.loading import located
-from lm.interop.model_folder import read_json, read_weights, verify
+from lm.interop.model_folder import located, read_json, read_weights
 from lm.interop.stored import Matrices, built_stored, folder_rows, matrices
 from lm.interop.tensors import built, imported, table
 from lm.model import Transformer
@@ -26,7 +25,7 @@ def from_huggingface(folder: str | Path, *, stored: bool = False) -> Transformer
     """Reads the model of a Hugging Face folder: Llama, Mistral, Qwen2, Qwen3, GPT-2 and the families of lm.families.
 
     Args:
-        folder: A folder with config.json and the weights, as .safetensors or as pickled tensors, whole or in shards; or
+        folder: A folder with config.json and the weights as .safetensors, whole or in shards; or
             a model on the Hub, "OWNER/NAME" or "hf://OWNER/NAME", which is downloaded.
         stored: Matrices stay in their types and, of .safetensors, in the mapped files; lm.load's dtype "file".
 
@@ -35,12 +34,11 @@ def from_huggingface(folder: str | Path, *, stored: bool = False) -> Transformer
 
     Raises:
         FileNotFoundError: There is no such folder.
-        ValueError: With what is missing, altered, unknown or not supported, by name.
+        ValueError: With what is missing, unknown or not supported, by name.
     """
     folder = located(folder)
     if not (folder / "config.json").is_file():
         raise FileNotFoundError(f"{folder} is not a Hugging Face model: there is no config.json in it")
-    verify(folder)
     source = folder / "config.json"
     settings = read_json(source)
     quantization = settings.pop("quantization_config", None)

@@ -5,17 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lm.interop.loading import (
-    check_finite,
-    located,
-    place_of,
-    read_model,
-    read_tokenizer,
-    text_config,
-    tokenizer_of,
-)
+from lm.interop.loading import check_finite, read_model, text_config, tokenizer_of
+from lm.interop.model_folder import located, place_of
 from lm.model import Transformer
 from lm.text_config import write_text_config
+from lm.tokenizer import load_tokenizer
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.resume import RunConfig
@@ -36,7 +30,7 @@ def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path
     check_finite(model, source)
     path = tokenizer_of(here) if tokenizer is None else Path(tokenizer)
     data = {}
-    loaded = None if path is None else read_tokenizer(path)
+    loaded = None if path is None else load_tokenizer(path)
     text = text_config(here)
     if loaded is not None:
         if loaded.n_vocab > model.config.vocab_size:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from lm.device import choose_device, use_huge_pages
-from lm.extras import MissingExtra
 from lm.files import no_model, read_json
-from lm.interop.model_folder import of_folder
+from lm.interop.model_folder import located, of_folder
 from lm.special_tokens import stop_ids
 from lm.text_config import TextConfig, read_text_config
 from lm.tokenizer import PAIR, kept_tokenizer, load_tokenizer
@@ -24,9 +22,6 @@ if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
     from lm.model import Transformer
 
-HUB = "hf://"
-HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?")  # gpt2, OWNER/NAME, OWNER/NAME@REVISION
-MODEL_FILES = (".gguf", ".pt", ".bin")
 ADAPTER = "adapter_config.json"
 FILE = "file"  # the dtype of weights that stay as their file has them
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
@@ -94,16 +89,18 @@ def read_model(path: Path, step: int | Literal["best", "average"] | None, *, sto
         return Run.load(path, best_step(path) if step == "best" else step)
     if step is not None:
         raise ValueError(f"{path} is not a run, and only a run has steps: leave out step {step}")
-    from lm import interop
-
     if (base := base_of(path)) is not None:
         from lm.interop.peft import from_peft
 
         return from_peft(path, read_model(base, None))
     if (path / "config.json").is_file():
-        return interop.from_huggingface(path, stored=stored)
+        from lm.interop.huggingface import from_huggingface
+
+        return from_huggingface(path, stored=stored)
     if path.suffix == ".gguf":
-        return interop.from_gguf(path, stored=stored)
+        from lm.interop.gguf_reader import from_gguf
+
+        return from_gguf(path, stored=stored)
     must_exist(path)
     raise no_model(path)
 
@@ -120,15 +117,6 @@ def base_of(path: Path) -> Path | None:
     return located(base)
 
 
-def read_tokenizer(path: Path) -> Any:
-    """The tokenizer in a file, which may be a .gguf; as load_tokenizer."""
-    if path.suffix == ".gguf":
-        from lm.interop.gguf_reader import gguf_tokenizer
-
-        return gguf_tokenizer(path)
-    return load_tokenizer(path)
-
-
 def text_config(path: Path) -> TextConfig:
     """Special tokens and chat template of a run, a model's folder or a .gguf file."""
     if path.suffix == ".gguf" and path.is_file():
@@ -136,43 +124,6 @@ def text_config(path: Path) -> TextConfig:
 
         return gguf_text_config(path)
     return read_text_config(base_of(path) or path)
-
-
-def hub_name(path: str | Path) -> str | None:
-    """Return the model's hf:// name if `path` names one on the Hub, else None.
-
-    A bare name ("gpt2", "openai-community/gpt2") is one where no file or folder of this machine has that path.
-    """
-    if not isinstance(path, str) or path.startswith(HUB):
-        return path if isinstance(path, str) else None
-    is_bare = HUB_NAME.fullmatch(path) and not path.endswith(MODEL_FILES) and not Path(path).exists()
-    return HUB + path if is_bare else None
-
-
-def located(path: str | Path) -> Path:
-    """Return a model's path on this machine; one on the Hub is downloaded. FileNotFoundError: with the reason."""
-    name = hub_name(path)
-    if name is None:
-        return Path(path)
-    if name == path:
-        return downloaded(name)
-    try:
-        return downloaded(name)
-    except (OSError, MissingExtra) as error:
-        raise FileNotFoundError(f"there is no {path} here, and as a model of the Hugging Face Hub: {error}") from None
-
-
-def place_of(path: str | Path) -> str:
-    """Return what identifies a model: its hf:// name, or its absolute path."""
-    return hub_name(path) or str(Path(path).resolve())
-
-
-@functools.lru_cache(maxsize=8)
-def downloaded(name: str) -> Path:
-    """Return the folder of a model on the Hub; its newest revision is looked up once in a process."""
-    from lm.data.hub import model_folder
-
-    return model_folder(name)
 
 
 def tokenizer_of(path: str | Path) -> Path | None:
@@ -247,7 +198,7 @@ def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelTe
     data = read_config(here)[2] if is_run(here) else {}
     sets = [about for about in (data, *data.values()) if isinstance(about, dict)]
     end = data.get("end_of_text")
-    loaded = read_tokenizer(file)
+    loaded = load_tokenizer(file)
     recorded = {about["tokenizer"] for about in sets if "tokenizer" in about}
     if recorded and loaded.fingerprint not in recorded:
         warnings.warn(f"{file} is not the tokenizer that made the data of {path}: text may be nonsense", stacklevel=2)

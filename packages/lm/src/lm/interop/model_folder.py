@@ -1,17 +1,18 @@
-"""A folder of weights on the disk: written whole or not at all, with checksums; read with every file accounted for.
+"""A model's place, here or on the Hub, and its folder: written whole or not at all, read with every file accounted for.
 
-FOLDER/checksums.json    the SHA-256 of every other file, by which an export knows its own folders and an import altered
-ones
+FOLDER/export.json    the names of all other files, by which an export knows its own folders
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,56 @@ import safetensors.torch
 from torch import Tensor
 
 from lm import files
-from lm.files import fsync, reason, sha256
-from lm.training.checkpoint import load_pickled
+from lm.extras import MissingExtra
+from lm.files import fsync, reason
 
-FORMAT, VERSION = "groundup-export", 1
-CHECKSUMS = "checksums.json"
-WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
+FORMAT, MARK = "groundup-export", "export.json"
+WEIGHTS = "model.safetensors"
+HUB = "hf://"
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?")  # gpt2, OWNER/NAME, OWNER/NAME@REVISION
+MODEL_FILES = (".gguf", ".pt", ".bin")
+
+
+def hub_name(path: str | Path) -> str | None:
+    """Return the model's hf:// name if `path` names one on the Hub, else None.
+
+    A bare name ("gpt2", "openai-community/gpt2") is one where no file or folder of this machine has that path.
+    """
+    if not isinstance(path, str) or path.startswith(HUB):
+        return path if isinstance(path, str) else None
+    is_bare = HUB_NAME.fullmatch(path) and not path.endswith(MODEL_FILES) and not Path(path).exists()
+    return HUB + path if is_bare else None
+
+
+def located(path: str | Path) -> Path:
+    """Return a model's path on this machine; one on the Hub is downloaded. FileNotFoundError: with the reason."""
+    name = hub_name(path)
+    if name is None:
+        return Path(path)
+    try:
+        return downloaded(name)
+    except (OSError, MissingExtra) as error:
+        if name == path:
+            raise
+        raise FileNotFoundError(f"there is no {path} here, and as a model of the Hugging Face Hub: {error}") from None
+
+
+def place_of(path: str | Path) -> str:
+    """Return what identifies a model: its hf:// name, or its absolute path."""
+    return hub_name(path) or str(Path(path).resolve())
+
+
+@functools.lru_cache(maxsize=8)
+def downloaded(name: str) -> Path:
+    """Return the folder of a model on the Hub; its newest revision is looked up once in a process."""
+    from lm.data.hub import model_folder
+
+    return model_folder(name)
 
 
 @contextlib.contextmanager
 def replacing(folder: str | Path) -> Iterator[Path]:
-    """A new folder beside `folder` to write into, which takes its place, flushed and with checksums, when all went
-    well.
+    """A new folder beside `folder` to write into, which takes its place, flushed, when all went well.
 
     FileExistsError: there is something at `folder` that no export put there. OSError: with what failed, in a
         sentence.
@@ -46,10 +85,9 @@ def replacing(folder: str | Path) -> Iterator[Path]:
             folder.parent.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
             yield temporary
-            sums = {path.name: sha256(path) for path in sorted(temporary.iterdir())}
-            table = {"format": FORMAT, "version": VERSION, "sha256": sums}
-            (temporary / CHECKSUMS).write_text(json.dumps(table, indent=1) + "\n")
-            readable = (temporary / CHECKSUMS).stat().st_mode  # safetensors makes files that only their owner reads
+            table = {"format": FORMAT, "files": sorted(path.name for path in temporary.iterdir())}
+            (temporary / MARK).write_text(json.dumps(table, indent=1) + "\n")
+            readable = (temporary / MARK).stat().st_mode  # safetensors makes files that only their owner reads
             for path in temporary.iterdir():
                 path.chmod(readable)
                 fsync(path)
@@ -73,32 +111,11 @@ def replacing(folder: str | Path) -> Iterator[Path]:
 
 
 def is_ours(folder: Path) -> bool:
-    """True if an export may replace the folder: it is empty, or an export made it."""
+    """True if an export may replace the folder: it is empty, or holds what an export wrote and nothing else."""
     if not folder.is_dir() or folder.is_symlink():
         return False
-    names = {entry.name for entry in os.scandir(folder)}
-    return not names or (CHECKSUMS in names and names == {CHECKSUMS, *read_checksums(folder)})
-
-
-def read_checksums(folder: Path) -> dict[str, str]:
-    """The checksums that stand in the folder; none where it was not we who wrote it."""
-    if not (folder / CHECKSUMS).is_file():
-        return {}
-    table = read_json(folder / CHECKSUMS)
-    sums = table.get("sha256")
-    if table.get("format") != FORMAT or not isinstance(sums, dict):
-        return {}
-    return {str(name): str(digest) for name, digest in sums.items()}
-
-
-def verify(folder: Path) -> None:
-    """ValueError, naming the file: one that the checksums name is missing or is not what was written."""
-    for name, digest in read_checksums(folder).items():
-        path = folder / name
-        if os.path.basename(name) != name or not path.is_file():
-            raise ValueError(f"{folder} is not whole: {name} is missing, export it again")
-        if sha256(path) != digest:
-            raise ValueError(f"{path} does not match its checksum in {CHECKSUMS}: export or copy it again")
+    names, about = {entry.name for entry in os.scandir(folder)}, files.read_json(folder / MARK, missing_ok=True)
+    return not names or (about.get("format") == FORMAT and sorted(names - {MARK}) == about.get("files"))
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -138,21 +155,20 @@ def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_byt
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder: model.safetensors, or its shards by their index, or pytorch_model.bin in either way.
+    """All tensors of a folder: model.safetensors, or its shards by their index.
 
-    What is pickled is read with weights_only alone. FileNotFoundError: there are no weights. ValueError: a file is
-    damaged, or the index and the files contradict each other.
+    FileNotFoundError: there are no weights. ValueError: a file is damaged, or index and files contradict each other.
     """
-    for name, read in ((WEIGHTS, read_safetensors), (PICKLED, read_pickled)):
-        if (folder / name).is_file():
-            return read(of_folder(folder / name))
-        index = folder / f"{name}.index.json"
-        if index.is_file():
-            return read_shards(folder, index, read)
-    raise FileNotFoundError(f"{folder} holds no weights: there is neither {WEIGHTS} nor {PICKLED}, nor an index of one")
+    if (folder / WEIGHTS).is_file():
+        return read_safetensors(of_folder(folder / WEIGHTS))
+    index = folder / f"{WEIGHTS}.index.json"
+    if index.is_file():
+        return read_shards(folder, index)
+    remedy = "save other formats by transformers' save_pretrained"
+    raise FileNotFoundError(f"{folder} holds no weights: there is neither {WEIGHTS} nor an index of it; {remedy}")
 
 
-def read_shards(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
+def read_shards(folder: Path, index: Path) -> dict[str, Tensor]:
     """The tensors that an index places in files. ValueError: index and files contradict each other."""
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(file, str) for file in places.values()):
@@ -165,7 +181,7 @@ def read_shards(folder: Path, index: Path, read: Any) -> dict[str, Tensor]:
             raise ValueError(f"{folder} is not whole: {file}, which {index.name} names, is missing")
     tensors: dict[str, Tensor] = {}
     for file in files:
-        there = read(of_folder(folder / file))
+        there = read_safetensors(of_folder(folder / file))
         named = {name for name, place in places.items() if place == file}
         for name in sorted(named ^ there.keys()):
             lacks = "lacks" if name in named else "has"
@@ -180,11 +196,3 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         return safetensors.torch.load_file(path)
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged or no .safetensors file: {error}") from None
-
-
-def read_pickled(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file that torch.save wrote. ValueError: it holds anything else, or is damaged."""
-    value = load_pickled(path)
-    if not isinstance(value, Mapping) or not all(isinstance(tensor, Tensor) for tensor in value.values()):
-        raise ValueError(f"{path} holds something else than tensors by name")
-    return {str(name): tensor for name, tensor in value.items()}

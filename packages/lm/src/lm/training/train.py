@@ -357,7 +357,7 @@ def begin_with(
 def import_initial(source: str, run_dir: Path, restart: bool) -> Path:
     """Import another program's model as a run in run_dir, unless that was done, and return its folder."""
     from lm.interop.importing import import_run
-    from lm.interop.loading import located, place_of
+    from lm.interop.model_folder import located, place_of
 
     initial = run_dir / INITIAL
     began = run.read(initial).start.get("from", "another model") if run.is_run(initial) else None
