@@ -10,6 +10,7 @@ of pyconfig.h are written for each target: this Python's own pyconfig.h describe
 
 from __future__ import annotations
 
+import base64
 import os
 import platform
 import re
@@ -131,6 +132,16 @@ def run_headers(folder: Path) -> list[str]:
     return failures
 
 
+def page_kernel(folder: Path) -> list[str]:
+    """Return the WebAssembly of a model's page if it is not what its C compiles to."""
+    assets, binary = LM.parents[1] / "page/assets", folder / "kernel.wasm"
+    flags = "-target wasm32-freestanding -mcpu=generic+simd128 -O3 -nostdlib -Wl,--no-entry,--import-memory,-s"
+    flags += f" -Wl,--initial-memory=65536,-z,stack-size=16 {assets}/kernel.c -o {binary}"
+    subprocess.run([sys.executable, "-m", "ziglang", "cc", *flags.split()], check=True)
+    compiled = base64.b64encode(binary.read_bytes()).decode()
+    return [] if compiled == (assets / "kernel.wasm.base64").read_text().strip() else [f"page kernel: {compiled}"]
+
+
 def main() -> int:
     """Compile everything, run the tests of the headers; status 1 if there is a warning or a failure."""
     command = [sys.executable, "setup.py", "build_ext", "--inplace"]
@@ -138,7 +149,7 @@ def main() -> int:
     sources = sorted(BPE.rglob("*.c"))
     narrowing: dict[str, set[str]] = {}
     with tempfile.TemporaryDirectory() as name:
-        failures = run_headers(Path(name))
+        failures = run_headers(Path(name)) + page_kernel(Path(name))
     for target, tag in TARGETS.items():
         with tempfile.TemporaryDirectory() as name:
             python = Path(name, "python")

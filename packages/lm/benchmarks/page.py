@@ -4,7 +4,7 @@ python benchmarks/page.py [--rounds 5]
 
 The model has random weights and 2.1 million parameters: 5 layers of 128, d_ff 384, 4 heads, vocabulary 4,096, context
 256. It continues 20 tokens by 200, greedily, as a click on "Continue" does but without drawing; each round starts anew,
-and fp16 and int8, with the kernel and in plain JavaScript, take turns. The best and the median round are printed.
+and fp16 and int8 take turns. The best and the median round are printed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ sys.path.append(str(Path(__file__).parents[2] / "bpe/tests"))
 import chromium  # the tests of pages speak to the same browser
 
 PROMPT, TOKENS = 20, 200
-ROUND = """(hasKernel) => {
-  page.model.memory.hasKernel = hasKernel;
+ROUND = """() => {
   page.sequence.start(Array.from({ length: PROMPT }, (_, i) => i));
   const begun = performance.now();
   for (let i = 0; i < TOKENS; i++) page.sequence.append(argmax(page.sequence.logits));
@@ -46,7 +45,7 @@ def main() -> None:
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # the browser that is started then has one core, too
     torch.manual_seed(0)
     model = Transformer(ModelConfig(4096, 256, 5, 128, 4, 384))
-    speeds: dict[tuple[str, bool], list[float]] = {}
+    speeds: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         bpe.train([Path(torch.__file__).read_bytes()] * 2, 600).save(folder / "tok.json")
@@ -58,13 +57,10 @@ def main() -> None:
             for _ in range(rounds):
                 for dtype in ("fp16", "int8"):
                     browser.open(folder / f"{dtype}.html")
-                    for kernel in (True, False):
-                        browser.run(f"({ROUND})({str(kernel).lower()})")  # compiled on the way
-                        speed = browser.run(f"({ROUND})({str(kernel).lower()})")
-                        speeds.setdefault((dtype, kernel), []).append(float(str(speed)))
-    for (dtype, kernel), values in speeds.items():
-        how = "WebAssembly SIMD" if kernel else "plain JavaScript"
-        print(f"{dtype}, {how}: {max(values):.0f} tokens/s, median {statistics.median(values):.0f}")
+                    browser.run(f"({ROUND})()")  # compiled on the way
+                    speeds.setdefault(dtype, []).append(float(str(browser.run(f"({ROUND})()"))))
+    for dtype, values in speeds.items():
+        print(f"{dtype}: {max(values):.0f} tokens/s, median {statistics.median(values):.0f}")
 
 
 if __name__ == "__main__":

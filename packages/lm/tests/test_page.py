@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import random
 from collections import Counter
@@ -24,7 +23,7 @@ from lm.generation.sampling import Sampling
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import ModelText, model_text
 from lm.model import apply_rotary_emb
-from lm.page.export import asset, chat_page_of, origin, to_page
+from lm.page.export import chat_page_of, origin, to_page
 from lm.rope import rope_at
 from lm.special_tokens import prompt_ids
 from lm.text_config import TextConfig
@@ -98,7 +97,6 @@ def test_greedy_ids_are_those_of_generate(browser, folder, name, dtype):
     )
     assert len(set(expected)) > 5
     assert browser.run(f"({CONTINUE})({prompt}, 200)") == expected
-    assert browser.run("page.model.memory.hasKernel") is True
 
 
 PARTS = """(() => {
@@ -160,15 +158,6 @@ def test_parts_are_those_of_the_reference(browser, folder):
     torch.testing.assert_close(logits, whole(torch.tensor(ids))[-1], rtol=1e-4, atol=1e-4)
 
 
-def test_plain_javascript_computes_what_the_kernel_does(browser, folder):
-    for dtype in ("fp16", "int8"):
-        open_page(browser, folder, rounded("gpt2"), dtype=dtype)
-        fast = browser.run("(page.sequence.start([5, 6, 7]), Array.from(page.sequence.logits))")
-        browser.run("page.model.memory.hasKernel = false, 0")
-        plain = browser.run("(page.sequence.start([5, 6, 7]), Array.from(page.sequence.logits))")
-        torch.testing.assert_close(torch.tensor(plain), torch.tensor(fast), rtol=1e-4, atol=1e-4)
-
-
 def test_tokens_are_drawn_as_sampling_says(browser, folder):
     """The tokens that remain, and how often each is drawn, are those of lm's Sampling."""
     open_page(browser, folder, rounded("llama"))
@@ -204,7 +193,7 @@ def test_command_writes_a_page_of_a_folder(browser, folder, tokenizer, capsys):
     assert f"{path.stat().st_size / 1e6:.2f} MB" in capsys.readouterr().out
     browser.open(path)
     assert browser.run("document.title") == "cat"
-    assert browser.run("document.querySelector('#says-lens a').getAttribute('href')") == "../4-transformer/"
+    assert browser.run("document.querySelector('.says a').getAttribute('href')") == "../2-byte-pair-encoding/"
     text = "the token, <|endoftext|> and Größe"
     assert browser.run(f"page.promptIds({json.dumps(text)})") == tokenizer.encode(text, allowed_special="all")
     assert browser.run("page.promptIds('')") == [tokenizer.eot_token]
@@ -212,10 +201,9 @@ def test_command_writes_a_page_of_a_folder(browser, folder, tokenizer, capsys):
 
 def test_prompts_of_sentencepiece_are_those_of_lm(browser, folder, tmp_path):
     """They begin with <s>, and with the space that SentencePiece puts in front."""
-    (tmp_path / "tok.bin").write_bytes(llama2c_files.tok_bin())
-    tokenizer = load_tokenizer(tmp_path / "tok.bin")
+    tokenizer = load_tokenizer(llama2c_files.tokenizer_file(tmp_path))
     model = models.make(dtype=torch.float32, **{**SIZE, "vocab_size": tokenizer.n_vocab})
-    browser.open(to_page(model, tmp_path / "model.html", tokenizer=tmp_path / "tok.bin"))
+    browser.open(to_page(model, tmp_path / "model.html", tokenizer=tmp_path / "tokenizer.json"))
     for text in ("the hello", " and the", "Größe\n", ""):
         assert browser.run(f"page.promptIds({json.dumps(text)})") == prompt_ids(tokenizer, text)
 
@@ -417,11 +405,6 @@ def test_a_chat_answers_as_generate_does(browser, folder, tmp_path):
         browser.call("Emulation.setDeviceMetricsOverride", width=width, height=800, deviceScaleFactor=1, mobile=False)
         assert browser.run("document.documentElement.scrollWidth <= innerWidth") is True
     browser.call("Emulation.clearDeviceMetricsOverride")
-
-
-def test_dress_is_that_of_bpes_pages():
-    """lm has a copy, for the page of `lm serve`, which does without bpe."""
-    assert asset("dress.css") == importlib.import_module("bpe.reporting.view").asset("dress.css")
 
 
 def test_characters_over_several_tokens_are_read_and_copied(browser, folder):

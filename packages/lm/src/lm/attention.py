@@ -250,10 +250,9 @@ def probe(device: str, dtype: torch.dtype, head_dim: int) -> str | None:
             expected = results(lambda q, k, v: _matmul(q, k, v, bias), "cpu", torch.float64)
             pairs = zip(results(_flash, device, dtype), expected, strict=True)
             error = max(float((x - y).abs().max()) for x, y in pairs)
+        reason = f"its results are off by {error:.2g}" if error > bound else None
     except Exception as refusal:  # whatever a driver, a compiler or an absent package may say
         reason = (str(refusal) or repr(refusal)).splitlines()[0]
-    else:
-        reason = f"its results are off by {error:.2g}" if error > bound else None
     log.info("%s, %s, head_dim %d: attention by %s", device, dtype, head_dim, "flash" if reason is None else reason)
     return reason
 

@@ -7,7 +7,7 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,6 @@ from lm.interop.loading import ModelText
 from lm.model import Transformer
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
-from lm.page import kernel
 from lm.reporting import report
 from lm.rope import rope_frequencies
 from lm.special_tokens import prompt_ids
@@ -74,7 +73,23 @@ def to_page(
     """
     model, text, folder = read(model_or_run_dir, tokenizer, step)
     title = title or (Path(path).stem if folder is None else folder.name)
-    page = page_of(model, text, dtype=dtype, title=title, course=course, origin=origin(folder))
+    tokens = text.tokenizer
+    about = {
+        "title": title,
+        "begin": prompt_ids(tokens, "", text.end_of_text),
+        "prefix": prompt_ids(tokens, "a")[: -len(tokens.encode("a"))],
+        "stop": text.stop_tokens,
+        "course": course,
+        "origin": origin(folder),
+    }
+    page = filled(
+        "page.html",
+        title=title,
+        policy=POLICY,
+        style=bpe_asset("dress.css") + bpe_asset("tokens.css") + asset("controls.css") + asset("page.css"),
+        data=packed(model, tokens, dtype, about),
+        script=model_script() + bpe_asset("tokens.js") + asset("page.js"),
+    )
     atomic_write(Path(path), page)
     return Path(path)
 
@@ -99,29 +114,6 @@ def origin(folder: Path | None) -> str:
     values = {"{:,.0f} steps": "step", "{:,.0f} tokens": "tokens", "{:.3f} held-out bits per byte": "val_bits_per_byte"}
     facts = [form.format(value) for form, key in values.items() if (value := run.last(key)) is not None]
     return f"Its training: {', '.join(facts)}." if facts else ""
-
-
-def page_of(
-    model: Transformer, text: ModelText, *, dtype: str, title: str, course: str | None = None, origin: str = ""
-) -> str:
-    """The page as text; the arguments are those of to_page(), and what origin() says."""
-    tokenizer = text.tokenizer
-    about = {
-        "title": title,
-        "begin": prompt_ids(tokenizer, "", text.end_of_text),
-        "prefix": prompt_ids(tokenizer, "a")[: -len(tokenizer.encode("a"))],
-        "stop": text.stop_tokens,
-        "course": course,
-        "origin": origin,
-    }
-    return filled(
-        "page.html",
-        title=html.escape(title),
-        policy=POLICY,
-        style=asset("dress.css") + bpe_asset("tokens.css") + asset("controls.css") + asset("page.css"),
-        data=packed(model, tokenizer, dtype, about),
-        script=model_script() + bpe_asset("tokens.js") + asset("page.js"),
-    )
 
 
 def chat_page_of(
@@ -159,8 +151,8 @@ def chat_page_of(
 
 def chat_shell(title: str, data: str, script: str, policy: str = "") -> str:
     """The page of a conversation; the script says where answers come from."""
-    style = asset("dress.css") + asset("controls.css") + asset("chat.css")
-    return filled("chat.html", title=html.escape(title), policy=policy, style=style, data=data, script=script)
+    style = bpe_asset("dress.css") + asset("controls.css") + asset("chat.css")
+    return filled("chat.html", title=title, policy=policy, style=style, data=data, script=script)
 
 
 def packed(model: Transformer, tokenizer: Any, dtype: str, about: Mapping[str, Any]) -> str:
@@ -179,7 +171,7 @@ def packed(model: Transformer, tokenizer: Any, dtype: str, about: Mapping[str, A
     tokenizers = need("bpe.reporting.javascript", "a page", "groundup-lm[text]")
     contents = {
         "vocabulary": tokenizers.packed(tokenizer.data).decode(),
-        "kernel": base64.b64encode(kernel.binary()).decode(),
+        "kernel": asset("kernel.wasm.base64").strip(),
         "weights": base64.b64encode(weights).decode(),
     }
     json_of_about = json.dumps(about).replace("<", "\\u003c")
@@ -193,17 +185,11 @@ def model_script() -> str:
     return bpe_asset("encoder.js") + "".join(map(asset, MODEL_SCRIPTS))
 
 
-def filled(name: str, **parts: str) -> str:
-    """An HTML file of assets/ with its {{marks}} filled."""
-    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset(name))
-
-
-def page_bytes(model: Transformer, dtype: str) -> int:
-    """Bytes of the weights in the page, before it is written."""
-    int8 = int8_matrices(model) if dtype == "int8" else {}
-    sizes = [layer.outputs * (layer.inputs + 2) for layer in int8.values()]
-    sizes += [2 * tensor.numel() for name, tensor in model.state_dict().items() if name not in int8]
-    return sum(sizes) * 4 // 3
+def filled(body: str, *, title: str, **parts: str) -> str:
+    """The page with this body, an HTML file of assets/, and its {{marks}} filled."""
+    parts["title"] = html.escape(title)
+    parts["body"] = asset(body).replace("{{title}}", parts["title"])
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("shell.html"))
 
 
 def shape_of(config: ModelConfig) -> dict[str, Any]:
@@ -241,17 +227,9 @@ def packed_weights(model: Transformer, dtype: str) -> tuple[list[dict[str, Any]]
 
 
 def int8_matrices(model: Transformer) -> Mapping[str, Int8Linear]:
-    """The linear layers, and the head if it has a weight of its own, as lm.ops.cpu.int8 has them, of weights rounded to
-    float16, by their names."""
-
-    def layers() -> Iterator[tuple[str, Tensor]]:
-        for name, module in model.named_modules():
-            if is_linear(module):
-                yield f"{name}.weight", module.weight
-        if not model.config.tied_embeddings:
-            yield "head.weight", model.head_weight
-
-    return {name: Int8Linear(weight.detach().cpu().half().float()) for name, weight in layers()}
+    """The linear layers as lm.ops.cpu.int8 has them, of weights rounded to float16, by the weights' names."""
+    layers = ((name, module) for name, module in model.named_modules() if is_linear(module))
+    return {f"{name}.weight": Int8Linear(layer.weight.detach().cpu().half().float()) for name, layer in layers}
 
 
 def float16(name: str, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float16]]:

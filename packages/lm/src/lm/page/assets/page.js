@@ -27,9 +27,9 @@ class Page {
     one("facts").textContent =
       `${many(config.num_layers, "block")} of width ${config.d_model}, ${heads} of ` +
       `${config.head_dim}, ${many(config.vocab_size, "token")}, a context of ${config.context_length}. Weights in ` +
-      `${dtype}, computed in fp32 by ${this.model.memory.hasKernel ? "WebAssembly SIMD" : "plain JavaScript"}.`;
-    for (const [view, [sentence, chapter]] of Object.entries(SAYS))
-      one(`says-${view}`).innerHTML = `${sentence} ${chapterLink(this.about.course, chapter)}`;
+      `${dtype}, computed in fp32 by WebAssembly SIMD.`;
+    for (const says of this.about.course ? document.querySelectorAll(".says[data-chapter]") : [])
+      says.insertAdjacentHTML("beforeend", ` ${chapterLink(this.about.course, says.dataset.chapter)}`);
     const options = (count, first) =>
       Array.from({ length: count }, (_, i) => `<option value="${i}">${i + first}</option>`);
     const layers = options(config.num_layers, 1).join("");
@@ -434,46 +434,6 @@ class Page {
   }
 }
 
-const COURSE = {
-  "2-byte-pair-encoding": "chapter 2",
-  "4-transformer": "chapter 4",
-  "5-budget": "chapter 5",
-  "7-generation": "chapter 7",
-};
-
-const SAYS = {
-  tokens: [
-    "The text as the model reads it: pieces, each with a number, its id. Underlined ones were written by the model. " +
-      "Choose one, by a click or the arrow keys, and everything below is about it.",
-    "2-byte-pair-encoding",
-  ],
-  candidates: [
-    "From the tokens before it, the model gave every token of its vocabulary a probability to be the next one. " +
-      "These were the likeliest, at temperature 1 and without top-k and top-p.",
-    "7-generation",
-  ],
-  attention: [
-    "How much the chosen token takes from each token up to itself, in one head of one layer: the stronger the " +
-      "colour, the more (by the square root of the weight). The weights add up to 100%.",
-    "4-transformer",
-  ],
-  lens: [
-    "Each block adds to the token's vector. If the model ended after a block, these would be its predictions of the " +
-      "token that follows (a logit lens).",
-    "4-transformer",
-  ],
-  norms: [
-    "The length of the token's vector after each part has added to it: how much is written where.",
-    "4-transformer",
-  ],
-  steps: [
-    "All that happens to the chosen token in one block, with the shapes and the numbers. Blue is above zero, orange " +
-      "below.",
-    "4-transformer",
-  ],
-  times: ["The time of each part for one token on this machine: the median of the last tokens.", "5-budget"],
-};
-
 const PARTS = {
   embedding: ["Embedding", "The token's row of the embedding."],
   input: ["The residual stream", "What comes into the block: the embedding and all that earlier blocks have added."],
@@ -548,8 +508,8 @@ function strip(x, shape) {
 }
 
 function chapterLink(course, chapter) {
-  const name = `${COURSE[chapter]} of the course`;
-  return course ? `<a href="${escaped(course.replace("{}", chapter))}" target="_blank">More in ${name}.</a>` : "";
+  const name = `chapter ${chapter.split("-")[0]} of the course`;
+  return `<a href="${escaped(course.replace("{}", chapter))}" target="_blank">More in ${name}.</a>`;
 }
 
 /** The characters that bytes begin with; what is left at the end begins another one. Null if they are not UTF-8. */
