@@ -190,6 +190,16 @@ EXCUSED = {  # mutants that compute the same, or differ in what no exercise asks
     "if True: seen[length] = {run for text in training for run in runs(w...": "it is a cache",
     "ex13_evaluation.py: paired_difference: zip(first, second, strict=True) -> zip(first, second)": ONE_LENGTH,
     "ex13_evaluation.py: paired_difference: True -> False": ONE_LENGTH,
+    "ex15_inference.py: speculate.draw: 0 -> -1": "of one dimension",
+    "ex15_inference.py: finish_steps: 0 -> -1": "nothing arrives before 0",
+    **dict.fromkeys(
+        (
+            "ex15_inference.py: mixture: -1 -> 1",
+            "ex15_inference.py: balance_loss: -1 -> 1",
+            "ex15_inference.py: balance_loss: -1 -> 1 (2)",
+        ),
+        "of two dimensions",
+    ),
 }
 
 

@@ -47,6 +47,7 @@ CHAPTERS = {  # the file that a student fills, and the module that checks it
     12: ("ex12_precision.py", "checks_precision"),
     13: ("ex13_evaluation.py", "checks_evaluation"),
     14: ("ex14_measuring.py", "checks_measuring"),
+    15: ("ex15_inference.py", "checks_inference"),
 }
 POINTS = {  # of exercises that are worth more than one
     **dict.fromkeys(("Tokenizer", "AdamW", "MultiHeadSelfAttention", "TransformerLM", "generate", "predict"), 3),
