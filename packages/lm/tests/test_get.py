@@ -350,7 +350,7 @@ def test_shakespeare_is_one_text_whose_end_is_held_out(tmp_path, tok, serve, mon
     text = "".join(f"line {i}\n" for i in range(2000))
     hub = serve("r", {"input.txt": text.encode()})
     url = f"{hub.url}/cdn/input.txt"
-    monkeypatch.setitem(corpora.CORPORA, "shakespeare", corpora.Corpus("a play", url=url))
+    monkeypatch.setitem(corpora.CORPORA, "shakespeare", corpora.Corpus(url=url))
     hub.faults = ["drop", "changed"]
     assert get(tmp_path, "shakespeare") == 0
     train, heldout = (read_back(tok, open_tokens(paths))[0] for paths in token_files(tmp_path / "out"))

@@ -6,7 +6,6 @@ Its keys are the fields of Manifest and EncodedFile. A file that is not done has
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain, count
@@ -14,7 +13,7 @@ from typing import Any
 
 from bpe.cluster.ranges import Input
 from bpe.corpus import remote
-from bpe.outputs.writer import parse_description
+from bpe.outputs.writer import beside, parse_description
 
 NAME = "manifest.json"
 
@@ -24,11 +23,6 @@ def description(out: str) -> dict[str, Any] | None:
     with suppress(FileNotFoundError):
         return parse_description(remote.read_bytes(beside(out)))
     return None
-
-
-def beside(out: str) -> str:
-    """Return the path, or the URL, of the description of an output."""
-    return os.path.splitext(out)[0] + ".json"
 
 
 @dataclass

@@ -21,7 +21,7 @@ from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
 from bpe.native.progress import Progress, reporter, silent
 from bpe.outputs.shards import Shards
-from bpe.outputs.writer import description_of, parse_description
+from bpe.outputs.writer import beside, parse_description
 from bpe.outputs.writers import writer_of
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
@@ -219,26 +219,27 @@ def _place(out: str | os.PathLike[str], stack: ExitStack) -> Path:
 
     Raises the error of a place that cannot be written to, or where the description would take another file's place.
     """
+    name = os.fspath(out)
     if remote.is_url(out):
-        url = os.fspath(out)
-        _check_description(url, remote.beside(url, description_of(Path(remote.name_of(url))).name), remote.read_bytes)
+        _check_description(name)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bpe-"))
-        return Path(folder, remote.name_of(url))
+        return Path(folder, remote.name_of(name))
     path = Path(out)
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is there and is no file, so that ids cannot be written to it: name another")
-    _check_description(os.fspath(path), os.fspath(description_of(path)), lambda name: Path(name).read_bytes())
+    _check_description(name)
     return path
 
 
-def _check_description(out: str, description: str, read: Callable[[str], bytes]) -> None:
-    """Raises the error where the description of `out` would take another file's place."""
+def _check_description(out: str) -> None:
+    """Raise the error where the description of `out` would take another file's place."""
+    description = beside(out)
     if description == out:
         raise ValueError(f"ids are written to X.npy, with X.json beside it, and {out} would be both: name it .npy")
     try:
-        data = read(description)
+        data = remote.read_bytes(description)
     except FileNotFoundError:
         return
     if parse_description(data) is None:

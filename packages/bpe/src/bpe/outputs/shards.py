@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe.corpus import remote
-from bpe.native.atomic_file import write_atomically
 from bpe.outputs.writer import Writer
 
 if TYPE_CHECKING:
@@ -135,18 +134,16 @@ class Shards:
 
     # The record
 
-    def _record(self) -> Path:
-        return self.path.with_name(f"{self.path.stem}.shards.json")
+    def _record(self) -> str:
+        """Return the path or URL of the record."""
+        name = f"{self.path.stem}.shards.json"
+        return str(self.path.with_name(name)) if self.url is None else remote.beside(self.url, name)
 
     def _read_record(self) -> None:
         """Take from the record how far an earlier run came."""
-        record: str | Path = self._record()
+        record = self._record()
         try:
-            if self.url is None:
-                data = self._record().read_bytes()
-            else:
-                record = remote.beside(self.url, self._record().name)
-                data = remote.read_bytes(record)
+            data = remote.read_bytes(record)
         except FileNotFoundError:
             return
         try:
@@ -165,6 +162,5 @@ class Shards:
     def _write_record(self, *, finished: bool) -> None:
         """Write how far the run is."""
         says = {"finished": finished, "done": self.done._asdict(), "settings": self.settings}
-        write_atomically(self._record(), json.dumps(says, indent=1).encode() + b"\n")
-        if self.url is not None:
-            remote.upload(self._record(), remote.beside(self.url, self._record().name))
+        with remote.output(self._record()) as file:
+            file.write(json.dumps(says, indent=1).encode() + b"\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,11 @@ class Writer(ABC):
 def description_of(path: Path) -> Path:
     """Return the path of the description of X.npy."""
     return path.with_suffix(".json")
+
+
+def beside(out: str) -> str:
+    """Return the path, or the URL, of the description of an output."""
+    return os.path.splitext(out)[0] + ".json"
 
 
 def parse_description(data: bytes) -> dict[str, Any] | None:

@@ -119,7 +119,7 @@ def get(options: argparse.Namespace) -> None:
     if source.command:
         fetch(options.corpus, Path(options.out), options.limit_bytes)
         rest = "--tokenizer TOKENIZER --out FOLDER" + " --prompt question" * (options.corpus == "gsm8k")
-        print(f"{options.out}: {source.about}; to encode it: lm data {source.command} {options.out} {rest}")
+        print(f"{options.out}: the rows of {source.repo}; to encode it: lm data {source.command} {options.out} {rest}")
         return
     if options.tokenizer is None:
         raise ValueError(f"{options.corpus} is encoded as it comes: give --tokenizer")

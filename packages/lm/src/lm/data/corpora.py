@@ -12,7 +12,6 @@ from lm.data.hub import HubFile, dataset_commit, dataset_files
 class Corpus:
     """A published corpus: a dataset on the Hub, or one text at an address."""
 
-    about: str
     repo: str = ""  # on the Hub
     train: str = ""  # a pattern of the paths of its files there, which begins with their folder
     heldout: str = ""  # likewise; empty: documents are held out by their hash
@@ -22,31 +21,21 @@ class Corpus:
 
 
 CORPORA = {
-    "tinystories": Corpus(
-        "2.2 GB of short stories written by GPT-4 (Eldan and Li 2023)",
-        repo="roneneldan/TinyStories",
-        train=r"TinyStoriesV2-GPT4-train\.txt",
-        heldout=r"TinyStoriesV2-GPT4-valid\.txt",
-    ),
-    "openwebtext": Corpus(
-        "40 GB of pages that Reddit linked to (Gokaslan and Cohen 2019)",
-        repo="Skylion007/openwebtext",
-        train=r"plain_text/train-\d+-of-\d+\.parquet",
-    ),
-    "fineweb-edu-10bt": Corpus(
-        "10 billion tokens of educational pages (Penedo et al. 2024)",
-        repo="HuggingFaceFW/fineweb-edu",
-        train=r"sample/10BT/\d+_\d+\.parquet",
-    ),
+    # 2.2 GB of short stories written by GPT-4 (Eldan and Li 2023)
+    "tinystories": Corpus("roneneldan/TinyStories", r"TinyStoriesV2-GPT4-train\.txt", r"TinyStoriesV2-GPT4-valid\.txt"),
+    # 40 GB of pages that Reddit linked to (Gokaslan and Cohen 2019)
+    "openwebtext": Corpus("Skylion007/openwebtext", r"plain_text/train-\d+-of-\d+\.parquet"),
+    # 10 billion tokens of educational pages (Penedo et al. 2024)
+    "fineweb-edu-10bt": Corpus("HuggingFaceFW/fineweb-edu", r"sample/10BT/\d+_\d+\.parquet"),
+    # 627 billion tokens of web, code, books and papers, deduplicated (Soboleva et al. 2023)
     "slimpajama": Corpus(
-        "627 billion tokens of web, code, books and papers, deduplicated (Soboleva et al. 2023)",
-        repo="cerebras/SlimPajama-627B",
-        train=r"train/chunk\d+/example_train_\d+\.jsonl\.zst",
-        heldout=r"validation/chunk\d+/example_holdout_\d+\.jsonl\.zst",
+        "cerebras/SlimPajama-627B",
+        r"train/chunk\d+/example_train_\d+\.jsonl\.zst",
+        r"validation/chunk\d+/example_holdout_\d+\.jsonl\.zst",
     ),
+    # 1.1 MB of plays, the usual first text (Karpathy 2015)
     "shakespeare": Corpus(
-        "1.1 MB of plays, the usual first text (Karpathy 2015)",
-        url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt"
     ),
 }
 # Rows that another command of `lm data` encodes: repository, pattern of the files, command.
@@ -62,9 +51,7 @@ ROWS = {
     ),
     "gsm8k": ("openai/gsm8k", r"main/train-\d+-of-\d+\.parquet", "prompts"),
 }
-CORPORA |= {
-    name: Corpus(f"the rows of {repo}", repo, train, command=command) for name, (repo, train, command) in ROWS.items()
-}
+CORPORA |= {name: Corpus(repo, train, command=command) for name, (repo, train, command) in ROWS.items()}
 
 
 @dataclass(frozen=True)
