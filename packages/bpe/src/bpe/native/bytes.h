@@ -17,6 +17,14 @@ static inline uint64_t multiply_fold(uint64_t a, uint64_t b) {
 static inline void prefetch(const void *address) { __builtin_prefetch(address); }
 static inline void prefetch_far(const void *address) { __builtin_prefetch(address, 0, 2); }
 
+/* How one thread tells others that something is there to be read. */
+typedef long atomic_word;
+static inline long load_acquire(atomic_word *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+static inline void store_release(atomic_word *word, long value) { __atomic_store_n(word, value, __ATOMIC_RELEASE); }
+static inline int exchange_if(atomic_word *word, long from, long to) {
+    return __atomic_compare_exchange_n(word, &from, to, 0, __ATOMIC_ACQUIRE, __ATOMIC_ACQUIRE);
+}
+
 /* Hashes of text, in the manner of wyhash (Wang Yi, 2019): one 64 x 64 -> 128-bit multiplication whose halves are
  * folded together. Both factors depend on the seed (native/hash_seed.pyx): a factor that a text could make zero would
  * hide what the other one says, and texts that collide could be prepared. */

@@ -7,7 +7,7 @@
 static inline uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length) {
     uint32_t code;
     *length = decode_character(text, room, &code);
-    return code < 0x10000 ? class_in_table(family, code) : class_of(family, code);
+    return code < 0x10000 ? class_table[family][code] : class_of(family, code);
 }
 
 /* Mark the characters beyond ASCII in the masks of the 64 bytes at `text`; `room` bytes are left of the text.
@@ -20,6 +20,7 @@ static inline uint8_t read_class(const uint8_t *text, size_t room, int family, s
  * part of a character stay unmarked. */
 static void mark_characters(const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill,
                             uint8_t *spill_class) {
+    const uint8_t *classes = class_table[family];
     uint64_t marks[2][CLASS + 1] = {{0}}, inside = *spill, han = *spill_class & IS_HAN ? *spill : 0;
     size_t i = 0, length = 0, side = 0;
     uint8_t char_class = 0;
@@ -28,7 +29,7 @@ static void mark_characters(const uint8_t *text, size_t room, int family, word_m
         const uint8_t *at = text + (i = count_trailing_zeros(leads));
         if (at[0] >= 0xc2 && at[0] <= 0xdf && room > 64 && (at[1] & 0xc0) == 0x80) {
             length = 2;
-            char_class = class_in_table(family, (at[0] & 0x1fu) << 6 | (at[1] & 0x3fu));
+            char_class = classes[(at[0] & 0x1f) << 6 | (at[1] & 0x3f)];
         } else {
             char_class = read_class(at, room - i, family, &length);
         }

@@ -34,21 +34,26 @@ static inline uint8_t class_of(int family, uint32_t code) {
 }
 
 /* class_of() for every code point below 0x10000. */
-static uint8_t class_table[FAMILIES][0x10000];
-static int class_table_full[FAMILIES];
+static uint8_t class_table[FAMILIES][0x10000 + 4]; /* a gather reads four bytes at each place */
+enum { EMPTY_TABLE, FILLING_TABLE, FULL_TABLE };
+static atomic_word class_table_state[FAMILIES];
 
-/* Several threads may fill a table at once: all of them write the same values. */
 static void fill_class_table(int family) {
-    for (uint32_t code = 0; code < 0x10000; code++)
-        __atomic_store_n(&class_table[family][code], class_of(family, code), __ATOMIC_RELAXED);
-    __atomic_store_n(&class_table_full[family], 1, __ATOMIC_RELEASE);
+    if (exchange_if(&class_table_state[family], EMPTY_TABLE, FILLING_TABLE)) {
+        for (uint32_t code = 0; code < 0x10000; code++) class_table[family][code] = class_of(family, code);
+        store_release(&class_table_state[family], FULL_TABLE);
+    }
+    while (load_acquire(&class_table_state[family]) != FULL_TABLE) {
+    } /* another thread fills it, in a fraction of a millisecond */
 }
 
-static inline uint8_t class_in_table(int family, uint32_t code) {
-    return __atomic_load_n(&class_table[family][code], __ATOMIC_RELAXED);
+/* In a child process after a fork: a table that another thread was filling is filled by nobody here. */
+static void after_fork_of_class_tables(void) {
+    for (int family = 0; family < FAMILIES; family++)
+        exchange_if(&class_table_state[family], FILLING_TABLE, EMPTY_TABLE);
 }
 
 static inline void need_class_table(int family) {
-    if (!__atomic_load_n(&class_table_full[family], __ATOMIC_ACQUIRE)) fill_class_table(family);
+    if (load_acquire(&class_table_state[family]) != FULL_TABLE) fill_class_table(family);
 }
 #endif

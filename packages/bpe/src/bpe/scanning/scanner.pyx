@@ -23,6 +23,8 @@ cl100k.pxi serves llama3 and the qwens too. All share these terms:
 * to flood a mask from some starts is one addition: the carry runs through the ones.
 """
 
+import os
+
 cimport cython
 
 from libc.stdlib cimport calloc, free
@@ -39,6 +41,7 @@ cdef extern from "scanning/places.h" nogil:
 cdef extern from "scanning/characters.h" nogil:
     void fill_byte_masks()
     void need_class_table(int family)
+    void after_fork_of_class_tables()
     classify_function choose_classify(int family, int level)
     void mark_characters(
         const uint8_t *text, size_t room, int family, word_masks *word, uint64_t *spill, uint8_t *spill_class
@@ -118,6 +121,14 @@ cdef object own_guard = object()    # for a critical section, where there is no 
 
 
 include "own_scanners.pxi"
+
+
+def _after_fork():
+    after_fork_of_class_tables()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 cdef ScannedPattern number_of(pattern) except *:
