@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
 
@@ -60,7 +60,9 @@ class Manifest:
     def save(self, folder: str) -> None:
         """Write it into a folder, whole or not at all."""
         with remote.output(remote.inside(folder, NAME)) as file:
-            file.write((json.dumps(asdict(self), indent=1) + "\n").encode())
+            file.write(
+                (json.dumps(vars(self), default=vars) + "\n").encode()
+            )  # with indent= Python would encode it, not C
 
     @classmethod
     def load(cls, folder: str) -> Manifest:
