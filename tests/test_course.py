@@ -214,7 +214,7 @@ def test_the_file_is_graded_again_when_it_is_saved(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("chapters", "every"),
     [
-        ([n for n in grader.CHAPTERS if n not in (8, 9)], 15),
+        ([n for n in grader.CHAPTERS if n not in (8, 9)], 20),
         ([8, 9], 60),  # most of their mutants run in Triton's interpreter or start two processes
         pytest.param(list(grader.CHAPTERS), 1, marks=pytest.mark.soak),
     ],
@@ -228,7 +228,7 @@ def test_mutants_of_the_solutions_are_caught(chapters: list[int], every: int) ->
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("every", [10, pytest.param(1, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("every", [12, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("kind", ["wrong", "right"])
 def test_solutions_of_students_are_judged_as_they_should_be(kind: str, every: int) -> None:
     """One of so many of each table: mistakes that no change of one token makes, and right ways that are not ours."""

@@ -48,6 +48,7 @@ CHAPTERS = {  # the file that a student fills, and the module that checks it
     13: ("ex13_evaluation.py", "checks_evaluation"),
     14: ("ex14_measuring.py", "checks_measuring"),
     15: ("ex15_inference.py", "checks_inference"),
+    16: ("ex16_published.py", "checks_published"),
 }
 POINTS = {  # of exercises that are worth more than one
     **dict.fromkeys(("Tokenizer", "AdamW", "MultiHeadSelfAttention", "TransformerLM", "generate", "predict"), 3),
