@@ -42,7 +42,7 @@ pytestmark = [
 ]
 
 
-IN_C = Policy(norm_kernel="normalised", gate_kernel="fused")  # what lm.ops.cpu.passes computes in fp32
+ON_CPU = Policy(norm_kernel="composite")  # PyTorch's own
 
 
 NO_PASSES = Unavailable("the budget is that of PyTorch's own passes")
@@ -51,7 +51,7 @@ checked = passes.checked
 
 @pytest.fixture
 def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Sets how the model computes: explicit score matrices or the fused kernel, its norms, what it recomputes."""
+    """Sets how the model computes: explicit score matrices or the fused kernel, what it recomputes."""
 
     def forget() -> None:
         lm.attention.causal_bias.cache_clear()
@@ -61,8 +61,6 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     def choose(
         *,
         attention: str = "fused",
-        norm_kernel: str = "normalised",
-        gate_kernel: str = "fused",
         checkpointing: str = "none",
         bfloat16_in_c: bool = False,
     ) -> None:
@@ -72,10 +70,6 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
             )
         monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 1 << 30 if attention == "eager" else 0)
         monkeypatch.setattr(fused, "MATMUL_KEYS", 1 << 30 if attention == "blocks" else 0)
-        if norm_kernel == "composite":
-            monkeypatch.delitem(fused.TWINS, lm.model.RMSNorm)
-        if gate_kernel == "composite":
-            monkeypatch.delitem(fused.TWINS, lm.model.SwiGLU)
         if checkpointing == "full":
             monkeypatch.setattr(lm.model.Block, "forward", recomputed(lm.model.Block.forward))
         elif checkpointing == "selective":
@@ -126,18 +120,11 @@ def test_saved_activations(seed: int, precision: str, run_as: Callable[..., None
     attention, loss = rng.choice(["eager", "fused", "blocks"]), rng.choice(["plain", "chunked"])
     if precision != "fp32" and attention == "blocks":  # which is for numbers as wide as these
         attention = "eager"
-    # narrow numbers go to torch's own norm, which keeps both in fp32
-    norm_kernel = rng.choice(["normalised", "composite"]) if precision != "bf16" else "composite"
-    if precision == "fp32":
-        norm_kernel = rng.choice(["normalised", "composite"])
-    gate_kernel = rng.choice(["fused", "composite"]) if precision == "fp32" else "composite"
-    run_as(attention=attention, norm_kernel=norm_kernel, gate_kernel=gate_kernel)
+    run_as(attention=attention)
     model = fused.fuse(Transformer(config))
     if precision == "bf16":
         model = model.bfloat16()
-    policy = Policy(
-        precision=precision, attention_kernel=attention, norm_kernel=norm_kernel, gate_kernel=gate_kernel, loss=loss
-    )
+    policy = replace(ON_CPU, precision=precision, attention_kernel=attention, loss=loss)
     predicted = accounting.saved_activations(config.shape(), batch, length, policy=policy)
     narrower = 0
     if precision == "bf16" and config.norm == "layernorm":  # a CPU keeps both statistics of each position in bf16
@@ -155,7 +142,7 @@ def test_saved_activations_of_experts(seed: int, run_as: Callable[..., None]) ->
     fused.fuse(model)
     assert accounting.parameters(shape).total == sum(parameter.numel() for parameter in model.parameters())
     batch, length = rng.randint(1, 3), rng.randint(2, config.context_length)
-    predicted = accounting.saved_activations(shape, batch, length, policy=IN_C)
+    predicted = accounting.saved_activations(shape, batch, length, policy=ON_CPU)
     assert predicted.total == saved(model, *data(config, batch, length), "plain", "fp32")
 
 
@@ -174,13 +161,7 @@ def test_what_checkpointing_leaves_alive(seed: int, checkpointing: str, run_as: 
     weights = live.now - 16 * batch * length
     with live:
         result = step_loss(model, ids, targets, loss)
-    policy = Policy(
-        attention_kernel=attention,
-        norm_kernel="normalised",
-        gate_kernel="fused",
-        activation_checkpointing=checkpointing,
-        loss=loss,
-    )
+    policy = replace(ON_CPU, attention_kernel=attention, activation_checkpointing=checkpointing, loss=loss)
     predicted = accounting.saved_activations(config.shape(), batch, length, policy=policy)
     # the loss itself; the mask that every layer adds, which autograd has no use for; targets, which chunks do not keep
     beside = result.nbytes + (4 * length**2 if attention == "eager" else 0)
@@ -239,7 +220,7 @@ def warm() -> None:
 def test_peak_of_a_step(name: str, attention: str, loss: str, run_as: Callable[..., None]) -> None:
     run_as(attention=attention)
     config, batch, length = PEAKS[name]
-    policy = replace(IN_C, attention_kernel=attention, loss=loss)
+    policy = replace(ON_CPU, attention_kernel=attention, loss=loss)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert int(predicted.total) == pytest.approx(peak(config, batch, length, loss), rel=0.02), predicted.peak.title
 
@@ -251,7 +232,7 @@ def test_peak_by_onednn(loss: str, run_as: Callable[..., None], monkeypatch: pyt
     monkeypatch.setattr(products, "has_fast_onednn", lambda: True)
     run_as(attention="fused")
     config, batch, length = PEAKS["loss"]
-    policy = replace(IN_C, attention_kernel="fused", loss=loss)
+    policy = replace(ON_CPU, attention_kernel="fused", loss=loss)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     beside = 4 * config.vocab_size * config.d_model if loss == "chunked" else 0
     assert peak(config, batch, length, loss) == pytest.approx(int(predicted.total) + beside, rel=0.02)
@@ -263,7 +244,7 @@ def test_peak_by_onednn(loss: str, run_as: Callable[..., None], monkeypatch: pyt
 def test_peak_with_checkpointing(name: str, attention: str, checkpointing: str, run_as: Callable[..., None]) -> None:
     run_as(attention=attention, checkpointing=checkpointing)
     config, batch, length = PEAKS[name]
-    policy = replace(IN_C, attention_kernel=attention, activation_checkpointing=checkpointing, loss="chunked")
+    policy = replace(ON_CPU, attention_kernel=attention, activation_checkpointing=checkpointing, loss="chunked")
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     measured = peak(config, batch, length, "chunked")
     assert int(predicted.total) == pytest.approx(measured, rel=0.02), predicted.peak.title
@@ -277,7 +258,7 @@ def test_peak_with_checkpointing(name: str, attention: str, checkpointing: str, 
 def test_peak_under_autocast(name: str, loss: str, checkpointing: str, run_as: Callable[..., None]) -> None:
     run_as(attention="fused", checkpointing=checkpointing)
     config, batch, length = PEAKS[name]
-    policy = Policy(precision="autocast", norm_kernel="normalised", loss=loss, activation_checkpointing=checkpointing)
+    policy = replace(ON_CPU, precision="autocast", loss=loss, activation_checkpointing=checkpointing)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     measured = peak(config, batch, length, loss, "autocast")
     assert int(predicted.total) == pytest.approx(measured, rel=0.03), predicted.peak.title
@@ -289,7 +270,7 @@ def test_peak_in_c_under_autocast_is_not_above(name: str, loss: str, run_as: Cal
     """What is computed in C in bf16 keeps less than PyTorch's own passes, of which the budget is."""
     run_as(attention="fused", bfloat16_in_c=True)
     config, batch, length = PEAKS[name]
-    policy = Policy(precision="autocast", norm_kernel="normalised", loss=loss)
+    policy = replace(ON_CPU, precision="autocast", loss=loss)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert peak(config, batch, length, loss, "autocast") <= 1.03 * int(predicted.total)
 
@@ -298,9 +279,9 @@ def test_peak_in_c_under_autocast_is_not_above(name: str, loss: str, run_as: Cal
 @pytest.mark.parametrize("name", PEAKS)
 def test_peak_in_bf16(name: str, loss: str, run_as: Callable[..., None]) -> None:
     """Everything in bf16; of the optimizer, whose state torch then keeps in bf16 without master weights, that state."""
-    run_as(attention="fused", norm_kernel="composite")
+    run_as(attention="fused")
     config, batch, length = PEAKS[name]
-    policy = Policy(precision="bf16", norm_kernel="composite", loss=loss)
+    policy = replace(ON_CPU, precision="bf16", loss=loss)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     params = int(accounting.parameters(config.shape()).total)
     without_masters = int(predicted.total) - int(predicted["optimizer state"]) + 2 * 2 * params
@@ -312,7 +293,7 @@ def test_peak_in_blocks_of_512(name: str, run_as: Callable[..., None]) -> None:
     run_as(attention="fused")
     config, batch, length = PEAKS[name]
     exact, rounded = (
-        accounting.training_memory(config.shape(), batch, length, policy=replace(IN_C, allocator=allocator))
+        accounting.training_memory(config.shape(), batch, length, policy=replace(ON_CPU, allocator=allocator))
         for allocator in ("exact", "cuda")
     )
     measured, in_blocks = peak(config, batch, length, "plain"), peak(config, batch, length, "plain", block=512)
@@ -392,8 +373,7 @@ def test_peak_by_the_chunk_of_the_loss(
     config, batch, length = ModelConfig(8000, 128, 1, 32, 2, 64), 4, 128
     chunk = rows * 4 * config.vocab_size
     monkeypatch.setattr(lm.loss, "CHUNK_BYTES", {"cpu": chunk})
-    gate_kernel = "fused" if precision == "fp32" else "composite"
-    policy = replace(IN_C, precision=precision, gate_kernel=gate_kernel, loss="chunked", logits_chunk_bytes=chunk)
+    policy = replace(ON_CPU, precision=precision, loss="chunked", logits_chunk_bytes=chunk)
     predicted = accounting.training_memory(config.shape(), batch, length, policy=policy)
     assert rows < 40 or predicted.peak.title == "loss"
     measured = peak(config, batch, length, "chunked", precision)

@@ -19,7 +19,7 @@ import torch
 
 from lm.config import ModelConfig, TrainConfig
 from lm.device import keep_freed_memory
-from lm.model import Attention, RMSNorm, SwiGLU, Transformer
+from lm.model import Attention, Transformer
 from lm.ops.cpu import fused, products
 from lm.training.trainer import Trainer
 
@@ -30,9 +30,7 @@ SHAPES = {  # and sequences in a batch
 WITHOUT: dict[str, set[type[torch.nn.Module]]] = {
     "all": set(),
     "without attention": {Attention},
-    "without norms": {RMSNorm},
-    "without SwiGLU": {SwiGLU},
-    "none": {Attention, RMSNorm, SwiGLU, torch.nn.Linear},
+    "none": {Attention, torch.nn.Linear},
 }
 
 

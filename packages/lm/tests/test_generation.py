@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from unittest import mock
 
 import pytest
 import torch
@@ -20,8 +19,7 @@ from lm.generation.decoder import Decoder
 from lm.generation.sampling import History, NoToken, Sampling
 from lm.generation.scheduler import Scheduler
 from lm.generation.stream import StreamDecoder, generate, generate_batch, stream
-from lm.ops.cpu import int8
-from lm.ops.cpu.int8 import Int8Linear, multiplies_int8, quantized
+from lm.ops.cpu.int8 import Int8Linear, quantized
 
 ALL = {"num_kv_heads": 1, "sliding_window": 4, "norm_placement": "post", "bias": True, "qk_norm": True}
 MORE_SHAPES = SHAPES | {"all at once": ALL, "exact": {"ffn": "gelu_exact"}, "slowed": {"rope_factor": 3.0}}
@@ -440,15 +438,13 @@ def test_int8_rounds_each_row_to_the_nearest_of_its_own_255_steps():
     outputs=st.integers(1, 90),
     rows=st.integers(1, 9),
     lead=st.booleans(),
-    has_instructions=st.booleans(),
 )
-def test_int8_layers_of_any_size(inputs, outputs, rows, lead, has_instructions):
+def test_int8_layers_of_any_size(inputs, outputs, rows, lead):
     generator = torch.Generator().manual_seed(inputs * 100 + outputs)
     layer = Int8Linear(torch.randn(outputs, inputs, generator=generator))
     x = torch.randn(rows, inputs, generator=generator)
     want = x @ layer.weight.T
-    with mock.patch.object(int8, "multiplies_int8", return_value=has_instructions and multiplies_int8()):
-        actual, one = layer(x[None] if lead else x), layer(x[0])
+    actual, one = layer(x[None] if lead else x), layer(x[0])
     assert actual.shape == ((1,) if lead else ()) + (rows, outputs)
     torch.testing.assert_close(actual.view(rows, outputs), want, rtol=1e-4, atol=1e-3 * inputs**0.5)
     torch.testing.assert_close(one, want[0], rtol=1e-4, atol=1e-3 * inputs**0.5)

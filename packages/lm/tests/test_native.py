@@ -270,7 +270,7 @@ def test_it_is_compiled_once_and_only_what_this_user_wrote_is_run(afresh, monkey
 @needs_compiler
 def test_a_library_that_computes_something_else_is_not_used(afresh, monkeypatch):
     monkeypatch.setattr(building, "FLAGS", ("-O1", *building.FLAGS[1:]))
-    text = building.source("forward").replace(b"sums[i] / total", b"sums[i]")
+    text = building.source("forward").replace(b"begin] / total", b"begin]")
     monkeypatch.setattr(building, "source", lambda name: text)
     assert Decoder(make()).how == "in PyTorch, because what was compiled does not compute what it should"
 
@@ -342,7 +342,7 @@ def test_steps_of_several_texts_in_one_call_write_what_single_steps_write(rows):
         written.append([(text.tokens, text.ended) for text in texts])
     assert written[0] == written[1]
     assert {ended for _, ended in written[0]} == {"stop", "length"}
-    assert calls < 40 + rows or rows > 32
+    assert calls < 40 + rows
 
 
 @needs_compiler

@@ -63,51 +63,9 @@ def nothing_compiled(monkeypatch, tmp_path):
     return without
 
 
-sizes = given(rows=st.integers(0, 9), width=st.integers(1, 70), count=st.integers(1, 3), seed=st.integers(0, 99))
-
-
-@needs_compiler
-@settings(max_examples=40, deadline=None)
-@sizes
-def test_scaled_norm(rows, width, count, seed):
-    leaf, grad = numbers(2, rows, width, seed=seed).requires_grad_(), numbers(2, rows, width, seed=seed + 1)
-    weight = numbers(width, seed=seed + 2).requires_grad_()
-    expected = F.rms_norm(leaf, (width,), weight, eps=0.1)
-    slopes = torch.autograd.grad(expected, (leaf, weight), grad)
-    x, by = leaf.detach(), using(True)
-    across = [z.mT.contiguous().mT for z in (x, grad)]  # the same numbers in another order
-    with threads(count), torch.no_grad():
-        for a, g in ((x, grad), across):
-            out, inverse = passes.scaled_norm(by, a, weight, 0.1, torch.float64)
-            close(out, expected)
-            close(inverse, (x.square().mean(-1, keepdim=True) + 0.1).rsqrt())
-            for actual, slope in zip(passes.scaled_norm_back(by, g, a, weight, inverse), slopes, strict=True):
-                close(actual, slope)
-        # as gradients come that are no tensor of their own
-        one = grad[:, :1].expand(2, rows, width)
-        both = (passes.scaled_norm_back(by, g, x, weight, inverse)[0] for g in (one, one.contiguous()))
-        close(*both)
-
-
-@needs_compiler
-@settings(max_examples=40, deadline=None)
-@sizes
-def test_swiglu(rows, width, count, seed):
-    leaf, grad = numbers(2, rows, 2 * width, seed=seed, scale=9.0).requires_grad_(), numbers(2, rows, width, seed=seed)
-    gate, up = leaf.chunk(2, dim=-1)
-    expected = F.silu(gate) * up
-    (slope,) = torch.autograd.grad(expected, leaf, grad)
-    x, by = leaf.detach(), using(True)
-    across = [z.mT.contiguous().mT for z in (x, grad)]  # the same numbers in another order
-    with threads(count), torch.no_grad():
-        for a, g in ((x, grad), across):
-            close(passes.swiglu(by, a), expected)
-            close(passes.swiglu_back(by, g, a), slope)
-
-
 @pytest.mark.parametrize("native", WAYS)
 @settings(max_examples=40, deadline=None)
-@sizes
+@given(rows=st.integers(0, 9), width=st.integers(1, 70), count=st.integers(1, 3), seed=st.integers(0, 99))
 def test_cross_entropy(native, rows, width, count, seed):
     logits = numbers(rows, width + 3, seed=seed, scale=20.0)
     generator = torch.Generator().manual_seed(seed)
@@ -126,23 +84,13 @@ def test_cross_entropy(native, rows, width, count, seed):
 
 @needs_compiler
 def test_float32_is_as_exact_as_torchs_own():
-    x, grad, logits = numbers(64, 300), numbers(64, 300, seed=1), numbers(64, 500, scale=10.0)
-    targets = torch.arange(64)
+    logits, targets = numbers(64, 500, scale=10.0), torch.arange(64)
     counts = targets >= 0
 
     def results(native: bool, dtype: torch.dtype) -> list[torch.Tensor]:
-        by, z, leaf, g = using(native, dtype), logits.to(dtype), x.to(dtype).requires_grad_(), grad.to(dtype)
-        nats = passes.cross_entropy(by, z, 500, targets, counts)
-        weight = torch.linspace(0.5, 2, 300, dtype=dtype)
-        if by is not None:
-            normal, inverse = passes.scaled_norm(by, leaf, weight, 1e-5, dtype)
-            back, _ = passes.scaled_norm_back(by, g, leaf, weight, inverse)
-            gated, slopes = passes.swiglu(by, leaf), passes.swiglu_back(by, g[:, :150], leaf)
-        else:
-            normal, (gate, up) = F.rms_norm(leaf, (300,), weight, 1e-5), leaf.chunk(2, dim=-1)
-            (back,), gated = torch.autograd.grad(normal, leaf, g), F.silu(gate) * up
-            (slopes,) = torch.autograd.grad(gated, leaf, g[:, :150])
-        return [tensor.detach().double() for tensor in (normal, back, nats, z, gated, slopes)]
+        z = logits.to(dtype)
+        nats = passes.cross_entropy(using(native, dtype), z, 500, targets, counts)
+        return [nats.double(), z.double()]
 
     exact = results(False, torch.float64)
     for c, own, right in zip(results(True, torch.float32), results(False, torch.float32), exact, strict=True):
@@ -151,20 +99,15 @@ def test_float32_is_as_exact_as_torchs_own():
 
 @needs_compiler
 def test_the_bits_are_the_same_on_any_number_of_threads():
-    x, grad, by = numbers(37, 86).float(), numbers(37, 86, seed=1).float(), using(True, torch.float32)
+    x, by = numbers(37, 86).float(), using(True, torch.float32)
 
     def results(count: int) -> list[torch.Tensor]:
         with threads(count):
-            normal, inverse = passes.scaled_norm(by, x, x[0], 1e-5, x.dtype)
             logits, targets = x.clone(), torch.arange(37)
             nats = passes.cross_entropy(by, logits, 80, targets, targets != 3)
-            gated = [passes.swiglu(by, x), passes.swiglu_back(by, grad[:, :43], x)]
-            tall = [z.repeat(6, 1) for z in (grad, x)]  # several groups of rows
-            slopes = passes.scaled_norm_back(by, *tall, x[0], inverse.repeat(6, 1))
             heads = passes.Heads(x[:36, :80].reshape(3, 12, 8, 10), 4, None, torch.zeros(12, dtype=torch.int64))
             attended, *rest = passes.attend(by, heads)
-            slopes += (attended, passes.attend_back(by, attended, heads, *rest))
-            return [normal, inverse, logits, nats, *gated, *slopes]
+            return [logits, nats, attended, passes.attend_back(by, attended, heads, *rest)]
 
     for count in (2, 3):
         assert all(torch.equal(a, b) for a, b in zip(results(1), results(count), strict=True))
@@ -177,13 +120,6 @@ def test_what_is_no_number_stays_none_and_large_ones_do_not_overflow(native):
         logits = torch.zeros(1, 3, dtype=dtype)
         logits[0, place] = torch.nan
         assert passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True])).isnan().all()
-    if by is not None:
-        assert passes.scaled_norm(by, torch.full((1, 3), torch.nan), torch.ones(3), 1e-5, dtype)[0].isnan().all()
-        gate_up = torch.tensor([[torch.nan, -3e4, 3e4, 2.0, 2.0, 2.0]])
-        gated, slopes = passes.swiglu(by, gate_up), passes.swiglu_back(by, torch.ones(1, 3), gate_up)
-        torch.testing.assert_close(gated, torch.tensor([[torch.nan, 0.0, 6e4]]), equal_nan=True)
-        expected = torch.tensor([[torch.nan, 0.0, 2.0, torch.nan, 0.0, 3e4]])
-        torch.testing.assert_close(slopes, expected, equal_nan=True)
     logits = torch.tensor([[3e4, -3e4, 0.0]])
     nats = passes.cross_entropy(by, logits, 3, torch.tensor([1]), torch.tensor([True]))
     torch.testing.assert_close(nats, torch.tensor([6e4]))
@@ -236,10 +172,7 @@ def test_a_run_that_goes_on_without_the_compiler_says_so(data, tmp_path, nothing
 @pytest.mark.parametrize(
     "change",
     [
-        (b"- from[i] * share", b"- share"),
         (b"(p[target]) - 1", b"(p[target]) - 0"),
-        (b"* by;", b";"),
-        (b"(1 - s)", b"s"),
         (b"sum *= share", b"sum *= 2"),
     ],
 )

@@ -265,8 +265,7 @@ def test_a_model_beyond_memory_is_refused_with_what_fits(data, tmp_path, monkeyp
     accounting = pytest.importorskip("accounting", reason="the package accounting is not installed")
     policy = accounting.Policy(
         loss="chunked",
-        norm_kernel="normalised",
-        gate_kernel="fused",
+        norm_kernel="composite",
         attention_kernel="blocks",
         gradient_accumulation=True,
         logits_chunk_bytes=CHUNK_BYTES["cpu"],

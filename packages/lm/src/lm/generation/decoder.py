@@ -25,8 +25,6 @@ from lm.model import LayerCache, Transformer
 from lm.ops.cpu.describe import is_plain
 from lm.ops.cpu.forward import Choice, NativeStep, native_step
 
-# Rows that a step in C takes at once: more than so many need more scratch memory and gain nothing.
-MOST_NATIVE_ROWS = 32
 # Tokens of a prompt that are read at once: few on a CPU, so that other sequences hardly wait for their next token.
 CHUNK_SIZE = {"cpu": 2 * PAGE}
 CHUNK_SIZE_ELSEWHERE = 8 * PAGE
@@ -138,17 +136,9 @@ class Decoder:
             logits, self.likeliest = self.graphs(tokens, rows, positions)
         elif self.native is None:
             logits = self._step_in_torch(tokens, rows, positions)
-        elif len(tokens) <= MOST_NATIVE_ROWS:
-            result = self.native(tokens, rows, positions)
-            logits, self.likeliest = result.logits, result.likeliest[: len(tokens)]
         else:
-            parts, self.likeliest = list[Tensor](), []
-            for at in range(0, len(tokens), MOST_NATIVE_ROWS):
-                some = slice(at, at + MOST_NATIVE_ROWS)
-                result = self.native(tokens[some], rows[some], positions[some])
-                parts.append(result.logits.clone())
-                self.likeliest += result.likeliest[: len(tokens[some])]
-            logits = torch.cat(parts)
+            result = self.native(tokens, rows, positions)
+            logits, self.likeliest = result.logits, result.likeliest[:]
         for row in rows:
             lengths[row] += 1
         return logits
@@ -173,11 +163,6 @@ class Decoder:
         """
         assert self.native is not None
         lengths = self.cache.lengths
-        if len(tokens) > MOST_NATIVE_ROWS:
-            slices = [slice(at, at + MOST_NATIVE_ROWS) for at in range(0, len(tokens), MOST_NATIVE_ROWS)]
-            parts = [self.continue_texts(tokens[part], rows[part], texts[part], 1) for part in slices]
-            tokens_of_step = [token for (step,), _ in parts for token in step]
-            return [tokens_of_step], [[logits for _, (step,) in parts for logits in step]]
         positions = self._positions(rows, count)
         uniform = torch.stack([text.draw(count) for text in texts], 1)  # (count, batch)
         stop_tokens = frozenset[int]().union(*(text.stop_tokens for text in texts))

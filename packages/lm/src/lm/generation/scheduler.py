@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from lm.generation.decoder import MOST_NATIVE_ROWS, Decoder, NoPages
+from lm.generation.decoder import Decoder, NoPages
 from lm.generation.kv_cache import PAGE
 from lm.generation.prefixes import Prefixes
 from lm.generation.sequence import Sequence
@@ -137,7 +137,7 @@ class Scheduler:
 
     def _at_once(self, ready: list[ScheduledSequence], seconds: float) -> int:
         """Number of steps that are one call."""
-        if self.seconds_of_step * 2 > seconds or len(ready) < len(self.sequences) or len(ready) > MOST_NATIVE_ROWS:
+        if self.seconds_of_step * 2 > seconds or len(ready) < len(self.sequences):
             return 1
         lengths = [self.cache.lengths[one.row] for one in ready]
         left = min(one.max_new_tokens - len(one.tokens) for one in ready)

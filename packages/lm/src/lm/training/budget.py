@@ -41,15 +41,13 @@ def policy(model: ModelConfig, config: TrainConfig, device: torch.device, *, acc
     from accounting import Policy  # here, because nothing but a budget needs it
 
     cpu, wide = device.type == "cpu", config.precision not in ("bf16", "fp16")
-    in_c = backend_name(device) == "C"
-    whole = "blocks" if wide and in_c else "eager"
+    whole = "blocks" if wide and backend_name(device) == "C" else "eager"
     products = torch.float32 if wide else torch.float16 if config.precision == "fp16" else torch.bfloat16
     return Policy(
         precision="fp32" if wide else "autocast",
         optimizer="adamw" if config.optimizer == "adamw" else "muon",  # NorMuon keeps one number a row more
         attention_kernel=whole if cpu and model.context_length <= MATMUL_KEYS else "fused",
-        norm_kernel="normalised" if in_c else "composite" if cpu else "fused",
-        gate_kernel="fused" if in_c and wide else "composite",
+        norm_kernel="composite" if cpu else "fused",
         activation_checkpointing=config.activation_checkpointing,
         loss="chunked",
         loss_kernel=kernel_on(device, products, model.logit_softcap),

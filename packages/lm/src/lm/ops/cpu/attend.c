@@ -1,9 +1,5 @@
 /* Attention of one query over the keys and values of a text, which lie in pages: goes on from layout.c. */
 
-#ifndef TAKE   /* else this stands behind it, in one source */
-#include "layout.c"
-#endif
-
 /* Where the positions of a text lie: position j in slot pages[j / page] * page + j % page. */
 typedef struct {
     const int64_t *pages;
@@ -19,58 +15,7 @@ static inline int64_t run_end(Table table, int64_t j, int64_t end)
 
 static inline int64_t slot(Table table, int64_t j) { return table.pages[j / table.page] * table.page + j % table.page; }
 
-#define MOST 4   /* vectors of a position at once */
-
-/* out = Σ weights[j - begin] values[slot(j)] / total, for `vectors` of LANES numbers. */
-static inline __attribute__((always_inline)) void
-gather(const REAL *weights, Table table, int64_t begin, int64_t end, const REAL *values, int64_t stride,
-       const int vectors, REAL total, REAL *out)
-{
-    Lanes sums[MOST] = {{0}};
-    for (int64_t j = begin; j < end;) {
-        const REAL *at = values + slot(table, j) * stride;
-        for (int64_t last = run_end(table, j, end); j < last; j++, at += stride) {
-            fetch(at, vectors * BYTES);
-            for (int i = 0; i < vectors; i++) sums[i] += weights[j - begin] * load(at + i * LANES);
-        }
-    }
-    for (int i = 0; i < vectors; i++) store(out + i * LANES, sums[i] / total);
-}
-
-/* to[k] = q · keys[k] for `count` keys of `vectors` of LANES numbers; what follows them may be overwritten. */
-static inline __attribute__((always_inline)) void
-dot_products(const REAL *q, const REAL *keys, int64_t count, const int vectors, REAL *restrict to)
-{
-    for (int64_t k = 0; k < count; k += LANES) {
-        Lanes parts[LANES];
-        for (int64_t i = 0; i < LANES; i++) {
-            const REAL *const key = keys + (k + i < count ? k + i : count - 1) * vectors * LANES;
-            fetch(key, vectors * BYTES);
-            parts[i] = load(key) * load(q);
-            for (int v = 1; v < vectors; v++) parts[i] += load(key + v * LANES) * load(q + v * LANES);
-        }
-        store(to + k, sums_of(parts));
-    }
-}
-
-static void scores(const REAL *q, const REAL *keys, int64_t count, int64_t width, REAL *restrict to)
-{
-    const Matrix matrix = {(const uint8_t *)keys, 0, 0, REALS, count, width, width * (int64_t)sizeof(REAL)};
-    Lanes y;
-    switch (width % LANES ? 0 : width / LANES) {
-    case 1: dot_products(q, keys, count, 1, to); break;
-    case 2: dot_products(q, keys, count, 2, to); break;
-    case 3: dot_products(q, keys, count, 3, to); break;
-    case 4: dot_products(q, keys, count, 4, to); break;
-    case 6: dot_products(q, keys, count, 6, to); break;
-    case 8: dot_products(q, keys, count, 8, to); break;
-    default:
-        for (int64_t k = 0; k < count; k += ROWS) {
-            products(&matrix, REALS, 1, k, q, 0, &y);
-            store(to + k, y);
-        }
-    }
-}
+#define MOST 4   /* values that are added to `out` at once */
 
 /* out = softmax(q · keys) · values, over the positions from begin to end; weights: room for LANES more. sink: one more
    score, whose share no value gets, or none; cap: see softcap. */
@@ -82,7 +27,13 @@ static void attend(const REAL *q, const REAL *keys, const REAL *values, Table ta
     Lanes totals = {0};
     for (int64_t j = begin, last; j < end; j = last) {
         last = run_end(table, j, end);
-        scores(q, keys + slot(table, j) * width, last - j, width, weights + j - begin);
+        const Matrix run = {(const uint8_t *)(keys + slot(table, j) * width), 0, 0, REALS, last - j, width,
+                            width * (int64_t)sizeof *keys};
+        for (int64_t k = 0; k < run.rows; k += ROWS) {
+            Lanes y;
+            products(&run, REALS, 1, k, q, 0, &y);
+            store(weights + j - begin + k, y);
+        }
     }
     softcap(weights, count, cap);
     for (int64_t j = 0; j < count; j++) largest = weights[j] > largest ? weights[j] : largest;
@@ -93,24 +44,19 @@ static void attend(const REAL *q, const REAL *keys, const REAL *values, Table ta
         totals += e;
     }
     total = sum(totals) + (sink ? exponential(*sink - largest - (Lanes){0})[0] : 0);
-    int64_t at = 0;
-    while (at + LANES <= width) {
-        const int64_t vectors = (width - at) / LANES < MOST ? (width - at) / LANES : MOST;
-        switch (vectors) {
-        case 1: gather(weights, table, begin, end, values + at, width, 1, total, out + at); break;
-        case 2: gather(weights, table, begin, end, values + at, width, 2, total, out + at); break;
-        case 3: gather(weights, table, begin, end, values + at, width, 3, total, out + at); break;
-        default: gather(weights, table, begin, end, values + at, width, MOST, total, out + at);
+    memset(out, 0, (size_t)width * sizeof *out);
+    for (int64_t j = begin; j < end; j += MOST) {
+        const REAL *from[MOST];
+        REAL by[MOST];
+        for (int64_t k = 0; k < MOST; k++) {   /* beyond the last it is that one again, times 0 */
+            from[k] = values + slot(table, j + k < end ? j + k : end - 1) * width;
+            by[k] = j + k < end ? weights[j + k - begin] / total : 0;
         }
-        at += vectors * LANES;
+        for (int64_t i = 0, some; i < width; i += LANES) {
+            some = width - i < LANES ? width - i : LANES;
+            Lanes sum = load_some(out + i, some);
+            for (int64_t k = 0; k < MOST; k++) sum += by[k] * load_some(from[k] + i, some);
+            store_some(out + i, some, sum);
+        }
     }
-    if (at == width) return;
-    if (width >= LANES) {   /* the last LANES, some of them again */
-        gather(weights, table, begin, end, values + width - LANES, width, 1, total, out + width - LANES);
-        return;
-    }
-    REAL sums[BYTES / sizeof(REAL)] = {0};
-    for (int64_t j = begin; j < end; j++)
-        for (int64_t i = 0; i < width; i++) sums[i] += weights[j - begin] * values[slot(table, j) * width + i];
-    for (int64_t i = 0; i < width; i++) out[i] = sums[i] / total;
 }

@@ -1,9 +1,5 @@
 /* A token chosen from logits as Sampling.choose does, and steps that go on with the tokens so chosen. */
 
-#ifndef MOST   /* else this stands behind it, in one source */
-#include "forward.c"
-#endif
-
 #define NUCLEUS 128   /* the likeliest tokens, which mostly reach top_p; else eight times as many, and so on */
 
 typedef struct {
@@ -36,14 +32,11 @@ static void replace_root(Candidate *heap, int64_t size, Candidate with)
 /* The `count` largest of logits, the largest first, of equal ones the first. */
 static void largest(const REAL *logits, int64_t vocab_size, int64_t count, Candidate *heap)
 {
-    for (int64_t i = 0; i < count; i++) {
-        Candidate new = {logits[i], i};
-        int64_t at = i;
-        for (; at && above(heap[(at - 1) / 2], new); at = (at - 1) / 2) heap[at] = heap[(at - 1) / 2];
-        heap[at] = new;
+    for (int64_t i = 0; i < count; i++) heap[i] = (Candidate){-INFINITY, vocab_size};
+    for (int64_t i = 0; i < vocab_size; i++) {
+        const Candidate candidate = {logits[i], i};
+        if (above(candidate, heap[0])) replace_root(heap, count, candidate);
     }
-    for (int64_t i = count; i < vocab_size; i++)
-        if (logits[i] > heap[0].logit) replace_root(heap, count, (Candidate){logits[i], i});
     for (int64_t size = count - 1; size > 0; size--) {
         Candidate least = heap[0];
         replace_root(heap, size, heap[size]);
@@ -58,22 +51,6 @@ static inline double weight(const Choice *by, REAL logit, REAL most)
     return exp((double)(logit / temperature) - (double)(most / temperature));
 }
 
-/* At least as many of the likeliest tokens as reach top_p, the likeliest first. Returns how many; *total: the weight of
-   all tokens. */
-static int64_t nucleus(const REAL *logits, int64_t vocab_size, const Choice *by, REAL most, Candidate *candidates,
-                       double *total)
-{
-    *total = 0;
-    for (int64_t i = 0; i < vocab_size; i++) *total += weight(by, logits[i], most);
-    for (int64_t count = NUCLEUS;; count *= 8) {
-        double sum = 0;
-        if (count > vocab_size) count = vocab_size;
-        largest(logits, vocab_size, count, candidates);
-        for (int64_t i = 0; i < count; i++) sum += weight(by, candidates[i].logit, most);
-        if (count == vocab_size || sum >= by->top_p * *total) return count;
-    }
-}
-
 /* A token of logits (vocab_size,), drawn by `uniform`, a part of the whole; NOT_NUMBERS if there is none. sums and
    candidates: room for vocab_size each. */
 int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, double uniform, double *sums,
@@ -81,19 +58,23 @@ int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, d
 {
     const int64_t top_k = by->top_k > 0 && by->top_k < vocab_size ? by->top_k : 0;
     const int ordered = top_k || by->top_p < 1;
-    int64_t count = vocab_size, odd = 0, token = 0;
-    REAL most = -INFINITY;
-    for (int64_t i = 0; i < vocab_size; i++) {
-        most = logits[i] > most ? logits[i] : most;
-        odd |= logits[i] != logits[i];
+    int64_t count = vocab_size, token = likeliest(logits, vocab_size);
+    if (token < 0) return NOT_NUMBERS;
+    const REAL most = logits[token];
+    double total = 0, before = 0, sum = 0;
+    if (by->top_p < 1 && !top_k)
+        for (int64_t i = 0; i < vocab_size; i++) total += weight(by, logits[i], most);
+    if (ordered) count = top_k ? top_k : NUCLEUS;
+    for (;; count *= 8, sum = 0) {   /* as many as there may be, or as reach top_p */
+        if (count > vocab_size) count = vocab_size;
+        if (ordered) largest(logits, vocab_size, count, candidates);
+        for (int64_t i = 0; i < count; i++) {
+            sums[i] = weight(by, ordered ? candidates[i].logit : logits[i], most);
+            sum += sums[i];
+        }
+        if (top_k || count == vocab_size || sum >= by->top_p * total) break;
     }
-    if (odd) return NOT_NUMBERS;
-
-    double total = 0, before = 0;
-    if (top_k) largest(logits, vocab_size, count = top_k, candidates);
-    else if (ordered) count = nucleus(logits, vocab_size, by, most, candidates, &total);
-    for (int64_t i = 0; i < count; i++) sums[i] = weight(by, ordered ? candidates[i].logit : logits[i], most);
-    if (top_k) for (int64_t i = 0; i < count; i++) total += sums[i];
+    if (top_k) total = sum;
     if (by->top_p < 1) {   /* the one that crosses top_p stays */
         int64_t inside = 0;
         while (inside < count && before < by->top_p * total) before += sums[inside++];
@@ -103,7 +84,7 @@ int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, d
     for (int64_t i = 0; i < count; i++) sums[i] = total += sums[i] >= by->min_p ? sums[i] : 0;   /* the largest is 1 */
     if (!(total > 0)) return NOT_NUMBERS;
     double part = total * uniform, last = total * (1 - 0x1p-52);
-    for (part = part < last ? part : last; sums[token] <= part; token++)
+    for (part = part < last ? part : last, token = 0; sums[token] <= part; token++)
         ;
     return ordered ? candidates[token].token : token;
 }

@@ -40,11 +40,11 @@ ATTENTION = {
 BEFORE = ("LlamaBlock", "GraniteBlock", "GPTNeoXBlock", "CohereBlock")
 PARALLEL = ("CohereBlock",)
 NORMS = {
-    **dict.fromkeys(("RMSNorm", "FusedRMSNorm", "GemmaNorm"), RMSNORM),
+    **dict.fromkeys(("RMSNorm", "GemmaNorm"), RMSNORM),
     **dict.fromkeys(("LayerNorm", "HeadNorm"), LAYERNORM),
     "Identity": NO_NORM,
 }
-GATED = {"SwiGLU": "silu", "FusedSwiGLU": "silu", "GeGLU": "gelu", "ClampedSwiGLU": "clamped"}
+GATED = {"SwiGLU": "silu", "GeGLU": "gelu", "ClampedSwiGLU": "clamped"}
 
 
 class Matrix(ctypes.Structure):

@@ -5,10 +5,6 @@
    output and the sum that may be absent. All threads go through the layers together and wait for each other where one
    needs what another computed. */
 
-#ifndef MOST   /* else this stands behind it, in one source */
-#include "attend.c"
-#endif
-
 static int64_t position_of(const Pass *w, int64_t t)
 {
     return w->is_prompt ? w->task->positions[0] + t : w->task->positions[t];
@@ -50,6 +46,7 @@ static void prepare(const Pass *w, Norm norm, const int64_t *tokens, int64_t cou
         }
         pack(w->inside, d, some, d, w->packed + (unit + at / WIDE) * d * PANEL + at % WIDE * LANES);
     }
+#pragma omp barrier
 }
 
 /* y = m x of all tokens, x being what was prepared, for `parts` matrices whose results stand one after another. */
@@ -226,8 +223,8 @@ static Group next_group(const Pass *w, const Layer *layer, int64_t e, Group befo
     return (Group){layer->experts + e, w->pair_token + begin, w->pair_share + begin, w->begins[e + 1] - begin, unit};
 }
 
-/* f(up x), or f(gate x) up x, of the experts of each token. */
-static void feed_forward(const Pass *w, const Layer *layer)
+/* f(up x), or f(gate x) up x, of the experts of each token. Returns the vectors, or panels, that these are. */
+static int64_t feed_forward(const Pass *w, const Layer *layer)
 {
     const int64_t experts = layer->router.rows, groups = experts ? experts : 1;
     const Activation *const f = &w->m->activation;
@@ -235,9 +232,6 @@ static void feed_forward(const Pass *w, const Layer *layer)
     Group g = {0};
     if (experts) {
         prepare(w, layer->ffn.before, 0, w->task->count, 0);
-        if (w->is_prompt) {
-#pragma omp barrier
-        }
         project(w, &layer->router, 1, w->scores);
 #pragma omp barrier
         if (!w->me) choose_experts(w, experts);
@@ -246,9 +240,6 @@ static void feed_forward(const Pass *w, const Layer *layer)
     for (int64_t e = 0; e < groups; e++) {
         g = next_group(w, layer, e, g);
         prepare(w, layer->ffn.before, g.tokens, g.count, g.unit);
-    }
-    if (w->is_prompt) {
-#pragma omp barrier
     }
     round_input(&w->worker, &layer->experts->gate, 2, x, g.unit + units_of(w, g.count));
     for (int64_t e = 0; e < groups; e++) {
@@ -266,6 +257,7 @@ static void feed_forward(const Pass *w, const Layer *layer)
             activate(f, w->inner + at, w->gated + at, (rows.end - rows.begin) * size);
         }
     }
+    return g.unit + units_of(w, g.count);
 }
 
 /* Where a sublayer's results go: onto x, or to y for a norm. */
@@ -296,16 +288,15 @@ static void run_layer(const Pass *w, int64_t l)
     const int64_t head_size = w->task->slots * w->width, count = w->task->count, experts = layer->router.rows;
     REAL *const keys = w->task->cache + 2 * l * w->kv * head_size, *const values = keys + w->kv * head_size;
     const Span rows = part(w->d, w->me, w->threads);
+    int64_t units = 0;
+    Group g = {0};
 
     prepare(w, layer->attention.before, 0, count, 0);
-    if (w->is_prompt) {
-#pragma omp barrier
-    }
     project(w, layer->qkv, 3, w->qkv);
     if (layer->value_gate.rows) project(w, &layer->value_gate, 1, w->gates);
 #pragma omp barrier
     append(w, layer, keys, values, head_size);
-    if (m->parallel) feed_forward(w, layer);
+    if (m->parallel) units = feed_forward(w, layer);
 #pragma omp barrier
     attend_all(w, layer, keys, values, head_size);
 #pragma omp barrier
@@ -313,20 +304,15 @@ static void run_layer(const Pass *w, int64_t l)
     multiply(&w->worker, &layer->output, rows, (Input){w->attended, 0, count}, output_of(w, &layer->attention));
     settle(w, &layer->attention);
     if (!m->parallel) {
-        feed_forward(w, layer);
+        units = feed_forward(w, layer);
 #pragma omp barrier
     }
-    Group g = {0};
+    round_input(&w->worker, &layer->experts->down, 1, w->inner, units);
     for (int64_t e = 0; e < (experts ? experts : 1); e++) {
         g = next_group(w, layer, e, g);
         Output out = output_of(w, &layer->ffn);
         out.tokens = g.tokens;
         out.weights = g.share;
-        if (!e) {   /* of all experts */
-            Group last = g;
-            for (int64_t i = 1; i < experts; i++) last = next_group(w, layer, i, last);
-            round_input(&w->worker, &g.ffn->down, 1, w->inner, last.unit + units_of(w, last.count));
-        }
         multiply(&w->worker, &g.ffn->down, rows, (Input){w->inner, g.unit, g.count}, out);
     }
     settle(w, &layer->ffn);
@@ -334,12 +320,12 @@ static void run_layer(const Pass *w, int64_t l)
 
 enum { NONE = -1, NOT_NUMBERS = -2 };
 
-/* Where the first of the largest of logits[begin … end) is; NONE if all are -inf, NOT_NUMBERS if one is NaN. */
-static int64_t likeliest(const REAL *logits, int64_t begin, int64_t end)
+/* Place of the first of the largest logits; NONE if all are -inf, NOT_NUMBERS if one is NaN. */
+static int64_t likeliest(const REAL *logits, int64_t count)
 {
     int64_t place = NONE;
     REAL largest = -INFINITY;
-    for (int64_t i = begin; i < end; i++)
+    for (int64_t i = 0; i < count; i++)
         if (!(logits[i] <= largest)) {
             if (logits[i] != logits[i]) return NOT_NUMBERS;
             largest = logits[i];
@@ -356,7 +342,6 @@ static void head(const Pass *w)
     const Matrix *const matrix = &m->head;
     const int64_t results = results_of(t), outputs = t->is_prompt ? t->outputs : results, d = w->d;
     const Span rows = part(matrix->rows, w->me, w->threads);
-    const int64_t end = rows.end < t->vocab_size ? rows.end : t->vocab_size;
     for (int64_t i = 0; i < outputs; i++) {
         const int64_t result = i - (outputs - results), is_mine = t->is_prompt && i % w->threads == w->me;
         REAL *const to = result >= 0 ? w->inside + result * d : t->hidden + i * d;
@@ -368,23 +353,8 @@ static void head(const Pass *w)
     round_input(&w->of_head, matrix, 1, w->inside, results);
     const Output out = {t->logits, matrix->rows, .scale = 1};
     multiply(&w->of_head, matrix, rows, (Input){w->inside, 0, results}, out);
-    for (int64_t b = 0; b < results; b++) {
-        REAL *const logits = t->logits + b * matrix->rows;
-        softcap(logits + rows.begin, rows.end - rows.begin, m->logit_cap);
-        t->likeliest[w->me * results + b] = likeliest(logits, rows.begin, end);
-    }
-}
-
-/* The likeliest of each text from those of all threads. */
-static void join_likeliest(const Task *task)
-{
-    const int64_t results = results_of(task), rows = task->model->head.rows;
-    for (int64_t i = results; i < task->threads * results; i++) {
-        const REAL *of_text = task->logits + i % results * rows;
-        int64_t *best = task->likeliest + i % results, other = task->likeliest[i];
-        int higher = *best >= 0 && other >= 0 && of_text[other] > of_text[*best];
-        if (*best == NONE || other == NOT_NUMBERS || higher) *best = other;
-    }
+    for (int64_t b = 0; b < results; b++)
+        softcap(t->logits + b * matrix->rows + rows.begin, rows.end - rows.begin, m->logit_cap);
 }
 
 void forward(const Task *task)
@@ -392,7 +362,6 @@ void forward(const Task *task)
     Pass of_all;
     int64_t alone;
     REAL *const own = task->room + lay_out(task, &of_all, 0, &alone);
-    for (int64_t i = 0; i < task->threads * results_of(task); i++) task->likeliest[i] = NONE;
     memset(of_all.y, 0, (size_t)(task->count * of_all.d) * sizeof(REAL));
 
 #pragma omp parallel num_threads((int)task->threads)
@@ -408,5 +377,6 @@ void forward(const Task *task)
         for (int64_t l = 0; l < task->model->layers; l++) run_layer(&w, l);
         if (results_of(task)) head(&w);
     }
-    join_likeliest(task);
+    for (int64_t i = 0; i < results_of(task); i++)
+        task->likeliest[i] = likeliest(task->logits + i * task->model->head.rows, task->vocab_size);
 }

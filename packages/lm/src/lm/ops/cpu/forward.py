@@ -146,7 +146,7 @@ class Call:
     """A step of one token for each of `count` texts, or a prompt of as many tokens, on so many threads.
 
     logits (count, vocab_size), of a prompt one row; hidden: of a prompt (outputs, d_model). likeliest: of each row of
-    logits the first of the largest, below 0 if there is none, as where one is NaN; then room for the other threads.
+    logits the first of the largest, below 0 if there is none, as where one is NaN.
     """
 
     def __init__(self, step: NativeStep, count: int, threads: int, prompt_outputs: int | None = None) -> None:
@@ -156,7 +156,7 @@ class Call:
         self.logits = whole[:, : step.vocab_size]
         self.hidden = torch.empty(outputs, step.description.model.d_model, dtype=step.dtype)
         self.tokens, self.positions, self.tables = (Count * count)(), (Count * texts)(), (Pointer * texts)()
-        self.likeliest = (Count * (threads * texts))()
+        self.likeliest = (Count * texts)()
         self.task = Task(
             model=ctypes.addressof(step.description.model),
             cache=cache.store.data_ptr(),
@@ -195,11 +195,9 @@ def native_step(model: Transformer, cache: Cache) -> NativeStep | Unavailable:
     """A step for this model and cache, or why there is none."""
     if cache.store.device.type != "cpu":
         return Unavailable(f"the model is on {cache.store.device}")
-    library = checked(cache.store.dtype)
-    if isinstance(library, Unavailable):
-        return library
-    try:
-        return NativeStep(library, model, cache)
+    try:  # the check too is refused where every module has a hook
+        library = checked(cache.store.dtype)
+        return library if isinstance(library, Unavailable) else NativeStep(library, model, cache)
     except Unavailable as reason:
         return reason
 

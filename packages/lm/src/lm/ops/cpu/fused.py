@@ -3,13 +3,11 @@
 Every twin has the parameters, the state dict and, to rounding, the results and the gradients of its plain module:
 
     Attention   a head at a time in the processor's cache, in C, rotation and softmax included (attention.c)
-    RMSNorm     one pass over memory in C, both ways
-    SwiGLU      what stands between its products in one pass over memory in C, both ways
     Linear      by oneDNN, on the machines on which that is the faster library (products)
 
 `nox -s bench -- twins` measures what each gains in whole steps; docs/design/performance/lm.md has its tables. The
-norm's weight folded into the matrix that reads it, sums and norms in one pass, and gradients of weights as tall
-products gained 2% at most: they were here, and went.
+norm's weight folded into the matrix that reads it, sums and norms in one pass, gradients of weights as tall products,
+and norms and SwiGLU in C (5% each in bf16, less in fp32) gained too little: they were here, and went.
 
 Under autocast to bfloat16, what a matmul reads or wrote goes through the same passes in bfloat16; sums are float32.
 A twin computes as the plain module does where that is what the caller needs: on another device, with a key/value cache,
@@ -29,7 +27,7 @@ from torch.nn.modules import module as all_modules
 from lm.activation_checkpointing import recomputed
 from lm.attention import MATMUL_KEYS
 from lm.documents import positions_in
-from lm.model import Attention, Block, LayerCache, RMSNorm, SwiGLU, Transformer
+from lm.model import Attention, LayerCache
 from lm.ops.cpu import passes
 from lm.ops.cpu.passes import in_bfloat16
 from lm.ops.cpu.products import FusedLinear
@@ -48,13 +46,6 @@ def fuse(model: Module) -> Module:
         twin = TWINS.get(type(module))
         if twin is not None and not hooked(module):
             module.__class__ = twin
-    for block in model.modules():
-        if isinstance(block, Block) and not block.post_norm:
-            for norm in (block.attention_norm, block.ffn_norm):
-                if isinstance(norm, FusedRMSNorm):
-                    norm.only_matmuls_read = True
-        elif isinstance(block, Transformer) and isinstance(block.final_norm, FusedRMSNorm):
-            block.final_norm.only_matmuls_read = True
     return model
 
 
@@ -112,37 +103,8 @@ def windows(length: int, sliding_window: int | None) -> Tensor:
         return (torch.arange(1, length + 1) - (sliding_window or length)).clamp(min=0)
 
 
-class FusedRMSNorm(RMSNorm):
-    """RMSNorm in fewer passes over memory than F.rms_norm makes, both ways.
-
-    In bfloat16 where its input is, or where only matmuls read it, which then need not convert it.
-    """
-
-    only_matmuls_read = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        narrow = x.dtype == torch.bfloat16 or (x.dtype == torch.float32 and self.only_matmuls_read)
-        narrow = narrow and in_bfloat16(x.device)
-        dtype, wide = (torch.bfloat16, x.float()) if narrow else (x.dtype, x)
-        suits = wide.dtype != torch.bfloat16 and passes.compiled(wide) is not None
-        if not torch.is_grad_enabled() or not suits or self.weight.dtype != wide.dtype:  # FSDP gathers it in bfloat16
-            return super().forward(x)
-        return _Norm.apply(wide, self.weight, self.eps, dtype)  # type: ignore[no-any-return, no-untyped-call]
-
-
-class FusedSwiGLU(SwiGLU):
-    """SwiGLU with what stands between its products in one pass over memory, both ways."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        if not torch.is_grad_enabled() or not passes.suits(x):
-            return super().forward(x)
-        return self.down(_Gate.apply(self.gate_up(x)))  # type: ignore[no-any-return, no-untyped-call]
-
-
 TWINS: dict[type[nn.Module], type[nn.Module]] = {
     Attention: FusedAttention,
-    RMSNorm: FusedRMSNorm,
-    SwiGLU: FusedSwiGLU,
     nn.Linear: FusedLinear,
 }
 
@@ -161,33 +123,3 @@ class _Attend(torch.autograd.Function):
         qkv, rope, first, powers, inverse = ctx.saved_tensors
         inputs = passes.Heads(qkv, ctx.heads, rope, first)
         return passes.attend_back(passes.library(qkv.dtype), grad, inputs, powers, inverse), None, None, None
-
-
-class _Norm(torch.autograd.Function):
-    """x / rms(x) · weight in a dtype."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> Tensor:
-        out, inverse = passes.scaled_norm(passes.library(dtype), x, weight, eps, dtype)
-        ctx.save_for_backward(x, weight, inverse)
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return *passes.scaled_norm_back(passes.library(grad.dtype), grad, *ctx.saved_tensors), None, None
-
-
-class _Gate(torch.autograd.Function):
-    """silu(gate) · up, which keeps nothing but its input."""
-
-    @staticmethod
-    def forward(ctx: Any, gate_up: Tensor) -> Tensor:
-        ctx.save_for_backward(gate_up)
-        return passes.swiglu(passes.library(gate_up.dtype), gate_up)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (gate_up,) = ctx.saved_tensors
-        return passes.swiglu_back(passes.library(grad.dtype), grad, gate_up)

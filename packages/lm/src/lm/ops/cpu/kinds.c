@@ -5,10 +5,6 @@
    blocks) have a scale of 6 or 8 bits times that of the group, and in Q4_K and Q5_K a least weight too. The weight is
    scale times word, less the least; with a scale of 16 bits every product but the difference is exact. */
 
-#ifndef LANES   /* else this stands behind it, in one source */
-#include "vectors.c"
-#endif
-
 enum { REALS, BF16, F16, INT8, Q8_0, Q4_K, Q5_K, Q6_K };   /* KINDS of describe.py */
 
 typedef struct {
@@ -22,7 +18,7 @@ typedef struct {
 #define BLOCKS 8
 #define GROUP (BLOCK * BLOCKS)   /* weights */
 #define PAIRS ((int64_t)(BYTES / sizeof(int16_t)))   /* int16 of a vector */
-#define INTS (PAIRS / 2)                             /* their sums, of two each */
+#define INTS (PAIRS / 2)                             /* sums of two each */
 typedef int16_t Words __attribute__((vector_size(BYTES)));
 typedef uint16_t Naturals __attribute__((vector_size(BYTES / 2)));
 typedef uint32_t Bits __attribute__((vector_size(BYTES)));
@@ -39,13 +35,6 @@ typedef int8_t Signed __attribute__((vector_size(BYTES / 2)));
 #else
 #define add_products(sums, x, by) ((sums) + ((x) << 16 >> 16) * ((by) << 16 >> 16) + ((x) >> 16) * ((by) >> 16))
 #endif
-
-static inline Ints load_ints(const int16_t *from)
-{
-    Ints v;
-    memcpy(&v, from, sizeof v);
-    return v;
-}
 
 static inline Lanes as_lanes(Ints v) { return (Lanes)__builtin_convertvector(v, Floats); }   /* of float32 */
 
@@ -75,6 +64,9 @@ static inline __attribute__((always_inline)) REAL number_as(const int kind, cons
         memcpy(&number, from, sizeof number);
         return number;
     }
+#if defined __AVX2__ && defined __F16C__
+    if (kind == F16) return _cvtsh_ss((uint16_t)(from[0] | from[1] << 8));
+#endif
     uint32_t bits = from[0] | (uint32_t)from[1] << 8, rest = kind == BF16 ? bits << 16 : (bits & 0x7fff) << 13;
     memcpy(&single, &rest, sizeof single);
     return kind == BF16 ? single : bits & 0x8000 ? single * -0x1p112f : single * 0x1p112f;
@@ -91,8 +83,8 @@ static inline int64_t exact(const int kind) { return kind == INT8 ? GROUP : kind
 
 static inline int has_least(const int kind) { return kind == Q4_K || kind == Q5_K; }
 
-/* The scale of a group (Q8_0: see block_scale), the least of each block, and the integers that multiply the words of
-   each block, or half block, twice in 32 bits. */
+/* The scale of a group (Q8_0 has one of each block, before its words), the least of each block, and the integers that
+   multiply the words of each block, or half block, twice in 32 bits. */
 typedef struct {
     REAL scale, least[BLOCKS];
     int32_t by[2 * BLOCKS];
@@ -121,8 +113,6 @@ static inline __attribute__((always_inline)) Scales scales_of(const int kind, co
     return group;
 }
 
-static inline REAL block_scale(const uint8_t *from, int64_t block) { return number_as(F16, from + 34 * block); }
-
 static inline Words int8_words(const uint8_t *from)
 {
     Signed bytes;
@@ -138,7 +128,7 @@ static __attribute__((noinline)) Words some_words(const uint8_t *from, int64_t c
     return __builtin_convertvector(bytes, Words);
 }
 
-#define VECTORS (2 * BLOCK / PAIRS)   /* of the two blocks of a quarter of a group */
+#define OF_QUARTER (2 * BLOCK / PAIRS)   /* of the two blocks of a quarter of a group */
 
 /* The words of vector v of a quarter of a group, which has `left` weights from there on in the row. */
 static inline __attribute__((always_inline)) Words
@@ -166,33 +156,22 @@ words_of(const int kind, const uint8_t *from, int64_t quarter, const int64_t v, 
 
 /* A row of integers: words with zeros up to a multiple of BLOCK; scales, of each block of Q8_0, else of each group; and
    the least of each block. */
-static inline __attribute__((always_inline)) void
-unpack_as(const int kind, const Matrix *m, int64_t r, int16_t *words, REAL *scales, REAL *least)
+static void unpack(const Matrix *m, int64_t r, int16_t *words, REAL *scales, REAL *least)
 {
+    const int kind = (int)m->kind;
     for (int64_t at = 0; at < m->columns; at += GROUP) {
         const uint8_t *const from = m->weight + r * m->stride + at / GROUP * group_bytes(kind);
         const Scales group = scales_of(kind, from, m->scale ? m->scale[r] : 0);
         const int64_t left = m->columns - at, blocks = left < GROUP ? (left + BLOCK - 1) / BLOCK : BLOCKS;
         for (int64_t quarter = 0; 2 * quarter < blocks; quarter++)
-            for (int64_t v = 0, i = 2 * BLOCK * quarter; v < VECTORS && i < blocks * BLOCK; v++, i += PAIRS) {
+            for (int64_t v = 0, i = 2 * BLOCK * quarter; v < OF_QUARTER && i < blocks * BLOCK; v++, i += PAIRS) {
                 Words some = {0};
                 if (i < left) some = words_of(kind, from, quarter, v, &group, left - 2 * BLOCK * quarter);
                 memcpy(words + at + i, &some, sizeof some);
             }
-        for (int64_t b = 0; b < blocks && kind == Q8_0; b++) scales[at / BLOCK + b] = block_scale(from, b);
+        for (int64_t b = 0; b < blocks && kind == Q8_0; b++) scales[at / BLOCK + b] = number_as(F16, from + 34 * b);
         if (kind != Q8_0) scales[at / GROUP] = group.scale;
         if (has_least(kind)) memcpy(least + at / BLOCK, group.least, sizeof group.least);
-    }
-}
-
-static void unpack(const Matrix *m, int64_t r, int16_t *words, REAL *scales, REAL *least)
-{
-    switch (m->kind) {
-    case INT8: unpack_as(INT8, m, r, words, scales, least); break;
-    case Q8_0: unpack_as(Q8_0, m, r, words, scales, least); break;
-    case Q4_K: unpack_as(Q4_K, m, r, words, scales, least); break;
-    case Q5_K: unpack_as(Q5_K, m, r, words, scales, least); break;
-    default: unpack_as(Q6_K, m, r, words, scales, least);
     }
 }
 

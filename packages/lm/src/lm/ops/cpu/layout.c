@@ -1,10 +1,6 @@
 /* A model, what is asked of it, and the scratch memory of a forward pass: goes on from matrices.c. forward.py and
    describe.py have the same structures. */
 
-#ifndef TEXTS   /* else this stands behind it, in one source */
-#include "matrices.c"
-#endif
-
 typedef struct {
     Matrix gate, up, down;   /* gate: or without rows; round_input takes gate and up together */
 } FeedForward;
@@ -45,7 +41,7 @@ typedef struct {
     int64_t page, capacity, count, outputs, is_prompt, threads, vocab_size;
     const int64_t *tokens, *positions;   /* (count,); of a prompt one position: that of its first token */
     const int64_t *const *tables;        /* the pages of each text, in order; `page` slots make one */
-    int64_t *likeliest;   /* (threads, results): first likeliest() of each text's logits of the vocabulary, then room */
+    int64_t *likeliest;   /* (results,): likeliest() of each text's logits of the vocabulary */
     REAL *room, *logits, *hidden;   /* scratch() numbers; (results, head.rows); of a prompt (outputs, d_model) */
 } Task;
 
@@ -81,7 +77,8 @@ static int64_t lay_out(const Task *t, Pass *w, REAL *own, int64_t *alone)
     const Model *const m = t->model;
     const int64_t d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads, ff = m->expert_d_ff;
     const int64_t count = t->count, pairs = count * m->per_token, prompt = t->is_prompt, size = prompt ? PANEL : 1;
-    const int64_t units = prompt ? (count + PANEL - 1) / PANEL : count;
+    *w = (Pass){.task = t, .m = m, .d = d, .width = width, .heads = heads, .kv = kv, .is_prompt = prompt};
+    const int64_t units = units_of(w, count);
     const int64_t widest = LARGER(LARGER(d, m->d_ff), heads * width), wide = LARGER(d, ff);
     int64_t experts = 0, at = 0;
     for (int64_t l = 0; l < m->layers; l++) experts = LARGER(experts, m->layer[l].router.rows);
@@ -89,7 +86,6 @@ static int64_t lay_out(const Task *t, Pass *w, REAL *own, int64_t *alone)
     const int64_t of_pairs = prompt ? pairs / PANEL + (experts < pairs ? experts : pairs) : pairs;
     const int64_t most = LARGER(units, of_pairs), inner = LARGER(units * m->d_ff, of_pairs * ff) * size;
     REAL *room = t->room;
-    *w = (Pass){.task = t, .m = m, .d = d, .width = width, .heads = heads, .kv = kv, .is_prompt = prompt};
     TAKE(w->x, count * d);
     TAKE(w->y, count * d);
     TAKE(w->qkv, count * (heads + 2 * kv) * width);

@@ -5,9 +5,6 @@
    Integers of a matrix multiply what is rounded to 16 bits. An element is computed by the same operations in the same
    order whatever the batch and however many threads. */
 
-#ifndef GROUP   /* else this stands behind it, in one source */
-#include "kinds.c"
-#endif
 #include <omp.h>
 
 #define ROWS LANES   /* of a matrix at once, one after the other: their sums fill a vector */
@@ -15,7 +12,7 @@
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define AHEAD 2048   /* bytes: so long before it is used memory is fetched into the second cache. On one core of a Zen 4
                         it then comes at 34 GB/s, without this at 29, from 8 kB ahead or more at 25 */
-#define LARGEST (127 * 256)   /* as int8.py has it */
+#define LARGEST (127 * 256)   /* of the integers that a vector is rounded to */
 #define PADDED(count) (((count) + BLOCK - 1) / BLOCK * BLOCK)
 #define GROUPS(count) (((count) + GROUP - 1) / GROUP)
 #define WIDE (BYTES / 16)        /* vectors of a panel */
@@ -67,39 +64,7 @@ typedef struct {
     const REAL *steps, *sums;
 } Rounded;
 
-/* The same of int8 with a scale for each row, in as many sums as fill the processor's multipliers. */
-static inline __attribute__((always_inline)) void
-int8_products(const Matrix *m, const int texts, int64_t row, Rounded x, Lanes *restrict y)
-{
-    const int64_t columns = m->columns, padded = PADDED(columns);
-    Lanes parts[TEXTS][ROWS], scales;
-    for (int64_t i = 0; i < ROWS; i++) {
-        const int64_t r = row + i < m->rows ? row + i : m->rows - 1;
-        const uint8_t *const w = m->weight + r * m->stride;
-        Lanes sums[TEXTS] = {{0}};
-        scales[i] = m->scale[r];
-        for (int64_t at = 0, end; at < columns; at = end) {
-            Ints even[TEXTS] = {{0}}, odd[TEXTS] = {{0}};
-            end = columns - at < exact(INT8) * INTS ? columns : at + exact(INT8) * INTS;
-            for (; at + 2 * PAIRS <= end; at += 2 * PAIRS)
-                for (int n = 0; n < texts; n++) {
-                    const int16_t *const with = x.words + n * padded + at;
-                    even[n] = add_products(even[n], (Ints)int8_words(w + at), load_ints(with));
-                    odd[n] = add_products(odd[n], (Ints)int8_words(w + at + PAIRS), load_ints(with + PAIRS));
-                }
-            for (; at < end; at += PAIRS) {
-                const Words last = end - at < PAIRS ? some_words(w + at, end - at) : int8_words(w + at);
-                for (int n = 0; n < texts; n++)
-                    even[n] = add_products(even[n], (Ints)last, load_ints(x.words + n * padded + at));
-            }
-            for (int n = 0; n < texts; n++) sums[n] += as_lanes(even[n]) + as_lanes(odd[n]);
-        }
-        for (int n = 0; n < texts; n++) parts[n][i] = sums[n];
-    }
-    for (int n = 0; n < texts; n++) y[n] = sums_of(parts[n]) * x.steps[n] * scales;
-}
-
-/* The same of blocks of integers. */
+/* The same of integers, a group after the other. */
 static inline __attribute__((always_inline)) void
 int_products(const Matrix *m, const int kind, const int texts, int64_t row, Rounded x, Lanes *restrict y)
 {
@@ -110,21 +75,21 @@ int_products(const Matrix *m, const int kind, const int texts, int64_t row, Roun
         Lanes totals[TEXTS][2] = {{{0}}};   /* two sums in turn, as each waits for itself */
         for (int64_t group = 0; group < groups; group++) {
             const uint8_t *const from = m->weight + r * m->stride + group * group_bytes(kind);
-            const Scales scales = scales_of(kind, from, 0);
+            const Scales scales = scales_of(kind, from, kind == INT8 ? m->scale[r] : 0);
             Ints sums[TEXTS][2] = {{{0}}};
             fetch(from, group_bytes(kind));
 #pragma GCC unroll 4
             for (int64_t quarter = 0; quarter < 4; quarter++) {
                 const int64_t at = group * GROUP + 2 * BLOCK * quarter, left = columns - at;
 #pragma GCC unroll 4
-                for (int64_t v = 0; v < VECTORS; v++) {
+                for (int64_t v = 0; v < OF_QUARTER; v++) {
                     if (kind <= Q8_0 && v * PAIRS >= left) break;
                     const Ints w = (Ints)words_of(kind, from, quarter, v, &scales, left);
                     for (int n = 0; n < texts; n++)
-                        sums[n][v % 2] = add_products(sums[n][v % 2], w,
-                                                      load_ints(x.words + n * padded + at + v * PAIRS));
+                        sums[n][v % 2] = add_products(
+                            sums[n][v % 2], w, (Ints)load((const REAL *)(x.words + n * padded + at + v * PAIRS)));
                     if (kind != Q8_0 || (v + 1) * PAIRS % BLOCK) continue;
-                    const REAL scale = block_scale(from, 2 * quarter + v * PAIRS / BLOCK);
+                    const REAL scale = number_as(F16, from + 34 * (2 * quarter + v * PAIRS / BLOCK));
                     for (int n = 0; n < texts; n++) {
                         totals[n][v * PAIRS / BLOCK] += as_lanes(sums[n][0] + sums[n][1]) * scale;
                         sums[n][0] = sums[n][1] = (Ints){0};
@@ -218,6 +183,15 @@ int16_tile(const int16_t *w, int64_t stride, int64_t pairs, const REAL *scales, 
     memcpy(y, totals, sizeof totals);
 }
 
+/* A call with VECTORS, a constant of 1 to WIDE. */
+#define BY_VECTORS(count, call)                                   \
+    switch (count) {                                              \
+    case 1: { enum { VECTORS = 1 }; call; } break;                \
+    case 2: { enum { VECTORS = 2 }; call; } break;                \
+    case 3: { enum { VECTORS = WIDE - 1 }; call; } break;         \
+    default: { enum { VECTORS = WIDE }; call; }                   \
+    }
+
 /* out = w x (+ bias) (+ added), for `rows` rows of w, of which number k of row r is w[r row_step + k step]. */
 static void tiles(const REAL *w, int64_t row_step, int64_t step, int64_t rows, int64_t count, const REAL *x,
                   int vectors, const REAL *bias, const REAL *added, REAL *out)
@@ -226,12 +200,7 @@ static void tiles(const REAL *w, int64_t row_step, int64_t step, int64_t rows, i
     for (int64_t r = 0; r < rows; r += TALL) {
         int64_t which[TALL];
         for (int64_t i = 0; i < TALL; i++) which[i] = (r + i < rows ? r + i : rows - 1) * row_step;
-        switch (vectors) {
-        case 1: tile(w, which, step, count, x, 1, y); break;
-        case 2: tile(w, which, step, count, x, 2, y); break;
-        case 3: tile(w, which, step, count, x, WIDE - 1, y); break;
-        default: tile(w, which, step, count, x, WIDE, y);
-        }
+        BY_VECTORS(vectors, tile(w, which, step, count, x, VECTORS, y))
         for (int64_t i = 0; i < TALL && r + i < rows; i++)
             for (int64_t v = 0; v < vectors; v++) {
                 const int64_t at = (r + i) * PANEL + v * LANES;
@@ -314,12 +283,10 @@ static void round_input(const Worker *w, const Matrix *m, int64_t parts, const R
     for (int64_t i = 0; i < parts; i++) columns = LARGER(columns, m[i].columns), integers |= m[i].kind >= INT8;
     if (!integers) return;
     const int64_t padded = PADDED(columns), groups = GROUPS(columns), pairs = (columns + 1) / 2;
-    if (!w->is_prompt) {
-        for (int64_t b = 0; b < count; b++)
-            w->steps[b] = to_16_bits(x + b * columns, columns, (int16_t *)w->words + b * padded,
-                                     w->sums + b * groups * LANES);
-        return;
-    }
+    for (int64_t b = 0; b < count && !w->is_prompt; b++)
+        w->steps[b] = to_16_bits(x + b * columns, columns, (int16_t *)w->words + b * padded,
+                                 w->sums + b * groups * LANES);
+    if (!w->is_prompt) return;
     for (int64_t p = w->me; p < count; p += w->threads)
         round_panel(x + p * columns * PANEL, columns, w->words + p * pairs * PANEL,
                     w->sums + p * padded / BLOCK * PANEL, w->steps + p * PANEL);
@@ -361,40 +328,33 @@ static Strip strip_of(const Worker *w, const Matrix *m, int64_t r, int64_t count
     case kind:                                                                           \
         if (kind < INT8 && n == 1) products(m, kind, 1, r, x, columns, y);               \
         else if (kind < INT8) products(m, kind, TEXTS, r, x, columns, y);                \
-        else if (kind == INT8 && n == 1) int8_products(m, 1, r, rounded, y);             \
-        else if (kind == INT8) int8_products(m, TEXTS, r, rounded, y);                   \
         else if (n == 1) int_products(m, kind, 1, r, rounded, y);                        \
         else int_products(m, kind, TEXTS, r, rounded, y);                                \
         break;
 
-/* y = rows r … of a matrix times n vectors, from number b on: 1 or TEXTS. */
-static void rows_products(const Worker *w, const Matrix *m, int64_t r, const REAL *all, int64_t b, int64_t n, Lanes *y)
-{
-    const int64_t columns = m->columns;
-    const REAL *const x = all + b * columns;
-    const Rounded rounded = {(const int16_t *)w->words + b * PADDED(columns), w->steps + b,
-                             w->sums + b * GROUPS(columns) * LANES};
-    switch (m->kind) {
-        OF_TEXTS(REALS)
-        OF_TEXTS(BF16)
-        OF_TEXTS(F16)
-        OF_TEXTS(INT8)
-        OF_TEXTS(Q8_0)
-        OF_TEXTS(Q4_K)
-        OF_TEXTS(Q5_K)
-        OF_TEXTS(Q6_K)
-    }
-}
-
-/* The results of a few texts, of rows of a span. */
+/* The results of rows of a span, of a few texts. */
 static void multiply_vectors(const Worker *w, const Matrix *m, Span rows, Input in, Output out)
 {
+    const int64_t columns = m->columns;
     Lanes y[TEXTS];
     for (int64_t r = rows.begin; r < rows.end; r += ROWS) {
         const int64_t count = rows.end - r < ROWS ? rows.end - r : ROWS;
         for (int64_t b = 0, n; b < in.count; b += n) {
             n = in.count - b >= TEXTS ? TEXTS : 1;
-            rows_products(w, m, r, in.x, in.begin + b, n, y);
+            const int64_t at = in.begin + b;
+            const REAL *const x = in.x + at * columns;
+            const Rounded rounded = {(const int16_t *)w->words + at * PADDED(columns), w->steps + at,
+                                     w->sums + at * GROUPS(columns) * LANES};
+            switch (m->kind) {
+                OF_TEXTS(REALS)
+                OF_TEXTS(BF16)
+                OF_TEXTS(F16)
+                OF_TEXTS(INT8)
+                OF_TEXTS(Q8_0)
+                OF_TEXTS(Q4_K)
+                OF_TEXTS(Q5_K)
+                OF_TEXTS(Q6_K)
+            }
             for (int64_t t = 0; t < n; t++)
                 put(&out, b + t, r, count, m->bias ? y[t] + load_some(m->bias + r, count) : y[t]);
         }
@@ -413,13 +373,7 @@ static void int16_tiles(const Worker *w, const Matrix *m, Strip rows, int64_t r,
         const REAL *const scales = rows.scales + i * blocks;
         const int64_t some = count - i < TALL ? count - i : TALL;
         Lanes y_of[TALL][WIDE];
-#define TILE(vectors) int16_tile(words, padded, pairs, scales, blocks, per, per_scale, x, vectors, y_of)
-        switch (vectors) {
-        case 1: TILE(1); break;
-        case 2: TILE(2); break;
-        case 3: TILE(WIDE - 1); break;
-        default: TILE(WIDE);
-        }
+        BY_VECTORS(vectors, int16_tile(words, padded, pairs, scales, blocks, per, per_scale, x, VECTORS, y_of))
         if (has_least(m->kind)) tiles(rows.least + i * blocks, blocks, 1, some, blocks, sums, vectors, 0, 0, w->less);
         for (int64_t j = 0; j < some; j++)
             for (int64_t v = 0; v < vectors; v++) {
@@ -431,10 +385,14 @@ static void int16_tiles(const Worker *w, const Matrix *m, Strip rows, int64_t r,
     }
 }
 
-/* The same of a prompt: a strip of rows after the other, of each all panels. */
-static void multiply_panels(const Worker *w, const Matrix *m, Span rows, Input in, Output out)
+/* The results of rows of a span; of a prompt a strip of rows after the other, of each all panels. */
+static void multiply(const Worker *w, const Matrix *m, Span rows, Input in, Output out)
 {
     const int64_t columns = m->columns;
+    if (!w->is_prompt) {
+        multiply_vectors(w, m, rows, in, out);
+        return;
+    }
     for (int64_t r = rows.begin; r < rows.end; r += STRIP) {
         const int64_t count = rows.end - r < STRIP ? rows.end - r : STRIP;
         const Strip strip = strip_of(w, m, r, count);
@@ -464,9 +422,4 @@ static void multiply_panels(const Worker *w, const Matrix *m, Span rows, Input i
                 }
         }
     }
-}
-
-static void multiply(const Worker *w, const Matrix *m, Span rows, Input in, Output out)
-{
-    (w->is_prompt ? multiply_panels : multiply_vectors)(w, m, rows, in, out);
 }

@@ -1,5 +1,5 @@
-"""Passes of a training step on a CPU between its matmuls, in C, each in one pass over memory: torch's operators read
-and write memory again for each operation.
+"""Attention and the loss of a training step on a CPU, in C: torch's operators read and write memory again for each
+operation.
 
 Each function takes first the library for such numbers, `compiled(x)`.
 """
@@ -12,23 +12,15 @@ import math
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.ops.cpu.build import Unavailable, built
 
 Pointer, Count = ctypes.c_void_p, ctypes.c_int64
 ARGUMENTS = {  # after the number of threads, of rows, and of columns
-    "scaled_norm": (Pointer, Pointer, Pointer, Pointer, ctypes.c_double),
-    "scaled_norm_back": (Count, Count, *(Pointer,) * 6),
-    "swiglu": (Pointer, Pointer),
-    "swiglu_back": (Pointer, Pointer, Pointer),
     "cross_entropy": (Pointer, Count, Pointer, Pointer),
     "attend": (Count, Count, Count, Pointer, Count, Pointer, Count, ctypes.c_double, *(Pointer,) * 6),
 }
-
-
-GROUP = 64  # rows whose gradients of a norm's weight are added up one after another
 
 
 def compiled(x: Tensor) -> ctypes.CDLL | None:
@@ -65,25 +57,6 @@ def library(dtype: torch.dtype) -> ctypes.CDLL:
 def backend_name(device: torch.device) -> str:
     """Name of the backend in float32 on a device: "C" or "PyTorch", which agree to rounding."""
     return "C" if device.type == "cpu" and not isinstance(checked(torch.float32), Unavailable) else "PyTorch"
-
-
-def scaled_norm(by: ctypes.CDLL, x: Tensor, weight: Tensor, eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """RMSNorm of x with its weight, in the dtype of the library, and 1 / rms, (…, 1)."""
-    x, out, inverse = x.contiguous(), x.new_empty(x.shape, dtype=dtype), x.new_empty(*x.shape[:-1], 1)
-    by.scaled_norm(*size(x), x.data_ptr(), weight.data_ptr(), out.data_ptr(), inverse.data_ptr(), eps)
-    return out, inverse
-
-
-def scaled_norm_back(
-    by: ctypes.CDLL, grad: Tensor, x: Tensor, weight: Tensor, inverse: Tensor
-) -> tuple[Tensor, Tensor]:
-    """The gradients of scaled_norm's x and weight, from that of its result and what it read and gave."""
-    grad, x, out = grad.contiguous(), x.contiguous(), x.new_empty(x.shape)
-    threads, rows, width = size(x)
-    groups = x.new_empty(-(-rows // GROUP), width)
-    addresses = (z.data_ptr() for z in (grad, x, weight, inverse, out, groups))
-    by.scaled_norm_back(threads, len(groups), width, rows, GROUP, *addresses)
-    return out, groups.sum(0)
 
 
 class Heads(NamedTuple):
@@ -131,22 +104,6 @@ def call_attend(
     by.attend(threads, *shape, *rotation, *masks, 1 / math.sqrt(width), *addresses, upstream, space.data_ptr())
 
 
-def swiglu(by: ctypes.CDLL, gate_up: Tensor) -> Tensor:
-    """silu(gate) · up: gate_up (…, 2 width), the gate and then up → (…, width)."""
-    gate_up = gate_up.contiguous()
-    out = gate_up.new_empty(*gate_up.shape[:-1], gate_up.shape[-1] // 2)
-    by.swiglu(*size(out), gate_up.data_ptr(), out.data_ptr())
-    return out
-
-
-def swiglu_back(by: ctypes.CDLL, grad: Tensor, gate_up: Tensor) -> Tensor:
-    """The gradient of swiglu's gate_up, from that of its result."""
-    out = torch.empty_like(gate_up, memory_format=torch.contiguous_format)
-    grad, gate_up = grad.contiguous(), gate_up.contiguous()
-    by.swiglu_back(*size(grad), grad.data_ptr(), gate_up.data_ptr(), out.data_ptr())
-    return out
-
-
 def cross_entropy(by: ctypes.CDLL | None, logits: Tensor, vocab_size: int, targets: Tensor, counts: Tensor) -> Tensor:
     """Nats of each target, (rows,), 0 for one that does not count; in place of logits (rows, columns), one after
     another in memory, their gradient: their softmax, less one at the target if it counts. Columns from vocab_size on
@@ -176,11 +133,6 @@ def real(dtype: torch.dtype) -> torch.dtype:
     return torch.float32 if dtype == torch.bfloat16 else dtype
 
 
-def size(x: Tensor) -> tuple[int, int, int]:
-    """The first arguments of each call: number of threads, rows and columns of its result."""
-    return torch.get_num_threads(), x.numel() // max(1, x.shape[-1]), x.shape[-1]
-
-
 @functools.cache
 def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
     """The library for numbers of this type, after it has computed what torch's operators do: a compiler may be
@@ -204,26 +156,19 @@ def checked(dtype: torch.dtype) -> ctypes.CDLL | Unavailable:
 
 def sample(by: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
     """Results of each function on a few small numbers; by=None: of its definition, in PyTorch's operators."""
-    generator, shapes = torch.Generator().manual_seed(0), [(5, 74), (5, 74), (5, 74), (1, 40, 6, 6), (1, 40, 2, 6)]
+    generator, shapes = torch.Generator().manual_seed(0), [(5, 74), (1, 40, 6, 6), (1, 40, 2, 6)]
     randoms = (torch.randn(shape, generator=generator, dtype=torch.float64).to(dtype) for shape in shapes)
-    x, grad, logits, qkv, upstream = (z if by is not None else z.to(real(dtype)) for z in randoms)
-    weight, targets = torch.linspace(0.5, 2, 74, dtype=real(dtype)), torch.tensor([0, 69, 1, 2, 3])
-    nats, slope = cross_entropy(by, logits, 70, targets, targets != 2), grad[:, :37]
+    logits, qkv, upstream = (z if by is not None else z.to(real(dtype)) for z in randoms)
+    targets = torch.tensor([0, 69, 1, 2, 3])
+    nats = cross_entropy(by, logits, 70, targets, targets != 2)
     if by is not None:
-        wide, inputs = x.to(real(dtype)), Heads(qkv, 2, None, torch.zeros(40, dtype=torch.int64))
-        (scaled, inverse), (out, *rest) = scaled_norm(by, wide, weight, 1e-5, dtype), attend(by, inputs)
-        norms = scaled, *scaled_norm_back(by, grad, wide, weight, inverse)
-        heads = out, attend_back(by, upstream, inputs, *rest)
-        return [nats, logits, *norms, swiglu(by, x), swiglu_back(by, slope, x), *heads]
-    inverse = (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-    normal, through = x * inverse, grad * weight
-    for_x = (through - normal * (through * normal).mean(-1, keepdim=True)) * inverse
-    (gate, up), (q, k, v) = x.chunk(2, dim=-1), qkv.transpose(1, 2).chunk(3, dim=1)
-    share, silu = gate.sigmoid(), F.silu(gate)
-    for_gates = torch.cat((slope * up * (share + silu * (1 - share)), slope * silu), dim=-1)
+        inputs = Heads(qkv, 2, None, torch.zeros(40, dtype=torch.int64))
+        out, *rest = attend(by, inputs)
+        return [nats, logits, out, attend_back(by, upstream, inputs, *rest)]
+    q, k, v = qkv.transpose(1, 2).chunk(3, dim=1)
     hidden, above = torch.ones(40, 40, dtype=torch.bool).triu(1), upstream.transpose(1, 2)
     p = (q @ k.mT / math.sqrt(6)).masked_fill(hidden, -torch.inf).softmax(-1)
     s = p * (above @ v.mT)
     s = (s - p * s.sum(-1, keepdim=True)) / math.sqrt(6)
-    heads = (p @ v).transpose(1, 2), torch.cat((s @ k, s.mT @ q, p.mT @ above), dim=1).transpose(1, 2)
-    return [nats, logits, normal * weight, for_x, (grad * normal).sum(0), silu * up, for_gates, *heads]
+    slopes = torch.cat((s @ k, s.mT @ q, p.mT @ above), dim=1)
+    return [nats, logits, (p @ v).transpose(1, 2), slopes.transpose(1, 2)]

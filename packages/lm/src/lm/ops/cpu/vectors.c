@@ -1,6 +1,4 @@
-/* Vectors of numbers as the C compiler has them on any processor, and what is computed of them lane by lane.
-
-   REAL is float or double. */
+/* Vectors of REAL, float or double, as the C compiler has them on any processor, and operations lane by lane. */
 
 #ifdef __AVX2__
 #include <immintrin.h>
