@@ -59,12 +59,18 @@ function edit(code, event) {
 
 function page() {
   const element = (id) => document.getElementById(id);
-  const [chapter, button, skeleton, code, result] = ["chapter", "grade", "skeleton", "code", "result"].map(element);
+  const [chapter, button, skeleton, code, lines, result] =
+    ["chapter", "grade", "skeleton", "code", "lines", "result"].map(element);
   let worker = null;
   const key = () => `exercises-${chapter.value}`;
   const original = () => text(new URL(`exercises/${FILES[chapter.value][0]}`, import.meta.url));
+  const number = () => {
+    lines.textContent = code.value.split("\n").map((_, i) => i + 1).join("\n");
+    lines.scrollTop = code.scrollTop;
+  };
   const show = async () => {
     code.value = localStorage.getItem(key())?.trim() ? localStorage.getItem(key()) : await original();
+    number();
   };
   const start = () => {
     button.textContent = "Stop";
@@ -91,7 +97,11 @@ function page() {
     button.textContent = "Grade";
   };
   chapter.onchange = show;
-  code.oninput = () => localStorage.setItem(key(), code.value);
+  code.oninput = () => {
+    localStorage.setItem(key(), code.value);
+    number();
+  };
+  code.onscroll = number;
   code.onkeydown = (event) => {
     if (event.key === "Enter" && event.ctrlKey && button.textContent === "Grade") start();
     else edit(code, event);
@@ -100,6 +110,7 @@ function page() {
     if (!confirm("Put the exercise's empty bodies back, in place of what you wrote?")) return;
     localStorage.removeItem(key());
     code.value = await original();
+    number();
   };
   button.onclick = () => (button.textContent === "Stop" ? stop("Stopped.") : start());
   show();
