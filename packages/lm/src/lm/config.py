@@ -24,21 +24,11 @@ if TYPE_CHECKING:
 
 FFN = Literal["swiglu", "gelu", "gelu_exact", "silu", "relu2"]
 Norm = Literal["rmsnorm", "layernorm", "none"]
-NormPlacement = Literal["pre", "post"]
 Position = Literal["rope", "learned", "none"]
-OptimizerName = Literal["adamw", "muon", "normuon"]
-Schedule = Literal["cosine", "linear", "constant"]
 OBJECTIVES = ("next_token", "sft", "dpo", "grpo", "distill")  # a file in training/objectives each
-Divergence = Literal["forward", "reverse"]
-GrpoBaseline = Literal["mean", "none"]
-GrpoNormalizer = Literal["std", "mean", "none"]
-GrpoMethod = Literal["none", "noclip", "grpo", "gspo"]
-GrpoNormalization = Literal["sequence", "constant"]
-Compile = Literal["on", "off"]
 DeviceName = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["auto", "fp32", "tf32", "bf16", "fp16"]
 ActivationCheckpointing = Literal["none", "selective", "full"]
-Parallel = Literal["ddp", "fsdp"]
 RopeScaling = tuple[float, float, float, int | None]  # factor, low and high frequency factor, original context length
 
 # Numbers with their bounds, which check() holds every field to; a bounded number is finite, too.
@@ -85,15 +75,9 @@ class FrozenTable(dict[str, Any]):
         return hash(json.dumps(self, sort_keys=True))
 
 
-class BySteps(int):
-    """A default that depends on `steps`."""
-
-    def __repr__(self) -> str:
-        return "None"
-
-
-BY_STEPS: Any = BySteps()
-BY_RANK: Any = type("ByRank", (float,), {})(0.1)  # a default that depends on `lora_rank`
+# Defaults that depend on `steps` and on `lora_rank`.
+BY_STEPS: Any = type("BySteps", (int,), {"__repr__": lambda self: "None"})()
+BY_RANK: Any = type("ByRank", (float,), {})(0.1)
 FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")  # of a class in this file: its name, and the comment beside it
 
 
@@ -142,13 +126,13 @@ class ModelConfig:
     head_dim: CountOrNone = None  # width of a head; None: d_model / num_heads
     ffn: FFN = "swiglu"  # three matrices, the others two; gelu: its tanh form (GPT-2); gelu_exact: by erf
     norm: Norm = "rmsnorm"  # of each sublayer and before the head; none: no norms
-    norm_placement: NormPlacement = "pre"  # normalise each sublayer's input; post: after the residual sum
+    norm_placement: Literal["pre", "post"] = "pre"  # normalise each sublayer's input; post: after the residual sum
     norm_eps: Positive = 1e-5  # added to the mean square, or to the variance
     position: Position = "rope"  # rotary embedding of queries and keys; learned: an embedding added to the tokens'
     rope_theta: Positive = 10000.0  # pair j of a head rotates by theta^(-2j / head_dim) from one position to the next
     rope_factor: Positive = 1.0  # rotations are slowed by it, to read further than was trained (arXiv:2306.15595)
     # Llama 3.1 scaling: rotations of fewer turns in this many positions than rope_low_freq_factor are slowed by
-    # rope_factor, those of more than rope_high_freq_factor are not, those between in part. None: all are slowed.
+    # rope_factor, faster ones than rope_high_freq_factor are not, the others in part. None: all are slowed.
     rope_original_context_length: CountOrNone = None
     rope_low_freq_factor: Positive = 1.0  # see rope_original_context_length
     rope_high_freq_factor: float = 4.0  # see rope_original_context_length
@@ -232,7 +216,7 @@ class ModelConfig:
 class TrainConfig:
     """The training of a model. Every field is checked: an error names the value, the bound and what to do."""
 
-    steps: Natural = 0  # optimizer steps of the whole run; 0: those of `epochs`
+    steps: Natural = 0  # optimizer steps of the whole run; 0: see `epochs`
     _: KW_ONLY
     epochs: PositiveOrNone = None  # in place of steps: how often the run goes through the data, of all sets together
     batch_size: Count = 8  # sequences in a step, of all processes together
@@ -245,12 +229,13 @@ class TrainConfig:
     embedding_learning_rate: PositiveOrNone = None  # the highest of embeddings; None: learning_rate
     head_learning_rate: PositiveOrNone = None  # the highest of a head that is no embedding; None: learning_rate
     warmup_steps: Natural = BY_STEPS  # of linear warm-up; if left out, 100, or a tenth of fewer than 100 steps
-    schedule: Schedule = "cosine"  # after the warm-up: half a cosine, a line over the last decay_steps, or constant
+    # After the warm-up: half a cosine, a line over the last decay_steps, or a constant rate.
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
     # Length of the line of "linear": it leaves learning_rate at step `steps` - decay_steps, which is the last at that
     # rate, and would reach min_learning_rate at step `steps`. None: all steps after the warm-up.
     decay_steps: CountOrNone = None
     # muon, normuon: for the matrices of the blocks, each step made orthogonal (see optimizer.Muon); AdamW for the rest.
-    optimizer: OptimizerName = "adamw"
+    optimizer: Literal["adamw", "muon", "normuon"] = "adamw"
     momentum: Share = 0.95  # of muon and normuon
     # Of matrices, not of embeddings, norms and biases; if left out, 0 with a lora_rank.
     weight_decay: NotNegative = BY_RANK
@@ -272,7 +257,7 @@ class TrainConfig:
     checkpoint_every: Natural = 500  # save a checkpoint every N steps; 0: only at the end
     keep_checkpoints: Count = 2  # the newest that stay, beside the best
     threads: Annotated[int, ("at least", 0), ("at most", 1024)] = 0  # of the CPU; 0: torch's own choice
-    compile: Compile = "off"  # the blocks by torch.compile, which takes some seconds to minutes
+    compile: Literal["on", "off"] = "off"  # the blocks by torch.compile, which takes some seconds to minutes
     document_masking: bool = False  # documents in one row do not see each other, and positions restart in each
     device: DeviceName = "auto"  # auto: CUDA, else MPS, else the CPU
     # auto: bf16 where the device multiplies it, else fp16 on CUDA and fp32 elsewhere.
@@ -282,13 +267,13 @@ class TrainConfig:
     activation_checkpointing: ActivationCheckpointing = "none"  # selective: recompute attention; full: all blocks
     # Of several processes: ddp, each holds the whole model; fsdp, each holds a shard, and with bf16 the residual stream
     # is bf16 too, where ddp's is fp32.
-    parallel: Parallel = "ddp"
+    parallel: Literal["ddp", "fsdp"] = "ddp"
     # next_token: all tokens; sft: those that the assistant says; dpo: preference pairs (chosen, rejected); grpo: the
     # model's own answers by their rewards; distill: the probabilities of `teacher` (see training/objectives).
     # module:Class or file.py:Class: an lm.training.trainer.Objective of your own.
     objective: str = "next_token"
     teacher: str | None = None  # of distill, any model that lm.load reads, with the same tokens
-    distill_divergence: Divergence = "forward"  # KL(teacher ‖ model); reverse: KL(model ‖ teacher)
+    distill_divergence: Literal["forward", "reverse"] = "forward"  # KL(teacher ‖ model); reverse: KL(model ‖ teacher)
     # Of distill, the most tokens of the model's own answers to the prompts of the data, which it then learns by
     # (on-policy distillation); 0: the tokens of the data.
     distill_answer_tokens: Natural = 0
@@ -299,10 +284,12 @@ class TrainConfig:
     reward: str = "tokens"
     reward_timeout: Count = 300  # seconds that a reward may take for the answers of a micro-batch
     # Of grpo: the advantage of an answer is (its reward - the group's baseline) / the group's normalizer.
-    grpo_baseline: GrpoBaseline = "mean"
-    grpo_normalizer: GrpoNormalizer = "std"  # none as Dr. GRPO, mean as MaxRL
-    grpo_method: GrpoMethod = "grpo"  # none: log p; noclip, grpo: the ratio of each token; gspo: one of the answer
-    grpo_normalization: GrpoNormalization = "sequence"  # mean over an answer's tokens; constant: by grpo_answer_tokens
+    grpo_baseline: Literal["mean", "none"] = "mean"
+    grpo_normalizer: Literal["std", "mean", "none"] = "std"  # none as Dr. GRPO, mean as MaxRL
+    # none: log p; noclip, grpo: the ratio of each token; gspo: one of the answer.
+    grpo_method: Literal["none", "noclip", "grpo", "gspo"] = "grpo"
+    # sequence: the mean over an answer's tokens; constant: by grpo_answer_tokens.
+    grpo_normalization: Literal["sequence", "constant"] = "sequence"
     grpo_kl: NotNegative = 0.0  # of grpo, the weight of the KL divergence from the model that the run began with
     grpo_group_size: Annotated[int, ("at least", 2)] = 8  # of grpo, answers drawn to each prompt
     grpo_answer_tokens: Count = 64  # of grpo, the most tokens of an answer
@@ -377,7 +364,7 @@ def from_table(kind: type[Config], table: Mapping[str, object], section: str) ->
         if field.default is dataclasses.MISSING and name not in table:
             raise KeyError(f"[{section}] lacks {name!r}: give it a value")
     values = {key: as_declared(kind, key, value) for key, value in table.items()}
-    for name, field in fields.items():  # to_table leaves out what is None
+    for name, field in fields.items():  # to_table leaves out None
         if name not in table and field.default is not None and "None" in str(field.type):
             values[name] = None
     return kind(**values)

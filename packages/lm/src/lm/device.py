@@ -86,7 +86,7 @@ def launched() -> bool:
 
 
 def local_rank() -> int:
-    """Return the number of this process among those of this machine."""
+    """Return the number of this process on this machine."""
     return int(os.environ.get("LOCAL_RANK", "0")) if launched() else 0
 
 
@@ -127,14 +127,11 @@ def memory_of(device: torch.device) -> int:
     """Bytes of the device, or of the machine if the device has none of its own."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *limits_of_the_group()])
-
-
-def limits_of_the_group() -> Iterator[int]:
-    """Memory limits in bytes of this process's control groups, as in a container; none outside Linux."""
-    for path in GROUP_LIMITS:
+    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in GROUP_LIMITS:  # of this process's control groups, as in a container
         with contextlib.suppress(OSError, ValueError):  # not there, or "max"
-            yield int(Path(path).read_text())
+            sizes.append(int(Path(path).read_text()))
+    return min(sizes)
 
 
 def known_device(name: str) -> Device | None:

@@ -142,7 +142,7 @@ class _Chunked(torch.autograd.Function):
         # them no gradient.
         some_ignored = not by_kernel and (hidden.is_cuda or not bool((targets != ignore_index).all()))
         by_onednn = not by_kernel and products.takes(hidden, matrix)
-        # Each chunk's logits, and then their softmax, stand where those of the one before stood: on a CPU fresh memory
+        # Each chunk's logits, and then their softmax, overwrite the last chunk's: on a CPU fresh memory
         # is cold. oneDNN's product makes its own.
         rows = 0 if by_onednn else min(chunk, hidden.shape[0])
         buffer = hidden.new_empty(rows, weight.shape[0], dtype=dtype if by_kernel or narrow else total.dtype)
@@ -187,7 +187,7 @@ class _Chunked(torch.autograd.Function):
                         torch.mm(p, matrix, out=place) if place.dtype == dtype else place.copy_(p @ matrix)
                     if some_ignored:
                         place *= counts
-                    del p, h  # or they stood beside those of the next chunk
+                    del p, h  # before the next chunk allocates its own
                 del logits, nats
         ctx.save_for_backward(hidden_grad, None if weight_grad is None else weight_grad.to(weight.dtype))
         return total

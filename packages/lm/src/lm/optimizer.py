@@ -6,8 +6,9 @@ that it learns at. AdamW written out for reading is lm.reference.AdamW; here it 
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from lm.device import multiplies_bfloat16
 from lm.model import Attention, SwiGLU
 from lm.sharding import full_tensor, is_sharded, own_part
 
+AVERAGE = "average"  # of a weight, in its state, so that checkpoints keep it
 MUON = "row_splits"  # the key that marks a group of matrices that Muon updates
 # Of x ← a x + (b x xᵀ + c (x xᵀ)²) x, which brings singular values in (0, 1] to 0.7 … 1.2 in five steps.
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
@@ -259,3 +261,29 @@ def orthogonalize(matrices: Tensor) -> Tensor:
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return (x.mT if is_tall else x).to(wide).reshape(matrices.shape)
+
+
+@torch.no_grad()
+def average_weights(optimizer: torch.optim.Optimizer, ema: float, step: int) -> None:
+    """average ← d average + (1 - d) weights; d is ema, and at most (1 + step) / (10 + step) in the first steps."""
+    decay = min(ema, (1 + step) / (10 + step))
+    for weight, state in optimizer.state.items():
+        state.setdefault(AVERAGE, weight.detach().clone()).lerp_(weight.detach(), 1 - decay)
+
+
+@contextlib.contextmanager
+def averaged(optimizer: torch.optim.Optimizer) -> Iterator[None]:
+    """Put the average in the place of the weights, if there is one, and the weights back."""
+    both = [(weight.detach(), state[AVERAGE]) for weight, state in optimizer.state.items() if AVERAGE in state]
+
+    def swap() -> None:
+        for weight, average in both:
+            before = weight.clone()
+            weight.copy_(average)
+            average.copy_(before)
+
+    swap()
+    try:
+        yield
+    finally:
+        swap()

@@ -39,7 +39,7 @@ class LogLines(tqdm):  # type: ignore[misc]  # tqdm has no types
         """Stay on the line."""
 
     def clear(self, nolock: bool = False) -> None:
-        """Leave what is written."""
+        """Leave the line."""
 
     def close(self) -> None:
         if not getattr(self, "disable", True):

@@ -212,7 +212,7 @@ def in_a_sentence(what: str) -> Iterator[None]:
         status = getattr(error.response, "status_code", None)
         if status in (401, 403):
             raise PermissionError(f"{hub} refuses {what} ({status}): set HF_TOKEN to a token for it") from None
-        raise ConnectionError(f"{hub} answers {status} to what is asked of {what}: try again later") from None
+        raise ConnectionError(f"{hub} answers {status} to a request for {what}: try again later") from None
     except (KeyError, TypeError, AttributeError, StopIteration, json.JSONDecodeError):
         raise ConnectionError(not_the_hub) from None
     except Exception as error:

@@ -26,7 +26,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 @dataclass(frozen=True)
 class DataSet:
-    """One set of a mixture: what to learn from it, what is held out of it, and its weight among the others."""
+    """One set of a mixture: its tokens, the held-out ones, and its weight among the others."""
 
     name: str
     weight: Fraction
@@ -190,7 +190,7 @@ def open_data(data: str | Path | NDArray[Any] | Mapping[str, Any]) -> Mixture:
     """Open a folder of token files, one file, {"train": path, "heldout": path}, or {name: {"path": path, "weight": w}}.
 
     In place of a file there may be a flat array of ids; a weight that is not given is 1. ValueError, TypeError,
-    FileNotFoundError: with the name. See token_files for what is held out.
+    FileNotFoundError: with the name. See token_files for the names of held-out files.
     """
     if isinstance(data, np.ndarray):
         data = {"train": data}
@@ -223,7 +223,7 @@ def opened(data: str | Path | NDArray[Any]) -> Tokens:
 
 
 def open_set(path: Path) -> tuple[Tokens, Tokens | None]:
-    """The tokens of a file, or of a folder and what is held out in it."""
+    """The tokens of a file; or of a folder, and its held-out ones."""
     if path.suffix in ENDINGS and not path.is_dir():
         return open_tokens(path), None
     train, heldout = token_files(path)
@@ -231,7 +231,7 @@ def open_set(path: Path) -> tuple[Tokens, Tokens | None]:
 
 
 def open_heldout(path: str | Path) -> Tokens:
-    """The tokens of a file, or what is held out in a folder. FileNotFoundError: nothing is."""
+    """The tokens of a file, or the held-out ones of a folder. FileNotFoundError: nothing is."""
     if not Path(path).is_dir():
         return open_tokens(path)
     if not (files := token_files(path)[1]):

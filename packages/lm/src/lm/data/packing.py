@@ -17,7 +17,7 @@ from lm.data.problems import Fields, Problem, key_of
 from lm.data.token_file import write_tokens
 from lm.special_tokens import end_of_text_of
 
-SPLITS = ("heldout", "train")  # what is trained on is written last: without it, the folder is none
+SPLITS = ("heldout", "train")  # train is written last: without it, the folder is none
 
 
 Example = tuple[NDArray[Any], NDArray[np.uint8]]  # ids to be packed, and 1 for each that is learned

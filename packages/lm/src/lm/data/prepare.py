@@ -209,13 +209,12 @@ class Preparation:
             parts = documents(path, separator=self.separator, key=source.key, partial=source.partial)
             texts = ((self.split_of(source.split, text), text) for text in parts)
         for split, text in itertools.islice(texts, skip, None):
-            if self.has_enough(split):
-                if split == source.split or split == TRAIN:
-                    return
-                continue
-            yield SplitDocument(split, text, self.documents_read)
-            self.bytes_read[split] += len(text)
-            self.documents_read += split == TRAIN
+            if not self.has_enough(split):
+                yield SplitDocument(split, text, self.documents_read)
+                self.bytes_read[split] += len(text)
+                self.documents_read += split == TRAIN
+            elif split in (source.split, TRAIN):
+                return
 
     def split_of(self, split: str, text: Document) -> str:
         """Return the split of a document: its input's, or by the document's hash."""
@@ -236,12 +235,12 @@ class Preparation:
 
     def encode_group(self, group: list[SplitDocument]) -> list[Encoded]:
         """Return the ids of a group of documents; neighbours of one split in one array."""
-        runs = [(split, list(run)) for split, run in itertools.groupby(group, key=lambda one: one.split)]
-        return [(split, self.encode(split, run), sum(len(one.text) for one in run), len(run)) for split, run in runs]
+        runs = [list(run) for _, run in itertools.groupby(group, key=lambda one: one.split)]
+        return [(run[0].split, self.encode(run), sum(len(one.text) for one in run), len(run)) for run in runs]
 
-    def encode(self, split: str, group: list[SplitDocument]) -> NDArray[Any]:
+    def encode(self, group: list[SplitDocument]) -> NDArray[Any]:
         """Return the ids of documents of one split, each followed by end-of-text."""
-        infill = self.recipe.infill if split == TRAIN else None
+        infill = self.recipe.infill if group[0].split == TRAIN else None
 
         def ids_of(text: bytes, *special: str) -> Any:
             tokenizer = self.recipe.tokenizer
@@ -312,9 +311,8 @@ def grouped(documents: Iterable[SplitDocument]) -> Iterator[list[SplitDocument]]
 def last_line(text: Document, end: int) -> int:
     """Return the end of the last whole line before a place; the place itself where no line ends."""
     for stop in range(end, 0, -4096):
-        begin = max(stop - 4096, 0)
-        if (place := bytes(text[begin:stop]).rfind(b"\n")) >= 0:
-            return begin + place + 1
+        if (place := bytes(text[max(stop - 4096, 0) : stop]).rfind(b"\n")) >= 0:
+            return max(stop - 4096, 0) + place + 1
     return end
 
 

@@ -31,8 +31,10 @@ def map_bin(path: Path, dtype: str | None) -> NDArray[Any]:
                 raise ValueError(f"{path} holds {len(ids)} ids, and its header says {count}: it is cut or changed")
             return ids
     ids = bare(path, dtype or "uint16")
-    if dtype is None:
-        refuse_wide(path, ids)
+    pairs = ids[: LOOKED_AT & ~1]  # of the upper halves of uint32 nearly all are 0
+    if dtype is None and len(pairs) >= 64 and int(pairs[1::2].max()) < 8:
+        remedy = f'lm.data.describe("{path}", dtype="uint32")'
+        raise ValueError(f"{path} looks like ids of 4 bytes, and nothing says so: write its description by {remedy}")
     return ids
 
 
@@ -43,11 +45,3 @@ def bare(path: Path, dtype: str, offset: int = 0) -> NDArray[Any]:
     if size % kind.itemsize:
         raise ValueError(f"{path} has {size} bytes of ids, which are no whole {kind.name}: it is cut short")
     return np.memmap(path, kind, "r", offset) if size > 0 else np.empty(0, kind)
-
-
-def refuse_wide(path: Path, ids: NDArray[Any]) -> None:
-    """ValueError: what was taken for uint16 looks like uint32, whose upper halves are nearly all 0."""
-    looked_at = ids[: LOOKED_AT & ~1]
-    if len(looked_at) >= 64 and int(looked_at[1::2].max()) < 8:
-        remedy = f'lm.data.describe("{path}", dtype="uint32")'
-        raise ValueError(f"{path} looks like ids of 4 bytes, and nothing says so: write its description by {remedy}")

@@ -1,1 +1,1 @@
-"""Experiments: many runs of one configuration in which settings are varied."""
+"""Experiments: many runs of one configuration with varied settings."""

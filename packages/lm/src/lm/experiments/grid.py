@@ -26,7 +26,7 @@ HEADERS = ["variant", "loss", "against the best", "bits/byte", "tokens/s", "seco
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: the name of what is varied, and the number of its seed."""
+    """One run: the name of its variant, and the number of its seed."""
 
     variant: str
     seed: int

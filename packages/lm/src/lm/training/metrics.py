@@ -16,6 +16,8 @@ from lm.files import atomic_write
 from lm.training.budget import trained_shape
 
 METRICS = "metrics.jsonl"
+SHORT = {"loss": "loss {:.3f}", "bits_per_byte": "{:.3f} bits/byte", "tokens_per_second": "{:,.0f} tokens/s"}
+SHORT |= {"mfu": "MFU {:.0%}", "gradient_norm": "norm {:.2f}"}
 Line = dict[str, Any]
 
 
@@ -39,16 +41,8 @@ def truncate(path: Path, step: int) -> None:
 
 def in_short(line: Line) -> str:
     """Format a line of metrics for the terminal."""
-    parts = [f"loss {line['loss']:.3f}" if line["loss"] is not None else "loss NaN"]
-    if line["bits_per_byte"] is not None:
-        parts.append(f"{line['bits_per_byte']:.3f} bits/byte")
-    if "tokens_per_second" in line:
-        parts.append(f"{line['tokens_per_second']:,.0f} tokens/s")
-    if "mfu" in line:
-        parts.append(f"MFU {line['mfu']:.0%}")
-    if line["gradient_norm"] is not None:
-        parts.append(f"norm {line['gradient_norm']:.2f}")
-    return "  ".join(parts)
+    line = {**line, "loss": math.nan if line["loss"] is None else line["loss"]}
+    return "  ".join(form.format(line[name]) for name, form in SHORT.items() if line.get(name) is not None)
 
 
 def finite(value: float | None) -> float | None:

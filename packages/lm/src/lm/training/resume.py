@@ -35,7 +35,7 @@ class RunConfig:
 #     free       yes: it changes nothing that is learned
 #     rounding   yes: it changes the last bits of a step, and the run says so
 #     schedule   yes if the learning rate of all steps so far is the same by both; `steps` may always rise
-#     exact      no: it changes what is learned. Only `precision` may change with the device.
+#     exact      no: it changes the weights. Only `precision` may change with the device.
 # Everything in [model] and [data] is exact.
 Policy = Literal["free", "rounding", "schedule", "exact"]
 POLICY: dict[str, Policy] = {
@@ -84,9 +84,8 @@ def refused_changes(
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """The keys whose values differ, in order, with both values; None where a table lacks the key."""
-    for key in sorted(before.keys() | now.keys()):
-        if before.get(key) != now.get(key):
-            yield key, before.get(key), now.get(key)
+    values = ((key, before.get(key), now.get(key)) for key in sorted(before.keys() | now.keys()))
+    return (one for one in values if one[1] != one[2])
 
 
 def has_same_rates(before: TrainConfig, now: TrainConfig, steps: int) -> bool:

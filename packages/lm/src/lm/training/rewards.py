@@ -185,7 +185,7 @@ def regex(completions: Sequence[str], pattern: Sequence[str]) -> list[float]:
     return [float(re.search(one, text) is not None) for text, one in zip(completions, pattern, strict=True)]
 
 
-# The tests must be reached: what is printed after them arrives only then. In the temporary folder of the program.
+# A line printed after the tests proves that they were reached. It runs in the temporary folder of the program.
 HARNESS = """
 import sys
 try:

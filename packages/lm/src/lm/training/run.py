@@ -34,10 +34,9 @@ from lm.files import atomic_write, fsync, reason
 from lm.lora import merge, merged, scale_of
 from lm.model import Transformer
 from lm.ops.cpu import passes
-from lm.optimizer import make_optimizer
+from lm.optimizer import AVERAGE, make_optimizer
 from lm.tokenizer import keep_tokenizer, kept_tokenizer
 from lm.training import checkpoint, resume
-from lm.training.average import AVERAGE
 from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged
 from lm.training.metrics import METRICS, Line, read_lines, truncate
 from lm.training.resume import RunConfig
@@ -57,7 +56,7 @@ class Run:
     folder: Path
     config: RunConfig  # that it trains by
     saved: Checkpoint | None = None  # to continue from; None before the first step
-    notes: tuple[str, ...] = ()  # lines for the user: where the run continues, and what is not as before
+    notes: tuple[str, ...] = ()  # lines for the user: where the run continues, and each difference
     is_written: bool = False  # True if config.toml has this configuration already
 
     @property
@@ -183,7 +182,7 @@ class Run:
 
 
 def resolve(requested: TrainConfig, earlier: TrainConfig | None = None) -> TrainConfig:
-    """Name device, precision and threads where they are left open: those of the run so far, else this machine's."""
+    """Name device, precision and threads where they are left open: the run's so far, else this machine's."""
     device = find_device(requested, earlier)
     precision = requested.precision
     if earlier is not None and precision == "auto":

@@ -97,7 +97,7 @@ def train(
         data: A folder of token files, {"train": path, "heldout": path}, a mixture of such sets, or a flat array of ids
             (see data.open_data).
         run_dir: The run's folder.
-        progress: Print what is done, with a live line, on stderr.
+        progress: Print messages and a live line on stderr.
         on_step: Called with each line of metrics.jsonl as it is written. If it returns True, the run stops after that
             step as by Ctrl-C: saved, with Stopped.
         trackers: Names of other programs that get the metrics too: "tensorboard", "wandb", "mlflow".
@@ -152,7 +152,7 @@ def train(
             if progress and processes.is_main:
                 print(line, file=sys.stderr)
 
-        # What is requested, and the same in every process.
+        # Every process must have the same request.
         config, model = processes.on_main(lambda: begin_with(config, model_config, run_dir, earlier, restart))
         path = None if tokenizer is None else Path(tokenizer)
         mixture = processes.on_all(lambda: open_and_check(model, config, data, path))
@@ -206,7 +206,7 @@ def run_steps(
     *,
     progress: bool,
 ) -> Result:
-    """Run the steps that are left, each followed by what is due: metrics, an evaluation, a checkpoint, the end."""
+    """Run the steps that are left, each followed by metrics, an evaluation, a checkpoint, the end."""
     config, processes = trainer.config, trainer.distributed
     batches, bar = micro_batches(trainer, data), None
     trainer.model.train()

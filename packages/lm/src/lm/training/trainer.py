@@ -29,10 +29,9 @@ from lm.device import autocast
 from lm.families.experts import Experts, begin_step, end_step, layers_of
 from lm.model import Transformer
 from lm.ops.cpu.fused import fuse
-from lm.optimizer import make_optimizer
+from lm.optimizer import average_weights, averaged, make_optimizer
 from lm.schedule import learning_rate
 from lm.sharding import full_tensor, own_memory
-from lm.training.average import average_weights, averaged
 from lm.training.metrics import Throughput, finite
 from lm.training.validation import Score, mixed
 
@@ -58,7 +57,7 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """True in the process that does what is done once."""
+        """True in the process that writes, prints and decides."""
         return self.rank == 0
 
     def sum(self, *values: float | Tensor) -> list[float]:
@@ -122,7 +121,9 @@ class Objective(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.model, self.config, self.end_of_text = model, config, end_of_text
-        self.references = [] if reference is None else [reference]  # in a list: no part of what is trained and sharded
+        self.references = (
+            [] if reference is None else [reference]
+        )  # in a list, so that it is neither trained nor sharded
         self.share = (0, 1)
         self.updates = 1
         self.sums = defaultdict[str, float](float)
@@ -137,7 +138,9 @@ class Objective(nn.Module, ABC):
         """ValueError: the data or a setting does not go with the objective: here, one that learns every token."""
         if data.masked:
             use = "dpo" if data.pairs else "sft"
-            raise ValueError(f"the data marks what is learned, and {config.objective!r} learns all tokens: use {use!r}")
+            raise ValueError(
+                f"the data marks the tokens to learn, and {config.objective!r} learns all tokens: use {use!r}"
+            )
 
     @classmethod
     def needs_reference(cls, config: TrainConfig) -> bool:
@@ -145,7 +148,7 @@ class Objective(nn.Module, ABC):
         return False
 
     def open(self, data: Mixture, run_dir: Path, functions: Mapping[str, Callable[..., Any]]) -> None:
-        """Read what is needed of the data and the run, once. functions: rewards passed to lm.train, by name."""
+        """Read the data and the run, once. functions: rewards passed to lm.train, by name."""
 
     @contextlib.contextmanager
     def reference(self) -> Iterator[Transformer]:
@@ -230,7 +233,7 @@ class Trainer:
         self.objective = objective_of(config.objective)(model, config, end_of_text, reference)
         self.objective.share = (self.distributed.rank, self.distributed.size)
         if config.compile == "on":
-            for block in model.blocks:  # They are alike, so that what is compiled for the first serves all.
+            for block in model.blocks:  # They are alike, and the code of the first serves all.
                 block.compile()
         self.module = self.distributed.parallelize(self.objective, model.blocks, config)
         self.optimizer = make_optimizer(model, config, (self.distributed.rank, self.distributed.size))
@@ -352,7 +355,7 @@ class Trainer:
         return not self.distributed.sum(float(wrong))[0]
 
     def forward_backward(self, micro_batches: list[MicroBatch], num_losses: int) -> Tensor:
-        """Add up the gradients of the mean loss over num_losses, those of all processes; return this one's share."""
+        """Add up the gradients of the mean loss over num_losses, of all processes; return this one's share."""
         total = torch.zeros((), device=self.device)
         for number, batch in enumerate(micro_batches, 1):
             with self.distributed.gradient_sync(self.module, number == len(micro_batches)):
@@ -421,7 +424,11 @@ class Trainer:
         own = functools.partial(self.own_scores, data)
         with averaged(self.optimizer):
             parts = own() if self.is_sharded else self.distributed.on_all(own)
-        scores = {name: self.sum_of_parts(part) for name, part in parts.items()}
+        scores = {}
+        for name, part in parts.items():
+            text = part.nats if part.text_nats is None else part.text_nats
+            nats, tokens, size, text = self.distributed.sum(part.nats, part.tokens, part.bytes or 0.0, text)
+            scores[name] = Score(nats, int(tokens), size or None, text)
         self.score, self.scored_at = mixed([(data.share(name), score) for name, score in scores.items()]), self.step
         self.stale = 0 if self.score.loss < self.lowest else self.stale + 1
         self.lowest = min(self.lowest, self.score.loss)
@@ -444,12 +451,6 @@ class Trainer:
         most = max(1, self.config.eval_tokens // len(heldout)) if self.config.eval_tokens else None
         with autocast(self.device, self.config.precision):
             return {name: self.objective.evaluate(tokens, most) for name, tokens in heldout.items()}
-
-    def sum_of_parts(self, part: Score) -> Score:
-        """The score of the whole text; each process has a part of it."""
-        text = part.nats if part.text_nats is None else part.text_nats
-        nats, tokens, size, text = self.distributed.sum(part.nats, part.tokens, part.bytes or 0.0, text)
-        return Score(nats, int(tokens), size or None, text)
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return weights and the optimizer's state_dict, gathered in process 0 if sharded. All processes call it."""

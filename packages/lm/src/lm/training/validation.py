@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a text. Its fields are sums, so that those of parts add up."""
+    """The score of a text. Its fields are sums, so that the scores of parts add up."""
 
     nats: float  # of all predictions
     tokens: int  # predictions
@@ -69,7 +69,7 @@ def sums_of_losses(
 ) -> Tensor:
     """Return the sum of the targets' losses in nats, and that of the targets that are `special`: (2,).
 
-    inputs (batch, seq); targets (batch, scored), those of the last `scored` inputs; IGNORE does not count.
+    inputs (batch, seq); targets (batch, scored) of the last `scored` inputs; IGNORE does not count.
     end_of_text: the id that begins a document, if the documents of a row do not see each other.
     """
     document_ids = None if end_of_text is None else document_ids_of(inputs, end_of_text)

@@ -9,8 +9,8 @@ loss       of each token, by the ratio r = p(token) / p(token) when it was drawn
          + β (exp(d) - d - 1), d = log p₀ - log p, with p₀ the model that the run began with: Schulman's estimate of
            the KL divergence from it
 
-The loss of an answer is the mean over its tokens ("sequence"), or the sum over grpo_answer_tokens ("constant"). Names
-are those of CS336's fifth assignment. Dr. GRPO has normalizer "none" and normalization "constant"; MaxRL has normalizer
+The loss of an answer is the mean over its tokens ("sequence"), or the sum over grpo_answer_tokens ("constant"). CS336's
+fifth assignment has these names. Dr. GRPO has normalizer "none" and normalization "constant"; MaxRL has normalizer
 "mean". (Shao et al. 2024, arXiv:2402.03300; Liu et al. 2025, arXiv:2503.20783; Zheng et al. 2025, arXiv:2507.18071)
 """
 
