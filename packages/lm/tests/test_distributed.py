@@ -29,6 +29,7 @@ from runs import CONFIG, assert_same_run, metrics, run, some_tokens, stop_at
 
 import lm
 from lm.commands.cli import main
+from lm.config import BY_STEPS
 from lm.data import write_tokens
 from lm.training import checkpoint
 from lm.training.distributed import DistributedContext
@@ -81,7 +82,8 @@ def test_processes_share_what_is_learned_where_it_is_not_all(tmp_path):
     mask = np.zeros(400, dtype=np.uint8)
     mask[:60] = 1
     write_tokens(tmp_path / "train.npy", some_tokens(400), tokenizer="t", end_of_text=3, mask=mask)
-    config = dataclasses.replace(BATCH, batch_size=2, micro_batch_size=1, steps=8, eval_every=0, objective="sft")
+    epochs = {"steps": 0, "epochs": 0.9, "warmup_steps": BY_STEPS}  # 12 steps, of which one is warm-up
+    config = dataclasses.replace(BATCH, batch_size=2, micro_batch_size=1, eval_every=0, objective="sft", **epochs)
     run(tmp_path, tmp_path / "alone", config)
     ends = processes(2, train, tmp_path, tmp_path / "both", config)
     assert [how for how, _ in ends] == ["done", "done"], ends

@@ -76,7 +76,7 @@ class FrozenTable(dict[str, Any]):
 
 
 # Defaults that depend on `steps` and on `lora_rank`.
-BY_STEPS: Any = type("BySteps", (int,), {"__repr__": lambda self: "None"})()
+BY_STEPS: Any = type("BySteps", (int,), {"__repr__": lambda _: "None", "__reduce__": lambda _: "BY_STEPS"})()
 BY_RANK: Any = type("ByRank", (float,), {})(0.1)
 FIELD = re.compile(r"    (\w+): .*?(?:  # (.*))?$")  # of a class in this file: its name, and the comment beside it
 

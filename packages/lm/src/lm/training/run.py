@@ -384,6 +384,8 @@ def log_of(
                 stop.set()
 
         yield log
+        if pending:
+            write_all(file, pending, path, stop)
 
 
 def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.Event) -> None:

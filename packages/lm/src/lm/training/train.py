@@ -153,7 +153,8 @@ def train(
                 print(line, file=sys.stderr)
 
         # Every process must have the same request.
-        config, model = processes.on_main(lambda: begin_with(config, model_config, run_dir, earlier, restart))
+        init_from, model = processes.on_main(lambda: begin_with(config, model_config, run_dir, earlier, restart))
+        config = dataclasses.replace(config, init_from=init_from)
         path = None if tokenizer is None else Path(tokenizer)
         mixture = processes.on_all(lambda: open_and_check(model, config, data, path))
         if config.epochs is not None:
@@ -336,12 +337,13 @@ def open_and_check(
 
 def begin_with(
     config: TrainConfig, model: ModelConfig | None, run_dir: Path, earlier: TrainConfig | None, restart: bool
-) -> tuple[TrainConfig, ModelConfig]:
-    """Return the training with a run as init_from, another program's model being imported as one; and the model."""
+) -> tuple[str, ModelConfig]:
+    """Return init_from as a run, another program's model being imported as one, and the model."""
     if config.init_from == "scratch":
         if model is None:
             raise ValueError("there is no [model]: describe one, or name one to begin with by train.init_from")
-        return config, model
+        return config.init_from, model
+    init_from = config.init_from
     if earlier is None or config.init_from != earlier.init_from:
         source, is_moved = Path(config.init_from), False
         if not run.is_run(source):
@@ -349,9 +351,9 @@ def begin_with(
             is_moved = earlier is not None and Path(earlier.init_from).name == INITIAL  # with the run's folder
         elif earlier is not None:
             is_moved = began_with(run_dir, source)
-        config = dataclasses.replace(config, init_from=earlier.init_from if earlier and is_moved else str(source))
+        init_from = earlier.init_from if earlier and is_moved else str(source)
     # What a continued run began with may be gone.
-    return config, model or run.read(config.init_from if earlier is None else run_dir).model
+    return init_from, model or run.read(init_from if earlier is None else run_dir).model
 
 
 def import_initial(source: str, run_dir: Path, restart: bool) -> Path:
