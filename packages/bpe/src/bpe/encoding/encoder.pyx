@@ -31,7 +31,7 @@ Encoder.encode_pretokens(), below, is the loop that this diagram shows. Two rule
   Merging writes each result to the next free place, and moves that place on only where there was a result.
 
 Texts that are not short, and many texts, are encoded by the loop of batch.pxi, long ones in blocks
-(scanning/blocks.pyx). Bytes and ASCII are encoded where they lie, other texts as they are converted or copied. The
+(blocks.pxi). Bytes and ASCII are encoded where they lie, other texts as they are converted or copied. The
 cache is one for all threads.
 """
 
