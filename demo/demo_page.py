@@ -69,10 +69,9 @@ def write(demo: Results) -> Path:
         ),
         leading=[
             report.Section("Tokenizer and budget", glance_section(demo), GLANCE_NOTE + shortened(demo)),
-            report.Section("Samples", charts.samples(demo.samples), "Written by the model after the words in bold."),
+            report.Section("Samples", samples_section(demo), "Written by the model after the words in bold."),
         ],
         reference_lines=demo.compressed,
-        bits_per_byte=demo.score["bits_per_byte"],
         curves_note=(
             f"The dots are a sample: about {demo.sampled_tokens:,} of {len(demo.heldout_tokens):,} tokens, in windows "
             "spread evenly over the held-out text. The figure at the top is of all tokens, in windows that overlap by "
@@ -131,6 +130,12 @@ def glance_section(demo: Results) -> str:
     )
 
 
+def samples_section(demo: Results) -> str:
+    """Completions as cards: the prompt stands out from what the model wrote after it."""
+    text = charts.text
+    return "".join(f"<pre><b>{text(prompt)}</b>{text(completion)}</pre>\n" for prompt, completion in demo.samples)
+
+
 def tokenizer_section(demo: Results) -> str:
     """A table of the tokenizer on both parts of the corpus, and its longest tokens as chips."""
     rows = []
@@ -177,15 +182,15 @@ def passage_section(demo: Results) -> str:
 
 
 def budget_section(demo: Results) -> str:
-    """The memory by category and the FLOPs by part, as bars."""
+    """The memory by category and the FLOPs by part."""
     budget = demo.budget
-    memory = [(name, size, f"{size / 1e6:.1f} MB") for name, size in budget.memory_by_category().items() if size]
-    flops = [(name, int(value), f"{int(value) / 1e6:.1f} MFLOP") for name, value in budget.forward.items() if value]
+    memory = [(name, f"{size / 1e6:.1f} MB") for name, size in budget.memory_by_category().items() if size]
+    flops = [(name, f"{int(value) / 1e6:.1f} MFLOP") for name, value in budget.forward.items() if value]
     return (
         "<h3>Memory at the peak of a step</h3>"
-        + charts.bars(memory)
+        + charts.table(("", ""), memory)
         + f"<h3>FLOPs of a forward pass over {budget.context} tokens</h3>"
-        + charts.bars(flops)
+        + charts.table(("", ""), flops)
     )
 
 

@@ -38,11 +38,10 @@ def served(
     from lm.commands.serve import KEEP_ALIVE
     from lm.serving.app import Server
     from lm.serving.engine import Engine
-    from lm.serving.requests import Limits
 
     engine = Engine(model, tokenizer, adapters=adapters, rows=rows, waiting=waiting, memory=memory)
-    limits = Limits("small", model.config.vocab_size, model.config.context_length, max_tokens, tuple(adapters or ()))
-    app = Server(engine, template or default_template(tokenizer), limits, **more).app(**dict(guards))
+    template = template or default_template(tokenizer)
+    app = Server(engine, template, "small", max_tokens=max_tokens, **more).app(**dict(guards))
     settings = {"timeout_keep_alive": KEEP_ALIVE, "timeout_graceful_shutdown": 1}
     config = uvicorn.Config(app, log_level="error", **settings)
     server = uvicorn.Server(config)

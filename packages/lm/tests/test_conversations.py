@@ -269,7 +269,7 @@ def test_no_conversation_loses_its_beginning_at_the_border_of_a_window(tmp_path,
     stdout = capsys.readouterr().out
     assert "31 conversations" in stdout
     assert f"longer than {context} tokens, and cut after the last answer that fits: 1" in stdout
-    assert f"has room in {context} tokens: 1" in stdout
+    assert f"no room in {context} tokens: 1" in stdout
     data = open_data(tmp_path / "data")
     assert data.parts[0].tokens.window == context
     windows = len(data.parts[0].tokens) // context

@@ -220,8 +220,8 @@ def test_the_command(tmp_path, corpus, capsys):
     assert scores[0]["bits_per_byte"] == pytest.approx(scores[2]["bits_per_byte"], rel=1e-5)
     assert scores[0]["bytes"] == len("they ran then")
     for wrong, says in (
-        (["--tasks", "own", "--max-tokens", "5"], "--max-tokens goes with --data"),
-        (["--data", "x.npy", "--limit", "5"], "--limit goes with --tasks"),
+        (["--tasks", "own", "--max-tokens", "5"], "--max-tokens has no effect with --tasks"),
+        (["--data", "x.npy", "--limit", "5"], "--limit has no effect with --data"),
         (["--data", str(tmp_path / "heldout.npy"), "--tokenizer", "t.json"], "--tokenizer goes with"),
         (["--data", str(tmp_path / "none.npy")], "none.npy"),
     ):

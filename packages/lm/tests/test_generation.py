@@ -132,8 +132,7 @@ def test_texts_come_and_go_between_steps():
     assert [token for text, token in seen if text is fourth] == fourth.tokens
     assert batch.step() == []
     # Past the context of 10 each text read its younger half again, once: 10 more of prompt.
-    assert batch.prefill.tokens == 4 + 3 * 5
-    assert batch.decode.tokens == 2 + 3 * 14 - 3 - 3 - 1
+    assert batch.tokens_read == 4 + 3 * 5
 
 
 def test_a_step_reads_short_prompts_together_and_no_more_than_a_chunk():
@@ -142,10 +141,10 @@ def test_a_step_reads_short_prompts_together_and_no_more_than_a_chunk():
     scheduler.step()
     assert [len(one.tokens) for one in short] == [1, 1, 1, 0]
     scheduler.add([5] * 300, max_new_tokens=9)
-    read = [scheduler.prefill.tokens]
+    read = [scheduler.tokens_read]
     while len(read) < 5:
         scheduler.step()
-        read.append(scheduler.prefill.tokens)
+        read.append(scheduler.tokens_read)
     assert scheduler.chunk_size == 128
     assert read == [120, 160, 288, 416, 460]
 
@@ -156,7 +155,7 @@ def test_samples_of_one_prompt_read_it_once():
     texts = [batch.add([1, 2, 3], max_new_tokens=2, seed=j) for j in range(4)]
     while batch.sequences:
         batch.step()
-    assert batch.prefill.tokens == 3
+    assert batch.tokens_read == 3
     assert [text.tokens for text in texts] == [generate(model, [1, 2, 3], max_new_tokens=2, seed=j) for j in range(4)]
 
 
@@ -200,7 +199,7 @@ def test_the_end_of_the_context_can_be_the_end_of_the_text():
         ({"repetition_penalty": 0.0}, "repetition_penalty"),
         ({"when_full": "wrap"}, "'wrap' is unknown"),
         ({"when_full": "refuse", "max_new_tokens": 10}, "context of 10"),
-        ({"when_full": "end", "ids": [1] * 10}, "leaves no room"),
+        ({"when_full": "end", "ids": [1] * 10}, "have no room"),
     ],
 )
 def test_generate_refuses(change, says):
@@ -456,7 +455,7 @@ def test_every_end_of_text_that_prepare_takes_ends_generation(tmp_path, data):
     bpe = pytest.importorskip("bpe")
     from lm.commands.cli import main
     from lm.interop.loading import model_text
-    from lm.special_tokens import END_OF_TEXT
+    from lm.tokenizer import END_OF_TEXT
     from lm.training.run import read_config
 
     (tmp_path / "t.jsonl").write_text("".join(f'{{"text": "it is {n}"}}\n' for n in range(400)))

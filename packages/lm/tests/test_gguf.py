@@ -19,8 +19,7 @@ from lm.commands.cli import main
 from lm.config import ModelConfig
 from lm.generation.stream import generate
 from lm.model import Transformer
-from lm.special_tokens import prompt_ids
-from lm.tokenizer import load_tokenizer
+from lm.tokenizer import load_tokenizer, prompt_ids
 
 gguf = pytest.importorskip("gguf")
 SHAPES = {
@@ -193,7 +192,7 @@ def test_what_is_in_the_way_or_does_not_fit_is_refused(tmp_path, tokenizer, caps
         to_gguf(make(vocab_size=256), tmp_path / "odd.gguf", tokenizer=tmp_path / "odd.json")
     assert sorted(os.listdir(tmp_path)) == ["model.gguf", "odd.json"]
     assert main(["export", str(tmp_path), "--out", str(tmp_path / "x.gguf"), "--shard-bytes", "5"]) == 2
-    assert "a .gguf is one file" in capsys.readouterr().err
+    assert "--shard-bytes has no effect" in capsys.readouterr().err
     assert main(["export", str(tmp_path), "--out", str(tmp_path / "x.html")]) == 2
     assert "--page" in capsys.readouterr().err
     bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], pattern="gpt2").save(tmp_path / "bytes.json")

@@ -19,7 +19,7 @@ from lm.generation.decoder import Decoder
 from lm.generation.sampling import Sampling
 from lm.generation.scheduler import Scheduler
 from lm.generation.sequence import Sequence
-from lm.generation.stream import continued
+from lm.generation.stream import tokens_of
 from lm.model import Transformer
 from lm.ops.cpu import build as building
 from lm.ops.cpu.int8 import quantized
@@ -295,10 +295,10 @@ def test_a_loop_in_c_writes_what_single_steps_write(settings, when_full, stop):
     texts = []
     for native in (True, False):
         request = {"max_new_tokens": 90, "seed": 5, "stop_tokens": stop, "when_full": when_full}
-        sequence = Sequence(model.config, [1, 2, 3], sampling=Sampling(**settings), **request)
-        decoder = Decoder(model, native=native)
-        assert decoder.has_loop == native
-        texts.append((list(continued(decoder, sequence)), sequence.ended))
+        scheduler = Scheduler(model, rows=1, native=native)
+        sequence = scheduler.add([1, 2, 3], sampling=Sampling(**settings), **request)
+        assert scheduler.decoder.has_loop == native
+        texts.append((list(tokens_of(scheduler)), sequence.ended))
     assert texts[0] == texts[1]
     assert stop or len(texts[0][0]) == (90 if when_full == "slide" else 37)
 

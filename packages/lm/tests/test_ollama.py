@@ -10,7 +10,7 @@ from published_templates import CHATML, GEMMA, LLAMA3, MARKED, MISTRAL, QWEN3
 
 from lm.chat_template import ChatTemplate, Message, default_template
 from lm.interop.ollama import go_template, modelfile
-from lm.special_tokens import BEGINS
+from lm.tokenizer import BEGINS
 
 bpe = pytest.importorskip("bpe")
 NAMES = ["<bos>", "<|endoftext|>", "<|im_start|>", "<|im_end|>"]

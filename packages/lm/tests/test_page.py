@@ -25,9 +25,7 @@ from lm.interop.loading import ModelText, model_text
 from lm.model import apply_rotary_emb
 from lm.page.export import chat_page_of, origin, to_page
 from lm.rope import rope_at
-from lm.special_tokens import prompt_ids
-from lm.text_config import TextConfig
-from lm.tokenizer import load_tokenizer
+from lm.tokenizer import TextConfig, load_tokenizer, prompt_ids
 
 bpe = pytest.importorskip("bpe")
 chromium = pytest.importorskip("chromium")  # of bpe's tests

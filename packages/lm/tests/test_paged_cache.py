@@ -106,12 +106,12 @@ def test_what_texts_have_in_common_is_read_once(model):
     texts = [batch.add([*same, n], max_new_tokens=3, seed=n) for n in range(4)]
     while batch.sequences:
         batch.step()
-    assert batch.prefill.tokens == 256 + 4 * 45  # whole chunks of 128 once, the rest by each
+    assert batch.tokens_read == 256 + 4 * 45  # whole chunks of 128 once, the rest by each
     later = batch.add([*same, 9], max_new_tokens=1)
     while batch.sequences:
         batch.step()
     assert (later.cached, sum(text.cached for text in texts)) == (256, 3 * 256)
-    assert batch.prefill.tokens == 256 + 5 * 45
+    assert batch.tokens_read == 256 + 5 * 45
 
 
 def test_a_long_prompt_lets_the_others_have_a_token_between_its_parts(model):
@@ -134,11 +134,11 @@ def test_a_step_reads_a_chunk_at_most_and_gives_every_stream_a_token_whatever_ha
     lengths = (380, 3, 129, 128, 60, 380, 300, 5, 250, 40, 380, 127, 90, 70, 1, 256)
     sequences = [batch.add(prompt(n, length), max_new_tokens=2, seed=n) for n, length in enumerate(lengths)]
     while any(text.ended is None for text in sequences):
-        read, counts = batch.prefill.tokens, [len(text.tokens) for text in streams]
+        read, counts = batch.tokens_read, [len(text.tokens) for text in streams]
         batch.step()
-        assert 0 <= batch.prefill.tokens - read <= batch.chunk_size == 128
+        assert 0 <= batch.tokens_read - read <= batch.chunk_size == 128
         assert [len(text.tokens) for text in streams] == [before + 1 for before in counts]
-    assert batch.prefill.tokens == 8 + sum(lengths)
+    assert batch.tokens_read == 8 + sum(lengths)
 
 
 @pytest.mark.parametrize("layers", [1, 6, 32])
@@ -167,7 +167,7 @@ def test_a_cancelled_text_is_gone_between_the_parts_of_its_prompt(model):
     while batch.sequences:
         batch.step()
     assert next_one.tokens == generate(model, [5], max_new_tokens=2, seed=1)
-    assert batch.prefill.tokens == 128 + 1
+    assert batch.tokens_read == 128 + 1
 
 
 def test_a_text_that_memory_cannot_hold_is_refused_by_name(model):

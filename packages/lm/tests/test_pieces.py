@@ -23,8 +23,7 @@ from lm.data import open_tokens, write_tokens
 from lm.generation.stream import StreamDecoder, generate
 from lm.interop.loading import load, model_text
 from lm.model import Transformer
-from lm.special_tokens import prompt_ids, stop_ids
-from lm.tokenizer import load_tokenizer
+from lm.tokenizer import load_tokenizer, prompt_ids, stop_ids
 from lm.training.run import read_config
 
 

@@ -310,7 +310,7 @@ def test_a_full_disk_is_one_sentence_and_the_same_command_goes_on(tmp_path, tok,
     monkeypatch.setattr("lm.data.prepare.GROUP", 1000)
     assert main(command(tmp_path, tmp_path / "t.txt", more=["--shard-tokens", "3000"])) == 2
     stderr = capsys.readouterr().err
-    assert f"there is no room left for {tmp_path / 'out'}: make some" in stderr
+    assert "the disk is full" in stderr
     assert stderr.count("\n") == 1
     assert main(command(tmp_path, tmp_path / "t.txt", more=["--shard-tokens", "3000"])) == 0
     assert read_back(tok, open_data(tmp_path / "out").parts[0].tokens)
@@ -359,7 +359,7 @@ def test_a_disk_that_is_full_from_the_beginning_is_left_as_it_was(tmp_path, tok,
     with monkeypatch.context() as patch:
         patch.setattr("lm.data.prepare.os.fsync", fail)
         assert main(command(tmp_path, tmp_path / "t.txt")) == 2
-    assert "there is no room left" in capsys.readouterr().err
+    assert "the disk is full" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".lock"]
     assert main(command(tmp_path, tmp_path / "t.txt")) == 0
 

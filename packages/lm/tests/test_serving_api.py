@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import socket
-import time
 
 import pytest
 import torch
@@ -187,7 +185,7 @@ def test_names_for_the_template_change_the_prompt(client):
 MISTAKES = [
     ({"prompt": "a", "stop": ["a"] * 5}, r"stop: expected at most 4 items, got"),
     ({"prompt": "a", "temperature": 3}, r"temperature: expected less than or equal to 2, got 3"),
-    ({"prompt": {"a": 1}}, r'prompt: expected a valid string or a valid array, got {"a": 1}'),
+    ({"prompt": {"a": 1}}, r'prompt: expected a valid string, got {"a": 1}'),
     ({"prompt": "a", "max_tokens": "9"}, r'max_tokens: expected a valid integer, got "9"'),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
@@ -468,11 +466,6 @@ def test_an_event_is_one_line_for_every_client(server, monkeypatch, separator):
     assert "".join(json.loads(line)["choices"][0]["text"] for line in lines[:-1]) == f"a{separator}b"
 
 
-def ended_texts(engine):
-    (family,) = engine.metrics.ended.collect()
-    return sum(sample.value for sample in family.samples if sample.name.endswith("_total"))
-
-
 def test_health_and_metrics(server, client):
     import httpx
 
@@ -481,7 +474,6 @@ def test_health_and_metrics(server, client):
     lines = httpx.get(f"{server[0]}/metrics", timeout=60).text.splitlines()
     values = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert float(values["lm_generated_tokens_total"]) >= 3
-    assert float(values['lm_http_responses_total{status="200"}']) >= 2
     assert float(values['lm_texts_total{ended="length"}']) >= 1
     first = [float(values[name]) for name in values if name.startswith("lm_first_token_seconds_bucket")]
     assert first == sorted(first)
@@ -493,8 +485,7 @@ def test_health_and_metrics(server, client):
 def test_who_may_ask(model, tokenizer):
     import httpx
 
-    lines = []
-    guards = {"hosts": ["box.lan"], "origins": ["https://good.example"], "key": "secret", "log": lines.append}
+    guards = {"hosts": ["box.lan"], "origins": ["https://good.example"], "key": "secret"}
     with served(model, tokenizer, guards=guards) as (address, _):
         body, key = {"prompt": "a", "max_tokens": 1}, {"Authorization": "Bearer secret"}
 
@@ -517,30 +508,3 @@ def test_who_may_ask(model, tokenizer):
         assert before.status_code == 200
         assert "authorization" in before.headers["access-control-allow-headers"].lower()
         assert httpx.get(f"{address}/health", timeout=60).status_code == 200
-    assert any("POST /v1/completions 401" in line for line in lines)
-    assert "secret" not in "".join(lines)
-
-
-def test_bodies_and_readers_that_do_not_come_are_ended(model, tokenizer):
-    import httpx
-
-    with served(model, tokenizer, body_seconds=0.3) as (address, engine):
-        port = int(address.rsplit(":", 1)[1])
-        head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        with socket.create_connection(("127.0.0.1", port)) as silent:
-            silent.settimeout(20)
-            silent.sendall(head + b"Content-Length: 100\r\n\r\n{")
-            assert b" 408 " in silent.recv(1000)
-        answer = httpx.post(f"{address}/v1/completions", json={"prompt": "a", "max_tokens": 1}, timeout=60)
-        assert answer.status_code == 200
-        reader = socket.socket()
-        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        reader.connect(("127.0.0.1", port))
-        body = json.dumps({"prompt": "a", "max_tokens": 200, "n": 4, "stream": True, "logprobs": 20}).encode()
-        reader.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        last = time.monotonic() + 60
-        while ended_texts(engine) < 5 and time.monotonic() < last:
-            time.sleep(0.02)
-        reader.close()
-        assert ended_texts(engine) == 5
-        assert not engine.running

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lm.extras import need
-from lm.special_tokens import BEGINS, end_of_text_of
+from lm.tokenizer import BEGINS, end_of_text_of
 
 ROLES = ("system", "user", "assistant")
 LEARNED = "assistant"

@@ -84,27 +84,17 @@ def write_page(options: argparse.Namespace) -> None:
     from lm.files import atomic_write
     from lm.page.export import chat_page_of, read
 
-    for option, value in (("--top-k", options.top_k), ("--min-p", options.min_p)):
-        if value is not None:
-            raise ValueError(f"{option} is for a conversation in the terminal: a page has temperature and top-p")
-    if options.repetition_penalty != 1.0:
-        raise ValueError("--repetition-penalty is for a conversation in the terminal: leave it out")
-    if options.device not in ("auto", "cpu") or options.dtype is not None:
-        raise ValueError("--device and --dtype are for a conversation in the terminal: a page computes in the browser")
+    terminal = {"top_k": None, "min_p": None, "repetition_penalty": 1.0, "dtype": None}
+    useless = [name for name, default in terminal.items() if getattr(options, name) != default]
+    if useless or options.device not in ("auto", "cpu"):
+        name = (useless or ["device"])[0].replace("_", "-")
+        raise ValueError(f"--{name} is for a conversation in the terminal: leave it out of a page")
     model, text, folder = read(options.run, options.tokenizer, step_of(options))
-    page = chat_page_of(
-        model,
-        text,
-        dtype="int8" if options.int8 else "fp16",
-        title="Chat" if folder is None else folder.name,
-        system=options.system,
-        max_new_tokens=options.max_new_tokens,
-        seed=options.seed or 0,
-        temperature=options.temperature,
-        top_p=options.top_p,
-    )
+    names = ("system", "max_new_tokens", "temperature", "top_p")
+    about = {"seed": options.seed or 0, **{name: getattr(options, name) for name in names}}
+    dtype, title = "int8" if options.int8 else "fp16", "Chat" if folder is None else folder.name
     path = Path(options.page)
-    atomic_write(path, page)
+    atomic_write(path, chat_page_of(model, text, dtype=dtype, title=title, **about))
     print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
 
 
@@ -124,12 +114,11 @@ def answered(
     """An answer, written as it comes, until it ends or Ctrl-C ends it; what was written of it."""
     from lm.generation.stream import PAUSE, StreamDecoder
 
-    decoder = StreamDecoder(template.tokenizer, template.stop)
-    text = ""
+    decoder, parts = StreamDecoder(template.tokenizer, template.stop), list[str]()
 
-    def show(piece: str) -> str:
+    def show(piece: str) -> None:
         print(piece, end="", flush=True)
-        return text + piece
+        parts.append(piece)
 
     sequence = scheduler.add(
         ids, max_new_tokens=most, sampling=sampling, seed=seed, stop_tokens=template.stop_tokens, when_full="end"
@@ -138,11 +127,11 @@ def answered(
         while sequence.ended is None and not decoder.stopped:
             for _, token in scheduler.step(PAUSE):
                 if token is not None:
-                    text = show(decoder.feed(token))
-        text = show(decoder.finish())
+                    show(decoder.feed(token))
+        show(decoder.finish())
     except KeyboardInterrupt:
         print(" (stopped)", end="")
     finally:
         scheduler.cancel(sequence)
     print()
-    return text
+    return "".join(parts)

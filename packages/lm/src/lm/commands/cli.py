@@ -59,11 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def separate_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return each `--section.key value` or `--section.key=value`, and the other arguments, for argparse.
-
-    Argparse would take the value for the argument without a name, CONFIG, where that is not before it.
-    """
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """The options of a command line, with each `--section.key value` or `--section.key=value` in options.settings."""
+    commands = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
+    parser = make_parser(commands)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
+    # Settings are taken out first: argparse would take a value for the argument without a name, CONFIG.
     settings, others, rest = list[str](), list[str](), iter(arguments)
     for argument in rest:
         name, equals, _ = argument.partition("=")
@@ -71,28 +73,16 @@ def separate_settings(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             others.append(argument)
         else:
             settings += [argument] if equals else [argument, *itertools.islice(rest, 1)]
-    return settings, others
-
-
-def parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """The options of a command line, with what is not among them in options.settings."""
-    commands = arguments[:1] if arguments and arguments[0] in COMMANDS else COMMANDS
-    parser = make_parser(commands)
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        parser.error(f"there is no command {arguments[0]!r}{did_you_mean(arguments[0], COMMANDS)}")
-    settings, others = separate_settings(arguments)
-    options, rest = parser.parse_known_args(others)
-    rest = [*settings, *rest]
-    if rest and not options.takes_settings:
-        options.parser.error(f"unknown argument {rest[0]!r}")
-    options.settings = rest
+    options, unknown = parser.parse_known_args(others)
+    options.settings = [*settings, *unknown]
+    if options.settings and not options.takes_settings:
+        options.parser.error(f"unknown argument {options.settings[0]!r}")
     return options
 
 
 def make_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     """The parser of these commands: a command line needs that of its own alone."""
-    text = "Transformers from the ground up: train, evaluate, generate."
-    parser = Parser(prog="lm", description=text)
+    parser = Parser(prog="lm", description="Transformers from the ground up: train, evaluate, generate.")
     subparsers = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in commands:
         importlib.import_module(f"lm.commands.{name}").register(subparsers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import lm.depth
@@ -31,17 +31,14 @@ MODEL_FILES = (".gguf", ".pt", ".bin")  # of other programs
 def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
     """The configuration of a file or preset, with the command line's settings put over it."""
     tables = tables_of(name, settings)
-    model = model_of(tables)
-    return model, from_table(TrainConfig, tables.get("train", {}), "train")
+    return model_of(tables), from_table(TrainConfig, tables.get("train", {}), "train")
 
 
 def configuration_to_train(name: str, settings: list[str]) -> tuple[ModelConfig | None, TrainConfig]:
     """The same, also by another model's name; no model if there is no [model] and init_from names one."""
     tables = tables_of(name, settings)
     train = from_table(TrainConfig, tables.get("train", {}), "train")
-    if not tables.get("model") and train.init_from != "scratch":
-        return None, train
-    return model_of(tables), train
+    return None if not tables.get("model") and train.init_from != "scratch" else model_of(tables), train
 
 
 def configuration_of_depth(depth: int, vocab_size: int, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
@@ -49,7 +46,7 @@ def configuration_of_depth(depth: int, vocab_size: int, settings: list[str]) -> 
     sections = zip(SECTIONS, lm.depth.configuration_of(depth, vocab_size), strict=True)
     tables = {section: to_table(config) for section, config in sections}
     del tables["train"]["warmup_steps"]  # it follows from `steps`, which a setting may change
-    tables = with_settings(tables, settings)
+    put_over(tables, settings)
     return model_of(tables), from_table(TrainConfig, tables["train"], "train")
 
 
@@ -68,23 +65,27 @@ def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:
             raise KeyError(f"{name} has a section [{section}]{did_you_mean(section, SECTIONS)}")
         if not isinstance(tables[section], dict):
             raise TypeError(f"{name}: {section} must be a table, got {tables[section]!r}: write [{section}]")
-    return with_settings(tables, settings)
+    put_over(tables, settings)
+    return tables
 
 
-def with_settings(tables: dict[str, dict[str, Any]], settings: list[str]) -> dict[str, dict[str, Any]]:
-    """The tables, with the command line's settings put over them."""
-    pairs = iter(settings)
-    for setting in pairs:
+def pairs_of(settings: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield each setting and its value. ValueError: one lacks its value."""
+    words = iter(settings)
+    for setting in words:
         if not setting.startswith("--"):
             raise ValueError(f"{setting!r} stands where a setting should: write --section.key value")
         setting, equals, value = setting.partition("=")
-        if not equals:
-            following = next(pairs, None)
-            if following is None:
-                raise ValueError(f"{setting} lacks its value: write {setting} VALUE")
-            value = following
+        following = value if equals else next(words, None)
+        if following is None:
+            raise ValueError(f"{setting} lacks its value: write {setting} VALUE")
+        yield setting, following
+
+
+def put_over(tables: dict[str, dict[str, Any]], settings: list[str]) -> None:
+    """Put the command line's settings over the tables."""
+    for setting, value in pairs_of(settings):
         override(tables, setting, value, SECTIONS)
-    return tables
 
 
 def read_configuration(name: str) -> dict[str, Any]:
@@ -122,16 +123,20 @@ def data_of(name: str, data: list[str] | None) -> str | dict[str, Any]:
     """
     if data and len(data) == 1 and (os.path.exists(data[0]) or not SET.match(data[0])):
         return data[0]
-    if data:
-        sets: dict[str, Any] = {}
-        for text in data:
-            if (parts := SET.match(text)) is None:
-                raise ValueError(f"--data {text} is one of several, and has no name: write --data NAME={text}")
-            if parts["name"] in sets:
-                raise ValueError(f"--data names {parts['name']!r} twice: give each set a name of its own")
-            sets[parts["name"]] = {"path": parts["path"]}
-            if parts["weight"] is not None:
-                sets[parts["name"]]["weight"] = number(parts["name"], parts["weight"])
+    sets: dict[str, Any] = {}
+    for text in data or ():
+        if (parts := SET.match(text)) is None:
+            raise ValueError(f"--data {text} is one of several, and has no name: write --data NAME={text}")
+        if parts["name"] in sets:
+            raise ValueError(f"--data names {parts['name']!r} twice: give each set a name of its own")
+        sets[parts["name"]] = {"path": parts["path"]}
+        if parts["weight"] is not None:
+            try:
+                sets[parts["name"]]["weight"] = float(parts["weight"])
+            except ValueError:
+                message = f"the weight of the set {parts['name']!r} must be a number, got {parts['weight']!r}"
+                raise ValueError(message) from None
+    if sets:
         return sets
     table = {} if names_model(name) else read_configuration(name).get("data", {})
     if isinstance(table.get("path"), str):
@@ -140,14 +145,6 @@ def data_of(name: str, data: list[str] | None) -> str | dict[str, Any]:
     if not sets:
         raise ValueError(f"{name} says nothing of the data: write --data FOLDER, or a [data] table with its path")
     return sets
-
-
-def number(name: str, text: str) -> float:
-    """The weight of a set of that name."""
-    try:
-        return float(text)
-    except ValueError:
-        raise ValueError(f"the weight of the set {name!r} must be a number, got {text!r}") from None
 
 
 def presets() -> list[str]:

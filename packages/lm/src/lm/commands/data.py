@@ -1,13 +1,12 @@
-"""`lm data get`, `clean`, `prepare`, `chat`, `preferences`, `prompts`, `verify`: token files of corpora, text,
-conversations, pairs and prompts; clean text from pages of the web."""
+"""`lm data`: token files of corpora, text, conversations, pairs and prompts; clean text from pages of the web."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
+import functools
+import signal
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,19 +14,22 @@ from typing import TYPE_CHECKING, Any
 from lm.commands.options import STOPPED, Commands, Ended, Parser, add
 
 if TYPE_CHECKING:
-    from lm.chat_template import ChatTemplate
     from lm.data.conversations import Kind
-    from lm.data.packing import PackedSplits
     from lm.data.prepare import Progress, Recipe
 
 DAMAGED = 1
+# Commands that encode examples: the kind of one, the word for several, and the settings of a run that learns them.
+TALKS: dict[str, tuple[Kind, str, str]] = {
+    "chat": ("conversation", "conversations", "sft --train.document_masking true --train.epochs 3"),
+    "preferences": ("pair", "pairs", "dpo --train.document_masking true --train.epochs 3"),
+    "prompts": ("prompt", "prompts", "grpo --train.reward REWARD --train.document_masking true --train.steps 100"),
+}
 
 
 def register(commands: Commands) -> None:
-    commands_here = "get, clean, prepare, chat, preferences, prompts, verify"
-    description = __doc__.partition(":")[2]
-    parser = commands.add_parser("data", help=f"token files: {commands_here}", description=description)
-    parts = parser.add_subparsers(required=True, metavar=commands_here.replace(", ", " | "))
+    names = "get, clean, prepare, chat, preferences, prompts, verify"
+    parser = commands.add_parser("data", help=f"token files: {names}", description=__doc__.partition(": ")[2])
+    parts = parser.add_subparsers(required=True, metavar=names.replace(", ", " | "))
 
     parser = add(parts, "get", get, "download a published corpus and encode it; the same command continues")
     corpora = "tinystories, openwebtext, fineweb-edu-10bt, slimpajama, shakespeare; and, to be encoded by `lm data "
@@ -59,37 +61,44 @@ def register(commands: Commands) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each processor)")
 
     parser = add(parts, "prepare", prepare, "encode text of your own; the same command continues")
-    parser.add_argument(
-        "texts", metavar="TEXT", nargs="+", help="text, JSON lines or Parquet, compressed or not; a folder"
-    )
+    help = "text, JSON lines or Parquet, compressed or not; a folder"
+    parser.add_argument("texts", metavar="TEXT", nargs="+", help=help)
     recipe_arguments(parser)
     parser.add_argument("--key", default="text", help="where JSON lines and Parquet have the text (default: text)")
 
-    parser = add(parts, "chat", chat, "encode conversations, of which a model then learns the assistant's part alone")
-    conversation_arguments(parser, "{\"messages\": …}, or ShareGPT's, Alpaca's or trl's rows")
-
-    parser = add(parts, "preferences", preferences, "encode pairs of answers: a model learns to prefer the first")
-    conversation_arguments(parser, '{"prompt": …, "chosen": …, "rejected": …}')
-
-    parser = add(parts, "prompts", prompts, "encode prompts, whose answers a model draws and rewards judge")
-    conversation_arguments(parser, '{"prompt": …} with other fields, as "answer" or "tests"')
-    parser.add_argument("--prompt", default="prompt", metavar="KEY", help="where a line has it (default: prompt)")
+    for name, text, line in (
+        (
+            "chat",
+            "encode conversations, of which a model then learns the assistant's part alone",
+            "{\"messages\": …}, or ShareGPT's, Alpaca's or trl's rows",
+        ),
+        (
+            "preferences",
+            "encode pairs of answers: a model learns to prefer the first",
+            '{"prompt": …, "chosen": …, "rejected": …}',
+        ),
+        (
+            "prompts",
+            "encode prompts, whose answers a model draws and rewards judge",
+            '{"prompt": …} with other fields, as "answer" or "tests"',
+        ),
+    ):
+        parser = add(parts, name, functools.partial(talks, name), text)
+        parser.add_argument("files", metavar="FILE", nargs="+", help=f"JSON lines or Parquet, or a folder, of {line}")
+        parser.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
+        parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
+        help = "held-out share of the examples, by hash (default: 0.05)"
+        parser.add_argument("--heldout", type=float, default=0.05, metavar="SHARE", help=help)
+        help = "tokens of a window (default: the context of the model beside the tokenizer)"
+        parser.add_argument("--context", type=int, metavar="N", help=help)
+        parser.add_argument("--end-of-text", metavar="NAME", help="the special token before each example")
+        if name == "prompts":
+            parser.add_argument("--prompt", default="prompt", metavar="KEY", help="where a line has it")
 
     parser = add(parts, "verify", verify, "read token files through: counts, hashes, ids, tokenizers; name all damage")
     parser.add_argument("folder", metavar="FOLDER", help="a folder of token files, or one")
     parser.add_argument("--tokenizer", help="the tokenizer that must have made them")
     parser.add_argument("--vocab-size", type=int, least=1, help="above every id (default: the tokenizer's)")
-
-
-def conversation_arguments(parser: Parser, line: str) -> None:
-    parser.add_argument("files", metavar="FILE", nargs="+", help=f"JSON lines or Parquet, or a folder, of {line}")
-    parser.add_argument("--tokenizer", required=True, help="that of the model which is to learn them")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="where the token files go")
-    help = "held-out share of the conversations, by hash (default: 0.05)"
-    parser.add_argument("--heldout", type=float, default=0.05, metavar="SHARE", help=help)
-    help = "tokens of a window (default: the context of the model beside the tokenizer)"
-    parser.add_argument("--context", type=int, metavar="N", help=help)
-    parser.add_argument("--end-of-text", metavar="NAME", help="the special token before each conversation")
 
 
 def recipe_arguments(parser: Parser, needs_tokenizer: bool = True) -> None:
@@ -115,26 +124,19 @@ def get(options: argparse.Namespace) -> None:
     from lm.data.get import get as get_corpus
     from lm.data.hub import Cancelled
 
-    source = corpus(options.corpus)
+    source, out = corpus(options.corpus), Path(options.out)
     if source.command:
-        fetch(options.corpus, Path(options.out), options.limit_bytes)
+        fetch(options.corpus, out, options.limit_bytes)
         rest = "--tokenizer TOKENIZER --out FOLDER" + " --prompt question" * (options.corpus == "gsm8k")
-        print(f"{options.out}: the rows of {source.repo}; to encode it: lm data {source.command} {options.out} {rest}")
+        print(f"{out}: the rows of {source.repo}; to encode it: lm data {source.command} {out} {rest}")
         return
     if options.tokenizer is None:
         raise ValueError(f"{options.corpus} is encoded as it comes: give --tokenizer")
     recipe, request = recipe_of(options, one_text=bool(source.url))
-    with stopping(options.out), Live(options) as live:
+    request, threads = {"corpus": options.corpus, **request}, options.num_threads
+    with encoding(options) as encoded:
         try:
-            reached = get_corpus(
-                options.corpus,
-                recipe,
-                Path(options.out),
-                {"corpus": options.corpus, **request},
-                arrived=live.arrived,
-                encoded=live.encoded,
-                num_threads=options.num_threads,
-            )
+            reached = get_corpus(options.corpus, recipe, out, request, encoded=encoded, num_threads=threads)
         except Cancelled:
             raise KeyboardInterrupt from None
     print(in_words(reached, options.out))
@@ -164,89 +166,48 @@ def clean(options: argparse.Namespace) -> None:
 
 def prepare(options: argparse.Namespace) -> None:
     from lm.data.documents import is_one_text
+    from lm.data.prepare import prepare as prepare_texts
     from lm.data.rows import ENDINGS, files_in
 
-    texts = (".txt", ".md", *ENDINGS)
-    from lm.data.prepare import prepare as prepare_texts
-
-    options.texts = list(map(str, files_in(options.texts, texts)))
+    texts = list(map(str, files_in(options.texts, (".txt", ".md", *ENDINGS))))
     recipe, request = recipe_of(options, one_text=False)
-    alone = options.heldout is None and len(options.texts) == 1
-    if alone and is_one_text(options.texts[0], recipe.end_of_text.encode()):
+    if options.heldout is None and len(texts) == 1 and is_one_text(texts[0], recipe.end_of_text.encode()):
         recipe, request = recipe_of(options, one_text=True)
-    with stopping(options.out), Live(options) as live:
-        reached = prepare_texts(
-            options.texts,
-            recipe,
-            Path(options.out),
-            {"key": options.key, **request},
-            key=options.key,
-            num_threads=options.num_threads,
-            report=live.encoded,
-        )
+    request, how = {"key": options.key, **request}, {"key": options.key, "num_threads": options.num_threads}
+    with encoding(options) as encoded:
+        reached = prepare_texts(texts, recipe, Path(options.out), request, report=encoded, **how)
     print(in_words(reached, options.out))
 
 
-def chat(options: argparse.Namespace) -> None:
-    from lm.data.conversations import CUT, ENDLESS, SILENT, TOO_LONG
-
-    template, splits = packed(options, "conversation")
-    for split, count in splits.counts.items():
-        share = f", {count.learned / count.tokens:.0%} of them learned" if count.tokens else ""
-        padding = f", {count.padding:,} padding" if count.tokens else ""
-        print(f"{options.out}/{split}: {count.examples:,} conversations, {count.tokens:,} tokens{share}{padding}")
-    for key, reason in (
-        (CUT, f"longer than {splits.window:,} tokens, and cut after the last answer that fits"),
-        (TOO_LONG, f"left out, because not even the first exchange has room in {splits.window:,} tokens"),
-        (SILENT, "left out, because the assistant says nothing in them"),
-        (ENDLESS, "learned without a token that ends an answer: put it inside of {% generation %} in the template"),
-    ):
-        if splits.left_out[key]:
-            print(f"{reason}: {splits.left_out[key]:,}")
-    if template.stop:
-        print("the tokenizer has no special tokens that mark turns: they are marked in text (### user, ### end)")
-    to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective sft"
-    print(f"to learn them: {to_learn} --train.document_masking true --train.epochs 3")
-
-
-def preferences(options: argparse.Namespace) -> None:
-    from lm.data.conversations import TOO_LONG
-
-    _, splits = packed(options, "pair")
-    for split, count in splits.counts.items():
-        print(f"{options.out}/{split}: {count.examples:,} pairs")
-    if number := splits.left_out[TOO_LONG]:
-        print(f"left out, because both answers together have no room in {splits.window:,} tokens: {number:,}")
-    to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective dpo"
-    print(f"to learn them: {to_learn} --train.document_masking true --train.epochs 3")
-
-
-def prompts(options: argparse.Namespace) -> None:
-    from lm.data.conversations import TOO_LONG
-
-    _, splits = packed(options, "prompt", key=options.prompt)
-    for split, count in splits.counts.items():
-        print(f"{options.out}/{split}: {count.examples:,} prompts")
-    if number := splits.left_out[TOO_LONG]:
-        print(f"left out, because no room for an answer is left in {splits.window:,} tokens: {number:,}")
-    to_learn = f"lm train MODEL --data {options.out} --out RUN --train.objective grpo --train.reward REWARD"
-    print(f"to learn from them: {to_learn} --train.document_masking true --train.steps 100")
-
-
-def packed(options: argparse.Namespace, kind: Kind, **more: Any) -> tuple[ChatTemplate, PackedSplits]:
-    """Prepare rows for a model; returns its chat template too."""
-    from lm.data.conversations import prepare_rows
+def talks(command: str, options: argparse.Namespace) -> None:
+    from lm.data import conversations
     from lm.interop.loading import chat_template
-    from lm.text_config import read_text_config
-    from lm.tokenizer import load_tokenizer
+    from lm.tokenizer import load_tokenizer, read_text_config
 
-    path = Path(options.tokenizer)
+    path, (kind, examples, objective) = Path(options.tokenizer), TALKS[command]
     template = chat_template(load_tokenizer(path), read_text_config(path.parent), options.end_of_text)
     context = options.context or context_of(path.parent)
     if context is None:
         raise ValueError("the model's context is not known: give --context, or the tokenizer in the model's folder")
-    more |= {"end_of_text": options.end_of_text, "heldout": options.heldout, "context_length": context}
-    return template, prepare_rows(kind, options.files, template, options.out, **more)
+    more: dict[str, Any] = {"context_length": context, "end_of_text": options.end_of_text, "heldout": options.heldout}
+    more |= {"key": options.prompt} if command == "prompts" else {}
+    splits = conversations.prepare_rows(kind, options.files, template, options.out, **more)
+    for split, count in splits.counts.items():
+        tokens = f", {count.tokens:,} tokens" if command == "chat" else ""
+        if tokens and count.tokens:
+            tokens += f", {count.learned / count.tokens:.0%} of them learned, {count.padding:,} padding"
+        print(f"{options.out}/{split}: {count.examples:,} {examples}{tokens}")
+    for key, reason in (
+        (conversations.CUT, f"longer than {splits.window:,} tokens, and cut after the last answer that fits"),
+        (conversations.TOO_LONG, f"left out, because they have no room in {splits.window:,} tokens"),
+        (conversations.SILENT, "left out, because the assistant says nothing in them"),
+        (conversations.ENDLESS, "learned without a token that ends an answer: put it inside of {% generation %}"),
+    ):
+        if splits.left_out[key]:
+            print(f"{reason}: {splits.left_out[key]:,}")
+    if command == "chat" and template.stop:
+        print("the tokenizer has no special tokens that mark turns: they are marked in text (### user, ### end)")
+    print(f"to learn them: lm train MODEL --data {options.out} --out RUN --train.objective {objective}")
 
 
 def context_of(folder: Path) -> int | None:
@@ -303,8 +264,7 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     from lm.data.corpora import held_out_limit
     from lm.data.infill import NAMES, FillInTheMiddle
     from lm.data.prepare import Recipe
-    from lm.special_tokens import end_of_text_of
-    from lm.tokenizer import load_tokenizer
+    from lm.tokenizer import end_of_text_of, load_tokenizer
 
     share = options.heldout if options.heldout is not None else 0.1 if one_text else 0.005
     if not 0 <= share < 1:
@@ -325,8 +285,8 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
             if getattr(options, name) is not None:
                 raise ValueError(f"--{name.replace('_', '-')} has no effect without --fim-rate: leave it out")
     limit = options.limit_bytes
-    limit_heldout = None if limit is None else held_out_limit(limit)
-    recipe = Recipe(tokenizer, end, share, limit, limit_heldout, infill, options.shard_tokens)
+    heldout_limit = None if limit is None else held_out_limit(limit)
+    recipe = Recipe(tokenizer, end, share, limit, heldout_limit, infill, options.shard_tokens)
     request = {
         "tokenizer": tokenizer.fingerprint,
         "end_of_text": end,
@@ -338,65 +298,29 @@ def recipe_of(options: argparse.Namespace, *, one_text: bool) -> tuple[Recipe, d
     return recipe, request
 
 
-class Live:
-    """A live line for the download and one for encoding."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        from lm.progress import progress_bar
-
-        show: dict[str, Any] = {"unit_scale": True, "disable": options.quiet or not sys.stderr.isatty()}
-        self.download = progress_bar("download", None, "B", position=0, **show)
-        self.encode = progress_bar("encode", None, "B", position=1, **show)
-        self.lock, self.file = threading.Lock(), ""
-
-    def __enter__(self) -> Live:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.download.close()
-        self.encode.close()
-
-    def arrived(self, name: str, have: int, size: int | None) -> None:
-        with self.lock:
-            if name != self.file:
-                self.download.reset(total=size)
-                self.download.set_description_str(name.rsplit("/", 1)[-1], refresh=False)
-                self.file = name
-            self.download.update(have - self.download.n)
-
-    def encoded(self, size: int) -> None:
-        self.encode.update(size)
-
-
 @contextlib.contextmanager
-def stopping(out: str) -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and a full disk into a sentence: the same command continues."""
-    import signal
+def encoding(options: argparse.Namespace) -> Iterator[Any]:
+    """A function that counts bytes on a live line; SIGTERM stops as Ctrl-C does, and the same command continues."""
+    from lm.progress import progress_bar
 
-    def ask(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, ask) if threading.current_thread() is threading.main_thread() else None
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    hidden = options.quiet or not sys.stderr.isatty()
     try:
-        yield
+        with progress_bar("encode", None, "B", unit_scale=True, disable=hidden) as bar:
+            yield bar.update
     except KeyboardInterrupt:
         raise Ended("stopped: the same command goes on from here", STOPPED) from None
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        raise OSError(f"there is no room left for {out}: make some, and the same command goes on from here") from None
     finally:
-        if before is not None:
-            signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before)
 
 
 def in_words(reached: Progress, out: str) -> str:
-    parts = []
-    for name, about in (("to train on", reached.train), ("held out", reached.heldout)):
-        if about.tokens:
-            documents = f"{about.documents:,} document{'s' if about.documents != 1 else ''}"
-            size = f"{about.bytes:,} bytes ({about.bytes / about.tokens:.3f} a token)"
-            parts.append(f"{about.tokens:,} tokens {name}, of {documents} and {size}")
+    parts = [
+        f"{count.tokens:,} tokens {name}, of {count.documents:,} document{'s' if count.documents != 1 else ''} and "
+        f"{count.bytes:,} bytes ({count.bytes / count.tokens:.3f} a token)"
+        for name, count in (("to train on", reached.train), ("held out", reached.heldout))
+        if count.tokens
+    ]
     if not reached.heldout.tokens:
         parts.append("nothing is held out: for that, ask for a larger --heldout")
     return f"{out}: {'; '.join(parts)}"

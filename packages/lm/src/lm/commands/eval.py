@@ -10,7 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lm.commands.options import Commands, add, add_device, add_int8, add_step, model_of
+from lm.commands.options import Commands, add, add_device, add_step, model_of
+
+OF_TASKS = ("include", "out", "apply_chat_template", "fewshot_as_multiturn", "per_document")
 
 
 def register(commands: Commands) -> None:
@@ -26,7 +28,6 @@ def register(commands: Commands) -> None:
     parser.add_argument("--stride", type=int, help="tokens scored a window; fewer see more (default: the context)")
     add_step(parser)
     add_device(parser)
-    add_int8(parser)
     parser.add_argument("--max-tokens", type=int, help="score about N tokens, spread over --data (default: all)")
     parser.add_argument("--limit", type=int, least=1, help="score N items of each task (default: all)")
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
@@ -43,18 +44,19 @@ def register(commands: Commands) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> None:
-    for names, kinds in (
-        (("limit",), ("tasks", "core")),
-        (("include", "out", "apply_chat_template", "fewshot_as_multiturn", "per_document"), ("tasks",)),
-        (("fewshot_as_multiturn",), ("apply_chat_template",)),
-        (("max_tokens", "stride"), ("data",)),
-    ):
-        name = next((name for name in names if getattr(options, name) is not None), None)
-        if name is not None and all(getattr(options, kind) is None for kind in kinds):
-            words = " or ".join(f"--{kind}" for kind in kinds)
-            raise ValueError(f"--{name} goes with {words}".replace("_", "-"))
+    kind = "data" if options.data is not None else "core" if options.core is not None else "tasks"
+    others = {
+        "data": ("limit", *OF_TASKS),
+        "core": ("max_tokens", "stride", *OF_TASKS),
+        "tasks": ("max_tokens", "stride"),
+    }
+    for name in others[kind]:
+        if getattr(options, name) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} has no effect with --{kind}: leave it out")
+    if options.fewshot_as_multiturn and not options.apply_chat_template:
+        raise ValueError("--fewshot-as-multiturn goes with --apply-chat-template: add it")
     model = model_of(options)
-    (on_data if options.data else on_core if options.core else on_tasks)(model, options)
+    {"data": on_data, "core": on_core, "tasks": on_tasks}[kind](model, options)
 
 
 def on_data(model: Any, options: argparse.Namespace) -> None:
@@ -84,14 +86,8 @@ def on_data(model: Any, options: argparse.Namespace) -> None:
         fingerprint = tokens.tokenizer if beside is None else load_tokenizer(beside).fingerprint
     if fingerprint != tokens.tokenizer:
         raise ValueError(f"{options.data} was made by another tokenizer than the model's: encode it with the model's")
-    score = scoring.evaluate(
-        model,
-        tokens,
-        stride=options.stride,
-        max_tokens=options.max_tokens,
-        document_masking=document_masking,
-        progress=sys.stderr.isatty(),
-    )
+    how = {"stride": options.stride, "max_tokens": options.max_tokens, "document_masking": document_masking}
+    score = scoring.evaluate(model, tokens, progress=sys.stderr.isatty(), **how)
     table = {**dataclasses.asdict(score), "loss": score.loss, "bits_per_byte": score.bits_per_byte}
     print(json.dumps(table) if options.json else score)
 
@@ -107,26 +103,34 @@ def on_core(model: Any, options: argparse.Namespace) -> None:
 
 
 def on_tasks(model: Any, options: argparse.Namespace) -> None:
-    from lm.evaluation.harness import Harness, evaluate_tasks
+    from lm.evaluation.harness import Harness, model_fingerprint, write_items
     from lm.training.run import is_run
 
-    folder = options.out
-    if folder is None and is_run(options.run):
-        folder = Path(options.run) / "evaluation"
     harness = Harness(options.run, options.tokenizer, loaded=model)
-    results = evaluate_tasks(
-        harness,
-        options.tasks,
-        include=options.include,
-        limit=options.limit,
-        folder=folder,
-        chat=bool(options.apply_chat_template),
-        multiturn=bool(options.fewshot_as_multiturn),
-        per_document=options.per_document,
-    )
-    if options.json:
-        print(json.dumps(results["results"], indent=1, default=str))
-    else:
-        from lm_eval.utils import make_table
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+    from lm_eval.utils import make_table
 
-        print(make_table(results))
+    manager = TaskManager(include_path=options.include)
+    if unknown := [name for name in options.tasks if not manager.match_tasks([name])]:
+        raise ValueError(f"expected the name of a task of lm_eval, got {unknown[0]!r}: see `lm_eval ls tasks`")
+    # Results are kept as they are computed, by the model that they are of, and read again.
+    folder = options.out or (Path(options.run) / "evaluation" if is_run(options.run) else None)
+    cache = None
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        name = f"{model_fingerprint(model)[:16]}-{harness.tokenizer.fingerprint[:16]}"
+        cache = str(Path(folder) / f"{name}{'-chat' if options.apply_chat_template else ''}")
+    results = lm_eval.simple_evaluate(
+        harness,
+        tasks=options.tasks,
+        limit=options.limit,
+        task_manager=manager,
+        use_cache=cache,
+        log_samples=options.per_document is not None,
+        apply_chat_template=bool(options.apply_chat_template),
+        fewshot_as_multiturn=bool(options.fewshot_as_multiturn),
+    )
+    if options.per_document is not None:
+        write_items(results.pop("samples"), options.per_document)
+    print(json.dumps(results["results"], indent=1, default=str) if options.json else make_table(results))

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import itertools
 import re
 import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lm.commands.configuration import configuration, data_of, presets
+from lm.commands.configuration import configuration, data_of, pairs_of, presets
 from lm.commands.options import DEVICES, STOPPED, Commands, Ended, Parser, add
 
 if TYPE_CHECKING:
-    from lm.config import ModelConfig, TrainConfig
     from lm.experiments.grid import Outcome, Trial
 
 FAILED = 1
@@ -49,44 +49,30 @@ def run_arguments(parser: Parser) -> None:
 
 
 def experiment(options: argparse.Namespace) -> None:
-    variants = dict(variants_of(options.settings, options.variant))
-    configurations = {name: configured(options, settings) for name, settings in variants.items()}
     from lm.experiments import grid
 
-    trials = [
-        grid.Trial(name, seed, model, dataclasses.replace(config, seed=config.seed + seed))
-        for name, (model, config) in configurations.items()
-        for seed in range(options.seeds)
-    ]
-    page: Any = None
-
-    def tell(outcomes: Mapping[str, Outcome]) -> None:
-        nonlocal page
-        page = grid.write(trials, outcomes, Path(options.out), title=", ".join(map(str, options.settings[::2])) or BASE)
-
-    outcomes = perform(options, trials, tell)
+    changed = {"device": options.device, "precision": options.dtype}
+    changed = {name: value for name, value in changed.items() if value is not None}
+    trials = list[grid.Trial]()
+    for name, settings in dict(variants_of(options.settings, options.variant)).items():
+        model, config = configuration(options.config, settings)
+        for seed in range(options.seeds):
+            own = dataclasses.replace(config, seed=config.seed + seed, **changed)
+            trials.append(grid.Trial(name, seed, model, own))
+    write = functools.partial(grid.write, trials, out=Path(options.out), title=" ".join(options.settings) or BASE)
+    outcomes = perform(options, trials, write)
     print(table_of(trials, outcomes))
-    print(page)
-
-
-def configured(options: argparse.Namespace, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
-    """The configuration of CONFIG with settings, and with --device and --dtype."""
-    model, config = configuration(options.config, settings)
-    overrides = {"device": options.device, "precision": options.dtype}
-    return model, dataclasses.replace(config, **{name: value for name, value in overrides.items() if value is not None})
+    print(write(outcomes))
 
 
 def variants_of(settings: list[str], alone: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     """Yield the name of each variant with its settings. ValueError: two variants have one name."""
     fixed, axes = list[str](), dict[str, list[str]]()
-    pairs = iter(settings)
-    for setting in pairs:
-        name, equals, value = setting.partition("=")
-        value = value if equals else next(pairs, "")
+    for name, value in pairs_of(settings):
         if "," in value and not value.startswith("["):  # a list is one value
             axes[name] = list(dict.fromkeys(filter(None, value.split(","))))
         else:
-            fixed += [name, value] if value else [setting]
+            fixed += [name, value]
     names = set[str]()
     for change in [*itertools.product(*([(key, value) for value in axes[key]] for key in axes)), *map(words_of, alone)]:
         name = ",".join(f"{key.rpartition('.')[2]}={value}" for key, value in change) or BASE
@@ -106,7 +92,7 @@ def words_of(text: str) -> list[tuple[str, str]]:
 
 
 def perform(
-    options: argparse.Namespace, trials: Sequence[Trial], tell: Callable[[Mapping[str, Outcome]], None]
+    options: argparse.Namespace, trials: Sequence[Trial], tell: Callable[[Mapping[str, Outcome]], object]
 ) -> dict[str, Outcome]:
     """Run trials by the options of run_arguments(). tell: called with the outcomes after each."""
     from lm.data import open_data

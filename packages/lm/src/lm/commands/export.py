@@ -35,64 +35,43 @@ def register(commands: Commands) -> None:
 
 def export(options: argparse.Namespace) -> None:
     from lm import to_gguf, to_huggingface
-    from lm.interop.exporting import SHARD_BYTES
-
-    if options.push is None and (options.private or options.dry_run):
-        raise ValueError("--private and --dry-run go with --push OWNER/NAME: add it, or leave them out")
-    if options.adapter is not None:
-        for name in ("dtype", "shard_bytes", "tokenizer", "course", "check"):
-            if getattr(options, name):
-                raise ValueError(f"--{name.replace('_', '-')} has no effect with --adapter: leave it out")
-        from lm.interop.peft import to_peft
-
-        print(to_peft(options.run, options.adapter, step=step_of(options)))
-        return push(options, options.adapter)
-    if options.page is not None:
-        return export_page(options)
-    if options.course is not None:
-        raise ValueError("--course is for a page: write --page FILE.html, or leave it out")
-    if options.out.endswith(".html"):
-        raise ValueError(f"--out is a folder or FILE.gguf: for a page write --page {options.out}")
-    if options.out.endswith(".gguf"):
-        if options.shard_bytes is not None:
-            raise ValueError("--shard-bytes is for a folder: a .gguf is one file")
-        dtype = options.dtype or "fp16"
-        print(to_gguf(options.run, options.out, dtype=dtype, tokenizer=options.tokenizer, step=step_of(options)))
-        return check(options, dtype)
-    source = {"tokenizer": options.tokenizer, "step": step_of(options)}
-    size = SHARD_BYTES if options.shard_bytes is None else options.shard_bytes
-    dtype = options.dtype or "fp32"
-    print(to_huggingface(options.run, options.out, dtype=dtype, shard_bytes=size, **source))
-    check(options, dtype)
-
-
-def check(options: argparse.Namespace, dtype: str) -> None:
-    """Compare what was written with its source, and send it to the Hub, if that is requested."""
-    from lm.interop.check import check_export
-
-    if options.check:
-        about = {"dtype": dtype, "tokenizer": options.tokenizer, "step": step_of(options)}
-        print(*check_export(options.run, options.out, **about), sep="\n")
-    push(options, options.out)
-
-
-def push(options: argparse.Namespace, path: str) -> None:
-    """Send what was written to the Hub, if that is requested."""
+    from lm.interop import check
     from lm.interop import push as hub
-
-    if options.push is not None:
-        for line in hub.push(path, options.push, private=options.private, dry_run=options.dry_run):
-            print(line, flush=True)
-
-
-def export_page(options: argparse.Namespace) -> None:
-    """Write a page, and print its size."""
+    from lm.interop.peft import to_peft
     from lm.page.export import to_page
 
-    if options.shard_bytes is not None or options.check or options.push:
-        raise ValueError("--shard-bytes, --check and --push are for a folder or a .gguf: leave them out for a page")
-    dtype, course = options.dtype or "fp16", options.course
-    path = to_page(
-        options.run, options.page, dtype=dtype, tokenizer=options.tokenizer, step=step_of(options), course=course
-    )
-    print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
+    # The kind of target, and the options that have no effect on it.
+    is_gguf, useless = str(options.out).endswith(".gguf"), tuple[str, ...]()
+    if options.page is not None:
+        target, useless = "--page", ("shard_bytes", "check", "push")
+    elif options.adapter is not None:
+        target, useless = "--adapter", ("dtype", "shard_bytes", "tokenizer", "course", "check")
+    else:
+        target, useless = ("a .gguf", ("course", "shard_bytes")) if is_gguf else ("a folder", ("course",))
+    for name in useless:
+        if getattr(options, name):
+            raise ValueError(f"--{name.replace('_', '-')} has no effect with {target}: leave it out")
+    if options.push is None and (options.private or options.dry_run):
+        raise ValueError("--private and --dry-run go with --push OWNER/NAME: add it, or leave them out")
+    if str(options.out).endswith(".html"):
+        raise ValueError(f"--out is a folder or FILE.gguf: for a page write --page {options.out}")
+    step = step_of(options)
+    source = {"tokenizer": options.tokenizer, "step": step}
+    if options.page is not None:
+        path = to_page(options.run, options.page, dtype=options.dtype or "fp16", course=options.course, **source)
+        print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
+        return
+    if options.adapter is not None:
+        path = to_peft(options.run, options.adapter, step=step)
+    elif is_gguf:
+        path = to_gguf(options.run, options.out, dtype=options.dtype or "fp16", **source)
+    else:
+        size = {} if options.shard_bytes is None else {"shard_bytes": options.shard_bytes}
+        path = to_huggingface(options.run, options.out, dtype=options.dtype or "fp32", **size, **source)
+    print(path)
+    if options.check:
+        dtype = options.dtype or ("fp16" if is_gguf else "fp32")
+        print(*check.check_export(options.run, options.out, dtype=dtype, **source), sep="\n")
+    if options.push is not None:
+        for line in hub.push(str(path), options.push, private=options.private, dry_run=options.dry_run):
+            print(line, flush=True)

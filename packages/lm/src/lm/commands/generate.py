@@ -30,7 +30,7 @@ def generate(options: argparse.Namespace) -> None:
     from lm.generation.decoder import Decoder
     from lm.generation.stream import StreamDecoder, generate_batch, stream
     from lm.interop.loading import model_text
-    from lm.special_tokens import prompt_ids
+    from lm.tokenizer import prompt_ids
 
     if options.timing and options.samples > 1:
         raise ValueError("--timing is of one text: leave it out, or --samples")

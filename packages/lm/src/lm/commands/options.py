@@ -39,21 +39,22 @@ class Parser(argparse.ArgumentParser):
         self, *names: str, least: float = -math.inf, most: float = math.inf, **options: Any
     ) -> argparse.Action:
         """Add an argument; least, most: bounds of a number."""
-        action = super().add_argument(*names, **options)
-        action.bounds = least, most  # type: ignore[attr-defined]
-        return action
+        kind: Any = options.get("type")
 
-    def _get_value(self, action: argparse.Action, text: str) -> Any:
-        value = super()._get_value(action, text)
-        least, most = getattr(action, "bounds", (-math.inf, math.inf))
-        if isinstance(value, int | float) and not least <= value <= most:
-            bounds = f"at least {least}" if most == math.inf else f"from {least} to {most}"
-            raise Ended(f"{action.option_strings[0]} must be {bounds}, got {text}", 2)
-        return value
+        def bounded(text: str) -> Any:
+            value = kind(text)
+            if not least <= value <= most:
+                bounds = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+                raise Ended(f"{names[0]} must be {bounds}, got {text}", 2)
+            return value
+
+        if kind in (int, float) and (least, most) != (-math.inf, math.inf):
+            bounded.__name__ = kind.__name__  # which argparse names where a text is not a number
+            options["type"] = bounded
+        return super().add_argument(*names, **options)
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[no-untyped-def]
-        names = self._option_string_actions
-        takes_settings = self.get_default("takes_settings")
+        names, takes_settings = self._option_string_actions, self.get_default("takes_settings")
         settings = [f"--{key}" for kind in SECTIONS.values() for key in settable(kind)] if takes_settings else []
         for word in itertools.takewhile(lambda word: self._subparsers is None and word != "--", args or ()):
             name = word.partition("=")[0]
@@ -81,6 +82,7 @@ def add(
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 DTYPES = ("fp32", "bf16", "fp16", "fp64")
+SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")  # settings of generation.sampling.Sampling
 
 
 def add_model(parser: Parser) -> None:
@@ -90,13 +92,6 @@ def add_model(parser: Parser) -> None:
     parser.add_argument("--tokenizer", help="a tokenizer file (default: the model's own)")
     add_step(parser)
     add_device(parser, dtype=None, more=("file",))
-    add_int8(parser)
-
-
-def add_int8(parser: Parser) -> None:
-    """Add --int8."""
-    help = "weights as int8: faster on a CPU, and a little less exact"
-    parser.add_argument("--int8", action="store_true", help=help)
 
 
 def add_step(parser: Parser) -> None:
@@ -108,7 +103,7 @@ def add_step(parser: Parser) -> None:
 
 def step_of(options: argparse.Namespace) -> int | Literal["best", "average"] | None:
     """Return the checkpoint of add_step()'s argument; None for the newest. ValueError: not one of them."""
-    step: str | None = getattr(options, "step", None)
+    step: str | None = options.step
     if step is None or step.isdecimal():
         return None if step is None else int(step)
     if step not in ("best", "average"):
@@ -117,24 +112,22 @@ def step_of(options: argparse.Namespace) -> int | Literal["best", "average"] | N
 
 
 def add_device(parser: Parser, *, dtype: str | None = "fp32", more: tuple[str, ...] = ()) -> None:
-    """Add --device and --dtype. dtype: the default; None is bf16 on CUDA and fp32 elsewhere; more: other choices."""
+    """Add --device, --dtype and --int8. dtype: the default; None is bf16 on CUDA and fp32 elsewhere; more: choices."""
     help = "where the model computes (default: cuda or mps if here, else cpu)"
     parser.add_argument("--device", choices=DEVICES, default="auto", help=help)
-    default = dtype or "bf16 on cuda, else fp32"
-    of_file = '; "file", on a CPU: as the file has them' if more else ""
-    help = f"dtype of its weights (default: {default}){of_file}"
+    help = f"dtype of its weights (default: {dtype or 'bf16 on cuda, else fp32'})"
+    help += '; "file", on a CPU: as the file has them' if more else ""
     parser.add_argument("--dtype", choices=(*DTYPES, *more), default=dtype, help=help)
+    help = "weights as int8: faster on a CPU, and a little less exact"
+    parser.add_argument("--int8", action="store_true", help=help)
 
 
 def model_of(options: argparse.Namespace) -> Transformer:
-    """The model of add_model()'s or add_device()'s arguments, where they want it.
-
-    ValueError: int8 elsewhere than on a CPU.
-    """
+    """The model of add_model()'s or add_device()'s arguments. ValueError: int8 elsewhere than on a CPU."""
     from lm.device import choose_device
     from lm.interop.loading import load
 
-    if not getattr(options, "int8", False):
+    if not options.int8:
         device = choose_device(options.device)
         dtype = options.dtype or ("bf16" if device.type == "cuda" else "fp32")
         return load(options.run, step_of(options), device=device, dtype=dtype)
@@ -158,6 +151,5 @@ def add_sampling(parser: Parser) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The settings of generation.sampling.Sampling of add_sampling()'s arguments."""
-    names = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
-    return {name: getattr(options, name) for name in names}
+    """The settings of add_sampling()'s arguments."""
+    return {name: getattr(options, name) for name in SAMPLING}

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from typing import TYPE_CHECKING
 
 from lm.commands.configuration import configuration, data_of, presets
 from lm.commands.options import Commands, add
+
+if TYPE_CHECKING:
+    from accounting import Breakdown, TrainingMemory
 
 
 def register(commands: Commands) -> None:
@@ -36,25 +40,29 @@ def plan(options: argparse.Namespace) -> None:
         config = dataclasses.replace(config, steps=steps, epochs=None)
     tokens = config.batch_size * context
     flops = int(training_flops(shape, batch_size=config.batch_size, pairs="causal").total)
-    whole = flops * config.steps
 
     def row(name: str, value: str, note: str = "") -> None:
-        print(f"{name:38}{value:>22}{'  ' if note else ''}{note}".rstrip())
+        print(f"{name:38}{value:>22}  {note}".rstrip())
 
-    count = parameters(shape)
-    row("parameters", f"{int(count.total):,}")
-    for name, value in filter(lambda pair: pair[1], count.items()):
-        row(f"  {name}", f"{int(value):,}")
+    def rows(name: str, parts: Breakdown | TrainingMemory, note: str = "") -> None:
+        row(name, f"{int(parts.total):,}", note)
+        for part, value in parts.items():
+            if value:
+                row(f"  {part}", f"{int(value):,}")
+
+    rows("parameters", parameters(shape))
     row("forward FLOPs a token", f"{int(forward_flops(shape, pairs='causal').total) // context:,}", "causal, exact")
     row("training FLOPs a step", f"{flops:,}", f"{tokens:,} tokens")
-    row("training FLOPs in all", f"{whole:,}", f"{config.steps:,} steps, {config.steps * tokens:,} tokens")
+    row(
+        "training FLOPs in all",
+        f"{flops * config.steps:,}",
+        f"{config.steps:,} steps, {config.steps * tokens:,} tokens",
+    )
     micro = config.micro_batch_size or config.batch_size
-    counted = budget.policy(model, config, device, accumulate=micro < config.batch_size)
     if budget.memory_is_counted(model, config):
+        counted = budget.policy(model, config, device, accumulate=micro < config.batch_size)
         memory = training_memory(shape, micro, policy=counted)
-        row("training memory", f"{int(memory.total):,}", f"bytes at its highest, {micro} sequences at a time")
-        for name, value in filter(lambda pair: pair[1], memory.items()):
-            row(f"  {name}", f"{int(value):,}")
+        rows("training memory", memory, f"bytes at its highest, {micro} sequences at a time")
         checkpointing = f"activation checkpointing {config.activation_checkpointing}"
         room = f"of {memory_of(device) / 1e9:.1f} GB, {config.precision}, {checkpointing}"
         row("largest micro-batch", f"{budget.largest_micro_batch(model, config, device):,}", room)
@@ -64,22 +72,21 @@ def plan(options: argparse.Namespace) -> None:
     if data is not None:
         for name, times in data.epochs(config.steps * tokens).items():
             row(f"epochs of {name}" if name else "epochs", f"{times:,.2f}")
-    best = compute_optimal(whole)
+    best = compute_optimal(flops * config.steps)
     note = f"and {int(best.tokens):,} tokens, by {best.law}{f'; {best.warning}' if best.warning else ''}"
     row("compute-optimal size", f"{int(best.parameters):,}", note)
-    if (message := budget.beyond(model, config, device, config.batch_size)) is not None:
-        row("measured here", "nothing", message)
-        return
+    message = budget.beyond(model, config, device, config.batch_size)
     try:
-        seconds = measure(model, config, progress=True)
+        seconds = 0.0 if message else measure(model, config, progress=True)
     except (RuntimeError, MemoryError) as error:
         if not budget.ran_out(error):
             raise
-        row("measured here", "nothing", budget.what_fits(model, config, device, config.batch_size))
+        message = budget.what_fits(model, config, device, config.batch_size)
+    if message is not None:
+        row("measured here", "nothing", message)
         return
     note = f"tokens/s, {flops / seconds / 1e9:,.0f} GFLOP/s, {device_name(device)}"
     row("measured here", f"{tokens / seconds:,.0f}", note)
-    peak = peak_flops(device, config.precision)
-    if peak is not None:
+    if (peak := peak_flops(device, config.precision)) is not None:
         row("MFU", f"{flops / seconds / peak:.1%}", f"of {peak / 1e12:,.0f} TFLOP/s")
     row("the whole run", f"{config.steps * seconds / 3600:,.2f}", "hours")

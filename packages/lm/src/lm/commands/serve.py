@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import os
+import re
 import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,22 +48,15 @@ def register(commands: Commands) -> None:
     parser.add_argument("--api-key-file", metavar="FILE", help="a file with the key that clients need, or LM_API_KEY")
     parser.add_argument("--cors", action="append", default=[], metavar="ORIGIN", help="of allowed pages; '*' for all")
     parser.add_argument("--allow-host", action="append", default=[], metavar="NAME", help="a host name of this server")
-    help = "seconds for its body, or a part of its answer (default: 30)"
-    parser.add_argument("--body-timeout", type=float, least=0.001, default=30.0, help=help)
     help = "seconds that answers have to end after Ctrl-C or SIGTERM (default: 10)"
     parser.add_argument("--grace", type=int, default=10, help=help)
-    parser.add_argument("--no-access-log", action="store_true", help="no line on stderr for each request")
+    parser.add_argument("--no-access-log", action="store_true", help="no line for each request")
 
 
 def memory(text: str) -> int:
     """Bytes of "512M" or "4G"."""
-    number, unit = text.upper().removesuffix("B"), ""
-    if number and number[-1] in UNITS:
-        number, unit = number[:-1], number[-1]
-    try:
-        size = int(float(number) * UNITS[unit])
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write it as 512M or 4G") from None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)B?", text.upper())
+    size = int(float(match[1]) * UNITS[match[2]]) if match else 0
     if size < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a size: write it as 512M or 4G")
     return size
@@ -76,8 +71,6 @@ def serve(options: argparse.Namespace) -> None:
         need(name, "lm serve", "groundup-lm[serve]")
     from lm.serving.app import Server
     from lm.serving.engine import Engine
-    from lm.serving.guards import to_stderr
-    from lm.serving.requests import Limits
 
     key = api_key(options.api_key_file)
     text = model_text(options.run, options.tokenizer)
@@ -85,26 +78,19 @@ def serve(options: argparse.Namespace) -> None:
     name = options.name or os.path.basename(os.path.abspath(Path(options.run)))
     adapters = adapters_of(model, name, options.adapters)
     context = context_of(model, options.context, options.memory, 1 + len(adapters))
-    most = min(context, options.max_new_tokens or context)
-    limits = Limits(name, model.config.vocab_size, context, most, tuple(adapters))
     bounds = {"rows": options.rows, "waiting": options.waiting, "context": context, "memory": options.memory}
     engine = Engine(model, text.tokenizer, adapters=adapters, **bounds)
-    server = Server(engine, text.template, limits, stop_tokens=text.stop_tokens, body_seconds=options.body_timeout)
-    app = server.app(
-        [options.host, socket.gethostname(), *options.allow_host],
-        origins=options.cors,
-        key=key,
-        log=None if options.no_access_log else to_stderr,
-    )
+    server = Server(engine, text.template, name, max_tokens=options.max_new_tokens, stop_tokens=text.stop_tokens)
+    app = server.app([options.host, socket.gethostname(), *options.allow_host], origins=options.cors, key=key)
     config = uvicorn.Config(
         app,
         host=options.host,
         port=options.port,
         log_level="warning",
-        access_log=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=options.grace,
     )
+    logging.getLogger("uvicorn.access").setLevel(logging.WARNING if options.no_access_log else logging.INFO)
     runner = uvicorn.Server(config)
     try:
         bound = config.bind_socket()
@@ -145,13 +131,11 @@ def context_of(model: Transformer, requested: int | None, memory: int | None, ba
     from lm.generation.kv_cache import PAGE, SHARE, bytes_of_page
 
     own = model.config.context_length
-    if requested is not None and requested > own:
-        raise ValueError(f"--context {requested} is more than the model's {own}: lower it")
     size = (memory_of(next(model.parameters()).device) // SHARE if memory is None else memory) // batches
     fits = size // bytes_of_page(model) * PAGE
-    if fits < min(requested or 1, own):
-        needed = f"{requested or PAGE:,} tokens take more than the {size:,} bytes for keys and values"
-        raise ValueError(f"{needed}, which hold {fits:,}: raise --memory or lower --context")
+    if (requested or 1) > min(own, fits):
+        bound = f"the model's {own}" if own <= fits else f"the {fits:,} whose keys and values fit {size:,} bytes"
+        raise ValueError(f"--context {requested or PAGE:,} is more than {bound}: raise --memory or lower --context")
     return min(requested or own, own, fits)
 
 
@@ -159,7 +143,6 @@ def api_key(path: str | None) -> str | None:
     """The key that clients need: out of a file, or of LM_API_KEY. ValueError: the file has none."""
     if path is None:
         return os.environ.get("LM_API_KEY") or None
-    key = Path(path).read_text(encoding="utf-8").strip()
-    if not key:
-        raise ValueError(f"{path} holds no key: write one into it")
-    return key
+    if key := Path(path).read_text(encoding="utf-8").strip():
+        return key
+    raise ValueError(f"{path} holds no key: write one into it")

@@ -7,40 +7,38 @@ import dataclasses
 import textwrap
 import typing
 from collections.abc import Mapping
+from itertools import zip_longest
 from typing import Any
 
 from lm.config import SECTIONS, comments_of, settable
 
-WIDTH = 100
+WIDTH, COLUMN = 100, 40
 
 
 def describe(name: str, kind: type, values: Mapping[str, Any] | None = None) -> str:
     """The settings of a section, a line or more each: its option, its value (None: its default), and its meaning."""
     comments, hints, lines = comments_of(kind), typing.get_type_hints(kind), list[str]()
     for key, field in settable(kind).items():
-        needed = field.default is dataclasses.MISSING
         value = field.default if values is None else values.get(key, field.default)
-        shown = "needed" if value is dataclasses.MISSING else spelled(value)
-        choices = typing.get_args(hints[key]) if typing.get_origin(hints[key]) is typing.Literal else ()
-        changed = values is not None and not needed and value != field.default
-        about = [comments.get(key, ""), f"one of {', '.join(choices)}" if choices else ""]
-        about += [f"default {spelled(field.default)}"] if changed else []
-        head = f"  --{name}.{key} {shown}"
-        text = "; ".join(part.removesuffix(".") for part in about if part)
-        wrapped = textwrap.wrap(text, WIDTH - 40) or [""]
-        lines.append(f"{head:<39} {wrapped[0]}".rstrip() if len(head) < 39 else head)
-        rest = wrapped[1:] if len(head) < 39 else wrapped
-        lines += [f"{'':<39} {line}" for line in rest if line]
+        about = [comments.get(key, "").removesuffix(".")]
+        if typing.get_origin(hints[key]) is typing.Literal:
+            about.append(f"one of {', '.join(typing.get_args(hints[key]))}")
+        if values is not None and value != field.default is not dataclasses.MISSING:
+            about.append(f"default {spelled(field.default)}")
+        head = f"  --{name}.{key} {'needed' if value is dataclasses.MISSING else spelled(value)}"
+        wrapped = textwrap.wrap("; ".join(filter(None, about)), WIDTH - COLUMN) or [""]
+        if len(head) >= COLUMN:
+            lines.append(head)
+            head = ""
+        lines += [f"{before:<{COLUMN}}{line}".rstrip() for before, line in zip_longest([head], wrapped, fillvalue="")]
     return "\n".join(lines)
 
 
 def spelled(value: object) -> str:
     """A value as a command line takes it."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return (
+        f"{value:g}" if isinstance(value, float) else str(value).lower() if value in (None, True, False) else str(value)
+    )
 
 
 class WithSettings(argparse.RawDescriptionHelpFormatter):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +30,9 @@ def register(commands: Commands) -> None:
         f"a TOML file; a preset: {', '.join(presets())}; or a model to begin with: the folder of another run, whose "
         f"settings hold too, or another program's model, or hf://OWNER/NAME"
     )
-    config = parser.add_argument("config", metavar="CONFIG", help=help)
+    parser.add_argument("config", metavar="CONFIG", nargs="?", help=help)
     help = "in place of CONFIG, this many blocks: width, heads, learning rate, batch and tokens follow (see lm.depth)"
-    parser.add_argument("--depth", metavar="N", type=depth_instead_of(config), help=help)
+    parser.add_argument("--depth", metavar="N", type=int, help=help)
     help = "a folder of token files; or several sets, each as --data NAME=FOLDER@WEIGHT"
     parser.add_argument("--data", action="append", help=help)
     parser.add_argument("--out", required=True, help="the folder of the run")
@@ -61,19 +60,11 @@ def train(options: argparse.Namespace) -> None:
 
     if config.device in ("auto", "cpu"):
         keep_freed_memory()
+    names = ("tokenizer", "restart", "branch")
+    how = {"progress": not options.quiet, "trackers": options.track, "step": step_of(options)}
+    how |= {name: getattr(options, name) for name in names}
     try:
-        result = train_model(
-            model,
-            config,
-            data,
-            out,
-            progress=not options.quiet,
-            trackers=options.track,
-            tokenizer=options.tokenizer,
-            restart=options.restart,
-            branch=options.branch,
-            step=step_of(options),
-        )
+        result = train_model(model, config, data, out, **how)
     except training.Stopped as stopped:
         raise Ended(str(stopped), STOPPED) from None
     except (training.Diverged, training.OutOfMemory, RewardFailed, Lost) as failed:
@@ -85,22 +76,14 @@ def train(options: argparse.Namespace) -> None:
     print(f"trained {result.steps} steps in {result.seconds:.0f} s: loss {result.loss:.4f}{heldout}{skipped}")
 
 
-def depth_instead_of(config: argparse.Action) -> Callable[[str], int]:
-    """Return the type of --depth: a whole number, beside which CONFIG is not required."""
-
-    def whole_number(text: str) -> int:
-        config.required = False
-        return int(text)
-
-    return whole_number
-
-
 def configuration_and_data(options: argparse.Namespace) -> tuple[ModelConfig | None, TrainConfig, Any]:
     """Return the configuration of CONFIG, or of --depth and the vocabulary of --tokenizer or of the data; and the data.
 
     Raises:
-        ValueError: CONFIG stands beside --depth, or --depth has no --data.
+        ValueError: Neither or both of CONFIG and --depth are given, or --depth has no --data.
     """
+    if options.depth is None and options.config is None:
+        options.parser.error("the following arguments are required: CONFIG, or --depth")
     if options.depth is None:
         model, config = configuration_to_train(options.config, begin_with_weights(options))
         return model, config, data_of(options.config, options.data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import itertools
 import json
 import tempfile
@@ -28,17 +29,16 @@ def register(commands: Commands) -> None:
 def verify(options: argparse.Namespace) -> None:
     from lm.commands.configuration import data_of
     from lm.training import checkpoint
-    from lm.training.checkpoint import CHECKPOINTS
 
-    steps = sorted(checkpoint.steps(Path(options.run) / CHECKPOINTS))
-    segments = list(itertools.pairwise(steps))[::-1][: options.segments]
-    if options.segments < 1 or not segments:
+    run = Path(options.run)
+    steps = sorted(checkpoint.steps(run / checkpoint.CHECKPOINTS))
+    segments = list(itertools.pairwise(steps))[::-1][: max(0, options.segments)]
+    if not segments:
         raise ValueError(f"expected at least one segment, and two checkpoints in {options.run}, got {len(steps)}")
     differ = False
     for first, last in segments:
-        differences = list(replayed(Path(options.run), data_of("", options.data), first, last))
-        about = "; ".join(differences) or "weights, optimizer and losses are equal to the bit"
-        print(f"steps {first + 1} to {last}: {about}")
+        differences = "; ".join(replayed(run, data_of("", options.data), first, last))
+        print(f"steps {first + 1} to {last}: {differences or 'weights, optimizer and losses are equal to the bit'}")
         differ |= bool(differences)
     if differ:
         raise Ended(f"{options.run} is not what its steps come to here", DIFFERS)
@@ -46,13 +46,10 @@ def verify(options: argparse.Namespace) -> None:
 
 def replayed(run_dir: Path, data: Any, first: int, last: int) -> Iterator[str]:
     """Train the steps after `first` up to `last` again; yield what is not as the run has it."""
-    import dataclasses
-
     import torch
 
     from lm.tokenizer import kept_tokenizer
     from lm.training import checkpoint, metrics, resume, run
-    from lm.training.checkpoint import CHECKPOINTS
     from lm.training.train import Stopped, train
     from lm.training.trainer import Processes
 
@@ -64,21 +61,23 @@ def replayed(run_dir: Path, data: Any, first: int, last: int) -> Iterator[str]:
         how: dict[str, Any] = {"progress": False, "branch": run_dir, "step": first, "tokenizer": tokenizer}
         with contextlib.suppress(Stopped):
             train(config.model, own, data, again, callbacks=[lambda trainer, line: trainer.step == last], **how)
-        before, now = (checkpoint.load(path / CHECKPOINTS, last) for path in (run_dir, again))
-        assert before is not None
-        assert now is not None
-        files = (map(json.loads, metrics.read_lines(path / metrics.METRICS, last)) for path in (run_dir, again))
-        old, new = ({line["step"]: line["loss"] for line in lines if "loss" in line} for lines in files)
-        if (step := next((step for step in old if old[step] != new.get(step)), None)) is not None:
-            yield f"the loss of step {step} was {old[step]}, and is {new.get(step)}"
-        for name, weight in before.model.items():
-            if not torch.equal(weight, now.model[name]):
-                count, most = int((weight != now.model[name]).sum()), float((weight - now.model[name]).abs().max())
+        old, new = (checkpoint.load(path / checkpoint.CHECKPOINTS, last) for path in (run_dir, again))
+        assert old is not None
+        assert new is not None
+        lines = (map(json.loads, metrics.read_lines(path / metrics.METRICS, last)) for path in (run_dir, again))
+        losses, others = ({line["step"]: line["loss"] for line in of_run if "loss" in line} for of_run in lines)
+        if (step := next((step for step in losses if losses[step] != others.get(step)), None)) is not None:
+            yield f"the loss of step {step} was {losses[step]}, and is {others.get(step)}"
+        for name, weight in old.model.items():
+            if not torch.equal(weight, new.model[name]):
+                count, most = int((weight != new.model[name]).sum()), float((weight - new.model[name]).abs().max())
                 yield f"{count:,} of {weight.numel():,} elements of {name} differ, by at most {most:.3g}"
                 break
-        pairs = zip(before.optimizer.get("state", {}).values(), now.optimizer.get("state", {}).values(), strict=False)
-        states = ((torch.as_tensor(one[key]), torch.as_tensor(other[key])) for one, other in pairs for key in one)
-        if not all(torch.equal(one, other) for one, other in states):
+        states = [
+            [torch.as_tensor(value) for state in each.optimizer.get("state", {}).values() for value in state.values()]
+            for each in (old, new)
+        ]
+        if not all(map(torch.equal, *states)):
             yield "the optimizer's state differs"
-        if note := resume.rounding_note(before, run.computed_by(own, Processes(device=torch.device(own.device)))):
+        if note := resume.rounding_note(old, run.computed_by(own, Processes(device=torch.device(own.device)))):
             yield note.partition(": the run")[0]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lm.data.problems import Fields, Problem, key_of
 from lm.data.token_file import write_tokens
-from lm.special_tokens import end_of_text_of
+from lm.tokenizer import end_of_text_of
 
 SPLITS = ("heldout", "train")  # train is written last: without it, the folder is none
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lm.columns import in_columns
 from lm.evaluation.likelihood import Request, first_of, likelihoods
 from lm.extras import need
 from lm.model import Transformer
@@ -29,23 +30,14 @@ AT_ONCE = 32  # items
 
 @dataclass(frozen=True)
 class CoreTask:
-    """A task of CORE.
-
-    Attributes:
-        label: Its name.
-        kind: "multiple_choice", "schema" (one continuation of several contexts) or "language_modeling".
-        items: Objects of its file, in the order in which they are evaluated.
-        examples: Number of other items that stand before each.
-        delimiter: The text between a question and its answer.
-        baseline: The accuracy of guessing.
-    """
+    """A task of CORE."""
 
     label: str
-    kind: str
-    items: tuple[Mapping[str, Any], ...]
-    examples: int
-    delimiter: str
-    baseline: float
+    kind: str  # "multiple_choice", "schema" (one continuation of several contexts) or "language_modeling"
+    items: tuple[Mapping[str, Any], ...]  # objects of its file, in the order in which they are evaluated
+    examples: int  # other items that stand before each
+    delimiter: str  # between a question and its answer
+    baseline: float  # accuracy of guessing
 
 
 @dataclass(frozen=True)
@@ -61,11 +53,8 @@ class CoreScore:
         return sum(self.centred.values()) / len(self.centred)
 
     def __str__(self) -> str:
-        width = max(map(len, self.accuracies))
-        rows = [f"{label:{width}}  {self.accuracies[label]:8.4f}  {self.centred[label]:8.4f}" for label in self.centred]
-        return "\n".join(
-            [f"{'task':{width}}  accuracy   centred", *rows, f"{'CORE':{width}}  {'':8}  {self.core:8.4f}"]
-        )
+        rows = [(label, f"{self.accuracies[label]:.4f}", f"{self.centred[label]:.4f}") for label in self.centred]
+        return in_columns([("task", "accuracy", "centred"), *rows, ("CORE", "", f"{self.core:.4f}")], right=(1, 2))
 
 
 def read_core(folder: str | Path, *, limit: int | None = None) -> list[CoreTask]:
@@ -137,21 +126,18 @@ def answers_right(model: Transformer, tokenizer: Any, task: CoreTask, numbers: S
 
 def requests_of(tokenizer: Any, task: CoreTask, number: int, context_length: int) -> list[Request]:
     """The tokens to score for each choice of an item, after those before them, in the last context_length tokens."""
-    prompts = prompts_of(task, number)
+    begin = first_of(tokenizer)
+    ids = [[*begin, *tokenizer.encode(prompt, disallowed_special=())] for prompt in prompts_of(task, number)]
     # The scored part begins where the choices, or from the end the contexts, differ.
-    ids = [[*first_of(tokenizer), *tokenizer.encode(prompt, disallowed_special=())] for prompt in prompts]
     if task.kind == "schema":  # what follows the contexts is scored, as far as its tokens are the same
-        same = shared([one[::-1] for one in ids])
-        starts = [len(one) - same for one in ids]
+        starts = [len(one) - shared([each[::-1] for each in ids]) for one in ids]
     else:
         starts = [shared(ids)] * len(ids)
     if task.kind == "language_modeling":
         ids, starts = ids[1:], starts[1:]
     # A prompt that does not fit the context loses its beginning.
     cuts = [min(max(0, len(one) - context_length), start - 1) for one, start in zip(ids, starts, strict=True)]
-    return [
-        Request(tuple(one[cut:start]), tuple(one[start:])) for one, start, cut in zip(ids, starts, cuts, strict=True)
-    ]
+    return [Request(tuple(i[cut:start]), tuple(i[start:])) for i, start, cut in zip(ids, starts, cuts, strict=True)]
 
 
 def shared(sequences: Sequence[Sequence[int]]) -> int:

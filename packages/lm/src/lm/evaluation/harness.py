@@ -8,6 +8,7 @@ lm_eval.simple_evaluate(model=Harness("runs/first"), tasks=["hellaswag"])
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections import abc
@@ -26,7 +27,7 @@ from lm.generation.sequence import Sequence
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import load, model_text
 from lm.model import Transformer
-from lm.special_tokens import prompt_ids
+from lm.tokenizer import prompt_ids
 
 LM: Any = need("lm_eval.api.model", "the evaluation harness", "groundup-lm[lm_eval]").LM
 
@@ -124,78 +125,20 @@ class Harness(LM):  # type: ignore[misc]  # lm_eval has no types here, and need 
 
     def settings_of(self, context: str, settings: dict[str, Any]) -> dict[str, Any]:
         """The arguments of Scheduler.add: greedy by default; a context too long loses its beginning."""
-        new = int(settings.get("max_gen_toks", NEW_TOKENS))
         length = self.model.config.context_length
-        new = max(1, min(new, length - 1))
+        new = max(1, min(int(settings.get("max_gen_toks", NEW_TOKENS)), length - 1))
         temperature = float(settings.get("temperature", 0.0) or 0.0)
         if settings.get("do_sample") is not None:
             temperature = (temperature or 1.0) if settings["do_sample"] else 0.0
-        top_k, top_p = settings.get("top_k") or None, settings.get("top_p")
-        if self.is_chat:
-            ids = list(map(int, self.tokenizer.encode(context, allowed_special="all")))
-        else:
-            ids = prompt_ids(self.tokenizer, context)
+        encode = functools.partial(self.tokenizer.encode, allowed_special="all")
+        ids = encode(context) if self.is_chat else prompt_ids(self.tokenizer, context)
         return {
             "ids": (ids or first_of(self.tokenizer))[-(length - new) :],
             "max_new_tokens": new,
-            "sampling": Sampling(temperature, top_k, top_p),
+            "sampling": Sampling(temperature, settings.get("top_k") or None, settings.get("top_p")),
             "seed": 0,
             "stop_tokens": [*self.text.stop_tokens, *(self.text.template.stop_tokens if self.is_chat else ())],
         }
-
-
-def evaluate_tasks(
-    harness: Harness,
-    tasks: abc.Sequence[str],
-    *,
-    include: str | Path | None = None,
-    limit: int | None = None,
-    folder: str | Path | None = None,
-    chat: bool = False,
-    multiturn: bool = False,
-    per_document: str | Path | None = None,
-) -> dict[str, Any]:
-    """Evaluate a model on tasks of lm_eval.
-
-    Args:
-        harness: The model.
-        tasks: Their names.
-        include: A folder of YAML files that describe tasks of one's own.
-        limit: The number of items of each; None for all.
-        folder: Where results are kept as they are computed, and read again by the same model.
-        chat: Put each question through the chat template, as the user's.
-        multiturn: With `chat`, the examples before a question are turns of the conversation.
-        per_document: A Parquet file to write, a row for each item of each task.
-
-    Returns:
-        lm_eval's results.
-
-    Raises:
-        ValueError: lm_eval knows no task of a name.
-    """
-    import lm_eval
-    from lm_eval.tasks import TaskManager
-
-    manager = TaskManager(include_path=None if include is None else str(include))
-    if unknown := [name for name in tasks if not manager.match_tasks([name])]:
-        raise ValueError(f"expected the name of a task of lm_eval, got {unknown[0]!r}: see `lm_eval ls tasks`")
-    if folder is not None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        name = f"{model_fingerprint(harness.model)[:16]}-{harness.tokenizer.fingerprint[:16]}"
-        folder = str(Path(folder) / f"{name}{'-chat' if chat else ''}")
-    results: dict[str, Any] = lm_eval.simple_evaluate(
-        harness,
-        tasks=list(tasks),
-        limit=limit,
-        task_manager=manager,
-        use_cache=folder,
-        log_samples=per_document is not None,
-        apply_chat_template=chat,
-        fewshot_as_multiturn=multiturn,
-    )
-    if per_document is not None:
-        write_items(results.pop("samples"), per_document)
-    return results
 
 
 def write_items(samples: abc.Mapping[str, abc.Sequence[abc.Mapping[str, Any]]], path: str | Path) -> None:

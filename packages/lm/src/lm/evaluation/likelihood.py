@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from lm.data import windows_of
 from lm.families.parts import FamilyConfig
 from lm.generation.kv_cache import LayerStore
 from lm.model import Transformer
-from lm.special_tokens import BEGINS, prompt_ids
+from lm.tokenizer import BEGINS, prompt_ids
 
 T = TypeVar("T")
 
@@ -61,20 +61,18 @@ def likelihoods(model: Transformer, requests: Sequence[Request], *, budget: int 
         for number in itertools.chain(request.before, request.ids):
             if not 0 <= number < size:
                 raise ValueError(f"id {number} is outside the model's vocabulary of {size}: use its own tokenizer")
-    owners, pieces = list[int](), list[Request]()
-    for owner, request in enumerate(requests):
-        for piece in split_to_context(request, model.config.context_length):
-            owners.append(owner)
-            pieces.append(piece)
+    context = model.config.context_length
+    owned = [(owner, piece) for owner, one in enumerate(requests) for piece in split_to_context(one, context)]
     was_training = model.training
     model.eval()
     nats, greedy = [0.0] * len(requests), [True] * len(requests)
     try:
-        for index, likelihood in score(model, pieces, budget):
+        for index, likelihood in score(model, [piece for _, piece in owned], budget):
+            owner = owned[index][0]
             if not math.isfinite(likelihood.nats):
                 raise ValueError(f"the model's likelihoods are not numbers ({likelihood.nats}): its training diverged")
-            nats[owners[index]] += likelihood.nats
-            greedy[owners[index]] &= likelihood.greedy
+            nats[owner] += likelihood.nats
+            greedy[owner] &= likelihood.greedy
     finally:
         model.train(was_training)
     return [Likelihood(n, g) for n, g in zip(nats, greedy, strict=True)]
@@ -92,109 +90,88 @@ def split_to_context(request: Request, context: int) -> Iterator[Request]:
 
 def score(model: Transformer, requests: Sequence[Request], budget: int) -> Iterator[tuple[int, Likelihood]]:
     """Yield (index, likelihood) of each request, grouped by length; all fit the context."""
-    if isinstance(model.config, FamilyConfig) and model.config.rope_depends_on_length:
-        for index, request in enumerate(requests):
-            yield index, score_alone(model, [request])[0]
-        return
     beginnings: dict[tuple[int, ...], list[int]] = {}
     for index, request in enumerate(requests):
         beginnings.setdefault(request.before, []).append(index)
+    # Rotations that depend on the length of a text allow neither padding nor a shared beginning.
+    if isinstance(model.config, FamilyConfig) and model.config.rope_depends_on_length:
+        budget, beginnings = 0, {(index,): [index] for index in range(len(requests))}
+    # Requests with a beginning of their own, as rows as long as the longest.
     alone = [indices[0] for indices in beginnings.values() if len(indices) == 1]
     alone.sort(key=lambda index: len(requests[index]))
-    for group in batches(alone, [len(requests[index]) for index in alone], budget):
-        yield from zip(group, score_alone(model, [requests[index] for index in group]), strict=True)
+    for group in batches(alone, lambda group: len(group) * max(len(requests[index]) for index in group), budget):
+        ids = [requests[index].before + requests[index].ids for index in group]
+        states = model.hidden(padded([one[:-1] for one in ids], model))
+        begins = [len(requests[index].before) - 1 for index in group]
+        yield from zip(group, judge(model, states, begins, [requests[index].ids for index in group]), strict=True)
+    # Requests with a beginning in common: beginnings of one length go through the model together, and once.
     together = sorted((before for before, indices in beginnings.items() if len(indices) > 1), key=len)
-    for size, same in itertools.groupby(together, key=len):
-        prefixes = list(same)
-        longest = [max(len(requests[index].ids) for index in beginnings[before]) for before in prefixes]
-        sizes = [(size + longer) * len(beginnings[before]) for before, longer in zip(prefixes, longest, strict=True)]
-        for some in batches(prefixes, sizes, budget, whole=True):
-            indices = [index for before in some for index in beginnings[before]]
-            parents = [place for place, before in enumerate(some) for _ in beginnings[before]]
+
+    def size_of(group: Sequence[tuple[int, ...]]) -> int:
+        indices = [[requests[index] for index in beginnings[before]] for before in group]
+        return sum(len(each) * max(map(len, each)) for each in indices)
+
+    for _, same in itertools.groupby(together, key=len):
+        for group_of_beginnings in batches(list(same), size_of, budget):
+            indices = [index for before in group_of_beginnings for index in beginnings[before]]
+            parents = [place for place, before in enumerate(group_of_beginnings) for _ in beginnings[before]]
             ids = [requests[index].ids for index in indices]
-            yield from zip(indices, score_together(model, some, parents, ids), strict=True)
+            states = continued(model, group_of_beginnings, parents, ids)
+            yield from zip(indices, judge(model, states, [0] * len(ids), ids), strict=True)
 
 
-def batches(things: Iterable[T], sizes: Sequence[int], budget: int, *, whole: bool = False) -> Iterator[list[T]]:
-    """Runs of things that fit the budget: rows as long as the longest, or, with whole, the sum of sizes."""
-    batch, used = list[T](), 0
-    for thing, size in zip(things, sizes, strict=True):
-        needed = used + size if whole else max(used, size)
-        if batch and (needed if whole else needed * (len(batch) + 1)) > budget:
+def batches(things: Sequence[T], size: Callable[[Sequence[T]], int], budget: int) -> Iterator[list[T]]:
+    """Runs of things whose size fits the budget, or of a single one."""
+    batch = list[T]()
+    for thing in things:
+        if batch and size([*batch, thing]) > budget:
             yield batch
-            batch, needed = [], size
+            batch = []
         batch.append(thing)
-        used = needed
     if batch:
         yield batch
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+def padded(rows: Sequence[Sequence[int]], model: Transformer) -> Tensor:
     """(rows, longest), each row filled up at its end, which what stands before it does not see."""
     longest = max(map(len, rows))
-    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=next(model.parameters()).device)
 
 
-def score_alone(model: Transformer, requests: Sequence[Request]) -> list[Likelihood]:
-    """Each request as a row of its own."""
-    device = next(model.parameters()).device
-    hidden = model.hidden(padded([(request.before + request.ids)[:-1] for request in requests], device))
-    rows = [row for row, request in enumerate(requests) for _ in request.ids]
-    places = [len(request.before) - 1 + place for request in requests for place in range(len(request.ids))]
-    targets = torch.tensor([number for request in requests for number in request.ids], device=device)
-    return sum_by_request(
-        *nats_and_hits(model, hidden[rows, places], targets), [len(request.ids) for request in requests]
-    )
-
-
-def score_together(
+def continued(
     model: Transformer, prefixes: Sequence[tuple[int, ...]], parents: Sequence[int], ids: Sequence[tuple[int, ...]]
+) -> Tensor:
+    """Hidden states (len(ids), longest, d_model) before each of ids[i], which follow prefixes[parents[i]].
+
+    The prefixes are of one length, and each goes through the model once.
+    """
+    config, weight, size = model.config, next(model.parameters()), len(prefixes[0])
+    shape = len(prefixes), config.kv_heads, size, config.head_width
+    stores = [LayerStore(weight.new_empty(shape), weight.new_empty(shape), 0) for _ in range(config.num_layers)]
+    states = model.hidden(padded(prefixes, model), cache=[*stores])[parents, -1:]  # (len(ids), 1, d_model)
+    rest = padded([one[:-1] for one in ids], model)
+    if not rest.shape[1]:
+        return states
+    room = (0, 0, 0, rest.shape[1])  # after the positions that are filled
+    grown = [LayerStore(F.pad(s.keys[parents], room), F.pad(s.values[parents], room), size) for s in stores]
+    return torch.cat((states, model.hidden(rest, start=size, cache=[*grown])), 1)
+
+
+def judge(
+    model: Transformer, states: Tensor, begins: Sequence[int], ids: Sequence[tuple[int, ...]]
 ) -> list[Likelihood]:
-    """ids[i] after prefixes[parents[i]]; the prefixes are of one length, and each goes through the model once."""
-    config, weight = model.config, next(model.parameters())
-    size, device = len(prefixes[0]), weight.device
-
-    def empty(length: int) -> Tensor:
-        return torch.empty(
-            (len(prefixes), config.kv_heads, length, config.head_width), dtype=weight.dtype, device=device
-        )
-
-    stores = [LayerStore(empty(size), empty(size), 0) for _ in range(config.num_layers)]
-    last = model.hidden(torch.tensor(prefixes, device=device), cache=[*stores])[:, -1]  # (prefixes, d_model)
-    states = [last[list(parents)]]
-    longer = [i for i in range(len(ids)) if len(ids[i]) > 1]
-    if longer:
-        of = torch.tensor([parents[i] for i in longer], device=device)
-        rest = padded([ids[i][:-1] for i in longer], device)
-        room = (0, 0, 0, rest.shape[1])  # after the positions that are filled
-        grown = [LayerStore(F.pad(s.keys[of], room), F.pad(s.values[of], room), size) for s in stores]
-        hidden = model.hidden(rest, start=size, cache=[*grown])
-        rows = [row for row, i in enumerate(longer) for _ in ids[i][1:]]
-        states.append(hidden[rows, [place for i in longer for place in range(len(ids[i]) - 1)]])
-    targets = [row[0] for row in ids] + [number for i in longer for number in ids[i][1:]]
-    nats, hits = nats_and_hits(model, torch.cat(states), torch.tensor(targets, device=device))
-    firsts = sum_by_request(nats[: len(ids)], hits[: len(ids)], [1] * len(ids))
-    others = sum_by_request(nats[len(ids) :], hits[len(ids) :], [len(ids[i]) - 1 for i in longer])
-    for i, other in zip(longer, others, strict=True):
-        firsts[i] = Likelihood(firsts[i].nats + other.nats, firsts[i].greedy and other.greedy)
-    return firsts
-
-
-def nats_and_hits(model: Transformer, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """For hidden (n, d_model) and targets (n,): nats, float64, and True if the likeliest, both on the CPU."""
-    nats, hits = [], []
-    rows = max(1, LOGITS // model.config.vocab_rows)
-    for some, expected in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True):
+    """The likelihood of each ids[i], by the hidden states (rows, length, d_model) of row i from begins[i] on."""
+    rows = [row for row, one in enumerate(ids) for _ in one]
+    places = [begin + place for begin, one in zip(begins, ids, strict=True) for place in range(len(one))]
+    targets = torch.tensor([number for one in ids for number in one], device=states.device)
+    nats, hits, size = list[Tensor](), list[Tensor](), max(1, LOGITS // model.config.vocab_rows)
+    for some, expected in zip(torch.split(states[rows, places], size), torch.split(targets, size), strict=True):
         logits = model.logits(some)
         logits = logits if logits.dtype == torch.float64 else logits.float()
-        nats.append(F.cross_entropy(logits, expected, reduction="none"))
-        hits.append(logits.argmax(-1) == expected)
-    return torch.cat(nats).double().cpu(), torch.cat(hits).cpu()
-
-
-def sum_by_request(nats: Tensor, hits: Tensor, counts: Sequence[int]) -> list[Likelihood]:
-    """Sum the nats of each request, which has counts[i] targets in order."""
-    parts = zip(torch.split(nats, list(counts)), torch.split(hits, list(counts)), strict=True) if counts else ()
+        nats.append(F.cross_entropy(logits, expected, reduction="none").double().cpu())
+        hits.append((logits.argmax(-1) == expected).cpu())
+    counts = list(map(len, ids))
+    parts = zip(torch.split(torch.cat(nats), counts), torch.split(torch.cat(hits), counts), strict=True)
     return [Likelihood(float(some.sum()), bool(all_hit.all())) for some, all_hit in parts]
 
 
@@ -258,22 +235,25 @@ def pair_likelihoods(
     written begins with the context. An empty ending is certain.
     """
     requests = [pair_request(tokenizer, *pair, is_chat=is_chat) for pair in pairs]
-    scores = likelihoods(model, [pair.request for pair in requests])
-    has_seam, special = any(pair.seam for pair in requests), set(map(int, tokenizer.special_tokens.values()))
-    ids = range(tokenizer.n_vocab if has_seam else 0)
-    token_bytes = [b"" if i in special else tokenizer.decode_single_token_bytes(i) for i in ids]
-    of_seam = functools.lru_cache(maxsize=None)(functools.partial(seam_nats, model, token_bytes))
+    scores, special = likelihoods(model, [one.request for one in requests]), set(tokenizer.special_tokens.values())
+
+    @functools.cache
+    def token_bytes() -> list[bytes]:
+        ids = range(tokenizer.n_vocab)
+        return [b"" if i in special else tokenizer.decode_single_token_bytes(i) for i in ids]
+
+    @functools.cache
+    def of_seam(before: tuple[int, ...], seam: bytes) -> float:
+        return seam_nats(model, token_bytes(), before, seam)
+
     was_training = model.training
     model.eval()
-    try:
-        return [
-            Likelihood(score.nats - (of_seam(pair.request.before, pair.seam) if pair.seam else 0.0), score.greedy)
-            if ending
-            else Likelihood(0.0, True)
-            for score, pair, (_, ending) in zip(scores, requests, pairs, strict=True)
-        ]
-    finally:
-        model.train(was_training)
+    results = list[Likelihood]()
+    for score, one, (_, ending) in zip(scores, requests, pairs, strict=True):
+        nats = score.nats - (of_seam(one.request.before, one.seam) if one.seam and ending else 0.0)
+        results.append(Likelihood(nats, score.greedy) if ending else Likelihood(0.0, True))
+    model.train(was_training)
+    return results
 
 
 def first_of(tokenizer: Any) -> list[int]:

@@ -114,15 +114,6 @@ class Decoder:
         cache.lengths[row] = start + len(ids)
         return logits if every else logits[0] if last else None
 
-    def read_prompt(self, row: int, ids: Sequence[int]) -> Tensor:
-        """Append ids to a row, chunk_size at a time; the logits (vocab_size,) of the next token."""
-        *parts, end = (ids[at : at + self.chunk_size] for at in range(0, len(ids), self.chunk_size))
-        for part in parts:
-            self.read(row, part, last=False)
-        logits = self.read(row, end)
-        assert logits is not None
-        return logits
-
     def step(self, tokens: Sequence[int], rows: Sequence[int] | None = None) -> Tensor:
         """Appends tokens[i] to the text of rows[i] (the first rows, if not given); the logits (len(tokens), vocab_size)
         of what follows each, which the next step may overwrite.

@@ -1,7 +1,4 @@
-"""Steps of decoding on a CUDA device, each the replay of a graph.
-
-A step is a few hundred kernels, and launching them one by one takes several times as long as running them.
-"""
+"""Steps of decoding on a CUDA device as graphs: launching their kernels one by one takes longer than running them."""
 
 from __future__ import annotations
 

@@ -136,13 +136,8 @@ class Step:
 class Cache:
     """Keys and values of all layers for `rows` texts of up to `capacity` tokens, in pages of PAGE tokens.
 
-    All pages are one block of memory, reserved at once. On a CPU the system gives memory to a page when something is
-    first written there, so that a cache for long texts is there at once and grows as they do. A page may be in several
-    texts that begin alike, and in what is kept of texts that have ended (see prefixes.Prefixes): `users` counts them,
-    and a page without one is free.
-
-    That memory comes in huge pages, which the system clears at the first write. Padding between heads keeps one token
-    from faulting in a new huge page for every head, which would clear hundreds of megabytes at once.
+    All pages are one block of memory, which a CPU's system fills with memory as it is first written to. A page may be
+    in several texts that begin alike, and in shared prefixes: `users` counts them, and a page without one is free.
 
     Token t of a row lies in slot table[row, t // page] * page + t % page of `store` (layers, 2, kv_heads, slots,
     head_dim), a view that leaves out the padding between heads.
@@ -161,9 +156,8 @@ class Cache:
     ) -> None:
         config, weight = model.config, next(model.parameters())
         self.rows, self.capacity = rows, config.context_length if capacity is None else capacity
-        self.page_bytes = bytes_of_page(model)
+        self.page_bytes, of_row = bytes_of_page(model), -(-self.capacity // PAGE)
         most = memory_of(weight.device) // SHARE if memory is None else memory
-        of_row = -(-self.capacity // PAGE)
         pages = min(rows * of_row, most // self.page_bytes)
         if pages < 1:
             raise ValueError(f"a page of {PAGE} tokens is {self.page_bytes:,} bytes, and memory is {most:,}: raise it")
@@ -210,13 +204,6 @@ class Cache:
         for page in pages:
             self.users[page] += 1
 
-    def replace(self, row: int, first: int, pages: Sequence[int]) -> None:
-        """Puts pages that hold the same in the place of a row's own, from its page `first` on."""
-        for page in pages:
-            self.users[page] += 1
-        self.release([int(page) for page in self.table[row, first : first + len(pages)]])
-        self.table[row, first : first + len(pages)] = pages
-
     def release(self, pages: Sequence[int]) -> None:
         """Takes a user from pages; those that have none any more are free."""
         for page in pages:
@@ -255,7 +242,7 @@ def bytes_of_page(model: Transformer) -> int:
 def bytes_between(head: int, heads: int) -> int:
     """Padding between heads of `head` bytes, by which they begin at different places of huge pages.
 
-    Heads that are smaller than a huge page have none to themselves, and need nothing.
+    Else one token would fault in a huge page for every head, and the system clear hundreds of megabytes at once.
     """
     return 0 if head < HUGE else (HUGE // heads - head) % HUGE
 

@@ -57,15 +57,10 @@ class Prefixes:
         return before
 
     def keep(self, row: int, ids: Sequence[int], begin: int, before: int) -> int:
-        """Keeps the chunk that a row has read at `begin`; its number.
-
-        Where another text had read the same meanwhile, the row takes that one's pages instead of its own.
-        """
+        """Keep the chunk that a row has read at `begin`, unless another text read the same meanwhile; its number."""
         key, first = (before, tuple(ids[begin : begin + self.size])), begin // self.cache.page
         chunk = self.chunks.get(key)
-        if chunk is not None:
-            self.cache.replace(row, first, chunk.pages)
-        else:
+        if chunk is None:
             pages = self.cache.pages_of(row)[first : first + self.size // self.cache.page]
             chunk = self.chunks[key] = Chunk(next(self.numbers), pages)
             self.by_number[chunk.number] = key

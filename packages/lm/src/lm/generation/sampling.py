@@ -50,27 +50,27 @@ class Sampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty"):
-            value = getattr(self, name)
-            if not hasattr(value, "__float__") and not (value is None and name in ("top_p", "min_p")):
-                raise TypeError(f"expected {name} to be a number, got {value!r}")
-        if self.top_k is not None:
-            check_whole_number("top_k", self.top_k)
-        for name, valid, bounds in (
-            ("presence_penalty", math.isfinite(self.presence_penalty), "finite"),
-            ("frequency_penalty", math.isfinite(self.frequency_penalty), "finite"),
-            ("temperature", self.temperature >= 0, "at least 0"),
-            ("top_k", self.top_k is None or self.top_k >= 1, "at least 1"),
-            ("top_p", self.top_p is None or 0 < self.top_p <= 1, "more than 0 and at most 1"),
-            ("min_p", self.min_p is None or 0 <= self.min_p <= 1, "from 0 to 1"),
-            ("repetition_penalty", self.repetition_penalty > 0, "more than 0"),
+        for name, bounds, valid in (
+            ("temperature", "at least 0", lambda value: value >= 0),
+            ("top_k", "at least 1", lambda value: value >= 1),
+            ("top_p", "more than 0 and at most 1", lambda value: 0 < value <= 1),
+            ("min_p", "from 0 to 1", lambda value: 0 <= value <= 1),
+            ("repetition_penalty", "more than 0", lambda value: value > 0),
+            ("presence_penalty", "finite", math.isfinite),
+            ("frequency_penalty", "finite", math.isfinite),
         ):
-            if not valid:
-                raise ValueError(f"expected {name} to be {bounds}, got {getattr(self, name)}")
+            value = getattr(self, name)
+            if value is None and name in ("top_k", "top_p", "min_p"):
+                continue
+            if name == "top_k":
+                check_whole_number(name, value)
+            if not hasattr(value, "__float__"):
+                raise TypeError(f"expected {name} to be a number, got {value!r}")
+            if not valid(value):
+                raise ValueError(f"expected {name} to be {bounds}, got {value}")
 
     @functools.cached_property
     def has_penalties(self) -> bool:
-        """True if the choice depends on the tokens before it."""
         return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1.0)
 
     @property
@@ -87,18 +87,7 @@ class Sampling:
         """True if the likeliest token is chosen, by unchanged logits."""
         return self.takes_largest and not self.changes_logits
 
-    @functools.cached_property
-    def biases(self) -> tuple[Tensor, Tensor]:
-        """The tokens of logit_bias, int64, and what is added to them, float64."""
-        index = torch.tensor(list(self.logit_bias), dtype=torch.int64)
-        return index, torch.tensor(list(self.logit_bias.values()), dtype=torch.float64)
-
-    def choose(
-        self,
-        logits: Tensor,
-        generator: torch.Generator | None = None,
-        history: History | None = None,
-    ) -> int:
+    def choose(self, logits: Tensor, generator: torch.Generator | None = None, history: History | None = None) -> int:
         """Choose one token from logits (vocab,), which stay as they are; history: the tokens that penalties count.
 
         ValueError: the logits are not numbers. NoToken: the settings leave no token.
@@ -112,8 +101,8 @@ class Sampling:
 
     def _choose(self, logits: Tensor, generator: torch.Generator | None, history: History | None) -> int:
         if self.logit_bias:
-            index, values = (each.to(logits.device) for each in self.biases)
-            logits = logits.index_add(0, index, values.to(logits.dtype))
+            index = torch.tensor(list(self.logit_bias), dtype=torch.int64, device=logits.device)
+            logits = logits.index_add(0, index, logits.new_tensor(list(self.logit_bias.values())))
         if history is not None and (self.presence_penalty or self.frequency_penalty):
             penalties = self.presence_penalty + self.frequency_penalty * history.counts.to(logits.dtype)
             logits = logits - penalties.where(history.counts > 0, 0.0)
@@ -148,26 +137,19 @@ class Sampling:
 
 
 class History:
-    """The tokens of a text as penalties count them, by tensors of the vocabulary: a token more costs the same however
-    long the text is.
-
-    Args:
-        vocab_size: Number of logits.
-        prompt, tokens: The ids before: repetition_penalty counts both, the other penalties `tokens` alone.
-        device: Of the logits.
+    """The tokens of a text as penalties count them: a token more costs the same however long the text is.
 
     Attributes:
         seen: True for the tokens of prompt and text, (vocab_size,).
-        counts: How often each token was chosen, int64 (vocab_size,).
+        counts: How often each token was chosen after the prompt, int64 (vocab_size,).
     """
 
     def __init__(
         self, vocab_size: int, prompt: Sequence[int], tokens: Sequence[int], device: torch.device | str = "cpu"
     ) -> None:
         ids = torch.tensor([*prompt, *tokens], dtype=torch.int64, device=device)
-        self.seen = torch.zeros(vocab_size, dtype=torch.bool, device=device)
-        self.seen[ids] = True
         self.counts = ids[len(prompt) :].bincount(minlength=vocab_size)
+        self.seen = ids.bincount(minlength=vocab_size) > 0
 
     def append(self, token: int) -> None:
         """Count a token that was chosen."""
@@ -179,10 +161,7 @@ class Constraint(Protocol):
     """Allows only some tokens, as a grammar does."""
 
     def allow(self, logits: Tensor) -> Tensor:
-        """The logits (vocab,) with -inf for each token that may not follow; those given stay as they are.
-
-        NoToken: none may follow.
-        """
+        """A copy of logits (vocab,) with -inf for each token that may not follow. NoToken: none may."""
         ...
 
     def take(self, token: int) -> bool:
@@ -209,11 +188,10 @@ def logprob_of(logits: Tensor, token: int, top: int) -> TokenLogprob:
 def likeliest(logits: Tensor) -> int:
     """The first of the largest of logits (vocab,). ValueError: there is none, as where one is NaN."""
     if logits.device.type == "cpu" and logits.dtype == torch.float32:
-        numbers = logits.detach().numpy()  # whose argmax takes a tenth of the time of torch's
-        token = int(numbers.argmax())  # of a NaN, where there is one
-        best = float(numbers[token])
+        token = int(logits.detach().numpy().argmax())  # takes a tenth of the time of torch's; of a NaN, if there is one
+        best = float(logits[token])
     else:
-        highest, place = logits.max(0)  # faster than argmax, and it says whether there is a best
+        highest, place = logits.max(0)  # faster than argmax
         token, best = int(place), float(highest)
     if not best > -torch.inf:
         raise ValueError(NO_NUMBERS)

@@ -1,5 +1,4 @@
-"""Many sequences continued together, one token each at a step; they come and go between steps, and long prompts are
-read in parts between them."""
+"""Many sequences continued together, one token each at a step; long prompts are read in parts between steps."""
 
 from __future__ import annotations
 
@@ -47,7 +46,6 @@ class Scheduler:
 
     Attributes:
         sequences: The unfinished ones, the oldest first.
-        prefill, decode: Tokens and seconds so far, of reading prompts and of decoding.
     """
 
     def __init__(
@@ -66,7 +64,7 @@ class Scheduler:
         self.sequences: list[ScheduledSequence] = []
         self.free_rows = list(range(rows))[::-1]
         self.turns, self.seconds_of_step = 0, math.inf
-        self.prefill, self.decode = Throughput(), Throughput()
+        self.tokens_read = 0  # of prompts, so far
 
     @property
     def room(self) -> int:
@@ -115,14 +113,14 @@ class Scheduler:
             length = self.cache.lengths[sequence.row]
             if length in (self.cache.capacity, self.decoder.reread_at):
                 self._clear(sequence)
-                sequence.slide() if length == self.cache.capacity else sequence.reread()
+                sequence.reread(is_full=length == self.cache.capacity)
         ready = [one for one in list(self.sequences) if self._is_read(one) and self._has_room(one, 1)]
         ready = [one for one in ready if self._is_read(one)]  # one may have given its pages to an older one
         results = self._decode(ready, self._at_once(ready, seconds)) if ready else []
-        before = self.prefill.tokens
+        before = self.tokens_read
         while (unread := self._next_to_read()) is not None:
             to_read = min(len(unread.window) - self.cache.lengths[unread.row], self.chunk_size)
-            if self.prefill.tokens > before and self.prefill.tokens + to_read > before + self.chunk_size:
+            if self.tokens_read > before and self.tokens_read + to_read > before + self.chunk_size:
                 break
             try:
                 results += self._read_chunk(unread)
@@ -169,9 +167,7 @@ class Scheduler:
                     results += self._append(one, logits[i], decoder.choose(logits[i], one))
                 else:
                     results += self._append(one, logits[i])
-        seconds = time.perf_counter() - began
-        self.seconds_of_step = seconds / len(steps)
-        self.decode.add(len(results), seconds)
+        self.seconds_of_step = (time.perf_counter() - began) / len(steps)
         return results
 
     def _append(self, sequence: ScheduledSequence, logits: Tensor | None, token: int | None = None) -> Results:
@@ -197,7 +193,7 @@ class Scheduler:
     def _read_chunk(self, sequence: ScheduledSequence) -> Results:
         """Read the next chunk of a sequence; after its last chunk, it and every other with the same window gets its
         first token."""
-        began, cache, row = time.perf_counter(), self.cache, sequence.row
+        cache, row = self.cache, sequence.row
         self.turns += 1
         sequence.read_turn = self.turns
         length = cache.lengths[row]
@@ -215,10 +211,11 @@ class Scheduler:
             logits = logits[-1] if last else None
         if len(ids) == self.chunk_size:
             sequence.last_chunk = self.prefixes.keep(row, sequence.window, begin, sequence.last_chunk)
-        self.prefill.add(len(ids), time.perf_counter() - began)
+        self.tokens_read += len(ids)
         if logits is None:
             return []
-        results = self._first_token(sequence, logits)
+        # A preempted sequence has tokens already, from before its preemption.
+        results = [] if sequence.not_in_cache(len(sequence.window)) else self._append(sequence, logits)
         for other in self.sequences:
             same = other is not sequence and other.window == sequence.window and not other.score_prompt
             if same and other.ended is None and not self._is_read(other):
@@ -227,15 +224,10 @@ class Scheduler:
                 if cache.grow(other.row, len(sequence.window)):
                     cache.copy_end(row, other.row, begin)
                     other.cached, other.preempted = len(sequence.window), False
-                    results += self._first_token(other, logits)
+                    results += [] if other.not_in_cache(len(other.window)) else self._append(other, logits)
                 else:
                     self._clear(other)
         return results
-
-    def _first_token(self, sequence: ScheduledSequence, logits: Tensor) -> Results:
-        if sequence.not_in_cache(len(sequence.window)):  # it has some from before its preemption
-            return []
-        return self._append(sequence, logits)
 
     def _clear(self, sequence: ScheduledSequence) -> None:
         self.cache.clear(sequence.row)
@@ -272,17 +264,3 @@ class Scheduler:
                 self.cache.clear(sequence.row)
                 self.free_rows.append(sequence.row)
         self.sequences = [sequence for sequence in self.sequences if sequence.ended is None]
-
-
-class Throughput:
-    """Tokens, and the seconds they took."""
-
-    def __init__(self) -> None:
-        self.tokens, self.seconds = 0, 0.0
-
-    def add(self, tokens: int, seconds: float) -> None:
-        self.tokens += tokens
-        self.seconds += seconds
-
-    def __str__(self) -> str:
-        return f"{self.tokens:,} tokens at {self.tokens / max(self.seconds, 1e-9):,.0f} a second"

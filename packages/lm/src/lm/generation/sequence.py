@@ -67,10 +67,11 @@ class Sequence:
     ) -> None:
         self.capacity = config.context_length if capacity is None else capacity
         self.prompt = check_request(config, ids, max_new_tokens, when_full, self.capacity)
-        self.tokens, self.logprobs = list[int](), list[TokenLogprob]()
+        self.tokens = list[int]()
+        self.logprobs = [TokenLogprob(self.prompt[0], None)] if score_prompt else []
         self.max_new_tokens, self.sampling, self.when_full = max_new_tokens, sampling or Sampling(), when_full
         self.stop_tokens, self.top_logprobs = frozenset(token_ids("stop_tokens", stop_tokens)), top_logprobs
-        self.constraint, self.generator = constraint, torch.Generator()
+        self.constraint, self.score_prompt, self.generator = constraint, score_prompt, torch.Generator()
         self.history: History | None = None  # of a text with penalties
         if seed is None:
             self.generator.seed()
@@ -79,9 +80,6 @@ class Sequence:
             if not SEEDS[0] <= seed <= SEEDS[1]:
                 raise ValueError(f"expected seed to be from {SEEDS[0]} to {SEEDS[1]}, got {seed}")
             self.generator.manual_seed(seed)
-        self.score_prompt = score_prompt
-        if score_prompt:
-            self.logprobs.append(TokenLogprob(self.prompt[0], None))
         self.error: Exception | None = None
         self.ended: str | None = None if max_new_tokens or score_prompt else "length"
         self.window, self.tokens_before_window = self.prompt[-self.capacity :], 0
@@ -114,15 +112,11 @@ class Sequence:
             self.generator.set_state(self.before_draw)
             self.draw(used)
 
-    def slide(self) -> None:
-        """Forget the older half: the younger one is read again as a prompt."""
-        ids = self.prompt + self.tokens
-        self.window, self.tokens_before_window = ids[-max(1, self.capacity // 2) :], len(self.tokens)
-
-    def reread(self) -> None:
-        """Make all of the text a prompt that is read again."""
-        self.window = self.window + self.tokens[self.tokens_before_window :]
-        self.tokens_before_window = len(self.tokens)
+    def reread(self, is_full: bool) -> None:
+        """Make all of the text a prompt that is read again; the younger half of one that fills the context."""
+        half = max(1, self.capacity // 2)
+        self.window += self.tokens[self.tokens_before_window :]
+        self.window, self.tokens_before_window = self.window[-half:] if is_full else self.window, len(self.tokens)
 
     def not_in_cache(self, length: int) -> list[int]:
         """The tokens after the first `length`, at least the window's, counted from the beginning of the window."""
@@ -178,21 +172,19 @@ def check_request(
     if isinstance(ids, str | bytes):
         raise TypeError("expected token ids, got text: encode it with lm.tokenizer.load_tokenizer(path).encode(text)")
     prompt = token_ids("the prompt", ids)
+    check_whole_number("max_new_tokens", max_new_tokens)
     if not prompt:
         raise ValueError("the prompt has no tokens: begin with the end-of-text token if there is nothing to begin with")
     if (bad := max(prompt)) >= config.vocab_size or (bad := min(prompt)) < 0:
         raise ValueError(f"token id {bad} is not in the vocabulary of {config.vocab_size}: use the run's tokenizer")
-    check_whole_number("max_new_tokens", max_new_tokens)
     if max_new_tokens < 0:
         raise ValueError(f"expected max_new_tokens to be at least 0, got {max_new_tokens}")
     if when_full not in WHEN_FULL:
         raise ValueError(f"when_full {when_full!r} is unknown: use one of {', '.join(WHEN_FULL)}")
-    if when_full == "refuse" and len(prompt) + max_new_tokens > capacity:
+    needed = len(prompt) + {"slide": -len(prompt), "refuse": max_new_tokens, "end": bool(max_new_tokens)}[when_full]
+    if needed > capacity:
         sizes = f"a prompt of {len(prompt)} tokens and max_new_tokens {max_new_tokens}"
-        raise ValueError(f"{sizes} are more than the context of {capacity}: shorten one, or let when_full be 'slide'")
-    if when_full == "end" and len(prompt) + bool(max_new_tokens) > capacity:
-        room = f"a prompt of {len(prompt)} tokens leaves no room in the context of {capacity}"
-        raise ValueError(f"{room}: shorten it, or let when_full be 'slide'")
+        raise ValueError(f"{sizes} have no room in the context of {capacity}: shorten one, or let when_full be 'slide'")
     return prompt
 
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import time
 from collections import abc
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from torch import Tensor
-
-from lm.generation.decoder import Decoder
 from lm.generation.sampling import Sampling
 from lm.generation.scheduler import Scheduler
 from lm.generation.sequence import Sequence
@@ -85,47 +81,19 @@ def stream(
     The arguments are checked before the first is asked for.
     """
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    sequence = Sequence(
-        model.config,
-        ids,
-        max_new_tokens=max_new_tokens,
-        sampling=sampling,
-        seed=seed,
-        stop_tokens=stop_tokens,
-        when_full=when_full,
-    )
-    capacity = min(model.config.context_length, len(sequence.prompt) + max_new_tokens)
-    return continued(Decoder(model, capacity=capacity), sequence)
+    request: dict[str, Any] = {"max_new_tokens": max_new_tokens, "sampling": sampling, "seed": seed}
+    request |= {"stop_tokens": stop_tokens, "when_full": when_full}
+    prompt = Sequence(model.config, ids, **request).prompt
+    capacity = min(model.config.context_length, len(prompt) + max_new_tokens)
+    scheduler = Scheduler(model, rows=1, capacity=capacity)
+    scheduler.add(prompt, **request)
+    return tokens_of(scheduler)
 
 
-def continued(decoder: Decoder, sequence: Sequence) -> Iterator[int]:
-    """Yield the tokens of one sequence, in the decoder's first row, which is empty."""
-    cache = decoder.cache
-    logits: Tensor | None = None  # of the last position
-    at_once = 1  # tokens of a call
-    while sequence.ended is None:
-        tokens: list[int | None] = [None]  # of this step; None: to be chosen from the logits
-        if not cache.lengths[0]:
-            logits = decoder.read_prompt(0, sequence.window)
-        elif decoder.has_loop and sequence.choice is not None:
-            began, room = time.perf_counter(), sequence.capacity - cache.lengths[0]
-            count = min(at_once, room, sequence.max_new_tokens - len(sequence.tokens))
-            steps, _ = decoder.continue_texts(sequence.tokens[-1:], [0], [sequence], count)
-            tokens[:] = [token for (token,) in steps]
-            if time.perf_counter() - began < PAUSE / 2:
-                at_once *= 2
-        else:
-            logits = decoder.step([sequence.tokens[-1]])[0]
-            if decoder.likeliest is not None and sequence.takes_likeliest:
-                tokens[:] = decoder.likeliest
-        for choice in tokens:
-            token = sequence.append(logits, choice) if sequence.ended is None else None
-            if token is not None:
-                yield token
-        length = cache.lengths[0]
-        if length in (sequence.capacity, decoder.reread_at):
-            cache.clear(0)
-            sequence.slide() if length == sequence.capacity else sequence.reread()
+def tokens_of(scheduler: Scheduler) -> Iterator[int]:
+    """Yield the tokens of a scheduler's only sequence."""
+    while scheduler.sequences:
+        yield from (token for _, token in scheduler.step(PAUSE) if token is not None)
 
 
 def generate_batch(
@@ -178,9 +146,8 @@ def generate_batch(
         raise ValueError(f"expected a seed for each of {len(prompts)} prompts, got {len(seeds)}")
     for prompt, first in zip(prompts, seeds, strict=True):
         Sequence(model.config, prompt, seed=first, **request)  # refused before the first is continued
-    longest = max((len(prompt) for prompt in prompts), default=1)
-    rows = min(rows, max(1, len(prompts) * samples))
-    scheduler = Scheduler(model, rows=rows, capacity=min(model.config.context_length, longest + max_new_tokens))
+    capacity = min(model.config.context_length, max(map(len, prompts), default=1) + max_new_tokens)
+    scheduler = Scheduler(model, rows=min(rows, max(1, len(prompts) * samples)), capacity=capacity)
     results: list[list[list[int]]] = []
     for prompt, first in zip(prompts, seeds, strict=True):
         results.append([])

@@ -20,9 +20,7 @@ from lm.interop.model_folder import located, replacing, write_weights
 from lm.interop.shapes import as_family
 from lm.interop.tensors import exported, table, with_biases
 from lm.model import Transformer
-from lm.special_tokens import BEGINS, END_OF_TEXT
-from lm.text_config import TextConfig
-from lm.tokenizer import load_tokenizer
+from lm.tokenizer import BEGINS, END_OF_TEXT, TextConfig, load_tokenizer
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SHARD_BYTES = 5_000_000_000

@@ -22,8 +22,7 @@ from lm.interop.loading import ModelText
 from lm.interop.ollama import HEADING, modelfile
 from lm.interop.shapes import as_family
 from lm.model import Transformer
-from lm.special_tokens import BEGINS, TURN_ENDS
-from lm.tokenizer import BYTE, CONTROL, PIECE, UNKNOWN, UNUSED
+from lm.tokenizer import BEGINS, BYTE, CONTROL, PIECE, TURN_ENDS, UNKNOWN, UNUSED
 
 DTYPES = {"fp32": "F32", "fp16": "F16", "bf16": "BF16", "q8_0": "Q8_0", "q4_k_m": "Q4_K_M"}
 IN_FP32 = ("ffn_gate_inp.weight", "_exps.bias")  # routers and biases of experts, which llama.cpp adds in fp32

@@ -22,7 +22,7 @@ from lm.interop.gguf_models import (
 from lm.interop.stored import Matrices, built_stored, gguf_rows, matrices
 from lm.interop.tensors import built, imported
 from lm.model import Transformer
-from lm.text_config import TextConfig
+from lm.tokenizer import TextConfig
 from lm.training.weights import check_sizes
 
 

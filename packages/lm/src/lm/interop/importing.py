@@ -8,8 +8,7 @@ from pathlib import Path
 from lm.interop.loading import check_finite, read_model, text_config, tokenizer_of
 from lm.interop.model_folder import located, place_of
 from lm.model import Transformer
-from lm.text_config import write_text_config
-from lm.tokenizer import load_tokenizer
+from lm.tokenizer import load_tokenizer, write_text_config
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.resume import RunConfig

@@ -13,9 +13,7 @@ import torch
 from lm.device import choose_device, use_huge_pages
 from lm.files import no_model, read_json
 from lm.interop.model_folder import located, of_folder
-from lm.special_tokens import stop_ids
-from lm.text_config import TextConfig, read_text_config
-from lm.tokenizer import PAIR, kept_tokenizer, load_tokenizer
+from lm.tokenizer import PAIR, TextConfig, kept_tokenizer, load_tokenizer, read_text_config, stop_ids
 from lm.training.run import Run, best_step, is_run, read_config
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from lm.chat_template import ChatTemplate, Message
-from lm.special_tokens import BEGINS
+from lm.tokenizer import BEGINS
 
 HEADING = "# written by `lm export`: ollama create NAME -f {}\n"
 

@@ -26,7 +26,7 @@ from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
 from lm.reporting import report
 from lm.rope import rope_frequencies
-from lm.special_tokens import prompt_ids
+from lm.tokenizer import prompt_ids
 
 DTYPES = ("fp16", "int8")
 MOST_BYTES = 400_000_000  # of a page: a browser's strings end at 512 MB

@@ -10,7 +10,6 @@ import base64
 import html
 import io
 import math
-import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,20 +20,22 @@ from lm.extras import need
 
 Point = tuple[float, float]
 DOTS = 40  # at most this many marks on a line
-COLOURS, DASHES = 10, ("-", "--", ":")  # matplotlib's colours; after the last they repeat, with the next dashes
+COLOURS = 10  # matplotlib's; after the last they repeat
 WIDE, HALF = (12.8, 6.1), (6.4, 3.6)  # width and height of a drawing in inches
 STYLE: Any = {  # of matplotlib
     "svg.fonttype": "none",  # letters as text
     "svg.hashsalt": "lm",  # the same chart has the same bytes
     "text.parse_math": False,  # a dollar sign is one
 }
-DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 STROKES: dict[str, dict[str, Any]] = {
     "line": {},
     "soft": {"linewidth": 1, "alpha": 0.5},
     "thin": {"linewidth": 1, "alpha": 0.25},
     "marks": {"marker": "o"},
 }
+# Control characters are shown by their pictures; marks that turn the direction of the text beside them go.
+VISIBLE: dict[int, str] = {code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"}
+VISIBLE |= dict.fromkeys(map(ord, "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"), "\ufffd")
 
 
 class Html(str):
@@ -84,24 +85,22 @@ def picture(
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    out = io.StringIO()
+    out, references = io.StringIO(), references or {}
     with rc_context(STYLE), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a letter that the font to measure with lacks; an empty log scale
         figure = Figure(figsize=WIDE if wide else HALF, layout="constrained")
         axes = figure.add_subplot(xscale="log" if log_x else "linear", yscale="log" if log else "linear")
         for line in lines:
-            stroke = {**STROKES[line.style], "markevery": math.ceil(len(line.points) / DOTS) or 1}
-            stroke |= {"color": f"C{line.colour % COLOURS}", "ls": DASHES[line.colour // COLOURS % len(DASHES)]}
-            if len(line.points) == 1:  # which would draw no line
-                stroke["marker"] = "o"
+            stroke = {"color": f"C{line.colour % COLOURS}", "markevery": math.ceil(len(line.points) / DOTS) or 1}
+            stroke |= {"marker": "o"} if len(line.points) == 1 else {}  # which would draw no line
             if line.label and line.ends_at is not None:
-                stroke["label"] = f"{unturned(line.label)} {number(line.ends_at)}"
-            axes.plot(*zip(*((x, y if math.isfinite(y) else math.nan) for x, y in line.points), strict=True), **stroke)
-        for name, value in (references or {}).items():
-            axes.axhline(value, color="gray", linewidth=1, linestyle=":", label=f"{unturned(name)} {number(value)}")
-        ceiling = max([ceiling, *(references or {}).values()])
-        if ceiling < axes.get_ylim()[1]:
-            axes.set_ylim(top=ceiling)
+                stroke["label"] = f"{line.label.translate(VISIBLE)} {number(line.ends_at)}"
+            values = [y if math.isfinite(y) else math.nan for _, y in line.points]
+            axes.plot([x for x, _ in line.points], values, **{**stroke, **STROKES[line.style]})
+        for name, value in references.items():
+            label = f"{name.translate(VISIBLE)} {number(value)}"
+            axes.axhline(value, color="gray", linewidth=1, linestyle=":", label=label)
+        axes.set_ylim(top=min(axes.get_ylim()[1], max(ceiling, *references.values(), -math.inf)))
         axes.grid(axis="y", alpha=0.3)
         axes.set_xlabel({"seconds": "seconds of training", "tokens": "tokens read"}.get(x_name, x_name))
         if axes.get_legend_handles_labels()[0]:
@@ -110,7 +109,7 @@ def picture(
     return out.getvalue()
 
 
-def chart(title: str, lines: Sequence[Line], *, note: str = "", wide: bool = False, **options: Any) -> str:
+def chart(title: str, lines: Sequence[Line], *, note: str = "", wide: bool = False, **options: Any) -> Html:
     """Return one figure of a page; `options` are picture()'s."""
     lines = [line for line in lines if line.ends_at is not None]
     drawing = "<p>nothing logged</p>"
@@ -119,9 +118,8 @@ def chart(title: str, lines: Sequence[Line], *, note: str = "", wide: bool = Fal
         label = text(f"{title} by {options.get('x_name', 'step')}: {ends}")
         svg = base64.b64encode(picture(lines, wide=wide, **options).encode()).decode()
         drawing = f'<img alt="{label}" src="data:image/svg+xml;base64,{svg}">'
-    return (
-        f"<figure{' class=wide' * wide}><figcaption><b>{text(title)}</b> {text(note)}</figcaption>{drawing}</figure>\n"
-    )
+    caption = f"<figcaption><b>{text(title)}</b> {text(note)}</figcaption>"
+    return Html(f"<figure{' class=wide' * wide}>{caption}{drawing}</figure>\n")
 
 
 def number(value: float, digits: int = 4) -> str:
@@ -131,17 +129,11 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def unturned(name: str) -> str:
-    """A name without the marks that turn the direction of the text beside it: U+FFFD stands for them."""
-    return DIRECTIONS.sub("\ufffd", name)
-
-
-def text(value: object) -> str:
+def text(value: object) -> Html:
     """Any text as HTML: escaped, and what no page can carry made visible."""
     if isinstance(value, Html):
         return value
-    printable = unturned(str(value).encode("utf-8", "replace").decode())
-    return html.escape("".join(chr(0x2400 + ord(c)) if c < " " and c not in "\t\n" else c for c in printable))
+    return Html(html.escape(str(value).encode("utf-8", "replace").decode().translate(VISIBLE)))
 
 
 def table(headers: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:
@@ -156,17 +148,6 @@ def table(headers: Sequence[object], rows: Iterable[Sequence[object]]) -> Html:
     body = "".join(f"<tr>{''.join(map(cell, row))}</tr>\n" for row in rows)
     rows_and_head = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
     return Html(f'<div class="scroll" tabindex="0">{rows_and_head}</div>\n')
-
-
-def bars(rows: Iterable[tuple[str, float, str]]) -> Html:
-    """Horizontal bars of (label, value, text): lengths in proportion to the greatest value."""
-    rows = list(rows)
-    most = max((value for _, value, _ in rows if math.isfinite(value)), default=0.0) or 1.0
-    drawn = [
-        (label, Html(f'<i style="width:{100 * value / most if math.isfinite(value) else 0:.2f}%"></i>'), shown)
-        for label, value, shown in rows
-    ]
-    return Html(table(("", "", ""), drawn).replace("<table>", '<table class="bars">'))
 
 
 def quantity(value: float | None, unit: str = "") -> str:
@@ -189,8 +170,3 @@ def comparison(rows: Iterable[Sequence[Any]]) -> Html:
         change = f"{100 * (measured / predicted - 1):+.1f} %" if predicted and measured else None
         drawn.append([label, quantity(predicted, *unit), quantity(measured, *unit), change])
     return table(["", "predicted", "measured", "difference"], drawn)
-
-
-def samples(pairs: Iterable[tuple[str, str]]) -> Html:
-    """Completions as cards: the prompt stands out from what the model wrote after it."""
-    return Html("".join(f"<pre><b>{text(prompt)}</b>{text(completion)}</pre>\n" for prompt, completion in pairs))

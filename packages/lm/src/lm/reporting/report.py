@@ -1,13 +1,12 @@
 """One HTML page for a run, or for several side by side, that needs nothing but itself.
 
-`write` draws what is in the run folders; everything else comes to it as sections, for which `table`, `bars`,
-`comparison` and `samples` of charts make the HTML.
+`write` draws what is in the run folders; everything else comes to it as sections, for which `table` and `comparison` of
+charts make the HTML.
 """
 
 import json
 import math
 import os
-import platform
 import statistics
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,20 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from lm.files import atomic_write, read_json
-from lm.reporting.charts import Line, Point, bars, chart, number, quantity, smooth, table, text
+from lm.reporting.charts import Line, Point, chart, number, quantity, smooth, table, text
 
 Record = dict[str, float]
 
-FAR_APART = 20  # ratio of the peaks of learning rates from which on they are drawn on a log scale
 BY = {"step": "step", "tokens": "tokens", "time": "seconds"}  # the x of curves, and the key it is logged by
 BY_SET = "val_loss/"  # before the name of a set of a mixture, in the metrics
-MOST_NAMES = 4  # names of runs in a title
 MOST_LABELS = 8  # runs that have a label in a chart; the table above it names them all
-# The other charts: title, note, key, and the arguments of chart().
+# The charts: key, title, note, and the arguments of chart().
 CHARTS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
-    ("Gradient norm", "log scale", "gradient_norm", {"log": True}),
-    ("Speed", "tokens per second", "tokens_per_second", {}),
-    ("Use of the device", "share of its peak FLOPs", "mfu", {}),
+    ("bits_per_byte", "Bits per byte", "less is better", {}),
+    ("loss", "Loss", "nats per token", {}),
+    ("learning_rate", "Learning rate", "", {}),
+    ("gradient_norm", "Gradient norm", "log scale", {"log": True}),
+    ("tokens_per_second", "Speed", "tokens per second", {}),
+    ("mfu", "Use of the device", "share of its peak FLOPs", {}),
 )
 
 
@@ -61,8 +61,7 @@ class Run:
 
     @property
     def diverged(self) -> str | None:
-        """The reason of the last step if no weight was changed by it or its loss is not finite, in a run that ended
-        before its last step; else None."""
+        """The reason why a run stopped, if its last step changed no weight or its loss is not finite; else None."""
         if self.finished or not self.records:
             return None
         last = self.records[-1]
@@ -113,7 +112,6 @@ def write(
     leading: Iterable[Section] = (),
     sections: Iterable[Section] = (),
     reference_lines: Mapping[str, float] | None = None,
-    bits_per_byte: float | None = None,
     curves_note: str = "",
     environment: Mapping[str, object] | None = None,
     refresh: float | None = None,
@@ -127,7 +125,6 @@ def write(
         by: x of the curves, a key of BY; steps for one run and tokens for several by default.
         leading, sections: Before and after the curves.
         reference_lines: Bits per byte of other compressors on the same text, by name.
-        bits_per_byte: Of the model on all held-out text; the last in the metrics by default.
         environment: Added to the run's environment.json.
         refresh: Seconds after which a browser loads the page again.
     """
@@ -141,38 +138,17 @@ def write(
     for i, run in enumerate(runs):
         name = names[i] if names else str(run.folder) if folder_names.count(run.name) > 1 else run.name
         runs[i] = replace(run, name=name)
-    references = dict(reference_lines or {})
-    for name, value in references.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"reference line {name!r} is {value}: bits per byte are a positive number")
-
-    names_shown = [run.name for run in runs[:MOST_NAMES]]
-    if more := len(runs) - len(names_shown):
-        names_shown.append(f"{more} more")
-    environments = [{**run.environment, **(environment or {})} for run in runs]
-    if not any(environments):
-        this_machine = {
-            "Python": platform.python_version(),
-            "system": platform.platform(),
-            "processors": os.cpu_count(),
-        }
-        environments = [{f"{name}, of this report": value for name, value in this_machine.items()}] * len(runs)
-    page_sections = [*leading, Section("Curves", _curves(runs, references, by), f"{_curves_note(runs)} {curves_note}")]
-    if references:
-        this = bits_per_byte if bits_per_byte is not None else runs[0].last("val_bits_per_byte")
-        ranked = sorted(
-            {**references, **({} if this is None else {"this model": this})}.items(), key=lambda pair: pair[1]
-        )
-        drawn = bars((name, value, f"{value:.3f}") for name, value in ranked)
-        page_sections.append(Section("Bits per byte of held-out text", drawn))
+    curves = _curves(runs, reference_lines or {}, by)
+    page_sections = [*leading, Section("Curves", curves, f"{_curves_note(runs)} {curves_note}")]
     page_sections += [*sections, Section("Configuration", _settings(runs, [_flat(run.config) for run in runs]))]
+    environments = [{**run.environment, **(environment or {})} for run in runs]
     page_sections.append(Section("Environment", _settings(runs, environments)))
     shell, style = (
         resources.files("lm.reporting").joinpath(f"assets/report.{kind}").read_text("utf-8") for kind in ("html", "css")
     )
     page = shell.format(
         refresh=f'<meta http-equiv="refresh" content="{max(1, round(refresh))}">\n' if refresh else "",
-        title=text(title or ", ".join(names_shown)),
+        title=text(title or ", ".join(run.name for run in runs)),
         style=style,
         headline=text(_headline(runs) if headline is None else headline),
         body="".join(
@@ -200,21 +176,20 @@ def read(folder: str | os.PathLike[str]) -> Run:
         raise ValueError(f"{folder / 'config.toml'}: {error}") from error
     metrics = folder / "metrics.jsonl"
     lines = metrics.read_bytes().splitlines(keepends=True) if metrics.exists() else []
-    steps: dict[float, Record] = {}
-    skipped: dict[int, str] = {}
-    damaged = 0
+    steps, skipped, damaged = dict[int, Record](), dict[int, str](), 0
     for line in filter(bytes.strip, lines):
         try:
             values = json.loads(line)
             record = {k: float(v) for k, v in values.items() if isinstance(v, int | float)}
             step = int(record["step"])
-            steps.setdefault(step, {}).update(record)
-            if isinstance(reason := values.get("skipped"), str):
-                skipped[step] = reason
-            elif "loss" in record:  # a resumed run repeated the step
-                skipped.pop(step, None)
         except (ValueError, KeyError, AttributeError, OverflowError):
             damaged += line.endswith(b"\n")  # without it, the line is the last and still being written
+            continue
+        steps.setdefault(step, {}).update(record)
+        if isinstance(reason := values.get("skipped"), str):
+            skipped[step] = reason
+        elif "loss" in record:  # a resumed run repeated the step
+            skipped.pop(step, None)
     if damaged and not steps:
         raise ValueError(f"{metrics}: not one of its {damaged} lines is a JSON object with a step")
     environment = read_json(folder / "environment.json", missing_ok=True)
@@ -248,7 +223,7 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
     alone = len(runs) == 1
     x = BY[by] if by else "step" if alone or not all(run.points("tokens") for run in runs) else "tokens"
 
-    def curves_of(name: str, note: str, key: str, *, wide: bool = False, **options: Any) -> str:
+    def curves_of(key: str, name: str, note: str, *, wide: bool = False, **options: Any) -> str:
         """A chart of the values of training, averaged, and of held-out text where there are any."""
         lines: list[Line] = []
         for i, run in enumerate(runs):
@@ -261,20 +236,23 @@ def _curves(runs: Sequence[Run], references: Mapping[str, float], by: str | None
             lines.append(Line(f"{run.name}, held-out", heldout, i + alone, "marks", dots))
         return chart(name, lines, note=note, x_name=x, wide=wide, **options)
 
+    keys = dict.fromkeys(key for run in runs for record in run.records for key in record)
+    has_bytes = "bits_per_byte" in keys or "val_bits_per_byte" in keys
     charts = [_legend(runs)]
-    has_bytes = any(run.points(key) for run in runs for key in ("bits_per_byte", "val_bits_per_byte"))
-    for name, note, key in (("Bits per byte", "less is better", "bits_per_byte"), ("Loss", "nats per token", "loss")):
-        if key == "loss" or has_bytes:
-            top = _ceiling([run.points(one, x) for run in runs for one in (key, f"val_{key}")])
-            options: dict[str, Any] = {"references": references} if key == "bits_per_byte" else {}
-            charts.append(curves_of(name, note, key, wide=key != "loss" or not has_bytes, ceiling=top, **options))
-    peaks = [max((y for _, y in points), default=0.0) for run in runs if (points := run.points("learning_rate"))]
-    far_apart = max(peaks, default=0.0) > FAR_APART * min(peaks, default=0.0)
-    charts.append(curves_of("Learning rate", "log scale" if far_apart else "", "learning_rate", log=far_apart))
-    for title, note, key, options in CHARTS:
-        if any(run.points(key) for run in runs):
-            charts.append(curves_of(title, note, key, **options))
-    if sets := _by_set(runs, x):
+    for key, name, note, options in CHARTS:
+        if key in keys or f"val_{key}" in keys:
+            if "loss" in key or "byte" in key:
+                top = _ceiling([run.points(one, x) for run in runs for one in (key, f"val_{key}")])
+                options = {"wide": not has_bytes or key != "loss", "ceiling": top}
+                options |= {"references": references} if key != "loss" else {}
+            charts.append(curves_of(key, name, note, **options))
+    sets = list[Line]()
+    for run in runs:
+        for key in keys:
+            if key.startswith(BY_SET) and (points := run.points(key, x)):
+                name = ("" if alone else f"{run.name}, ") + key.removeprefix(BY_SET)
+                sets.append(Line(name, points, len(sets), "marks", name))
+    if sets:
         charts.append(chart("Held-out loss by set", sets, note="nats per token", wide=True, x_name=x))
     return f'<div class="charts">{"".join(charts)}</div>\n'
 
@@ -286,44 +264,30 @@ def _ceiling(curves: Iterable[Sequence[Point]]) -> float:
     return 1.05 * min(later, max((ys[0] for ys in finite if ys), default=math.inf))
 
 
-def _by_set(runs: Sequence[Run], x: str) -> list[Line]:
-    """The held-out losses of each set of a mixture."""
-    lines: list[Line] = []
-    for run in runs:
-        for key in dict.fromkeys(key for record in run.records for key in record if key.startswith(BY_SET)):
-            name = ("" if len(runs) == 1 else f"{run.name}, ") + key.removeprefix(BY_SET)
-            lines.append(Line(name, run.points(key, x), len(lines), "marks", name))
-    return lines
-
-
 def _curves_note(runs: Sequence[Run]) -> str:
     notes = ["Light lines are the text in training, averaged over neighbouring steps; dots are held-out text."]
     if len(runs) == 1:
         notes = ["Light lines are single steps, strong lines the average of neighbouring ones, dots held-out text."]
     for run in runs:
         bad = sum(not math.isfinite(y) for _, y in run.points("loss"))
-        name = "" if len(runs) == 1 else f" of {run.name}"
         if bad:
-            notes.append(f"The loss{name} was not a finite number in {bad} {'steps' if bad > 1 else 'step'}.")
+            notes.append(f"{run.name}: the loss was not a finite number in {bad} steps.")
         if run.skipped:
-            steps = f"{len(run.skipped)} {'steps' if len(run.skipped) > 1 else 'step'}{name}"
-            notes.append(f"{steps} changed no weight; the last, {max(run.skipped)}: {run.skipped[max(run.skipped)]}.")
+            last = max(run.skipped)
+            notes.append(
+                f"{run.name}: {len(run.skipped)} steps changed no weight; the last, {last}: {run.skipped[last]}."
+            )
         if run.damaged:
-            notes.append(f"{run.damaged} unreadable {'lines' if run.damaged > 1 else 'line'} left out.")
-    return " ".join(notes) if any(run.records for run in runs) else ""
+            notes.append(f"{run.name}: {run.damaged} unreadable lines left out.")
+    return " ".join(notes)
 
 
 def _legend(runs: Sequence[Run]) -> str:
     has_bits = any(run.last("val_bits_per_byte") for run in runs)
     heldout = "val_bits_per_byte" if has_bits else "val_loss"
+    keys = ("step", "tokens", "loss", heldout)
     rows = [
-        [
-            run.name,
-            *(run.last(key) for key in ("step", "tokens", "loss", heldout)),
-            run.last_step(heldout),
-            run.speed,
-            quantity(run.last("seconds"), "s"),
-        ]
+        [run.name, *map(run.last, keys), run.last_step(heldout), run.speed, quantity(run.last("seconds"), "s")]
         for run in runs
     ]
     name = "held-out bits/byte" if has_bits else "held-out loss"
@@ -348,8 +312,6 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) and abs(value) >= 10_000:
-        return f"{value:,}"
+    if isinstance(value, int):
+        return str(value).lower() if isinstance(value, bool) else f"{value:,}"
     return ", ".join(map(_toml, value)) if isinstance(value, list | tuple) else str(value)

@@ -16,7 +16,7 @@ from lm.config import read_toml
 from lm.extras import need
 
 Line = dict[str, Any]
-Tracker = Callable[[Path, int], AbstractContextManager[Callable[[Line], None]]]
+Tracker = Callable[[Path, int], AbstractContextManager[Callable[[Line], object]]]
 
 
 def numbers(line: Line) -> dict[str, float]:
@@ -24,57 +24,37 @@ def numbers(line: Line) -> dict[str, float]:
 
 
 @contextlib.contextmanager
-def tensorboard(run_dir: Path, step: int) -> Iterator[Callable[[Line], None]]:
+def tensorboard(run_dir: Path, step: int) -> Iterator[Callable[[Line], object]]:
     """A function that writes lines of metrics under run_dir/tensorboard; later ones than `step` there are dropped."""
     need("tensorboard", "--track tensorboard", "groundup-lm[tensorboard]")
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(str(run_dir / "tensorboard"), purge_step=step + 1) as writer:
-
-        def write(line: Line) -> None:
-            for name, value in numbers(line).items():
-                writer.add_scalar(name, value, line["step"])
-
-        yield write
+        yield lambda line: [writer.add_scalar(name, value, line["step"]) for name, value in numbers(line).items()]
 
 
 @contextlib.contextmanager
-def wandb(run_dir: Path, step: int) -> Iterator[Callable[[Line], None]]:
+def wandb(run_dir: Path, step: int) -> Iterator[Callable[[Line], object]]:
     """A function that logs lines to Weights & Biases, which its own environment variables configure; steps that it has
     already stay."""
-    library = need("wandb", "--track wandb", "groundup-lm[wandb]")
-    folder = run_dir / "wandb"
-    number = stored(folder / "id", lambda: uuid.uuid4().hex)
-    table = read_toml(run_dir / "config.toml")
-    run = library.init(id=number, resume="allow", name=run_dir.name, dir=str(run_dir), config=table)
-
-    def write(line: Line) -> None:
-        if line["step"] >= run.step:
-            run.log(numbers(line), step=line["step"])
-
-    try:
-        yield write
-    finally:
-        run.finish()
+    library, table = need("wandb", "--track wandb", "groundup-lm[wandb]"), read_toml(run_dir / "config.toml")
+    number = stored(run_dir / "wandb" / "id", lambda: uuid.uuid4().hex)
+    with library.init(id=number, resume="allow", name=run_dir.name, dir=str(run_dir), config=table) as run:
+        first = run.step
+        yield lambda line: run.log(numbers(line), step=line["step"]) if line["step"] >= first else None
 
 
 @contextlib.contextmanager
-def mlflow(run_dir: Path, step: int) -> Iterator[Callable[[Line], None]]:
+def mlflow(run_dir: Path, step: int) -> Iterator[Callable[[Line], object]]:
     """A function that logs lines to MLflow, which its own environment variables configure; steps that it has already
     stay."""
-    library = need("mlflow", "--track mlflow", "groundup-lm[mlflow]")
-    file = run_dir / "mlflow" / "id"
+    library, file = need("mlflow", "--track mlflow", "groundup-lm[mlflow]"), run_dir / "mlflow" / "id"
     with library.start_run(run_id=file.read_text() if file.exists() else None, run_name=run_dir.name) as run:
         number = stored(file, lambda: str(run.info.run_id))
         library.log_artifact(str(run_dir / "config.toml"), run_id=number)
         history = library.MlflowClient().get_metric_history(number, "loss")
-        last = max((metric.step for metric in history), default=-1)
-
-        def write(line: Line) -> None:
-            if line["step"] > last:
-                library.log_metrics(numbers(line), step=line["step"], run_id=number)
-
-        yield write
+        last, log = max((metric.step for metric in history), default=-1), library.log_metrics
+        yield lambda line: log(numbers(line), step=line["step"], run_id=number) if line["step"] > last else None
 
 
 def stored(file: Path, make: Callable[[], str]) -> str:

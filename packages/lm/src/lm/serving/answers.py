@@ -5,18 +5,16 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lm.chat_template import ChatTemplate
 from lm.generation.sampling import TokenLogprob
 from lm.generation.stream import overlap
-from lm.serving.bodies import BadRequest
+from lm.serving.bodies import BadRequest, Body
 from lm.serving.engine import Piece
 from lm.serving.grammar import token_bytes
-from lm.serving.requests import THINK, THOUGHT, GenerationRequest
+from lm.serving.requests import THINK, THOUGHT, GenerationRequest, Served
 from lm.serving.tools import calls_in
 
 LEAST = -9999.0  # the logarithm that stands for that of 0, which JSON does not have
@@ -46,12 +44,10 @@ class Choice:
         """Append a piece, and return it with the thoughts in it apart from its text."""
         reasoning, text = self.split_thoughts(piece.text, piece.ended is not None)
         self.text, self.reasoning = self.text + text, self.reasoning + reasoning
-        self.tokens, self.cached, self.ended, self.mistake = piece.tokens, piece.cached, piece.ended, piece.mistake
-        self.logprobs, self.ids, self.stopped_by = (
-            [*self.logprobs, *piece.logprobs],
-            [*self.ids, *piece.ids],
-            piece.stopped_by,
-        )
+        for name in ("tokens", "cached", "ended", "mistake", "stopped_by"):
+            setattr(self, name, getattr(piece, name))
+        self.logprobs += piece.logprobs
+        self.ids += piece.ids
         return dataclasses.replace(piece, text=text, reasoning=reasoning)
 
     def split_thoughts(self, text: str, last: bool) -> tuple[str, str]:
@@ -64,19 +60,19 @@ class Choice:
                 return "", ""
             self.thoughts = "have begun" if begin.startswith(THINK) else "none"
             text = begin.removeprefix(THINK).lstrip("\n") if self.thoughts == "have begun" else text
+        reasoning = ""
+        if self.thoughts == "have begun":
+            reasoning, mark, text = text.partition(THOUGHT)
+            if mark:
+                self.thoughts = "have ended"
+            else:
+                size = 0 if last else overlap(reasoning, THOUGHT)
+                self.pending = reasoning[len(reasoning) - size :]
+                reasoning = reasoning[: len(reasoning) - size]
         if self.thoughts == "have ended":
             text = text.lstrip("\n")
             self.thoughts = "none" if text else self.thoughts
-        if self.thoughts in ("none", "have ended"):
-            return "", text
-        reasoning, mark, text = text.partition(THOUGHT)
-        if mark:
-            text = text.lstrip("\n")
-            self.thoughts = "none" if text else "have ended"
-            return reasoning, text
-        size = 0 if last else overlap(reasoning, THOUGHT)
-        self.pending = reasoning[len(reasoning) - size :]
-        return reasoning[: len(reasoning) - size], ""
+        return reasoning, text
 
     @property
     def reason(self) -> str | None:
@@ -90,11 +86,15 @@ class Answer:
     prefix, whole_object, part_object = "cmpl", "text_completion", "text_completion"
     last = "data: [DONE]\n\n"  # of a stream
 
-    def __init__(self, task: GenerationRequest, model: str, template: ChatTemplate) -> None:
-        self.task, self.template, self.tokenizer = task, template, template.tokenizer
+    def __init__(self, task: GenerationRequest, body: Body, served: Served) -> None:
+        self.task, self.template, self.tokenizer = task, served.template, served.tokenizer
         self.choices = [Choice(index, task.thoughts) for index in range(len(task.prompts) * task.n)]
         identifier = f"{self.prefix}-{uuid.uuid4().hex}"
-        self.about: dict[str, Any] = {"id": identifier, "created": int(time.time()), "model": model}
+        self.about: dict[str, Any] = {
+            "id": identifier,
+            "created": int(time.time()),
+            "model": body.model or served.model,
+        }
 
     @property
     def ended(self) -> bool:
@@ -110,11 +110,11 @@ class Answer:
             return None
         choice.text, calls = calls_in(choice.text, self.template)
         choice.calls = calls[: self.task.most_calls]
-        piece = dataclasses.replace(piece, text=choice.text, reasoning=choice.reasoning)
-        return dataclasses.replace(piece, logprobs=tuple(choice.logprobs), ids=tuple(choice.ids))
+        logprobs, ids = tuple(choice.logprobs), tuple(choice.ids)
+        return dataclasses.replace(piece, text=choice.text, reasoning=choice.reasoning, logprobs=logprobs, ids=ids)
 
     def error(self, error: BadRequest) -> dict[str, Any]:
-        """The body of an error, and the event of one that comes in a stream."""
+        """The event of an error that comes in a stream."""
         return error.body()
 
     def whole(self) -> dict[str, Any]:
@@ -148,18 +148,17 @@ class Answer:
         if most is None:
             return {}
         count = len(self.task.prompts[choice.index // self.task.n])
-        scored, choice.logprobs = choice.logprobs[:count], choice.logprobs[count:]
-        if self.task.echoes:
-            choice.logprobs = [*scored, *choice.logprobs]
+        scored = choice.logprobs[:count]
+        if not self.task.echoes:
+            choice.logprobs = choice.logprobs[count:]
 
         def by_id(item: TokenLogprob) -> dict[str, Any] | None:
             if item.logprob is None:
                 return None
             ranks = {token: rank for rank, (token, _) in enumerate(item.top, start=1)}
-            tokens = dict([*item.top[:most], (item.token, item.logprob)])
             return {
                 str(token): {"logprob": max(value, LEAST), "rank": ranks.get(token), "decoded_token": self.name(token)}
-                for token, value in tokens.items()
+                for token, value in dict([*item.top[:most], (item.token, item.logprob)]).items()
             }
 
         return {"prompt_logprobs": [by_id(item) for item in scored]}
@@ -201,15 +200,11 @@ class Answer:
         for name in names:
             offsets.append(choice.offset)
             choice.offset += len(name)
+        top = [{self.name(token): max(value, LEAST) for token, value in self.top(item)} for item in logprobs]
         return {
             "tokens": names,
             "token_logprobs": [None if item.logprob is None else max(item.logprob, LEAST) for item in logprobs],
-            "top_logprobs": [
-                None
-                if item.logprob is None
-                else {self.name(token): max(value, LEAST) for token, value in self.top(item)}
-                for item in logprobs
-            ],
+            "top_logprobs": [None if item.logprob is None else one for item, one in zip(logprobs, top, strict=True)],
             "text_offset": offsets,
         }
 
@@ -255,11 +250,12 @@ class ChatAnswer(Answer):
         return {"delta": delta}
 
     def format_logprobs(self, choice: Choice, logprobs: Sequence[TokenLogprob]) -> dict[str, Any] | None:
-        if not logprobs or self.task.top_logprobs is None:
-            return None
-        return {"content": self.named_logprobs(logprobs), "refusal": None}
+        content = self.named_logprobs(logprobs)
+        return {"content": content, "refusal": None} if content else None
 
     def named_logprobs(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+        if self.task.top_logprobs is None:
+            return []
         return [
             {**self.named(item.token, item.logprob), "top_logprobs": [self.named(*likely) for likely in self.top(item)]}
             for item in logprobs
@@ -282,55 +278,46 @@ class Item:
     logprobs: list[TokenLogprob] = field(default_factory=list)
 
 
-class ItemAnswer(ChatAnswer, ABC):
+class ItemAnswer(ChatAnswer):
     """An answer of one choice as items, each with events of its beginning, its parts and its end."""
 
     last = ""
 
-    def __init__(self, task: GenerationRequest, model: str, template: ChatTemplate) -> None:
-        super().__init__(task, model, template)
+    def __init__(self, task: GenerationRequest, body: Body, served: Served) -> None:
+        super().__init__(task, body, served)
         self.items = list[Item]()
 
-    @abstractmethod
-    def begin_item(self, item: Item) -> Iterable[dict[str, Any]]:
-        """The events by which an item begins."""
-
-    @abstractmethod
-    def extend_item(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
-        """The events of more text of an item."""
-
-    @abstractmethod
-    def end_item(self, item: Item) -> Iterable[dict[str, Any]]:
-        """The events by which an item ends."""
+    def item_events(
+        self, item: Item, what: Literal["begin", "extend", "end"], text: str = "", logprobs: Sequence[TokenLogprob] = ()
+    ) -> Iterable[dict[str, Any]]:
+        """The events by which an item begins, gets more text, or ends."""
+        raise TypeError(f"{type(self).__name__} has no events")
 
     def parts(self, index: int, piece: Piece) -> Iterable[dict[str, Any]]:
-        choice = self.choices[0]
+        calls, last = self.choices[0].calls if piece.ended is not None else [], piece.ended is not None
         parts: list[tuple[Any, str, dict[str, Any]]] = [("reasoning", piece.reasoning, {}), ("text", piece.text, {})]
-        if piece.ended is not None:
-            if not (self.items or piece.text or piece.reasoning or choice.calls):
-                self.items.append(Item("text", 0))  # an answer has one item at least
-                yield from self.begin_item(self.items[0])
-            parts += [("call", call["function"]["arguments"], call) for call in choice.calls]
+        parts += [("call", call["function"]["arguments"], call) for call in calls]
+        is_empty = last and not (self.items or calls or piece.text or piece.reasoning)  # an answer has an item at least
         for kind, text, call in parts:
-            if not text:
+            if not (text or (is_empty and kind == "text")):
                 continue
             if not self.items or self.items[-1].kind != kind or kind == "call":
                 yield from self.close_last()
                 self.items.append(Item(kind, len(self.items), call=call))
-                yield from self.begin_item(self.items[-1])
-            item = self.items[-1]
-            item.text += text
-            if kind == "text":
-                item.logprobs += piece.logprobs
-            yield from self.extend_item(item, text, piece)
-        if piece.ended is not None:
+                yield from self.item_events(self.items[-1], "begin")
+            if text:
+                item = self.items[-1]
+                item.text += text
+                item.logprobs += piece.logprobs if kind == "text" else ()
+                yield from self.item_events(item, "extend", text, piece.logprobs)
+        if last:
             yield from self.close_last()
 
     def close_last(self) -> Iterable[dict[str, Any]]:
         """End the item that is open, if one is."""
         if self.items and self.items[-1].is_open:
             self.items[-1].is_open = False
-            yield from self.end_item(self.items[-1])
+            yield from self.item_events(self.items[-1], "end")
 
     def finished(self) -> list[Item]:
         """The items of a whole answer, also of one that was not streamed."""

@@ -1,30 +1,26 @@
-"""The server: /v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings and /v1/models for OpenAI's clients,
-/v1/messages for Anthropic's, /tokenize and /detokenize as vLLM has them, /health, /metrics, and a page to talk on."""
+"""The server: OpenAI's, Anthropic's and some of vLLM's interfaces, /health, /metrics, and a page to talk on."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import contextlib
-import ctypes
 import functools
 import hashlib
 import json
 import re
-import socket
-import sys
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from importlib import resources
 from typing import Any
 
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -32,21 +28,20 @@ from lm.chat_template import ChatTemplate
 from lm.page.export import asset, chat_shell
 from lm.serving.answers import Answer, ChatAnswer
 from lm.serving.bodies import BadRequest, ChatBody, CompletionBody, parse
-from lm.serving.engine import Busy, Engine, Job, Piece, PiecesOfStep, tell_all
+from lm.serving.engine import Busy, Engine, Job, Piece, tell_all
 from lm.serving.grammar import Grammars
-from lm.serving.guards import AccessLog, Guard, SendTimeout
+from lm.serving.guards import Guard
 from lm.serving.messages import CountBody, MessagesAnswer, MessagesBody, count_tokens, message
-from lm.serving.requests import Limits, Served, chat, completion
+from lm.serving.requests import Served, chat, completion
 from lm.serving.responses import ResponseAnswer, ResponseBody, respond
 from lm.serving.tokens import DetokenizeBody, EmbeddingsBody, TokenizeBody, detokenize, embeddings, tokenize
-from lm.special_tokens import stop_ids
+from lm.tokenizer import stop_ids
 
 # Of the page: its own script alone runs, nothing frames it, and no form of it is sent.
 POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-ESCAPED_LINE_ENDS = {number: f"\\u{number:04x}" for number in (0x85, 0x2028, 0x2029)}  # JSON escapes those below 32
 Pieces = asyncio.Queue[tuple[int, Sequence[Piece]]]  # the number of their choice, and the pieces of a step
 MESSAGES = "/v1/messages"
 # Generations by path: the body, the function that makes a request of it, and its answer.
@@ -58,11 +53,11 @@ GENERATIONS: dict[str, tuple[Any, Callable[..., Any], type[Answer]]] = {
 }
 # Functions of a body, by path, that generate nothing.
 FUNCTIONS: dict[str, tuple[Any, Callable[..., dict[str, Any]]]] = {
+    "/v1/embeddings": (EmbeddingsBody, embeddings),
     f"{MESSAGES}/count_tokens": (CountBody, count_tokens),
     "/tokenize": (TokenizeBody, tokenize),
     "/detokenize": (DetokenizeBody, detokenize),
 }
-WATCHES_SOCKETS = sys.platform != "win32"  # the event loop does
 
 
 class Server:
@@ -71,44 +66,39 @@ class Server:
     Args:
         engine: Decodes.
         template: The model's chat template.
-        limits: Bounds of a request.
-        stop_tokens: The ids that end a text outside a conversation; the usual ones of the tokenizer, if not given.
+        model: The model's name.
+        max_tokens: The most new tokens of a text; the context, if None.
+        stop_tokens: The ids that end a text outside a conversation; the usual ones of the tokenizer, if None.
         body_limit: The most bytes of a request.
-        body_seconds: Most seconds for a request's body to come, and for a part of an answer to be read.
     """
 
     def __init__(
         self,
         engine: Engine,
         template: ChatTemplate,
-        limits: Limits,
+        model: str,
         *,
+        max_tokens: int | None = None,
         stop_tokens: Sequence[int] | None = None,
         body_limit: int = 1 << 20,
-        body_seconds: float = 30.0,
     ) -> None:
-        self.engine, self.limits, self.body_limit = engine, limits, body_limit
-        grammars = Grammars(engine.tokenizer, limits.vocab_size, template.stop_tokens)
+        self.engine, self.body_limit, self.started = engine, body_limit, int(time.time())
+        grammars = Grammars(engine.tokenizer, engine.models[""].config.vocab_size, template.stop_tokens)
         stops = stop_ids(engine.tokenizer) if stop_tokens is None else list(stop_tokens)
-        self.served = Served(limits, template, grammars, stops)
-        self.started, self.body_seconds = int(time.time()), body_seconds
+        context = engine.batch.cache.capacity
+        most = min(max_tokens or context, context)
+        self.served = Served(model, engine.models, context, most, template, grammars, stops)
         self.responses = dict[str, tuple[ResponseAnswer, list[Job]]]()  # under way, by their ids
 
-    def app(
-        self,
-        hosts: Collection[str] = (),
-        *,
-        origins: Collection[str] = (),
-        key: str | None = None,
-        log: Callable[[str], None] | None = None,
-    ) -> Starlette:
-        """Return the ASGI application. hosts, origins, key: as for Guard; log: called with a line of each request."""
+    def app(self, hosts: Collection[str] = (), *, origins: Collection[str] = (), key: str | None = None) -> Starlette:
+        """Return the ASGI application. hosts, origins, key: as for Guard."""
 
         @contextlib.asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
-            with thread_safe_callback() as self.engine.deliver:
-                yield
-                await asyncio.to_thread(self.engine.close)
+            loop = asyncio.get_running_loop()
+            self.engine.deliver = lambda pieces: loop.call_soon_threadsafe(tell_all, pieces)
+            yield
+            await asyncio.to_thread(self.engine.close)
 
         routes = [
             Route("/", self.page),
@@ -118,18 +108,13 @@ class Server:
             Route("/v1/models/{name:path}", self.model),
             *(Route(path, self.generate, methods=["POST"]) for path in GENERATIONS),
             *(Route(path, self.compute, methods=["POST"]) for path in FUNCTIONS),
-            Route("/v1/embeddings", self.embeddings, methods=["POST"]),
             Route("/v1/responses/{name}/cancel", self.cancel, methods=["POST"]),
         ]
-        middleware = [
-            Middleware(AccessLog, count=self.engine.metrics.responded, write=log),
-            Middleware(SendTimeout, seconds=self.body_seconds),
-            Middleware(Guard, hosts=hosts, origins=origins, key=key),
-        ]
+        middleware = [Middleware(Guard, hosts=hosts, origins=origins, key=key)]
         if origins:
             anything: dict[str, Any] = {"allow_methods": ["*"], "allow_headers": ["*"]}
             middleware.append(Middleware(CORSMiddleware, allow_origins=list(origins), **anything))
-        handlers: dict[Any, Any] = {BadRequest: refused, HTTPException: other, Exception: failed}
+        handlers: dict[Any, Any] = {BadRequest: refused, HTTPException: no_such_path, ClientDisconnect: client_left}
         return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
 
     async def page(self, request: Request) -> Response:
@@ -139,7 +124,7 @@ class Server:
     def page_and_policy(self) -> tuple[str, int, dict[str, str]]:
         """The page to talk on, its status, and its headers, which name the scripts in it by their hashes."""
         server = resources.files("lm.serving").joinpath("assets/server.js").read_text(encoding="utf-8")
-        page = chat_shell(self.limits.model, "", asset("chat.js") + server)
+        page = chat_shell(self.served.model, "", asset("chat.js") + server)
         hashes = [
             base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
             for script in re.findall("<script>(.*?)</script>", page, re.DOTALL)
@@ -152,18 +137,18 @@ class Server:
         return JSONResponse({"status": "ok" if alive else "closing"}, 200 if alive else 503)
 
     async def metrics(self, request: Request) -> Response:
-        return PlainTextResponse(self.engine.metrics.render(), media_type="text/plain; version=0.0.4")
+        return Response(generate_latest(self.engine.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     async def models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [self.about(name) for name in self.limits.names]})
+        return JSONResponse({"object": "list", "data": [self.about(name) for name in self.served.names]})
 
     async def model(self, request: Request) -> Response:
         name = request.path_params["name"]
-        self.limits.adapter(name)
+        self.served.adapter(name)
         return JSONResponse(self.about(name))
 
     def about(self, name: str) -> dict[str, Any]:
-        parent = {"parent": self.limits.model} if name in self.limits.adapters else {}
+        parent = {"parent": self.served.model} if self.served.adapter(name) else {}
         return {"id": name, "object": "model", "created": self.started, "owned_by": "groundup", **parent}
 
     async def generate(self, request: Request) -> Response:
@@ -172,22 +157,12 @@ class Server:
         # A chat's template is a program of its own, and a form of its answer a grammar: never on the event loop.
         body = await asyncio.to_thread(parse, kind, text)
         task = await asyncio.to_thread(read, body, self.served)
-        about: tuple[Any, ...] = (task, body.model or self.limits.model, self.served.template)
-        return await self.answer(request, answer_kind(*about, *([body] if answer_kind is ResponseAnswer else ())))
+        return await self.answer(request, answer_kind(task, body, self.served))
 
     async def compute(self, request: Request) -> Response:
         kind, function = FUNCTIONS[request.url.path]
         text = await self.body(request)
         return JSONResponse(await asyncio.to_thread(lambda: function(parse(kind, text), self.served)))
-
-    async def embeddings(self, request: Request) -> Response:
-        text = await self.body(request)
-
-        def compute() -> dict[str, Any]:
-            body = parse(EmbeddingsBody, text)
-            return embeddings(body, self.served, self.engine.models[self.limits.adapter(body.model)])
-
-        return JSONResponse(await asyncio.to_thread(compute))
 
     async def cancel(self, request: Request) -> Response:
         """End a response that is under way; its stream or its answer ends with what there is of it."""
@@ -207,14 +182,10 @@ class Server:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
             raise BadRequest("the content type must be application/json", status=415)
         body = bytearray()
-        try:
-            async with asyncio.timeout(self.body_seconds):
-                async for chunk in request.stream():
-                    body += chunk
-                    if len(body) > self.body_limit:
-                        raise BadRequest(f"the body has more than {self.body_limit} bytes: send less", status=413)
-        except TimeoutError:
-            raise BadRequest(f"the body did not come within {self.body_seconds:g} s", status=408) from None
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > self.body_limit:
+                raise BadRequest(f"the body has more than {self.body_limit} bytes: send less", status=413)
         return bytes(body)
 
     async def answer(self, request: Request, answer: Answer) -> Response:
@@ -224,15 +195,14 @@ class Server:
         try:
             self.engine.submit(jobs)
         except Busy as busy:
-            error = BadRequest(str(busy), status=429, code="rate_limit_exceeded", kind="rate_limit_error")
-            return JSONResponse(answer.error(error), 429, headers={"Retry-After": "1"})
-        name = answer.response_id if isinstance(answer, ResponseAnswer) else ""
+            raise BadRequest(str(busy), status=429, code="rate_limit_exceeded", kind="rate_limit_error") from None
         if isinstance(answer, ResponseAnswer):
-            self.responses[name] = answer, jobs
+            self.responses[answer.response_id] = answer, jobs
 
         def ended() -> None:
             self.engine.cancel(jobs)
-            self.responses.pop(name, None)
+            if isinstance(answer, ResponseAnswer):
+                del self.responses[answer.response_id]
 
         if task.stream:
             # The page has to know the number of messages that were left out before the answer.
@@ -253,44 +223,7 @@ class Server:
         for choice in answer.choices:
             if choice.ended == "error":
                 raise broken(choice.mistake)
-        generated = sum(choice.tokens for choice in answer.choices)
-        request.state.tokens = f" {sum(map(len, task.prompts))} + {generated} tokens"
         return await asyncio.to_thread(lambda: JSONResponse(answer.whole()))
-
-
-@contextlib.contextmanager
-def thread_safe_callback() -> Iterator[Callable[[PiecesOfStep], object]]:
-    """A callback for worker threads, by which pieces are told on the thread of the running event loop.
-
-    Unlike loop.call_soon_threadsafe it does not release the GIL, which the loop would take to send the pieces while the
-    decoding thread waits: the loop gets it when that thread is in C again.
-    """
-    loop, waiting = asyncio.get_running_loop(), deque[PiecesOfStep]()
-    if not WATCHES_SOCKETS:
-        yield lambda pieces: loop.call_soon_threadsafe(tell_all, pieces)
-        return
-
-    def tell_waiting() -> None:
-        with contextlib.suppress(BlockingIOError):
-            receiver.recv(1 << 12)
-        while waiting:
-            tell_all(waiting.popleft())
-
-    def deliver(pieces: PiecesOfStep) -> None:
-        waiting.append(pieces)
-        write(sender.fileno(), b"\0", 1)
-
-    write = ctypes.PyDLL(None).write
-    receiver, sender = socket.socketpair()
-    with receiver, sender:
-        receiver.setblocking(False)
-        sender.setblocking(False)
-        loop.add_reader(receiver, tell_waiting)
-        try:
-            yield deliver
-            tell_waiting()
-        finally:
-            loop.remove_reader(receiver)
 
 
 async def events(pieces: Pieces, answer: Answer) -> AsyncIterator[str]:
@@ -299,6 +232,7 @@ async def events(pieces: Pieces, answer: Answer) -> AsyncIterator[str]:
     while not answer.ended:
         if text:
             yield text
+            await asyncio.sleep(0)  # the event loop notices a client that has left
         index, of_step = await pieces.get()
         text = ""
         for piece in of_step:
@@ -342,8 +276,8 @@ async def disconnect(request: Request) -> None:
 
 
 def event(body: dict[str, Any]) -> str:
-    """A server-sent event, in one line also for clients that end lines where Unicode does."""
-    line = json.dumps(body, ensure_ascii=False).translate(ESCAPED_LINE_ENDS)
+    """A server-sent event, in ASCII: in one line also for clients that end lines where Unicode does."""
+    line = json.dumps(body)
     return f"event: {body['type']}\ndata: {line}\n\n" if "type" in body else f"data: {line}\n\n"
 
 
@@ -356,16 +290,13 @@ def broken(mistake: str) -> BadRequest:
 
 async def refused(request: Request, error: BadRequest) -> Response:
     kind = {"type": "error"} if request.url.path.startswith(MESSAGES) else {}  # as Anthropic's clients look for it
-    return JSONResponse({**kind, **error.body()}, error.status)
+    return JSONResponse({**kind, **error.body()}, error.status, {"Retry-After": "1"} if error.status == 429 else None)
 
 
-async def other(request: Request, error: HTTPException) -> Response:
-    """No such path, or not by this method."""
+async def no_such_path(request: Request, error: HTTPException) -> Response:
     message = f"{request.method} {request.url.path}: {error.detail}"
     return JSONResponse(BadRequest(message).body(), error.status_code, headers=error.headers)
 
 
-async def failed(request: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=499)
-    return JSONResponse(BadRequest("the server failed: its log says why", kind="server_error").body(), 500)
+async def client_left(request: Request, error: ClientDisconnect) -> Response:
+    return Response(status_code=499)

@@ -69,10 +69,10 @@ class StructuredOutputs(Strict):
             raise BadRequest("structured_outputs: expected one of regex, choice, grammar, json", "structured_outputs")
         ((name, value),) = requested
         if name == "choice":
-            return "lark", "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in value)
+            return "grammar", "start: " + " | ".join(json.dumps(one, ensure_ascii=False) for one in value)
         if name == "json_schema":
-            return "json", value if isinstance(value, str) else json.dumps(value)
-        return {"grammar": "lark"}.get(name, name), value
+            return "schema", value if isinstance(value, str) else json.dumps(value)
+        return {"regex": "expression"}.get(name, name), value
 
 
 class Body(BaseModel):
@@ -114,11 +114,12 @@ class Body(BaseModel):
         """Drop parameters that have no effect, and refuse unsupported ones by name."""
         if not isinstance(body, dict):
             return body
-        for name, harmless in cls.only.items():
-            if body.get(name) not in (None, *harmless):
+        body = {name: value for name, value in body.items() if value is not None and name not in cls.ignored}
+        for name in cls.only.keys() & body:
+            if body.pop(name) not in cls.only[name]:
                 error = "unsupported_parameter", "{name} is not supported: leave it out"
                 raise PydanticCustomError(*error, {"name": name})
-        return {name: value for name, value in body.items() if name not in cls.only and name not in cls.ignored}
+        return body
 
 
 class CompletionBody(Body):
@@ -207,17 +208,23 @@ class Function(Part):
 
 
 class Tool(Part):
-    """A tool: only functions are supported."""
+    """A tool, or the one to call: a function, in its own object or beside the type as newer interfaces have it."""
 
-    type: Literal["function"]
+    type: Literal["function", "custom"] = "function"
     function: Function
 
+    @model_validator(mode="before")
+    @classmethod
+    def nest(cls, tool: Any) -> Any:
+        """The form of /v1/chat/completions."""
+        if not isinstance(tool, dict) or "name" not in tool:
+            return tool
+        parameters = tool.get("parameters", tool.get("input_schema"))
+        return {"type": tool.get("type", "function"), "function": {**tool, "parameters": parameters}}
 
-class NamedTool(Strict):
-    """The tool that has to be called."""
-
-    type: Literal["function"]
-    function: Function
+    def described(self) -> dict[str, Any]:
+        """The tool as chat templates read it."""
+        return {"type": "function", "function": self.function.model_dump(exclude_none=True)}
 
 
 class JsonSchema(Part):
@@ -242,7 +249,7 @@ class Conversation(BaseModel):
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
     tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: Literal["none", "auto", "required"] | Tool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None  # a name in the template, as gpt-oss has it
 
@@ -251,9 +258,8 @@ class ChatBody(Conversation, Body):
     """A body of /v1/chat/completions. truncation "auto" leaves out the oldest messages where they do not fit."""
 
     only: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **{"functions": ([],), "function_call": ("none",), "modalities": (["text"],)},
-        **dict.fromkeys(("prediction", "audio", "web_search_options", "verbosity"), ()),
-    }
+        "functions": ([],), "function_call": ("none",), "modalities": (["text"],)
+    }  # fmt: skip
 
     messages: Annotated[list[ChatMessage], Field(min_length=1)]
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -276,31 +282,24 @@ def mistake(failed: ValidationError) -> BadRequest:
     """Return pydantic's first error as a sentence with the path of the value and the value."""
     errors = failed.errors(include_url=False)
     kind, location = errors[0]["type"], errors[0]["loc"]
-    if kind == "json_invalid":
-        return BadRequest("the body is not JSON")
     if kind == "unsupported_parameter":
         return BadRequest(errors[0]["msg"], errors[0]["ctx"]["name"], code=kind)
     if not location:
-        return BadRequest("the body must be a JSON object")
+        return BadRequest("the body is not JSON" if kind == "json_invalid" else "the body must be a JSON object")
     param = str(location[0])
     # A union has an error for each of its members: the deepest, of a member that has the type of the value.
     of_param = [error for error in errors if error["loc"][0] == param]
     error = max(of_param, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
-    path, value = param, json.dumps(error["input"], ensure_ascii=False, default=str)
-    for part in error["loc"][1:]:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif re.fullmatch("[a-z_]+", part) and part not in ("str", "int", "bool", "float"):  # members of a union
-            path += f".{part}"
-    if error["type"] == "extra_forbidden":
+    kind, value = error["type"], json.dumps(error["input"], ensure_ascii=False, default=str)
+    # Names of a union's members are no part of the path, but for fields, which are lower case.
+    parts = [part for part in error["loc"][1:] if isinstance(part, int) or re.fullmatch("(?!str$)[a-z_]+", part)]
+    path = param + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts)
+    if kind == "extra_forbidden":
         return BadRequest(f"{path!r} is unknown here: leave it out", param, code="unknown_parameter")
-    if error["type"] == "missing":
+    if kind == "missing":
         return BadRequest(f"{path} is missing", param)
-    # Of a value of a wrong type: what each member of the union expects.
-    beside = [one["msg"] for one in of_param if one["loc"][:-1] == error["loc"][:-1]]
-    messages = dict.fromkeys([error["msg"], *(beside if error["type"].endswith("_type") else ())])
-    expected = " or ".join(re.sub(r"^.* should (be |have )?|after validation.*$", "", one).strip() for one in messages)
-    return BadRequest(f"{path}: expected {expected}, got {value if len(value) < 80 else value[:76] + ' …'}", param)
+    expected = re.sub("^.* should (be |have )?| after validation.*$", "", error["msg"])
+    return BadRequest(f"{path}: expected {expected}, got {value[:80]}", param)
 
 
 def text_of(content: str | list[TextPart] | None) -> str:

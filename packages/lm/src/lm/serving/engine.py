@@ -1,15 +1,16 @@
-"""The thread that decodes: texts of many requests, a token each at every step, and a queue of bounded length before
-it."""
+"""The thread that decodes the texts of many requests, and the queue of bounded length before it."""
 
 from __future__ import annotations
 
 import threading
 import time
 import traceback
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from lm.device import memory_of
 from lm.generation.kv_cache import SHARE
@@ -17,8 +18,9 @@ from lm.generation.sampling import NoToken, TokenLogprob
 from lm.generation.scheduler import Results, ScheduledSequence, Scheduler
 from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
-from lm.serving.metrics import Metrics
 
+# Bounds of the histograms.
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 PAUSE = 0.004  # seconds of the tokens that are decoded before they are sent and others are admitted
 
 
@@ -71,6 +73,25 @@ def tell_all(pieces: PiecesOfStep) -> None:
         job.tell(of_job)
 
 
+class Metrics:
+    """Counts of a server. gauge(name, explanation) adds a current value."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self.ended = Counter("lm_texts", "texts that ended, by why", ["ended"], registry=registry)
+        self.prompt = Counter("lm_prompt_tokens", "tokens of prompts", registry=registry)
+        self.cached = Counter("lm_cached_tokens", "tokens of prompts that were in the cache", registry=registry)
+        self.generated = Counter("lm_generated_tokens", "tokens made", registry=registry)
+        between = "lm_between_tokens_seconds", "from token to token"
+        self.first_token = Histogram(
+            "lm_first_token_seconds", "from a request to its first token", registry=registry, buckets=SECONDS
+        )
+        self.between_tokens = Histogram(*between, registry=registry, buckets=SECONDS)
+
+    def gauge(self, name: str, explanation: str) -> Gauge:
+        return Gauge(name, explanation, registry=self.registry)
+
+
 class Engine:
     """Decodes jobs, at most `rows` together and `waiting` in the queue, until it is closed.
 
@@ -103,8 +124,7 @@ class Engine:
         if rows < 1 or waiting < 1:
             raise ValueError(f"rows {rows} and waiting {waiting} must be at least 1")
         self.models, self.tokenizer, self.waiting = {"": model, **(adapters or {})}, tokenizer, waiting
-        if memory is None:
-            memory = memory_of(model.embedding.weight.device) // SHARE
+        memory = memory_of(model.embedding.weight.device) // SHARE if memory is None else memory
         each = memory // len(self.models)
         self.batches = {
             name: Scheduler(one, rows=rows, capacity=context, memory=each) for name, one in self.models.items()
@@ -114,20 +134,16 @@ class Engine:
         self.running: dict[ScheduledSequence, Job] = {}
         self.deliver: Callable[[PiecesOfStep], object] = tell_all
         self.pieces: PiecesOfStep = {}  # of this step
-        caches = [batch.cache for batch in self.batches.values()]
-        gauges: dict[str, tuple[str, Callable[[], float]]] = {
-            "lm_texts_running": ("texts that are decoded", lambda: len(self.running)),
-            "lm_texts_waiting": ("texts in the queue", lambda: len(self.queue)),
-            "lm_cache_used_bytes": (
-                "bytes of keys and values in the cache",
-                lambda: sum((cache.pages - len(cache.free)) * cache.page_bytes for cache in caches),
-            ),
-            "lm_cache_bytes": (
-                "bytes of keys and values that fit the cache",
-                lambda: sum(cache.pages * cache.page_bytes for cache in caches),
-            ),
-        }
-        self.metrics = Metrics(gauges)
+        self.metrics = Metrics()
+        gauge, caches = self.metrics.gauge, [batch.cache for batch in self.batches.values()]
+        gauge("lm_texts_running", "texts that are decoded").set_function(lambda: len(self.running))
+        gauge("lm_texts_waiting", "texts in the queue").set_function(lambda: len(self.queue))
+        gauge("lm_cache_bytes", "bytes of keys and values that fit the cache").set(
+            sum(cache.pages * cache.page_bytes for cache in caches)
+        )
+        gauge("lm_cache_used_bytes", "bytes of keys and values in the cache").set_function(
+            lambda: sum((cache.pages - len(cache.free)) * cache.page_bytes for cache in caches)
+        )
         self.changed, self.closed = threading.Condition(), False
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
@@ -160,7 +176,7 @@ class Engine:
             try:
                 for batch in self.batches.values():
                     if batch.sequences:
-                        self._continue(batch, batch.try_step(0.0 if self.queue else PAUSE / len(self.batches)))
+                        self._continue(batch.try_step(0.0 if self.queue else PAUSE / len(self.batches)))
             except Exception:
                 # A step of all sequences failed, as where a GPU has no memory left: none may wait for ever.
                 self._fail()
@@ -177,10 +193,9 @@ class Engine:
                 self.changed.wait()
             if self.closed:
                 return False
-            for sequence, job in list(self.running.items()):
+            for job in list(self.running.values()):
                 if job.cancelled:
-                    self.batches[job.model].cancel(sequence)
-                    self._ended(job, "cancelled")
+                    self._end(job, "cancelled")
             room, jobs = {name: batch.room for name, batch in self.batches.items()}, list[Job]()
             for job in list(self.queue):  # a text of a full batch lets those of others pass
                 if room[job.model]:
@@ -201,9 +216,11 @@ class Engine:
                 self._tell(job, Piece(job.echo, 0, job.sequence.ended))
         return True
 
-    def _continue(self, batch: Scheduler, results: Results) -> None:
+    def _continue(self, results: Results) -> None:
         """Add the tokens of a batch's step to their jobs' texts."""
-        now, left = time.perf_counter(), Counter(sequence for sequence, _ in results)
+        now, left = time.perf_counter(), dict[ScheduledSequence, int]()
+        for sequence, _ in results:
+            left[sequence] = left.get(sequence, 0) + 1
         seconds = {sequence: (now - self.running[sequence].since) / count for sequence, count in left.items()}
         for sequence, token in results:
             left[sequence] -= 1
@@ -213,40 +230,36 @@ class Engine:
                 try:
                     if sequence.error is not None:
                         raise sequence.error
-                    self._add(job, token, seconds[sequence], last=not left[sequence])
+                    self._add(job, sequence, token, seconds[sequence], last=not left[sequence])
                 except Exception as error:
-                    batch.cancel(sequence)
-                    self._ended(job, "error")
+                    self._end(job, "error")
                     self._tell(job, failure(error, job.tokens))
 
-    def _add(self, job: Job, token: int | None, seconds: float, *, last: bool) -> None:
+    def _add(self, job: Job, sequence: ScheduledSequence, token: int | None, seconds: float, *, last: bool) -> None:
         """Add a token, the last of this step, to a job's text; None: a stop token ended it."""
-        sequence, writer = job.sequence, job.writer
-        assert sequence is not None
+        writer = job.writer
         assert writer is not None
         piece = "" if token is None or token in job.skip_ids else writer.feed(token)
         if token is not None:
             job.tokens += 1
-            self.metrics.token(seconds, first=job.tokens == 1)
+            (self.metrics.first_token if job.tokens == 1 else self.metrics.between_tokens).observe(seconds)
             if job.tokens == job.min_tokens:
                 writer.stop = tuple(job.stop)
         ended = sequence.ended if last else None
-        if writer.stopped:
-            self.batches[job.model].cancel(sequence)
-            ended = "stop"
-        elif ended is not None:
-            piece += writer.finish()
-            ended = "stop" if writer.stopped else ended
         if ended is not None:
-            self._ended(job, ended)
+            piece += writer.finish()
+        ended = "stop" if writer.stopped else ended
+        if ended is not None:
+            self._end(job, ended)
         # What is certain of the text is sent, with the ids and logprobs since the piece before.
         piece, job.echo = job.echo + piece, ""
         if piece or ended is not None:
-            new = tuple(sequence.logprobs[job.logprobs_sent :])
-            job.logprobs_sent += len(new)
-            ids = tuple(sequence.tokens[job.ids_sent : job.tokens])
-            job.ids_sent = job.tokens
-            self._tell(job, Piece(piece, job.tokens, ended, new, sequence.cached, ids, stopped_by=writer.stopped))
+            logprobs, ids = (
+                tuple(sequence.logprobs[job.logprobs_sent :]),
+                tuple(sequence.tokens[job.ids_sent : job.tokens]),
+            )
+            job.logprobs_sent, job.ids_sent = job.logprobs_sent + len(logprobs), job.tokens
+            self._tell(job, Piece(piece, job.tokens, ended, logprobs, sequence.cached, ids, "", writer.stopped))
 
     def _tell(self, job: Job, piece: Piece) -> None:
         self.pieces.setdefault(job, []).append(piece)
@@ -256,20 +269,23 @@ class Engine:
         if pieces:
             self.deliver(pieces)
 
-    def _ended(self, job: Job, why: str) -> None:
+    def _end(self, job: Job, why: str) -> None:
+        """End a job that runs, and count it."""
         sequence = job.sequence
         assert sequence is not None
-        self.running.pop(sequence, None)
-        prompt = len(sequence.prompt)
-        self.metrics.text_ended(why, prompt, min(sequence.cached, prompt), job.tokens)
+        del self.running[sequence]
+        self.batches[job.model].cancel(sequence)
+        self.metrics.ended.labels(why).inc()
+        self.metrics.prompt.inc(len(sequence.prompt))
+        self.metrics.cached.inc(min(sequence.cached, len(sequence.prompt)))
+        self.metrics.generated.inc(job.tokens)
 
     def _fail(self) -> None:
         """End all running jobs with an error; those that wait, too, if the engine is closed."""
         with self.changed:
             lost = [*self.running.values(), *(self.queue if self.closed else ())]
-            for sequence, job in list(self.running.items()):
-                self.batches[job.model].cancel(sequence)
-                self._ended(job, "error")
+            for job in list(self.running.values()):
+                self._end(job, "error")
             if self.closed:
                 self.queue.clear()
         for job in lost:

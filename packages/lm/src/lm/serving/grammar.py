@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from lm.extras import need
 from lm.generation.sampling import NoToken
 
 MOST = 1 << 16  # characters of a schema
-READERS = {"json": "json_schema", "lark": "lark", "regex": "regex"}
+READERS = {"schema": "grammar_from_json_schema", "grammar": "grammar_from_lark", "expression": "grammar_from_regex"}
 # Read by llguidance beside a schema: JSON is written as json.dumps and templates write it.
 SPACES = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}}
 
@@ -26,43 +27,46 @@ class Grammars:
     def __init__(self, tokenizer: Any, vocab_size: int, stop_tokens: Sequence[int]) -> None:
         self.tokenizer, self.vocab_size, self.stops = tokenizer, vocab_size, list(stop_tokens)
         self.lock = threading.Lock()
-        self.tokenizer_tokens: Any = None  # the tokens, as llguidance knows them
+
+    @functools.cached_property
+    def tokens(self) -> Any:
+        """The tokens, as llguidance knows them."""
+        import llguidance
+
+        return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens(self)))
 
     def grammar(self, kind: str, text: str, param: str) -> Grammar:
         """Allow what a text describes; ValueError: what is not supported, by name.
 
         Args:
-            kind: "json", a schema: JSON is written with the spaces of json.dumps, since a model that may write any
-                number of line ends between two values may write nothing else; "regex"; or "lark", llguidance's dialect.
+            kind: "schema": JSON is written with the spaces of json.dumps, since a model that may write any number of
+                line ends between two values may write nothing else; "expression"; or "grammar", llguidance's Lark.
             text: The schema, expression or grammar.
             param: The parameter of the request that asks for it.
         """
-        llguidance = need("llguidance", param, "groundup-lm[serve]")
-        what = {"json": "schema", "lark": "grammar", "regex": "expression"}[kind]
+        matcher = need("llguidance", param, "groundup-lm[serve]").LLMatcher
         if len(text) > MOST:
-            raise ValueError(f"the {what} has {len(text):,} characters, and at most {MOST:,} may be: make it smaller")
-        if kind == "json":
+            raise ValueError(f"the {kind} has {len(text):,} characters, and at most {MOST:,} may be: make it smaller")
+        if not self.stops:
+            raise ValueError("the model has no token that ends an answer, which an answer of a given form needs")
+        if kind == "schema":
             schema = parse_json(text)
             if not isinstance(schema, dict):
                 raise ValueError("the schema is not a JSON object")
             text = json.dumps({**SPACES, **schema})
-        with self.lock:
-            if self.tokenizer_tokens is None:
-                self.tokenizer_tokens = llguidance.LLTokenizer(llguidance.TokenizerWrapper(Tokens(self)))
-        if not self.stops:
-            raise ValueError("the model has no token that ends an answer, which an answer of a given form needs")
         try:
-            grammar = getattr(llguidance.LLMatcher, f"grammar_from_{READERS[kind]}")(text)
+            grammar = getattr(matcher, READERS[kind])(text)
         except ValueError as error:
-            raise ValueError(f"the {what} is not understood: {first_line(error)}") from None
-        wrong = llguidance.LLMatcher.validate_grammar(grammar, self.tokenizer_tokens)
-        if wrong:
-            raise ValueError(f"the {what} is not supported: {first_line(wrong)}")
-        constraint = Grammar(llguidance.LLMatcher(self.tokenizer_tokens, grammar), self.stops)
+            raise ValueError(f"the {kind} is not understood: {first_line(error)}") from None
+        with self.lock:
+            tokens = self.tokens
+        if wrong := matcher.validate_grammar(grammar, tokens):
+            raise ValueError(f"the {kind} is not supported: {first_line(wrong)}")
+        constraint = Grammar(matcher(tokens, grammar), self.stops)
         try:
             constraint.allowed(self.vocab_size)  # a schema that refers to nothing but itself allows no token
         except NoToken as error:
-            raise ValueError(f"the {what} allows no answer: {error}") from None
+            raise ValueError(f"the {kind} allows no answer: {error}") from None
         return constraint
 
 
@@ -87,16 +91,15 @@ class Minimum:
 class Tokens:
     """A tokenizer for llguidance."""
 
+    bos_token_id = None
+
     def __init__(self, grammars: Grammars) -> None:
         tokenizer = grammars.tokenizer
-        special = {int(number): name for name, number in tokenizer.special_tokens.items()}
-        self.tokens = [token_bytes(tokenizer, number) for number in range(tokenizer.n_vocab)]
-        for number, name in special.items():
+        self.tokens = [token_bytes(tokenizer, number) for number in range(grammars.vocab_size)]
+        for name, number in tokenizer.special_tokens.items():
             self.tokens[number] = b"\xff" + name.encode()
-        self.tokens += [b""] * (grammars.vocab_size - len(self.tokens))
-        self.special_token_ids = [*special]
-        self.bos_token_id, self.eos_token_id = None, grammars.stops[0] if grammars.stops else 0
-        self.encode = tokenizer.encode
+        self.special_token_ids = list(map(int, tokenizer.special_tokens.values()))
+        self.eos_token_id, self.encode = grammars.stops[0], tokenizer.encode
 
     def __call__(self, text: str) -> list[int]:
         return [int(number) for number in self.encode(text)]

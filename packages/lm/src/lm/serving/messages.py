@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from lm.generation.sampling import TokenLogprob
 from lm.serving import bodies as chats
 from lm.serving.answers import Item, ItemAnswer
 from lm.serving.bodies import BadRequest, Body, ChatBody, Part, TextPart, text_of
-from lm.serving.engine import Piece
 from lm.serving.grammar import parse_json
 from lm.serving.requests import GenerationRequest, Served, chat, chat_prompt
 
@@ -54,14 +54,6 @@ class AnthropicMessage(Part):
             yield chats.ChatMessage(role=self.role, content=text, tool_calls=calls or None)
 
 
-class AnthropicTool(Part):
-    """A function that may be called."""
-
-    name: chats.FunctionName
-    description: str | None = None
-    input_schema: dict[str, Any]
-
-
 class ToolChoice(Part):
     """The rule by which a tool is called."""
 
@@ -70,27 +62,19 @@ class ToolChoice(Part):
     disable_parallel_tool_use: bool | None = None
 
 
-class MessagesBody(Body):
-    """A body of /v1/messages."""
+class CountBody(Body):
+    """A body of /v1/messages/count_tokens."""
 
     only: ClassVar[dict[str, tuple[Any, ...]]] = {
-        **{
-            "n": (1,),
-            "container": (),
-            "mcp_servers": ([],),
-            "stop": (),
-            "stream_options": (),
-            "context_management": (),
-        },
-        **{"return_token_ids": (False,), "prompt_logprobs": ()},
-    }
+        "n": (1,), "mcp_servers": ([],), "return_token_ids": (False,), "stop": (), "stream_options": (),
+        "prompt_logprobs": (),
+    }  # fmt: skip
     ignored: ClassVar[frozenset[str]] = Body.ignored | {"thinking", "inference_geo", "cache_control"}
 
     messages: Annotated[list[AnthropicMessage], Field(min_length=1)]
     system: str | list[TextPart] | None = None
-    max_tokens: int | None = Field(None, ge=1)
     stop_sequences: Annotated[list[chats.Stop], Field(max_length=chats.MOST_STOPS)] | None = None
-    tools: Annotated[list[AnthropicTool], Field(max_length=chats.MOST_TOOLS)] | None = None
+    tools: Annotated[list[chats.Tool], Field(max_length=chats.MOST_TOOLS)] | None = None
     tool_choice: ToolChoice | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
@@ -99,41 +83,34 @@ class MessagesBody(Body):
         messages = [message for one in self.messages for message in one.messages()]
         if self.system is not None:
             messages.insert(0, chats.ChatMessage(role="system", content=text_of(self.system)))
-        choice, named = self.tool_choice, None
-        if choice is not None and choice.type == "tool":
-            if choice.name is None:
-                raise BadRequest("tool_choice.name is missing", "tool_choice")
-            named = chats.NamedTool(type="function", function=chats.Function(name=choice.name))
-        functions = [
-            chats.Function(name=one.name, description=one.description, parameters=one.input_schema)
-            for one in self.tools or ()
-        ]
+        choice = self.tool_choice or ToolChoice(type="auto")
+        if choice.type == "tool" and choice.name is None:
+            raise BadRequest("tool_choice.name is missing", "tool_choice")
+        named = chats.Tool(function=chats.Function(name=choice.name)) if choice.name else None
         kinds: dict[str, Any] = {"auto": "auto", "any": "required", "none": "none", "tool": named}
-        return ChatBody(
-            **{name: value for name, value in self if name in Body.model_fields and name != "stop"},
-            stop=self.stop_sequences,
-            messages=messages,
-            tools=[chats.Tool(type="function", function=function) for function in functions],
-            tool_choice=None if choice is None else kinds[choice.type],
-            parallel_tool_calls=False if choice is not None and choice.disable_parallel_tool_use else None,
-            chat_template_kwargs=self.chat_template_kwargs,
-        )
+        changed = {
+            "stop": self.stop_sequences,
+            "messages": messages,
+            "tool_choice": kinds[choice.type],
+            "parallel_tool_calls": False if choice.disable_parallel_tool_use else None,
+        }
+        return ChatBody(**{name: value for name, value in self if name in ChatBody.model_fields} | changed)
 
 
-class CountBody(MessagesBody):
-    """A body of /v1/messages/count_tokens."""
+class MessagesBody(CountBody):
+    """A body of /v1/messages."""
+
+    max_tokens: int = Field(ge=1)
 
 
 def message(body: MessagesBody, served: Served) -> GenerationRequest:
     """The request of a body of /v1/messages. BadRequest: the first mistake in it."""
-    if body.max_tokens is None:
-        raise BadRequest("max_tokens is missing", "max_tokens")
     return chat(body.chat_body(), served)
 
 
 def count_tokens(body: CountBody, served: Served) -> dict[str, Any]:
     """The number of tokens of a conversation's prompt. BadRequest: a mistake in it."""
-    served.limits.adapter(body.model)
+    served.adapter(body.model)
     return {"input_tokens": len(chat_prompt(body.chat_body(), served.template)[0])}
 
 
@@ -144,8 +121,8 @@ class MessagesAnswer(ItemAnswer):
 
     def whole(self) -> dict[str, Any]:
         choice = self.choices[0]
-        is_stop = choice.stopped_by in (self.task.stop if choice.stopped_by is not None else ()) and not choice.calls
-        is_stop = is_stop and choice.stopped_by not in self.template.stop
+        is_own_stop = choice.stopped_by in self.task.stop and choice.stopped_by not in self.template.stop
+        is_stop = is_own_stop and not choice.calls
         reason = None if choice.reason is None else "stop_sequence" if is_stop else REASONS[choice.reason]
         return {
             "id": self.about["id"],
@@ -180,18 +157,19 @@ class MessagesAnswer(ItemAnswer):
     def begin(self) -> Iterable[dict[str, Any]]:
         yield {"type": "message_start", "message": self.whole()}
 
-    def begin_item(self, item: Item) -> Iterable[dict[str, Any]]:
-        block = self.item_object(item, empty=True)
-        yield {"type": "content_block_start", "index": item.index, "content_block": block}
-
-    def extend_item(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
-        name = {"reasoning": "thinking", "text": "text", "call": "input_json"}[item.kind]
-        delta = {"type": f"{name}_delta"}
-        delta |= {"partial_json": arguments_of(item)} if item.kind == "call" else {name: text}
-        yield {"type": "content_block_delta", "index": item.index, "delta": delta}
-
-    def end_item(self, item: Item) -> Iterable[dict[str, Any]]:
-        yield {"type": "content_block_stop", "index": item.index}
+    def item_events(
+        self, item: Item, what: Literal["begin", "extend", "end"], text: str = "", logprobs: Sequence[TokenLogprob] = ()
+    ) -> Iterable[dict[str, Any]]:
+        if what == "begin":
+            more = {"content_block": self.item_object(item, empty=True)}
+            yield {"type": "content_block_start", "index": item.index, **more}
+        elif what == "extend":
+            name = {"reasoning": "thinking", "text": "text", "call": "partial_json"}[item.kind]
+            kind = "input_json_delta" if item.kind == "call" else f"{name}_delta"
+            delta = {"type": kind, name: arguments_of(item) if item.kind == "call" else text}
+            yield {"type": "content_block_delta", "index": item.index, "delta": delta}
+        else:
+            yield {"type": "content_block_stop", "index": item.index}
 
     def end(self) -> Iterable[dict[str, Any]]:
         answer = self.whole()

@@ -10,12 +10,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from lm.chat_template import ChatTemplate
 from lm.generation.sampling import TokenLogprob
 from lm.serving import bodies as chats
 from lm.serving.answers import Item, ItemAnswer
 from lm.serving.bodies import BadRequest, Body, ChatBody, Part, TextPart, text_of
-from lm.serving.engine import Piece
 from lm.serving.requests import GenerationRequest, Served, chat
 
 LOGPROBS = "message.output_text.logprobs"
@@ -47,19 +45,6 @@ class Text(Part):
     format: TextFormat | None = None
 
 
-class FunctionTool(chats.Function):
-    """A function that may be called."""
-
-    type: Literal["function"]
-
-
-class NamedFunction(Part):
-    """The function that has to be called."""
-
-    type: Literal["function"]
-    name: chats.FunctionName
-
-
 class Reasoning(Part):
     """Settings of the thoughts before an answer."""
 
@@ -70,23 +55,15 @@ class ResponseBody(Body):
     """A body of /v1/responses."""
 
     only: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "previous_response_id": (),
-        "conversation": (),
-        "prompt": (),
-        "background": (False,),
-        "max_tool_calls": (),
-        "max_tokens": (),
-        "n": (1,),
-        "return_token_ids": (False,),
-        "prompt_logprobs": (),
-    }
+        "background": (False,), "n": (1,), "return_token_ids": (False,), "prompt_logprobs": (), "max_tokens": ()
+    }  # fmt: skip
 
     input: str | Annotated[list[InputItem], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
     text: Text | None = None
-    tools: Annotated[list[FunctionTool], Field(max_length=chats.MOST_TOOLS)] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedFunction | None = None
+    tools: Annotated[list[chats.Tool], Field(max_length=chats.MOST_TOOLS)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | chats.Tool | None = None
     parallel_tool_calls: bool | None = None
     truncation: Literal["auto", "disabled"] | None = None
     reasoning: Reasoning | None = None
@@ -121,24 +98,16 @@ class ResponseBody(Body):
     def chat_body(self) -> ChatBody:
         """The same request to /v1/chat/completions."""
         form = None if self.text is None else self.text.format
-        choice: Any = self.tool_choice
-        tools = [chats.Tool(type="function", function=chats.Function(**dict(tool))) for tool in self.tools or []]
-        if isinstance(choice, NamedFunction):
-            choice = chats.NamedTool(type="function", function=chats.Function(name=choice.name))
-        return ChatBody(
-            **{name: value for name, value in self if name in Body.model_fields},
-            messages=self.messages(),
-            max_completion_tokens=self.max_output_tokens,
-            truncation=self.truncation,
-            logprobs=LOGPROBS in (self.include or ()),
-            top_logprobs=self.top_logprobs if LOGPROBS in (self.include or ()) else None,
-            response_format=None if form is None else chats.ResponseFormat(type=form.type, json_schema=form),
-            tools=tools,
-            tool_choice=choice,
-            parallel_tool_calls=self.parallel_tool_calls,
-            chat_template_kwargs=self.chat_template_kwargs,
-            reasoning_effort=None if self.reasoning is None else self.reasoning.effort,
-        )
+        has_logprobs = LOGPROBS in (self.include or ())
+        changed = {
+            "messages": self.messages(),
+            "max_completion_tokens": self.max_output_tokens,
+            "logprobs": has_logprobs,
+            "top_logprobs": self.top_logprobs if has_logprobs else None,
+            "response_format": None if form is None else chats.ResponseFormat(type=form.type, json_schema=form),
+            "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
+        }
+        return ChatBody(**{name: value for name, value in self if name in ChatBody.model_fields} | changed)
 
 
 def respond(body: ResponseBody, served: Served) -> GenerationRequest:
@@ -155,17 +124,18 @@ class ResponseAnswer(ItemAnswer):
 
     prefix = "resp"
 
-    def __init__(self, task: GenerationRequest, model: str, template: ChatTemplate, body: ResponseBody) -> None:
-        super().__init__(task, model, template)
+    def __init__(self, task: GenerationRequest, body: ResponseBody, served: Served) -> None:
+        super().__init__(task, body, served)
         form = None if body.text is None else body.text.format
         text = {"type": "text"} if form is None else form.model_dump(by_alias=True)
+        choice = body.tool_choice or "auto"
         self.settings = body.model_dump(
             mode="json", by_alias=True, include={"instructions", "max_output_tokens", "truncation", "top_logprobs"}
         ) | {
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "top_p": 1.0 if body.top_p is None else body.top_p,
-            "tools": [{"strict": None, **tool.model_dump()} for tool in body.tools or []],
-            "tool_choice": "auto" if body.tool_choice is None else body.model_dump()["tool_choice"],
+            "tools": [{"type": "function", "strict": None, **dict(tool.function)} for tool in body.tools or []],
+            "tool_choice": choice if isinstance(choice, str) else {"type": "function", "name": choice.function.name},
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "text": {"format": text if text["type"] == "json_schema" else {"type": text["type"]}},
         }
@@ -229,11 +199,8 @@ class ResponseAnswer(ItemAnswer):
         text = "" if empty else item.text
         if item.kind == "reasoning":
             return {"type": "reasoning_text", "text": text}
-        logprobs = [] if empty else self.logprobs_of(item.logprobs)
+        logprobs = [] if empty else self.named_logprobs(item.logprobs)
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
-
-    def logprobs_of(self, logprobs: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
-        return [] if self.task.top_logprobs is None else self.named_logprobs(logprobs)
 
     def usage(self) -> dict[str, Any]:
         usage = super().usage()
@@ -259,22 +226,25 @@ class ResponseAnswer(ItemAnswer):
         for kind in ("created", "in_progress"):
             yield self.event(kind, response=self.response())
 
-    def begin_item(self, item: Item) -> Iterable[dict[str, Any]]:
-        yield self.event("output_item.added", output_index=item.index, item=self.item_object(item, empty=True))
-        if item.kind != "call":
-            yield self.event("content_part.added", item, part=self.content_part(item, empty=True))
-
-    def extend_item(self, item: Item, text: str, piece: Piece) -> Iterable[dict[str, Any]]:
-        more = {"logprobs": self.logprobs_of(piece.logprobs)} if item.kind == "text" else {}
-        yield self.event(f"{EVENTS[item.kind]}.delta", item, delta=text, **more)
-
-    def end_item(self, item: Item) -> Iterable[dict[str, Any]]:
+    def item_events(
+        self, item: Item, what: Literal["begin", "extend", "end"], text: str = "", logprobs: Sequence[TokenLogprob] = ()
+    ) -> Iterable[dict[str, Any]]:
+        if what == "begin":
+            yield self.event("output_item.added", output_index=item.index, item=self.item_object(item, empty=True))
+            if item.kind != "call":
+                yield self.event("content_part.added", item, part=self.content_part(item, empty=True))
+            return
+        own = self.named_logprobs(logprobs if what == "extend" else item.logprobs)
+        more: dict[str, Any] = {"logprobs": own} if item.kind == "text" else {}
+        if what == "extend":
+            yield self.event(f"{EVENTS[item.kind]}.delta", item, delta=text, **more)
+            return
         if item.kind == "call":
-            name = item.call["function"]["name"]
-            yield self.event("function_call_arguments.done", item, arguments=item.text, name=name)
+            more = {"arguments": item.text, "name": item.call["function"]["name"]}
         else:
-            more = {"logprobs": self.logprobs_of(item.logprobs)} if item.kind == "text" else {}
-            yield self.event(f"{EVENTS[item.kind]}.done", item, text=item.text, **more)
+            more["text"] = item.text
+        yield self.event(f"{EVENTS[item.kind]}.done", item, **more)
+        if item.kind != "call":
             yield self.event("content_part.done", item, part=self.content_part(item))
         yield self.event("output_item.done", output_index=item.index, item=self.item_object(item))
 
