@@ -20,6 +20,7 @@ accounting = pytest.importorskip("accounting", reason="the budget is in accounti
 from live_bytes import Live, kept_by_autograd  # noqa: E402
 from model_shapes import random_config  # noqa: E402
 from torch import nn  # noqa: E402
+from torch.autograd import Function  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import lm.attention  # noqa: E402
@@ -131,6 +132,51 @@ def test_parameters_flops_and_saved_activations(seed: int, monkeypatch: pytest.M
         with FlopCounterMode(display=False) as counted:
             cross_entropy(model(ids), targets, reduction="sum").backward()
         assert accounting.training_flops(shape, length, batch).total == counted.get_total_flops()
+
+
+class InFourBits(Function):
+    """A frozen matrix as bitsandbytes multiplies by it: made in bf16 when it is used, with nothing saved."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        ctx.weight = weight
+        return x.bfloat16() @ weight.bfloat16().T
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return (grad @ ctx.weight.to(grad.dtype)).float(), None
+
+
+class FourBits(nn.Module):
+    def __init__(self, of: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.in_features, self.out_features = of.weight, of.in_features, of.out_features
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return InFourBits.apply(x, self.weight)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_qlora_under_autocast(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PEFT's prepare_model_for_kbit_training: norms, head and residual stream in fp32, and a copy for each adapter."""
+    monkeypatch.setattr(lm.attention, "MATMUL_KEYS", 0)
+    config, shape, rng = random_case(seed)
+    norm = {"norm": "rmsnorm", "bias": False}
+    config, shape = replace(config, **norm), replace(shape, **norm)
+    batch, length = rng.randint(1, 3), rng.randint(2, config.context_length)
+    model = with_adapters(Transformer(config), shape)
+    for module in model.modules():
+        if isinstance(module, Adapted):
+            module.base = FourBits(module.base)
+    ids, targets = (torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2))
+
+    def loss() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return step_loss(model, ids, targets, "plain")
+
+    policy = Policy(precision="autocast", frozen_dtype="nf4", norm_kernel="composite")
+    predicted = accounting.saved_activations(shape, batch, length, policy=policy)
+    assert predicted.total == kept_by_autograd(loss, model.parameters())
 
 
 @pytest.mark.parametrize("seed", range(12))

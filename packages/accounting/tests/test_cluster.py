@@ -193,7 +193,7 @@ def test_refusals() -> None:
             device_parameters(shape, Layout(**layout), Place())
     with pytest.raises(ValueError, match="zero '4' is not known"):
         Layout(zero=4)
-    with pytest.raises(ValueError, match="micro_batches must be at least 1"):
+    with pytest.raises(ValueError, match="micro_batches must be a whole number of at least 1"):
         Layout(micro_batches=0)
     with pytest.raises(ValueError, match=r"optimizer 'muon' goes by whole tensors.* use one of adamw, sgd"):
         device_memory(shape, Layout(tensor=2), Place(), policy=Policy(optimizer="muon"))

@@ -121,7 +121,7 @@ def test_generation_reads_adapters() -> None:
 @pytest.mark.parametrize(
     ("changed", "named"),
     [
-        ({"lora_rank": 0}, "lora_rank must be at least 1"),
+        ({"lora_rank": 0}, "lora_rank must be a whole number of at least 1"),
         ({"lora_targets": ()}, "at least one matrix"),
         ({"lora_targets": ("query", "query")}, "each once"),
         ({"lora_targets": ("embedding",)}, "'embedding' is not known"),

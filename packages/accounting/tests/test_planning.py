@@ -129,7 +129,7 @@ def test_memory_is_the_line_it_says(name: str, loss: str, attention: str) -> Non
 
 def test_refusals() -> None:
     shape = SHAPES["gpt2"]
-    with pytest.raises(ValueError, match="device_bytes must be at least 1"):
+    with pytest.raises(ValueError, match="device_bytes must be a whole number of at least 1"):
         max_batch_size(shape, 0)
     with pytest.raises(ValueError, match="vary 'height' is not known: use one of layers, width"):
         largest_shape(shape, 10**9, vary="height")

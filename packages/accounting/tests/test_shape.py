@@ -30,18 +30,18 @@ from accounting.models.files import find
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"num_layers": 0}, "num_layers must be at least 1, and 0 is not"),
-        ({"d_model": -4}, "d_model must be at least 1"),
-        ({"d_ff": 1.5}, "d_ff must be a whole number of at least 1, and 1.5 is not one"),
+        ({"num_layers": 0}, "num_layers must be a whole number of at least 1, and 0 is not"),
+        ({"d_model": -4}, "d_model must be a whole number of at least 1"),
+        ({"d_ff": 1.5}, "d_ff must be a whole number of at least 1, and 1.5 is not"),
         ({"vocab_size": True}, "vocab_size must be a whole number"),
         ({"num_heads": 7}, "d_model 768 is not a multiple of num_heads 7"),
         ({"num_kv_heads": 5}, "num_kv_heads 5 does not divide num_heads 12"),
-        ({"num_kv_heads": 0}, "num_kv_heads must be at least 1"),
+        ({"num_kv_heads": 0}, "num_kv_heads must be a whole number of at least 1"),
         ({"head_dim": 3}, "head_dim 3 is odd"),
         ({"ffn": "glu"}, "ffn 'glu' is not known: use one of swiglu"),
         ({"norm": "batch"}, "norm 'batch' is not known"),
         ({"position": "polar"}, "position 'polar' is not known"),
-        ({"sliding_window": 0}, "sliding_window must be at least 1"),
+        ({"sliding_window": 0}, "sliding_window must be a whole number of at least 1"),
         ({"layers": ()}, "layers is empty"),
         ({"layers": 3}, "expected layers as a tuple of Layer, got 3"),
         ({"leading": 13 * (Layer(),)}, "leading has 13 layers, and num_layers is 12"),
@@ -68,7 +68,7 @@ def test_learned_positions_end_and_others_do_not() -> None:
     with pytest.raises(ValueError, match="seq_len 1025 is beyond the 1024 learned positions"):
         forward_flops(SHAPES["gpt2"], 1025)
     assert forward_flops(SHAPES["gpt2-swiglu"], 1025).total > 0
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+    with pytest.raises(ValueError, match="batch_size must be a whole number of at least 1"):
         forward_flops(SHAPES["gpt2"], 1, 0)
     with pytest.raises(ValueError, match="pairs 'flash' is not known: use one of full, half, causal"):
         forward_flops(SHAPES["gpt2"], pairs="flash")
@@ -210,7 +210,10 @@ def test_gemma3_sees_far_in_every_sixth_layer() -> None:
         ({}, "model_type 'None' is not known"),
         ({**LLAMA, "hidden_size": "wide"}, "must give hidden_size as a whole number, and it gives 'wide'"),
         ({**LLAMA, "hidden_act": "relu"}, "activation 'relu' is not known"),
-        ({**LLAMA, "model_type": "qwen3_moe", "decoder_sparse_step": 0}, "decoder_sparse_step must be at least 1"),
+        (
+            {**LLAMA, "model_type": "qwen3_moe", "decoder_sparse_step": 0},
+            "decoder_sparse_step must be a whole number of at least 1",
+        ),
         ({**LLAMA, "model_type": "qwen3", "mlp_bias": True}, "mlp_bias is set"),
         ({**LLAMA, "num_attention_heads": 33}, "not a multiple of num_heads 33"),
         ({**LLAMA, "hidden_act": ["silu"]}, r"must name the activation, and it gives \['silu'\]"),
@@ -219,7 +222,7 @@ def test_gemma3_sees_far_in_every_sixth_layer() -> None:
         ({**LLAMA, "model_type": "qwen3_moe", "num_experts": None}, "must give num_experts as"),
         (
             {**WINDOWED, "model_type": "gemma3_text", "sliding_window_pattern": 0},
-            "sliding_window_pattern must be at least 1",
+            "sliding_window_pattern must be a whole number of at least 1",
         ),
         (
             {**WINDOWED, "model_type": "qwen2", "use_sliding_window": True, "max_window_layers": "3"},
@@ -230,7 +233,7 @@ def test_gemma3_sees_far_in_every_sixth_layer() -> None:
         ({**WINDOWED, "model_type": "gpt_oss", "num_hidden_layers": 10**40}, "is more than 16,384"),
         ({**LLAMA, "model_type": "llama4_text", "no_rope_layers": 5}, "no_rope_layers as a list"),
         ({**LLAMA, "model_type": "llama4_text", "interleave_moe_layer_step": -1}, "interleave_moe_layer_step must be"),
-        ({**GPT2, "n_inner": 0}, "d_ff must be at least 1, and 0 is not"),
+        ({**GPT2, "n_inner": 0}, "d_ff must be a whole number of at least 1, and 0 is not"),
         ({**GPT2, "add_cross_attention": True}, "add_cross_attention is True"),
     ],
 )

@@ -8,6 +8,8 @@ from accounting import (
     DEVICES,
     INTERCONNECTS,
     SHAPES,
+    STACKS,
+    Group,
     Layout,
     Place,
     Policy,
@@ -64,6 +66,41 @@ def test_qlora_stores_frozen_matrices_in_four_bits() -> None:
     with pytest.raises(ValueError, match="one device alone"):
         plan(shape, DEVICES["h100"], 8, 10**9, seq_len=512, policy=replace(BF16, frozen_dtype="nf4"))
     assert int(trained_parameters(shape)) > 0
+
+
+# Unsloth's table of the longest sequences in 8 to 80 GB: QLoRA of rank 32 on every matrix, one sequence
+# (docs.unsloth.ai/basics/unsloth-benchmarks); torchtune's README: two packed sequences of 2,048, rank 8, an RTX 4090.
+UNSLOTH = {8: 2972, 12: 21848, 16: 40724, 24: 78475, 40: 153977, 48: 191728, 80: 342733}
+TRL = {12: 932, 16: 2551, 24: 5789, 40: 12264, 48: 15502, 80: 28454}
+PEAKS = [
+    *(("unsloth", {}, "llama-3-8b", 32, 1, length, gib) for gib, length in UNSLOTH.items()),
+    *(("trl+peft", {}, "llama-3-8b", 32, 1, length, gib) for gib, length in TRL.items()),
+    ("unsloth", {}, "llama-3-70b", 32, 1, 12106, 48),
+    ("unsloth", {}, "llama-3-70b", 32, 1, 89389, 80),
+    ("trl+peft", {}, "llama-3-70b", 32, 1, 6916, 80),
+    ("torchtune", {}, "llama-3-8b", 8, 2, 2048, 16.2),
+    ("torchtune", {"frozen_dtype": "nf4"}, "llama-3-8b", 8, 2, 2048, 7.4),
+]
+
+
+@pytest.mark.parametrize(("stack", "changes", "name", "rank", "batch", "length", "gib"), PEAKS)
+def test_published_peaks_of_stacks(
+    stack: str, changes: dict[str, str], name: str, rank: int, batch: int, length: int, gib: float
+) -> None:
+    shape = replace(SHAPES[name], lora_rank=rank)
+    peak = training_memory(shape, batch, length, policy=replace(STACKS[stack], **changes)).total
+    assert int(peak) / 2**30 == pytest.approx(gib, rel=0.12)
+
+
+def test_offloaded_activations_are_those_of_one_block() -> None:
+    policy = replace(BF16, loss="chunked")
+    deep = [training_memory(replace(LLAMA, num_layers=n), 1, 8192, policy=policy).phases[2] for n in (16, 32)]
+    host = replace(policy, offload="activations")
+    flat = [training_memory(replace(LLAMA, num_layers=n), 1, 8192, policy=host).phases[2] for n in (16, 32)]
+    assert int(deep[1].by_group()[Group.SAVED]) - int(deep[0].by_group()[Group.SAVED]) == 16 * 8192 * 4096 * 2
+    assert flat[0].by_group()[Group.SAVED] == flat[1].by_group()[Group.SAVED]
+    with pytest.raises(ValueError, match="full"):
+        Policy(offload="activations")
 
 
 def test_fp8_stores_matrices_twice_more_and_their_inputs_in_a_byte() -> None:

@@ -62,7 +62,7 @@ def test_shards_add_up_to_the_whole(shape: TransformerShape, devices: int) -> No
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="zero '4' is not known: use one of 0, 1, 2, 3"):
         Layout(8, zero=4)
-    with pytest.raises(ValueError, match="data must be at least 1, and 0 is not"):
+    with pytest.raises(ValueError, match="data must be a whole number of at least 1, and 0 is not"):
         Layout(0)
     with pytest.raises(ValueError, match="data_rank must be a whole number of at least 0 and below 4, and 4 is not"):
         device_state(SHAPES["gpt2"], Layout(4, zero=3), Place(data_rank=4))

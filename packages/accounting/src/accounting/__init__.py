@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from accounting.planning.scaling import LAWS, ComputeOptimal, compute_optimal
     from accounting.planning.step_time import StepTime, step_time
     from accounting.planning.training_time import TrainingTime, mfu, training_time
-    from accounting.policy import Policy
+    from accounting.policy import STACKS, Policy
     from accounting.shape import TransformerShape
     from accounting.units import ByteRate, Bytes, FLOPRate, FLOPs, Parameters, Seconds, TokenRate, Tokens, human
 
@@ -87,7 +87,7 @@ _MODULES = {
         ("planning.scaling", "LAWS ComputeOptimal compute_optimal"),
         ("planning.step_time", "StepTime step_time"),
         ("planning.training_time", "TrainingTime mfu training_time"),
-        ("policy", "Policy"),
+        ("policy", "Policy STACKS"),
         ("shape", "TransformerShape"),
         ("units", "ByteRate Bytes FLOPRate FLOPs Parameters Seconds TokenRate Tokens human"),
     )
@@ -96,9 +96,9 @@ _MODULES = {
 
 # fmt: off
 __all__ = [
-    "DEVICES", "INTERCONNECTS", "LAWS", "SHAPES", "Breakdown", "ByteRate", "Bytes", "ComputeOptimal", "Device",
-    "Engine", "FLOPRate", "FLOPs", "Generation", "Group", "Interconnect", "Layout", "Parameters", "Phase", "PhaseKind",
-    "Place", "Plan", "Policy", "Roofline", "Seconds", "StepTime", "Storage", "TokenRate", "Tokens",
+    "DEVICES", "INTERCONNECTS", "LAWS", "SHAPES", "STACKS", "Breakdown", "ByteRate", "Bytes", "ComputeOptimal",
+    "Device", "Engine", "FLOPRate", "FLOPs", "Generation", "Group", "Interconnect", "Layout", "Parameters", "Phase",
+    "PhaseKind", "Place", "Plan", "Policy", "Roofline", "Seconds", "StepTime", "Storage", "TokenRate", "Tokens",
     "TrainingMemory", "TrainingTime", "TransformerShape", "compute_optimal", "decode_flops", "decode_time",
     "device_flops", "device_memory", "device_parameters", "device_state", "device_traffic", "elementwise_flops",
     "engine_for", "forward_flops", "free_cache", "from_config", "from_huggingface", "from_run", "generation_time",

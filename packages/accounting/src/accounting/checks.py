@@ -17,11 +17,11 @@ def booleans(record: object, names: Iterable[str]) -> None:
             raise ValueError(f"{name} must be True or False, and {getattr(record, name)!r} is neither")
 
 
-def whole(name: str, value: object) -> int:
-    """The value if it is an integer of at least zero, else ValueError."""
+def whole(name: str, value: object, least: int = 0) -> int:
+    """The value if it is an integer of at least `least`, else ValueError."""
     value = integer(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(f"{name} must be a whole number of at least 0, and {value!r} is not")
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, and {value!r} is not")
     return value
 
 
@@ -39,12 +39,7 @@ def instance(name: str, value: object, kind: type, among: str) -> None:
 
 def positive(name: str, value: object) -> int:
     """The value if it is an integer of at least one, else ValueError."""
-    value = integer(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{name} must be a whole number of at least 1, and {value!r} is not one")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, and {value} is not")
-    return value
+    return whole(name, value, 1)
 
 
 def named(kind: str, name: str, among: Mapping[str, Value]) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accounting.checks import booleans, choose, positive, whole
 
@@ -37,12 +37,12 @@ SETTINGS = {  # the names that a field of Policy may have, its default first
     "norm_kernel": ("fused", "normalised", "composite"),
     "gate_kernel": ("composite", "fused"),
     "activation_checkpointing": ("none", "selective", "full"),
-    "loss": ("plain", "chunked"),
+    "loss": ("plain", "shifted", "chunked"),
     "loss_kernel": ("operators", "fused"),
     "allocator": ("exact", "cuda"),
     "gradient_dtype": ("weights", "fp32"),
     "moment_dtype": ("fp32", "bf16"),
-    "offload": ("none", "optimizer"),
+    "offload": ("none", "optimizer", "activations"),
     "frozen_dtype": ("weights", "nf4"),
     "model_code": ("lm", "transformers"),
 }
@@ -70,7 +70,8 @@ class Policy:
             gate and the product (PyTorch's operators); "fused" all but the activated gate (lm on a CPU in fp32).
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.
             2022); "full" only what enters each block (Chen et al. 2016).
-        loss: "plain" saves log-probabilities; "chunked" the gradients of hidden state and head.
+        loss: "plain" saves log-probabilities; "shifted" holds the logits in fp32 beside them to the end, as
+            transformers does; "chunked" saves the gradients of hidden state and head.
         loss_kernel: in what numbers the chunked loss holds logits. "operators" in fp32, beside a copy in those of the
             matrix multiplications; "fused" in the latter alone (lm's kernel on CUDA).
         logits_chunk_bytes: of logits that the chunked loss has alive at once, as if all were fp32: it decides how many
@@ -82,8 +83,10 @@ class Policy:
             the start, as Megatron-LM does for bf16 weights.
         overhead_bytes: what driver, context and libraries take besides, in every phase.
         moment_dtype: of AdamW's moments and SGD's momentum.
-        offload: "optimizer" keeps its state in the host's memory, where the step is computed (ZeRO-Offload).
+        offload: "optimizer" keeps its state in the host's memory, where the step is computed (ZeRO-Offload);
+            "activations" keeps there what full checkpointing saves of each block (Unsloth).
         frozen_dtype: how matrices beside adapters are stored: "nf4" in 4 bits with doubly quantised scales (QLoRA).
+            With precision "autocast" all else is fp32, as PEFT's prepare_model_for_kbit_training leaves it.
         model_code: whose code the saved tensors follow, "lm" or "transformers": the latter has a matrix each for
             queries, keys, values, gate and up, and repeats keys and values for eager attention. Layers that lm cannot
             build follow transformers. Dropout is counted of neither: it would save a mask for each use.
@@ -118,10 +121,10 @@ class Policy:
         for name, value in (("moment_dtype", "bf16"), ("offload", "optimizer")):
             if getattr(self, name) == value and not counted:
                 raise ValueError(f"{name} {value!r} is counted of a fused step of adamw or sgd: use one of them")
-        if self.frozen_dtype == "nf4" and self.precision not in ("bf16", "pure_bf16"):
-            raise ValueError(
-                f"frozen_dtype 'nf4' is counted with precision 'bf16' or 'pure_bf16', and it is {self.precision!r}"
-            )
+        if self.frozen_dtype == "nf4" and self.precision not in ("bf16", "pure_bf16", "autocast"):
+            raise ValueError(f"frozen_dtype 'nf4' is not counted with precision {self.precision!r}: use 'bf16'")
+        if self.offload == "activations" and self.activation_checkpointing != "full":
+            raise ValueError("offload 'activations' moves what activation_checkpointing 'full' saves: set that too")
         positive("logits_chunk_bytes", self.logits_chunk_bytes)
         whole("overhead_bytes", self.overhead_bytes)
         booleans(self, ("gradient_accumulation",))
@@ -156,3 +159,10 @@ class Policy:
 
 
 DEFAULT = Policy()
+_TUNING = Policy(precision="pure_bf16", activation_checkpointing="full", loss="chunked")
+# What these programs do when they tune adapters; each against published peaks in tests/test_storage_of_training.py.
+STACKS = {
+    "torchtune": _TUNING,
+    "trl+peft": replace(_TUNING, precision="autocast", loss="shifted", frozen_dtype="nf4"),
+    "unsloth": replace(_TUNING, offload="activations", frozen_dtype="nf4"),
+}

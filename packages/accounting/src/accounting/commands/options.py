@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from accounting.models.files import find
 from accounting.models.resizing import deepened, lengthened
-from accounting.policy import Policy
+from accounting.policy import STACKS, Policy
 from accounting.shape import TransformerShape
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def policy_of(options: argparse.Namespace) -> Policy:
         if not 0 <= options.overhead < 1e9:
             raise ValueError(f"--overhead must be a number of GB of at least 0, and {options.overhead:g} is not")
         settings["overhead_bytes"] = round(options.overhead * GB)
-    return Policy(**settings)
+    return replace(STACKS[options.stack], **settings) if getattr(options, "stack", None) else Policy(**settings)
 
 
 ALONE = {

@@ -14,7 +14,7 @@ from typing import NoReturn
 from accounting.commands.answer import Answer
 from accounting.commands.options import SHAPE_OPTIONS
 from accounting.counting.flops import PAIRS
-from accounting.policy import SETTINGS
+from accounting.policy import SETTINGS, STACKS
 from accounting.shape import ADAPTED
 
 GREATEST = 1e36  # beyond what anybody has of anything, and far below where floating-point numbers end
@@ -292,11 +292,12 @@ def _sizes(to: argparse.ArgumentParser, *, counting: bool = True) -> None:
 
 def _settings(to: argparse.ArgumentParser, *names: str) -> None:
     for name in names:
-        to.add_argument(_flag(name), choices=SETTINGS[name], default=SETTINGS[name][0], help=HELP.get(name))
+        to.add_argument(_flag(name), choices=SETTINGS[name], default=argparse.SUPPRESS, help=HELP.get(name))
     to.add_argument("--overhead", type=_gigabytes, metavar="GB", help="that driver, context and libraries take besides")
 
 
 def _memory(to: argparse.ArgumentParser) -> None:
+    to.add_argument("--stack", choices=STACKS, help="settings of a program that tunes adapters, which others change")
     _settings(to, *SETTINGS)
     to.add_argument("--gradient-accumulation", action="store_true", help="gradients of earlier micro-batches are there")
 

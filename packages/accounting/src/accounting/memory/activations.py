@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from accounting.breakdown import Breakdown, breakdown
 from accounting.checks import positive
-from accounting.counting.adapters import OF_FFN_MATRICES, adapted, rank_of
+from accounting.counting.adapters import OF_FFN_MATRICES, adapted, adapter_elements, rank_of
 from accounting.counting.dimensions import Dimensions, FfnDimensions
 from accounting.counting.layers import stack
 from accounting.counting.parameters import block_weights
@@ -99,9 +99,10 @@ class ForwardPass:
 
 def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
     """ValueError for adapters whose memory is not counted."""
+    four_bits = policy.frozen_dtype == "nf4"
     for name, chosen, counted in (
         ("experts", next(iter(shape.ffns)).experts, (None,)),
-        ("precision", policy.precision, ("fp32", "bf16", "pure_bf16")),
+        ("precision", policy.precision, ("fp32", "bf16", "pure_bf16", *(("autocast",) if four_bits else ()))),
         ("norm_kernel", policy.norm_kernel, ("fused", "composite")),
         ("gate_kernel", policy.gate_kernel, ("composite",)),
         ("attention_kernel", policy.attention_kernel, ("fused", "eager")),
@@ -134,7 +135,7 @@ def saved_activations(
     run = ForwardPass(shape, batch_size, seq_len, policy)
     terms: dict[str, int] = {one.value: total_bytes(tensors) for one, tensors in shared_tensors(run).items()}
     for kind, count in run.stack.counts.items():
-        for one, tensors in saved_by_block(run, kind).items():
+        for one, tensors in saved_by_block(run, kind).items() if run.policy.offload != "activations" else ():
             size = count * total_bytes(tensors)
             terms[one.value] = terms[one.value] + size if one.value in terms else size
     terms |= {one.value: total_bytes(tensors) for one, tensors in head_tensors(run).items()}
@@ -161,7 +162,7 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
 def saved_by_layers(run: ForwardPass, layers: dict[Kind, Term]) -> dict[Component, Tensors]:
     """Tensors that so many layers of each kind save until their backward."""
     saved: dict[Component, Tensors] = {}
-    for kind, count in layers.items():
+    for kind, count in layers.items() if run.policy.offload != "activations" else ():
         if not count and len(layers) > 1:
             continue
         for one, tensors in saved_by_block(run, kind).items():
@@ -213,7 +214,10 @@ def block_tensors(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     if kind.ffn.experts is not None:
         saved[Component.ROUTER] = _router(run, kind.ffn)
     if run.policy.precision == "autocast":
-        saved[Component.WEIGHTS_IN_BF16] = [(1, 2 * Symbol("block_weights", block_weights(shape)))]
+        copied = (
+            Symbol("block_weights", block_weights(shape)) if shape.lora_rank is None else adapter_elements(shape, 1)
+        )
+        saved[Component.WEIGHTS_IN_BF16] = [(1, 2 * copied)]
     return saved if shape.lora_rank is None else _with_adapters(run, saved)
 
 
@@ -221,12 +225,15 @@ def _with_adapters(run: ForwardPass, saved: dict[Component, Tensors]) -> dict[Co
     """Tensors that a block with adapters saves: a frozen matrix has no use for its input, unless its adapter has."""
     components = dict(saved)
     targets = set(adapted(run.shape))
-    if not targets & {"query", "key", "value", "qkv"}:
-        del components[Component.ATTENTION_INPUT]
+    for component, readers in (
+        (Component.ATTENTION_INPUT, {"query", "key", "value", "qkv"}),
+        (Component.FFN_INPUT, {"gate", "up", "gate_up"}),
+    ):
+        copies = len(targets & readers)  # autocast makes a copy in bf16 for each adapter
+        copies = copies if run.policy.precision == "autocast" else min(copies, 1)
+        components[component] = [(copies * count, size) for count, size in components[component]]
     if "output" not in targets and run.policy.attention_kernel == "eager":  # a fused kernel keeps it for itself
         del components[Component.ATTENTION_OUTPUT]
-    if not targets & {"gate", "up", "gate_up"}:
-        del components[Component.FFN_INPUT]
     if "down" not in targets:
         *others, (count, size) = components[Component.FFN_HIDDEN]
         components[Component.FFN_HIDDEN] = [*others, (count - 1, size)]
@@ -278,11 +285,8 @@ def _attention_weights(run: ForwardPass) -> Tensors:
 
 
 def _entering_attention(run: ForwardPass, kind: Kind) -> Tensors:
-    """Inputs of attention's inside: views of the projection, or with norms of queries and keys one copy
-    more."""
-    if run.transformers:
-        return transformers_blocks.entering(run, kind)
-    return _qkv_of_blocks(run) if run.policy.attention_kernel == "blocks" else _qkv_of_fused(run)
+    """Inputs of attention's inside: views of the projection, or with norms of queries and keys one copy more."""
+    return transformers_blocks.entering(run, kind) if run.transformers else _views(run)
 
 
 def _projected(run: ForwardPass) -> tuple[int, Term]:
@@ -291,32 +295,24 @@ def _projected(run: ForwardPass) -> tuple[int, Term]:
     return 1, run.tokens * ((n.n_heads + 2 * n.n_kv_heads) * n.head_dim) * run.act
 
 
-def _rotated(run: ForwardPass) -> tuple[int, Term]:
-    """Queries and keys, if something was done to them since the projection."""
-    n = run.n
-    return 1, run.tokens * ((n.n_heads + n.n_kv_heads) * n.head_dim) * run.act
-
-
-def _qkv_of_fused(run: ForwardPass) -> Tensors:
-    changed = run.shape.position == "rope" or run.shape.qk_norm
-    return [_projected(run), _rotated(run)] if changed else [_projected(run)]
-
-
-def _qkv_of_blocks(run: ForwardPass) -> Tensors:
-    """The projection, and behind norms of queries and keys, which save it as it was, what they are joined to."""
-    return [(2 if run.shape.qk_norm else 1, _projected(run)[1])]
+def _views(run: ForwardPass) -> Tensors:
+    """The projection, and queries and keys if something was done to them since; of lm's blocks of queries the
+    projection, and behind norms of queries and keys, which save it as it was, what they are joined to."""
+    n, shape = run.n, run.shape
+    if run.policy.attention_kernel == "blocks":
+        return [(2 if shape.qk_norm else 1, _projected(run)[1])]
+    rotated = 1, run.tokens * ((n.n_heads + n.n_kv_heads) * n.head_dim) * run.act
+    return [_projected(run), rotated] if shape.position == "rope" or shape.qk_norm else [_projected(run)]
 
 
 def _qkv(run: ForwardPass, kind: Kind) -> Tensors:
     """Queries, keys and values as attention saves them: views keep the whole of the storage they look into."""
     shape, n, act = run.shape, run.n, run.act
-    if run.policy.attention_kernel == "fused":
-        return _qkv_of_fused(run)
-    if run.policy.attention_kernel == "blocks":
-        return _qkv_of_blocks(run)
+    if run.policy.attention_kernel != "eager":
+        return _views(run)
     copies = copies_of_heads(run, kind)
     if int(run.batch) == 1 or shape.kv_heads == 1:
-        projected, *rotated = _qkv_of_fused(run)
+        projected, *rotated = _views(run)
         if copies and rotated:  # the copy stands for the queries
             rotated = [(1, run.tokens * (n.n_kv_heads * n.head_dim) * act)]
         return [*copies, *rotated, projected]

@@ -142,11 +142,6 @@ def training_memory(
         convention += "; gradients added up in fp32"
     if policy.offload == "optimizer":
         convention += f"; optimizer state of {human(optimizer_state(shape, policy=policy).total)} on the host"
-    if policy.frozen_dtype == "nf4":
-        convention += (
-            "; nf4 beside layers in plain bf16: PEFT's prepare_model_for_kbit_training, with norms, head and residual "
-            "stream in fp32, saves half as much again"
-        )
     if policy.precision == "fp8":
         convention += "; fp8 by Transformer Engine's rules, not measured"
     moments = _alive(shape, batch_size, seq_len, policy)
@@ -232,7 +227,7 @@ class Step:
             largest = Symbol("largest_tensor", rows * columns)
             return [
                 Item("parameters", Group.PARAMETERS, stored),
-                temporary("a matrix in bf16", (1, largest * self.weight)),
+                temporary("a matrix in bf16", (1, 2 * largest)),
             ]
         parts = [Item("parameters", Group.PARAMETERS, stored)]
         if policy.precision == "fp8":
@@ -306,12 +301,15 @@ class Step:
         wide = 4 * (run.tokens * run.loss_vocab)  # the loss is computed in fp32
         in_fp32 = temporary("logits in fp32", *([(1, wide)] if run.narrow else []))
         # the gradient of the chosen log-probabilities is as large as all of them, and becomes that of the logits
-        loss_gradients = [*after, temporary("gradients of logits", (2, wide))]
+        shifted = [temporary("logits in fp32", (1, wide))] if self.policy.loss == "shifted" else []
+        loss_gradients = [*after, *shifted, temporary("gradients of logits", (2, wide))]
         head_gradients = [*before, temporary("gradients of logits", logits), temporary("hidden gradient", self.hidden)]
         newest = self.gradients(none, none if self.frozen else self.embedding_matrix)
         return [
             Moment("forward", PhaseKind.FORWARD, nothing, [*before, *copies, temporary("logits", logits)]),
-            Moment("loss", PhaseKind.FORWARD, nothing, [*after, *copies, temporary("logits", logits), in_fp32]),
+            Moment(
+                "loss", PhaseKind.FORWARD, nothing, [*after, *copies, *shifted, temporary("logits", logits), in_fp32]
+            ),
             Moment("backward of the loss", PhaseKind.BACKWARD, nothing, loss_gradients),
             Moment("backward of the head", PhaseKind.BACKWARD, newest, head_gradients),
         ]

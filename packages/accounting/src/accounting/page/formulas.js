@@ -1531,11 +1531,11 @@ throw ValueError(("" + $format(name, "") + " must be True or False, and " + $for
 }
 });
 let whole;
-whole = $def("whole", "name value", [], function (name, value) {
+whole = $def("whole", "name value least=", [0n], function (name, value, least) {
 
 value = integer(value);
-if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)) || $lt(value, 0n))) {
-throw ValueError(("" + $format(name, "") + " must be a whole number of at least 0, and " + $format(repr(value), "") + " is not"));
+if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)) || $lt(value, least))) {
+throw ValueError(("" + $format(name, "") + " must be a whole number of at least " + $format(least, "") + ", and " + $format(repr(value), "") + " is not"));
 }
 return value;
 });
@@ -1556,14 +1556,7 @@ throw TypeError(("" + "expected " + $format(name, "") + " as a " + $format(kind.
 let positive;
 positive = $def("positive", "name value", [], function (name, value) {
 
-value = integer(value);
-if (($true(isinstance(value, bool)) || !$true(isinstance(value, int)))) {
-throw ValueError(("" + $format(name, "") + " must be a whole number of at least 1, and " + $format(repr(value), "") + " is not one"));
-}
-if ($lt(value, 1n)) {
-throw ValueError(("" + $format(name, "") + " must be at least 1, and " + $format(value, "") + " is not"));
-}
-return value;
+return whole(name, value, 1n);
 });
 let choose;
 choose = $def("choose", "name value among", [], function (name, value, among) {
@@ -2477,6 +2470,7 @@ const OF_FFN_MATRICES = $load("accounting.counting.adapters").OF_FFN_MATRICES;
 const Symbol = $load("accounting.formula").Symbol;
 const Term = $load("accounting.formula").Term;
 const adapted = $load("accounting.counting.adapters").adapted;
+const adapter_elements = $load("accounting.counting.adapters").adapter_elements;
 const block_weights = $load("accounting.counting.parameters").block_weights;
 const no_value_embeddings = $load("accounting.shape").no_value_embeddings;
 const positive = $load("accounting.checks").positive;
@@ -2545,9 +2539,10 @@ return ($ne(kernel, "normalised") ? kernel : ($true(self.narrow) ? "composite" :
 });
 let _only_counted_adapters;
 _only_counted_adapters = $def("_only_counted_adapters", "shape policy", [], function (shape, policy) {
-let chosen, counted, name;
+let chosen, counted, four_bits, name;
 
-for ([name, chosen, counted] of $tuple([$tuple(["experts", next(iter(getattr(shape, "ffns"))).experts, $tuple([null])]), $tuple(["precision", policy.precision, $tuple(["fp32", "bf16", "pure_bf16"])]), $tuple(["norm_kernel", policy.norm_kernel, $tuple(["fused", "composite"])]), $tuple(["gate_kernel", policy.gate_kernel, $tuple(["composite"])]), $tuple(["attention_kernel", policy.attention_kernel, $tuple(["fused", "eager"])])])) {
+four_bits = $eq(policy.frozen_dtype, "nf4");
+for ([name, chosen, counted] of $tuple([$tuple(["experts", next(iter(getattr(shape, "ffns"))).experts, $tuple([null])]), $tuple(["precision", policy.precision, $tuple(["fp32", "bf16", "pure_bf16", ...($true(four_bits) ? $tuple(["autocast"]) : $tuple([]))])]), $tuple(["norm_kernel", policy.norm_kernel, $tuple(["fused", "composite"])]), $tuple(["gate_kernel", policy.gate_kernel, $tuple(["composite"])]), $tuple(["attention_kernel", policy.attention_kernel, $tuple(["fused", "eager"])])])) {
 if ($notin(chosen, counted)) {
 throw ValueError(("" + "the memory of training adapters is not counted with " + $format(name, "") + " " + $format(repr(chosen), "") + ": it is with " + $format(" and ".join(map(str, counted)), "")));
 }
@@ -2578,7 +2573,7 @@ saved_by_layers = $def("saved_by_layers", "run layers", [], function (run, layer
 let count, kind, one, saved, tensors;
 
 saved = dict([]);
-for ([kind, count] of layers.items()) {
+for ([kind, count] of ($ne(run.policy.offload, "activations") ? layers.items() : $tuple([]))) {
 if ((!$true(count) && $gt(len(layers), 1n))) {
 continue;
 }
@@ -2604,7 +2599,7 @@ return block;
 });
 let block_tensors;
 block_tensors = $def("block_tensors", "run kind", [], function (run, kind) {
-let act, count, ffn_input, hidden, inside, n, norms, others, outputs, saved, shape, size, tokens;
+let act, copied, count, ffn_input, hidden, inside, n, norms, others, outputs, saved, shape, size, tokens;
 
 [shape, n, act, tokens] = $tuple([run.shape, run.n, run.act, run.tokens]);
 norms = shape.norms_of_block;
@@ -2636,24 +2631,24 @@ if ($isnot(kind.ffn.experts, null)) {
 $set(saved, Component.ROUTER, _router(run, getattr(kind, "ffn")));
 }
 if ($eq(run.policy.precision, "autocast")) {
-$set(saved, Component.WEIGHTS_IN_BF16, [$tuple([1n, $mul(2n, Symbol("block_weights", block_weights(shape)))])]);
+copied = ($is(shape.lora_rank, null) ? Symbol("block_weights", block_weights(shape)) : adapter_elements(shape, 1n));
+$set(saved, Component.WEIGHTS_IN_BF16, [$tuple([1n, $mul(2n, copied)])]);
 }
 return ($is(shape.lora_rank, null) ? saved : _with_adapters(run, saved));
 });
 let _with_adapters;
 _with_adapters = $def("_with_adapters", "run saved", [], function (run, saved) {
-let component, components, count, of_ffn, others, size, targets;
+let component, components, copies, count, of_ffn, others, readers, size, targets;
 
 components = dict(saved);
 targets = set(adapted(getattr(run, "shape")));
-if (!$true($meet(targets, set(["query", "key", "value", "qkv"])))) {
-components.$delete(Component.ATTENTION_INPUT);
+for ([component, readers] of $tuple([$tuple([Component.ATTENTION_INPUT, set(["query", "key", "value", "qkv"])]), $tuple([Component.FFN_INPUT, set(["gate", "up", "gate_up"])])])) {
+copies = len($meet(targets, readers));
+copies = ($eq(run.policy.precision, "autocast") ? copies : min(copies, 1n));
+$set(components, component, [...(function* ($first) { for (const [count, size] of $first) yield $tuple([$mul(copies, count), size]); })($item(components, component))]);
 }
 if (($notin("output", targets) && $eq(run.policy.attention_kernel, "eager"))) {
 components.$delete(Component.ATTENTION_OUTPUT);
-}
-if (!$true($meet(targets, set(["gate", "up", "gate_up"])))) {
-components.$delete(Component.FFN_INPUT);
 }
 if ($notin("down", targets)) {
 [others, [count, size]] = $gathered($item(components, Component.FFN_HIDDEN), 0, 1);
@@ -2706,10 +2701,7 @@ return [$tuple([1n, $mul(4n, $mul(run.tokens, n.n_heads))])];
 let _entering_attention;
 _entering_attention = $def("_entering_attention", "run kind", [], function (run, kind) {
 
-if ($true(run.transformers)) {
-return transformers_blocks.entering(run, kind);
-}
-return ($eq(run.policy.attention_kernel, "blocks") ? _qkv_of_blocks(run) : _qkv_of_fused(run));
+return ($true(run.transformers) ? transformers_blocks.entering(run, kind) : _views(run));
 });
 let _projected;
 _projected = $def("_projected", "run", [], function (run) {
@@ -2718,38 +2710,28 @@ let n;
 n = run.n;
 return $tuple([1n, $mul($mul(run.tokens, $mul($add(n.n_heads, $mul(2n, n.n_kv_heads)), n.head_dim)), run.act)]);
 });
-let _rotated;
-_rotated = $def("_rotated", "run", [], function (run) {
-let n;
+let _views;
+_views = $def("_views", "run", [], function (run) {
+let n, rotated, shape;
 
-n = run.n;
-return $tuple([1n, $mul($mul(run.tokens, $mul($add(n.n_heads, n.n_kv_heads), n.head_dim)), run.act)]);
-});
-let _qkv_of_fused;
-_qkv_of_fused = $def("_qkv_of_fused", "run", [], function (run) {
-let changed;
-changed = $or($eq(run.shape.position, "rope"), () => run.shape.qk_norm);
-return ($true(changed) ? [_projected(run), _rotated(run)] : [_projected(run)]);
-});
-let _qkv_of_blocks;
-_qkv_of_blocks = $def("_qkv_of_blocks", "run", [], function (run) {
-
-return [$tuple([($true(run.shape.qk_norm) ? 2n : 1n), $item(_projected(run), 1n)])];
+[n, shape] = $tuple([run.n, run.shape]);
+if ($eq(run.policy.attention_kernel, "blocks")) {
+return [$tuple([($true(shape.qk_norm) ? 2n : 1n), $item(_projected(run), 1n)])];
+}
+rotated = $tuple([1n, $mul($mul(run.tokens, $mul($add(n.n_heads, n.n_kv_heads), n.head_dim)), run.act)]);
+return (($eq(shape.position, "rope") || $true(shape.qk_norm)) ? [_projected(run), rotated] : [_projected(run)]);
 });
 let _qkv;
 _qkv = $def("_qkv", "run kind", [], function (run, kind) {
 let act, copies, n, of_norm, projected, rotated, shape;
 
 [shape, n, act] = $tuple([run.shape, run.n, run.act]);
-if ($eq(run.policy.attention_kernel, "fused")) {
-return _qkv_of_fused(run);
-}
-if ($eq(run.policy.attention_kernel, "blocks")) {
-return _qkv_of_blocks(run);
+if ($ne(run.policy.attention_kernel, "eager")) {
+return _views(run);
 }
 copies = copies_of_heads(run, kind);
 if (($eq(int(getattr(run, "batch")), 1n) || $eq(shape.kv_heads, 1n))) {
-[projected, rotated] = $gathered(_qkv_of_fused(run), 1, 0);
+[projected, rotated] = $gathered(_views(run), 1, 0);
 if (($true(copies) && $true(rotated))) {
 rotated = [$tuple([1n, $mul($mul(run.tokens, $mul(n.n_kv_heads, n.head_dim)), act)])];
 }
@@ -2834,7 +2816,7 @@ $set(saved, Component.HEAD_IN_BF16, [$tuple([1n, $mul(2n, $mul(n.vocab, n.d_mode
 $set(saved, Component.LOSS, [$tuple([1n, $mul(4n, $mul(run.tokens, run.loss_vocab))]), $tuple([1n, $mul(8n, run.tokens)]), $tuple([1n, Term(4n)])]);
 return saved;
 });
-return {QUERY_BLOCK, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _router, _qk_norms, _attention_weights, _entering_attention, _projected, _rotated, _qkv_of_fused, _qkv_of_blocks, _qkv, scores_in_blocks, scratch_of_blocks, copies_of_heads, norm_tensors, frozen_norms, head_tensors};
+return {QUERY_BLOCK, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _router, _qk_norms, _attention_weights, _entering_attention, _projected, _views, _qkv, scores_in_blocks, scratch_of_blocks, copies_of_heads, norm_tensors, frozen_norms, head_tensors};
 };
 $modules["accounting.memory.transformers_blocks"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -3174,9 +3156,6 @@ convention = $add(convention, "; gradients added up in fp32");
 if ($eq(policy.offload, "optimizer")) {
 convention = $add(convention, ("" + "; optimizer state of " + $format(human(getattr(optimizer_state(shape, {__proto__: $k, policy: policy}), "total")), "") + " on the host"));
 }
-if ($eq(policy.frozen_dtype, "nf4")) {
-convention = $add(convention, "; nf4 beside layers in plain bf16: PEFT's prepare_model_for_kbit_training, with norms, head and residual stream in fp32, saves half as much again");
-}
 if ($eq(policy.precision, "fp8")) {
 convention = $add(convention, "; fp8 by Transformer Engine's rules, not measured");
 }
@@ -3260,7 +3239,7 @@ scales = $add($floordiv($add(elements, 63n), 64n), $mul(4n, $floordiv($sub($add(
 stored = [$tuple([1n, $mul($sub(self.params, elements), self.weight)]), $tuple([1n, $add($floordiv($add(elements, 1n), 2n), scales)])];
 [rows, columns] = max(inside, {__proto__: $k, key: ((sides) => $mul($item(sides, 0n), $item(sides, 1n)))});
 largest = Symbol("largest_tensor", $mul(rows, columns));
-return [Item("parameters", getattr(Group, "PARAMETERS"), stored), temporary("a matrix in bf16", $tuple([1n, $mul(largest, self.weight)]))];
+return [Item("parameters", getattr(Group, "PARAMETERS"), stored), temporary("a matrix in bf16", $tuple([1n, $mul(2n, largest)]))];
 }
 parts = [Item("parameters", getattr(Group, "PARAMETERS"), stored)];
 if ($eq(policy.precision, "fp8")) {
@@ -3301,7 +3280,7 @@ $c._autocast = property($def("_autocast", "self", [], function (self) {
 return $eq(self.policy.precision, "autocast");
 }));
 $c.losses = $def("losses", "self", [], function (self) {
-let after, before, chunks, copies, head, head_gradients, in_fp32, logits, loss, loss_gradients, n, newest, none, nothing, of_block, of_head, run, scaled, wide;
+let after, before, chunks, copies, head, head_gradients, in_fp32, logits, loss, loss_gradients, n, newest, none, nothing, of_block, of_head, run, scaled, shifted, wide;
 
 [none, n, run] = $tuple([Term(0n), self.n, self.run]);
 head = dict((function* ($first) { for (const [one, tensors] of $first) if ($isnot(one, Component.LOSS)) yield [one, tensors]; })(self.head.items()));
@@ -3326,10 +3305,11 @@ return [Moment("loss", getattr(PhaseKind, "FORWARD"), nothing, loss), Moment("ba
 logits = $tuple([1n, $mul($mul(run.tokens, n.vocab), run.act)]);
 wide = $mul(4n, $mul(run.tokens, run.loss_vocab));
 in_fp32 = temporary("logits in fp32", ...($true(run.narrow) ? [$tuple([1n, wide])] : []));
-loss_gradients = [...after, temporary("gradients of logits", $tuple([2n, wide]))];
+shifted = ($eq(self.policy.loss, "shifted") ? [temporary("logits in fp32", $tuple([1n, wide]))] : []);
+loss_gradients = [...after, ...shifted, temporary("gradients of logits", $tuple([2n, wide]))];
 head_gradients = [...before, temporary("gradients of logits", logits), temporary("hidden gradient", getattr(self, "hidden"))];
 newest = self.gradients(none, ($true(self.frozen) ? none : self.embedding_matrix));
-return [Moment("forward", getattr(PhaseKind, "FORWARD"), nothing, [...before, ...copies, temporary("logits", logits)]), Moment("loss", getattr(PhaseKind, "FORWARD"), nothing, [...after, ...copies, temporary("logits", logits), in_fp32]), Moment("backward of the loss", getattr(PhaseKind, "BACKWARD"), nothing, loss_gradients), Moment("backward of the head", getattr(PhaseKind, "BACKWARD"), newest, head_gradients)];
+return [Moment("forward", getattr(PhaseKind, "FORWARD"), nothing, [...before, ...copies, temporary("logits", logits)]), Moment("loss", getattr(PhaseKind, "FORWARD"), nothing, [...after, ...copies, ...shifted, temporary("logits", logits), in_fp32]), Moment("backward of the loss", getattr(PhaseKind, "BACKWARD"), nothing, loss_gradients), Moment("backward of the head", getattr(PhaseKind, "BACKWARD"), newest, head_gradients)];
 });
 $c._chunks = $def("_chunks", "self", [], function (self) {
 let chunk, in_fp32, n, narrow, of_head, products, rows, run;
@@ -3519,7 +3499,7 @@ Precision = $class("Precision", [], true, [["weights"], ["residual"], ["activati
 let PRECISIONS;
 PRECISIONS = dict([["fp32", Precision(4n, 4n, 4n, false)], ["bf16", Precision(2n, 2n, 2n, true)], ["pure_bf16", Precision(2n, 2n, 2n, false)], ["autocast", Precision(4n, 4n, 2n, false)], ["fp8", Precision(2n, 2n, 2n, true)]]);
 let SETTINGS;
-SETTINGS = dict([["precision", tuple(PRECISIONS)], ["optimizer", $tuple(["adamw", "adamw8bit", "sgd", "muon"])], ["optimizer_step", $tuple(["fused", "foreach", "loop"])], ["attention_kernel", $tuple(["fused", "eager", "blocks"])], ["norm_kernel", $tuple(["fused", "normalised", "composite"])], ["gate_kernel", $tuple(["composite", "fused"])], ["activation_checkpointing", $tuple(["none", "selective", "full"])], ["loss", $tuple(["plain", "chunked"])], ["loss_kernel", $tuple(["operators", "fused"])], ["allocator", $tuple(["exact", "cuda"])], ["gradient_dtype", $tuple(["weights", "fp32"])], ["moment_dtype", $tuple(["fp32", "bf16"])], ["offload", $tuple(["none", "optimizer"])], ["frozen_dtype", $tuple(["weights", "nf4"])], ["model_code", $tuple(["lm", "transformers"])]]);
+SETTINGS = dict([["precision", tuple(PRECISIONS)], ["optimizer", $tuple(["adamw", "adamw8bit", "sgd", "muon"])], ["optimizer_step", $tuple(["fused", "foreach", "loop"])], ["attention_kernel", $tuple(["fused", "eager", "blocks"])], ["norm_kernel", $tuple(["fused", "normalised", "composite"])], ["gate_kernel", $tuple(["composite", "fused"])], ["activation_checkpointing", $tuple(["none", "selective", "full"])], ["loss", $tuple(["plain", "shifted", "chunked"])], ["loss_kernel", $tuple(["operators", "fused"])], ["allocator", $tuple(["exact", "cuda"])], ["gradient_dtype", $tuple(["weights", "fp32"])], ["moment_dtype", $tuple(["fp32", "bf16"])], ["offload", $tuple(["none", "optimizer", "activations"])], ["frozen_dtype", $tuple(["weights", "nf4"])], ["model_code", $tuple(["lm", "transformers"])]]);
 let Policy;
 Policy = $class("Policy", [], true, [["precision", "fp32"], ["optimizer", "adamw"], ["optimizer_step", "fused"], ["attention_kernel", "fused"], ["norm_kernel", "fused"], ["gate_kernel", "composite"], ["activation_checkpointing", "none"], ["loss", "plain"], ["loss_kernel", "operators"], ["logits_chunk_bytes", LOGITS_CHUNK_BYTES], ["gradient_accumulation", false], ["allocator", "exact"], ["gradient_dtype", "weights"], ["overhead_bytes", 0n], ["moment_dtype", "fp32"], ["offload", "none"], ["frozen_dtype", "weights"], ["model_code", "lm"]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
@@ -3533,8 +3513,11 @@ if (($eq(getattr(self, name), value) && !$true(counted))) {
 throw ValueError(("" + $format(name, "") + " " + $format(repr(value), "") + " is counted of a fused step of adamw or sgd: use one of them"));
 }
 }
-if (($eq(self.frozen_dtype, "nf4") && $notin(self.precision, $tuple(["bf16", "pure_bf16"])))) {
-throw ValueError(("" + "frozen_dtype 'nf4' is counted with precision 'bf16' or 'pure_bf16', and it is " + $format(repr(self.precision), "")));
+if (($eq(self.frozen_dtype, "nf4") && $notin(self.precision, $tuple(["bf16", "pure_bf16", "autocast"])))) {
+throw ValueError(("" + "frozen_dtype 'nf4' is not counted with precision " + $format(repr(self.precision), "") + ": use 'bf16'"));
+}
+if (($eq(self.offload, "activations") && $ne(self.activation_checkpointing, "full"))) {
+throw ValueError("offload 'activations' moves what activation_checkpointing 'full' saves: set that too");
 }
 positive("logits_chunk_bytes", getattr(self, "logits_chunk_bytes"));
 whole("overhead_bytes", getattr(self, "overhead_bytes"));
