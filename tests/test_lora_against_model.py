@@ -19,7 +19,7 @@ accounting = pytest.importorskip("accounting", reason="the budget is in accounti
 
 from live_bytes import Live, kept_by_autograd  # noqa: E402
 from model_shapes import random_config  # noqa: E402
-from torch import nn  # noqa: E402
+from torch import Tensor, nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
@@ -138,12 +138,12 @@ class InFourBits(Function):
     """A frozen matrix as bitsandbytes multiplies by it: made in bf16 when it is used, with nothing saved."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
         ctx.weight = weight
         return x.bfloat16() @ weight.bfloat16().T
 
     @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+    def backward(ctx: Any, grad: Tensor) -> Any:
         return (grad @ ctx.weight.to(grad.dtype)).float(), None
 
 
@@ -152,7 +152,7 @@ class FourBits(nn.Module):
         super().__init__()
         self.weight, self.in_features, self.out_features = of.weight, of.in_features, of.out_features
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x: Tensor) -> Any:
         return InFourBits.apply(x, self.weight)
 
 
@@ -170,7 +170,7 @@ def test_qlora_under_autocast(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
             module.base = FourBits(module.base)
     ids, targets = (torch.randint(0, config.vocab_size, (batch, length)) for _ in range(2))
 
-    def loss() -> torch.Tensor:
+    def loss() -> Tensor:
         with torch.autocast("cpu", torch.bfloat16):
             return step_loss(model, ids, targets, "plain")
 
