@@ -47,7 +47,7 @@ static void test_bytes(void) {
     check(multiply_fold(1ULL << 32, 1ULL << 33) == 2, "multiply_fold", 1);
     uint8_t text[64], copy[64], unpacked[16];
     for (int round = 0; round < 2000; round++) {
-        const size_t size = draw(SHORT + 1), room = size + draw(40);
+        const size_t size = draw(PACKED + 1), room = size + draw(40);
         for (size_t i = 0; i < sizeof text; i++) copy[i] = text[i] = (uint8_t)draw(256);
         const packed_key key = pack_key(text, size, room);
         for (size_t i = size; i < sizeof copy; i++) copy[i] ^= 0x55;
@@ -248,7 +248,7 @@ static void stop_for_a_moment(int signal) {
 
 static packed_key word_key(int word) {
     packed_key key = {hash_bytes(words[word].text, words[word].size, seed), LONG_KEY + words[word].size};
-    return words[word].size <= SHORT ? pack_key(words[word].text, words[word].size, words[word].size) : key;
+    return words[word].size <= PACKED ? pack_key(words[word].text, words[word].size, words[word].size) : key;
 }
 
 static void *fill_cache(void *unused) {
@@ -335,7 +335,7 @@ static void test_cache(long lookups) {
             if (i == BATCH) break;
             const int word = numbers[i++];
             const size_t count = cache_find(&shared_table, word_key(word), ids, &place);
-            const size_t bytes = words[word].size > SHORT ? words[word].size : 0;
+            const size_t bytes = words[word].size > PACKED ? words[word].size : 0;
             if (!count) continue;
             if (place != NO_PLACE && !cache_copy(&shared_table, place, count, words[word].text, bytes, ids)) continue;
             check(count == words[word].count && !memcmp(ids, words[word].ids, count * sizeof *ids), "cache_find", word);

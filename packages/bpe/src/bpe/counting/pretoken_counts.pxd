@@ -7,7 +7,7 @@ from bpe.scanning.special_tokens cimport SpecialTokens
 cdef enum:
     SLOTS_AHEAD = 16            # between the slot that is read and the one whose long pretoken is fetched
 
-# A pretoken in the table. At most SHORT bytes: pack_key()'s two words, the length in the last byte of `high`. Longer:
+# A pretoken in the table. At most PACKED bytes: pack_key()'s two words, the length in the last byte of `high`. Longer:
 # `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are; in a
 # table that shares of others were added to, plus the number of one of these, times LENDER, and its place in that arena.
 ctypedef struct Slot:

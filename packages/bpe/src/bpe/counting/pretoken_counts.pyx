@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy
 
 from bpe.counting.records cimport HEADER
 from bpe.native.bytes cimport (
-    LONG_KEY, SHORT, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch, unpack_key
+    LONG_KEY, PACKED, count_leading_zeros, hash_bytes, hash_pair, pack_key, packed_key, prefetch, unpack_key
 )
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.memory cimport LARGE, checked_block, checked_realloc, free_block, touch_block
@@ -85,7 +85,7 @@ cdef class PretokenCounts:
             for i in range(batch):
                 length = ends[done + i] - begin
                 begins[i] = begin
-                if length <= SHORT:
+                if length <= PACKED:
                     keys[i] = pack_key(text + begin, length, size - begin)
                     hashes[i] = hash_pair(keys[i].low, keys[i].high, seed)
                 else:
@@ -178,7 +178,7 @@ cdef class PretokenCounts:
         return self.arenas[place // LENDER] + place % LENDER if self.borrows else self.arena + place
 
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil:
-        """Return the bytes of a stored pretoken: in the arena, or written into `room`, which has SHORT + 1 bytes."""
+        """Return the bytes of a stored pretoken: in the arena, or written into `room`, which has PACKED + 1 bytes."""
         cdef packed_key key
         cdef uint32_t size32
         if slot.high >= LONG_KEY:
@@ -325,7 +325,7 @@ cdef class PretokenCounts:
         if end == 0 or count == 0:
             return
         self.add(&pretoken[0], &end, 1, 0, end)
-        if end <= SHORT:
+        if end <= PACKED:
             key = pack_key(&pretoken[0], end, end)
             self.find_short(key.low, key.high, hash_pair(key.low, key.high, hash_seed)).count += count - 1
         else:
@@ -334,7 +334,7 @@ cdef class PretokenCounts:
     def items(self):
         """Yield (pretoken, count) for each distinct pretoken, in no particular order."""
         cdef size_t i, size
-        cdef uint8_t room[SHORT + 1]
+        cdef uint8_t room[PACKED + 1]
         cdef const uint8_t *text
         for i in range(self.mask + 1):
             if self.slots[i].high:

@@ -12,7 +12,7 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, qsort
 from libc.string cimport memcmp, memcpy, memset
 
-from bpe.native.bytes cimport LONG_KEY, SHORT, count_leading_zeros, packed_key, prefetch, unpack_key
+from bpe.native.bytes cimport LONG_KEY, PACKED, count_leading_zeros, packed_key, prefetch, unpack_key
 from bpe.counting.pretoken_counts cimport SLOTS_AHEAD, PretokenCounts, Slot
 from bpe.native.memory cimport checked_malloc, touch_block
 
@@ -65,7 +65,7 @@ def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t 
     """Write the records of a table to packed[at:end], which has room for them; nothing is written beyond."""
     cdef size_t i, size
     cdef uint32_t size32
-    cdef uint8_t room[SHORT + 1]
+    cdef uint8_t room[PACKED + 1]
     cdef packed_key key
     cdef const uint8_t *text
     cdef uint8_t *out = <uint8_t *> PyByteArray_AS_STRING(packed)
@@ -79,7 +79,7 @@ def pack_into(PretokenCounts counts not None, bytearray packed not None, size_t 
             if slot.high >= LONG_KEY:
                 prefetch(counts.long_entry(slot))
             slot = &counts.slots[i]
-            if slot.high < LONG_KEY and at + HEADER + SHORT + 1 <= end:
+            if slot.high < LONG_KEY and at + HEADER + PACKED + 1 <= end:
                 # a free one as well, which is overwritten: a branch would be mispredicted
                 size32 = <uint32_t> (slot.high >> 56)
                 memcpy(out + at, &slot.count, 8)
@@ -104,7 +104,7 @@ def room_for(list tables not None):
     cdef PretokenCounts table
     cdef size_t most = 0
     for table in tables:
-        most += table.arena_size + <size_t> len(table) * (HEADER + SHORT)
+        most += table.arena_size + <size_t> len(table) * (HEADER + PACKED)
     return PyByteArray_FromStringAndSize(NULL, most)
 
 

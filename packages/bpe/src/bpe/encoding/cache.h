@@ -222,7 +222,7 @@ static void cache_prepare(const cache_table *table, const uint8_t *text, size_t 
         const size_t length = ends[i] - begin;
         packed_key key;
         uint64_t hash;
-        if (length <= SHORT) {
+        if (length <= PACKED) {
             key = pack_key(text + begin, length, size - begin);
             hash = hash_pair(key.low, key.high, seed);
         } else {

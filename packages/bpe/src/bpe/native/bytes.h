@@ -73,9 +73,9 @@ static inline uint64_t hash_bytes(const uint8_t *at, size_t size, uint64_t seed)
     return multiply_fold(a ^ seed, b ^ hash);
 }
 
-enum { SHORT = 15 }; /* bytes of the longest pretoken that is packed */
+enum { PACKED = 15 }; /* bytes of the longest pretoken that is packed */
 
-/* A pretoken of at most SHORT bytes as two words, so that comparing two of them takes two instructions. By the value
+/* A pretoken of at most PACKED bytes as two words, so that comparing two of them takes two instructions. By the value
  * of the words, which does not depend on the byte order of the machine:
  *
  *     byte     0 1 2 3 4 5 6 7 | 8 9 ... 14 | 15
@@ -87,16 +87,16 @@ typedef struct {
 
 #define LONG_KEY 0xff00000000000000ULL /* plus its size: the second word of a longer one, which no short one has */
 
-/* From SHORT - n on: n bytes that are kept, and zeros. */
-static const uint8_t keep[SHORT + 16] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
+/* From PACKED - n on: n bytes that are kept, and zeros. */
+static const uint8_t keep[PACKED + 16] = {255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255};
 
 /* `room` is how many bytes may be read from `at`. With 16 or more the load is two instructions, and the bytes beyond
  * the pretoken are masked away. */
 static inline packed_key pack_key(const uint8_t *at, size_t size, size_t room) {
     packed_key key;
     if (room >= 16) {
-        key.low = little_endian(eight_bytes(at) & eight_bytes(keep + SHORT - size));
-        key.high = little_endian(eight_bytes(at + 8) & eight_bytes(keep + SHORT + 8 - size));
+        key.low = little_endian(eight_bytes(at) & eight_bytes(keep + PACKED - size));
+        key.high = little_endian(eight_bytes(at + 8) & eight_bytes(keep + PACKED + 8 - size));
     } else {
         key.low = key.high = 0;
         for (size_t i = 0; i < size; i++) {

@@ -4,7 +4,7 @@ from libc.stdint cimport uint8_t, uint64_t
 
 cdef extern from "native/bytes.h" nogil:
     enum:
-        SHORT
+        PACKED
     const uint64_t LONG_KEY
     ctypedef struct packed_key:
         uint64_t low, high
