@@ -20,6 +20,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -77,20 +78,14 @@ FLAGS = (
     *("-c", "-O1", "-Wall", "-Wno-unused-function", "-Wno-ignored-attributes", "-Wno-pass-failed"),
     "-DNPY_NO_DEPRECATED_API=NPY_1_7_API_VERSION",
 )
-
-
-OPENMP = Path(
-    subprocess.run(["gcc", "-print-file-name=include/omp.h"], capture_output=True, text=True, check=True).stdout.strip()
-)
+OPENMP = Path(subprocess.check_output(["gcc", "-print-file-name=include/omp.h"], text=True).strip())
 
 
 def numpy_headers(tag: str, folder: Path) -> Path:
     """Return the folder of NumPy's headers for a platform's tag, from its wheel."""
-    version = subprocess.run(
-        [sys.executable, "-c", "import numpy; print(numpy.__version__)"], capture_output=True, text=True, check=True
-    ).stdout.strip()
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-    command += ["--python-version", "3.13", "--platform", tag, "--dest", str(folder), f"numpy=={version}"]
+    command += ["--python-version", "3.13", "--platform", tag, "--dest", str(folder)]
+    command.append(f"numpy=={metadata.version('numpy')}")
     subprocess.run(command, check=True)
     (wheel,) = folder.glob("numpy-*.whl")
     with zipfile.ZipFile(wheel) as archive:

@@ -44,14 +44,8 @@ EMPTY_PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAY
 README_SCREEN = (1120, 1060)
 TEXT = "def __init__(self"  # that the model continues in its picture
 MODEL = (
-    "--model.vocab_size",
-    "2000",
-    "--model.context_length",
-    "128",
-    "--train.steps",
-    "400",
-    "--train.warmup_steps",
-    "50",
+    *("--model.vocab_size", "2000", "--model.context_length", "128"),
+    *("--train.steps", "400", "--train.warmup_steps", "50"),
 )
 
 LIVE = """A model trained on Python's standard library for two minutes, and a tokenizer, at work in this page: type.
