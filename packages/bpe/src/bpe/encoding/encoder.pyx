@@ -113,6 +113,9 @@ cdef extern from *:
 
 include "ids.pxi"
 include "ranks.pxi"
+include "tables.pxi"
+include "heap.pxi"
+include "windows.pxi"
 include "cache.pxi"
 
 

@@ -250,8 +250,3 @@ cdef void free_work(Work *work) noexcept nogil:
     free(work.begins)
     free(work.linked)
     free(work.heap)
-
-
-include "tables.pxi"
-include "heap.pxi"
-include "windows.pxi"
