@@ -252,7 +252,6 @@ def test_peak_of_a_step(
     "changed",
     [
         {"precision": "autocast"},
-        {"norm_kernel": "normalised"},
         {"gate_kernel": "fused"},
         {"attention_kernel": "blocks"},
     ],

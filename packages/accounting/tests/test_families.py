@@ -220,7 +220,7 @@ def test_every_symbol_of_a_formula_is_explained() -> None:
     [
         ({"precision": "autocast"}, "not counted with precision 'autocast'"),
         ({"attention_kernel": "blocks"}, "not counted with attention_kernel 'blocks'"),
-        ({"norm_kernel": "normalised"}, "not counted with norm_kernel 'normalised'"),
+        ({"gate_kernel": "fused"}, "not counted with gate_kernel 'fused'"),
     ],
 )
 @pytest.mark.parametrize("name", NAMES)

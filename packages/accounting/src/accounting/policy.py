@@ -34,7 +34,7 @@ SETTINGS = {  # the names that a field of Policy may have, its default first
     "optimizer": ("adamw", "adamw8bit", "sgd", "muon"),
     "optimizer_step": ("fused", "foreach", "loop"),
     "attention_kernel": ("fused", "eager", "blocks"),
-    "norm_kernel": ("fused", "normalised", "composite"),
+    "norm_kernel": ("fused", "composite"),
     "gate_kernel": ("composite", "fused"),
     "activation_checkpointing": ("none", "selective", "full"),
     "loss": ("plain", "shifted", "chunked"),
@@ -65,9 +65,9 @@ class Policy:
             (FlashAttention); "eager" saves the seq × seq weights; "blocks" of each block of 32 queries those up to its
             last (lm on a CPU in fp32). How many FLOPs are counted is another question: `pairs` of forward_flops.
         norm_kernel: what an RMSNorm saves. "fused" its input; "composite" that divided by its root mean square too
-            (PyTorch's own on a CPU); "normalised" its input, but of queries and keys in 16 bits both (lm on a CPU).
+            (PyTorch's own on a CPU).
         gate_kernel: what a gated feed-forward layer saves between its matrices. "composite" gate and up, the activated
-            gate and the product (PyTorch's operators); "fused" all but the activated gate (lm on a CPU in fp32).
+            gate and the product (PyTorch's operators); "fused" all but the activated gate.
         activation_checkpointing: "selective" saves what enters attention's inside but nothing of it (Korthikanti et al.
             2022); "full" only what enters each block (Chen et al. 2016).
         loss: "plain" saves log-probabilities; "shifted" holds the logits in fp32 beside them to the end, as

@@ -90,12 +90,6 @@ class ForwardPass:
         padded = self.shape.vocab_rows != self.shape.vocab_size
         return Symbol("vocab_unpadded", self.shape.vocab_size) if padded else self.n.vocab
 
-    @property
-    def head_norm_kernel(self) -> str:
-        """The kernel that norms queries and keys: of narrow elements PyTorch's own, where the residual's is lm's."""
-        kernel = self.policy.norm_kernel
-        return kernel if kernel != "normalised" else "composite" if self.narrow else "fused"
-
 
 def _only_counted_adapters(shape: TransformerShape, policy: Policy) -> None:
     """ValueError for adapters whose memory is not counted."""
@@ -263,7 +257,7 @@ def _qk_norms(run: ForwardPass) -> Tensors:
     What came in is saved with queries, keys and values, or as a copy in fp32.
     """
     n, tokens = run.n, run.tokens
-    copies = {"fused": 0, "composite": 2 if run.narrow else 1}[run.head_norm_kernel]
+    copies = {"fused": 0, "composite": 2 if run.narrow else 1}[run.policy.norm_kernel]
     if copies and frozen_norms(run):
         copies -= 1
     saved: Tensors = [(1, 4 * (tokens * n.n_heads)), (1, 4 * (tokens * n.n_kv_heads))]
@@ -316,7 +310,7 @@ def _qkv(run: ForwardPass, kind: Kind) -> Tensors:
         if copies and rotated:  # the copy stands for the queries
             rotated = [(1, run.tokens * (n.n_kv_heads * n.head_dim) * act)]
         return [*copies, *rotated, projected]
-    of_norm = run.head_norm_kernel == "fused" or not run.narrow
+    of_norm = run.policy.norm_kernel == "fused" or not run.narrow
     return [*copies, _projected(run)] if shape.qk_norm and of_norm else copies
 
 

@@ -471,7 +471,7 @@ class Step:
         if self.shape.norm == "none":
             there = int(run.act) == int(run.residual)
         else:
-            there = kernel in ("fused", "normalised") or (kernel == "composite" and int(run.residual) == 4)
+            there = kernel == "fused" or (kernel == "composite" and int(run.residual) == 4)
             there = there or self.shape.norm == "layernorm"
         if there:
             return []

@@ -2530,12 +2530,6 @@ let padded;
 padded = $ne(self.shape.vocab_rows, self.shape.vocab_size);
 return ($true(padded) ? Symbol("vocab_unpadded", getattr(self.shape, "vocab_size")) : self.n.vocab);
 }));
-$c.head_norm_kernel = property($def("head_norm_kernel", "self", [], function (self) {
-let kernel;
-
-kernel = self.policy.norm_kernel;
-return ($ne(kernel, "normalised") ? kernel : ($true(self.narrow) ? "composite" : "fused"));
-}));
 });
 let _only_counted_adapters;
 _only_counted_adapters = $def("_only_counted_adapters", "shape policy", [], function (shape, policy) {
@@ -2674,7 +2668,7 @@ _qk_norms = $def("_qk_norms", "run", [], function (run) {
 let copies, n, saved, tokens;
 
 [n, tokens] = $tuple([run.n, run.tokens]);
-copies = $item(dict([["fused", 0n], ["composite", ($true(run.narrow) ? 2n : 1n)]]), run.head_norm_kernel);
+copies = $item(dict([["fused", 0n], ["composite", ($true(run.narrow) ? 2n : 1n)]]), run.policy.norm_kernel);
 if (($true(copies) && $true(frozen_norms(run)))) {
 copies = $sub(copies, 1n);
 }
@@ -2737,7 +2731,7 @@ rotated = [$tuple([1n, $mul($mul(run.tokens, $mul(n.n_kv_heads, n.head_dim)), ac
 }
 return [...copies, ...rotated, projected];
 }
-of_norm = $or($eq(run.head_norm_kernel, "fused"), () => !$true(run.narrow));
+of_norm = $or($eq(run.policy.norm_kernel, "fused"), () => !$true(run.narrow));
 return (($true(shape.qk_norm) && $true(of_norm)) ? [...copies, _projected(run)] : copies);
 });
 let scores_in_blocks;
@@ -3473,7 +3467,7 @@ return [];
 if ($eq(self.shape.norm, "none")) {
 there = $eq(int(getattr(run, "act")), int(getattr(run, "residual")));
 } else {
-there = $or($in(kernel, $tuple(["fused", "normalised"])), () => $and($eq(kernel, "composite"), () => $eq(int(getattr(run, "residual")), 4n)));
+there = $or($eq(kernel, "fused"), () => $and($eq(kernel, "composite"), () => $eq(int(getattr(run, "residual")), 4n)));
 there = $or(there, () => $eq(self.shape.norm, "layernorm"));
 }
 if ($true(there)) {
@@ -3499,7 +3493,7 @@ Precision = $class("Precision", [], true, [["weights"], ["residual"], ["activati
 let PRECISIONS;
 PRECISIONS = dict([["fp32", Precision(4n, 4n, 4n, false)], ["bf16", Precision(2n, 2n, 2n, true)], ["pure_bf16", Precision(2n, 2n, 2n, false)], ["autocast", Precision(4n, 4n, 2n, false)], ["fp8", Precision(2n, 2n, 2n, true)]]);
 let SETTINGS;
-SETTINGS = dict([["precision", tuple(PRECISIONS)], ["optimizer", $tuple(["adamw", "adamw8bit", "sgd", "muon"])], ["optimizer_step", $tuple(["fused", "foreach", "loop"])], ["attention_kernel", $tuple(["fused", "eager", "blocks"])], ["norm_kernel", $tuple(["fused", "normalised", "composite"])], ["gate_kernel", $tuple(["composite", "fused"])], ["activation_checkpointing", $tuple(["none", "selective", "full"])], ["loss", $tuple(["plain", "shifted", "chunked"])], ["loss_kernel", $tuple(["operators", "fused"])], ["allocator", $tuple(["exact", "cuda"])], ["gradient_dtype", $tuple(["weights", "fp32"])], ["moment_dtype", $tuple(["fp32", "bf16"])], ["offload", $tuple(["none", "optimizer", "activations"])], ["frozen_dtype", $tuple(["weights", "nf4"])], ["model_code", $tuple(["lm", "transformers"])]]);
+SETTINGS = dict([["precision", tuple(PRECISIONS)], ["optimizer", $tuple(["adamw", "adamw8bit", "sgd", "muon"])], ["optimizer_step", $tuple(["fused", "foreach", "loop"])], ["attention_kernel", $tuple(["fused", "eager", "blocks"])], ["norm_kernel", $tuple(["fused", "composite"])], ["gate_kernel", $tuple(["composite", "fused"])], ["activation_checkpointing", $tuple(["none", "selective", "full"])], ["loss", $tuple(["plain", "shifted", "chunked"])], ["loss_kernel", $tuple(["operators", "fused"])], ["allocator", $tuple(["exact", "cuda"])], ["gradient_dtype", $tuple(["weights", "fp32"])], ["moment_dtype", $tuple(["fp32", "bf16"])], ["offload", $tuple(["none", "optimizer", "activations"])], ["frozen_dtype", $tuple(["weights", "nf4"])], ["model_code", $tuple(["lm", "transformers"])]]);
 let Policy;
 Policy = $class("Policy", [], true, [["precision", "fp32"], ["optimizer", "adamw"], ["optimizer_step", "fused"], ["attention_kernel", "fused"], ["norm_kernel", "fused"], ["gate_kernel", "composite"], ["activation_checkpointing", "none"], ["loss", "plain"], ["loss_kernel", "operators"], ["logits_chunk_bytes", LOGITS_CHUNK_BYTES], ["gradient_accumulation", false], ["allocator", "exact"], ["gradient_dtype", "weights"], ["overhead_bytes", 0n], ["moment_dtype", "fp32"], ["offload", "none"], ["frozen_dtype", "weights"], ["model_code", "lm"]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
