@@ -178,3 +178,32 @@ def test_saving_and_loading(tmp_path):
         assert torch.equal(other[0].w1.weight, model.w1.weight)
     model.zero_grad()
     assert torch.equal(step(*other), step(model, optimizer))
+
+
+@pytest.mark.parametrize(("queries", "keys", "is_causal"), [(1, 3, False), (20, 33, False), (33, 33, True)])
+def test_attention_in_tiles_is_attention(queries, keys, is_causal):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, n, 8, dtype=torch.float64, requires_grad=True) for n in (queries, keys, keys))
+    mask = torch.ones(queries, keys, dtype=torch.bool).tril() if is_causal else None
+    gradient = torch.randn(2, queries, 8, dtype=torch.float64)
+    for scale in (1.0, 100.0):  # exp of the larger scores does not fit
+        right = reference.attention(scale * q, k, v, mask)
+        out = reference.FlashAttention.apply(scale * q, k, v, is_causal)
+        close(out, right)
+        (scores,) = [t for t in out.grad_fn.saved_tensors if t.shape == (2, queries)]
+        assert scores.isfinite().all()
+        results = [torch.autograd.grad(each, (q, k, v), gradient) for each in (out, right)]
+        for ours, theirs in zip(*results, strict=True):
+            close(ours, theirs, atol=1e-9 * scale)
+
+
+def test_entropy_and_masked_means():
+    torch.manual_seed(0)
+    for scale in (1.0, 300.0):
+        logits = scale * torch.randn(2, 3, 9, dtype=torch.float64)
+        close(reference.entropy(logits), torch.distributions.Categorical(logits=logits).entropy(), atol=1e-9)
+    values, mask = torch.tensor([[1.0, 0.0, torch.nan], [4.0, 5.0, 6.0]]), torch.tensor([[1, 1, 0], [0, 1, 1]])
+    close(reference.masked_mean(values, mask), torch.tensor(3.0))
+    close(reference.masked_mean(values, mask, dim=1), torch.tensor([0.5, 5.5]))
+    close(reference.masked_normalize(values, mask, 4.0), torch.tensor(3.0))
+    close(reference.masked_normalize(values, mask.float(), 2.0, dim=0), torch.tensor([0.5, 2.5, 3.0]))

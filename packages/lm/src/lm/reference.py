@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import IO, Any
 
 import numpy as np
@@ -106,6 +106,55 @@ def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Te
     if mask is not None:
         scores = scores.masked_fill(~mask, -math.inf)
     return softmax(scores) @ v
+
+
+class FlashAttention(torch.autograd.Function):
+    """attention(q, k, v) in tiles of `TILE` keys, so that no matrix of all scores exists (Dao 2023, arXiv:2307.08691).
+
+    FlashAttention.apply(q, k, v, is_causal) with q (batch, queries, d), k and v (batch, keys, d) → (batch, queries, d).
+    Saved for the backward pass are q, k, v, the output and log Σ exp(scores), (batch, queries).
+    """
+
+    TILE = 16
+
+    @staticmethod
+    def tiles(q: Tensor, k: Tensor, is_causal: bool) -> Iterator[tuple[slice, Tensor]]:
+        """Each tile of keys with its scores, (batch, queries, TILE)."""
+        queries = torch.arange(q.shape[1], device=q.device)[:, None]
+        for start in range(0, k.shape[1], FlashAttention.TILE):
+            tile = slice(start, min(start + FlashAttention.TILE, k.shape[1]))
+            scores = q @ k[:, tile].transpose(1, 2) / math.sqrt(q.shape[-1])
+            if is_causal:
+                keys = torch.arange(tile.start, tile.stop, device=q.device)
+                scores = scores.masked_fill(keys > queries, -math.inf)
+            yield tile, scores
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, is_causal: bool = False) -> Tensor:
+        largest, total, out = q.new_full(q.shape[:2], -math.inf), q.new_zeros(q.shape[:2]), torch.zeros_like(q)
+        for tile, scores in FlashAttention.tiles(q, k, is_causal):
+            new = torch.maximum(largest, scores.amax(-1))
+            weights, shrink = torch.exp(scores - new[..., None]), torch.exp(largest - new)
+            total = total * shrink + weights.sum(-1)
+            out = out * shrink[..., None] + weights @ v[:, tile]
+            largest = new
+        out = out / total[..., None]
+        ctx.save_for_backward(q, k, v, out, largest + total.log())
+        ctx.is_causal = is_causal
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+        q, k, v, out, log_total = ctx.saved_tensors
+        row_sums = (gradient * out).sum(-1, keepdim=True)
+        dq, dk, dv = torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v)
+        for tile, scores in FlashAttention.tiles(q, k, ctx.is_causal):
+            weights = torch.exp(scores - log_total[..., None])
+            dv[:, tile] = weights.transpose(1, 2) @ gradient
+            slope = weights * (gradient @ v[:, tile].transpose(1, 2) - row_sums) / math.sqrt(q.shape[-1])
+            dq += slope @ k[:, tile]
+            dk[:, tile] = slope.transpose(1, 2) @ q
+        return dq, dk, dv, None
 
 
 class MultiHeadAttention(nn.Module):
@@ -216,6 +265,22 @@ def cross_entropy(inputs: Tensor, targets: Tensor) -> Tensor:
     largest = inputs.amax(-1, keepdim=True)
     log_sum = (inputs - largest).exp().sum(-1, keepdim=True).log() + largest
     return (log_sum - inputs.gather(-1, targets[..., None])).mean()
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """-Σ p log p of softmax(logits), in nats: (…, vocab) → (…)."""
+    log_p = logits - logits.logsumexp(-1, keepdim=True)
+    return -(log_p.exp() * log_p).sum(-1)
+
+
+def masked_mean(values: Tensor, mask: Tensor, dim: int | None = None) -> Tensor:
+    """The mean of the values where the mask is 1, along a dimension or over all; NaN where no mask is 1."""
+    return torch.where(mask.bool(), values, 0).sum(dim) / mask.sum(dim)
+
+
+def masked_normalize(values: Tensor, mask: Tensor, constant: float, dim: int | None = None) -> Tensor:
+    """The sum of the values where the mask is 1, divided by a constant, along a dimension or over all."""
+    return torch.where(mask.bool(), values, 0).sum(dim) / constant
 
 
 class AdamW(torch.optim.Optimizer):
