@@ -163,8 +163,8 @@ def test_dropout_is_the_same_whatever_is_recomputed_and_fused(checkpointing):
         torch.manual_seed(1)
         model.train()(torch.arange(24).view(2, -1)).square().sum().backward()
         gradients.append([p.grad for p in model.parameters()])
-    for one, other in zip(*gradients, strict=True):
-        torch.testing.assert_close(one, other)
+    for one, other in zip(*gradients, strict=True):  # up to 100 each; other numbers dropped would change all of them
+        torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
 def test_a_run_with_dropout_continues_to_the_bit(data, tmp_path):
