@@ -154,8 +154,12 @@ def main() -> int:
                 shutil.copy(OPENMP, python)  # zig has no omp.h, and gcc's is the same everywhere
             includes = [python, BPE, numpy_headers(tag, Path(name))]
             messages = warnings(target, sources, includes, "-Wshorten-64-to-32")
-            for real in ("float", "double"):
-                messages += warnings(target, sorted(LM.glob("*.c")), includes, f"-DREAL={real}", "-fopenmp")
+            for first in ("vectors", "passes"):  # the files of each of lm's libraries go on from one another
+                files = re.findall(rf'\(("{first}".*?)\)', (LM / "build.py").read_text())[-1]
+                library = Path(name, f"{first}.c")
+                library.write_text("".join((LM / f"{file}.c").read_text() for file in re.findall(r"\w+", files)))
+                for real in ("float", "double"):
+                    messages += warnings(target, [library], includes, f"-DREAL={real}", "-fopenmp")
         short = [line for line in messages if "shorten-64-to-32" in line]
         narrowing[target] = {line.split(": ")[0] for line in short}
         others = [line for line in messages if line not in short]
