@@ -20,7 +20,7 @@ def median_seconds(
 def ratio(
     first: Callable[[], object], second: Callable[[], object], clock: Callable[[], float], rounds: int = 7
 ) -> float:
-    """How many times longer the second takes: the median over rounds of seconds of second / seconds of first.
+    """Ratio of the second's time to the first's: the median over rounds of seconds of second / seconds of first.
 
     Each round times first() and then second(), so that a machine that becomes slower is so for both. Both finish their
     work before they return.
@@ -28,7 +28,7 @@ def ratio(
 
 
 def bound_by(flops: float, moved: float, peak_flops: float, bandwidth: float) -> tuple[str, float]:
-    """What bounds a kernel, and the least seconds that it can take.
+    """Return the bound of a kernel, and the least seconds that it can take.
 
     It computes `flops` operations and moves `moved` bytes, at the same time, on a device with `peak_flops` operations
     and `bandwidth` bytes a second. "compute" if arithmetic takes longer, else "memory".

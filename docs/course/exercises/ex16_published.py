@@ -32,7 +32,7 @@ def encode(text: str, ranks: dict[bytes, int]) -> list[int]:
 
 
 def stable_ids(encode: Callable[[str], list[int]], prompt: str, ending: str) -> int:
-    """How many ids at the beginning of those of the prompt are those of prompt + ending too."""
+    """Number of ids at the beginning of the prompt's that prompt + ending has too."""
 
 
 def premiums(encode: Callable[[str], list[int]], translations: dict[str, str], base: str) -> dict[str, float]:

@@ -69,7 +69,8 @@ def test_qlora_stores_frozen_matrices_in_four_bits() -> None:
 
 
 # Unsloth's table of the longest sequences in 8 to 80 GB: QLoRA of rank 32 on every matrix, one sequence
-# (docs.unsloth.ai/basics/unsloth-benchmarks); torchtune's README: two packed sequences of 2,048, rank 8, an RTX 4090.
+# (docs.unsloth.ai/basics/unsloth-benchmarks); torchtune's README has the peaks; its two sequences of 2,048
+# and rank 8 are assumed. The shifted loss and the offload were modelled after Unsloth's table, not before it.
 UNSLOTH = {8: 2972, 12: 21848, 16: 40724, 24: 78475, 40: 153977, 48: 191728, 80: 342733}
 TRL = {12: 932, 16: 2551, 24: 5789, 40: 12264, 48: 15502, 80: 28454}
 PEAKS = [

@@ -26,7 +26,7 @@ THINK, THOUGHT = "<think>", "</think>"  # around the thoughts of a model, before
 
 @dataclass(frozen=True)
 class Served:
-    """What is served: the model, and the means of reading a request."""
+    """The model that is served, and the means of reading a request."""
 
     model: str  # its name
     models: Mapping[str, Transformer]  # with adapters by their names; "": the model itself
