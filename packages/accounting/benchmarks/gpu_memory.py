@@ -149,7 +149,6 @@ def predict(row: Row, device: str = "cpu") -> TrainingMemory:
         row.length,
         policy=Policy(
             precision=row.precision,
-            norm_kernel="normalised",
             loss=row.loss,
             loss_kernel=kernel_on(torch.device(device), dtype),
             logits_chunk_bytes=CHUNK_BYTES["cuda"],
