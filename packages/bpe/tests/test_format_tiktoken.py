@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import bpe
 from bpe import reference
 from bpe.formats import tiktoken as tiktoken_format
+from bpe.formats.rank_lines import ranks_of_lines
 
 RANKS = {token: number for number, token in enumerate([*BYTES, b"th", b" the", "é".encode()])}
 
@@ -54,6 +55,27 @@ def test_a_wrong_tiktoken_file(tmp_path: Path, line: str, reason: str) -> None:
     path = write_text(tmp_path, "x.tiktoken", "\n".join([*lines_of(RANKS), line]) + "\n")
     with pytest.raises(ValueError, match=says(f"{path}, line 260: ", reason)):
         tiktoken_format.read(path)
+
+
+damage = st.tuples(
+    st.integers(0, 3000), st.integers(0, 3), st.sampled_from([b"", b"=", b"==", b" ", b"\n", b"0", b"/", b"\0"])
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(damages=st.lists(damage, max_size=2))
+def test_damaged_lines_are_read_at_once_as_one_by_one(damages: list[tuple[int, int, bytes]]) -> None:
+    data = ("\n".join(lines_of(RANKS)) + "\n").encode()
+    for at, size, replacement in damages:
+        data = data[:at] + replacement + data[at + size :]
+    at_once = ranks_of_lines(data, bpe.formats.MAX_ID)
+    try:
+        expected = tiktoken_format.parse_lines(data, "x")
+    except ValueError:
+        assert at_once is None
+    else:
+        assert at_once in (None, expected)
+        assert damages or at_once
 
 
 def test_ranks_are_ids_each_once(tmp_path: Path) -> None:

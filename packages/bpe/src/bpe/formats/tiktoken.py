@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import AnyStr
 
 from bpe.formats import (
+    MAX_ID,
     TokenizerData,
     check_bytes,
     check_merged,
@@ -21,6 +22,7 @@ from bpe.formats import (
     split_off_ids,
     write_bytes,
 )
+from bpe.formats.rank_lines import ranks_of_lines
 from bpe.formats.vocabularies import check_ids_of
 from bpe.native.atomic_file import StrPath
 
@@ -61,6 +63,15 @@ def write_tokenizer(
 
 def parse(data: bytes, source: StrPath) -> dict[bytes, int]:
     """{token: rank} from the bytes of a file, whose lines may be empty; source is what errors call it."""
+    ranks = ranks_of_lines(data, MAX_ID)
+    if ranks is None:
+        ranks = parse_lines(data, source)
+    check_bytes(ranks, source)
+    return ranks
+
+
+def parse_lines(data: bytes, source: StrPath) -> dict[bytes, int]:
+    """Return {token: rank}, of lines that may be empty, in any order; refuse one that is wrong."""
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.splitlines(), start=1):
         spelled, _, digits = line.partition(b" ")
@@ -78,7 +89,6 @@ def parse(data: bytes, source: StrPath) -> dict[bytes, int]:
             refuse(source, f"the token {token!r} stands twice, with ranks {ranks[token]} and {int(digits)}", number)
         ranks[token] = int(digits)
     check_ids_of(ranks, [*ranks.values()], source)
-    check_bytes(ranks, source)
     return ranks
 
 

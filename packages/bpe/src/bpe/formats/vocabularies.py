@@ -5,6 +5,7 @@ Byte-level files spell a token as text with a printable stand-in for each byte: 
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -13,20 +14,19 @@ from bpe.formats.pairs import WrongMerge, halves_of
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import PRINTABLE
 
-_BYTES = str.maketrans(
-    {chr(byte): "\u0100" for byte in range(256)} | {text: chr(byte) for byte, text in enumerate(PRINTABLE)}
-)
+_STAND_INS = "".join(PRINTABLE)
+_BYTES = codecs.charmap_build(_STAND_INS)
 
 
 def to_printable(token: bytes) -> str:
     """The token with each byte as its stand-in."""
-    return "".join(map(PRINTABLE.__getitem__, token))
+    return codecs.charmap_decode(token, "strict", _STAND_INS)[0]
 
 
 def from_printable(text: str) -> bytes | None:
     """The token a text of stand-ins means, or None where it holds another character."""
     try:
-        return text.translate(_BYTES).encode("latin-1")
+        return codecs.charmap_encode(text, "strict", _BYTES)[0]
     except UnicodeEncodeError:
         return None
 
