@@ -10,7 +10,7 @@ import pytest
 from command_line import TEXT, pipe, refused, said
 
 import bpe
-from bpe.commands import lint
+from bpe.commands import check
 from bpe.commands.main import main
 
 
@@ -83,7 +83,7 @@ def test_what_tokenizers_1_refuses() -> None:
         ({"pattern": bpe.patterns.of_steps(steps)}, "steps follow ByteLevel"),
         ({"vocab": vocab, "drops_bytes": True}, "bytes have no token"),
     ):
-        findings = lint.check(bpe.Tokenizer.from_data(data._replace(**changes)), None)
+        findings = check.check(bpe.Tokenizer.from_data(data._replace(**changes)), None)
         (text,) = (finding.text for finding in findings if finding.text.startswith("tokenizers 1.0: "))
         assert (reason or "reads that file") in text
 
@@ -113,7 +113,7 @@ def test_what_text_never_gives_and_what_it_should_not_give_is_warned_of() -> Non
     merges = [(b"a", b"b"), (b"b", b"c"), (b"a", b"bc")]
     tokenizer = bpe.Tokenizer(vocab, merges, pattern="gpt2", special_tokens={"<s>": 300, "ab": 261})
     texts: dict[str, list[str]] = {"warning": [], "note": []}
-    for finding in lint.check(tokenizer, None):
+    for finding in check.check(tokenizer, None):
         texts[finding.kind].append(finding.text)
     assert any("1 merges never apply, as of 'abc'" in text for text in texts["warning"])
     assert any("tokens are given by no text" in text and "'low'" in text for text in texts["warning"])

@@ -9,7 +9,7 @@ import pytest
 from format_samples import BYTES, TEXTS, encode, read_pair, sample, says, spelled, write_text
 
 import bpe
-from bpe.formats import gpt2, vocabularies
+from bpe.formats import vocabularies
 from bpe.native.printable import PRINTABLE
 
 
@@ -25,7 +25,7 @@ def test_every_byte_has_a_printable_stand_in_of_its_own() -> None:
 def test_gpt2_there_and_back(tmp_path: Path) -> None:
     data = sample()
     assert data.merges is not None
-    gpt2.write(tmp_path / "new", data.vocab, data.merges)
+    bpe.Tokenizer(data.vocab, data.merges, special_tokens=()).to_gpt2(tmp_path / "new")
     vocab_json, merges_txt = tmp_path / "new" / "vocab.json", tmp_path / "new" / "merges.txt"
     assert read_pair(vocab_json, merges_txt) == (data.vocab, data.merges)
     assert merges_txt.read_text(encoding="utf-8").startswith("#version: 0.2\nt h\nĠ th\n")
@@ -124,5 +124,5 @@ def test_a_token_of_markup_that_ends_as_words_do_elsewhere(tmp_path: Path) -> No
 
 def test_what_gpt2_files_cannot_say_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="the key 'a' stands twice"):
-        gpt2.write(tmp_path / "new", dict(enumerate([*BYTES, b"a"])), [])
+        bpe.Tokenizer(dict(enumerate([*BYTES, b"a"])), []).to_gpt2(tmp_path / "new")
     assert not (tmp_path / "new").exists()

@@ -152,6 +152,14 @@ def test_bytes_without_tokens_and_tokens_without_bytes_are_as_in_tokenizers(tmp_
     assert tokenizer.decode([400, 401]) == peer.decode([400, 401]) == "世界th世"
 
 
+def beside_an_unspelled_token(merge: Any) -> Callable[[dict[str, Any]], None]:
+    def change(file: dict[str, Any]) -> None:
+        file["model"]["vocab"]["世"] = 999
+        file["model"]["merges"] = [merge]
+
+    return change
+
+
 def split_with(expression: str, behaviour: str = "Isolated", invert: bool = False) -> Callable[[dict[str, Any]], None]:
     step = {"type": "Split", "pattern": {"Regex": expression}, "behavior": behaviour, "invert": invert}
     last = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}
@@ -171,6 +179,7 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
         (put("model", "vocab", value={"世": 1}), "none of its tokens stands for bytes"),
         (put("model", "merges", 0, value="a b c"), "merge 0: not two tokens with a space between: 'a b c'"),
         (put("model", "merges", 1, value=["a", ["b"]]), "merge 1: not two tokens"),
+        *((beside_an_unspelled_token(merge), "merge 0: not two tokens") for merge in (5, None, [["a"], "b"])),
         (put("model", "merges", 1, value=["a", "世"]), "merge 1: '世' is not in the vocabulary"),
         (put("model", "merges", 1, value=["a", "b"]), "merge 1: b'ab' is not in the vocabulary"),
         (put("model", "merges", 1, value=["t", "h"]), "merge 1: b't' and b'h' are merged twice"),
@@ -187,24 +196,15 @@ def split_with(expression: str, behaviour: str = "Isolated", invert: bool = Fals
         (split_with("("), "a ( without its )"),
         (split_with(""), "Split without a pattern"),
         (put("decoder", value={"type": "WordPiece"}), "the decoder 'WordPiece' is not supported"),
-        (
-            put("post_processor", value={"type": "Unknown"}),
-            "the post-processor 'Unknown' is not supported",
-        ),
-        (
-            put("post_processor", value={"type": "TemplateProcessing", "single": []}),
-            "does not hold that text once",
-        ),
-        (
-            put("post_processor", value={"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[X]"}}]}),
-            "which is no special token of the file",
-        ),
+        (put("post_processor", value={"type": "Unknown"}), "the post-processor 'Unknown' is not supported"),
+        (put("post_processor", value={"type": "TemplateProcessing", "single": []}), "does not hold that text once"),
         *(
             (
                 put("post_processor", value={"type": "TemplateProcessing", **parts}),
                 "which is no special token of the file",
             )
             for parts in (
+                {"single": [{"SpecialToken": {"id": "[X]"}}]},
                 {"single": [{"SpecialToken": 5}]},
                 {"single": [{"SpecialToken": {"id": ["<s>"]}}], "special_tokens": {}},
                 {"single": [{"SpecialToken": {"id": "<s>"}}], "special_tokens": {}},

@@ -116,7 +116,7 @@ def rewritten(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
         ({"format": "groundup-bpe", "version": "1"}, "a whole number from 1, not '1'"),
         ({"format": "groundup-bpe", "version": 1}, "altered since it was written"),
         ({"format": "groundup-bpe", "version": 1, "tokenizer": {}, "sha256": "00"}, "altered since it was written"),
-        ({"format": "groundup-bpe", "version": 1, "tokenizer": {"a": "\ud800"}, "sha256": ""}, "altered since"),
+        ({"format": "groundup-bpe", "version": 1, "tokenizer": {"a": "\ud800"}, "sha256": ""}, "lone surrogate"),
     ],
 )
 def test_a_file_that_is_none_of_ours(tmp_path: Path, file: Any, reason: str) -> None:

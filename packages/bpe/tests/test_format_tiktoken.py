@@ -25,7 +25,7 @@ def lines_of(ranks: dict[bytes, int]) -> list[str]:
 def test_tiktoken_there_and_back(tmp_path: Path) -> None:
     path = tmp_path / "vocab.tiktoken"
     ranks = {**RANKS, b"gap": 5000}
-    tiktoken_format.write(path, ranks)
+    bpe.Tokenizer.from_ranks(ranks, pattern=None).to_tiktoken(path)
     assert path.read_bytes().startswith(b"AA== 0\nAQ== 1\n")
     assert tiktoken_format.read(path) == tiktoken_format.read(str(path)) == ranks
     load = pytest.importorskip("tiktoken.load", reason="reads the file with tiktoken itself")
@@ -91,8 +91,9 @@ def test_a_tiktoken_file_without_some_bytes(tmp_path: Path) -> None:
         tiktoken_format.read(path)
     with pytest.raises(ValueError, match="no token for byte 0x00"):
         tiktoken_format.read(write_text(tmp_path, "empty.tiktoken", ""))
+    tokenizer = bpe.Tokenizer.from_ranks({token: rank for token, rank in RANKS.items() if rank != 255}, pattern=None)
     with pytest.raises(ValueError, match="no token for byte 0xff"):
-        tiktoken_format.write(tmp_path / "not.tiktoken", {token: rank for token, rank in RANKS.items() if rank != 255})
+        tokenizer.to_tiktoken(tmp_path / "not.tiktoken")
     assert not (tmp_path / "not.tiktoken").exists()
 
 
@@ -109,7 +110,7 @@ def test_the_pattern_of_a_file_is_read_in_tiktokens_language(tmp_path: Path, pat
     tokens = {text[i:j].encode() for i in range(len(text)) for j in range(i + 1, len(text) + 1)}
     ranks = {token: number for number, token in enumerate([*BYTES, *sorted(tokens - set(BYTES), key=len)])}
     path = tmp_path / "x.tiktoken"
-    tiktoken_format.write(path, ranks)
+    bpe.Tokenizer.from_ranks(ranks, pattern=None).to_tiktoken(path)
     theirs = peer.Encoding("x", pat_str=pattern, mergeable_ranks=ranks, special_tokens={}).encode_ordinary(text)
     assert bpe.Tokenizer.from_tiktoken(path, pattern=pattern).encode(text) == theirs
     loaded = bpe.load(path, pattern=pattern)

@@ -13,7 +13,7 @@ from format_samples import ALL, encode, needs_data, peer_of, read_pair, vocabula
 
 import bpe
 from bpe import patterns
-from bpe.formats import TokenizerData, gpt2, huggingface, native, reading
+from bpe.formats import TokenizerData, huggingface, native, reading
 from bpe.formats import tiktoken as tiktoken_format
 from bpe.native.atomic_file import write_atomically
 
@@ -82,7 +82,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 def test_published_tiktoken_files(tmp_path: Path, name: str) -> None:
     path = vocabulary(f"{name}.tiktoken")
     ranks = tiktoken_format.read(path)
-    tiktoken_format.write(tmp_path / "copy", ranks)
+    bpe.Tokenizer.from_ranks(ranks, pattern=name.removesuffix("_base")).to_tiktoken(tmp_path / "copy")
     assert (tmp_path / "copy").read_bytes() == path.read_bytes()
 
 
@@ -90,7 +90,7 @@ def test_published_tiktoken_files(tmp_path: Path, name: str) -> None:
 def test_published_gpt2_files(tmp_path: Path) -> None:
     vocab, merges = read_pair(vocabulary("encoder.json"), vocabulary("vocab.bpe"))
     assert (len(vocab), len(merges), vocab[50256]) == (50257, 50000, b"<|endoftext|>")
-    gpt2.write(tmp_path, vocab, merges)
+    bpe.Tokenizer(vocab, merges).to_gpt2(tmp_path)
     assert (tmp_path / "merges.txt").read_bytes() == vocabulary("vocab.bpe").read_bytes()
     assert json.loads((tmp_path / "vocab.json").read_bytes()) == json.loads(vocabulary("encoder.json").read_bytes())
 

@@ -18,7 +18,6 @@ import pytest
 
 import bpe
 from bpe import published
-from bpe.formats import gpt2
 
 RANKS = {token: number for number, token in enumerate([*(bytes([byte]) for byte in range(256)), b"th", b"the"])}
 TIKTOKEN = b"".join(base64.b64encode(token) + b" %d\n" % rank for token, rank in RANKS.items())
@@ -51,7 +50,7 @@ class Site:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Site]:
     """The site that `published` downloads from, with the encodings "small" and "small-gpt2"."""
-    gpt2.write(tmp_path / "gpt2", VOCAB, MERGES)
+    bpe.Tokenizer(VOCAB, MERGES).to_gpt2(tmp_path / "gpt2")
     pages = {
         "/small.tiktoken": TIKTOKEN,
         "/vocab.bpe": (tmp_path / "gpt2" / "merges.txt").read_bytes(),

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import bpe
-from bpe.commands import lint
+from bpe.commands import check
 
 FOLDER = Path(os.environ.get("BPE_PUBLISHED", "/nonexistent"))
 NAMES = (
@@ -217,7 +217,7 @@ def check_written(tokenizer: bpe.Tokenizer, path: Path, samples: list[str], writ
         return
     ids = [ids_in_newest(newest, str(file), samples[:300]) for file in (path, written)]
     assert ids[0] == ids[1]
-    assert (ids[1] is None) == bool([*lint.tokenizers_1_refuses(json.loads(written.read_text("utf-8")))])
+    assert (ids[1] is None) == bool([*check.tokenizers_1_refuses(json.loads(written.read_text("utf-8")))])
 
 
 def ids_in_newest(folder: str, path: str, samples: list[str]) -> list[list[int]] | None:

@@ -19,7 +19,7 @@ from bpe.encoding.encoder import NO_NAMES, EncodeMethods
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import TextEncoder
 from bpe.encoding.texts import Text, TextChunks
-from bpe.formats import TokenizerData, reading
+from bpe.formats import TokenizerData
 from bpe.formats.vocabulary import (
     SpecialNames,
     Tables,
@@ -186,7 +186,7 @@ class Tokenizer(EncodeMethods):
             ValueError: the file is damaged (the message names its line); or as from_ranks().
             FileNotFoundError: there is none.
         """
-        return cls._made(*reading.read_tiktoken(path, pattern, special_tokens))
+        return cls._made(*formats.reading.read_tiktoken(path, pattern, special_tokens))
 
     @classmethod
     def from_gpt2(
@@ -209,7 +209,7 @@ class Tokenizer(EncodeMethods):
             FileNotFoundError: one is missing.
         """
         split = patterns.resolve(pattern)
-        return cls._made(*reading.read_pair(vocab_json, merges_txt, split, special_tokens, alone=True))
+        return cls._made(*formats.reading.read_pair(vocab_json, merges_txt, split, special_tokens, alone=True))
 
     @classmethod
     def from_huggingface(cls, tokenizer_json: StrPath) -> Self:
@@ -219,7 +219,7 @@ class Tokenizer(EncodeMethods):
             ValueError: what in the file is wrong, or what it asks for that is not supported.
             FileNotFoundError: there is none.
         """
-        return cls._made(*reading.read(tokenizer_json, "huggingface"))
+        return cls._made(*formats.reading.read(tokenizer_json, "huggingface"))
 
     @classmethod
     def from_sentencepiece(cls, model: StrPath) -> Self:
@@ -229,7 +229,7 @@ class Tokenizer(EncodeMethods):
             ValueError: what in the file is wrong, or what it asks for that is not supported.
             FileNotFoundError: there is none.
         """
-        return cls._made(*reading.read(model, "sentencepiece"))
+        return cls._made(*formats.reading.read(model, "sentencepiece"))
 
     @classmethod
     def load(cls, path: StrPath) -> Self:
@@ -239,7 +239,7 @@ class Tokenizer(EncodeMethods):
             ValueError: the file is damaged, or of another format.
             FileNotFoundError: there is none.
         """
-        return cls._made(*reading.read(path, "native"))
+        return cls._made(*formats.reading.read(path, "native"))
 
     def save(self, path: StrPath) -> None:
         """Write all that this tokenizer is to one file, which appears whole or not at all.
@@ -257,7 +257,7 @@ class Tokenizer(EncodeMethods):
         Raises:
             ValueError: encoding by ranks would give other ids than this tokenizer's merges.
         """
-        formats.tiktoken.write_tokenizer(path, self._data, self._text_encoder.never_merged)
+        formats.tiktoken.write(path, self._data, self._text_encoder.never_merged)
 
     def to_gpt2(self, folder: StrPath) -> None:
         """Write vocab.json and merges.txt into a folder, which is made if need be.
@@ -265,7 +265,7 @@ class Tokenizer(EncodeMethods):
         Raises:
             ValueError: these two cannot say what this tokenizer does.
         """
-        formats.gpt2.write_tokenizer(folder, self._data, self.merges, self._text_encoder.never_merged)
+        formats.gpt2.write(folder, self._data, self.merges, self._text_encoder.never_merged)
 
     def to_huggingface(self, path: StrPath) -> None:
         """Write a tokenizer.json by which Hugging Face tokenizers encode as this tokenizer does.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from array import array
+from collections import Counter
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
         gpt2,
         huggingface,
         native,
+        reading,
         sentencepiece,
         tekken,
         templates,
@@ -35,7 +37,7 @@ Pair = tuple[bytes, bytes]
 
 MAX_ID = 2**31 - 1
 UTF8_BYTES = frozenset(range(0xF5)) - {0xC0, 0xC1}  # that a text may have; some vocabularies lack the other thirteen
-_FORMATS = "folder gguf gpt2 huggingface native sentencepiece tekken templates tiktoken vocabularies"
+_FORMATS = "folder gguf gpt2 huggingface native reading sentencepiece tekken templates tiktoken vocabularies"
 
 
 def __getattr__(name: str) -> Any:
@@ -262,30 +264,33 @@ def without_collector() -> Iterator[None]:
 
 
 def parse_json(data: bytes, source: StrPath) -> Any:
-    """Return the value of a JSON file. ValueError if an object names a key twice."""
+    """Return the value of a JSON file. ValueError if an object names a key twice, or a text is half of a character."""
     import json
+
+    text, twice = parse_text(data, source), []
 
     def unique(items: list[tuple[str, Any]]) -> dict[str, Any]:
         result = dict(items)
         if len(result) < len(items):
-            seen: set[str] = set()
-            for key, _ in items:
-                if key in seen:
-                    refuse(source, f"the key {key!r} stands twice in one object")
-                seen.add(key)
+            twice.extend(Counter(key for key, _ in items).most_common(1))
         return result
 
     try:
-        return json.loads(parse_text(data, source), object_pairs_hook=unique)
+        value = json.loads(text, object_pairs_hook=unique)
+        if "\\ud" in text or "\\uD" in text:  # JSON can spell lone surrogates
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         end = " (the file may be cut short)" if error.pos >= len(error.doc.rstrip()) else ""
         refuse(source, f"not JSON: {error.msg}, column {error.colno}{end}", error.lineno)
     except RecursionError:
         refuse(source, "not JSON of ours: nested too deeply")
-    except ValueError as error:
-        if not str(error).startswith("Exceeds"):  # as a number of thousands of digits does
-            raise
+    except UnicodeEncodeError as error:
+        refuse(source, f"a text holds a lone surrogate, {error.object[error.start]!r}")
+    except ValueError as error:  # a number of thousands of digits
         refuse(source, f"not JSON of ours: {str(error).partition(';')[0]}")
+    if twice:
+        refuse(source, f"the key {twice[0][0]!r} stands twice in one object")
+    return value
 
 
 def are_ids(numbers: Collection[Any]) -> bool:

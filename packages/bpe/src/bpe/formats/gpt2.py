@@ -25,14 +25,25 @@ from bpe.formats.vocabularies import to_printable
 from bpe.native.atomic_file import StrPath
 
 
-def write(folder: StrPath, vocab: Mapping[int, bytes], merges: Sequence[Pair]) -> None:
+def write(
+    folder: StrPath,
+    tokenizer: TokenizerData,
+    merges: Sequence[Pair],
+    never_merged: Callable[[Mapping[bytes, int]], list[bytes]],
+) -> None:
     """Write folder/vocab.json and folder/merges.txt, each atomically; the folder is made where there is none.
 
-    Raises ValueError where reading would refuse what was written, as where two ids hold the same bytes.
+    merges: those of the tokenizer, also if it merges by rank. never_merged: returns the tokens, of {token: id}, that
+    merging their own bytes does not reach. ValueError where the files cannot say what the tokenizer does, or reading
+    would refuse them, as where two ids hold the same bytes.
     """
+    form = "vocab.json with merges.txt"
+    check_plain(tokenizer, folder, form)
+    if tokenizer.ignore_merges:
+        check_merged(never_merged(ordinary_ids(tokenizer)), folder, form)
     vocab_path, merges_path = os.path.join(folder, "vocab.json"), os.path.join(folder, "merges.txt")
-    check_bytes({*vocab.values()}, vocab_path, UTF8_BYTES)
-    spelled = [(json.dumps(to_printable(token), ensure_ascii=False), number) for number, token in sorted(vocab.items())]
+    check_bytes({*tokenizer.vocab.values()}, vocab_path, UTF8_BYTES)
+    spelled = [(json.dumps(to_printable(token), ensure_ascii=False), n) for n, token in sorted(tokenizer.vocab.items())]
     items = ",".join(f"{text}:{number}" for text, number in spelled)
     lines = "".join(f"{to_printable(left)} {to_printable(right)}\n" for left, right in merges)
     vocab_data, merges_data = f"{{{items}}}".encode(), f"#version: 0.2\n{lines}".encode()
@@ -41,20 +52,3 @@ def write(folder: StrPath, vocab: Mapping[int, bytes], merges: Sequence[Pair]) -
         os.makedirs(folder, exist_ok=True)
     write_bytes(vocab_path, vocab_data)
     write_bytes(merges_path, merges_data)
-
-
-def write_tokenizer(
-    folder: StrPath,
-    tokenizer: TokenizerData,
-    merges: Sequence[Pair],
-    never_merged: Callable[[Mapping[bytes, int]], list[bytes]],
-) -> None:
-    """Write a tokenizer, with its merges also if it merges by rank. ValueError where the files cannot say what it does.
-
-    never_merged: returns the tokens, of {token: id}, that merging their own bytes does not reach.
-    """
-    form = "vocab.json with merges.txt"
-    check_plain(tokenizer, folder, form)
-    if tokenizer.ignore_merges:
-        check_merged(never_merged(ordinary_ids(tokenizer)), folder, form)
-    write(folder, tokenizer.vocab, merges)

@@ -9,7 +9,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from bpe.encoding import normalizing
@@ -31,21 +30,14 @@ from bpe.formats import (
     write_bytes,
 )
 from bpe.formats.templates import post_processor, read_post_processor, read_steps
-from bpe.formats.vocabularies import encode_text, from_printable, read_merges, read_vocabulary, spelled_halves
+from bpe.formats.vocabularies import from_printable, read_merges, read_vocabulary
 from bpe.formats.word_vocabularies import checked_model, metaspace_step, read_words, suffix_to_space
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import SPACE_MARK
-from bpe.native.warn import warn_caller
 from bpe.patterns import Pattern, of_steps, resolve, tree_of
 
 _MARK_TO_SPACE = step("normalizers", "Replace", pattern={"String": SPACE_MARK}, content=" ")
 FLAGS = ("single_word", "lstrip", "rstrip", "normalized")  # of added tokens
-
-
-def warn_of_unused(tokenizer: TokenizerData, path: StrPath) -> None:
-    """Warn of the truncation and padding of a file, which are never applied."""
-    keys = " and ".join(json.loads(tokenizer.unused))
-    warn_caller(f"{path}: its {keys} are kept with the tokenizer, but encoded texts are never cut or filled up")
 
 
 @without_collector()
@@ -88,14 +80,13 @@ def of_file(file: Any, path: StrPath, merges_at: tuple[StrPath, int] | None = No
     unused = {key: file[key] for key in ("truncation", "padding") if file.get(key) is not None}
     added = read_added(file.get("added_tokens"), path)
     added_ids = {text: entry["id"] for text, entry in added.items()}
-    _check_texts(file, path)
     normalizer = _read_normalizer(file.get("normalizer"), path)
     pre_steps = read_steps("pretokenizers", file.get("pre_tokenizer"), path)
     decoders = read_steps("decoders", file.get("decoder"), path)
     characters, add_prefix_space = None, False
     words = read_words(model, pre_steps, decoders, path)
     spell: Callable[[str], bytes | None] = from_printable
-    decode: Callable[[str], bytes] = partial(encode_text, source=path)
+    decode: Callable[[str], bytes] = str.encode
     if model["byte_fallback"]:
         spell, decode = sentencepiece.spell, sentencepiece.decoded
         byte_ids = sentencepiece.byte_ids_of(model, added_ids, path)
@@ -119,7 +110,12 @@ def of_file(file: Any, path: StrPath, merges_at: tuple[StrPath, int] | None = No
         refuse(path, "not a byte-level vocabulary: none of its tokens stands for bytes")
     merge_list = model["merges"]
     if unspelled and characters is None:  # merges with such a token are never applied
-        merge_list = [merge for merge in merge_list if unspelled.isdisjoint(spelled_halves(merge))]
+        halves = (merge.split(" ") if isinstance(merge, str) else merge for merge in merge_list)
+        merge_list = [
+            pair
+            for pair in halves
+            if not (isinstance(pair, list) and any(half in unspelled for half in pair if isinstance(half, str)))
+        ]
     merges = read_merges(merge_list, tokens, *(merges_at or (path, None)))
     for text, entry in added.items():
         if words is not None and words.metaspace:
@@ -157,15 +153,6 @@ def _normalize_token(
     changes = token not in (usual, b"") and ids[number] == usual
     if changes and not any(usual in (left, right, left + right) for left, right in merges):
         ids[number] = token
-
-
-def _check_texts(file: dict[str, Any], path: StrPath) -> None:
-    """Refuse texts of steps that are no text, as JSON can spell lone surrogates."""
-    for key in ("normalizer", "pre_tokenizer", "decoder", "post_processor", "truncation", "padding"):
-        try:
-            json.dumps(file.get(key), ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            refuse(path, f'"{key}" holds a lone surrogate')
 
 
 def write(path: StrPath, tokenizer: TokenizerData) -> None:
@@ -271,7 +258,6 @@ def read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
         text = entry.get("content") if isinstance(entry, dict) else None
         if not isinstance(text, str) or not text:
             refuse(path, f"an added token without text: {str(entry)[:80]}")
-        encode_text(text, path)
         number = check_id(entry.get("id"), path, text)
         if text in added:
             refuse(path, f"the added token {text!r} stands twice")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
 
 from bpe import formats, patterns
 from bpe.formats import TokenizerData
+from bpe.formats.table_cache import Loaded, load
 from bpe.formats.vocabulary import SpecialNames, data_of_ranks, fixed_names
 from bpe.native.atomic_file import StrPath
-from bpe.native.lazy_imports import import_lock
 from bpe.native.warn import warn_caller
 from bpe.patterns import Pattern, SplitPattern
 
 MOST_RESERVED = 1 << 20  # tokens that a file of ranks may have beside its own
-
-if TYPE_CHECKING:
-    from bpe.formats.table_cache import Loaded
 
 
 def read_tiktoken(
@@ -31,7 +27,7 @@ def read_tiktoken(
         data = data_of_ranks(formats.tiktoken.parse(content, path), special, split, name)
         return data._replace(normalizer=normalizer)
 
-    return _load(parse, [content], "tiktoken", patterns.to_plain(split), special, name, normalizer)
+    return load(parse, [content], "tiktoken", patterns.to_plain(split), special, name, normalizer)
 
 
 def read_pair(
@@ -61,7 +57,7 @@ def read_pair(
 
     plain_pattern = None if pattern is None else [patterns.to_plain(pattern)]
     contents = [vocab_data, merges_data, *beside.values()]
-    loaded = _load(parse, contents, "pair", list(beside), plain_pattern, special, alone)
+    loaded = load(parse, contents, "pair", list(beside), plain_pattern, special, alone)
     if pattern is None and formats.folder.class_of(beside, vocab_json) is None:
         warn_caller(
             f"{place}: no file names the tokenizer's class, so {os.path.basename(vocab_json)} and "
@@ -98,14 +94,8 @@ def read(path: StrPath, kind: str, config_path: StrPath | None = None) -> Loaded
     """
     content = formats.read_bytes(path)
     config = () if config_path is None else (formats.read_bytes(config_path), config_path)
-    loaded = _load(lambda: getattr(formats, kind).parse(content, path, *config), [content, *config[:1]], kind)
+    loaded = load(lambda: getattr(formats, kind).parse(content, path, *config), [content, *config[:1]], kind)
     if loaded.data.unused:
-        formats.huggingface.warn_of_unused(loaded.data, path)
+        keys = " and ".join(json.loads(loaded.data.unused))
+        warn_caller(f"{path}: its {keys} are kept with the tokenizer, but encoded texts are never cut or filled up")
     return loaded
-
-
-def _load(parse: Callable[[], TokenizerData], contents: list[bytes], *beside: Any) -> Loaded:
-    with import_lock:
-        from bpe.formats import table_cache  # when it is needed: `import bpe` does without what that imports
-
-    return table_cache.load(parse, contents, *beside)

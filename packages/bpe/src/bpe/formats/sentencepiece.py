@@ -11,14 +11,13 @@ import math
 import struct
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from itertools import pairwise, product
+from itertools import groupby, pairwise, product
 from typing import Any
 
 from bpe import formats
 from bpe.encoding import normalizing
 from bpe.expressions.step_options import step
 from bpe.formats import Characters, Pair, TokenizerData, check_id, refuse, split_off_ids, write_bytes
-from bpe.formats.vocabularies import encode_text
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import SPACE_MARK as MARK
 from bpe.patterns import Pattern, resolve
@@ -61,7 +60,6 @@ def byte_ids_of(model: dict[str, Any], added: Collection[str], path: StrPath) ->
     for text in vocab:
         if not text or (" " in text and text not in added):
             refuse(path, f"the token {text!r} is empty, or has a space that is not written {MARK}")
-        encode_text(text, path)
     if MARK not in vocab:
         refuse(path, f"no token {MARK}: a space would become the bytes of that mark, which is not supported")
     byte_ids = []
@@ -160,14 +158,12 @@ def parts_of_file(tokenizer: TokenizerData) -> dict[str, Any]:
 
 def merges_of_ranks(tokenizer: TokenizerData) -> list[Pair]:
     """Return the merges of a tokenizer that merges characters by rank: see bpe.formats.tiktoken.merges_from_ranks()."""
-    from bpe.formats.tiktoken import merges_from_ranks
-
     characters = tokenizer.characters
     assert characters is not None
     others = {*characters.byte_ids, *split_off_ids(tokenizer)}
     rank_of = {number: place for place, number in enumerate(characters.late, max(tokenizer.vocab) + 1)}
     ranks = {token.decode(): rank_of.get(n, n) for n, token in tokenizer.vocab.items() if n not in others}
-    return [(left.encode(), right.encode()) for left, right in merges_from_ranks(ranks)]
+    return [(left.encode(), right.encode()) for left, right in formats.tiktoken.merges_from_ranks(ranks)]
 
 
 _KINDS = {1: "normal", 2: "unknown", 3: "control", 4: "user defined", 5: "unused", 6: "byte"}
@@ -261,23 +257,17 @@ def of_pieces(pieces: list[tuple[str, float, int]], dummy_prefix: bool, trims: b
 
 def _late(scores: dict[int, float], texts: dict[int, str], path: StrPath) -> tuple[int, ...]:
     """Return the ids of the pieces that do not rank by their ids, in order of rank: see Characters."""
-    order = sorted(scores, key=lambda number: (-scores[number], number))
-    tied: dict[float, list[int]] = {}
-    for number in order:
-        tied.setdefault(scores[number], []).append(number)
-    for ids in tied.values():
-        if len(ids) > 1:
-            begin = order.index(ids[0])
-            order[begin : begin + len(ids)] = _order_of_tied(ids, texts, path)
+    order: list[int] = []
+    for _, tied in groupby(sorted(scores, key=lambda number: (-scores[number], number)), scores.__getitem__):
+        ids = list(tied)
+        order += ids if len(ids) == 1 else _order_of_tied(ids, texts, path)
     return _from_first_out_of_order(order)
 
 
 def _from_first_out_of_order(order: list[int]) -> tuple[int, ...]:
     """Return the ids behind those that rank by their ids, of ids in order of rank."""
-    in_order = 0
-    while in_order < len(order) and (in_order == 0 or order[in_order] > order[in_order - 1]):
-        in_order += 1
-    return tuple(order[in_order:])
+    places = (place for place, (before, number) in enumerate(pairwise(order), 1) if number < before)
+    return tuple(order[next(places, len(order)) :])
 
 
 def _order_of_tied(ids: list[int], texts: dict[int, str], path: StrPath) -> list[int]:
@@ -310,17 +300,11 @@ def _merged(length: int, rank_of: dict[int, int]) -> list[int]:
 
 
 def _piece(data: bytes, path: StrPath) -> tuple[str, float, int]:
-    text, score, kind = "", 0.0, 1
-    for field, value in _fields(data, path):
-        if field == 1 and isinstance(value, bytes):
-            try:
-                text = value.decode()
-            except UnicodeDecodeError:
-                refuse(path, "a piece that is not UTF-8")
-        elif field == 2 and isinstance(value, bytes):
-            score = struct.unpack("<f", value)[0] if len(value) == 4 else math.nan
-        elif field == 3:
-            kind = value
+    fields = {1: b"", 2: bytes(4), 3: 1, **dict(_fields(data, path))}
+    try:
+        text, (score,), kind = fields[1].decode(), struct.unpack("<f", fields[2]), fields[3]
+    except (AttributeError, TypeError, UnicodeDecodeError, struct.error) as error:
+        refuse(path, f"a piece of sentencepiece whose text or score is none: {error}")
     if not text or kind not in _KINDS or math.isnan(score):
         refuse(path, f"a piece without text, of an unknown kind or without a score: {text!r}")
     return text, score, kind
@@ -381,9 +365,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
         refuse(path, "the ids of a model of sentencepiece are 0, 1, 2, …")
     pieces = _pieces_of(plain, characters)
     if plain.pattern.expressions == (SPLIT,) and not any(" " in text[1:].replace(MARK, " ") for text, *_ in pieces):
-        plain = plain._replace(
-            pattern=resolve(None)
-        )  # tokens that begin at spaces are merged as if the text were split
+        plain = plain._replace(pattern=resolve(None))  # such tokens are merged as if the text were split
     if plain.normalizer is None:  # a space is a mark in the tokens already
         plain = plain._replace(normalizer=normalizing.checked([_MARKS]))
     for dummy_prefix, trims in product((True, False), repeat=2):
@@ -425,18 +407,14 @@ def _message(fields: Mapping[int, bytes | int | float]) -> bytes:
 
     def varint(value: int) -> bytes:
         value &= (1 << 64) - 1
-        data = bytearray()
-        while value > 127:
-            data.append(value & 127 | 128)
-            value >>= 7
-        return bytes([*data, value])
+        return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
 
-    parts = []
+    message = b""
     for field, value in fields.items():
         if isinstance(value, bytes):
-            parts.append(varint(field << 3 | 2) + varint(len(value)) + value)
+            message += varint(field << 3 | 2) + varint(len(value)) + value
         elif isinstance(value, int):
-            parts.append(varint(field << 3) + varint(value))
+            message += varint(field << 3) + varint(value)
         else:
-            parts.append(varint(field << 3 | 5) + struct.pack("<f", value))
-    return b"".join(parts)
+            message += varint(field << 3 | 5) + struct.pack("<f", value)
+    return message

@@ -11,7 +11,6 @@ import binascii
 from typing import Any
 
 from bpe.formats import TokenizerData, check_bytes, parse_json, refuse, without_collector
-from bpe.formats.vocabularies import encode_text
 from bpe.formats.vocabulary import data_of_ranks
 from bpe.native.atomic_file import StrPath
 from bpe.patterns import resolve
@@ -47,7 +46,7 @@ def parse(data: bytes, path: StrPath) -> TokenizerData:
     check_bytes(ranks, path)
     try:
         return data_of_ranks(ranks, special, pattern, "tekken")
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         refuse(path, str(error))
 
 
@@ -55,6 +54,4 @@ def _special_tokens(entries: list[dict[str, Any]] | None, count: int, path: StrP
     if entries is None:
         entries = [{"rank": rank, "token_str": text} for rank, text in enumerate(FIRST_SPECIAL_TOKENS)]
     texts = {entry["rank"]: entry["token_str"] for entry in entries}
-    for text in texts.values():
-        encode_text(text, path)
     return {texts.get(rank, f"<SPECIAL_{rank}>"): rank for rank in range(count)}

@@ -32,19 +32,8 @@ def read(path: StrPath) -> dict[bytes, int]:
     return parse(read_bytes(path), path)
 
 
-def write(path: StrPath, ranks: Mapping[bytes, int]) -> None:
-    """Write {token: rank} in order of rank, atomically. Raises ValueError where read would refuse the file."""
-    data = b"".join(
-        base64.b64encode(token) + b" %d\n" % rank for token, rank in sorted(ranks.items(), key=lambda item: item[1])
-    )
-    parse(data, path)
-    write_bytes(path, data)
-
-
-def write_tokenizer(
-    path: StrPath, tokenizer: TokenizerData, never_merged: Callable[[Mapping[bytes, int]], list[bytes]]
-) -> None:
-    """Write the ranks of a tokenizer. ValueError where encoding by them would give other ids.
+def write(path: StrPath, tokenizer: TokenizerData, never_merged: Callable[[Mapping[bytes, int]], list[bytes]]) -> None:
+    """Write the ranks of a tokenizer, atomically. ValueError where encoding by them would give other ids.
 
     never_merged: returns the tokens, of {token: id}, that merging their own bytes does not reach.
     """
@@ -58,7 +47,10 @@ def write_tokenizer(
             refuse(path, "the ids do not follow the merges, so a .tiktoken file would encode otherwise")
         # Where every token is what its bytes are merged to, no pair joins to a token but the one that is listed for it.
         check_merged(never_merged(ranks), path, ".tiktoken file")
-    write(path, ranks)
+    lines = (b"%s %d\n" % (base64.b64encode(token), ranks[token]) for token in sorted(ranks, key=ranks.__getitem__))
+    data = b"".join(lines)
+    parse(data, path)
+    write_bytes(path, data)
 
 
 def parse(data: bytes, source: StrPath) -> dict[bytes, int]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from bpe.formats import Merges, Pair, are_ids, check_id, refuse, rows_of
 from bpe.formats.pairs import WrongMerge, halves_of
@@ -31,14 +31,6 @@ def from_printable(text: str) -> bytes | None:
         return None
 
 
-def encode_text(text: str, source: StrPath) -> bytes:
-    """The UTF-8 of a token's text, refused where it has none (JSON can spell lone surrogates)."""
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        refuse(source, f"the token {text!r} is not text: it holds a lone surrogate")
-
-
 def check_ids_of(tokens: Iterable[object], numbers: list[Any], source: StrPath) -> None:
     """Refuse an id of these tokens that is none, or that stands twice."""
     if are_ids(numbers):
@@ -50,29 +42,17 @@ def check_ids_of(tokens: Iterable[object], numbers: list[Any], source: StrPath) 
         token_of[number] = token
 
 
-class Vocabulary(NamedTuple):
-    """Tokens of a file.
-
-    Attributes:
-        by_id: all of them, added ones too.
-        tokens: those that text is merged to, by their spelling.
-        unspelled: the spellings of the others, without the added ones.
-    """
-
-    by_id: dict[int, bytes]
-    tokens: dict[str, bytes]
-    unspelled: frozenset[str]
-
-
 def read_vocabulary(
     vocab: Mapping[str, Any],
     added: Mapping[str, int],
     path: StrPath,
     spell: Callable[[str], bytes | None],
     decode: Callable[[str], bytes],
-) -> Vocabulary:
+) -> tuple[dict[int, bytes], dict[str, bytes], frozenset[str]]:
     """Return the tokens of a vocabulary {spelling: id} and of its added tokens {text: id}.
 
+    They are all tokens by their ids; those that text is merged to by their spellings; and the spellings of the others,
+    without the added ones.
     An added token that the vocabulary spells is merged to only if its spelling is its text, or a single byte.
 
     Args:
@@ -99,7 +79,7 @@ def read_vocabulary(
     for text in apart:
         by_id[vocab.get(text, added.get(text))] = decode(text)
         tokens.pop(text, None)
-    return Vocabulary(by_id, tokens, unspelled)
+    return by_id, tokens, unspelled
 
 
 def read_merges(
@@ -122,8 +102,3 @@ def read_merges(
             refuse(source, str(error))
         refuse(source, error.reason, first_line + error.place)
     return read
-
-
-def spelled_halves(merge: Any) -> Any:
-    """Return what should be the two halves of a merge, as a file spells them."""
-    return merge.split(" ") if isinstance(merge, str) else merge

@@ -6,7 +6,7 @@ from typing import Any
 
 from bpe.expressions.step_options import checked, step
 from bpe.formats import UTF8_BYTES, Words, check_id, refuse
-from bpe.formats.vocabularies import encode_text, to_printable
+from bpe.formats.vocabularies import to_printable
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import SPACE_MARK
 
@@ -20,7 +20,6 @@ def read_words(
     byte_steps = [one for one in pre_steps if one["type"] == "ByteLevel"]
     byte_level = bool(byte_steps)
     suffix, unk, vocab = model["end_of_word_suffix"] or "", model["unk_token"], model["vocab"]
-    encode_text(suffix + (unk or ""), path)
     if model["byte_fallback"] or (byte_level and not suffix and (unk is None or vocab.keys() >= TEXT_BYTES)):
         return None
     if unk is not None and unk not in vocab:
