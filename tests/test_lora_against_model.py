@@ -23,10 +23,9 @@ from torch import Tensor, nn  # noqa: E402
 from torch.autograd import Function  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-import lm.attention  # noqa: E402
+import lm.attention  # noqa: E402  # noqa: E402
 import lm.lora  # noqa: E402
 import lm.model  # noqa: E402
-import lm.rope  # noqa: E402
 from accounting import Policy, TransformerShape  # noqa: E402
 from lm.config import ModelConfig, TrainConfig  # noqa: E402
 from lm.loss import chunked_cross_entropy, cross_entropy  # noqa: E402
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def fresh_tables() -> Iterator[None]:
     yield
     lm.attention.causal_bias.cache_clear()
-    lm.rope.rope_cache.cache_clear()
+    lm.attention.rope_cache.cache_clear()
 
 
 class Adapted(nn.Module):

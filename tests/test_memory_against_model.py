@@ -23,9 +23,8 @@ from live_bytes import Live, kept_by_autograd  # noqa: E402
 from model_shapes import mixture, random_config  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-import lm.attention  # noqa: E402
+import lm.attention  # noqa: E402  # noqa: E402
 import lm.model  # noqa: E402
-import lm.rope  # noqa: E402
 from accounting import Policy  # noqa: E402
 from accounting.memory.optimizer_state import step_temporaries  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
@@ -56,7 +55,7 @@ def run_as(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     def forget() -> None:
         lm.attention.causal_bias.cache_clear()
         fused.windows.cache_clear()
-        lm.rope.rope_cache.cache_clear()
+        lm.attention.rope_cache.cache_clear()
 
     def choose(
         *,

@@ -15,9 +15,9 @@ from model_shapes import random_config  # noqa: E402
 
 from accounting.cluster.device import device_parameters  # noqa: E402
 from accounting.cluster.layout import Layout, Place, places, shard, split  # noqa: E402
+from lm.attention import rope_at  # noqa: E402
 from lm.config import ModelConfig  # noqa: E402
 from lm.model import Block, Transformer  # noqa: E402
-from lm.rope import rope_at  # noqa: E402
 
 
 def share_of_block(config: ModelConfig, whole: Block, layout: Layout, rank: int) -> Block:

@@ -16,14 +16,14 @@ import torch
 
 import lm
 from lm.generation.kv_cache import PAGE, bytes_of_page
-from lm.generation.scheduler import ScheduledSequence, Scheduler
+from lm.generation.scheduler import Scheduler, Sequence
 
 CONFIG = lm.ModelConfig(4096, 1200, 4, 256, 4, 704)
 
 
 def finish(scheduler: Scheduler, prompts: list[list[int]], stop: int, most: int) -> tuple[float, float]:
     """Mean seconds to the first token, and seconds in all, of prompts that end after `stop` of `most` tokens."""
-    began, firsts = time.perf_counter(), dict[ScheduledSequence, float]()
+    began, firsts = time.perf_counter(), dict[Sequence, float]()
     waiting = prompts[::-1]
     while waiting or scheduler.sequences:
         while waiting and scheduler.room:

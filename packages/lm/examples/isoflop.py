@@ -31,9 +31,9 @@ from scaling_laws import (
     power_law,
 )
 
+from lm.commands.cli import Ended, Parser
 from lm.commands.configuration import configuration
 from lm.commands.experiment import perform, run_arguments
-from lm.commands.options import Ended, Parser
 from lm.config import ModelConfig, TrainConfig
 from lm.experiments.grid import Outcomes, Trial, write
 from lm.reporting import report

@@ -19,8 +19,7 @@ from lm.interop.config_json import Settings
 from lm.interop.huggingface import tidied
 from lm.interop.tensors import built, imported, table
 from lm.model import Transformer
-from lm.training.checkpoint import load_pickled
-from lm.training.weights import check_sizes
+from lm.training.checkpoint import check_sizes, load_pickled
 
 COMPILED = "_orig_mod."  # what torch.compile puts before every name
 TRANSPOSED = ("c_attn.weight", "c_proj.weight", "c_fc.weight")  # (out, in), where Hugging Face's are (in, out)

@@ -24,9 +24,8 @@ from lm.interop.loading import load, tokenizer_of
 from lm.model import Transformer
 from lm.tokenizer import load_tokenizer
 from lm.training import checkpoint
-from lm.training.checkpoint import CHECKPOINTS
+from lm.training.checkpoint import CHECKPOINTS, from_weights
 from lm.training.run import is_run, read
-from lm.training.weights import from_weights
 
 # Bytes that no text in UTF-8 has.
 NEVER = frozenset([0xC0, 0xC1, *range(0xF5, 0x100)])

@@ -125,7 +125,7 @@ def test_a_turn_reads_what_is_new_and_says_what_it_would_have_said(run_of, talk,
     made anew each turn."""
     from lm.generation import decoder
     from lm.generation.decoder import Decoder
-    from lm.generation.prefixes import Prefixes
+    from lm.generation.kv_cache import Prefixes
 
     reads, read = [], Decoder.read
 

@@ -11,6 +11,7 @@ from models import needs_compiler
 from torch import nn
 
 import lm
+from lm.attention import rope_at
 from lm.config import ModelConfig
 from lm.device import autocast
 from lm.documents import document_ids_of
@@ -19,7 +20,6 @@ from lm.loss import chunked_cross_entropy
 from lm.model import Attention, Block, Transformer
 from lm.ops.cpu import fused
 from lm.ops.cpu.fused import FusedAttention, FusedLinear, fuse
-from lm.rope import rope_at
 
 SHAPES = {
     "llama": {},
@@ -97,7 +97,7 @@ def test_fusing_keeps_state_and_parameters(shape):
     assert [type(module) for module in fuse(model).modules()] == classes
 
 
-def test_modules_with_hooks_and_of_other_types_are_left_alone():
+def test_modules_of_other_types_are_left_alone_and_hooks_from_before_fusing_change_what_they_did():
     class Doubled(Attention):
         def forward(self, *inputs):
             return 2 * super().forward(*inputs)
@@ -109,7 +109,7 @@ def test_modules_with_hooks_and_of_other_types_are_left_alone():
     expected = results(model, ids, None)
     fuse(model)
     assert type(model.blocks[0].attention) is Doubled
-    assert type(model.blocks[1].attention) is Attention
+    assert type(model.blocks[1].attention) is FusedAttention
     for one, other in zip(expected, results(model, ids, None), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-11)
 

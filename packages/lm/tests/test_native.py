@@ -17,8 +17,7 @@ from lm.commands.cli import main
 from lm.device import threads
 from lm.generation.decoder import Decoder
 from lm.generation.sampling import Sampling
-from lm.generation.scheduler import Scheduler
-from lm.generation.sequence import Sequence
+from lm.generation.scheduler import Scheduler, Sequence
 from lm.generation.stream import tokens_of
 from lm.model import Transformer
 from lm.ops.cpu import build as building

@@ -16,6 +16,7 @@ from published_templates import FAMILIES, MARKED
 
 import lm
 from lm import reference
+from lm.attention import rope_at
 from lm.chat_template import ChatTemplate, Message, default_template
 from lm.commands.cli import main
 from lm.data.rows import read_messages
@@ -24,7 +25,6 @@ from lm.generation.stream import StreamDecoder
 from lm.interop.loading import ModelText, model_text
 from lm.model import apply_rotary_emb
 from lm.page.export import chat_page_of, origin, to_page
-from lm.rope import rope_at
 from lm.tokenizer import TextConfig, load_tokenizer, prompt_ids
 
 bpe = pytest.importorskip("bpe")

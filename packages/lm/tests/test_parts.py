@@ -10,14 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models import needs_compiler
 
-from lm.attention import attention
+from lm.attention import attention, positions_in, rope_cache
 from lm.config import ModelConfig, TrainConfig
-from lm.documents import positions_in
 from lm.loss import chunked_cross_entropy, cross_entropy
 from lm.model import MLP, Attention, RMSNorm, SwiGLU, Transformer, apply_rotary_emb, norm
 from lm.ops.cpu import fused
 from lm.optimizer import adamw
-from lm.rope import rope_cache
 from lm.schedule import learning_rate
 
 DTYPES = {torch.float32: 2e-5, torch.float64: 1e-12}

@@ -9,12 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from lm import loss, reference, schedule
-from lm.attention import attention
+from lm.attention import attention, rope_cache
 from lm.config import ModelConfig, TrainConfig
 from lm.data import get_batch
 from lm.model import RMSNorm, Transformer, apply_rotary_emb
 from lm.ops.cpu.fused import fuse
-from lm.rope import rope_cache
 
 VOCAB, CONTEXT, WIDTH, LAYERS, HEADS, HIDDEN = 37, 24, 32, 3, 4, 44
 

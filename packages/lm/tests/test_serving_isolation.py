@@ -37,7 +37,7 @@ ODD = [
 def test_a_request_that_fails_leaves_its_neighbours_as_they_are(model, tokenizer, monkeypatch, capfd):
     import httpx
 
-    from lm.generation.sequence import Sequence
+    from lm.generation.scheduler import Sequence
 
     pytest.importorskip("llguidance")
     append = Sequence.append

@@ -141,7 +141,7 @@ def test_experts_that_are_not_there_are_refused():
     rope = lm.config.FrozenTable(rope_type="default", rope_theta=10000.0)
     config = model.config_type(50, 16, 1, 16, 2, 24, family="mixtral", rope_parameters=rope, **experts)
     weights = model(config).state_dict()
-    from lm.training.weights import from_weights
+    from lm.training.checkpoint import from_weights
 
     from_weights(config, weights)
     with pytest.raises(ValueError, match="num_local_experts is"):

@@ -1,9 +1,12 @@
-"""From the call of lm.train to the first step: the files on the way, and what a continuation may change."""
+"""The files on the way of lm.train to its first step and of `lm generate` to its first token; what a continuation may
+change."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
+import subprocess
 import sys
 from pathlib import Path
 
@@ -29,31 +32,56 @@ class FirstStep(Exception):
     """Raised in place of the first step."""
 
 
+@contextlib.contextmanager
+def visited():
+    """The files of lm with a function that runs meanwhile; modules and bodies of classes that are only read are not."""
+    files = set()
+
+    def visit(frame, event, argument):
+        path, code = Path(frame.f_code.co_filename), frame.f_code
+        is_function = code.co_flags & inspect.CO_OPTIMIZED and not code.co_name.startswith("<")
+        if event == "call" and is_function and path.is_relative_to(SOURCES):
+            files.add(path.relative_to(SOURCES).as_posix())
+
+    sys.setprofile(visit)
+    try:
+        yield files
+    finally:
+        sys.setprofile(None)
+
+
 def test_one_process_visits_at_most_eleven_files_before_the_first_step(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
     write_tokens(tmp_path / "data" / "train.npy", some_tokens(1000), end_of_text=0)
     write_tokens(tmp_path / "data" / "heldout.npy", some_tokens(200), end_of_text=0)
-    files = set()
-
-    def visit(frame, event, argument):
-        path = Path(frame.f_code.co_filename)
-        is_function = frame.f_code.co_flags & inspect.CO_OPTIMIZED  # modules and bodies of classes are not
-        if event == "call" and is_function and path.is_relative_to(SOURCES):
-            files.add(path.relative_to(SOURCES).as_posix())
 
     def train_step(self, *arguments, **options):
         raise FirstStep
 
     monkeypatch.setattr(Trainer, "train_step", train_step)
-    sys.setprofile(visit)
-    try:
-        with pytest.raises(FirstStep):
-            train(MODEL, CONFIG, tmp_path / "data", tmp_path / "run")
-    finally:
-        sys.setprofile(None)
+    with pytest.raises(FirstStep), visited() as files:
+        train(MODEL, CONFIG, tmp_path / "data", tmp_path / "run")
     assert len(files) <= 11, sorted(files)
     assert {"training/train.py", "training/run.py", "training/trainer.py", "model.py"} <= files
     assert "training/distributed.py" not in files
+
+
+def test_lm_generate_visits_at_most_twenty_files_before_the_first_token(tmp_path):
+    """In a process of its own, in which nothing was computed before: C is compared with PyTorch as well."""
+    bpe = pytest.importorskip("bpe", reason="the package bpe is not installed")
+    write_tokens(tmp_path / "train.npy", some_tokens(1000))
+    run(tmp_path / "train.npy", tmp_path / "run", model=dataclasses.replace(MODEL, vocab_size=256))
+    bpe.Tokenizer({i: bytes([i]) for i in range(256)}, [], special_tokens=[]).save(tmp_path / "run" / "tokenizer.json")
+    script = "import sys; sys.path.insert(0, sys.argv[1])\n"
+    script += "from lm.commands.cli import main; from test_way_in import visited\n"
+    script += "with visited() as files:\n    main(sys.argv[2:])\n"
+    script += "print(*sorted(files), file=sys.stderr)"
+    words = ("generate", str(tmp_path / "run"), "--prompt", "a", "--max-new-tokens", "1")
+    command = [sys.executable, "-c", script, str(Path(__file__).parent), *words]
+    process = subprocess.run(command, capture_output=True, text=True, check=True)
+    files = process.stderr.splitlines()[-1].split()
+    assert len(files) <= 20, files
+    assert {"commands/generate.py", "generation/stream.py", "generation/decoder.py", "model.py"} <= {*files}
 
 
 def test_each_setting_of_training_has_a_policy():

@@ -1,4 +1,5 @@
-"""Attention: softmax(q kᵀ / √head_dim) v over what each query may see, in the implementation for the device."""
+"""Attention: softmax(q kᵀ / √head_dim) v over what each query may see, in the implementation for the device; and rotary
+positions, the angle of each pair of elements at each position (Su et al. 2021, arXiv:2104.09864)."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from lm.config import ModelConfig, RopeScaling
 from lm.ops import triton as kernels
 
 BACKENDS = ("auto", "flash", "flex", "sdpa", "matmul", "reference")
@@ -66,7 +68,7 @@ def attention(
         masks = {"mask": mask, "causal": causal, "sliding_window": sliding_window, "document_ids": documents}
         scores = {"softcap": softcap, "sinks": sinks}
         return attention(q[None], k[None], v[None], **masks, **scores, backend=backend)[0]  # type: ignore[arg-type]
-    kernels.check_shapes(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
+    check_shapes(q, k, v, causal, sliding_window, document_ids, softcap, sinks)
     changes_scores = softcap is not None or sinks is not None
     if changes_scores and backend == "sdpa":
         raise ValueError("backend 'sdpa' has neither softcap nor sinks: use 'auto', 'flash', 'flex' or 'matmul'")
@@ -284,3 +286,102 @@ def _matmul(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None) -> Tensor:
             bias = bias.expand(batch, heads, queries, keys).reshape(batch * kv_heads, group * queries, keys)
         scores = torch.baddbmm(bias, rows, columns, alpha=scale)
     return torch.bmm(scores.softmax(-1), values).view(batch, heads, queries, width)
+
+
+def check_shapes(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    sliding_window: int | None,
+    document_ids: Tensor | None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> None:
+    """ValueError: shapes or a mask that do not go together (see lm.attention.attention)."""
+    if q.ndim != 4 or k.ndim != 4 or k.shape != v.shape or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
+        shapes = f"q {tuple(q.shape)}, k {tuple(k.shape)} and v {tuple(v.shape)}"
+        dimensions = "they are (batch, heads, positions, head_dim) and differ only in heads and positions"
+        raise ValueError(f"{shapes} do not fit: {dimensions}, k and v not at all")
+    if k.shape[1] == 0 or q.shape[1] % k.shape[1]:
+        raise ValueError(f"{k.shape[1]} key heads do not divide {q.shape[1]} query heads: each serves as many of them")
+    if sliding_window is not None and (sliding_window < 1 or not causal):
+        raise ValueError(f"sliding_window {sliding_window} must be at least 1, and goes with causal=True")
+    if document_ids is not None and document_ids.shape != (keys := (q.shape[0], k.shape[2])):
+        raise ValueError(f"document_ids is {tuple(document_ids.shape)}, and it names a document for each key: {keys}")
+    if softcap is not None and not 0 < softcap < float("inf"):
+        raise ValueError(f"expected softcap above 0, got {softcap}: None is attention without a cap")
+    if sinks is not None and sinks.shape != q.shape[1:2]:
+        raise ValueError(f"expected sinks of {tuple(q.shape[1:2])}, one for each query head, got {tuple(sinks.shape)}")
+
+
+def rope_frequencies(head_dim: int, theta: float, scaling: RopeScaling | None = None) -> Tensor:
+    """Angle of each pair between neighbouring positions: theta^(-2j / head_dim), float64 (head_dim / 2,).
+
+    scaling divides all of them by a factor (Chen et al. 2023, arXiv:2306.15595), or the low ones (Llama 3.1): see
+    ModelConfig.
+    """
+    if head_dim % 2:
+        raise ValueError(f"head_dim {head_dim} is odd, and rotary embeddings rotate pairs: make it even")
+    frequencies: Tensor = theta ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    if scaling is None:
+        return frequencies
+    factor, low, high, original = scaling
+    if original is None:
+        return frequencies / factor
+    share = ((original * frequencies / (2 * math.pi) - low) / (high - low)).clamp(0, 1)  # 1: not scaled
+    return share * frequencies + (1 - share) * frequencies / factor
+
+
+@functools.lru_cache(maxsize=8)
+def rope_cache(
+    length: int,
+    head_dim: int,
+    theta: float,
+    scaling: RopeScaling | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+) -> Tensor:
+    """cos and sin of position · frequency, for positions 0 … length - 1: (length, head_dim / 2, 2).
+
+    In float32 at least, from angles in float64: at position 100,000 a float32 angle is off by 0.004. Cached.
+    """
+    with torch.inference_mode(False):  # a later call may need gradients through the cached table
+        angles = torch.arange(length)[:, None] * rope_frequencies(head_dim, theta, scaling)  # (length, head_dim / 2)
+        return torch.stack((angles.cos(), angles.sin()), -1).to(torch.promote_types(dtype, torch.float32)).to(device)
+
+
+def rope_at(config: ModelConfig, positions: Tensor | slice, like: Tensor) -> Tensor | None:
+    """The rows of rope_cache at positions (seq,) or (batch, seq), one for all heads: (…, seq, 1, head_dim / 2, 2)."""
+    if config.position != "rope":
+        return None
+    size = (config.context_length, config.head_width)
+    table = rope_cache(*size, config.rope_theta, config.rope_scaling, like.dtype, like.device)
+    return table[positions].unsqueeze(-3)
+
+
+def positions_of(ids: Tensor, document_ids: Tensor | None, start: int | Tensor, context_length: int) -> slice | Tensor:
+    """Positions of ids (batch, seq): from `start`, one or of each row (batch,), or of each token in its document."""
+    if not isinstance(ids, Tensor):
+        raise TypeError(f"expected a tensor of token ids, got {type(ids).__name__}: write torch.tensor(ids)[None]")
+    if ids.is_floating_point() or ids.dtype == torch.bool:
+        raise TypeError(f"expected token ids of an integer dtype, got {ids.dtype}")
+    if ids.ndim != 2:
+        raise ValueError(f"expected token ids (batch, seq), got {tuple(ids.shape)}: for one sequence pass ids[None]")
+    if not ids.shape[1]:
+        raise ValueError("expected at least one token, got none: begin with the end-of-text token")
+    if isinstance(start, int) and start + ids.shape[1] > context_length:
+        raise ValueError(f"a sequence of {start + ids.shape[1]} tokens is longer than the context of {context_length}")
+    if document_ids is not None:
+        if isinstance(start, Tensor) or start:
+            raise ValueError(f"expected start 0 beside document_ids, got {start}: documents have their own positions")
+        return positions_in(document_ids)
+    return start[:, None] if isinstance(start, Tensor) else slice(start, start + ids.shape[1])
+
+
+def positions_in(document_ids: Tensor) -> Tensor:
+    """Position of each token in its document, a contiguous run of document_ids (batch, seq): int64 (batch, seq)."""
+    index = torch.arange(document_ids.shape[1], device=document_ids.device).expand(document_ids.shape)
+    is_first = torch.ones_like(document_ids, dtype=torch.bool)
+    is_first[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
+    return index - torch.where(is_first, index, 0).cummax(dim=1).values

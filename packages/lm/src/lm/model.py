@@ -20,10 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lm.activation_checkpointing import recomputed
-from lm.attention import attention
+from lm.attention import attention, positions_of, rope_at
 from lm.config import ActivationCheckpointing, ModelConfig, one_of
-from lm.documents import embed_checked, positions_of
-from lm.rope import rope_at
 
 
 class RMSNorm(nn.Module):
@@ -331,3 +329,13 @@ class Transformer(nn.Module):
 def softcapped(logits: Tensor, cap: float | None) -> Tensor:
     """Logits bent into (-cap, cap) by cap tanh(logits / cap), or as they are. (Gemma 2, arXiv:2408.00118)"""
     return logits if cap is None else cap * torch.tanh(logits / cap)
+
+
+def embed_checked(embedding: nn.Embedding, ids: Tensor) -> Tensor:
+    """embedding(ids). ValueError: an id has no row (on a CPU; CUDA's own assertion fails later)."""
+    try:
+        return embedding(ids)  # type: ignore[no-any-return]
+    except IndexError:
+        size, low, high = embedding.num_embeddings, int(ids.min()), int(ids.max())
+        message = f"token ids from {low} to {high} are not all in the vocabulary of {size}"
+        raise ValueError(f"{message}: use the model's own tokenizer") from None

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm.commands.options import Commands, add, add_model, add_sampling, model_of, settings_of, step_of
+from lm.commands.cli import Commands, add, add_model, add_sampling, model_of, settings_of
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate
@@ -89,7 +89,7 @@ def write_page(options: argparse.Namespace) -> None:
     if useless or options.device not in ("auto", "cpu"):
         name = (useless or ["device"])[0].replace("_", "-")
         raise ValueError(f"--{name} is for a conversation in the terminal: leave it out of a page")
-    model, text, folder = read(options.run, options.tokenizer, step_of(options))
+    model, text, folder = read(options.run, options.tokenizer, options.step)
     names = ("system", "max_new_tokens", "temperature", "top_p")
     about = {"seed": options.seed or 0, **{name: getattr(options, name) for name in names}}
     dtype, title = "int8" if options.int8 else "fp16", "Chat" if folder is None else folder.name

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+
+from lm.commands.cli import Commands, add
 
 
-def register(subparsers: Any) -> None:
-    parser = subparsers.add_parser(
-        "compile",
-        help="compile lm's C ahead, for machines without a compiler",
-        description="Compile lm's C for every level of this kind of processor. A machine without a compiler uses the "
-        "folder that its environment variable LM_LIBRARIES names, and takes the widest level that its processor has.",
+def register(commands: Commands) -> None:
+    parser = add(commands, "compile", compile, "compile lm's C ahead, for machines without a compiler")
+    parser.description = (
+        "Compile lm's C for every level of this kind of processor. A machine without a compiler uses the folder that "
+        "its environment variable LM_LIBRARIES names, and takes the widest level that its processor has."
     )
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the folder of the libraries")
-    parser.set_defaults(command=run, takes_settings=False)
 
 
-def run(options: argparse.Namespace) -> None:
+def compile(options: argparse.Namespace) -> None:
     from lm.ops.cpu.build import compile_ahead
 
     paths = compile_ahead(options.to)

@@ -1,11 +1,16 @@
-"""The settings of a command line: a preset or a TOML file, and `--section.key value` put over it."""
+"""The settings of a command line: a preset or a TOML file, and `--section.key value` put over it; and their help."""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import importlib.resources
 import os
 import re
+import textwrap
+import typing
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 import lm.depth
@@ -13,11 +18,13 @@ from lm.config import (
     SECTIONS,
     ModelConfig,
     TrainConfig,
+    comments_of,
     did_you_mean,
     from_table,
     nearest,
     override,
     read_toml,
+    settable,
     to_table,
 )
 from lm.families import config_class
@@ -26,6 +33,7 @@ from lm.files import no_model
 SET = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9_-]*)=(?P<path>.+?)(?:@(?P<weight>[0-9.eE+-]+))?$")
 CONFIG = "config.toml"  # of a run, in its folder
 MODEL_FILES = (".gguf", ".pt", ".bin")  # of other programs
+WIDTH, COLUMN = 100, 40  # of the settings' help
 
 
 def configuration(name: str, settings: list[str]) -> tuple[ModelConfig, TrainConfig]:
@@ -46,7 +54,8 @@ def configuration_of_depth(depth: int, vocab_size: int, settings: list[str]) -> 
     sections = zip(SECTIONS, lm.depth.configuration_of(depth, vocab_size), strict=True)
     tables = {section: to_table(config) for section, config in sections}
     del tables["train"]["warmup_steps"]  # it follows from `steps`, which a setting may change
-    put_over(tables, settings)
+    for setting, value in pairs_of(settings):
+        override(tables, setting, value, SECTIONS)
     return model_of(tables), from_table(TrainConfig, tables["train"], "train")
 
 
@@ -65,7 +74,8 @@ def tables_of(name: str, settings: list[str]) -> dict[str, dict[str, Any]]:
             raise KeyError(f"{name} has a section [{section}]{did_you_mean(section, SECTIONS)}")
         if not isinstance(tables[section], dict):
             raise TypeError(f"{name}: {section} must be a table, got {tables[section]!r}: write [{section}]")
-    put_over(tables, settings)
+    for setting, value in pairs_of(settings):
+        override(tables, setting, value, SECTIONS)
     return tables
 
 
@@ -80,12 +90,6 @@ def pairs_of(settings: list[str]) -> Iterator[tuple[str, str]]:
         if following is None:
             raise ValueError(f"{setting} lacks its value: write {setting} VALUE")
         yield setting, following
-
-
-def put_over(tables: dict[str, dict[str, Any]], settings: list[str]) -> None:
-    """Put the command line's settings over the tables."""
-    for setting, value in pairs_of(settings):
-        override(tables, setting, value, SECTIONS)
 
 
 def read_configuration(name: str) -> dict[str, Any]:
@@ -151,3 +155,44 @@ def presets() -> list[str]:
     """The names of the configurations that come with the package."""
     folder = importlib.resources.files("lm") / "presets"
     return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def describe(name: str, kind: type, values: Mapping[str, Any] | None = None) -> str:
+    """The settings of a section, a line or more each: its option, its value (None: its default), and its meaning."""
+    comments, hints, lines = comments_of(kind), typing.get_type_hints(kind), list[str]()
+    for key, field in settable(kind).items():
+        value = field.default if values is None else values.get(key, field.default)
+        about = [comments.get(key, "").removesuffix(".")]
+        if typing.get_origin(hints[key]) is typing.Literal:
+            about.append(f"one of {', '.join(typing.get_args(hints[key]))}")
+        if values is not None and value != field.default is not dataclasses.MISSING:
+            about.append(f"default {spelled(field.default)}")
+        head = f"  --{name}.{key} {'needed' if value is dataclasses.MISSING else spelled(value)}"
+        wrapped = textwrap.wrap("; ".join(filter(None, about)), WIDTH - COLUMN) or [""]
+        if len(head) >= COLUMN:
+            lines.append(head)
+            head = ""
+        lines += [f"{before:<{COLUMN}}{line}".rstrip() for before, line in zip_longest([head], wrapped, fillvalue="")]
+    return "\n".join(lines)
+
+
+def spelled(value: object) -> str:
+    """A value as a command line takes it."""
+    return (
+        f"{value:g}" if isinstance(value, float) else str(value).lower() if value in (None, True, False) else str(value)
+    )
+
+
+class WithSettings(argparse.RawDescriptionHelpFormatter):
+    """Puts every setting below a command's help; not below the usage alone, which stands above an error."""
+
+    is_usage = True
+
+    def start_section(self, heading: str | None) -> None:
+        self.is_usage = False
+        super().start_section(heading)
+
+    def format_help(self) -> str:
+        text = super().format_help()
+        sections = (f"\n[{name}]\n{describe(name, kind)}\n" for name, kind in SECTIONS.items())
+        return text if self.is_usage else f"{text}\nsettings, with their defaults:\n{''.join(sections)}"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lm.commands.options import STOPPED, Commands, Ended, Parser, add
+from lm.commands.cli import STOPPED, Commands, Ended, Parser, add
 
 if TYPE_CHECKING:
     from lm.data.conversations import Kind

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from lm.commands.options import Commands, add, add_device, add_step, model_of
+from lm.commands.cli import Commands, add, add_device, add_step, model_of
 
 OF_TASKS = ("include", "out", "apply_chat_template", "fewshot_as_multiturn", "per_document")
 

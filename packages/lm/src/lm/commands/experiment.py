@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lm.commands.cli import DEVICES, STOPPED, Commands, Ended, Parser, add
 from lm.commands.configuration import configuration, data_of, pairs_of, presets
-from lm.commands.options import DEVICES, STOPPED, Commands, Ended, Parser, add
 
 if TYPE_CHECKING:
     from lm.experiments.grid import Outcome, Trial

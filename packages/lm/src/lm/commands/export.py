@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from lm.commands.options import Commands, add, add_step, step_of
+from lm.commands.cli import Commands, add, add_step
 
 
 def register(commands: Commands) -> None:
@@ -55,14 +55,13 @@ def export(options: argparse.Namespace) -> None:
         raise ValueError("--private and --dry-run go with --push OWNER/NAME: add it, or leave them out")
     if str(options.out).endswith(".html"):
         raise ValueError(f"--out is a folder or FILE.gguf: for a page write --page {options.out}")
-    step = step_of(options)
-    source = {"tokenizer": options.tokenizer, "step": step}
+    source = {"tokenizer": options.tokenizer, "step": options.step}
     if options.page is not None:
         path = to_page(options.run, options.page, dtype=options.dtype or "fp16", course=options.course, **source)
         print(f"{path}: {path.stat().st_size / 1e6:.2f} MB")
         return
     if options.adapter is not None:
-        path = to_peft(options.run, options.adapter, step=step)
+        path = to_peft(options.run, options.adapter, step=options.step)
     elif is_gguf:
         path = to_gguf(options.run, options.out, dtype=options.dtype or "fp16", **source)
     else:

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from lm.commands.options import Commands, add, add_model, add_sampling, model_of, settings_of
+from lm.commands.cli import Commands, add, add_model, add_sampling, model_of, settings_of
 
 BETWEEN = "\n----\n"  # samples
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from lm.commands.options import Commands, add
+from lm.commands.cli import Commands, add
 
 
 def register(commands: Commands) -> None:

@@ -6,8 +6,8 @@ import argparse
 import dataclasses
 from typing import TYPE_CHECKING
 
+from lm.commands.cli import Commands, add
 from lm.commands.configuration import configuration, data_of, presets
-from lm.commands.options import Commands, add
 
 if TYPE_CHECKING:
     from accounting import Breakdown, TrainingMemory

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from lm.commands.cli import Commands, add
 from lm.commands.configuration import configuration, presets
-from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:
@@ -15,7 +15,7 @@ def register(commands: Commands) -> None:
 
 def show(options: argparse.Namespace) -> None:
     from accounting import parameters, training_flops
-    from lm.commands.settings_help import describe
+    from lm.commands.configuration import describe
     from lm.config import SECTIONS, to_table
 
     if options.name is not None:

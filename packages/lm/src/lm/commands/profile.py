@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 
+from lm.commands.cli import Commands, add
 from lm.commands.configuration import configuration, presets
-from lm.commands.options import Commands, add
 
 
 def register(commands: Commands) -> None:

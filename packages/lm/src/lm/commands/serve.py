@@ -11,7 +11,7 @@ import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lm.commands.options import Commands, Ended, add, add_model, model_of
+from lm.commands.cli import Commands, Ended, add, add_model, model_of
 
 if TYPE_CHECKING:
     from lm.model import Transformer

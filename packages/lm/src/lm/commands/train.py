@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from lm.commands.cli import STOPPED, Commands, Ended, add, add_step
 from lm.commands.configuration import (
     configuration_of_depth,
     configuration_to_train,
@@ -14,7 +15,6 @@ from lm.commands.configuration import (
     names_model,
     presets,
 )
-from lm.commands.options import STOPPED, Commands, Ended, add, step_of
 from lm.config import ModelConfig, TrainConfig, read_toml
 
 FAILED = 1
@@ -40,7 +40,7 @@ def register(commands: Commands) -> None:
     help = "go on from a checkpoint of another run, weights and optimizer, with settings that may differ"
     parser.add_argument("--branch", metavar="RUN", help=help)
     help = 'of that run, the checkpoint after N steps to go on from, or "best" (default: its newest)'
-    parser.add_argument("--step", metavar="N", help=help)
+    add_step(parser, help)
     parser.add_argument("--restart", action="store_true", help="remove the run that is in OUT, and begin again")
     parser.add_argument("--quiet", action="store_true", help="no live line")
     help = "a program that gets the metrics too; TensorBoard's are in OUT/tensorboard"
@@ -61,7 +61,7 @@ def train(options: argparse.Namespace) -> None:
     if config.device in ("auto", "cpu"):
         keep_freed_memory()
     names = ("tokenizer", "restart", "branch")
-    how = {"progress": not options.quiet, "trackers": options.track, "step": step_of(options)}
+    how = {"progress": not options.quiet, "trackers": options.track, "step": options.step}
     how |= {name: getattr(options, name) for name in names}
     try:
         result = train_model(model, config, data, out, **how)

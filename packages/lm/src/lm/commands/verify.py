@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lm.commands.options import Commands, Ended, add
+from lm.commands.cli import Commands, Ended, add
 
 DIFFERS = 1
 

@@ -22,8 +22,7 @@ from lm.config import to_table
 from lm.evaluation.likelihood import first_of, likelihoods, pair_likelihoods, windows
 from lm.extras import need
 from lm.generation.sampling import Sampling
-from lm.generation.scheduler import Scheduler
-from lm.generation.sequence import Sequence
+from lm.generation.scheduler import Scheduler, Sequence
 from lm.generation.stream import StreamDecoder
 from lm.interop.loading import load, model_text
 from lm.model import Transformer

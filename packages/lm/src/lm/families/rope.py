@@ -1,7 +1,7 @@
 """Rotary positions as Hugging Face's rope_parameters describe them: linear, llama3, yarn, dynamic and longrope scaling.
 
-A rotation is given as lm.rope gives it: cos and sin of each pair, (…, seq, 1, width / 2, 2), here times a factor for
-attention. With partial_rotary_factor only the first `width` elements of a head are rotated.
+A rotation is given as lm.attention gives it: cos and sin of each pair, (…, seq, 1, width / 2, 2), here times a factor
+for attention. With partial_rotary_factor only the first `width` elements of a head are rotated.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lm.attention import rope_frequencies
 from lm.config import FrozenTable
-from lm.rope import rope_frequencies
 
 # The settings of each rope_type: those that it must have, and others.
 LLAMA3 = ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings")

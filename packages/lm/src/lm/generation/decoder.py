@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +18,14 @@ from torch import Tensor, nn
 from lm.attention import decodes
 from lm.families.experts import Experts
 from lm.families.parts import FamilyConfig
-from lm.generation import sequence
 from lm.generation.graph_step import GraphSteps
 from lm.generation.kv_cache import PAGE, Cache, PagedLayer, Step, StepLayer
 from lm.model import LayerCache, Transformer
 from lm.ops.cpu.describe import is_plain
 from lm.ops.cpu.forward import Choice, NativeStep, native_step
+
+if TYPE_CHECKING:
+    from lm.generation import scheduler
 
 # Tokens of a prompt that are read at once: few on a CPU, so that other sequences hardly wait for their next token.
 CHUNK_SIZE = {"cpu": 2 * PAGE}
@@ -140,7 +142,7 @@ class Decoder:
         return self.native is not None and self.reread_at is None
 
     def continue_texts(
-        self, tokens: Sequence[int], rows: Sequence[int], texts: Sequence[sequence.Sequence], count: int
+        self, tokens: Sequence[int], rows: Sequence[int], texts: Sequence[scheduler.Sequence], count: int
     ) -> tuple[list[list[int]], list[list[Tensor | None]]]:
         """Take `count` steps that append tokens[i] to rows[i] and then what texts[i] chooses; see has_loop.
 
@@ -172,7 +174,7 @@ class Decoder:
             [row if reads else None for row, reads in zip(step, reads_logits, strict=True)] for step in copied
         ]
 
-    def choose(self, logits: Tensor, text: sequence.Sequence) -> int:
+    def choose(self, logits: Tensor, text: scheduler.Sequence) -> int:
         """A text's next token from logits (vocab_size,) of a step, as continue_texts chooses it; see has_loop."""
         assert self.native is not None
         return self.native.choose(logits, cast(Choice, text.choice), float(text.draw(1)))

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from lm.generation.sampling import Sampling
-from lm.generation.scheduler import Scheduler
-from lm.generation.sequence import Sequence
+from lm.generation.scheduler import Scheduler, Sequence
 from lm.model import Transformer
 
 PAUSE = 0.02  # seconds of the tokens that a call of C may choose before they are yielded

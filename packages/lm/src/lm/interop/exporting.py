@@ -16,11 +16,12 @@ from lm.families import family
 from lm.families.parts import FamilyConfig
 from lm.interop.card import card
 from lm.interop.loading import ModelText, load, model_text, tokenizer_of
-from lm.interop.model_folder import located, replacing, write_weights
+from lm.interop.model_folder import replacing, write_weights
 from lm.interop.shapes import as_family
 from lm.interop.tensors import exported, table, with_biases
 from lm.model import Transformer
 from lm.tokenizer import BEGINS, END_OF_TEXT, TextConfig, load_tokenizer
+from lm.training.run import located
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 SHARD_BYTES = 5_000_000_000

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lm.attention import rope_frequencies
 from lm.config import FrozenTable, ModelConfig
 from lm.extras import need
 from lm.families import rope as ropes
@@ -19,7 +20,6 @@ from lm.families.parts import FULL, SLIDING, FamilyConfig
 from lm.interop.shapes import ROPE_NAMES, as_family, config_type, name_of
 from lm.interop.tensors import Table, exported, table, to_halves, to_neighbours, with_biases
 from lm.model import Transformer
-from lm.rope import rope_frequencies
 
 # llama.cpp's keys of the sizes that all models have, and our fields.
 SIZES = {

@@ -23,7 +23,7 @@ from lm.interop.stored import Matrices, built_stored, gguf_rows, matrices
 from lm.interop.tensors import built, imported
 from lm.model import Transformer
 from lm.tokenizer import TextConfig
-from lm.training.weights import check_sizes
+from lm.training.checkpoint import check_sizes
 
 
 def from_gguf(path: str | Path, *, stored: bool = False) -> Transformer:

@@ -11,11 +11,12 @@ from lm.config import ModelConfig
 from lm.families import family
 from lm.families.parts import FamilyConfig
 from lm.interop import config_json, shapes
-from lm.interop.model_folder import located, read_json, read_weights
+from lm.interop.model_folder import read_json, read_weights
 from lm.interop.stored import Matrices, built_stored, folder_rows, matrices
 from lm.interop.tensors import built, imported, table
 from lm.model import Transformer
-from lm.training.weights import check_sizes
+from lm.training.checkpoint import check_sizes
+from lm.training.run import located
 
 # Tensors that some folders hold and that no weights are: masks of attention, and the angles of rotation.
 BUFFERS = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq")

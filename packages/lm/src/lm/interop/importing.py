@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 
 from lm.interop.loading import check_finite, read_model, text_config, tokenizer_of
-from lm.interop.model_folder import located, place_of
 from lm.model import Transformer
 from lm.tokenizer import load_tokenizer, write_text_config
 from lm.training import checkpoint
 from lm.training.checkpoint import CHECKPOINTS
 from lm.training.resume import RunConfig
-from lm.training.run import write, writing
+from lm.training.run import located, place_of, write, writing
 
 
 def import_run(source: str | Path, run_dir: str | Path, *, tokenizer: str | Path | None = None) -> Transformer:

@@ -12,9 +12,9 @@ import torch
 
 from lm.device import choose_device, use_huge_pages
 from lm.files import no_model, read_json
-from lm.interop.model_folder import located, of_folder
+from lm.interop.model_folder import of_folder
 from lm.tokenizer import PAIR, TextConfig, kept_tokenizer, load_tokenizer, read_text_config, stop_ids
-from lm.training.run import Run, best_step, is_run, read_config
+from lm.training.run import Run, best_step, is_run, located, read_config
 
 if TYPE_CHECKING:
     from lm.chat_template import ChatTemplate

@@ -1,4 +1,4 @@
-"""A model's place, here or on the Hub, and its folder: written whole or not at all, read with every file accounted for.
+"""A model's folder: written whole or not at all, read with every file accounted for.
 
 FOLDER/export.json    the names of all other files, by which an export knows its own folders
 """
@@ -6,10 +6,8 @@ FOLDER/export.json    the names of all other files, by which an export knows its
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
-import re
 import secrets
 import shutil
 from collections.abc import Iterable, Iterator
@@ -21,51 +19,10 @@ import safetensors.torch
 from torch import Tensor
 
 from lm import files
-from lm.extras import MissingExtra
 from lm.files import fsync, reason
 
 FORMAT, MARK = "groundup-export", "export.json"
 WEIGHTS = "model.safetensors"
-HUB = "hf://"
-HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?")  # gpt2, OWNER/NAME, OWNER/NAME@REVISION
-MODEL_FILES = (".gguf", ".pt", ".bin")
-
-
-def hub_name(path: str | Path) -> str | None:
-    """Return the model's hf:// name if `path` names one on the Hub, else None.
-
-    A bare name ("gpt2", "openai-community/gpt2") is one where no file or folder of this machine has that path.
-    """
-    if not isinstance(path, str) or path.startswith(HUB):
-        return path if isinstance(path, str) else None
-    is_bare = HUB_NAME.fullmatch(path) and not path.endswith(MODEL_FILES) and not Path(path).exists()
-    return HUB + path if is_bare else None
-
-
-def located(path: str | Path) -> Path:
-    """Return a model's path on this machine; one on the Hub is downloaded. FileNotFoundError: with the reason."""
-    name = hub_name(path)
-    if name is None:
-        return Path(path)
-    try:
-        return downloaded(name)
-    except (OSError, MissingExtra) as error:
-        if name == path:
-            raise
-        raise FileNotFoundError(f"there is no {path} here, and as a model of the Hugging Face Hub: {error}") from None
-
-
-def place_of(path: str | Path) -> str:
-    """Return what identifies a model: its hf:// name, or its absolute path."""
-    return hub_name(path) or str(Path(path).resolve())
-
-
-@functools.lru_cache(maxsize=8)
-def downloaded(name: str) -> Path:
-    """Return the folder of a model on the Hub; its newest revision is looked up once in a process."""
-    from lm.data.hub import model_folder
-
-    return model_folder(name)
 
 
 @contextlib.contextmanager

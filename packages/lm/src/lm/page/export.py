@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lm.attention import rope_frequencies
 from lm.config import ModelConfig
 from lm.extras import need
 from lm.files import atomic_write
@@ -25,7 +26,6 @@ from lm.model import Transformer
 from lm.ops.cpu.int8 import Int8Linear
 from lm.ops.cpu.products import is_linear
 from lm.reporting import report
-from lm.rope import rope_frequencies
 from lm.tokenizer import prompt_ids
 
 DTYPES = ("fp16", "int8")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import abc, deque
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from lm.device import memory_of
 from lm.generation.kv_cache import SHARE
 from lm.generation.sampling import NoToken, TokenLogprob
-from lm.generation.scheduler import Results, ScheduledSequence, Scheduler
+from lm.generation.scheduler import Results, Scheduler, Sequence
 from lm.generation.stream import StreamDecoder
 from lm.model import Transformer
 
@@ -47,16 +47,16 @@ class Piece:
 class Job:
     """A sequence to continue."""
 
-    ids: Sequence[int]  # of the prompt
+    ids: abc.Sequence[int]  # of the prompt
     settings: Mapping[str, Any]  # the other arguments of Scheduler.add
-    tell: Callable[[Sequence[Piece]], None]  # called with the pieces of each step, by tell_all
-    stop: Sequence[str] = ()  # strings that end it
+    tell: Callable[[abc.Sequence[Piece]], None]  # called with the pieces of each step, by tell_all
+    stop: abc.Sequence[str] = ()  # strings that end it
     min_tokens: int = 0  # tokens before which they do not
     skip_ids: Collection[int] = ()  # tokens that are not part of its text
     echo: str = ""  # begins the first piece
     model: str = ""  # name of the adapters that continue it; "": the base model
     cancelled: bool = False
-    sequence: ScheduledSequence | None = None
+    sequence: Sequence | None = None
     writer: StreamDecoder | None = field(default=None, repr=False)
     since: float = field(default_factory=time.perf_counter)  # its arrival, or its last token
     tokens: int = 0  # so far
@@ -131,7 +131,7 @@ class Engine:
         }
         self.batch = self.batches[""]
         self.queue: deque[Job] = deque()
-        self.running: dict[ScheduledSequence, Job] = {}
+        self.running: dict[Sequence, Job] = {}
         self.deliver: Callable[[PiecesOfStep], object] = tell_all
         self.pieces: PiecesOfStep = {}  # of this step
         self.metrics = Metrics()
@@ -148,7 +148,7 @@ class Engine:
         self.thread = threading.Thread(target=self._work, name="decoding", daemon=True)
         self.thread.start()
 
-    def submit(self, jobs: Sequence[Job]) -> None:
+    def submit(self, jobs: abc.Sequence[Job]) -> None:
         """Queues jobs, all or none. Busy: there is no room for them."""
         with self.changed:
             if self.closed or len(self.queue) + len(jobs) > self.waiting:
@@ -156,7 +156,7 @@ class Engine:
             self.queue.extend(jobs)
             self.changed.notify()
 
-    def cancel(self, jobs: Sequence[Job]) -> None:
+    def cancel(self, jobs: abc.Sequence[Job]) -> None:
         """End jobs whose clients have left; their rows are free at the next step."""
         with self.changed:
             for job in jobs:
@@ -218,7 +218,7 @@ class Engine:
 
     def _continue(self, results: Results) -> None:
         """Add the tokens of a batch's step to their jobs' texts."""
-        now, left = time.perf_counter(), dict[ScheduledSequence, int]()
+        now, left = time.perf_counter(), dict[Sequence, int]()
         for sequence, _ in results:
             left[sequence] = left.get(sequence, 0) + 1
         seconds = {sequence: (now - self.running[sequence].since) / count for sequence, count in left.items()}
@@ -235,7 +235,7 @@ class Engine:
                     self._end(job, "error")
                     self._tell(job, failure(error, job.tokens))
 
-    def _add(self, job: Job, sequence: ScheduledSequence, token: int | None, seconds: float, *, last: bool) -> None:
+    def _add(self, job: Job, sequence: Sequence, token: int | None, seconds: float, *, last: bool) -> None:
         """Add a token, the last of this step, to a job's text; None: a stop token ended it."""
         writer = job.writer
         assert writer is not None

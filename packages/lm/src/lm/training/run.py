@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
+import functools
 import json
+import re
 import shutil
 import sys
 import threading
@@ -29,6 +31,7 @@ from torch import Tensor
 
 from lm.config import DeviceName, ModelConfig, TrainConfig, from_table, read_toml, to_table
 from lm.device import choose_device, choose_precision, describe_machine
+from lm.extras import MissingExtra
 from lm.families import config_class
 from lm.files import atomic_write, fsync, reason
 from lm.lora import merge, merged, scale_of
@@ -37,16 +40,18 @@ from lm.ops.cpu import passes
 from lm.optimizer import AVERAGE, make_optimizer
 from lm.tokenizer import keep_tokenizer, kept_tokenizer
 from lm.training import checkpoint, resume
-from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged
+from lm.training.checkpoint import CHECKPOINTS, Checkpoint, Damaged, from_weights, load_optimizer
 from lm.training.metrics import METRICS, Line, read_lines, truncate
 from lm.training.resume import RunConfig
 from lm.training.trainer import Processes, Trainer, objective_of
-from lm.training.weights import from_weights, load_optimizer
 
 CONFIG, REFERENCE, ENVIRONMENT = "config.toml", "reference", "environment.json"
 
 # Stands for the training of an imported model that has had none here: its configuration has no [train].
 UNTRAINED = {"steps": 1, "warmup_steps": 0}
+HUB = "hf://"
+HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?(@[\w./-]+)?")  # gpt2, OWNER/NAME, OWNER/NAME@REVISION
+MODEL_FILES = (".gguf", ".pt", ".bin")  # of other programs
 
 
 @dataclass(frozen=True)
@@ -402,3 +407,40 @@ def write_all(file: RawIOBase, pending: bytearray, path: Path, stop: threading.E
                 has_warned = True
             if stop.wait(1.0):
                 return
+
+
+def hub_name(path: str | Path) -> str | None:
+    """Return the model's hf:// name if `path` names one on the Hub, else None.
+
+    A bare name ("gpt2", "openai-community/gpt2") is one where no file or folder of this machine has that path.
+    """
+    if not isinstance(path, str) or path.startswith(HUB):
+        return path if isinstance(path, str) else None
+    is_bare = HUB_NAME.fullmatch(path) and not path.endswith(MODEL_FILES) and not Path(path).exists()
+    return HUB + path if is_bare else None
+
+
+def located(path: str | Path) -> Path:
+    """Return a model's path on this machine; one on the Hub is downloaded. FileNotFoundError: with the reason."""
+    name = hub_name(path)
+    if name is None:
+        return Path(path)
+    try:
+        return downloaded(name)
+    except (OSError, MissingExtra) as error:
+        if name == path:
+            raise
+        raise FileNotFoundError(f"there is no {path} here, and as a model of the Hugging Face Hub: {error}") from None
+
+
+def place_of(path: str | Path) -> str:
+    """Return what identifies a model: its hf:// name, or its absolute path."""
+    return hub_name(path) or str(Path(path).resolve())
+
+
+@functools.lru_cache(maxsize=8)
+def downloaded(name: str) -> Path:
+    """Return the folder of a model on the Hub; its newest revision is looked up once in a process."""
+    from lm.data.hub import model_folder
+
+    return model_folder(name)

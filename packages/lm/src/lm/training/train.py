@@ -28,14 +28,13 @@ from lm.progress import progress_bar
 from lm.tokenizer import check_tokenizer
 from lm.training import checkpoint, distributed, metrics, resume, run
 from lm.training.budget import beyond, ran_out, what_fits
-from lm.training.checkpoint import CHECKPOINTS
+from lm.training.checkpoint import CHECKPOINTS, from_weights, load_optimizer
 from lm.training.distributed import DistributedContext
 from lm.training.metrics import Line
 from lm.training.rewards import Function, RewardFailed, named
 from lm.training.run import CONFIG, REFERENCE, Run
 from lm.training.trainer import MicroBatch, Processes, Trainer, objective_of
 from lm.training.validation import Score
-from lm.training.weights import from_weights, load_optimizer
 
 INITIAL = "initial"  # the folder, in a run's, of the imported model that it began with
 SKIPS_IN_A_ROW = 10
@@ -359,16 +358,15 @@ def begin_with(
 def import_initial(source: str, run_dir: Path, restart: bool) -> Path:
     """Import another program's model as a run in run_dir, unless that was done, and return its folder."""
     from lm.interop.importing import import_run
-    from lm.interop.model_folder import located, place_of
 
     initial = run_dir / INITIAL
     began = run.read(initial).start.get("from", "another model") if run.is_run(initial) else None
-    if began == place_of(source):
+    if began == run.place_of(source):
         return initial
     if began is not None and run.is_run(run_dir) and not restart:
         remedy = "choose another folder, or begin again with --restart"
         raise ValueError(f"the run in {run_dir} began with {began}, and this call names {source}: {remedy}")
-    located(source)
+    run.located(source)
     shutil.rmtree(initial, ignore_errors=True)  # left by an interrupted import
     import_run(source, initial)
     return initial

@@ -10,13 +10,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules import module as all_modules
 
 from lm.model import Transformer
 from lm.ops.cpu.build import Unavailable
-from lm.ops.cpu.fused import hooked
 from lm.ops.cpu.int8 import Int8Linear
-from lm.ops.cpu.products import is_linear
-from lm.ops.cpu.stored import Rows, StoredEmbedding, StoredLinear
+from lm.ops.cpu.stored import BLOCKS, Rows, StoredEmbedding, StoredLinear
 
 Pointer, Count, Real = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 # The numbers by which vectors.c and kinds.c know them.
@@ -44,6 +43,7 @@ NORMS = {
     **dict.fromkeys(("LayerNorm", "HeadNorm"), LAYERNORM),
     "Identity": NO_NORM,
 }
+HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
 GATED = {"SwiGLU": "silu", "GeGLU": "gelu", "ClampedSwiGLU": "clamped"}
 
 
@@ -246,7 +246,7 @@ class Description:
             parts, scales = [Rows("INT8", layer.whole)], layer.scale.to(self.dtype)
         elif isinstance(layer, StoredLinear | StoredEmbedding):
             parts, scales = layer.parts, None
-        elif is_linear(layer) or isinstance(layer, nn.Embedding):
+        elif isinstance(layer, nn.Embedding) or owner(layer, "forward") in ("Linear", "FusedLinear"):
             parts, scales = [Rows("F32", layer.weight)], None
         else:
             raise Unavailable(f"there is a {type(layer).__name__} in the model")
@@ -255,7 +255,7 @@ class Description:
             parts = [Rows(rows.kind, data) for data in rows.data.chunk(count)]
         biases, result, begin = getattr(layer, "bias", None), list[Matrix](), 0
         for rows in parts:
-            span, size = slice(begin, begin + len(rows.data)), rows.data.shape[0]
+            span, (size, width) = slice(begin, begin + len(rows.data)), rows.data.shape
             result.append(
                 Matrix(
                     self.at(rows.data, self.dtype if rows.kind == "F32" else rows.data.dtype),
@@ -263,7 +263,7 @@ class Description:
                     None if biases is None else self.at(biases[span]),
                     KINDS[rows.kind],
                     size,
-                    rows.columns,
+                    rows.columns if rows.kind in BLOCKS else width,
                     rows.data.stride(0) * rows.data.element_size(),
                 )
             )
@@ -284,6 +284,11 @@ def check_methods(module: nn.Module, methods: dict[str, tuple[str, ...]]) -> Non
     for name, owners in methods.items():
         if owner(module, name) not in owners:
             raise Unavailable(f"there is a {type(module).__name__} in the model")
+
+
+def hooked(module: nn.Module) -> bool:
+    """True if a call of the module does more than its forward: it, or every module, has a hook."""
+    return any(getattr(module, f"_{kind}") or getattr(all_modules, f"_global_{kind}") for kind in HOOKS)
 
 
 def is_plain(module: nn.Module) -> bool:

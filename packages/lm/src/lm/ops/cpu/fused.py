@@ -22,36 +22,29 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.modules import module as all_modules
 
 from lm.activation_checkpointing import recomputed
-from lm.attention import MATMUL_KEYS
-from lm.documents import positions_in
+from lm.attention import MATMUL_KEYS, positions_in
 from lm.model import Attention, LayerCache
 from lm.ops.cpu import passes
+from lm.ops.cpu.describe import hooked
 from lm.ops.cpu.passes import in_bfloat16
 from lm.ops.cpu.products import FusedLinear
 
 Module = TypeVar("Module", bound=nn.Module)
-HOOKS = ("forward_hooks", "forward_pre_hooks", "backward_hooks", "backward_pre_hooks")
 
 
 def fuse(model: Module) -> Module:
     """Swaps the modules of a model, or of a part of one, for their fused twins, in place, and gives it back.
 
-    The state dict stays as it is, and so do parameters that an optimizer holds. Modules of another type (a subclass,
-    int8) and modules with hooks are left alone. Fusing twice changes nothing.
+    The state dict stays the same, and so do parameters that an optimizer holds. Modules of another type (a subclass,
+    int8) are left alone; hooks of the others are called as before. Fusing twice changes nothing.
     """
     for module in model.modules():
         twin = TWINS.get(type(module))
-        if twin is not None and not hooked(module):
+        if twin is not None:
             module.__class__ = twin
     return model
-
-
-def hooked(module: nn.Module) -> bool:
-    """True if a call of the module does more than its forward: it, or every module, has a hook."""
-    return any(getattr(module, f"_{kind}") or getattr(all_modules, f"_global_{kind}") for kind in HOOKS)
 
 
 class FusedAttention(Attention):

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lm.ops.triton import check_shapes
+from lm.attention import check_shapes
 from lm.ops.triton.tiles import document_runs_kernel
 
 LOG2E = 1.4426950408889634
