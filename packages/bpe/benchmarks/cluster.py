@@ -2,6 +2,7 @@
 
     python packages/bpe/benchmarks/cluster.py FILE [--vocab-size 32000] [--nodes 1 2 4] [--rounds 3]
         [--write]                               put it into docs/design/cluster-costs.md
+        [--small 1000]                          instead: the driver's time a task, for as many small files
 
 The nodes are Ray's own test cluster on this machine, so that more nodes than it has processors share these. Each
 measurement is a process of its own; seconds are the median of the rounds, CPU seconds are those of all its processes.
@@ -173,6 +174,34 @@ def on_nodes(path: Path, size: int, nodes: int) -> dict[str, Any]:
     return results
 
 
+def of_small_files(text: str, count: int) -> None:
+    """Print the CPU milliseconds a task that the driver takes, the calling thread alone and with Ray's threads."""
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    import ray
+
+    import bpe
+    import bpe.cluster
+
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+    for memory in (None, "/dev/shm"):
+        with tempfile.TemporaryDirectory(dir=memory) as folder:
+            files = [Path(folder, f"{number:05}.txt") for number in range(count)]
+            for file in files:
+                file.write_text(text)
+            tokenizer = bpe.train(files[0], 300)
+            least: dict[str, tuple[float, ...]] = {}
+            for turn in range(4):
+                out = Path(folder, f"tokens{turn}")
+                for name in ("count", "encode"):
+                    begun = time.thread_time(), time.process_time()
+                    _ = bpe.cluster.count(files) if name == "count" else bpe.cluster.encode(files, out, tokenizer)
+                    ended = time.thread_time(), time.process_time()
+                    spent = tuple(1000 * (end - begin) / count for begin, end in zip(begun, ended, strict=True))
+                    least[name] = tuple(map(min, least.get(name, spent), spent))
+        for name, (thread, process) in least.items():
+            print(f"{name}, files in {memory or 'a temporary folder'}: {thread:.2f} ms, {process:.2f} ms")
+
+
 def measure(path: Path, size: int, what: str) -> dict[str, Any]:
     """A measurement in a process of its own."""
     command = [sys.executable, __file__, str(path), "--vocab-size", str(size), "--worker", what]
@@ -250,12 +279,16 @@ def main() -> None:
     parser.add_argument("--nodes", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--small", type=int)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     path, size = options.text.absolute(), options.vocab_size
     if options.worker:
         kind, _, nodes = options.worker.partition(" ")
         print(json.dumps(on_nodes(path, size, int(nodes)) if kind == "nodes" else alone(path, size)))
+        return
+    if options.small:
+        of_small_files(path.read_text()[:1000], options.small)
         return
     names = ["alone", *(f"nodes {nodes}" for nodes in options.nodes)]
     runs: dict[str, list[Any]] = {name: [] for name in names}

@@ -14,7 +14,7 @@ from strategies import corpus
 
 import bpe
 import bpe.cluster
-from bpe.cluster.manifest import Manifest
+from bpe.cluster.encoding import Manifest
 from bpe.tokenizer import Tokenizer
 
 ray = pytest.importorskip("ray")

@@ -18,7 +18,7 @@ from ray_node import QUIET, one_node_of_ray, write_files
 import bpe
 import bpe.cluster
 from bpe.cluster import counting, encoding, ranges, tasks
-from bpe.cluster.manifest import EncodedFile, Manifest
+from bpe.cluster.encoding import EncodedFile, Manifest
 
 ray = pytest.importorskip("ray")
 pytestmark = QUIET

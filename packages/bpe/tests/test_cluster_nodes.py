@@ -175,7 +175,7 @@ def test_a_full_disk_leaves_nothing_half_written(
         bpe.cluster.encode(files, out, tokenizer, part_size=part_size)
     assert "\n" not in str(raised.value)
     (small_disk / "ballast").unlink()
-    first = bpe.cluster.manifest.Manifest.load(out)
+    first = bpe.cluster.Manifest.load(out)
     assert any(file.tokens is None for file in first.files)
     manifest = bpe.cluster.encode(files, out, tokenizer, part_size=part_size)
     for file, encoded in zip(files, manifest.files, strict=True):

@@ -5,8 +5,7 @@ The functions have the names and arguments of `bpe.count`, `bpe.train` and `Toke
 """
 
 from bpe.cluster.counting import count, train
-from bpe.cluster.encoding import encode
-from bpe.cluster.manifest import EncodedFile, Manifest
+from bpe.cluster.encoding import EncodedFile, Manifest, encode
 from bpe.cluster.tasks import Summary
 
 __all__ = ["EncodedFile", "Manifest", "Summary", "count", "encode", "train"]

@@ -1,8 +1,4 @@
-"""count() and train() on a Ray cluster: a task for each part of a file, and a tree of tasks that add up its counts.
-
-A sum does not depend on the order of what is added, so that neither nodes nor sizes of parts nor tasks that are tried
-again change the counts.
-"""
+"""count() and train() on a Ray cluster: a task for each part of a file, and a tree of tasks that add up its counts."""
 
 from __future__ import annotations
 
@@ -13,9 +9,8 @@ from typing import Any
 
 import bpe
 from bpe import patterns
-from bpe.cluster.ranges import Part, listed, parts_of, share_of, source_of
-from bpe.cluster.tasks import RETRIES, OnError, Summary, Task, connected, cpus_of, run_tasks
-from bpe.native.checks import whole
+from bpe.cluster.ranges import Part, listed, parts_of, source_of
+from bpe.cluster.tasks import RETRIES, OnError, Summary, Task, connected, run_tasks, share_of, starter
 from bpe.native.progress import Progress, reporter
 from bpe.scanning.safe_cut import safe_cut
 from bpe.scanning.special_tokens import SpecialTokens
@@ -67,13 +62,12 @@ def count(
     inputs = listed(source)
     about = Summary(sum(entry.size for entry in inputs))
     with connected(address, num_threads) as ray, reporter(progress) as report:
-        share = min(MOST_PART, share_of(about.total, cpus_of(ray)))
-        size = share if part_size is None else whole("part_size", part_size)
-        parts = (part for entry in inputs for part in parts_of(entry, size, can_cut=can_cut))
-        tasks = (Task(part.input.name, part.size, count_part, (part, settings)) for part in parts)
+        size = share_of(ray, about.total, num_threads, part_size, MOST_PART)
+        start = starter(ray, num_threads, count_part, settings)
+        tasks = (Task(part, start, (part,)) for entry in inputs for part in parts_of(entry, size, can_cut=can_cut))
         add = ray.remote(num_cpus=1, max_retries=RETRIES)(bpe.Counts.merge).remote
         sums = defaultdict[int, list[Any]](list)  # references, by the height of the tree that they are the root of
-        for task, _ in run_tasks(ray, tasks, num_threads, "counting bytes", report, about, on_error):
+        for task, *_ in run_tasks(ray, tasks, num_threads, "counting bytes", report, about, on_error):
             counts, height = task.result, 0
             while len(sums[height]) == FAN_IN - 1:
                 counts, height = add(counts, *sums.pop(height)), height + 1

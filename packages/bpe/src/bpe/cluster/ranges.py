@@ -15,10 +15,7 @@ from typing import Any, NamedTuple
 from bpe.corpus import compressed, remote, sources
 
 WINDOW = 1 << 16  # bytes that are read to find where a stretch begins
-LEAST_SHARE, SHARES = 1 << 24, 4  # bytes of a share of the whole, and how many there are for each task at a time
 BEFORE = 4  # bytes of the character before a cut
-
-Cut = Callable[[Any, int], int]  # (text, at): the first place from `at` on where the text may be cut
 
 
 class Input(NamedTuple):
@@ -37,11 +34,6 @@ class Part(NamedTuple):
     begin: int
     end: int | None
     size: int  # bytes of the file that this is, for progress
-
-
-def share_of(total: int, tasks: int) -> int:
-    """Return the bytes that one of several tasks at a time takes, so that all of them end at about the same time."""
-    return max(LEAST_SHARE, total // (SHARES * max(1, tasks)))
 
 
 def listed(source: Any) -> list[Input]:
@@ -77,10 +69,11 @@ def parts_of(entry: Input, part_size: int, *, can_cut: bool) -> Iterator[Part]:
             yield Part(entry, begin, end, end - begin)
 
 
-def source_of(part: Part, cut: Cut, margin: int) -> tuple[sources.Source, bool]:
-    """The texts of a part, as a source, and whether it is one text that goes on in the next part.
+def source_of(part: Part, cut: Callable[[Any, int], int], margin: int) -> tuple[sources.Source, bool]:
+    """Return the texts of a part, as a source, and True if it is one text that goes on in the next part.
 
-    A cut is final when it is `margin` bytes from the end of what was read. Errors: as check_unchanged().
+    cut(text, at) is the first place from `at` on where a text may be cut, final if it is `margin` bytes from the end of
+    what was read.
     """
     file, _, size, _ = part.input
     check_unchanged(part.input)
@@ -107,11 +100,8 @@ def check_unchanged(entry: Input) -> None:
         raise ValueError(f"{entry.name} has changed since the start: start again when nothing writes to it")
 
 
-def next_cut(file: sources.LargeFile, at: int, cut: Cut, margin: int, limit: int) -> int:
-    """The first place from `at` on where the text in a file may be cut: 0 for its beginning, its size for none.
-
-    Where there is none before `limit`, any number from there on.
-    """
+def next_cut(file: sources.LargeFile, at: int, cut: Callable[[Any, int], int], margin: int, limit: int) -> int:
+    """Return the first place from `at` on where a text may be cut, or its size; any from `limit` on if none is less."""
     if at == 0 or at >= file.size:
         return min(at, file.size)
     first = max(0, at - margin - BEFORE)

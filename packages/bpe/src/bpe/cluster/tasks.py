@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal
 
+from bpe.cluster.ranges import Part
+from bpe.native.checks import whole
 from bpe.native.progress import Progress
 
 RETRIES = 3  # of a task whose process or node went down
-TASKS_PER_CPU = 2  # one runs and one waits, so that no CPU does
+TASKS_AT_A_PLACE = 2  # one runs and one waits, so that no CPU does
+LEAST_SHARE, SHARES = 1 << 24, 4  # bytes of a part, and parts of the whole for each task that runs at a time
 FULL = OSError, "a node's object store, which keeps the ids of large files, and its disk are full: free space there"
 LITTLE_MEMORY = MemoryError, "a node has too little memory for its tasks: give memory_limit, or fewer CPUs a node"
 LOST = RuntimeError, "the cluster lost a task and gave up trying again"
@@ -26,29 +29,24 @@ OnError = Literal["raise", "skip"]
 
 @dataclass(eq=False)
 class Task:
-    """A call of run(*arguments) on a node, for `size` bytes of the file `name`; `result` refers to what it returns."""
+    """A call of what `start` starts, for a part of a file; `result` refers to what it returns."""
 
-    name: str
-    size: int
-    run: Callable[..., Any]
+    part: Part
+    start: Callable[..., Any]
     arguments: tuple[Any, ...]
-    key: Any = None
     result: Any = None
 
 
 @dataclass
 class Summary:
-    """The work of a call: bytes of the source, those that are done, tasks and seconds.
+    """The work of a call."""
 
-    nodes has the bytes that each node did; skipped the error of each file that was left out, by its name.
-    """
-
-    total: int
-    bytes: int = 0
+    total: int  # bytes of the source
+    bytes: int = 0  # that are done
     tasks: int = 0
     seconds: float = 0.0
-    nodes: Counter[str] = field(default_factory=Counter)
-    skipped: dict[str, str] = field(default_factory=dict)
+    nodes: Counter[str] = field(default_factory=Counter)  # the bytes that each node did
+    skipped: dict[str, str] = field(default_factory=dict)  # the error of each file that was left out, by its name
 
     def __str__(self) -> str:
         if not self.tasks and not self.skipped:
@@ -68,16 +66,14 @@ def this_node() -> str:
 
 @contextmanager
 def connected(address: str | None, num_threads: int) -> Iterator[Any]:
-    """Ray, connected to a cluster for tasks of num_threads CPUs each; its errors become Python's, a sentence each.
-
-    ValueError: no node has that many CPUs, so that Ray would let the tasks wait for ever. Else as for count().
-    """
+    """Ray, connected to a cluster for tasks of num_threads CPUs each; its errors become Python's, a sentence each."""
     # Tasks without memory would else be tried again for ever; Ray reads this when it is imported.
     os.environ.setdefault("RAY_task_oom_retries", str(RETRIES))
     try:
         import ray
     except ImportError:
         raise ImportError("bpe.cluster needs Ray: pip install groundup-bpe[ray]") from None
+    whole("num_threads", num_threads)
     started = not ray.is_initialized()
     if started:
         named = os.environ.get("RAY_ADDRESS") if address is None else address
@@ -89,7 +85,7 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
             raise ConnectionError(f"cannot connect to a Ray cluster at {named!r}: {_cause(error)}") from None
     try:
         most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
-        if 0 < most < num_threads:  # a cluster without any CPU waits for its autoscaler
+        if 0 < most < num_threads:  # Ray would let the tasks wait for ever; without any CPU its autoscaler adds nodes
             raise ValueError(
                 f"num_threads is {num_threads}, and no node of the cluster has more than {most} CPUs: a task runs on "
                 f"one node; take at most {most}"
@@ -103,9 +99,16 @@ def connected(address: str | None, num_threads: int) -> Iterator[Any]:
             ray.shutdown()
 
 
-def cpus_of(ray: Any) -> int:
-    """CPUs of all nodes; at least 1, for which an autoscaler starts a node."""
-    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+def places_of(ray: Any, cpus: int) -> int:
+    """Return how many tasks of so many CPUs run at a time; at least 1, for which an autoscaler starts a node."""
+    return max(1, int(ray.cluster_resources().get("CPU", 1)) // cpus)
+
+
+def share_of(ray: Any, total: int, cpus: int, part_size: int | None, most: int = 1 << 62) -> int:
+    """Return the bytes of a part: `part_size`, or at most `most` and such that all tasks end at about the same time."""
+    if part_size is not None:
+        return whole("part_size", part_size)
+    return min(most, max(LEAST_SHARE, total // (SHARES * places_of(ray, cpus))))
 
 
 def _cause(error: BaseException) -> str:
@@ -114,49 +117,57 @@ def _cause(error: BaseException) -> str:
     return next((line for line in lines if re.match(r"[\w.]+(Error|Exception)\b", line)), lines[0])
 
 
-def _reported(run: Callable[..., Any], *arguments: Any) -> tuple[Any, Any]:
-    """Return the node of a task, and its result; or an exception, twice: Ray would print it for each."""
-    try:
-        return this_node(), run(*arguments)
-    except Exception as error:
-        return error, error
+def starter(ray: Any, cpus: int, run: Callable[..., Any], *settings: Any) -> Callable[..., Any]:
+    """Return a function that starts run(*arguments, *settings) as a task of so many CPUs.
+
+    The driver's time is Ray's, for each argument: these are passed as one, and the settings with the function, once. A
+    result that is a tuple comes with the name of the node; others stay in Ray's object store.
+    """
+
+    def reported(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
+        try:
+            result = run(*arguments, *settings)
+        except Exception as error:
+            return error, error  # Ray would print it for each
+        return ((this_node(), result), None) if isinstance(result, tuple) else ((this_node(), None), result)
+
+    start: Callable[..., Any] = ray.remote(num_cpus=cpus, num_returns=2, max_retries=RETRIES)(reported).remote
+    return start
 
 
 def run_tasks(
     ray: Any, tasks: Iterable[Task], cpus: int, phase: str, report: Progress, summary: Summary, on_error: OnError
-) -> Iterator[tuple[Task, str]]:
-    """Run tasks of so many CPUs each, a bounded number at a time, and yield (task, node) as each is done.
+) -> Iterator[tuple[Task, str, Any]]:
+    """Run tasks of so many CPUs each, a bounded number at a time; yield (task, node, tuple or None) as each is done.
 
-    The error of a file that cannot be read is raised when the others are done, or a ValueError that lists several,
-    unless they are to be skipped. After Ctrl-C, or another error, the few tasks that were handed out run to their end:
-    a result that meets its cancellation ends the calling process (Ray 2.60).
+    The error of a file that cannot be read is raised when the others are done, unless it is to be skipped. After Ctrl-C
+    the tasks that were handed out run to their end: a result that meets its cancellation ends this process (Ray 2.60).
     """
-    start = ray.remote(num_cpus=cpus, num_returns=2, max_retries=RETRIES)(_reported).remote
     waiting: dict[Any, Task] = {}
     errors: dict[str, Exception] = {}
     begun, looked, room = time.perf_counter(), 0.0, 1
     rest = iter(tasks)
     while True:
         if (now := time.monotonic()) - looked >= 1.0:  # a request to the head; nodes come and go
-            looked, room = now, max(1, TASKS_PER_CPU * cpus_of(ray) // cpus)
+            looked, room = now, TASKS_AT_A_PLACE * places_of(ray, cpus)
         for task in islice(rest, max(0, room - len(waiting))):
-            reference, task.result = start(task.run, *task.arguments)
+            reference, task.result = task.start(task.arguments)
             waiting[reference] = task
         if not waiting:
             break
-        ray.wait(references := list(waiting), num_returns=1, timeout=1.0)
-        ready = ray.wait(references, num_returns=len(references), timeout=0)[0]
+        # several at a time where many are waiting: each call looks at all of them
+        ready = ray.wait(list(waiting), num_returns=1 + len(waiting) // 16, timeout=1.0)[0]
         for reference, outcome in zip(ready, ray.get(ready), strict=True):
-            task = waiting.pop(reference)
-            if isinstance(outcome, str):
+            part = (task := waiting.pop(reference)).part
+            if isinstance(outcome, tuple):
                 summary.tasks += 1
-                summary.bytes += task.size
-                summary.nodes[outcome] += task.size
+                summary.bytes += part.size
+                summary.nodes[outcome[0]] += part.size
                 summary.seconds = time.perf_counter() - begun
                 report(phase, summary.bytes, summary.total)
-                yield task, outcome
-            elif isinstance(outcome, ValueError) or getattr(outcome, "filename", None) == task.name:
-                errors.setdefault(task.name, outcome)
+                yield task, *outcome
+            elif isinstance(outcome, ValueError) or getattr(outcome, "filename", None) == part.input.name:
+                errors.setdefault(part.input.name, outcome)
             else:
                 raise outcome
     by_name = sorted(errors.items())

@@ -21,7 +21,7 @@ from bpe.native.lazy_imports import numpy as np
 from bpe.native.parallel import stream
 from bpe.native.progress import Progress, reporter, silent
 from bpe.outputs.shards import Shards
-from bpe.outputs.writer import beside, parse_description
+from bpe.outputs.writer import beside, read_description
 from bpe.outputs.writers import writer_of
 
 CHUNK = 4 << 20  # bytes of text that a thread encodes at a time
@@ -238,11 +238,7 @@ def _check_description(out: str) -> None:
     description = beside(out)
     if description == out:
         raise ValueError(f"ids are written to X.npy, with X.json beside it, and {out} would be both: name it .npy")
-    try:
-        data = remote.read_bytes(description)
-    except FileNotFoundError:
-        return
-    if parse_description(data) is None:
+    if remote.is_there(description) and read_description(out) is None:
         raise FileExistsError(
             f"{description} is there and is no description of ids, and that of {out} would take its place: "
             f"write to another name, or remove it"

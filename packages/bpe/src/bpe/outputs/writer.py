@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bpe.corpus import remote
 from bpe.native.atomic_file import Staged
 from bpe.native.lazy_imports import numpy as np
 
@@ -76,11 +77,11 @@ def beside(out: str) -> str:
     return os.path.splitext(out)[0] + ".json"
 
 
-def parse_description(data: bytes) -> dict[str, Any] | None:
-    """A description; None where the bytes are none."""
+def read_description(out: str) -> dict[str, Any] | None:
+    """Return the description beside an output, by path or URL; None where there is none of ids."""
     try:
-        about = json.loads(data)
-    except ValueError:
+        about = json.loads(remote.read_bytes(beside(out)))
+    except (FileNotFoundError, ValueError):
         return None
     return about if isinstance(about, dict) and {"count", "dtype", "sha256"} <= about.keys() else None
 
