@@ -3,14 +3,13 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DATA, PyUnicode_GET_LENGTH, PyUnicode_KIND
 from libc.stddef cimport size_t
-from libc.stdint cimport uint8_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free
 from libc.string cimport memset
 
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.text import utf8
 
-from bpe.native.text cimport LONE, convert_units, room_for
 from bpe.scanning.special_tokens cimport Hit, SpecialTokens
 
 cdef extern from "Python.h":
@@ -25,13 +24,11 @@ cdef extern from "encoding/normal_forms.h" nogil:
         bint wants_origins
     void normal_prepare()
     size_t normal_find(const void *units, int width, size_t count, size_t at, int form)
-    size_t normal_begin(const void *units, int width, size_t at, size_t least, int form)
-    size_t normal_end(const void *units, int width, size_t count, size_t at, int form)
-    bint normal_reserve(NormalText *out, size_t more)
+    uint8_t normal_mark(uint32_t code, int form)
     bint normal_text(NormalText *out, const uint8_t *text, size_t size, int form, int *changed)
 
 cdef enum:
-    PART = 256                  # code points that are converted together where one of them may change
+    PART = 4096                 # code points that are converted together where one of them may change
 
 cdef str STROKE = "\u0338"      # the only mark with which an ASCII character that is no letter composes
 cdef tuple FORMS = ("NFD", "NFKD", "NFC", "NFKC")
@@ -80,66 +77,29 @@ def in_form(text, str form not None, SpecialTokens special not None, bint alone=
 
 cdef object normalize_str(str text, int form):
     """The text in a form, as bytes, or itself where it is in that form already; None for a lone surrogate."""
-    cdef NormalText out
     cdef const void *units = PyUnicode_DATA(text)
     cdef int width = PyUnicode_KIND(text)
-    cdef size_t count = PyUnicode_GET_LENGTH(text)
-    cdef int state, changed = 0
-    memset(&out, 0, sizeof(NormalText))
-    try:
+    cdef size_t count = PyUnicode_GET_LENGTH(text), at, begin, end = 0
+    cdef list parts = []
+    cdef bint changes = False
+    while True:
         with nogil:
-            state = normalize_units(&out, units, width, count, form, &changed)
-        if state == 0:
-            raise MemoryError
-        if state < 0:
-            return None
-        return PyBytes_FromStringAndSize(<const char *> out.bytes, out.size) if changed else text
-    finally:
-        free(out.bytes)
-
-
-cdef int normalize_units(
-    NormalText *out, const void *units, int width, size_t count, int form, int *changed
-) noexcept nogil:
-    """Append the form of code points, unless none of them may change.
-
-    Returns 1; 0 where there is no memory; -1 for a surrogate.
-    """
-    cdef size_t at = normal_find(units, width, count, 0, form), done = 0, begin, end, size, most = 0
-    cdef uint8_t *part = NULL
-    cdef int state = 1
-    if at == count:
-        return 1
-    if not normal_reserve(out, width * count):
-        return 0
-    while state > 0:
-        begin = normal_begin(units, width, at, done, form) if at < count else count
-        if not normal_reserve(out, room_for(begin - done)):
-            state = 0
-            break
-        size = convert_units(<const uint8_t *> units + done * width, width, begin - done, out.bytes + out.size)
-        if size == LONE:
-            state = -1
-            break
-        out.size += size
+            at = begin = normal_find(units, width, count, end, form)
         if at == count:
             break
-        done = end = normal_end(units, width, count, min(count, max(at + 1, begin + PART)), form)
-        if room_for(end - begin) > most:
-            free(part)
-            most = 2 * room_for(end - begin)
-            part = <uint8_t *> malloc(most)
-        if part == NULL:
-            state = 0
-            break
-        size = convert_units(<const uint8_t *> units + begin * width, width, end - begin, part)
-        if size == LONE:
-            state = -1
-        elif not normal_text(out, part, size, form, changed):
-            state = 0
-        at = normal_find(units, width, count, end, form)
-    free(part)
-    return state
+        while begin > end and normal_mark(text[begin], form):
+            begin -= 1
+        parts.append(utf8(text[end:begin]))
+        end = min(count, max(at + 1, begin + PART))
+        while end < count and normal_mark(text[end], form):
+            end += 1
+        part = utf8(text[begin:end])
+        changed = None if part is None else normalized(part, FORMS[form])
+        changes = changes or changed is not None
+        parts.append(part if changed is None else changed)
+    if None in parts:
+        return None
+    return b"".join([*parts, utf8(text[end:])]) if changes else text
 
 
 def normalized_with_origins(const uint8_t[::1] text not None, str form not None):

@@ -30,4 +30,25 @@ static inline size_t decode_character(const uint8_t *text, size_t room, uint32_t
     *code = 0xdc00 | lead;
     return 1;
 }
+
+/* Write the UTF-8 of a code point to `to`, where there is room for four bytes; returns its end. */
+static inline uint8_t *encode_character(uint32_t code, uint8_t *to) {
+    if (code < 0x80) {
+        *to++ = (uint8_t)code;
+        return to;
+    }
+    if (code < 0x800) {
+        *to++ = (uint8_t)(0xc0 | code >> 6);
+    } else {
+        if (code < 0x10000) {
+            *to++ = (uint8_t)(0xe0 | code >> 12);
+        } else {
+            *to++ = (uint8_t)(0xf0 | code >> 18);
+            *to++ = (uint8_t)(0x80 | (code >> 12 & 0x3f));
+        }
+        *to++ = (uint8_t)(0x80 | (code >> 6 & 0x3f));
+    }
+    *to++ = (uint8_t)(0x80 | (code & 0x3f));
+    return to;
+}
 #endif

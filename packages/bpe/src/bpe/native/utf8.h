@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "native/character.h"
 #include "native/cpu.h"
 
 #define UTF8_SLACK 64          /* bytes that may be written beyond the last */
@@ -19,46 +20,50 @@
  * size. */
 typedef size_t (*utf8_function)(const void *units, size_t count, uint8_t *to);
 
-#define UTF8_PORTABLE(name, unit)                                              \
-    static size_t name(const void *units, size_t count, uint8_t *to) {         \
-        const unit *from = units;                                              \
-        uint8_t *const begin = to;                                             \
-        size_t i = 0;                                                          \
-        while (i < count) {                                                    \
-            if (i + 16 <= count) {                                             \
-                unit all = 0;                                                  \
-                for (int k = 0; k < 16; k++) all |= from[i + k];               \
-                if (all < 0x80) {                                              \
-                    for (int k = 0; k < 16; k++) to[k] = (uint8_t)from[i + k]; \
-                    i += 16;                                                   \
-                    to += 16;                                                  \
-                    continue;                                                  \
-                }                                                              \
-            }                                                                  \
-            const uint32_t code = from[i++];                                   \
-            if (code < 0x80) {                                                 \
-                *to++ = (uint8_t)code;                                         \
-            } else if (code < 0x800) {                                         \
-                *to++ = (uint8_t)(0xc0 | code >> 6);                           \
-                *to++ = (uint8_t)(0x80 | (code & 0x3f));                       \
-            } else if (code < 0x10000) {                                       \
-                if ((code & 0xf800) == 0xd800) return UTF8_LONE;               \
-                *to++ = (uint8_t)(0xe0 | code >> 12);                          \
-                *to++ = (uint8_t)(0x80 | (code >> 6 & 0x3f));                  \
-                *to++ = (uint8_t)(0x80 | (code & 0x3f));                       \
-            } else {                                                           \
-                *to++ = (uint8_t)(0xf0 | code >> 18);                          \
-                *to++ = (uint8_t)(0x80 | (code >> 12 & 0x3f));                 \
-                *to++ = (uint8_t)(0x80 | (code >> 6 & 0x3f));                  \
-                *to++ = (uint8_t)(0x80 | (code & 0x3f));                       \
-            }                                                                  \
-        }                                                                      \
-        return (size_t)(to - begin);                                           \
-    }
+typedef uint8_t utf8_bytes __attribute__((vector_size(16)));
+typedef uint16_t utf8_halves __attribute__((vector_size(32)));
 
-UTF8_PORTABLE(utf8_portable_1, uint8_t)
-UTF8_PORTABLE(utf8_portable_2, uint16_t)
-UTF8_PORTABLE(utf8_portable_4, uint32_t)
+/* A function for units of one type: ASCII by sixteens, other code points `step` at a time by convert(codes, to), which
+ * returns the end of their UTF-8, or NULL where one is a surrogate. */
+#define UTF8_CONVERT(name, target, unit, step, convert)                                                   \
+    target static size_t name(const void *units, size_t count, uint8_t *to) {                             \
+        const unit *from = units;                                                                         \
+        uint8_t *const begin = to;                                                                        \
+        uint32_t codes[step];                                                                             \
+        for (; count >= 16; from += 16, count -= 16) {                                                    \
+            uint64_t words[2 * sizeof(unit)], all = 0;                                                    \
+            memcpy(words, from, sizeof words);                                                            \
+            for (size_t i = 0; i < 2 * sizeof(unit); i++) all |= words[i];                                \
+            if (!(all & ~(uint64_t)0 / (unit)~0 * (unit)~0x7f)) {                                         \
+                unit all_units __attribute__((vector_size(sizeof words)));                                \
+                memcpy(&all_units, from, sizeof words);                                                   \
+                const utf8_bytes ascii =                                                                  \
+                    __builtin_convertvector(__builtin_convertvector(all_units, utf8_halves), utf8_bytes); \
+                memcpy(to, &ascii, 16);                                                                   \
+                to += 16;                                                                                 \
+                continue;                                                                                 \
+            }                                                                                             \
+            for (int i = 0; i < 16; i += step) {                                                          \
+                for (int k = 0; k < step; k++) codes[k] = from[i + k];                                    \
+                if (!(to = convert(codes, to))) return UTF8_LONE;                                         \
+            }                                                                                             \
+        }                                                                                                 \
+        for (size_t i = 0; i < count; i += step) {                                                        \
+            for (size_t k = 0; k < step; k++) codes[k] = i + k < count ? from[i + k] : 0;                 \
+            if (!(to = convert(codes, to))) return UTF8_LONE;                                             \
+        }                                                                                                 \
+        return (size_t)(to - begin) - (step - count % step) % step; /* a zero makes one byte */           \
+    }
+#define UTF8_WIDTHS(name, target, step, convert)            \
+    UTF8_CONVERT(name##_1, target, uint8_t, step, convert)  \
+    UTF8_CONVERT(name##_2, target, uint16_t, step, convert) \
+    UTF8_CONVERT(name##_4, target, uint32_t, step, convert)
+
+static inline uint8_t *utf8_one(const uint32_t *code, uint8_t *to) {
+    return (*code & ~0x7ffu) == 0xd800 ? NULL : encode_character(*code, to);
+}
+
+UTF8_WIDTHS(utf8_portable, , 1, utf8_one)
 
 #if defined(BPE_X86) || defined(BPE_NEON)
 /* Code points by vectors: each makes up to four bytes in a lane of its own, and a shuffle for each four lanes moves the
@@ -86,8 +91,8 @@ TARGET_AVX2 static inline uint8_t *utf8_half(__m128i bytes, int sizes, uint8_t *
     return to + utf8_sizes[sizes];
 }
 
-/* NULL where one is a surrogate. */
-TARGET_AVX2 static inline uint8_t *utf8_eight(__m256i code, uint8_t *to) {
+TARGET_AVX2 static inline uint8_t *utf8_eight(const uint32_t *codes, uint8_t *to) {
+    const __m256i code = _mm256_loadu_si256((const __m256i *)codes);
     const __m256i low = _mm256_set1_epi32(0x3f), more = _mm256_set1_epi32(0x80);
     const __m256i two = _mm256_cmpgt_epi32(code, _mm256_set1_epi32(0x7f));
     const __m256i three = _mm256_cmpgt_epi32(code, _mm256_set1_epi32(0x7ff));
@@ -119,68 +124,18 @@ TARGET_AVX2 static inline uint8_t *utf8_eight(__m256i code, uint8_t *to) {
     return utf8_half(_mm256_extracti128_si256(bytes, 1), sizes >> 16 & 255, to);
 }
 
-#define UTF8_EIGHTS(name, unit, ASCII, LOAD)                                       \
-    TARGET_AVX2 static size_t name(const void *units, size_t count, uint8_t *to) { \
-        const unit *from = units;                                                  \
-        uint8_t *const begin = to;                                                 \
-        size_t i = 0;                                                              \
-        for (; i + 16 <= count; i += 16) {                                         \
-            ASCII                                                                  \
-            if (!(to = utf8_eight(LOAD(from + i), to))) return UTF8_LONE;          \
-            if (!(to = utf8_eight(LOAD(from + i + 8), to))) return UTF8_LONE;      \
-        }                                                                          \
-        for (; i < count; i += 8) {                                                \
-            unit rest[16] = {0};                                                   \
-            const size_t left = count - i < 8 ? count - i : 8;                     \
-            memcpy(rest, from + i, left * sizeof(unit));                           \
-            if (!(to = utf8_eight(LOAD(rest), to))) return UTF8_LONE;              \
-            to -= 8 - left; /* a zero makes one byte */                            \
-        }                                                                          \
-        return (size_t)(to - begin);                                               \
-    }
-
-#define UTF8_LOAD_1(at) _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)(at)))
-#define UTF8_LOAD_2(at) _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(at)))
-#define UTF8_LOAD_4(at) _mm256_loadu_si256((const __m256i *)(at))
-#define UTF8_ASCII_1                                                  \
-    const __m128i all = _mm_loadu_si128((const __m128i *)(from + i)); \
-    if (!_mm_movemask_epi8(all)) {                                    \
-        _mm_storeu_si128((__m128i *)to, all);                         \
-        to += 16;                                                     \
-        continue;                                                     \
-    }
-#define UTF8_ASCII_2                                                                                       \
-    const __m256i all = _mm256_loadu_si256((const __m256i *)(from + i));                                   \
-    if (_mm256_testz_si256(all, _mm256_set1_epi16((short)0xff80))) {                                       \
-        _mm_storeu_si128((__m128i *)to,                                                                    \
-                         _mm_packus_epi16(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1))); \
-        to += 16;                                                                                          \
-        continue;                                                                                          \
-    }
-#define UTF8_ASCII_4                                                                                           \
-    const __m256i first = _mm256_loadu_si256((const __m256i *)(from + i));                                     \
-    const __m256i after = _mm256_loadu_si256((const __m256i *)(from + i + 8));                                 \
-    if (_mm256_testz_si256(_mm256_or_si256(first, after), _mm256_set1_epi32(~0x7f))) {                         \
-        const __m256i pairs = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, after), 0xd8);               \
-        _mm_storeu_si128((__m128i *)to,                                                                        \
-                         _mm_packus_epi16(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1))); \
-        to += 16;                                                                                              \
-        continue;                                                                                              \
-    }
-
-UTF8_EIGHTS(utf8_avx2_1, uint8_t, UTF8_ASCII_1, UTF8_LOAD_1)
-UTF8_EIGHTS(utf8_avx2_2, uint16_t, UTF8_ASCII_2, UTF8_LOAD_2)
-UTF8_EIGHTS(utf8_avx2_4, uint32_t, UTF8_ASCII_4, UTF8_LOAD_4)
+UTF8_WIDTHS(utf8_avx2, TARGET_AVX2, 8, utf8_eight)
 #endif
 
 #ifdef BPE_NEON
-/* NEON: four code points at a time. *lone becomes other than zero where one is a surrogate. */
-static inline uint8_t *utf8_four(uint32x4_t code, uint8_t *to, uint32x4_t *lone) {
+/* NEON: four code points at a time. */
+static inline uint8_t *utf8_four(const uint32_t *codes, uint8_t *to) {
     static const int32_t places[4] = {0, 2, 4, 6};
+    const uint32x4_t code = vld1q_u32(codes);
     const uint32x4_t low = vdupq_n_u32(0x3f), more = vdupq_n_u32(0x80);
     const uint32x4_t two = vcgtq_u32(code, vdupq_n_u32(0x7f)), three = vcgtq_u32(code, vdupq_n_u32(0x7ff));
     const uint32x4_t four = vcgtq_u32(code, vdupq_n_u32(0xffff));
-    *lone = vorrq_u32(*lone, vceqq_u32(vandq_u32(code, vdupq_n_u32(~0x7ffu)), vdupq_n_u32(0xd800)));
+    if (vmaxvq_u32(vceqq_u32(vandq_u32(code, vdupq_n_u32(~0x7ffu)), vdupq_n_u32(0xd800)))) return NULL;
     /* the last bytes of a code point, 10xxxxxx each, beginning with its last */
     const uint32x4_t last = vorrq_u32(vandq_u32(code, low), more);
     const uint32x4_t third = vorrq_u32(vandq_u32(vshrq_n_u32(code, 6), low), more);
@@ -198,59 +153,7 @@ static inline uint8_t *utf8_four(uint32x4_t code, uint8_t *to, uint32x4_t *lone)
     return to + utf8_sizes[sizes];
 }
 
-#define UTF8_FOURS(name, unit, ASCII, LOAD)                                                 \
-    static size_t name(const void *units, size_t count, uint8_t *to) {                      \
-        const unit *from = units;                                                           \
-        uint8_t *const begin = to;                                                          \
-        uint32x4_t lone = vdupq_n_u32(0);                                                   \
-        size_t i = 0;                                                                       \
-        for (; i + 16 <= count; i += 16) {                                                  \
-            ASCII                                                                           \
-            for (int k = 0; k < 16; k += 4) to = utf8_four(LOAD(from + i + k), to, &lone);  \
-        }                                                                                   \
-        for (; i < count; i += 4) {                                                         \
-            unit rest[4] = {0};                                                             \
-            const size_t left = count - i < 4 ? count - i : 4;                              \
-            memcpy(rest, from + i, left * sizeof(unit));                                    \
-            to = utf8_four(LOAD(rest), to, &lone) - (4 - left); /* a zero makes one byte */ \
-        }                                                                                   \
-        return vmaxvq_u32(lone) ? UTF8_LONE : (size_t)(to - begin);                         \
-    }
-
-static inline uint32x4_t utf8_load_1(const uint8_t *at) {
-    uint32_t four;
-    memcpy(&four, at, 4);
-    return vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(four))));
-}
-#define UTF8_LOAD_2(at) vmovl_u16(vld1_u16(at))
-#define UTF8_ASCII_1                           \
-    const uint8x16_t all = vld1q_u8(from + i); \
-    if (vmaxvq_u8(all) < 0x80) {               \
-        vst1q_u8(to, all);                     \
-        to += 16;                              \
-        continue;                              \
-    }
-#define UTF8_ASCII_2                                                               \
-    const uint16x8_t first = vld1q_u16(from + i), after = vld1q_u16(from + i + 8); \
-    if (vmaxvq_u16(vorrq_u16(first, after)) < 0x80) {                              \
-        vst1q_u8(to, vcombine_u8(vmovn_u16(first), vmovn_u16(after)));             \
-        to += 16;                                                                  \
-        continue;                                                                  \
-    }
-#define UTF8_ASCII_4                                                            \
-    const uint32x4_t a = vld1q_u32(from + i), b = vld1q_u32(from + i + 4);      \
-    const uint32x4_t c = vld1q_u32(from + i + 8), d = vld1q_u32(from + i + 12); \
-    if (vmaxvq_u32(vorrq_u32(vorrq_u32(a, b), vorrq_u32(c, d))) < 0x80) {       \
-        const uint16x8_t first = vcombine_u16(vmovn_u32(a), vmovn_u32(b));      \
-        const uint16x8_t after = vcombine_u16(vmovn_u32(c), vmovn_u32(d));      \
-        vst1q_u8(to, vcombine_u8(vmovn_u16(first), vmovn_u16(after)));          \
-        to += 16;                                                               \
-        continue;                                                               \
-    }
-
-UTF8_FOURS(utf8_neon_1, uint8_t, UTF8_ASCII_1, utf8_load_1)
-UTF8_FOURS(utf8_neon_2, uint16_t, UTF8_ASCII_2, UTF8_LOAD_2)
-UTF8_FOURS(utf8_neon_4, uint32_t, UTF8_ASCII_4, vld1q_u32)
+UTF8_WIDTHS(utf8_neon, , 4, utf8_four)
 #endif
 
 static inline utf8_function choose_utf8(int width, int level) {
