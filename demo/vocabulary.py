@@ -5,7 +5,8 @@
 The text is the standard library of the running Python, or the files that are named; a tenth of the documents is held
 out. The tokenizers are nested: one training, cut to each size; "superwords" are SuperBPE of that size beside it. A
 larger vocabulary needs fewer tokens for the text but has a larger embedding and head, so that the same FLOPs, counted
-by `accounting`, pay for fewer steps. The table is written to OUT/table.md; runs that are done are only read.
+by `accounting`, pay for fewer steps. The table is written to OUT/table.md, and a chart of it, whose lowest point is the
+best size, to OUT/chart.svg; runs that are done are only read.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from corpus import SEPARATOR, Split, files, split, standard_library
 import bpe
 import lm
 from accounting import training_flops
+from lm.reporting.charts import Line, picture
 
 BATCH = 16
 LEARNING_RATE = 3e-3
@@ -65,6 +67,7 @@ def main() -> None:
 
     header = "| vocabulary | bytes a token | steps | bytes seen | bits per byte, by seed | mean |"
     lines = [header, "|---|---|---|---|---|---|"]
+    scores_of: dict[str, list[tuple[int, list[float]]]] = {"words": [], "superwords": []}
     for name, tokenizer in tokenizers.items():
         folder = options.out / name.replace(", ", "-").replace(",", "")
         density = prepare(tokenizer, text, folder / "tokens")
@@ -75,6 +78,7 @@ def main() -> None:
             bits_per_byte(config, steps, seed, folder / "tokens", folder / f"seed-{seed}")
             for seed in range(options.seeds)
         ]
+        scores_of["superwords" if "superwords" in name else "words"].append((tokenizer.n_vocab, scores))
         seen = steps * BATCH * options.context * density
         lines.append(
             f"| {name} | {density:.2f} | {steps:,} | {seen:,.0f} | {', '.join(f'{score:.4f}' for score in scores)} | "
@@ -82,6 +86,12 @@ def main() -> None:
         )
         print(lines[-1], flush=True)
     (options.out / "table.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    curves = []
+    for colour, (name, rows) in enumerate(scores_of.items()):
+        means = [(size, statistics.fmean(scores)) for size, scores in sorted(rows)]
+        curves += [Line(name, [(size, score)], colour) for size, scores in rows for score in scores]
+        curves.append(Line(name, means, colour, label=f"bits per byte, {name}, at last"))
+    (options.out / "chart.svg").write_text(picture(curves, x_name="vocabulary", log_x=True), encoding="utf-8")
 
 
 if __name__ == "__main__":

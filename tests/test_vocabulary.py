@@ -28,6 +28,7 @@ def test_a_row_for_each_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         scores = [float(score) for score in row[4].split(", ")]
         assert len(set(scores)) == 2
         assert float(row[5]) == pytest.approx(sum(scores) / 2, abs=1e-4)
+    assert all(f"bits per byte, {name}, at last" in (out / "chart.svg").read_text() for name in ("words", "superwords"))
     times = [path.stat().st_mtime_ns for path in sorted(out.glob("*/seed-*/checkpoints/*"))]
     vocabulary.main()
     assert (out / "table.md").read_text() == table
