@@ -350,7 +350,7 @@ def lint(session: nox.Session) -> None:
     session.run("cython-lint", "--max-line-length=120", f"{BPE}/src")
     generated = ("unicode.h", "normalization_tables.h")
     headers = sorted(str(path) for path in Path(BPE, "src").rglob("*.h") if path.name not in generated)
-    session.run("clang-format", "--dry-run", "--Werror", *headers)
+    session.run("clang-format", "--dry-run", "--Werror", *headers, *sorted(map(str, Path("packages").rglob("cpu/*.c"))))
     for program in ("demo/speedrun.py", *sorted(map(str, Path("packages").glob("*/generate/*.py")))):
         session.run("python", program, "--check")
     schemas = {

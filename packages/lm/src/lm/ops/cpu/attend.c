@@ -7,27 +7,30 @@ typedef struct {
 } Table;
 
 /* The end of the run of slots beside each other that position j begins, at most `end`. */
-static inline int64_t run_end(Table table, int64_t j, int64_t end)
-{
+static inline int64_t run_end(Table table, int64_t j, int64_t end) {
     int64_t next = (j / table.page + 1) * table.page;
     return next < end ? next : end;
 }
 
 static inline int64_t slot(Table table, int64_t j) { return table.pages[j / table.page] * table.page + j % table.page; }
 
-#define MOST 4   /* values that are added to `out` at once */
+#define MOST 4 /* values that are added to `out` at once */
 
 /* out = softmax(q · keys) · values, over the positions from begin to end; weights: room for LANES more. sink: one more
    score, whose share no value gets, or none; cap: see softcap. */
 static void attend(const REAL *q, const REAL *keys, const REAL *values, Table table, int64_t begin, int64_t end,
-                   int64_t width, const REAL *sink, double cap, REAL *restrict weights, REAL *restrict out)
-{
+                   int64_t width, const REAL *sink, double cap, REAL *restrict weights, REAL *restrict out) {
     const int64_t count = end - begin;
     REAL largest = sink ? *sink : -INFINITY, total;
     Lanes totals = {0};
     for (int64_t j = begin, last; j < end; j = last) {
         last = run_end(table, j, end);
-        const Matrix run = {(const uint8_t *)(keys + slot(table, j) * width), 0, 0, REALS, last - j, width,
+        const Matrix run = {(const uint8_t *)(keys + slot(table, j) * width),
+                            0,
+                            0,
+                            REALS,
+                            last - j,
+                            width,
                             width * (int64_t)sizeof *keys};
         for (int64_t k = 0; k < run.rows; k += ROWS) {
             Lanes y;
@@ -48,7 +51,7 @@ static void attend(const REAL *q, const REAL *keys, const REAL *values, Table ta
     for (int64_t j = begin; j < end; j += MOST) {
         const REAL *from[MOST];
         REAL by[MOST];
-        for (int64_t k = 0; k < MOST; k++) {   /* beyond the last it is that one again, times 0 */
+        for (int64_t k = 0; k < MOST; k++) { /* beyond the last it is that one again, times 0 */
             from[k] = values + slot(table, j + k < end ? j + k : end - 1) * width;
             by[k] = j + k < end ? weights[j + k - begin] / total : 0;
         }

@@ -1,10 +1,10 @@
 /* A token chosen from logits as Sampling.choose does, and steps that go on with the tokens so chosen. */
 
-#define NUCLEUS 128   /* the likeliest tokens, which mostly reach top_p; else eight times as many, and so on */
+#define NUCLEUS 128 /* the likeliest tokens, which mostly reach top_p; else eight times as many, and so on */
 
 typedef struct {
-    double temperature, top_p, min_p;   /* 0: the likeliest; 1: all; 0: all */
-    int64_t top_k;                      /* 0: all */
+    double temperature, top_p, min_p; /* 0: the likeliest; 1: all; 0: all */
+    int64_t top_k;                    /* 0: all */
 } Choice;
 
 typedef struct {
@@ -12,14 +12,12 @@ typedef struct {
     int64_t token;
 } Candidate;
 
-static inline int above(Candidate a, Candidate b)
-{
+static inline int above(Candidate a, Candidate b) {
     return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
 /* Puts a candidate into a heap of `size` in the place of its root, which is below all others. */
-static void replace_root(Candidate *heap, int64_t size, Candidate with)
-{
+static void replace_root(Candidate *heap, int64_t size, Candidate with) {
     int64_t at = 0;
     for (int64_t child; (child = 2 * at + 1) < size; at = child) {
         if (child + 1 < size && above(heap[child], heap[child + 1])) child++;
@@ -30,8 +28,7 @@ static void replace_root(Candidate *heap, int64_t size, Candidate with)
 }
 
 /* The `count` largest of logits, the largest first, of equal ones the first. */
-static void largest(const REAL *logits, int64_t vocab_size, int64_t count, Candidate *heap)
-{
+static void largest(const REAL *logits, int64_t vocab_size, int64_t count, Candidate *heap) {
     for (int64_t i = 0; i < count; i++) heap[i] = (Candidate){-INFINITY, vocab_size};
     for (int64_t i = 0; i < vocab_size; i++) {
         const Candidate candidate = {logits[i], i};
@@ -45,8 +42,7 @@ static void largest(const REAL *logits, int64_t vocab_size, int64_t count, Candi
 }
 
 /* e^(logit / temperature), as parts of that of the largest. */
-static inline double weight(const Choice *by, REAL logit, REAL most)
-{
+static inline double weight(const Choice *by, REAL logit, REAL most) {
     const REAL temperature = (REAL)by->temperature;
     return exp((double)(logit / temperature) - (double)(most / temperature));
 }
@@ -54,8 +50,7 @@ static inline double weight(const Choice *by, REAL logit, REAL most)
 /* A token of logits (vocab_size,), drawn by `uniform`, a part of the whole; NOT_NUMBERS if there is none. sums and
    candidates: room for vocab_size each. */
 int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, double uniform, double *sums,
-                     Candidate *candidates)
-{
+                     Candidate *candidates) {
     const int64_t top_k = by->top_k > 0 && by->top_k < vocab_size ? by->top_k : 0;
     const int ordered = top_k || by->top_p < 1;
     int64_t count = vocab_size, token = likeliest(logits, vocab_size);
@@ -65,7 +60,7 @@ int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, d
     if (by->top_p < 1 && !top_k)
         for (int64_t i = 0; i < vocab_size; i++) total += weight(by, logits[i], most);
     if (ordered) count = top_k ? top_k : NUCLEUS;
-    for (;; count *= 8, sum = 0) {   /* as many as there may be, or as reach top_p */
+    for (;; count *= 8, sum = 0) { /* as many as there may be, or as reach top_p */
         if (count > vocab_size) count = vocab_size;
         if (ordered) largest(logits, vocab_size, count, candidates);
         for (int64_t i = 0; i < count; i++) {
@@ -75,17 +70,16 @@ int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, d
         if (top_k || count == vocab_size || sum >= by->top_p * total) break;
     }
     if (top_k) total = sum;
-    if (by->top_p < 1) {   /* the one that crosses top_p stays */
+    if (by->top_p < 1) { /* the one that crosses top_p stays */
         int64_t inside = 0;
         while (inside < count && before < by->top_p * total) before += sums[inside++];
         count = inside;
     }
     total = 0;
-    for (int64_t i = 0; i < count; i++) sums[i] = total += sums[i] >= by->min_p ? sums[i] : 0;   /* the largest is 1 */
+    for (int64_t i = 0; i < count; i++) sums[i] = total += sums[i] >= by->min_p ? sums[i] : 0; /* the largest is 1 */
     if (!(total > 0)) return NOT_NUMBERS;
     double part = total * uniform, last = total * (1 - 0x1p-52);
-    for (part = part < last ? part : last, token = 0; sums[token] <= part; token++)
-        ;
+    for (part = part < last ? part : last, token = 0; sums[token] <= part; token++);
     return ordered ? candidates[token].token : token;
 }
 
@@ -95,8 +89,7 @@ int64_t choose_token(const REAL *logits, int64_t vocab_size, const Choice *by, d
    vocab_size), if that is not null. Returns the number of steps. */
 int64_t continue_texts(const Task *task, int64_t *tokens, int64_t *positions, int64_t count, const Choice *choices,
                        const double *uniform, double *sums, Candidate *candidates, const int64_t *stop, int64_t stops,
-                       int64_t *chosen, REAL *copy)
-{
+                       int64_t *chosen, REAL *copy) {
     const int64_t batch = task->count, vocab_size = task->vocab_size;
     int ended = 0;
     for (int64_t i = 0; i < count; i++) {

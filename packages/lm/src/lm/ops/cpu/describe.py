@@ -9,6 +9,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.modules import module as all_modules
 
@@ -243,7 +244,8 @@ class Description:
     def matrices(self, layer: Any, count: int | None = None) -> list[Matrix]:
         """The matrices whose rows are those of a layer: each in its own type, or `count` with as many rows each."""
         if isinstance(layer, Int8Linear):
-            parts, scales = [Rows("INT8", layer.whole)], layer.scale.to(self.dtype)
+            padded = F.pad(layer.whole, (0, -layer.inputs % 32)) if layer.inputs % 32 else layer.whole  # whole blocks
+            parts, scales = [Rows("INT8", padded)], layer.scale.to(self.dtype)
         elif isinstance(layer, StoredLinear | StoredEmbedding):
             parts, scales = layer.parts, None
         elif isinstance(layer, nn.Embedding) or owner(layer, "forward") in ("Linear", "FusedLinear"):
@@ -263,7 +265,7 @@ class Description:
                     None if biases is None else self.at(biases[span]),
                     KINDS[rows.kind],
                     size,
-                    rows.columns if rows.kind in BLOCKS else width,
+                    layer.inputs if scales is not None else rows.columns if rows.kind in BLOCKS else width,
                     rows.data.stride(0) * rows.data.element_size(),
                 )
             )

@@ -5,18 +5,15 @@
    output and the sum that may be absent. All threads go through the layers together and wait for each other where one
    needs what another computed. */
 
-static int64_t position_of(const Pass *w, int64_t t)
-{
+static int64_t position_of(const Pass *w, int64_t t) {
     return w->is_prompt ? w->task->positions[0] + t : w->task->positions[t];
 }
 
-static Table table_of(const Pass *w, int64_t t)
-{
+static Table table_of(const Pass *w, int64_t t) {
     return (Table){w->task->tables[w->is_prompt ? 0 : t], w->task->page};
 }
 
-static void embed(const Pass *w)
-{
+static void embed(const Pass *w) {
     const Model *const m = w->m;
     for (int64_t t = w->me; t < w->task->count; t += w->threads) {
         REAL *const x = w->x + t * w->d;
@@ -30,8 +27,7 @@ static void embed(const Pass *w)
 
 /* The input of matrices: norm(x) of some tokens, or of the first `count`, as vectors or panels from number `unit` on.
    Of a prompt each thread computes a part, and all wait. */
-static void prepare(const Pass *w, Norm norm, const int64_t *tokens, int64_t count, int64_t unit)
-{
+static void prepare(const Pass *w, Norm norm, const int64_t *tokens, int64_t count, int64_t unit) {
     const int64_t d = w->d;
     if (!w->is_prompt) {
         for (int64_t i = 0; i < count; i++)
@@ -50,8 +46,7 @@ static void prepare(const Pass *w, Norm norm, const int64_t *tokens, int64_t cou
 }
 
 /* y = m x of all tokens, x being what was prepared, for `parts` matrices whose results stand one after another. */
-static void project(const Pass *w, const Matrix *m, int64_t parts, REAL *y)
-{
+static void project(const Pass *w, const Matrix *m, int64_t parts, REAL *y) {
     const REAL *const x = w->is_prompt ? w->packed : w->inside;
     const int64_t count = w->task->count;
     int64_t rows = 0, first = 0;
@@ -62,8 +57,7 @@ static void project(const Pass *w, const Matrix *m, int64_t parts, REAL *y)
                  (Output){y + first, rows, .scale = 1});
 }
 
-static void rotate(const Model *m, REAL *x, const REAL *by, int64_t pairs)
-{
+static void rotate(const Model *m, REAL *x, const REAL *by, int64_t pairs) {
     const int64_t step = m->neighbours ? 2 : 1;
     REAL *const second = x + (m->neighbours ? 1 : pairs);
     for (int64_t i = 0; i < pairs; i++) {
@@ -74,8 +68,7 @@ static void rotate(const Model *m, REAL *x, const REAL *by, int64_t pairs)
 }
 
 /* Norms, rotations and scales of queries and keys; keys and values go into the cache. */
-static void append(const Pass *w, const Layer *layer, REAL *keys, REAL *values, int64_t head_size)
-{
+static void append(const Pass *w, const Layer *layer, REAL *keys, REAL *values, int64_t head_size) {
     const Model *const m = w->m;
     const int64_t heads = w->heads, kv = w->kv, width = w->width, all = heads + 2 * kv, count = w->task->count;
     if (m->wide_norms) {
@@ -87,7 +80,7 @@ static void append(const Pass *w, const Layer *layer, REAL *keys, REAL *values, 
     }
     for (int64_t item = w->me; item < count * all; item += w->threads) {
         const int64_t t = item / all, h = item % all, position = position_of(w, t), g = (h - heads) % kv;
-        const int64_t end = w->is_prompt ? position_of(w, count) : position + 1;   /* the length of the text */
+        const int64_t end = w->is_prompt ? position_of(w, count) : position + 1; /* the length of the text */
         const REAL *const rope = layer->rope[m->long_rope_from && end > m->long_rope_from];
         REAL *const x = w->qkv + item * width;
         if (h < heads + kv && !m->wide_norms) {
@@ -100,7 +93,7 @@ static void append(const Pass *w, const Layer *layer, REAL *keys, REAL *values, 
             for (int64_t i = 0; i < width; i++) x[i] *= (REAL)m->query_scale;
             continue;
         }
-        if (h >= heads + kv && layer->value_embedding) {   /* 2 σ(gate) embedding */
+        if (h >= heads + kv && layer->value_embedding) { /* 2 σ(gate) embedding */
             const REAL by = 2 / (1 + exp(-w->gates[t * kv + g]));
             const REAL *const more = layer->value_embedding + (w->task->tokens[t] * kv + g) * width;
             for (int64_t i = 0; i < width; i++) x[i] += by * more[i];
@@ -112,8 +105,7 @@ static void append(const Pass *w, const Layer *layer, REAL *keys, REAL *values, 
 
 /* out = softmax(keys · q) · values of a panel of queries, over the positions that each sees. */
 static void attend_panel(const Pass *w, int64_t p, const REAL *q, const REAL *keys, const REAL *values, int64_t window,
-                         const REAL *sink, REAL *out)
-{
+                         const REAL *sink, REAL *out) {
     const Table table = table_of(w, 0);
     const int64_t width = w->width, first = position_of(w, p * PANEL), most = position_of(w, w->task->count);
     const int64_t last = first + PANEL < most ? first + PANEL : most;
@@ -157,8 +149,7 @@ static void attend_panel(const Pass *w, int64_t p, const REAL *q, const REAL *ke
         }
 }
 
-static void attend_all(const Pass *w, const Layer *layer, const REAL *keys, const REAL *values, int64_t head_size)
-{
+static void attend_all(const Pass *w, const Layer *layer, const REAL *keys, const REAL *values, int64_t head_size) {
     const int64_t heads = w->heads, width = w->width, row = (heads + 2 * w->kv) * width, count = w->task->count;
     for (int64_t item = w->me; item < units_of(w, count) * heads; item += w->threads) {
         const int64_t unit = item / heads, h = item % heads, at = h / (heads / w->kv) * head_size;
@@ -178,8 +169,7 @@ static void attend_all(const Pass *w, const Layer *layer, const REAL *keys, cons
 }
 
 /* Chooses the experts of all tokens by their scores; lists the tokens of each expert, and their shares. */
-static void choose_experts(const Pass *w, int64_t experts)
-{
+static void choose_experts(const Pass *w, int64_t experts) {
     const int64_t count = w->task->count, per_token = w->m->per_token;
     memset(w->begins, 0, (size_t)(experts + 1) * sizeof *w->begins);
     for (int64_t t = 0; t < count; t++) {
@@ -198,7 +188,7 @@ static void choose_experts(const Pass *w, int64_t experts)
         for (int64_t i = t * per_token; w->m->normalised && i < (t + 1) * per_token; i++) w->share[i] /= chosen;
     }
     for (int64_t e = 0; e < experts; e++) w->begins[e + 1] += w->begins[e];
-    for (int64_t i = count * per_token - 1; i >= 0; i--) {   /* each from its end, which becomes its begin */
+    for (int64_t i = count * per_token - 1; i >= 0; i--) { /* each from its end, which becomes its begin */
         const int64_t at = --w->begins[w->choice[i] + 1];
         w->pair_token[at] = i / per_token;
         w->pair_share[at] = w->share[i];
@@ -216,16 +206,14 @@ typedef struct {
 } Group;
 
 /* The group of expert e, after that of e - 1. */
-static Group next_group(const Pass *w, const Layer *layer, int64_t e, Group before)
-{
+static Group next_group(const Pass *w, const Layer *layer, int64_t e, Group before) {
     const int64_t unit = e ? before.unit + units_of(w, before.count) : 0, begin = layer->router.rows ? w->begins[e] : 0;
     if (!layer->router.rows) return (Group){layer->experts, 0, 0, w->task->count, 0};
     return (Group){layer->experts + e, w->pair_token + begin, w->pair_share + begin, w->begins[e + 1] - begin, unit};
 }
 
 /* f(up x), or f(gate x) up x, of the experts of each token. Returns the vectors, or panels, that these are. */
-static int64_t feed_forward(const Pass *w, const Layer *layer)
-{
+static int64_t feed_forward(const Pass *w, const Layer *layer) {
     const int64_t experts = layer->router.rows, groups = experts ? experts : 1;
     const Activation *const f = &w->m->activation;
     const REAL *const x = w->is_prompt ? w->packed : w->inside;
@@ -261,15 +249,13 @@ static int64_t feed_forward(const Pass *w, const Layer *layer)
 }
 
 /* Where a sublayer's results go: onto x, or to y for a norm. */
-static Output output_of(const Pass *w, const Norms *norms)
-{
+static Output output_of(const Pass *w, const Norms *norms) {
     const int direct = norms->after.kind == NO_NORM && norms->of_sum.kind == NO_NORM;
     return (Output){direct ? w->x : w->y, w->d, .scale = direct ? (REAL)w->m->residual_scale : 1, .add = 1};
 }
 
 /* x = norm(x + scale norm(y)), where a sublayer's results are in y. */
-static void settle(const Pass *w, const Norms *norms)
-{
+static void settle(const Pass *w, const Norms *norms) {
 #pragma omp barrier
     if (output_of(w, norms).y == w->x) return;
     for (int64_t t = w->me; t < w->task->count; t += w->threads) {
@@ -281,8 +267,7 @@ static void settle(const Pass *w, const Norms *norms)
 #pragma omp barrier
 }
 
-static void run_layer(const Pass *w, int64_t l)
-{
+static void run_layer(const Pass *w, int64_t l) {
     const Model *const m = w->m;
     const Layer *const layer = m->layer + l;
     const int64_t head_size = w->task->slots * w->width, count = w->task->count, experts = layer->router.rows;
@@ -321,8 +306,7 @@ static void run_layer(const Pass *w, int64_t l)
 enum { NONE = -1, NOT_NUMBERS = -2 };
 
 /* Place of the first of the largest logits; NONE if all are -inf, NOT_NUMBERS if one is NaN. */
-static int64_t likeliest(const REAL *logits, int64_t count)
-{
+static int64_t likeliest(const REAL *logits, int64_t count) {
     int64_t place = NONE;
     REAL largest = -INFINITY;
     for (int64_t i = 0; i < count; i++)
@@ -335,8 +319,7 @@ static int64_t likeliest(const REAL *logits, int64_t count)
 }
 
 /* Hidden states of the outputs of a prompt, and the logits of the last token of each text. */
-static void head(const Pass *w)
-{
+static void head(const Pass *w) {
     const Model *const m = w->m;
     const Task *const t = w->task;
     const Matrix *const matrix = &m->head;
@@ -357,8 +340,7 @@ static void head(const Pass *w)
         softcap(t->logits + b * matrix->rows + rows.begin, rows.end - rows.begin, m->logit_cap);
 }
 
-void forward(const Task *task)
-{
+void forward(const Task *task) {
     Pass of_all;
     int64_t alone;
     REAL *const own = task->room + lay_out(task, &of_all, 0, &alone);

@@ -2,33 +2,33 @@
    describe.py have the same structures. */
 
 typedef struct {
-    Matrix gate, up, down;   /* gate: or without rows; round_input takes gate and up together */
+    Matrix gate, up, down; /* gate: or without rows; round_input takes gate and up together */
 } FeedForward;
 
 typedef struct {
-    Norm before, after, of_sum;   /* of a sublayer's input, of its output, and of the sum of x and that */
+    Norm before, after, of_sum; /* of a sublayer's input, of its output, and of the sum of x and that */
 } Norms;
 
 typedef struct {
     Norms attention, ffn;
     Norm q_norm, k_norm;
-    Matrix qkv[3], output, value_gate, router;   /* without rows: there is none; qkv: of one, two or three parts */
-    const REAL *value_embedding, *sinks;      /* (vocab, kv_heads head_dim), (heads,), or none */
-    const REAL *rope[2];                      /* (context, pairs, 2): cosines and sines, or none; of long texts */
-    const FeedForward *experts;               /* one for each row of the router, or one alone */
-    int64_t pairs, window;                    /* pairs of a head that are rotated; window 0: a query sees all */
+    Matrix qkv[3], output, value_gate, router; /* without rows: there is none; qkv: of one, two or three parts */
+    const REAL *value_embedding, *sinks;       /* (vocab, kv_heads head_dim), (heads,), or none */
+    const REAL *rope[2];                       /* (context, pairs, 2): cosines and sines, or none; of long texts */
+    const FeedForward *experts;                /* one for each row of the router, or one alone */
+    int64_t pairs, window;                     /* pairs of a head that are rotated; window 0: a query sees all */
 } Layer;
 
 typedef struct {
     int64_t layers, d_model, heads, kv_heads, head_dim, d_ff, expert_d_ff;
-    int64_t wide_norms;                /* q_norm and k_norm are of all heads together */
-    int64_t neighbours;                /* pairs are (2i, 2i + 1), in place of (i, i + pairs) */
-    int64_t long_rope_from;            /* texts longer than this have the second rope; 0: none */
-    int64_t parallel;                  /* the feed-forward layer reads x as it was before attention */
-    int64_t per_token, normalised;     /* experts of a token; their weights add up to 1 */
+    int64_t wide_norms;            /* q_norm and k_norm are of all heads together */
+    int64_t neighbours;            /* pairs are (2i, 2i + 1), in place of (i, i + pairs) */
+    int64_t long_rope_from;        /* texts longer than this have the second rope; 0: none */
+    int64_t parallel;              /* the feed-forward layer reads x as it was before attention */
+    int64_t per_token, normalised; /* experts of a token; their weights add up to 1 */
     double embedding_scale, query_scale, score_cap, residual_scale, hidden_scale, logit_cap;
     Activation activation;
-    const REAL *positions;   /* (context, d_model) or none */
+    const REAL *positions; /* (context, d_model) or none */
     Norm final_norm;
     Matrix embedding, head;
     const Layer *layer;
@@ -39,10 +39,10 @@ typedef struct {
     REAL *cache;   /* (layers, 2, kv_heads, slots, head_dim) */
     int64_t slots; /* from head to head */
     int64_t page, capacity, count, outputs, is_prompt, threads, vocab_size;
-    const int64_t *tokens, *positions;   /* (count,); of a prompt one position: that of its first token */
-    const int64_t *const *tables;        /* the pages of each text, in order; `page` slots make one */
-    int64_t *likeliest;   /* (results,): likeliest() of each text's logits of the vocabulary */
-    REAL *room, *logits, *hidden;   /* scratch() numbers; (results, head.rows); of a prompt (outputs, d_model) */
+    const int64_t *tokens, *positions; /* (count,); of a prompt one position: that of its first token */
+    const int64_t *const *tables;      /* the pages of each text, in order; `page` slots make one */
+    int64_t *likeliest;                /* (results,): likeliest() of each text's logits of the vocabulary */
+    REAL *room, *logits, *hidden;      /* scratch() numbers; (results, head.rows); of a prompt (outputs, d_model) */
 } Task;
 
 /* Tokens whose logits are computed: the last of a prompt, if it has outputs, or one of each text. */
@@ -53,11 +53,11 @@ typedef struct {
     const Task *task;
     const Model *m;
     int64_t d, width, heads, kv, me, threads, is_prompt;
-    REAL *x, *y, *qkv, *gates, *attended;   /* d, d, (heads + 2 kv) width, kv, heads width of each token */
-    REAL *packed;                           /* of a prompt: panels of d, the input of the next matrix */
-    REAL *inner, *gated;                    /* d_ff, and again if there is a gate */
-    REAL *scores, *share, *pair_share;      /* of each token: of all experts; of each that it passes, and by expert */
-    int64_t *choice, *pair_token, *begins;  /* the experts that each token passes; by expert: tokens, first of each */
+    REAL *x, *y, *qkv, *gates, *attended;  /* d, d, (heads + 2 kv) width, kv, heads width of each token */
+    REAL *packed;                          /* of a prompt: panels of d, the input of the next matrix */
+    REAL *inner, *gated;                   /* d_ff, and again if there is a gate */
+    REAL *scores, *share, *pair_share;     /* of each token: of all experts; of each that it passes, and by expert */
+    int64_t *choice, *pair_token, *begins; /* the experts that each token passes; by expert: tokens, first of each */
     REAL *inside;          /* d of each text or pair, computed by each thread whole: waiting would take longer */
     REAL *query, *weights; /* of a head: a panel of it; a weight for each position, or a panel of them */
     Worker worker, of_head;
@@ -66,14 +66,13 @@ typedef struct {
 /* Vectors, or panels, that `count` tokens are. */
 static int64_t units_of(const Pass *w, int64_t count) { return w->is_prompt ? (count + PANEL - 1) / PANEL : count; }
 
-#define IN_LANES(count) (((count) + LANES - 1) / LANES * LANES)   /* parts of scratch memory: loads of lines */
+#define IN_LANES(count) (((count) + LANES - 1) / LANES * LANES) /* parts of scratch memory: loads of lines */
 #define INTEGERS(count, type) (((count) * (int64_t)sizeof(type) + (int64_t)sizeof(REAL) - 1) / (int64_t)sizeof(REAL))
 #define TAKE(name, numbers) (name = room ? (void *)(room + at) : 0, at += IN_LANES(numbers))
 
 /* Sets what a pass shares, at the begin of its scratch memory, and what a thread has alone, at `own`. Returns the
    numbers of the one and, in *alone, of the other. */
-static int64_t lay_out(const Task *t, Pass *w, REAL *own, int64_t *alone)
-{
+static int64_t lay_out(const Task *t, Pass *w, REAL *own, int64_t *alone) {
     const Model *const m = t->model;
     const int64_t d = m->d_model, width = m->head_dim, heads = m->heads, kv = m->kv_heads, ff = m->expert_d_ff;
     const int64_t count = t->count, pairs = count * m->per_token, prompt = t->is_prompt, size = prompt ? PANEL : 1;
@@ -108,8 +107,8 @@ static int64_t lay_out(const Task *t, Pass *w, REAL *own, int64_t *alone)
     room = own;
     at = 0;
     TAKE(w->inside, (prompt ? LANES : most) * d);
-    TAKE(w->of_head.words, INTEGERS(integers, int16_t));
-    TAKE(w->of_head.sums, prompt ? GROUPS(d) * LANES : LARGER(units * GROUPS(widest), of_pairs * GROUPS(wide)) * LANES);
+    TAKE(w->of_head.words, INTEGERS(2 * integers, int16_t));
+    TAKE(w->of_head.sums, HALVES * (prompt ? GROUPS(d) : LARGER(units * GROUPS(widest), of_pairs * GROUPS(wide))));
     TAKE(w->of_head.steps, vectors);
     if (!prompt) w->worker = w->of_head;
     TAKE(w->worker.rows, prompt * STRIP * (PADDED(LARGER(widest, wide)) + 1));
@@ -123,8 +122,7 @@ static int64_t lay_out(const Task *t, Pass *w, REAL *own, int64_t *alone)
 }
 
 /* Numbers of scratch memory that a task needs. */
-int64_t scratch(const Task *task)
-{
+int64_t scratch(const Task *task) {
     Pass w;
     int64_t alone, shared = lay_out(task, &w, 0, &alone);
     return shared + task->threads * alone;

@@ -20,8 +20,7 @@ typedef Vector Words;
 #endif
 enum { PAIR = sizeof(Word) / sizeof(Stored) };
 
-static inline Vector add_product(Vector sum, Word a, Words b)
-{
+static inline Vector add_product(Vector sum, Word a, Words b) {
     const Words left = a - (Words){0};
 #if defined BF16 && defined __AVX512BF16__
     return (Vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)left, (__m512bh)b);
@@ -36,8 +35,7 @@ static inline Vector add_product(Vector sum, Word a, Words b)
 /* out (rows, columns) = a b, or that added to it: the words of a (rows, depth) lie row_step and step apart, b is
    (depth, b_step), out (rows, out_step). rows is a multiple of ROWS, columns of COLUMNS. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, const Word *a, int64_t row_step, int64_t step,
-                     const Word *b, int64_t b_step, REAL *out, int64_t out_step, int add)
-{
+                     const Word *b, int64_t b_step, REAL *out, int64_t out_step, int add) {
     for (int64_t column = 0; column < columns; column += COLUMNS)
         for (int64_t row = 0; row < rows; row += ROWS) {
             REAL *to = out + row * out_step + column;
@@ -59,8 +57,7 @@ static void multiply(int64_t rows, int64_t columns, int64_t depth, const Word *a
 }
 
 /* `width` columns of x, whose rows lie x_step apart, as pairs of neighbours in a column: (rows / PAIR, step) words. */
-static void pair_rows(int64_t rows, int64_t width, const Stored *x, int64_t x_step, Word *out, int64_t step)
-{
+static void pair_rows(int64_t rows, int64_t width, const Stored *x, int64_t x_step, Word *out, int64_t step) {
     for (int64_t row = 0; row < rows; row += PAIR, x += PAIR * x_step, out += step) {
         Element *to = (Element *)out;
         EACH to[PAIR * i] = x[i], to[PAIR * i + PAIR - 1] = x[i + (PAIR - 1) * x_step];

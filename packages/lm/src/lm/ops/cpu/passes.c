@@ -9,10 +9,9 @@
 #endif
 
 #ifdef BF16
-typedef uint16_t Stored;   /* the upper half of a float */
+typedef uint16_t Stored; /* the upper half of a float */
 
-static inline REAL get(Stored stored)
-{
+static inline REAL get(Stored stored) {
     uint32_t bits = (uint32_t)stored << 16;
     REAL value;
     memcpy(&value, &bits, sizeof value);
@@ -20,8 +19,7 @@ static inline REAL get(Stored stored)
 }
 
 /* The nearest, ties to even. */
-static inline Stored put(REAL value)
-{
+static inline Stored put(REAL value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return (Stored)(value == value ? (bits + 0x7fff + (bits >> 16 & 1)) >> 16 : 0x7fc0);
@@ -34,12 +32,11 @@ static inline REAL get(Stored stored) { return stored; }
 static inline Stored put(REAL value) { return value; }
 #endif
 
-typedef __typeof__(_Generic((REAL)0, float: (uint32_t)0, double: (uint64_t)0)) Whole;   /* an integer as wide as REAL */
+typedef __typeof__(_Generic((REAL)0, float: (uint32_t)0, double: (uint64_t)0)) Whole; /* an integer as wide as REAL */
 
 /* e^x to the last bit or two, or to 3e-6 where it is stored in bfloat16: e^x = 2^n e^r with |r| at most ln 2 / 2, and
    e^r by its series. */
-static inline REAL exponential(REAL x)
-{
+static inline REAL exponential(REAL x) {
     const int single = sizeof(REAL) == 4, bits = single ? 23 : 52, terms = single ? sizeof(Stored) == 2 ? 5 : 7 : 13;
     const REAL least = single ? -87 : -708, most = single ? 88 : 709, to_whole = single ? 0x1.8p23 : 0x1.8p52;
     const REAL ln2 = single ? 0x1.62e4p-1 : 0x1.62e42fefa38p-1, rest = single ? 0x1.7f7d1cp-20 : 0x1.ef35793c7673p-45;
@@ -60,18 +57,15 @@ static inline REAL exponential(REAL x)
 /* In place of logits (rows, stride), of which the first `width` count: their softmax, less one at the target; nats
    (rows,): what the target costs. A target below 0 costs nothing, and nothing is taken off. */
 void cross_entropy(int threads, int64_t rows, int64_t width, Stored *logits, int64_t stride, const int64_t *targets,
-                   REAL *nats)
-{
-    _Pragma("omp parallel for num_threads(threads) schedule(static)")
-    for (int64_t row = 0; row < rows; row++) {
+                   REAL *nats) {
+    _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t row = 0; row < rows; row++) {
         Stored *p = logits + row * stride;
         REAL sum = 0, most = get(p[0]);
         const int64_t target = targets[row];
         const REAL at_target = target < 0 ? 0 : get(p[target]);
-        _Pragma("omp simd reduction(max : most)") for (int64_t i = 0; i < width; i++)
-            most = get(p[i]) > most ? get(p[i]) : most;
-        EACH_ADDED
-        {
+        _Pragma("omp simd reduction(max : most)") for (int64_t i = 0; i < width; i++) most =
+            get(p[i]) > most ? get(p[i]) : most;
+        EACH_ADDED {
             const REAL e = exponential(get(p[i]) - most);
             sum += e;
             p[i] = put(e);

@@ -7,21 +7,21 @@
 #include <string.h>
 #include <tgmath.h>
 
-enum { SILU, GELU, GELU_EXACT, RELU2, CLAMPED };   /* ACTIVATIONS of forward.py */
-enum { RMSNORM, LAYERNORM, NO_NORM };              /* NORMS of forward.py */
+enum { SILU, GELU, GELU_EXACT, RELU2, CLAMPED }; /* ACTIVATIONS of forward.py */
+enum { RMSNORM, LAYERNORM, NO_NORM };            /* NORMS of forward.py */
 
 typedef struct {
-    const REAL *weight, *bias;   /* (width,); bias: or none */
-    int64_t kind, step;          /* step: elements between the weights of two heads, 0 where all have the same */
+    const REAL *weight, *bias; /* (width,); bias: or none */
+    int64_t kind, step;        /* step: elements between the weights of two heads, 0 where all have the same */
     double eps;
 } Norm;
 
 typedef struct {
-    int64_t kind, gated;   /* gated: f(gate) up in place of f(up) */
-    double alpha, limit;   /* of CLAMPED */
+    int64_t kind, gated; /* gated: f(gate) up in place of f(up) */
+    double alpha, limit; /* of CLAMPED */
 } Activation;
 
-#ifdef __AVX512F__   /* of a vector: what the processor has, since gcc makes slow code of one that is wider */
+#ifdef __AVX512F__ /* of a vector: what the processor has, since gcc makes slow code of one that is wider */
 #define BYTES 64
 #else
 #define BYTES 32
@@ -32,8 +32,7 @@ typedef REAL Lanes __attribute__((vector_size(BYTES)));
 typedef int32_t Ints __attribute__((vector_size(BYTES)));
 typedef float Floats __attribute__((vector_size(BYTES)));
 
-static inline Lanes load(const REAL *from)
-{
+static inline Lanes load(const REAL *from) {
     Lanes v;
     memcpy(&v, from, sizeof v);
     return v;
@@ -41,16 +40,14 @@ static inline Lanes load(const REAL *from)
 
 static inline void store(REAL *to, Lanes v) { memcpy(to, &v, sizeof v); }
 
-typedef __typeof__((Lanes){0} > (Lanes){0}) Mask;   /* integers as wide as REAL */
+typedef __typeof__((Lanes){0} > (Lanes){0}) Mask; /* integers as wide as REAL */
 
-static inline Lanes choose(Mask where, Lanes yes, Lanes no)
-{
+static inline Lanes choose(Mask where, Lanes yes, Lanes no) {
     return (Lanes)((where & (Mask)yes) | (~where & (Mask)no));
 }
 
 /* e^x to the last bit or two: e^x = 2^n e^r with |r| at most ln 2 / 2, and e^r by its series. */
-static inline Lanes exponential(Lanes x)
-{
+static inline Lanes exponential(Lanes x) {
     const int single = sizeof(REAL) == 4, bits = single ? 23 : 52, terms = single ? 7 : 13;
     const REAL least = single ? -87 : -708, most = single ? 88 : 709, to_whole = single ? 0x1.8p23 : 0x1.8p52;
     const REAL ln2 = single ? 0x1.62e4p-1 : 0x1.62e42fefa38p-1, rest = single ? 0x1.7f7d1cp-20 : 0x1.ef35793c7673p-45;
@@ -62,124 +59,91 @@ static inline Lanes exponential(Lanes x)
 }
 
 /* LANES numbers, but zero for the first ones, if not among the last `count`. */
-static inline Lanes last(const REAL *from, int64_t count)
-{
+static inline Lanes last(const REAL *from, int64_t count) {
     Mask place;
     for (int64_t i = 0; i < LANES; i++) place[i] = LANES - i;
     return choose(place <= (__typeof__(place[0]))count, load(from), (Lanes){0});
 }
 
 /* Lane i: lane i ^ by of v. */
-static inline __attribute__((always_inline)) Lanes swapped(Lanes v, const int64_t by)
-{
+static inline __attribute__((always_inline)) Lanes swapped(Lanes v, const int64_t by) {
 #ifdef __clang__
     Lanes other;
     for (int64_t i = 0; i < LANES; i++) other[i] = v[i ^ by];
     return other;
-#else   /* gcc would gather them from memory */
+#else /* gcc would gather them from memory */
     Mask places;
     for (int64_t i = 0; i < LANES; i++) places[i] = i ^ by;
     return __builtin_shuffle(v, places);
 #endif
 }
 
-static inline REAL sum(Lanes v)
-{
+static inline REAL sum(Lanes v) {
     for (int64_t by = LANES / 2; by; by /= 2) v += swapped(v, by);
     return v[0];
 }
 
-/* rows[i] = the sums, in turn, of two lanes that are `by` apart of rows[i] and of rows[i + by]. */
-static inline __attribute__((always_inline)) void fold(Lanes *rows, const int64_t by)
-{
-    Mask second;   /* the lanes of the second row */
-    for (int64_t i = 0; i < LANES; i++) second[i] = i & by ? -1 : 0;
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < LANES; i += 2 * by) {
-        const Lanes a = rows[i], b = rows[i + by];
-        rows[i] = choose(second, b, a) + swapped(choose(second, a, b), by);
-    }
-}
-
-/* Lane i: the sum of the lanes of rows[i], which this overwrites. */
-static inline __attribute__((always_inline)) Lanes sums_of(Lanes *rows)
-{
-    fold(rows, 1);   /* each with a constant, or gcc computes masks lane by lane */
-    fold(rows, 2);
-    if (LANES > 4) fold(rows, 4);
-    if (LANES > 8) fold(rows, 8);
-    return rows[0];
-}
-
 /* y = norm(x), which may be x itself. */
-static void normalise(Norm norm, int64_t width, const REAL *x, REAL *y)
-{
+static void normalise(Norm norm, int64_t width, const REAL *x, REAL *y) {
     REAL mean = 0, squares = 0;
-    Lanes sums = {0};
-    int64_t i = 0;
     if (norm.kind == NO_NORM) {
         memmove(y, x, (size_t)width * sizeof *y);
         return;
     }
     if (norm.kind == LAYERNORM) {
-        for (; i + LANES <= width; i += LANES) sums += load(x + i);
-        for (mean = sum(sums); i < width; i++) mean += x[i];
+        _Pragma("omp simd reduction(+ : mean)") for (int64_t i = 0; i < width; i++) mean += x[i];
         mean /= width;
-        sums = (Lanes){0};
-        i = 0;
     }
-    for (; i + LANES <= width; i += LANES) {
-        Lanes v = load(x + i) - mean;
-        sums += v * v;
-    }
-    for (squares = sum(sums); i < width; i++) squares += (x[i] - mean) * (x[i] - mean);
-    REAL by = 1 / sqrt(squares / width + (REAL)norm.eps);
-    for (i = 0; i < width; i++) {
-        REAL v = (x[i] - mean) * by * norm.weight[i];
+    _Pragma("omp simd reduction(+ : squares)") for (int64_t i = 0; i < width; i++) squares +=
+        (x[i] - mean) * (x[i] - mean);
+    const REAL by = 1 / sqrt(squares / width + (REAL)norm.eps);
+    for (int64_t i = 0; i < width; i++) {
+        const REAL v = (x[i] - mean) * by * norm.weight[i];
         y[i] = norm.bias ? v + norm.bias[i] : v;
     }
 }
 
-/* Exchanges the lanes with bit `by` of row i and those without it of row i + by. */
-static inline __attribute__((always_inline)) void exchange(Lanes *rows, const int64_t by)
-{
+/* Exchanges the lanes with bit `by` of a and those without it of b. */
+static inline __attribute__((always_inline)) void exchange(Lanes *a, Lanes *b, const int64_t by) {
     Mask second;
     for (int64_t i = 0; i < LANES; i++) second[i] = i & by ? -1 : 0;
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < LANES; i++) {
-        if (i & by) continue;
-        const Lanes a = rows[i], b = rows[i + by];
-        rows[i] = choose(second, swapped(b, by), a);
-        rows[i + by] = choose(second, b, swapped(a, by));
-    }
+    const Lanes of_both = choose(second, swapped(*b, by), *a);
+    *b = choose(second, *b, swapped(*a, by));
+    *a = of_both;
+}
+
+#define BY_BITS(step) step(1) step(2) if (LANES > 4) step(4) if (LANES > 8) step(8) /* constants, or gcc is slow */
+
+/* Lane i: the sum of the lanes of rows[i], which this overwrites. */
+static inline __attribute__((always_inline)) Lanes sums_of(Lanes *rows) {
+#define FOLD(by)                                                                                               \
+    _Pragma("GCC unroll 8") for (int64_t i = 0; i < LANES; i += 2 * by) exchange(rows + i, rows + i + by, by), \
+        rows[i] += rows[i + by];
+    BY_BITS(FOLD)
+    return rows[0];
 }
 
 /* Lane j of row i becomes lane i of row j. */
-static inline __attribute__((always_inline)) void transpose(Lanes *rows)
-{
-    exchange(rows, 1);
-    exchange(rows, 2);
-    if (LANES > 4) exchange(rows, 4);
-    if (LANES > 8) exchange(rows, 8);
+static inline __attribute__((always_inline)) void transpose(Lanes *rows) {
+#define TURN(by) \
+    _Pragma("GCC unroll 16") for (int64_t i = 0; i < LANES; i++) if (!(i & by)) exchange(rows + i, rows + i + by, by);
+    BY_BITS(TURN)
 }
 
 /* The first `count` numbers, at most LANES, and zeros. */
-static inline Lanes load_some(const REAL *from, int64_t count)
-{
+static inline Lanes load_some(const REAL *from, int64_t count) {
     Lanes v = {0};
-    if (count == LANES) return load(from);   /* without a call of memcpy */
+    if (count == LANES) return load(from); /* without a call of memcpy */
     memcpy(&v, from, (size_t)count * sizeof *from);
     return v;
 }
 
-static inline void store_some(REAL *to, int64_t count, Lanes v)
-{
+static inline void store_some(REAL *to, int64_t count, Lanes v) {
     if (count == LANES) store(to, v);
     else memcpy(to, &v, (size_t)count * sizeof *to);
 }
 
-static inline Lanes active(int64_t kind, Lanes x)
-{
+static inline Lanes active(int64_t kind, Lanes x) {
     if (kind == GELU_EXACT) {
         for (int64_t i = 0; i < LANES; i++) x[i] *= (REAL)0.5 * (1 + erf(x[i] * (REAL)0.7071067811865476));
         return x;
@@ -191,12 +155,11 @@ static inline Lanes active(int64_t kind, Lanes x)
 }
 
 /* x = f(x), or f(x) · gated, for `count` numbers. */
-static void activate(const Activation *f, REAL *x, const REAL *gated, int64_t count)
-{
+static void activate(const Activation *f, REAL *x, const REAL *gated, int64_t count) {
     for (int64_t i = 0; i < count; i += LANES) {
         const int64_t size = count - i < LANES ? count - i : LANES;
         Lanes v = load_some(x + i, size), by = f->gated ? load_some(gated + i, size) : v;
-        if (f->kind == CLAMPED) {   /* gpt-oss: gate σ(alpha gate) (up + 1), cut at the limit, the gate above alone */
+        if (f->kind == CLAMPED) { /* gpt-oss: gate σ(alpha gate) (up + 1), cut at the limit, the gate above alone */
             const Lanes most = (REAL)f->limit - (Lanes){0};
             v = choose(v > most, most, v);
             by = choose(by > most, most, choose(by < -most, -most, by)) + 1;
@@ -207,8 +170,7 @@ static void activate(const Activation *f, REAL *x, const REAL *gated, int64_t co
 }
 
 /* x = cap tanh(x / cap) of `count` numbers; 0: they stay. (Gemma 2) */
-static void softcap(REAL *x, int64_t count, double cap)
-{
+static void softcap(REAL *x, int64_t count, double cap) {
     for (int64_t i = 0; cap > 0 && i < count; i += LANES) {
         const int64_t size = count - i < LANES ? count - i : LANES;
         store_some(x + i, size, (REAL)cap * (1 - 2 / (1 + exponential(load_some(x + i, size) * (REAL)(2 / cap)))));
