@@ -25,6 +25,7 @@ typedef uint16_t Naturals __attribute__((vector_size(BYTES / 2)));
 typedef uint32_t Bits __attribute__((vector_size(BYTES)));
 typedef int8_t Signed __attribute__((vector_size(BYTES / 2)));
 typedef int8_t Octets __attribute__((vector_size(16)));
+typedef int16_t HalfBlock __attribute__((vector_size(32)));
 typedef int32_t Sixteen __attribute__((vector_size(64)));
 typedef uint8_t Eight __attribute__((vector_size(8)));
 typedef uint16_t Doubled __attribute__((vector_size(16)));
@@ -200,14 +201,18 @@ static void unpack(const Matrix *m, int64_t r, int16_t *words, REAL *scales, REA
     else
         for (int64_t at = 0; at < m->columns; at += GROUP, from += group_bytes(kind)) {
             const Scales group = scales_of(kind, from);
-            uint8_t bytes[GROUP];
+            const int16_t less = kind == Q6_K ? 32 : 0;
+            int8_t bytes[GROUP];
             for (int64_t c = 0; c < GROUP; c += BYTES) {
                 const Words some = bytes_of(kind, from, c);
                 memcpy(bytes + c, &some, sizeof some);
             }
-            for (int64_t h = 0; h < HALVES; h++)
-                for (int64_t i = h * BLOCK / 2; i < (h + 1) * BLOCK / 2; i++)
-                    words[at + i] = (int16_t)((bytes[i] - (kind == Q6_K ? 32 : 0)) * group.by[h]);
+            for (int64_t h = 0; h < HALVES; h++) { /* as vectors, or gcc goes number by number */
+                Octets some;
+                memcpy(&some, bytes + h * BLOCK / 2, sizeof some);
+                const HalfBlock v = (__builtin_convertvector(some, HalfBlock) - less) * (int16_t)group.by[h];
+                memcpy(words + at + h * BLOCK / 2, &v, sizeof v);
+            }
             scales[at / GROUP] = group.scale;
             for (int64_t b = 0; b < BLOCKS && has_least(kind); b++) least[at / BLOCK + b] = group.least[2 * b];
         }
