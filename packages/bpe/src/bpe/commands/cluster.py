@@ -11,7 +11,6 @@ from bpe.commands.corpus import corpus
 from bpe.counts import Counts
 from bpe.native.progress import watched
 from bpe.tokenizer import Tokenizer
-from bpe.training import train_from_counts
 
 
 def add_cluster_arguments(parser: argparse.ArgumentParser, what: str) -> None:
@@ -46,18 +45,6 @@ def count_on_cluster(options: argparse.Namespace, source: list[Any], split: dict
     from bpe import cluster
 
     return cluster.count(source, **split, memory_limit=options.memory_limit, **_options(options))
-
-
-def train_on_cluster(options: argparse.Namespace, source: list[Any], split: dict[str, Any]) -> Tokenizer:
-    """The tokenizer of a `bpe train` with --cluster."""
-    return train_from_counts(
-        count_on_cluster(options, source, split),
-        options.vocab_size,
-        tie_break=options.tie_break,
-        min_count=options.min_count,
-        max_token_bytes=options.max_token_bytes,
-        progress=watched(),
-    )
 
 
 def encode_on_cluster(options: argparse.Namespace, tokenizer: Tokenizer) -> None:

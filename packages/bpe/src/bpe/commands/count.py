@@ -7,6 +7,8 @@ from typing import Any
 
 from bpe.commands.cluster import add_cluster_arguments, check_cluster, count_on_cluster
 from bpe.commands.corpus import check_place, corpus, keep_apart, place, size, suffix_of
+from bpe.corpus import remote
+from bpe.corpus.sources import open_parquet
 from bpe.counts import Counts, count
 from bpe.native.progress import watched
 
@@ -66,9 +68,8 @@ def read_counts(options: argparse.Namespace) -> Counts:
     how = split_by(options, counts[0] if counts else None)
     word, number = options.count_columns
     for name in tables:
-        from bpe.counting.counts_table import read_parquet
-
-        table = read_parquet(name, [word, number])
+        with open_parquet(name, [word, number]) as file:
+            table = file.read(columns=[word, number])
         try:
             counts.append(Counts.from_arrow(table, word=word, count=number, **how))
         except ValueError as error:
@@ -107,9 +108,11 @@ def _run(options: argparse.Namespace) -> None:
         counts = counted if counts is None else counts.merge(counted)
     assert counts is not None  # text or counts are there
     if suffix_of(options.out).lower() == ".parquet":
-        from bpe.counting.counts_table import write_parquet
+        table = counts.to_arrow()
+        from pyarrow import parquet
 
-        write_parquet(options.out, counts.to_arrow())
+        with remote.output(options.out) as file:
+            parquet.write_table(table, file)
     else:
         counts.save(options.out)
     print(f"{options.out}: {len(counts):,} pretokens of {counts.total_bytes:,} bytes")

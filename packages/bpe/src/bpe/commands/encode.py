@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from bpe.commands.cluster import add_cluster_arguments, check_cluster, encode_on_cluster
 from bpe.commands.corpus import Place, corpus, keep_apart, place, standard_input, suffix_of
@@ -96,7 +96,6 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
             raise ValueError(
                 "--special refuse reads every text first, which a .npy does not: leave --out out, or name another file"
             )
-        allowed: Literal["all"] | tuple[str, ...] = "all" if options.special == "recognise" else ()
         source: Any = corpus(options.text or ["-"], options.text_key)
         keep_apart(options.out, source)
         if options.jsonl:
@@ -107,7 +106,7 @@ def _encode(options: argparse.Namespace, tokenizer: Tokenizer) -> None:
             format=options.format or "npy",
             end_of_text=options.end_of_text,
             shard_tokens=options.shard_tokens,
-            allowed_special=allowed,
+            allowed_special=_rules(options.special)["allowed_special"],
             num_threads=options.num_threads,
             progress=watched(),
         )
@@ -155,21 +154,19 @@ def _encode_text(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, special: s
     before = b""
     blocks = ((block, len(block)) for block in iter(lambda: file.read(BLOCK), b""))
     chunks = (block for block, _ in sources.as_utf8(blocks, _name(file)))
-    allowed: Literal["all"] | tuple[str, ...] = () if special == "ignore" else "all"
-    numbers = tokenizer.encode_iterable(chunks, allowed_special=allowed, disallowed_special=())
+    numbers = tokenizer.encode_iterable(chunks, **_rules(special))
     while ids := list(itertools.islice(numbers, BATCH)):
-        if special == "refuse":
-            _refuse_special(tokenizer, ids)
         out.write(before + " ".join(map(str, ids)).encode())
         before = b" "
     out.write(b"\n")
 
 
-def _refuse_special(tokenizer: Tokenizer, ids: list[int]) -> None:
-    names = {number: name for name, number in tokenizer.special_tokens.items()}
-    number = next((one for one in ids if one in names), None)
-    if number is not None:
-        raise ValueError(f"the text holds the special token {names[number]!r}, which --special refuse does not allow")
+def _rules(special: str) -> dict[str, Any]:
+    """The arguments of encode() for --special."""
+    return {
+        "allowed_special": "all" if special == "recognise" else (),
+        "disallowed_special": "all" if special == "refuse" else (),
+    }
 
 
 def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, options: argparse.Namespace) -> None:
@@ -177,12 +174,7 @@ def _encode_documents(tokenizer: Tokenizer, file: BinaryIO, out: BinaryIO, optio
     for lines in _batches(file, options.text_key, str, "a text"):
         values = [value for _, value in lines]
         texts = [value if isinstance(value, str) else value[options.text_key] for value in values]
-        documents = tokenizer.encode_batch(
-            texts,
-            num_threads=options.num_threads,
-            allowed_special="all" if options.special == "recognise" else set(),
-            disallowed_special="all" if options.special == "refuse" else (),
-        )
+        documents = tokenizer.encode_batch(texts, num_threads=options.num_threads, **_rules(options.special))
         for value, ids in zip(values, documents, strict=True):
             _print_line(out, _exchanged(value, options.text_key, "ids", ids))
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from bpe.commands.cluster import add_cluster_arguments, check_cluster, train_on_cluster
+from bpe.commands.cluster import add_cluster_arguments, check_cluster, count_on_cluster
 from bpe.commands.corpus import Place, check_place, corpus, keep_apart, place
 from bpe.commands.count import add_counting_arguments, read_counts, split_by
 from bpe.commands.until_stable import share, train_until_stable
@@ -193,8 +193,7 @@ def _check_style(options: argparse.Namespace) -> None:
 
 
 def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str, Any]) -> Tokenizer:
-    if check_cluster(options, "extend", "checkpoint", "counts"):
-        return train_on_cluster(options, source, split_by(options))
+    on_cluster = check_cluster(options, "extend", "checkpoint", "counts")
     if options.sentencepiece:
         return train_sentencepiece(
             source,
@@ -210,8 +209,9 @@ def _trained(options: argparse.Namespace, source: list[Any], settings: dict[str,
         how = {**split_by(options), "num_threads": options.num_threads, "memory_limit": options.memory_limit}
         learn = partial(train_from_counts, vocab_size=options.vocab_size, **rule)
         return train_until_stable(source, options.until_stable, how, learn)
-    if options.counts is not None:
-        return train_from_counts(read_counts(options), options.vocab_size, progress=watched(), **rule)
+    if on_cluster or options.counts is not None:
+        counts = count_on_cluster(options, source, split_by(options)) if on_cluster else read_counts(options)
+        return train_from_counts(counts, options.vocab_size, progress=watched(), **rule)
     if options.extend is None:
         return train(
             source,

@@ -228,39 +228,16 @@ def stretches(source: Source, cut: Callable[[Any, int], int], margin: int, size:
     it is `margin` bytes from the end.
     """
     for text in texts(source):
-        if isinstance(text, LargeFile):
-            yield from _cut_file(text, cut, margin, size)
-        elif not isinstance(text, Document):
+        if not isinstance(text, Document):
             yield from _cut_stream(text, cut, margin, size)
         elif len(text.data) > size:
-            yield from _cut_stream(iter([text]), cut, margin, size)
+            yield from _cut_stream([text], cut, margin, size)
         elif len(text.data):
             yield Stretch(text.data, 0, len(text.data), text.read, True, True)
 
 
-def _cut_file(file: LargeFile, cut: Callable[[Any, int], int], margin: int, size: int) -> Iterator[Stretch]:
-    """Cut a large file into stretches: each read begins where the last stretch ended, so that nothing is copied."""
-    begin, least = 0, size + margin + CUT_SEARCH
-    needed = least
-    while begin < file.size:
-        data = file.read(begin, needed)
-        is_last, end = begin + len(data) == file.size, 0
-        while len(data) - end > size:
-            cut_at = cut(data, end + size)
-            if not is_last and cut_at + max(margin, 1) > len(data):  # what follows may forbid this cut
-                break
-            yield Stretch(data, end, cut_at, cut_at - end, begin + end == 0, is_last and cut_at == len(data))
-            end = cut_at
-        if is_last and end < len(data):
-            yield Stretch(data, end, len(data), len(data) - end, begin + end == 0, True)
-            return
-        begin += end
-        needed = least if end else 2 * needed  # a text that cannot be cut is looked at again when it has doubled
-        del data
-
-
 def _cut_stream(
-    stream: Iterator[tuple[Buffer, int]], cut: Callable[[Any, int], int], margin: int, size: int
+    stream: Iterable[tuple[Buffer, int]], cut: Callable[[Any, int], int], margin: int, size: int
 ) -> Iterator[Stretch]:
     """Cut a stream into stretches: gather blocks until a stretch can be cut off."""
     parts: list[Buffer] = []

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from bpe.corpus import remote
-from bpe.corpus.sources import open_parquet
 from bpe.native.arrow import is_one_of, pyarrow
-from bpe.native.atomic_file import StrPath
 
 ROWS = 1 << 16  # that are Python objects at a time
 
@@ -45,17 +42,3 @@ def table_of(items: Iterable[tuple[bytes, int]]) -> Any:
     arrow = pyarrow()
     words, counts = tuple(zip(*items, strict=True)) or ((), ())
     return arrow.table({"word": arrow.array(words, arrow.large_binary()), "count": arrow.array(counts, arrow.uint64())})
-
-
-def read_parquet(path: str, columns: list[str]) -> Any:
-    """Columns of a Parquet file, as a table. ValueError where it is none, or lacks one."""
-    with open_parquet(path, columns) as file:
-        return file.read(columns=columns)
-
-
-def write_parquet(path: StrPath, table: Any) -> None:
-    """Write a table to a Parquet file, whole or not at all."""
-    from pyarrow import parquet
-
-    with remote.output(path) as file:
-        parquet.write_table(table, file)

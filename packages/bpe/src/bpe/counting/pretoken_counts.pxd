@@ -8,8 +8,7 @@ cdef enum:
     SLOTS_AHEAD = 16            # between the slot that is read and the one whose long pretoken is fetched
 
 # A pretoken in the table. At most PACKED bytes: pack_key()'s two words, the length in the last byte of `high`. Longer:
-# `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are; in a
-# table that shares of others were added to, plus the number of one of these, times LENDER, and its place in that arena.
+# `low` is its hash, and `high` is LONG_KEY plus its place in the arena, where its length (4 bytes) and bytes are.
 ctypedef struct Slot:
     uint64_t low, high          # high == 0: the slot is free
     uint64_t count
@@ -23,19 +22,14 @@ cdef class PretokenCounts:
     cdef uint64_t spread        # the table is for one of this many shares of all hashes; 1: for all of them
     cdef uint8_t *arena
     cdef size_t arena_size, arena_room
-    cdef bint borrows           # the long pretokens are in the arenas of `lenders`, and none in its own
-    cdef list lenders
-    cdef const uint8_t **arenas  # of the lenders
     cdef readonly uint64_t splitting, adding    # nanoseconds that every TIMED-th block took to split, and to count
     cdef int add(self, const uint8_t *text, const size_t *ends, size_t count, size_t begin, size_t size) except -1 nogil
     cdef int add_text(
         self, const uint8_t *text, size_t size, ScannedPattern pattern, SpecialTokens special
     ) except -1 nogil
     cdef void set_slots(self, size_t count) noexcept nogil
-    cdef int add_range(self, PretokenCounts other, size_t lender, size_t share, size_t shares) except -1 nogil
-    cdef int add_slot(
-        self, PretokenCounts other, const Slot *slot, uint64_t hash, size_t lender
-    ) except -1 nogil
+    cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil
+    cdef int add_slot(self, PretokenCounts other, const Slot *slot, uint64_t hash) except -1 nogil
     cdef void prefetch_for(self, PretokenCounts other, const Slot *slot) noexcept nogil
     cdef int make_room(self, size_t more) except -1 nogil
     cdef int grow(self) except -1 nogil

@@ -24,7 +24,6 @@ cdef enum:
     TIMED = 32                  # every 32nd block is timed: looking at the clock for each would cost a per cent
 
 cdef uint64_t PLACE = (<uint64_t> 1 << 56) - 1
-cdef uint64_t LENDER = <uint64_t> 1 << 40      # more than the bytes of any arena
 
 cdef extern from "<time.h>" nogil:
     struct timespec:
@@ -50,7 +49,6 @@ cdef class PretokenCounts:
 
     def __cinit__(self, size_t room=1 << 12):
         self.spread = 1
-        self.lenders = []
         self.set_slots(64)
         while self.mask < room * 2:
             self.set_slots(self.mask * 2 + 2)
@@ -63,7 +61,6 @@ cdef class PretokenCounts:
     def __dealloc__(self):
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
-        free(<void *> self.arenas)
 
     def __len__(self):
         """Number of distinct pretokens."""
@@ -133,9 +130,6 @@ cdef class PretokenCounts:
     cdef int take_long(self, Slot *slot, const uint8_t *text, size_t size, uint64_t hash) except -1 nogil:
         cdef size_t needed = self.arena_size + 4 + size, room
         cdef uint32_t size32 = <uint32_t> size
-        if self.borrows:
-            with gil:
-                raise ValueError("a table that others were added to cannot count text")
         if size != size32:
             with gil:
                 raise ValueError(f"a pretoken of {size:,} bytes, 4 GiB or more; choose a pattern that splits this text")
@@ -174,8 +168,7 @@ cdef class PretokenCounts:
 
     cdef inline const uint8_t *long_entry(self, const Slot *slot) noexcept nogil:
         """Return the address of the length and the bytes of a long pretoken."""
-        cdef uint64_t place = slot.high & PLACE
-        return self.arenas[place // LENDER] + place % LENDER if self.borrows else self.arena + place
+        return self.arena + (slot.high & PLACE)
 
     cdef const uint8_t *bytes_of(self, const Slot *slot, uint8_t *room, size_t *size) noexcept nogil:
         """Return the bytes of a stored pretoken: in the arena, or written into `room`, which has PACKED + 1 bytes."""
@@ -239,30 +232,18 @@ cdef class PretokenCounts:
                 self.add(&piece[0], &end, 1, 0, end)
 
     def add_share(self, list tables not None, size_t share, size_t shares):
-        """Add what several tables have of one of `shares` equal shares of all hashes; this one has no others.
-
-        Long pretokens stay in the tables that they come from, which have to stay as they are.
-        """
+        """Add what several tables have of one of `shares` equal shares of all hashes; this one has no others."""
         cdef PretokenCounts table
-        cdef size_t lender = len(self.lenders), count = lender + len(tables)
         if share >= shares or (self.used and self.spread != shares):
             raise ValueError(f"share {share} of {shares} cannot be added to a table of other hashes")
-        if self.arena != NULL:
-            raise ValueError("a table that has counted text cannot be added to")
-        if count * LENDER > PLACE:
-            raise ValueError(f"expected at most {PLACE // LENDER:,} tables, got {count:,}")
-        self.arenas = <const uint8_t **> checked_realloc(<void *> self.arenas, count * sizeof(uint8_t *))
         self.spread = shares
-        self.lenders += tables
-        self.borrows = True
-        for lender, table in enumerate(tables, lender):
-            if table.spread != 1:
+        for table in tables:
+            if table is self or table.spread != 1:
                 raise ValueError("a table of a share cannot be shared out again")
-            self.arenas[lender] = table.arena
             with nogil:
-                self.add_range(table, lender, share, shares)
+                self.add_range(table, share, shares)
 
-    cdef int add_range(self, PretokenCounts other, size_t lender, size_t share, size_t shares) except -1 nogil:
+    cdef int add_range(self, PretokenCounts other, size_t share, size_t shares) except -1 nogil:
         cdef uint64_t low = first_of_share(share, shares), high = first_of_share(share + 1, shares) - 1, hash
         cdef size_t begin = home(other, low), last = home(other, high), at = begin
         cdef bint past_last = False
@@ -273,7 +254,7 @@ cdef class PretokenCounts:
             if other.slots[at].high:
                 hash = hash_of(&other.slots[at])
                 if low <= hash <= high:
-                    self.add_slot(other, &other.slots[at], hash, lender)
+                    self.add_slot(other, &other.slots[at], hash)
             past_last = past_last or at == last
             at = (at + 1) & other.mask
         return 0
@@ -284,26 +265,23 @@ cdef class PretokenCounts:
         if slot.high >= LONG_KEY:
             prefetch(other.long_entry(slot))
 
-    cdef int add_slot(
-        self, PretokenCounts other, const Slot *slot, uint64_t hash, size_t lender
-    ) except -1 nogil:
+    cdef int add_slot(self, PretokenCounts other, const Slot *slot, uint64_t hash) except -1 nogil:
         """Add what another table has of a pretoken."""
-        cdef const uint8_t *text = NULL
+        cdef const uint8_t *text
         cdef size_t size
         cdef Slot *own
-        if self.used + 1 > full(self.mask + 1):
-            self.grow()
+        self.make_room(1)
         if slot.high >= LONG_KEY:
             text = other.bytes_of(slot, NULL, &size)
             own = self.find_long(text, size, hash)
+            if own.high == 0:
+                self.take_long(own, text, size, hash)
         else:
-            size = slot.high >> 56
             own = self.find_short(slot.low, slot.high, hash)
-        if own.high == 0:
-            own.low = slot.low
-            own.high = slot.high if text == NULL else LONG_KEY | (lender * LENDER + (slot.high & PLACE))
-            self.used += 1
-            self.packed += HEADER + size
+            if own.high == 0:
+                own.low, own.high = slot.low, slot.high
+                self.used += 1
+                self.packed += HEADER + (slot.high >> 56)
         own.count += slot.count
         return 0
 
@@ -312,11 +290,9 @@ cdef class PretokenCounts:
         cdef Slot *slots = new_slots(64)
         free_block(self.slots, (self.mask + 1) * sizeof(Slot))
         free(self.arena)
-        free(<void *> self.arenas)
-        self.arenas = NULL
-        self.slots, self.used, self.packed, self.spread, self.lenders = slots, 0, 0, 1, []
+        self.slots, self.used, self.packed, self.spread = slots, 0, 0, 1
         self.set_slots(64)
-        self.arena, self.arena_size, self.arena_room, self.borrows = NULL, 0, 0, False
+        self.arena, self.arena_size, self.arena_room = NULL, 0, 0
 
     def add_count(self, const uint8_t[::1] pretoken not None, uint64_t count):
         """Count one pretoken `count` times."""

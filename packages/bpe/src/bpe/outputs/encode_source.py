@@ -34,33 +34,20 @@ if TYPE_CHECKING:
 
 
 class Recipe(NamedTuple):
-    """Encoding of texts to ids, and the id that ends a document.
+    """Encoding of texts to ids, and the id that ends a document."""
 
-    Attributes:
-        encode: Return the ids of stretches of text, with True for each that begins a text; it refuses nothing in them.
-        cut: cut(text, at) is the first place from `at` on where a text may be cut.
-        can_cut: True if any long text can be cut, and its parts encoded independently.
-        margin: Bytes that must follow a cut, unless the text ends there.
-        tokenizer: The fingerprint.
-        end_of_text: The id after which a document ends, or None.
-        end_bytes: Length of its name in a text, which is no part of the text that the ids stand for.
-        separate: True to append that id to texts that lack it at their end.
-        special: The special tokens that are recognised, for the record.
-        format: Of the files: see bpe.outputs.writers.
-        dtype: Of the ids in them.
-    """
-
+    # the ids of stretches of text, with True for each that begins a text; it refuses nothing in them
     encode: Callable[[list[memoryview], list[bool]], list[NDArray[np.uint32]]]
-    cut: Callable[[Any, int], int]
-    can_cut: bool
-    margin: int
-    tokenizer: str
-    end_of_text: int | None
-    end_bytes: int
-    separate: bool
-    special: list[str]
-    format: str
-    dtype: np.dtype[Any]
+    cut: Callable[[Any, int], int]  # cut(text, at): the first place from `at` on where a text may be cut
+    can_cut: bool  # any long text can be cut, and its parts encoded independently
+    margin: int  # bytes that must follow a cut, unless the text ends there
+    tokenizer: str  # the fingerprint
+    end_of_text: int | None  # the id after which a document ends
+    end_bytes: int  # length of its name in a text, which is no part of the text that the ids stand for
+    separate: bool  # append that id to texts that lack it at their end
+    special: list[str]  # the special tokens that are recognised, for the record
+    format: str  # of the files: see bpe.outputs.writers
+    dtype: np.dtype[Any]  # of the ids in them
 
 
 Group = list[sources.Stretch]  # that are encoded together
