@@ -179,7 +179,7 @@ def test_the_first_pretoken_of_any_length(tokenizer: bpe.Tokenizer, first: str) 
 
 
 def test_with_too_many_scanners_it_goes_on_without(tokenizer: bpe.Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanner, "register_joins", lambda tokens, every_space: -1)
+    monkeypatch.setattr("bpe.encoding.text_encoder.register_joins", lambda tokens, every_space: -1)
     slow = bpe.Tokenizer.from_data(tokenizer.data)
     assert not slow._text_encoder.direct
     for text in texts(16, 300):

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import bpe  # whose public types are imported when an annotation is evaluated
-from bpe import formats, patterns
+from bpe import encoding, formats, patterns
 from bpe.encoding.encoder import NO_NAMES, EncodeMethods
 from bpe.encoding.policy import Special
 from bpe.encoding.text_encoder import TextEncoder
@@ -55,9 +55,7 @@ CONVERSATION = [  # for keeps_prefix(): a template that trims, counts or drops w
 
 def _unpickled(kind: type[Tokenizer], packed: bytes, cache_bytes: int) -> Tokenizer:
     """Return a tokenizer from its pickle. A function of a module, which cloudpickle pickles by its name."""
-    with import_lock:
-        from bpe.formats.native import unpack
-    return kind._made(unpack(packed), None, cache_bytes)
+    return kind._made(formats.native.unpack(packed), None, cache_bytes)
 
 
 def _tail_encoder(tokenizer: Tokenizer, allowed_special: Special, disallowed_special: Special) -> TailEncoder:
@@ -128,10 +126,7 @@ class Tokenizer(EncodeMethods):
         return tokenizer
 
     def __reduce__(self) -> tuple[Any, ...]:
-        with import_lock:
-            from bpe.formats.native import pack
-
-        return _unpickled, (type(self), pack(self._data), self._cache_bytes)
+        return _unpickled, (type(self), formats.native.pack(self._data), self._cache_bytes)
 
     def __repr__(self) -> str:
         return f"<Tokenizer {self.name!r}: {self.n_vocab:,} ids, pattern {self.pattern!r}>"
@@ -306,10 +301,9 @@ class Tokenizer(EncodeMethods):
             >>> chat.encode("low<tool>"), tokenizer.encode("low<tool>")
             ([258, 262], [258, 60, 116, 111, 111, 108, 62])
         """
-        with import_lock:
-            from bpe.formats.changing import with_tokens
-
-        return self._made(with_tokens(self._data, tokens, special=special_tokens), None, self._cache_bytes)
+        return self._made(
+            formats.changing.with_tokens(self._data, tokens, special=special_tokens), None, self._cache_bytes
+        )
 
     def add_special_tokens(self, tokens: Iterable[str] | Mapping[str, int]) -> Self:
         """Return a tokenizer with more special tokens: add_tokens(tokens, special_tokens=True).
@@ -334,10 +328,9 @@ class Tokenizer(EncodeMethods):
             >>> tokenizer.with_vocab_size(260).merges == tokenizer.merges[:3]
             True
         """
-        with import_lock:
-            from bpe.formats.changing import with_vocab_size
-
-        return self._made(with_vocab_size(self._data, vocab_size, self.merges), None, self._cache_bytes)
+        return self._made(
+            formats.changing.with_vocab_size(self._data, vocab_size, self.merges), None, self._cache_bytes
+        )
 
     # What it is
 
@@ -685,11 +678,8 @@ class Tokenizer(EncodeMethods):
             >>> tokenizer.encode_arrow(pyarrow.array(["low", None, "lower"])).to_pylist()
             [[258], None, [259, 114]]
         """
-        with import_lock:
-            from bpe.encoding.arrow import encode_column
-
         rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
-        return encode_column(self._text_encoder, array, rules, threads_for(num_threads))
+        return encoding.arrow.encode_column(self._text_encoder, array, rules, threads_for(num_threads))
 
     def encode_file(
         self,
@@ -789,10 +779,7 @@ class Tokenizer(EncodeMethods):
             >>> session.ids.tolist() == tokenizer.encode("low lower")
             True
         """
-        with import_lock:
-            from bpe.encoding.streaming import EncodeSession
-
-        return EncodeSession(partial(_tail_encoder, self, allowed_special, disallowed_special))
+        return encoding.streaming.EncodeSession(partial(_tail_encoder, self, allowed_special, disallowed_special))
 
     def encode_segments(self, segments: Iterable[tuple[Text, bool]]) -> list[int]:
         """The ids of one text whose trusted segments alone may hold special tokens, as in a chat of users' messages.
@@ -834,11 +821,8 @@ class Tokenizer(EncodeMethods):
             >>> tokenizer.encode_after([108, 111, 119], "er low")
             [101, 114, 32, 258]
         """
-        with import_lock:
-            from bpe.encoding.canonical import encode_after
-
         rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
-        return encode_after(self._text_encoder, self._decoder, ids, text, rules)
+        return encoding.canonical.encode_after(self._text_encoder, self._decoder, ids, text, rules)
 
     def first_difference(self, ids: TokenIds) -> int | None:
         """The index of the first id that encoding the text of the ids does not give; None where it gives them all.
@@ -847,10 +831,7 @@ class Tokenizer(EncodeMethods):
             >>> tokenizer.first_difference([258, 108, 111, 119]), tokenizer.first_difference([258, 260])
             (1, None)
         """
-        with import_lock:
-            from bpe.encoding.canonical import first_difference
-
-        return first_difference(self._text_encoder, self._decoder, ids)
+        return encoding.canonical.first_difference(self._text_encoder, self._decoder, ids)
 
     def is_canonical(self, ids: TokenIds) -> bool:
         """True if encoding the text of the ids, special tokens recognised, gives them: first_difference() is None.
@@ -901,11 +882,8 @@ class Tokenizer(EncodeMethods):
             >>> tokenizer.truncate("low lower lowest", 2)
             Piece(text='low lowe', ids=[258, 260])
         """
-        with import_lock:
-            from bpe.encoding.budgets import truncate
-
         rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
-        return truncate(self._text_encoder, self._decoder, text, rules, tokens)
+        return encoding.budgets.truncate(self._text_encoder, self._decoder, text, rules, tokens)
 
     def split(
         self,
@@ -936,20 +914,14 @@ class Tokenizer(EncodeMethods):
             >>> [piece.text for piece in tokenizer.split("low lower lowest", 2, overlap=1)]
             ['low lowe', ' lower', 'r lowe', ' lowest']
         """
-        with import_lock:
-            from bpe.encoding.budgets import split
-
         rules = self._text_encoder.policy.rules(allowed_special, disallowed_special)
-        return split(self._text_encoder, self._decoder, text, rules, tokens, overlap)
+        return encoding.budgets.split(self._text_encoder, self._decoder, text, rules, tokens, overlap)
 
     # Ids to text
 
     @made_once_property
     def _decoder(self) -> Decoder:
-        with import_lock:
-            from bpe.encoding.decoding import decoder_of
-
-        return decoder_of(self._data)
+        return encoding.decoding.decoder_of(self._data)
 
     def decode(self, tokens: TokenIds, errors: Errors = "replace", *, skip_special_tokens: bool = False) -> str:
         """The text of the ids.
@@ -1089,10 +1061,7 @@ class Tokenizer(EncodeMethods):
             >>> tokenizer.decode_arrow(pyarrow.array([[258], None, [259, 114]])).to_pylist()
             ['low', None, 'lower']
         """
-        with import_lock:
-            from bpe.encoding.arrow import decode_column
-
-        return decode_column(self._decoder, array, errors)
+        return encoding.arrow.decode_column(self._decoder, array, errors)
 
     def decode_stream(self, *, skip_special_tokens: bool = False) -> bpe.DecodeStream:
         """A decoder that takes ids as they come, and never gives part of a character.
@@ -1105,10 +1074,9 @@ class Tokenizer(EncodeMethods):
             >>> stream.step(258), stream.step([260, 114]), stream.finish()
             ('low', ' lower', '')
         """
-        with import_lock:
-            from bpe.encoding.decoding import stream_of
-
-        return stream_of(self._data, self._decoder, self._special_ids if skip_special_tokens else frozenset())
+        return encoding.decoding.stream_of(
+            self._data, self._decoder, self._special_ids if skip_special_tokens else frozenset()
+        )
 
     # Private names that tiktoken's README uses to make an encoding of more special tokens
 

@@ -1,1 +1,23 @@
 """Text to ids and back."""
+
+from typing import TYPE_CHECKING
+
+from bpe.native.lazy_imports import lazy_modules
+
+if TYPE_CHECKING:
+    from bpe.encoding import (  # noqa: F401
+        arrow,
+        budgets,
+        canonical,
+        decoding,
+        offsets,
+        preparing,
+        segments,
+        streaming,
+        unstable,
+        words,
+    )
+
+__getattr__ = lazy_modules(
+    __name__, "arrow budgets canonical decoding offsets preparing segments streaming unstable words"
+)

@@ -91,16 +91,16 @@ def _changes_of(step: Mapping[str, Any]) -> list[Change]:
     if kind == "Strip":
         return [_stripping(step)]
     if kind == "StripAccents":
-        return [_translating(_removing("ACCENTS"))]
+        return [_translating(_each_to("ACCENTS", None))]
     if kind == "Nmt":
-        return [_translating({**_removing("NMT_REMOVED"), **_spaces("NMT_SPACES")})]
+        return [_translating({**_each_to("NMT_REMOVED", None), **_each_to("NMT_SPACES", " ")})]
     changes = []
     if step["clean_text"]:
-        changes.append(_translating({**_removing("BERT_REMOVED"), **_spaces("BERT_SPACES")}))
+        changes.append(_translating({**_each_to("BERT_REMOVED", None), **_each_to("BERT_SPACES", " ")}))
     if step["handle_chinese_chars"]:
         changes.append(_translating({code: f" {chr(code)} " for code in _codes("BERT_SPACED")}))
     if step["lowercase"] if step["strip_accents"] is None else step["strip_accents"]:
-        changes += [functools.partial(_to_form, "NFD"), _translating(_removing("BERT_ACCENTS"))]
+        changes += [functools.partial(_to_form, "NFD"), _translating(_each_to("BERT_ACCENTS", None))]
     return [*changes, _each(_lowercase)] if step["lowercase"] else changes
 
 
@@ -203,13 +203,8 @@ def _codes(name: str) -> list[int]:
 
 
 @functools.cache
-def _removing(name: str) -> dict[int, None]:
-    return dict.fromkeys(_codes(name))
-
-
-@functools.cache
-def _spaces(name: str) -> dict[int, str]:
-    return dict.fromkeys(_codes(name), " ")
+def _each_to(name: str, replacement: str | None) -> dict[int, str | None]:
+    return dict.fromkeys(_codes(name), replacement)
 
 
 @functools.cache

@@ -10,18 +10,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bpe import patterns
+from bpe import encoding, patterns
 from bpe.encoding.encoder import Batch, Encoder
 from bpe.encoding.normal_forms import in_form
 from bpe.encoding.policy import Policy
 from bpe.encoding.texts import Text, TextChunks, checked, utf8
-from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 from bpe.native.once import made_once_property
 from bpe.native.parallel import map_in_threads, run_together
 from bpe.native.warn import warn_caller
 from bpe.scanning.safe_cut import safe_cut
-from bpe.scanning.scanner import boundaries, split
+from bpe.scanning.scanner import boundaries, register_joins, split
 from bpe.scanning.special_tokens import Rules, SpecialTokens
 
 if TYPE_CHECKING:
@@ -47,10 +46,7 @@ def preparation_of(data: TokenizerData) -> Preparation | None:
     changes_text = any(changes) or bool(data.lstrip or data.rstrip or data.single_word)
     if not changes_text and not data.normalized:
         return None
-    with import_lock:
-        from bpe.encoding.preparing import Preparation
-
-    preparation = Preparation(data)
+    preparation = encoding.preparing.Preparation(data)
     return preparation if changes_text or preparation.alone else None
 
 
@@ -58,9 +54,6 @@ def _scanner_of_joins(data: TokenizerData) -> int:
     """The scanner of scanning/joins.h, which keeps the time linear where characters are merged; otherwise -1."""
     if data.characters is None:
         return -1
-    with import_lock:
-        from bpe.scanning.scanner import register_joins
-
     split_off = {*data.special_tokens.values(), *data.added_tokens.values()}
     tokens = [token for number, token in data.vocab.items() if number not in split_off]
     return register_joins(tokens, every_space=not data.pattern.whole)
@@ -112,10 +105,7 @@ class TextEncoder:
 
     def _make_encoder(self, ignore_merges: bool, cache_bytes: int) -> Encoder:
         if self.data.words is not None:
-            with import_lock:
-                from bpe.encoding.words import WordEncoder
-
-            return WordEncoder(self.data._replace(ignore_merges=ignore_merges))  # type: ignore[return-value]
+            return encoding.words.WordEncoder(self.data._replace(ignore_merges=ignore_merges))  # type: ignore[return-value]
         tables = self._tables(ignore_merges)
         return Encoder(
             ranks=tables.ranks,
@@ -196,9 +186,6 @@ class TextEncoder:
 
     def segments_to_ids(self, segments: Iterable[tuple[Text, bool]]) -> NDArray[np.uint32]:
         """The ids of one text; only its trusted segments hold special and added tokens."""
-        with import_lock:
-            from bpe.encoding.segments import trusted_spans
-
         pairs = [(utf8(text) if isinstance(text, str) else bytes(text), trusted) for text, trusted in segments]
         parts, flags = [part for part, _ in pairs], np.array([trusted for _, trusted in pairs], dtype=bool)
         data, tokens = b"".join(parts), self.policy.recognised("all")
@@ -207,7 +194,9 @@ class TextEncoder:
             trusted = np.repeat(flags, np.array(list(map(len, texts)), dtype=int))
             return self._pieces_to_ids(self._preparation.pieces("".join(texts), tokens, trusted=trusted))
         trusted = np.repeat(flags, np.array(list(map(len, parts)), dtype=int))
-        return self._pieces_to_ids((data[b:e], number, None) for b, e, number in trusted_spans(data, tokens, trusted))
+        return self._pieces_to_ids(
+            (data[b:e], number, None) for b, e, number in encoding.segments.trusted_spans(data, tokens, trusted)
+        )
 
     @made_once_property
     def _lost_bytes(self) -> bytes:
@@ -223,9 +212,12 @@ class TextEncoder:
         """When the pattern's steps put a space before a pretoken: see bpe.encoding.offsets.spaces_added_by()."""
         if not self.data.pattern.steps or self.data.words is not None:
             return "never"
-        with import_lock:
-            from bpe.encoding.offsets import spaces_added_by
-        return spaces_added_by(self.data.pattern.steps)
+        return encoding.offsets.spaces_added_by(self.data.pattern.steps)
+
+    @property
+    def _any_preparation(self) -> Preparation:
+        """The preparation, also where it changes no text."""
+        return self._preparation or encoding.preparing.Preparation(self.data)
 
     def with_offsets(
         self, text: Text, rules: Rules, decoder: Decoder, *, exact: bool = False
@@ -244,13 +236,10 @@ class TextEncoder:
             return None
         ids: list[int] = []
         spans = [np.empty((2, 0), dtype=np.int64)]
-        with import_lock:
-            from bpe.encoding.offsets import characters_of_bytes, places_by_pretoken
-            from bpe.encoding.preparing import Preparation
-
         whole = data.decode("utf-8", "surrogateescape")
-        preparation = self._preparation or Preparation(self.data)
-        for piece, number, places in preparation.pieces(whole, rules.recognised, places=np.arange(len(whole))):
+        for piece, number, places in self._any_preparation.pieces(
+            whole, rules.recognised, places=np.arange(len(whole))
+        ):
             if number >= 0:
                 ids.append(number)
                 spans.append(np.array([places[:1], places[-1:]]))
@@ -260,14 +249,16 @@ class TextEncoder:
                 piece_ids, *both = self.encoder.with_places(of_piece, self.split(of_piece))  # type: ignore[attr-defined]
             elif loses or self._spaces_added != "never":
                 how = self._lost_bytes if exact else None, self._spaces_added
-                piece_ids, *both = places_by_pretoken(of_piece, self.split(of_piece), self.encoder, decoder, *how)
+                piece_ids, *both = encoding.offsets.places_by_pretoken(
+                    of_piece, self.split(of_piece), self.encoder, decoder, *how
+                )
             else:
                 piece_ids = self.unprepared_to_ids(of_piece, NO_TOKENS).tolist()
                 sizes = [len(token) for token in decoder.decode_each(piece_ids)]
                 edges = np.cumsum([0, *sizes])
                 both = [edges[:-1], edges[1:]]
             begins, ends = np.array(both, dtype=np.int64)
-            of_bytes = np.append(characters_of_bytes(of_piece), len(places) - 1)
+            of_bytes = np.append(encoding.offsets.characters_of_bytes(of_piece), len(places) - 1)
             edges = np.minimum([begins, np.maximum(ends - 1, begins)], len(of_piece))
             spans.append(places[of_bytes[edges]])
             ids += piece_ids
@@ -279,12 +270,9 @@ class TextEncoder:
 
     def word_ids(self, text: Text, rules: Rules) -> list[int]:
         """For each id of a text, the number of its word: of the pretoken, or of the special or added token."""
-        with import_lock:
-            from bpe.encoding.preparing import Preparation
-
         whole = bytes(checked(text, rules, repair=True)).decode("utf-8", "surrogateescape")
         sizes: list[int] = []
-        for piece, number, _ in (self._preparation or Preparation(self.data)).pieces(whole, rules.recognised):
+        for piece, number, _ in self._any_preparation.pieces(whole, rules.recognised):
             data = b"" if number >= 0 else piece.encode("utf-8", "surrogateescape")
             # The scanner of a tokenizer of characters splits between tokens too.
             pretokens = self.split(data) if self.data.characters is None else patterns.split(data, self.data.pattern)
@@ -338,16 +326,10 @@ class TextEncoder:
 
     def chunks(self, chunks: TextChunks, rules: Rules, room: int = STREAMED) -> Iterator[NDArray[np.uint32]]:
         """The ids of the chunks joined, in arrays, as they become certain. room: bytes that are encoded together."""
-        with import_lock:
-            from bpe.encoding.streaming import encode_chunks
-
-        return encode_chunks(chunks, self.tail_encoder(rules), room)
+        return encoding.streaming.encode_chunks(chunks, self.tail_encoder(rules), room)
 
     def tail_encoder(self, rules: Rules) -> TailEncoder:
         """Return the encoder of a text that comes part by part."""
-        with import_lock:
-            from bpe.encoding.streaming import TailEncoder, last_cut
-
         preparation = self._preparation
         if preparation is None or not preparation.goes_on:
 
@@ -355,7 +337,7 @@ class TextEncoder:
                 rules.check_text(data)
                 return self.to_ids(data, rules.recognised), False
 
-            return TailEncoder(encode, lambda text: self._last_cut(text, rules.all))
+            return encoding.streaming.TailEncoder(encode, lambda text: self._last_cut(text, rules.all))
 
         def encode_marked(data: bytes, continued: bool) -> tuple[NDArray[np.uint32], bool]:
             """Encode for a tokenizer that puts a space before a text and not before what goes on from it."""
@@ -369,9 +351,9 @@ class TextEncoder:
                     at += 1
                 return at
 
-            return last_cut(len(text), at_space, rules.all.longest)
+            return encoding.streaming.last_cut(len(text), at_space, rules.all.longest)
 
-        return TailEncoder(encode_marked, cut_at_space)
+        return encoding.streaming.TailEncoder(encode_marked, cut_at_space)
 
     def ids_of_chunks(self, chunks: TextChunks, rules: Rules) -> Iterator[int]:
         """chunks(), one id after another."""
@@ -405,17 +387,14 @@ class TextEncoder:
 
     def _last_cut(self, text: bytes, special: SpecialTokens) -> int:
         """The last place at which a text that begins with a pretoken may be cut, whatever follows it; 0 for none."""
-        with import_lock:
-            from bpe.encoding.streaming import last_bounded_end, last_cut
-
-        cut = last_cut(len(text), lambda at: self.safe_cut(text, at, special), special.longest)
+        cut = encoding.streaming.last_cut(len(text), lambda at: self.safe_cut(text, at, special), special.longest)
         if cut or self._scanner < 0 or self._preparation is not None or self.data.pattern.name is None:
             return cut
         *_, (rest, index) = special.split(text) or [(b"", -1)]
         if index >= 0 or len(rest) < special.longest:
             return 0
         ends = boundaries(rest, self.data.pattern.name)
-        return len(text) - len(rest) + last_bounded_end(rest, ends, len(rest) - special.longest)
+        return len(text) - len(rest) + encoding.streaming.last_bounded_end(rest, ends, len(rest) - special.longest)
 
     # A text that is not finished
 
@@ -423,9 +402,6 @@ class TextEncoder:
         self, text: Text, rules: Rules, decoder: Decoder, tokens: list[bytes], number: Callable[[bytes], int]
     ) -> tuple[list[int], list[list[int]]]:
         """The ids that are certain whatever follows, and the completions of the rest: see bpe.encoding.unstable."""
-        with import_lock:
-            from bpe.encoding.unstable import completions, unstable_from
-
         data, special = checked(text, rules, repair=False), rules.recognised
         ids = self.unprepared_to_ids(data, special).tolist()
         *_, (last, index) = special.split(data) or [(b"", 0)]
@@ -433,8 +409,8 @@ class TextEncoder:
             return ids, []
         pretoken = self.split(last)[-1]
         pieces = decoder.decode_each(ids)
-        begin = unstable_from(pieces, len(self.encoder.encode_pieces([pretoken])))
-        return ids[:begin], completions(
+        begin = encoding.unstable.unstable_from(pieces, len(self.encoder.encode_pieces([pretoken])))
+        return ids[:begin], encoding.unstable.completions(
             b"".join(pieces[begin:]),
             tokens=tokens,
             number=number,

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Literal, NoReturn
 
 from bpe.expressions import properties
-from bpe.expressions.sets import NOTHING, CharSet, complement, difference, intersection, union
+from bpe.expressions.sets import EVERYTHING, NOTHING, CharSet, complement, difference, intersection, union
 from bpe.expressions.step_options import Refused
 
 Language = Literal["regex", "oniguruma", "fancy-regex"]
@@ -215,8 +215,8 @@ def _posix(cursor: Cursor) -> CharSet | None:
     negated = name.startswith("^")
     name = name.removeprefix("^")
     try:
-        chars = properties.posix(name) if cursor.oniguruma else properties.POSIX_ASCII[name]
-    except (properties.Unknown, KeyError):
+        chars = intersection(properties.posix(name), EVERYTHING if cursor.oniguruma else properties.ASCII)
+    except properties.Unknown:
         cursor.refuse(f"the set [:{name[:20]}")
     cursor.at = close + 2
     return complement(chars) if negated else chars

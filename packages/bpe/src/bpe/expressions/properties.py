@@ -109,13 +109,13 @@ def word() -> CharSet:
 LATIN_NUMBERS = of_text("²³¹¼½¾")
 JOINERS = of_text("\u200c\u200d")
 HEXADECIMAL = of_text("0123456789abcdefABCDEF")
-BLANK_ASCII = of_text("\t ")
+ASCII: CharSet = ((0, 127),)
 
 
 _BY_NAME: dict[str, Callable[[], CharSet]] = {
     "any": lambda: EVERYTHING,
     "assigned": lambda: complement(union(category("Cn"), category("Cs"))),
-    "ascii": lambda: ((0, 127),),
+    "ascii": lambda: ASCII,
     "digit": lambda: category("Nd"),
     "space": white_space,
     "whitespace": white_space,
@@ -127,7 +127,7 @@ _BY_NAME: dict[str, Callable[[], CharSet]] = {
 
 @functools.cache
 def posix(name: str) -> CharSet:
-    """[:name:] in Oniguruma, which follows Unicode; Unknown where it has no such class."""
+    """[:name:] in Oniguruma; in fancy-regex its ASCII characters. Unknown where there is no such class."""
     if name == "punct":
         return union(category("P"), category("S"))
     if name == "graph":
@@ -141,24 +141,6 @@ def posix(name: str) -> CharSet:
     if name in ("alnum", "alpha", "ascii", "blank", "cntrl", "digit", "lower", "space", "upper"):
         return named(name)
     raise Unknown(name)
-
-
-POSIX_ASCII: dict[str, CharSet] = {  # [:name:] in fancy-regex
-    "alnum": ((48, 57), (65, 90), (97, 122)),
-    "alpha": ((65, 90), (97, 122)),
-    "ascii": ((0, 127),),
-    "blank": BLANK_ASCII,
-    "cntrl": ((0, 31), (127, 127)),
-    "digit": ((48, 57),),
-    "graph": ((33, 126),),
-    "lower": ((97, 122),),
-    "print": ((32, 126),),
-    "punct": ((33, 47), (58, 64), (91, 96), (123, 126)),
-    "space": ((9, 13), (32, 32)),
-    "upper": ((65, 90),),
-    "word": ((48, 57), (65, 90), (95, 95), (97, 122)),
-    "xdigit": ((48, 57), (65, 70), (97, 102)),
-}
 
 
 @functools.cache

@@ -12,13 +12,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from bpe.formats.pairs import pairs_of_numbers
-from bpe.native.lazy_imports import import_lock
+from bpe.native.lazy_imports import import_lock, lazy_modules
 from bpe.patterns import Pattern
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bpe.formats import (  # noqa: F401
+        changing,
         folder,
         gguf,
         gpt2,
@@ -37,17 +38,11 @@ Pair = tuple[bytes, bytes]
 
 MAX_ID = 2**31 - 1
 UTF8_BYTES = frozenset(range(0xF5)) - {0xC0, 0xC1}  # that a text may have; some vocabularies lack the other thirteen
-_FORMATS = "folder gguf gpt2 huggingface native reading sentencepiece tekken templates tiktoken vocabularies"
 
-
-def __getattr__(name: str) -> Any:
-    """A format's module, imported when it is first asked for (PEP 562)."""
-    if name in _FORMATS.split():
-        from importlib import import_module
-
-        with import_lock:
-            return import_module(f"bpe.formats.{name}")
-    raise AttributeError(f"module 'bpe.formats' has no attribute {name!r}")
+__getattr__ = lazy_modules(
+    __name__,
+    "changing folder gguf gpt2 huggingface native reading sentencepiece tekken templates tiktoken vocabularies",
+)
 
 
 class Merges(Sequence[Pair]):

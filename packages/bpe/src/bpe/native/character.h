@@ -31,6 +31,15 @@ static inline size_t decode_character(const uint8_t *text, size_t room, uint32_t
     return 1;
 }
 
+/* The character that ends at `at`, as decode_character() has it: UTF-8 can be read backwards. */
+static inline size_t decode_before(const uint8_t *text, size_t at, uint32_t *code) {
+    size_t back = 1;
+    while (back < 4 && back < at && (text[at - back] & 0xc0) == 0x80) back++;
+    if (decode_character(text + at - back, back, code) == back) return back;
+    *code = 0xdc00 | text[at - 1];
+    return 1;
+}
+
 /* Write the UTF-8 of a code point to `to`, where there is room for four bytes; returns its end. */
 static inline uint8_t *encode_character(uint32_t code, uint8_t *to) {
     if (code < 0x80) {

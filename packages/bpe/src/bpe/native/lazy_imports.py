@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import_lock = threading.RLock()
@@ -35,3 +36,15 @@ else:
             return getattr(module, attribute)
 
     numpy, regex = _LazyModule("numpy"), _LazyModule("regex")
+
+
+def lazy_modules(package: str, names: str) -> Callable[[str], Any]:
+    """Return the __getattr__ of a package that imports its modules of these names when they are asked for (PEP 562)."""
+
+    def import_one(name: str) -> Any:
+        if name not in names.split():
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        with import_lock:
+            return importlib.import_module(f"{package}.{name}")
+
+    return import_one

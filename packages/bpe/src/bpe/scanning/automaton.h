@@ -92,14 +92,6 @@ static size_t next_piece(const splitter *s, const uint8_t *text, level_place *pl
     return place->at = place->end;
 }
 
-/* The number of bytes of the character that ends at `at`. */
-static inline size_t length_before(const uint8_t *text, size_t at) {
-    size_t back = 1;
-    uint32_t code;
-    while (back < 4 && back < at && (text[at - back] & 0xc0) == 0x80) back++;
-    return decode_character(text + at - back, back, &code) == back ? back : 1;
-}
-
 /* The first place from `at` on where a piece surely ends, whatever comes before and after, or `size`: one of the levels
  * ends a piece there, and to those before it the place is as good as an end of the text. */
 static size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, size_t at) {
@@ -109,7 +101,7 @@ static size_t splitter_cut(const splitter *s, const uint8_t *text, size_t size, 
         if ((text[at] & 0xc0) == 0x80) continue;
         decode_character(text + at, size - at, &code);
         if (code >= 0xd800 && code < 0xe000) continue; /* it may be a character whose end is still to come */
-        length = length_before(text, at);
+        length = decode_before(text, at, &code);
         for (uint32_t level = 0; level < s->levels; level++) {
             const automaton *a = &s->level[level];
             const size_t back = a->of_bytes ? 1 : length;

@@ -64,6 +64,20 @@ static const int family_wants[FAMILIES] = {WANTS_GPT2, WANTS_CL100K, WANTS_CL100
 
 typedef void (*classify_function)(const uint8_t *text, word_masks *masks);
 
+/* The functions of a level, made of one whose last argument is a constant to the compiler, and an array of them. */
+#define FAMILY_VERSION(level, target, name)                                                \
+    target static void classify_##level##_##name(const uint8_t *text, word_masks *masks) { \
+        classify_##level(text, masks, FAMILY_##name, WANTS_##name);                        \
+    }
+#define FAMILY_VERSIONS(level, target)                                                                           \
+    FAMILY_VERSION(level, target, GPT2)                                                                          \
+    FAMILY_VERSION(level, target, CL100K)                                                                        \
+    FAMILY_VERSION(level, target, O200K)                                                                         \
+    FAMILY_VERSION(level, target, DEEPSEEK)                                                                      \
+    static const classify_function classify_##level##_of[FAMILIES] = {                                           \
+        classify_##level##_GPT2, classify_##level##_CL100K, classify_##level##_CL100K, classify_##level##_O200K, \
+        classify_##level##_DEEPSEEK};
+
 /* Portable: a table gives the masks of a byte as the bits of one byte. Eight of them are a matrix of 8 x 8 bits,
  * which, transposed, is eight bits of each mask. No family wants more than eight masks. */
 static uint8_t byte_masks[FAMILIES][256];
@@ -118,148 +132,113 @@ static inline void classify_portable(const uint8_t *text, word_masks *masks, int
     }
 }
 
+FAMILY_VERSIONS(portable, )
+
+/* By vectors, each level with four operations on the 64 bytes: load_, with_bit_, equal_ and between_.
+ * Masks that are not wanted are left out. */
+#define CLASSIFY(level, target, vector)                                                                               \
+    target static inline __attribute__((always_inline)) void classify_##level(const uint8_t *text, word_masks *masks, \
+                                                                              int family, int wants) {                \
+        (void)family;                                                                                                 \
+        const vector bytes = load_##level(text);                                                                      \
+        const uint64_t letter = between_##level(with_bit_##level(bytes, 0x20), 'a', 26);                              \
+        const uint64_t upper = between_##level(bytes, 'A', 26), digit = between_##level(bytes, '0', 10);              \
+        const uint64_t blank = equal_##level(bytes, ' '), high = between_##level(bytes, 0x80, 0x80);                  \
+        memset(masks, 0, sizeof *masks);                                                                              \
+        if (wants & BIT(LETTER)) masks->letter = letter;                                                              \
+        if (wants & BIT(UPPER)) masks->upper = upper;                                                                 \
+        if (wants & BIT(LOWER)) masks->lower = letter & ~upper;                                                       \
+        if (wants & BIT(DIGIT)) masks->digit = digit;                                                                 \
+        if (wants & BIT(SPACE)) masks->space = between_##level(bytes, 9, 5) | blank;                                  \
+        if (wants & BIT(PUNCTUATION)) masks->punctuation = between_##level(bytes, '!', 94) & ~(letter | digit);       \
+        if (wants & BIT(BLANK)) masks->blank = blank;                                                                 \
+        if (wants & BIT(LINE)) masks->line = equal_##level(bytes, '\n') | equal_##level(bytes, '\r');                 \
+        if (wants & BIT(APOSTROPHE)) masks->apostrophe = equal_##level(bytes, '\'');                                  \
+        if (wants & BIT(SLASH)) masks->slash = equal_##level(bytes, '/');                                             \
+        masks->high = high;                                                                                           \
+        if (high) masks->continuation = between_##level(bytes, 0x80, 0x40);                                           \
+    }
+
 #ifdef BPE_X86
-/* AVX2: 32 bytes at a time. `wants` is a constant to the compiler, which leaves out the masks that are not used. */
-#define IS(byte) _mm256_cmpeq_epi8(bytes, _mm256_set1_epi8(byte))
-#define BELOW(value, bound) _mm256_cmpeq_epi8(_mm256_min_epu8(value, _mm256_set1_epi8((bound) - 1)), value)
-#define FROM(value, first, count) /* first <= value < first + count */ \
-    BELOW(_mm256_sub_epi8(value, _mm256_set1_epi8(first)), count)
-#define SET(mask, vector) masks->mask |= (uint64_t)(uint32_t)_mm256_movemask_epi8(vector) << (32 * half)
+/* AVX2: two vectors of 32 bytes. */
+typedef struct {
+    __m256i low, high;
+} bytes_avx2;
 
-TARGET_AVX2 static inline
-    __attribute__((always_inline)) void classify_avx2(const uint8_t *text, word_masks *masks, int wants) {
-    memset(masks, 0, sizeof *masks);
-    for (int half = 0; half < 2; half++) {
-        __m256i bytes = _mm256_loadu_si256((const __m256i *)(text + 32 * half));
-        __m256i letter = FROM(_mm256_or_si256(bytes, _mm256_set1_epi8(0x20)), 'a', 26), upper = FROM(bytes, 'A', 26);
-        __m256i digit = FROM(bytes, '0', 10), blank = IS(' '), seen = FROM(bytes, '!', 94);
-        if (wants & BIT(LETTER)) SET(letter, letter);
-        if (wants & BIT(UPPER)) SET(upper, upper);
-        if (wants & BIT(LOWER)) SET(lower, _mm256_andnot_si256(upper, letter));
-        if (wants & BIT(DIGIT)) SET(digit, digit);
-        if (wants & BIT(SPACE)) SET(space, _mm256_or_si256(FROM(bytes, 9, 5), blank));
-        if (wants & BIT(PUNCTUATION)) SET(punctuation, _mm256_andnot_si256(_mm256_or_si256(letter, digit), seen));
-        if (wants & BIT(BLANK)) SET(blank, blank);
-        if (wants & BIT(LINE)) SET(line, _mm256_or_si256(IS('\n'), IS('\r')));
-        if (wants & BIT(APOSTROPHE)) SET(apostrophe, IS('\''));
-        if (wants & BIT(SLASH)) SET(slash, IS('/'));
-        SET(high, bytes);
-        SET(continuation, _mm256_cmpgt_epi8(_mm256_set1_epi8((char)0xc0), bytes));
-    }
+TARGET_AVX2 static inline bytes_avx2 load_avx2(const uint8_t *text) {
+    return (bytes_avx2){_mm256_loadu_si256((const __m256i *)text), _mm256_loadu_si256((const __m256i *)(text + 32))};
 }
 
-/* AVX-512: 64 bytes at a time, and a comparison gives a mask at once. */
-#define BETWEEN(value, first, count) \
-    _mm512_cmplt_epu8_mask(_mm512_sub_epi8(value, _mm512_set1_epi8(first)), _mm512_set1_epi8(count))
-#define EQUAL(byte) _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte))
-
-TARGET_AVX512 static inline
-    __attribute__((always_inline)) void classify_avx512(const uint8_t *text, word_masks *masks, int wants) {
-    const __m512i bytes = _mm512_loadu_si512(text);
-    const uint64_t letter = BETWEEN(_mm512_or_si512(bytes, _mm512_set1_epi8(0x20)), 'a', 26);
-    const uint64_t upper = BETWEEN(bytes, 'A', 26), digit = BETWEEN(bytes, '0', 10), blank = EQUAL(' ');
-    const uint64_t high = _mm512_movepi8_mask(bytes);
-    memset(masks, 0, sizeof *masks);
-    if (wants & BIT(LETTER)) masks->letter = letter;
-    if (wants & BIT(UPPER)) masks->upper = upper;
-    if (wants & BIT(LOWER)) masks->lower = letter & ~upper;
-    if (wants & BIT(DIGIT)) masks->digit = digit;
-    if (wants & BIT(SPACE)) masks->space = BETWEEN(bytes, 9, 5) | blank;
-    if (wants & BIT(PUNCTUATION)) masks->punctuation = BETWEEN(bytes, '!', 94) & ~(letter | digit);
-    if (wants & BIT(BLANK)) masks->blank = blank;
-    if (wants & BIT(LINE)) masks->line = EQUAL('\n') | EQUAL('\r');
-    if (wants & BIT(APOSTROPHE)) masks->apostrophe = EQUAL('\'');
-    if (wants & BIT(SLASH)) masks->slash = EQUAL('/');
-    masks->high = high;
-    if (high) masks->continuation = _mm512_cmplt_epi8_mask(bytes, _mm512_set1_epi8((char)0xc0));
+TARGET_AVX2 static inline bytes_avx2 with_bit_avx2(bytes_avx2 bytes, uint8_t bit) {
+    const __m256i all = _mm256_set1_epi8((char)bit);
+    return (bytes_avx2){_mm256_or_si256(bytes.low, all), _mm256_or_si256(bytes.high, all)};
 }
-#define VECTOR_VERSIONS(name, wants)                                                           \
-    TARGET_AVX2 static void classify_avx2_##name(const uint8_t *text, word_masks *masks) {     \
-        classify_avx2(text, masks, wants);                                                     \
-    }                                                                                          \
-    TARGET_AVX512 static void classify_avx512_##name(const uint8_t *text, word_masks *masks) { \
-        classify_avx512(text, masks, wants);                                                   \
-    }
-#define CHOOSE(name)                                      \
-    return level >= LEVEL_AVX512 ? classify_avx512_##name \
-           : level >= LEVEL_AVX2 ? classify_avx2_##name   \
-                                 : classify_portable_##name
+
+TARGET_AVX2 static inline uint64_t equal_avx2(bytes_avx2 bytes, uint8_t byte) {
+    const __m256i all = _mm256_set1_epi8((char)byte);
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes.low, all)) |
+           (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(bytes.high, all)) << 32;
+}
+
+TARGET_AVX2 static inline uint64_t between_avx2(bytes_avx2 bytes, uint8_t first, uint8_t count) {
+    const __m256i begin = _mm256_set1_epi8((char)first), last = _mm256_set1_epi8((char)(count - 1));
+    const __m256i low = _mm256_sub_epi8(bytes.low, begin), high = _mm256_sub_epi8(bytes.high, begin);
+    return (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(low, last), low)) |
+           (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_min_epu8(high, last), high)) << 32;
+}
+
+CLASSIFY(avx2, TARGET_AVX2, bytes_avx2)
+FAMILY_VERSIONS(avx2, TARGET_AVX2)
+
+/* AVX-512: one vector, of which a comparison gives a mask at once. */
+#define load_avx512(text) _mm512_loadu_si512(text)
+#define with_bit_avx512(bytes, bit) _mm512_or_si512(bytes, _mm512_set1_epi8(bit))
+#define equal_avx512(bytes, byte) _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(byte))
+#define between_avx512(bytes, first, count) \
+    _mm512_cmplt_epu8_mask(_mm512_sub_epi8(bytes, _mm512_set1_epi8((char)(first))), _mm512_set1_epi8((char)(count)))
+
+CLASSIFY(avx512, TARGET_AVX512, __m512i)
+FAMILY_VERSIONS(avx512, TARGET_AVX512)
+
 #elif defined(BPE_NEON)
-/* NEON: 64 bytes at a time, in four vectors of sixteen: the first has bytes 0, 4, 8 and so on, the second
- * bytes 1, 5, 9. Then a mask, which NEON has no instruction for, comes together in six: the top bits of four vectors
- * become four bits of one vector's bytes, in order, and these nibbles are joined by a narrowing shift. */
-#define INLINE_NEON static inline __attribute__((always_inline))
-
-INLINE_NEON uint64_t mask_neon(uint8x16x4_t tops) {
+/* NEON: four vectors of sixteen: the first has bytes 0, 4, 8 and so on, the second bytes 1, 5, 9. Then a mask, which
+ * NEON has no instruction for, comes together in six: the top bits of four vectors become four bits of one vector's
+ * bytes, in order, and these nibbles are joined by a narrowing shift. */
+static inline uint64_t mask_neon(uint8x16x4_t tops) {
     const uint8x16_t twos = vsriq_n_u8(tops.val[1], tops.val[0], 1), others = vsriq_n_u8(tops.val[3], tops.val[2], 1);
     const uint8x16_t fours = vsriq_n_u8(others, twos, 2);
     const uint16x8_t eights = vreinterpretq_u16_u8(vsriq_n_u8(fours, fours, 4));
     return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(eights, 4)), 0);
 }
 
-INLINE_NEON uint64_t equal_neon(uint8x16x4_t bytes, uint8_t byte) {
+#define load_neon(text) vld4q_u8(text)
+static inline uint8x16x4_t with_bit_neon(uint8x16x4_t bytes, uint8_t bit) {
+    for (int i = 0; i < 4; i++) bytes.val[i] = vorrq_u8(bytes.val[i], vdupq_n_u8(bit));
+    return bytes;
+}
+
+static inline uint64_t equal_neon(uint8x16x4_t bytes, uint8_t byte) {
     for (int i = 0; i < 4; i++) bytes.val[i] = vceqq_u8(bytes.val[i], vdupq_n_u8(byte));
     return mask_neon(bytes);
 }
 
-INLINE_NEON uint64_t between_neon(uint8x16x4_t bytes, uint8_t first, uint8_t count) {
+static inline uint64_t between_neon(uint8x16x4_t bytes, uint8_t first, uint8_t count) {
     for (int i = 0; i < 4; i++) bytes.val[i] = vcltq_u8(vsubq_u8(bytes.val[i], vdupq_n_u8(first)), vdupq_n_u8(count));
     return mask_neon(bytes);
 }
 
-INLINE_NEON void classify_neon(const uint8_t *text, word_masks *masks, int wants) {
-    const uint8x16x4_t bytes = vld4q_u8(text);
-    uint8x16x4_t small = bytes, line = bytes;
-    for (int i = 0; i < 4; i++) {
-        small.val[i] = vorrq_u8(bytes.val[i], vdupq_n_u8(0x20));
-        line.val[i] = vorrq_u8(vceqq_u8(bytes.val[i], vdupq_n_u8('\n')), vceqq_u8(bytes.val[i], vdupq_n_u8('\r')));
-    }
-    const uint64_t letter = between_neon(small, 'a', 26), upper = between_neon(bytes, 'A', 26);
-    const uint64_t digit = between_neon(bytes, '0', 10), blank = equal_neon(bytes, ' '), high = mask_neon(bytes);
-    memset(masks, 0, sizeof *masks);
-    if (wants & BIT(LETTER)) masks->letter = letter;
-    if (wants & BIT(UPPER)) masks->upper = upper;
-    if (wants & BIT(LOWER)) masks->lower = letter & ~upper;
-    if (wants & BIT(DIGIT)) masks->digit = digit;
-    if (wants & BIT(SPACE)) masks->space = between_neon(bytes, 9, 5) | blank;
-    if (wants & BIT(PUNCTUATION)) masks->punctuation = between_neon(bytes, '!', 94) & ~(letter | digit);
-    if (wants & BIT(BLANK)) masks->blank = blank;
-    if (wants & BIT(LINE)) masks->line = mask_neon(line);
-    if (wants & BIT(APOSTROPHE)) masks->apostrophe = equal_neon(bytes, '\'');
-    if (wants & BIT(SLASH)) masks->slash = equal_neon(bytes, '/');
-    masks->high = high;
-    if (high) {
-        uint8x16x4_t second = bytes; /* their second bits from the top */
-        for (int i = 0; i < 4; i++) second.val[i] = vshlq_n_u8(bytes.val[i], 1);
-        masks->continuation = high & ~mask_neon(second);
-    }
-}
-
-#define VECTOR_VERSIONS(name, wants) \
-    static void classify_neon_##name(const uint8_t *text, word_masks *masks) { classify_neon(text, masks, wants); }
-#define CHOOSE(name) return level >= LEVEL_NEON ? classify_neon_##name : classify_portable_##name
-#else
-#define VECTOR_VERSIONS(name, wants)
-#define CHOOSE(name) return classify_portable_##name
+CLASSIFY(neon, , uint8x16x4_t)
+FAMILY_VERSIONS(neon, )
 #endif
-
-#define VERSIONS(name, family, wants)                                              \
-    static void classify_portable_##name(const uint8_t *text, word_masks *masks) { \
-        classify_portable(text, masks, family, wants);                             \
-    }                                                                              \
-    VECTOR_VERSIONS(name, wants)
-VERSIONS(gpt2, FAMILY_GPT2, WANTS_GPT2)
-VERSIONS(cl100k, FAMILY_CL100K, WANTS_CL100K)
-VERSIONS(o200k, FAMILY_O200K, WANTS_O200K)
-VERSIONS(deepseek, FAMILY_DEEPSEEK, WANTS_DEEPSEEK)
 
 static inline classify_function choose_classify(int family, int level) {
     (void)level;
-    switch (family) {
-        case FAMILY_GPT2: CHOOSE(gpt2);
-        case FAMILY_O200K: CHOOSE(o200k);
-        case FAMILY_DEEPSEEK: CHOOSE(deepseek);
-        default: CHOOSE(cl100k);
-    }
+#if defined(BPE_X86)
+    if (level >= LEVEL_AVX512) return classify_avx512_of[family];
+    if (level >= LEVEL_AVX2) return classify_avx2_of[family];
+#elif defined(BPE_NEON)
+    if (level >= LEVEL_NEON) return classify_neon_of[family];
+#endif
+    return classify_portable_of[family];
 }
 #endif

@@ -48,6 +48,7 @@ cdef extern from "scanning/characters.h" nogil:
     )
     uint8_t read_class(const uint8_t *text, size_t room, int family, size_t *length)
     size_t decode_character(const uint8_t *text, size_t room, uint32_t *code)
+    size_t decode_before(const uint8_t *text, size_t at, uint32_t *code)
     uint8_t category_of(uint32_t code)
     enum:
         CATEGORY_LO     # the last of the five letter categories, which come first,
@@ -90,7 +91,6 @@ cdef extern from "scanning/joins.h" nogil:
     size_t joins_cut(const joins *j, const uint8_t *text, size_t size, size_t at)
 
 cdef enum:
-    CUT_BLOCK = 256             # bytes that are searched for a cut character by character, then words are passed over
     BITS_OF_BYTE = 4            # filter bits for each byte of all tokens; most pairs stand in many tokens
     FEWEST_BITS = 16            # log2 of the bits of the smallest filter
     MOST_BITS = 24              # log2 of the bits of the largest filter
@@ -156,16 +156,13 @@ def categories():
     return bytes(table)
 
 
+cdef int *FAMILY_OF = [     # by ScannedPattern, up to PATTERN_DEEPSEEK
+    FAMILY_GPT2, FAMILY_GPT2, FAMILY_CL100K, FAMILY_CL100K, FAMILY_CL100K, FAMILY_MARKS, FAMILY_O200K, FAMILY_DEEPSEEK
+]
+
+
 cdef inline int family_of(ScannedPattern pattern) noexcept nogil:
-    if pattern == PATTERN_GPT2 or pattern >= PATTERN_JOINS:
-        return FAMILY_GPT2
-    if pattern == PATTERN_QWEN35:
-        return FAMILY_MARKS
-    if pattern == PATTERN_O200K:
-        return FAMILY_O200K
-    if pattern == PATTERN_DEEPSEEK:
-        return FAMILY_DEEPSEEK
-    return FAMILY_CL100K
+    return FAMILY_OF[<int> pattern] if pattern < PATTERN_SPLITTER else FAMILY_GPT2
 
 
 cdef void scan_start(Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size) noexcept nogil:
@@ -194,35 +191,39 @@ cdef void scan_start_with(
 cdef size_t scan_block(Scanner *s, size_t *ends) noexcept nogil:
     """Write the ends of the pretokens of the next SCAN_BLOCK bytes; 0 when the text is at its end."""
     cdef size_t count = 0, stop = s.at + SCAN_BLOCK
-    cdef uint64_t begins
     if s.at >= s.size:
         return 0
-    if s.pattern >= PATTERN_JOINS:
-        return joins_block(s, ends)
-    if s.pattern >= PATTERN_SPLITTER:
+    if PATTERN_SPLITTER <= s.pattern < PATTERN_JOINS:
         return splitter_block(s, ends)
     if s.pattern == PATTERN_WHOLE:
         s.at = s.size
     while s.at < s.size and (s.at < stop or count == 0):  # 0 would say that the text has ended
-        s.word = s.ahead
-        read_word(s, s.at + 64, &s.ahead)
-        if s.family == FAMILY_GPT2:
-            begins = gpt2_begins(s)
-        elif s.family == FAMILY_O200K:
-            begins = o200k_begins(s)
-        elif s.family == FAMILY_DEEPSEEK:
-            begins = deepseek_begins(s)
-        else:
-            begins = cl100k_begins(s)
-        if s.cuts != NULL:
-            begins |= cuts_in_word(
-                s.cuts, s.text + s.at, begins, s.word.high, s.word.inside, s.ahead.inside, &s.cut
-            )
-        count += write_ends(s, begins, ends + count)
+        count += write_ends(s, next_begins(s), ends + count)
     if s.at >= s.size:
         ends[count] = s.size
         count += 1
     return count
+
+
+cdef inline uint64_t next_begins(Scanner *s) noexcept nogil:
+    """A bit for each of the 64 bytes at s.at that begins a pretoken."""
+    cdef uint64_t begins
+    if s.pattern >= PATTERN_JOINS:
+        classify_word(s, s.at, &s.word)
+        return joins_begins(joins_of[<size_t> s.pattern - PATTERN_JOINS], s.text, s.size, s.at, &s.word, &s.joins)
+    s.word = s.ahead
+    read_word(s, s.at + 64, &s.ahead)
+    if s.family == FAMILY_GPT2:
+        begins = gpt2_begins(s)
+    elif s.family == FAMILY_O200K:
+        begins = o200k_begins(s)
+    elif s.family == FAMILY_DEEPSEEK:
+        begins = deepseek_begins(s)
+    else:
+        begins = cl100k_begins(s)
+    if s.cuts != NULL:
+        begins |= cuts_in_word(s.cuts, s.text + s.at, begins, s.word.high, s.word.inside, s.ahead.inside, &s.cut)
+    return begins
 
 
 cdef inline size_t write_ends(Scanner *s, uint64_t begins, size_t *ends) noexcept nogil:
@@ -250,21 +251,6 @@ cdef size_t splitter_block(Scanner *s, size_t *ends) noexcept nogil:
 cdef bint splits_at_every_space(ScannedPattern pattern) noexcept nogil:
     """True if this is a scanner of register_joins() by which a pretoken begins at every space."""
     return pattern >= PATTERN_JOINS and joins_of[<size_t> pattern - PATTERN_JOINS].every_space
-
-
-cdef size_t joins_block(Scanner *s, size_t *ends) noexcept nogil:
-    """scan_block() of a scanner of register_joins()."""
-    cdef const joins *entry = joins_of[<size_t> s.pattern - PATTERN_JOINS]
-    cdef size_t count = 0, stop = s.at + SCAN_BLOCK
-    cdef uint64_t begins
-    while s.at < s.size and (s.at < stop or count == 0):
-        classify_word(s, s.at, &s.word)
-        begins = joins_begins(entry, s.text, s.size, s.at, &s.word, &s.joins)
-        count += write_ends(s, begins, ends + count)
-    if s.at >= s.size:
-        ends[count] = s.size
-        count += 1
-    return count
 
 
 cdef inline void classify_word(Scanner *s, size_t at, word_masks *word) noexcept nogil:
@@ -316,7 +302,7 @@ cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, s
     a character cut off by its end is never taken for another.
     """
     cdef uint8_t before, after
-    cdef size_t stop
+    cdef uint32_t code
     if pattern == PATTERN_WHOLE:
         return size
     if pattern >= PATTERN_JOINS:
@@ -325,51 +311,18 @@ cdef size_t scan_cut(ScannedPattern pattern, const uint8_t *text, size_t size, s
         return splitter_cut(splitters[<size_t> pattern - PATTERN_SPLITTER], text, size, at)
     at = at if at > 0 else 1
     while at < size:
-        stop = min(at + CUT_BLOCK, size)
-        while at < stop:
-            if text[at] & 0xc0 != 0x80 and text[at] != 39:      # a character begins, and it is no apostrophe
-                after = category_from(text + at, size - at)
-                if after > CATEGORY_NO and after != CATEGORY_CS:
-                    before = category_before(text, at)
-                    if before <= CATEGORY_LO or CATEGORY_ME < before <= CATEGORY_NO:
-                        return at
-                    if after & WHITE_SPACE and not before & WHITE_SPACE and text[at] != 10 and text[at] != 13:
-                        return at
-            at += 1
-        at = past_letters_and_numbers(text, size, at)
-    return size
-
-
-cdef size_t past_letters_and_numbers(const uint8_t *text, size_t size, size_t at) noexcept nogil:
-    """A place from `at` on before which there are letters and numbers only, 64 bytes at a time."""
-    cdef Scanner s
-    while at < size and text[at] & 0xc0 == 0x80:    # to where a character begins
+        if text[at] & 0xc0 != 0x80 and text[at] != 39:      # a character begins, and it is no apostrophe
+            decode_character(text + at, size - at, &code)
+            after = category_of(code)
+            if after > CATEGORY_NO and after != CATEGORY_CS:
+                decode_before(text, at, &code)
+                before = category_of(code)
+                if before <= CATEGORY_LO or CATEGORY_ME < before <= CATEGORY_NO:
+                    return at
+                if after & WHITE_SPACE and not before & WHITE_SPACE and text[at] != 10 and text[at] != 13:
+                    return at
         at += 1
-    scan_start(&s, PATTERN_GPT2, text + at, size - at)
-    while s.ahead.letter | s.ahead.digit == <uint64_t> -1:
-        s.at += 64
-        read_word(&s, s.at, &s.ahead)
-    return at + s.at
-
-
-cdef inline uint8_t category_from(const uint8_t *text, size_t room) noexcept nogil:
-    """The category of the character that begins the text."""
-    cdef uint32_t code
-    decode_character(text, room, &code)
-    return category_of(code)
-
-
-cdef inline uint8_t category_before(const uint8_t *text, size_t at) noexcept nogil:
-    """The category of the character that ends at `at`, if one does: UTF-8 can be read backwards."""
-    cdef size_t back = 1
-    cdef uint32_t code
-    while back < 4 and back < at and text[at - back] & 0xc0 == 0x80:
-        back += 1
-    return category_of(code) if decode_character(text + at - back, back, &code) == back else CATEGORY_CS
-
-
-cdef void scan_start_as(Scanner *s, ScannedPattern pattern, const uint8_t *text, size_t size, int level) noexcept nogil:
-    scan_start_with(s, pattern, text, size, choose_classify(family_of(pattern), level), choose_places(level))
+    return size
 
 
 def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
@@ -381,10 +334,14 @@ def boundaries(const uint8_t[::1] text not None, pattern="gpt2", *, level=None):
     cdef size_t size = text.shape[0], count
     cdef size_t ends[SCAN_ENDS]
     cdef ScannedPattern number = number_of(pattern)
+    cdef int simd
     blocks = [np.empty(0, dtype=np.uint64)]
     if size == 0:
         return blocks[0]
-    scan_start_as(&scanner, number, &text[0], size, level_of(level))
+    simd = level_of(level)
+    scan_start_with(
+        &scanner, number, &text[0], size, choose_classify(family_of(number), simd), choose_places(simd)
+    )
     while True:
         with nogil:
             count = scan_block(&scanner, ends)
