@@ -46,7 +46,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
             *("Glm", "Glm4", "Cohere", "Cohere2", "Granite", "Starcoder2"),
         )
     },
-    "OPT": {"ffn_dim": 48, "word_embed_proj_dim": 64},
+    "OPT": {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 64},
+    "GPTJ": {"rotary_dim": 8, "n_embd": 64, "n_layer": 4, "n_head": 4, "n_inner": 48},
+    **{
+        family: {"num_key_value_heads": 2, "pad_token_id": 0}
+        for family in ("Olmo", "Phi", "StableLm", "Nemotron", "NanoChat", "Exaone4")
+    },
     "Mixtral": {"num_key_value_heads": 2, "num_local_experts": 6, "num_experts_per_tok": 2},
     "Olmoe": {"num_key_value_heads": 2, "num_experts": 8, "num_experts_per_tok": 2, "pad_token_id": 0},
     "Qwen2Moe": {

@@ -3,10 +3,13 @@ pass, as integers, and the peak of a step.
 
 Two things of theirs are put in the place of others: a norm and an attention that save what fused kernels save, where
 the policy says "fused", and of Llama 4 and for peaks experts that are matrices of their own and read gathered tokens.
+Of BLOOM, Falcon and GPT-J, whose code has an attention of its own, that between its projections is Llama's, and of
+BLOOM the GELU is torch's. In place of LayerNorms are some that keep statistics in fp32, as torch's do on a GPU alone.
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import random
 from collections.abc import Callable
@@ -36,18 +39,20 @@ class FusedRMSNorm(Function):
     """Saves its input and one statistic a row."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Any, eps: float) -> Tensor:
         scale = x.float().square().mean(-1, keepdim=True).add(eps).rsqrt()
         ctx.save_for_backward(x, weight, scale)
-        return (x.float() * scale).to(x.dtype) * weight
+        out = (x.float() * scale).to(x.dtype)
+        return out if weight is None else out * weight
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight, scale = ctx.saved_tensors
         normal = x.float() * scale
-        inner = grad.float() * weight.float()
+        inner = grad.float() if weight is None else grad.float() * weight.float()
         of_x = scale * (inner - normal * (inner * normal).mean(-1, keepdim=True))
-        return of_x.to(x.dtype), (grad.float() * normal).flatten(0, -2).sum(0).to(weight.dtype), None
+        of_weight = None if weight is None else (grad.float() * normal).flatten(0, -2).sum(0).to(weight.dtype)
+        return of_x.to(x.dtype), of_weight, None
 
 
 class FusedAttention(Function):
@@ -102,17 +107,43 @@ def fused_attention(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: An
     return FusedAttention.apply(q, k, v, rest.get("s_aux"), scaling, rest.get("sliding_window")), None
 
 
+class FusedLayerNorm(Function):
+    """Saves its input and two statistics a row in fp32, as torch's does on a GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Any) -> Tensor:
+        out, mean, scale = torch.native_layer_norm(x.float(), x.shape[-1:], None, None, 1e-5)
+        ctx.save_for_backward(x, weight, mean, scale)
+        out = out.to(x.dtype) * weight
+        return out if bias is None else out + bias
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight, mean, scale = ctx.saved_tensors
+        of_x, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
+            grad.float(), x.float(), x.shape[-1:], mean, scale, weight.float(), weight.float(), [True, True, True]
+        )
+        return (
+            of_x.to(x.dtype),
+            of_weight.to(weight.dtype),
+            of_bias.to(weight.dtype) if ctx.needs_input_grad[2] else None,
+        )
+
+
 class Norm(nn.Module):
     """A norm in the place of transformers' own: fused, or torch's."""
 
-    def __init__(self, of: nn.Module, kernel: str) -> None:
+    def __init__(self, of: Any, kernel: str) -> None:
         super().__init__()
-        self.weight, self.kernel = of.weight, kernel
+        self.weight, self.bias, self.kernel = getattr(of, "weight", None), getattr(of, "bias", None), kernel
+        self.centred = "LayerNorm" in type(of).__name__
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.centred:
+            return FusedLayerNorm.apply(x, self.weight, self.bias)
         if self.kernel == "fused":
             return FusedRMSNorm.apply(x, self.weight, 1e-6)
-        return nn.functional.rms_norm(x, self.weight.shape, self.weight, 1e-6)
+        return nn.functional.rms_norm(x, x.shape[-1:] if self.weight is None else self.weight.shape, self.weight, 1e-6)
 
 
 class Gathered(nn.Module):
@@ -182,6 +213,16 @@ CASES = [
     ("Llama4", {"interleave_moe_layer_step": 2, "intermediate_size_mlp": 56, "use_qk_norm": False}),
     ("Llama4", {"num_hidden_layers": 8, "interleave_moe_layer_step": 2, "intermediate_size_mlp": 56}),
 ]
+DENSE: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in ("Olmo", "Olmo2", "SmolLM3", "Exaone4", "Phi", "GPTJ", "Cohere", "OPT", "Bloom")),
+    *((name, {}) for name in ("StableLm", "Nemotron", "NanoChat", "Qwen3", "Gemma3")),
+    ("Olmo3", {"sliding_window": 5}),
+    ("Cohere2", {"sliding_window": 5}),
+    ("StableLm", {"use_parallel_residual": True}),
+    ("Falcon", {}),
+    ("Falcon", {"multi_query": False, "parallel_attn": False, "alibi": True}),
+    ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 2}),
+]
 
 
 def built(family: str, sizes: dict[str, Any], policy: Policy, *, apart: bool = False) -> tuple[nn.Module, Any]:
@@ -189,28 +230,79 @@ def built(family: str, sizes: dict[str, Any], policy: Policy, *, apart: bool = F
     config = small_config(family, sizes)
     implementation = policy.attention_kernel
     if (implementation, policy.activation_checkpointing) != ("eager", "none"):
-        inside = fused_attention if implementation == "fused" else modeling(family).eager_attention_forward
+        inside = fused_attention if implementation == "fused" else eager_attention(family)
         if policy.activation_checkpointing == "selective":
             inside = recomputed(inside)
         implementation = f"{implementation}_{policy.activation_checkpointing}"
         transformers.AttentionInterface.register(implementation, inside)
         if policy.attention_kernel == "eager":
             transformers.AttentionMaskInterface.register(implementation, eager_mask)
-    model = getattr(transformers, f"{family}ForCausalLM")._from_config(config, attn_implementation=implementation)
+    model = getattr(transformers, f"{family}ForCausalLM")._from_config(
+        config, attn_implementation="eager" if family in PROJECTED else implementation
+    )
+    if family in PROJECTED:
+        own_attention(family, model, eager_attention(family) if implementation == "eager" else inside)
     for name, module in list(model.named_modules()):
+        if type(module).__name__ == "BloomGelu":
+            module.forward = functools.partial(nn.functional.gelu, approximate="tanh")
         parent, _, last = name.rpartition(".")
         if type(module).__name__.endswith("TextMoe"):
             setattr(model.get_submodule(parent), last, Gathered(module))
         elif apart and last == "experts" and family != "Llama4":
             setattr(model.get_submodule(parent), last, Apart(module))
-        elif type(module).__name__.endswith("RMSNorm"):
+        elif type(module).__name__.endswith(("RMSNorm", "LayerNorm", "LayerNorm1P")) and family != "Olmo":
             setattr(model.get_submodule(parent), last, Norm(module, policy.norm_kernel))
     if policy.activation_checkpointing == "full":
-        for layer in model.model.layers:
+        for layer in layers_of(model):
             layer.forward = recomputed(layer.forward)
     if policy.precision == "bf16":
         model = model.bfloat16()
     return model.train(), accounting.from_config(config.to_dict())
+
+
+PROJECTED = ("Bloom", "Falcon", "GPTJ")
+
+
+def own_attention(family: str, model: Any, inside: Callable[..., Any]) -> None:
+    """Put this attention between the projections of a model whose code has one of its own."""
+
+    def between(module: Any, q: Tensor, k: Tensor, v: Tensor, mask: Any) -> Any:
+        module.num_key_value_groups = q.shape[1] // k.shape[1]
+        out, weights = inside(module, q, k, v, mask, scaling=q.shape[-1] ** -0.5)
+        return out.transpose(1, 2), weights
+
+    def bloom(module: Any, hidden: Tensor, residual: Tensor, attention_mask: Any, **rest: Any) -> Any:
+        out, _ = between(module, *module._reshape(module.query_key_value(hidden)), attention_mask)
+        return residual + module.dense(out.transpose(1, 2).flatten(2)), None
+
+    def falcon(module: Any, hidden: Tensor, alibi: Any, attention_mask: Any, position_embeddings: Any, **_: Any) -> Any:
+        q, k, v = (one.transpose(1, 2) for one in module._split_heads(module.query_key_value(hidden)))
+        if alibi is None:
+            q, k = modeling(family).apply_rotary_pos_emb(q, k, *position_embeddings)
+        out, _ = between(module, q, k, v, attention_mask)
+        return module.dense(out.transpose(1, 2).flatten(2)), None
+
+    for layer in layers_of(model):
+        if family == "GPTJ":
+            layer.attn._attn = functools.partial(between, layer.attn)
+        else:
+            layer.self_attention.forward = functools.partial(
+                {"Bloom": bloom, "Falcon": falcon}[family], layer.self_attention
+            )
+
+
+def decoder_of(model: Any) -> Any:
+    return model.transformer if hasattr(model, "transformer") else model.model
+
+
+def layers_of(model: Any) -> Any:
+    """The blocks of a model, under whatever name it has them."""
+    inner = getattr(decoder_of(model), "decoder", decoder_of(model))
+    return inner.layers if hasattr(inner, "layers") else inner.h
+
+
+def eager_attention(family: str) -> Any:
+    return modeling("Llama" if family in PROJECTED else family).eager_attention_forward
 
 
 def modeling(family: str) -> Any:
@@ -226,49 +318,77 @@ def recomputed(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loss_of(model: Any, ids: Tensor, targets: Tensor) -> Tensor:
-    hidden = model.model(ids, use_cache=False).last_hidden_state
+    hidden = decoder_of(model)(ids, use_cache=False).last_hidden_state
     return cross_entropy(model.lm_head(hidden), targets, reduction="sum")
 
 
+# every three of precision, kernels and batch in all their combinations
+SETTINGS = [
+    (precision, norm_kernel, attention_kernel, batch)
+    for precision in ("fp32", "bf16")
+    for norm_kernel in ("fused", "composite")
+    for attention_kernel in ("fused", "eager")
+    for batch in (1, 3)
+    if ((precision == "bf16") + (norm_kernel == "fused") + (attention_kernel == "fused") + (batch == 1)) % 2
+]
+
+
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("norm_kernel", ["fused", "composite"])
-@pytest.mark.parametrize("attention_kernel", ["fused", "eager"])
-@pytest.mark.parametrize("batch", [1, 3])
-@pytest.mark.parametrize(("family", "sizes"), CASES)
-def test_saved_activations(
-    family: str,
-    sizes: dict[str, Any],
-    batch: int,
-    attention_kernel: str,
-    norm_kernel: str,
-    precision: str,
-    checkpointing: str,
-) -> None:
-    policy = Policy(
-        precision=precision,
-        attention_kernel=attention_kernel,
-        norm_kernel=norm_kernel,
-        activation_checkpointing=checkpointing,
-        model_code="transformers",
-    )
-    model, shape = built(family, sizes, policy)
+@pytest.mark.parametrize(("family", "sizes"), CASES + DENSE)
+def test_saved_activations(family: str, sizes: dict[str, Any], checkpointing: str) -> None:
+    if sizes.get("alibi") and checkpointing != "none":
+        return  # a mask of every head beside what is saved
     length = random.Random(f"{family} {sizes}").randint(9, 20)
-    ids, targets = (torch.randint(0, 500, (batch, length)) for _ in range(2))
-    loss_of(model, ids, targets)  # what is made once
-    live = Live(known=[*model.parameters(), *model.buffers(), ids, targets])
-    before = live.now - 16 * batch * length
-    with live:
-        result = loss_of(model, ids, targets)
-    predicted = accounting.saved_activations(shape, batch, length, policy=policy)
-    beside = result.nbytes
-    if (
-        checkpointing != "none"
-    ):  # arguments of what is computed again that autograd has no use for: masks, and positions
-        masks = 0 if attention_kernel == "fused" else 1 if family in ("DeepseekV3", "Llama") else 2
-        beside += masks * batch * length**2 * policy.bytes.activations
-        beside += 0 if (family, checkpointing) == ("Llama4", "selective") else 8 * length
-    assert live.now - before == predicted.total + beside
+    # of full checkpointing no kernel decides what is saved, but for the masks
+    for precision, norm_kernel, attention_kernel, batch in SETTINGS[:: 2 if checkpointing == "full" else 1]:
+        policy = Policy(
+            precision=precision,
+            attention_kernel=attention_kernel,
+            norm_kernel=norm_kernel,
+            activation_checkpointing=checkpointing,
+            model_code="transformers",
+        )
+        model, shape = built(family, sizes, policy)
+        ids, targets = (torch.randint(0, 500, (batch, length)) for _ in range(2))
+        loss_of(model, ids, targets)  # what is made once
+        live = Live(known=[*model.parameters(), *model.buffers(), ids, targets])
+        before = live.now - 16 * batch * length
+        with live:
+            result = loss_of(model, ids, targets)
+        predicted = accounting.saved_activations(shape, batch, length, policy=policy)
+        beside = tables_beside(family, shape, length, policy) + arguments(family, shape, batch, length, policy)
+        assert live.now - before == predicted.total + beside + result.nbytes, policy
+
+
+def tables_beside(family: str, shape: Any, length: int, policy: Policy) -> int:
+    """Bytes of a family's tables of rotations beyond those counted, which have every dimension of a head once."""
+    table = 2 * length * shape.head_width * policy.bytes.activations
+    in_fp32 = 2 * length * shape.head_width * 4
+    if family == "GPTJ":  # of each layer, for half of the dimensions of queries and of keys
+        return -table if policy.activation_checkpointing == "full" else (shape.num_layers - 1) * table
+    if family == "Falcon" and policy.activation_checkpointing != "full":
+        return 0 if shape.position == "alibi" else 8 * 2 * shape.num_layers  # indices of keys and values
+    return {
+        **{"Olmo": in_fp32 - table, "Olmo2": in_fp32 - table, "Olmo3": 2 * in_fp32 - table},
+        **{"Phi": -table // 2, "Nemotron": -table // 2, "StableLm": -3 * table // 4},
+    }.get(family, 0)
+
+
+def arguments(family: str, shape: Any, batch: int, length: int, policy: Policy) -> int:
+    """Bytes of arguments of what is computed again that autograd has no use for: masks, positions and biases."""
+    checkpointing, act = policy.activation_checkpointing, policy.bytes.activations
+    if checkpointing == "none":
+        return 0
+    masks = 2 if 0 < shape.windowed_layers < shape.num_layers else 1
+    if policy.attention_kernel == "fused" and family not in PROJECTED:
+        masks = 0
+    if checkpointing == "selective" and family in ("Llama4", *PROJECTED):
+        positions = 0
+    elif family == "Bloom":
+        positions = batch * shape.num_heads * length * act
+    else:
+        positions = 8 * length * (batch if family == "OPT" else 1)
+    return masks * batch * length**2 * act + positions
 
 
 # wide vocabulary, deep and narrow, wide experts, long sequence: each has its peak in another phase
@@ -297,6 +417,29 @@ def peak(model: Any, batch: int, length: int, vocab: int) -> int:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
     return live.most
+
+
+# each kind of dense block; that of GPT-J, whose tables are as large as its layers here, has its saved tensors alone
+KINDS = ("Olmo2", "SmolLM3", "Phi", "Cohere2", "OPT", "Bloom", "NanoChat")
+PARTS = [("loss", "fused", "none"), ("embedding", "fused", "full")]
+PARTS += [("blocks", "eager", one) for one in ("none", "full")] + [("long", "eager", "selective")]
+
+
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [one for one in DENSE if one[0] in KINDS or len(one[1]) == 2],
+)
+def test_peak_of_a_step_of_dense_blocks(family: str, sizes: dict[str, Any]) -> None:
+    for name, attention_kernel, checkpointing in PARTS:
+        larger, batch, length = PEAKS[name]
+        widths = {"word_embed_proj_dim": 128, "ffn_dim": 224} if "hidden_size" in larger and family == "OPT" else {}
+        policy = Policy(
+            attention_kernel=attention_kernel, activation_checkpointing=checkpointing, model_code="transformers"
+        )
+        model, shape = built(family, {**sizes, **larger, **widths, "pad_token_id": None}, policy)
+        predicted = accounting.training_memory(shape, batch, length, policy=policy)
+        measured = peak(model, batch, length, shape.vocab_size)
+        assert int(predicted.total) == pytest.approx(measured, rel=0.025), (name, policy, predicted.peak.title)
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])

@@ -74,7 +74,7 @@ def test_memory_names_whose_code_it_follows(capsys: pytest.CaptureFixture[str]) 
         words = " ".join(run(capsys, *command, "--model-code", code).split())
         assert f"as {code} computes it without dropout" in words
     assert main(["report", "mixtral-8x7b", "--model-code", "transformers", "--only", "peak"]) == 2
-    assert "layers like transformers' of Llama" in capsys.readouterr().err
+    assert "dense ones with softmax attention" in capsys.readouterr().err
 
 
 def test_equal_figures_look_equal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -233,7 +233,17 @@ def test_refused_by_name(name: str, change: dict[str, Any], message: str) -> Non
 
 @pytest.mark.parametrize(
     "family",
-    ["deepseek_v2", "glm4_moe", "qwen2_moe", "qwen3_next", "smollm3", "olmo2", "cohere", "opt", "bloom", "falcon"],
+    [
+        "deepseek_v2",
+        "glm4_moe",
+        "qwen2_moe",
+        "qwen3_next",
+        "gemma3n_text",
+        "qwen3_5_text",
+        "olmo_hybrid",
+        "bamba",
+        "falcon_h1",
+    ],
 )
 def test_memory_of_unverified_families_is_refused(family: str) -> None:
     with pytest.raises(NotCounted, match="the memory of training"):

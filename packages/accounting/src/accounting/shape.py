@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Value = TypeVar("Value")
 
-FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu", "relu2")
+FFNS = ("swiglu", "clamped_swiglu", "geglu", "gelu", "gelu_new", "silu", "relu", "relu2")
 GATED = ("swiglu", "clamped_swiglu", "geglu")
 NORMS = ("rmsnorm", "layernorm", "none")
 POSITIONS = ("rope", "learned", "alibi", "none")
@@ -54,7 +54,8 @@ class TransformerShape:
         d_ff: width of a feed-forward layer, of one expert where there are experts.
         num_kv_heads: key and value heads; as many as query heads unless given.
         head_dim: width of a head; d_model / num_heads unless given.
-        ffn: one of FFNS; those of GATED have three matrices, the others two. clamped_swiglu is gpt-oss's.
+        ffn: one of FFNS; those of GATED have three matrices, the others two. clamped_swiglu is gpt-oss's,
+            gelu_new the GELU that transformers computes by an operator for each step of its formula (Phi, GPT-J).
         norm: one of NORMS.
         position: one of POSITIONS.
         tied_embeddings: the head is the embedding.
@@ -69,6 +70,9 @@ class TransformerShape:
             heads together (OLMo 2); "l2": heads are divided by their root mean square (Llama 4).
         post_norm: a second norm after each sublayer.
         block_norms: norms of a block as wide as the model, if neither two nor, with post_norm, four.
+        parallel: attention and the feed-forward layer read the same input (GPT-J), behind one norm or one each.
+        repeated_keys: attention gets a key and a value for each query head, whatever the number of key heads (Falcon
+            40B): it decides the memory of training alone.
         embedding_norm: a norm after the embedding (BLOOM).
         head_bias: a bias of the head (Phi).
         experts: experts of each layer, and a router of d_model × experts.
@@ -116,6 +120,8 @@ class TransformerShape:
     qk_norm: bool | str = False
     post_norm: bool = False
     block_norms: int | None = None
+    parallel: bool = False
+    repeated_keys: bool = False
     embedding_norm: bool = False
     head_bias: bool = False
     experts: int | None = None
@@ -135,6 +141,7 @@ class TransformerShape:
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
         booleans(self, ("tied_embeddings", "bias", "norm_weights", "head_bias", "post_norm", "embedding_norm"))
+        booleans(self, ("parallel", "repeated_keys"))
         for name in ("qkv_bias", "output_bias", "ffn_bias", "norm_bias"):
             if getattr(self, name) is not None and not isinstance(getattr(self, name), bool):
                 raise ValueError(
@@ -298,6 +305,7 @@ class TransformerShape:
             len(self.matrix_kinds) == 1
             and self.ffn in ("swiglu", "geglu", "gelu", "silu", "relu2")
             and self.block_norms is None
+            and not (self.parallel or self.repeated_keys)
             and self.norm_weights
             and not (self.embedding_norm or self.extra_positions or self.head_bias)
             and self.position != "alibi"

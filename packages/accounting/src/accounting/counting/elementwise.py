@@ -90,7 +90,9 @@ def _rotations(shape: TransformerShape, n: Dimensions, tokens: Term) -> int:
 
 def _activations(shape: TransformerShape, tokens: Term) -> int:
     """The activation and the product of the two halves; clamped_swiglu clamps three times and adds one besides."""
-    each = {"swiglu": 6, "clamped_swiglu": 11, "geglu": 10, "gelu": 9, "silu": 5, "relu": 1, "relu2": 2}[shape.ffn]
+    each = {"swiglu": 6, "clamped_swiglu": 11, "geglu": 10, "gelu": 9, "gelu_new": 9, "silu": 5, "relu": 1, "relu2": 2}[
+        shape.ffn
+    ]
     operations = []
     for ffn, layers in ffn_layers(shape).items():
         m = FfnDimensions(shape, ffn)

@@ -34,7 +34,8 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
     norms: Term | int = shape.weighted_norms * (2 * n.d_model if shape.biased_norm else n.d_model)
     for one, layers in attention_groups(shape).items():
         if sizes := small_tensors(shape, one)["norms"]:
-            norms = norms + layers * (2 * sizes[0] if _equal(sizes) else added(sizes))
+            equal = len(sizes) == 2 and sizes[0].text() == sizes[1].text()
+            norms = norms + layers * (2 * sizes[0] if equal else added(sizes))
     return breakdown(
         "parameters" + (" (active)" if active else ""),
         Parameters,
@@ -56,10 +57,6 @@ def parameters(shape: TransformerShape, *, active: bool = False) -> Breakdown:
             else "the head is its own matrix"
         ),
     )
-
-
-def _equal(sizes: list[Term]) -> bool:
-    return len(sizes) == 2 and sizes[0].text() == sizes[1].text()
 
 
 def _attention_elements(shape: TransformerShape, attention: AnyAttention) -> Term:

@@ -141,7 +141,11 @@ def shared_tensors(run: ForwardPass) -> dict[Component, Tensors]:
     """Tensors of all layers: the token ids, a complex rotation for every position and pair, the mask of a window."""
     window, tables = run.window, []
     if run.transformers:
-        return {Component.TOKEN_IDS: [(1, 8 * run.tokens)], Component.TABLES: transformers_blocks.tables(run)}
+        kinds = 2 if run.shape.position == "learned" else 1  # ids of positions too
+        shared = {Component.TOKEN_IDS: [(kinds, 8 * run.tokens)], Component.TABLES: transformers_blocks.tables(run)}
+        if run.shape.embedding_norm:
+            shared[Component.EMBEDDING_NORM] = norm_tensors(run, run.tokens, run.n.d_model)
+        return shared
     if run.shape.position == "rope":
         tables.append((1, 4 * (run.n.max_seq * run.n.head_dim)))
     if run.policy.attention_kernel == "blocks":  # the first key of each query
@@ -172,7 +176,7 @@ def saved_by_block(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     if run.policy.activation_checkpointing == "selective":
         del block[Component.ATTENTION_WEIGHTS]
         # the copies that score matrices want are made inside, from what is saved
-        block[Component.QKV] = _entering_attention(run, kind)
+        block[Component.QKV] = transformers_blocks.entering(run, kind) if run.transformers else _views(run)
     return block
 
 
@@ -180,11 +184,14 @@ def block_tensors(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     """Tensors that one block saves when nothing is recomputed."""
     shape, n, act, tokens = run.shape, run.n, run.act, run.tokens
     norms = shape.norms_of_block
+    before, *statistics = norm_tensors(run, run.between, n.d_model) or [(0, Term(0))]
+    inputs = 1 if shape.parallel else norms  # norms that read the same input save it once
     saved: dict[Component, Tensors] = {
-        Component.NORMS: [(norms * count, size) for count, size in norm_tensors(run, run.between, n.d_model)],
+        Component.NORMS: [(inputs * before[0], before[1]), *((norms * count, size) for count, size in statistics)],
         Component.ATTENTION_INPUT: [(1, run.between * n.d_model * run.operand)],
     }
-    ffn_input: Tensors = [(1, run.between * n.d_model * run.operand)]
+    # behind one norm attention and the feed-forward layer read one tensor
+    ffn_input: Tensors = [(0 if shape.parallel and norms == 1 else 1, run.between * n.d_model * run.operand)]
     if run.transformers:
         saved |= transformers_blocks.of_attention(run, kind)
         return {**saved, Component.FFN_INPUT: ffn_input, **transformers_blocks.of_ffn(run, kind)}
@@ -258,7 +265,7 @@ def _qk_norms(run: ForwardPass) -> Tensors:
     """
     n, tokens = run.n, run.tokens
     copies = {"fused": 0, "composite": 2 if run.narrow else 1}[run.policy.norm_kernel]
-    if copies and frozen_norms(run):
+    if copies and run.shape.lora_rank is not None:
         copies -= 1
     saved: Tensors = [(1, 4 * (tokens * n.n_heads)), (1, 4 * (tokens * n.n_kv_heads))]
     if copies:
@@ -276,11 +283,6 @@ def _attention_weights(run: ForwardPass) -> Tensors:
     if kernel == "eager":
         return [(1, run.batch * n.n_heads * run.queries * run.seq * run.act)]
     return [(1, 4 * (run.tokens * n.n_heads))]
-
-
-def _entering_attention(run: ForwardPass, kind: Kind) -> Tensors:
-    """Inputs of attention's inside: views of the projection, or with norms of queries and keys one copy more."""
-    return transformers_blocks.entering(run, kind) if run.transformers else _views(run)
 
 
 def _projected(run: ForwardPass) -> tuple[int, Term]:
@@ -346,17 +348,13 @@ def norm_tensors(run: ForwardPass, tokens: Term, width: Term) -> Tensors:
     position."""
     if run.shape.norm == "none":
         return []
-    if run.shape.norm == "layernorm":
-        return [(1, tokens * width * run.residual), (2, 4 * tokens)]
+    if run.shape.norm == "layernorm":  # without weights in fp32, as OLMo computes it
+        return [(1, tokens * width * (run.residual if run.shape.norm_weights else Term(4))), (2, 4 * tokens)]
     if run.policy.norm_kernel == "composite":  # input and normalised input, in fp32 whatever came in, and the statistic
-        copies = 1 if frozen_norms(run) else 2
+        # a norm without trained weights has no use for the normalised input
+        copies = 1 if run.shape.lora_rank is not None or not run.shape.norm_weights else 2
         return [(copies, 4 * (tokens * width)), (1, 4 * tokens)]
     return [(1, tokens * width * run.residual), (1, 4 * tokens)]
-
-
-def frozen_norms(run: ForwardPass) -> bool:
-    """True if norms have no gradients of their own: what they would multiply, the normalised input, is not kept."""
-    return run.shape.lora_rank is not None
 
 
 def head_tensors(run: ForwardPass) -> dict[Component, Tensors]:

@@ -20,6 +20,7 @@ class Component(Enum):
     TOKEN_IDS = "token ids"
     TABLES = "tables"
     MASK = "mask"
+    EMBEDDING_NORM = "embedding norm"
     NORMS = "norms"
     ATTENTION_INPUT = "attention input"
     LATENTS = "latents"

@@ -199,6 +199,7 @@ class Step:
         self.run, self.shape, self.policy, self.n = run, run.shape, run.policy, run.n
         self.weight = run.weight
         counted = parameters(self.shape)
+        self.autocast = self.policy.precision == "autocast"
         self.params = Symbol("n_params", int(counted.total))
         self.frozen = self.shape.lora_rank is not None  # but for the adapters
         self.trained = trained_symbol(self.shape) if self.frozen else self.params
@@ -255,16 +256,12 @@ class Step:
         """
         one = Term(0)
         if newest:
-            one = newest * self.weight + newest * self.run.act if self._autocast else newest * self.weight
+            one = newest * self.weight + newest * self.run.act if self.autocast else newest * self.weight
         if self.policy.accumulates:
             return Gradients(self.trained * self.run.gradient, one, self.buffers)
         layers = self.shape.num_layers
         whole = [(int(count) * blocks // layers, size) for count, size in self.buffers if count >= layers]
         return Gradients(finished * self.run.gradient if finished else Term(0), one, whole)
-
-    @property
-    def _autocast(self) -> bool:
-        return self.policy.precision == "autocast"
 
     def losses(self) -> list[Moment]:
         """Forward, loss, and their backward down to the final norm."""
@@ -276,10 +273,10 @@ class Step:
         after = [*before, *items(Group.SAVED, {Component.LOSS: self.head[Component.LOSS]})]
         # autocast keeps the copies that it made until the loss is there, whatever is recomputed later
         copies: list[Item] = []
-        if self._autocast and self.policy.activation_checkpointing == "full":
+        if self.autocast and self.policy.activation_checkpointing == "full":
             (of_block,) = (block[Component.WEIGHTS_IN_BF16] for block in self.whole_block.values())
             copies.append(temporary("weights in bf16", *((n.n_layers * count, size) for count, size in of_block)))
-        if self._autocast and self.policy.loss == "chunked":
+        if self.autocast and self.policy.loss == "chunked":
             copies.append(temporary("head in bf16", (1, 2 * self.embedding_matrix)))
         nothing = self.gradients(none, none)
         if self.policy.loss == "chunked":
@@ -329,7 +326,7 @@ class Step:
             products.insert(0, (1, n.vocab * n.d_model * run.act))
         if self.policy.loss_kernel == "fused":
             of_head = products[:-1] if self._head_sum() else []
-            return [narrow, *products] if self._autocast else [narrow, *of_head]
+            return [narrow, *products] if self.autocast else [narrow, *of_head]
         return [in_fp32, narrow, *products] if run.narrow else [in_fp32]
 
     def _head_sum(self) -> Tensors:
@@ -342,6 +339,8 @@ class Step:
         """The backward of feed-forward layer and attention, in the last block of each kind and in the first."""
         shape, n, run = self.shape, self.n, self.run
         attention = temporary("gradients of activations", self.hidden, *self._attention_gradients())
+        if shape.parallel:  # and that of the other branch
+            attention = temporary(attention.name, self.hidden, *attention.tensors)
         bottom = Term(0) if shape.tied_embeddings else self.embedding_matrix
         if shape.position == "learned":
             bottom = bottom + n.max_seq * n.d_model
@@ -379,7 +378,9 @@ class Step:
     def _ffn_gradients(self, kind: Kind) -> tuple[int, Term]:
         """Tensors of d_ff that meet where an activation is, or where an adapter's gradient meets its matrix's."""
         shape, run, ffn = self.shape, self.run, kind.ffn
-        m, each = FfnDimensions(shape, ffn), 2 if shape.gated or "down" in shape.adapted else 1
+        each = {"relu": 2, "gelu_new": 2, "relu2": 3}.get(shape.ffn, 2 if shape.gated else 1)
+        each = max(each, 2 if "down" in shape.adapted else 1)
+        m = FfnDimensions(shape, ffn)
         if (ffn.shared_d_ff or 0) > ffn.active * kind.d_ff:
             return each, run.tokens * m.shared_d_ff * run.act
         return each * ffn.active, run.tokens * m.d_ff * run.act

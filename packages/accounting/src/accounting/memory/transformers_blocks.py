@@ -1,8 +1,9 @@
-"""Bytes saved by a block of transformers: a Llama, and what `lm` cannot build, such as latent attention and sinks.
+"""Bytes saved by a block of transformers: a Llama, and what `lm` cannot build, such as latent attention, sinks, blocks
+whose attention and feed-forward layer are parallel, and norms behind these.
 
 The order of operations is that of the models in transformers: a matrix each for queries, keys and values and for gate
 and up, experts whose gate and up are one, each expert's tokens gathered. Of Llama 4 tokens are gathered too, where
-transformers gives every token to every expert.
+transformers gives every token to every expert. Tables of rotations are as wide as heads, of which some rotate a part.
 """
 
 from __future__ import annotations
@@ -25,12 +26,7 @@ def only_counted(run: ForwardPass) -> None:
         ("norm_kernel", run.policy.norm_kernel, ("fused", "composite")),
         ("gate_kernel", run.policy.gate_kernel, ("composite",)),
         ("attention_kernel", run.policy.attention_kernel, ("fused", "eager")),
-        ("norm", run.shape.norm, ("rmsnorm",)),
-        ("post_norm", run.shape.post_norm, (False,)),
-        ("block_norms", run.shape.block_norms, (None,)),
-        ("embedding_norm", run.shape.embedding_norm, (False,)),
-        ("position", run.shape.position, ("rope", "none")),
-        ("ffn", run.shape.ffn, ("swiglu", "clamped_swiglu")),
+        ("norm", run.shape.norm, ("rmsnorm", "layernorm")),
         ("lora_rank", run.shape.lora_rank, (None,)),
     ):
         if chosen not in counted:
@@ -40,29 +36,30 @@ def only_counted(run: ForwardPass) -> None:
                 f"it is with {' and '.join(map(str, counted))}"
             )
     for kind in run.shape.matrix_kinds:
-        if not _verified(kind, run.shape.position):
+        if not _verified(kind) or (run.shape.norm == "layernorm" and run.shape.qk_norm):
             raise NotCounted(
-                "the memory of training is counted of models that lm can build and of layers like transformers' of "
-                "Llama, DeepSeek V3, gpt-oss and Llama 4 alone: of others parameters, FLOPs and caches are counted"
+                "the memory of training is counted of models that lm can build, of dense ones with softmax attention "
+                "as transformers computes them, and of layers like those of DeepSeek V3, gpt-oss and Llama 4: of "
+                "others parameters, FLOPs and caches are counted"
             )
 
 
-def _verified(kind: Kind, position: str) -> bool:
+def _verified(kind: Kind) -> bool:
     """True for a layer whose bytes tests/test_memory_against_transformers.py holds against a model."""
     attention, ffn = kind.attention, kind.ffn
     if isinstance(attention, LatentAttention):
         return attention.indexer is None and (ffn.experts is None or ffn.router == "sigmoid")
-    if (
-        isinstance(attention, Mixer)
-        or attention.beside
-        or attention.reuses
-        or attention.gated
-        or attention.qk_norm in ("head", "width")
-    ):
+    if isinstance(attention, Mixer) or attention.beside or attention.reuses or attention.gated:
         return False
     if ffn.experts is None:
-        return position != "rope" or bool(attention.rotated)
+        return True
+    if attention.qk_norm in ("head", "width"):
+        return False
     return ffn.router == ("softmax_of_chosen" if attention.sinks else "sigmoid_of_input") and not ffn.shared_gate
+
+
+def _of_llama_4(run: ForwardPass) -> bool:
+    return any(one.router == "sigmoid_of_input" for one in run.shape.ffns)
 
 
 def tables(run: ForwardPass) -> Tensors:
@@ -73,7 +70,7 @@ def tables(run: ForwardPass) -> Tensors:
         return []
     if shape.latent is not None:  # each of both twice in a row
         return [(2, positions * LatentDimensions(shape.latent).rope_dim * run.act)]
-    if any(one.qk_norm == "l2" for one in rotated) or len(rotated) < len(shape.attentions):  # complex numbers
+    if _of_llama_4(run):  # complex numbers
         return [(1, 4 * (positions * n.head_dim))]
     width = n.head_dim // 2 if any(one.sinks for one in rotated) else n.head_dim
     return [(2, positions * width * run.act)]
@@ -88,10 +85,9 @@ def masks(run: ForwardPass, layers: dict[Kind, Term], block: Kind | None) -> Ten
     shape, policy = run.shape, run.policy
     if policy.attention_kernel != "eager" or policy.activation_checkpointing == "none":
         return []
-    kinds = len({kind.attention.rotated for kind, count in layers.items() if count or kind == block})
-    chunked = any(kind.attention.chunked for kind in shape.counts)
-    if not chunked and 0 < shape.windowed_layers < shape.num_layers and any(layers.values()):
-        kinds = 2
+    kinds = 2 if 0 < shape.windowed_layers < shape.num_layers and any(layers.values()) else 1
+    if _of_llama_4(run):
+        kinds = len({kind.attention.rotated for kind, count in layers.items() if count or kind == block})
     return [(kinds, run.batch * run.queries * run.seq * run.act)]
 
 
@@ -101,9 +97,9 @@ def of_attention(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
     attention = kind.attention
     if isinstance(attention, LatentAttention):
         saved[Component.LATENTS] = _latents(run, attention)
-    elif attention.qk_norm == "l2":
-        saved[Component.QK_NORMS] = _l2_norms(run)
-    if run.shape.position == "rope" and not attention.rotated:  # scales of the queries of each position
+    elif attention.qk_norm != "none":
+        saved[Component.QK_NORMS] = _qk_norms(run, attention.qk_norm)
+    if _of_llama_4(run) and not attention.rotated:  # scales of the queries of each position
         saved[Component.QK_SCALES] = [(1, 4 * run.queries)]
     eager = run.policy.attention_kernel == "eager"
     saved[Component.QKV] = _eager(run, kind) if eager else entering(run, kind)
@@ -124,27 +120,31 @@ def _latents(run: ForwardPass, latent: LatentAttention) -> Tensors:
     m, between, act = LatentDimensions(latent), run.between, run.act
     saved: Tensors = []
     if latent.q_rank is not None:
-        saved += [*_norm(run, m.q_rank, m.q_rank), (1, between * m.q_rank * act)]
-    return [*saved, *_norm(run, m.kv_rank, m.kv_rank + m.rope_dim), (1, between * m.kv_rank * act)]
+        saved += [*_norm(run, between, m.q_rank, m.q_rank), (1, between * m.q_rank * act)]
+    return [*saved, *_norm(run, between, m.kv_rank, m.kv_rank + m.rope_dim), (1, between * m.kv_rank * act)]
 
 
-def _norm(run: ForwardPass, width: Term, stored: Term) -> Tensors:
-    """Tensors that an RMSNorm of `width` elements saves, of whose input `stored` elements are one tensor."""
-    between = run.between
-    statistic = (1, 4 * between)
+def _norm(run: ForwardPass, rows: Term, width: Term, stored: Term) -> Tensors:
+    """Tensors that an RMSNorm of rows of `width` elements saves, of whose input `stored` elements are one tensor."""
+    statistic = (1, 4 * rows)
     if run.policy.norm_kernel == "fused":
-        return [(1, between * stored * run.act), statistic]
+        return [(1, rows * stored * run.act), statistic]
     if run.narrow:  # in fp32 the input is a copy
-        return [(2, 4 * (between * width)), statistic]
-    return [(1, 4 * (between * stored)), (1, 4 * (between * width)), statistic]
+        return [(2, 4 * (rows * width)), statistic]
+    return [(1, 4 * (rows * stored)), (1, 4 * (rows * width)), statistic]
 
 
-def _l2_norms(run: ForwardPass) -> Tensors:
-    """Queries and keys as they were, in fp32, and what each head is divided by."""
-    n = run.n
-    tensors: Tensors = []
+def _qk_norms(run: ForwardPass, norm: str | None) -> Tensors:
+    """Queries and keys before their norms, and what each head, or all of them together, is divided by."""
+    n, tensors = run.n, []
     for heads in (n.n_heads, n.n_kv_heads):
-        tensors += [(1, 4 * (run.tokens * heads * n.head_dim)), (1, 4 * (run.tokens * heads))]
+        rows, width = run.tokens * heads, n.head_dim
+        if norm == "width":
+            rows, width = run.tokens, heads * n.head_dim
+        if norm == "l2" and (_of_llama_4(run) or run.policy.norm_kernel == "composite"):
+            tensors += [(1, 4 * (rows * width)), (1, 4 * rows)]  # of no weight, for which it would save more
+        else:
+            tensors += _norm(run, rows, width, width)
     return tensors
 
 
@@ -155,7 +155,8 @@ def entering(run: ForwardPass, kind: Kind) -> Tensors:
         m = LatentDimensions(kind.attention)
         of_query = n.n_heads * (m.nope_dim + m.rope_dim)
         return [(2, tokens * of_query * act), (1, tokens * (n.n_heads * (m.nope_dim + m.value_dim)) * act)]
-    return [(1, tokens * (n.n_heads * n.head_dim) * act), (2, tokens * (n.n_kv_heads * n.head_dim) * act)]
+    queries, keys = tokens * (n.n_heads * n.head_dim) * act, tokens * (n.n_kv_heads * n.head_dim) * act
+    return [(3, queries)] if run.shape.repeated_keys else [(1, queries), (2, keys)]
 
 
 def _eager(run: ForwardPass, kind: Kind) -> Tensors:
@@ -166,7 +167,8 @@ def _eager(run: ForwardPass, kind: Kind) -> Tensors:
     if isinstance(kind.attention, LatentAttention):
         (_, queries), values = entering(run, kind)
         return [(2, queries), values if one else (1, tokens * _value_width(run, kind) * act)]
-    heads = n.n_heads if shape.kv_heads < shape.num_heads and not (one and shape.kv_heads == 1) else n.n_kv_heads
+    repeats = shape.kv_heads < shape.num_heads and not (one and shape.kv_heads == 1)
+    heads = n.n_heads if repeats or shape.repeated_keys else n.n_kv_heads
     return [(1, tokens * (n.n_heads * n.head_dim) * act), (2, tokens * (heads * n.head_dim) * act)]
 
 
@@ -175,7 +177,7 @@ def repeated(run: ForwardPass, kind: Kind) -> Tensors:
     shape, tokens, act = run.shape, run.tokens, run.act
     if run.policy.attention_kernel != "eager":
         return []
-    if isinstance(kind.attention, Attention) and shape.kv_heads < shape.num_heads:
+    if isinstance(kind.attention, Attention) and shape.kv_heads < shape.num_heads and not shape.repeated_keys:
         return _eager(run, kind)[1:]
     return [] if int(run.batch) == 1 else [(1, tokens * _value_width(run, kind) * act)]
 
@@ -187,8 +189,7 @@ def _weights(run: ForwardPass, kind: Kind) -> Tensors:
         return [(1, 4 * rows)]
     if kind.attention.sinks:  # and the index of the largest score of a row
         return [(1, rows * (run.seq + 1) * run.act), (1, 8 * rows)]
-    widened = run.narrow and all(one.router != "sigmoid_of_input" for one in run.shape.ffns)
-    in_fp32 = [(1, 4 * (rows * run.seq))] if widened else []
+    in_fp32 = [(1, 4 * (rows * run.seq))] if run.narrow and not _of_llama_4(run) else []
     return [*in_fp32, (1, rows * run.seq * run.act)]
 
 
@@ -206,9 +207,10 @@ def of_ffn(run: ForwardPass, kind: Kind) -> dict[Component, Tensors]:
 
 
 def _hidden(run: ForwardPass, hidden: Term, *, in_one: bool = False) -> Tensors:
-    """Gate and up, the activated gate and the product; a clamped gate is kept, and its sigmoid, and up + 1."""
-    before: Tensors = [(1, 2 * hidden)] if in_one else [(2, hidden)]
-    return [*before, (5 if run.shape.ffn == "clamped_swiglu" else 2, hidden)]
+    """What comes in, the activated gate and the product; what goes in and out of one activation, and what lies between
+    its operators; a clamped gate is kept, and its sigmoid, and up + 1."""
+    count = {"clamped_swiglu": 7, "swiglu": 4, "geglu": 4, "gelu_new": 5, "relu": 1}.get(run.shape.ffn, 2)
+    return [(1, 2 * hidden), (count - 2, hidden)] if in_one else [(count, hidden)]
 
 
 def _router(run: ForwardPass, ffn: FeedForward) -> Tensors:

@@ -378,7 +378,8 @@ class _Settings:
         kind = "silu" if name in ("silu", "swish") else "gelu" if name.startswith("gelu") else name
         activations = {"silu": "swiglu", "gelu": "geglu"}
         if self.family in having("plain ffn"):
-            activations = {"silu": "silu", "gelu": "gelu", "relu": "relu", "relu2": "relu2"}
+            gelu = "gelu_new" if name == "gelu_new" and self.family in ("phi", "gptj") else "gelu"
+            activations = {"silu": "silu", "gelu": gelu, "relu": "relu", "relu2": "relu2"}
         if kind not in activations:
             raise ValueError(f"activation {name!r:.80} is not known here: it must be one of {', '.join(activations)}")
         return activations[kind]
@@ -399,6 +400,7 @@ class _Settings:
             sizes |= {"norm": "layernorm", "norm_bias": None if plain else not family.startswith("cohere")}
         if family in ("olmo", "nanochat"):
             sizes |= {"norm_weights": False, "qk_norm": "l2" if family == "nanochat" else False}
+            sizes["embedding_norm"] = family == "nanochat"
         if family in ("bamba", "jamba", "nemotron_h") or (
             family == "granitemoehybrid" and self.get("position_embedding_type") != "rope"
         ):
@@ -406,12 +408,13 @@ class _Settings:
         if family in ("cohere", "cohere2", "phi", "gptj", "nemotron_h") or (
             family == "stablelm" and self.switch("use_parallel_residual")
         ):
-            sizes["block_norms"] = 1
+            sizes |= {"block_norms": 1, "parallel": family != "nemotron_h"}
         if family == "exaone4":  # two after the sublayers, none before: what they save differs
             sizes["block_norms"] = 2
         if family == "falcon" and self.switch("parallel_attn"):
             count = self.get("num_ln_in_parallel_attn") or (2 if self.switch("new_decoder_architecture") else 1)
-            sizes["block_norms"] = 2 if count == 2 else 1
+            repeated = self.switch("new_decoder_architecture")
+            sizes |= {"block_norms": 2 if count == 2 else 1, "parallel": True, "repeated_keys": repeated}
         if family in ("gpt2", "opt", "gpt_bigcode"):
             sizes |= {"position": "learned", "extra_positions": 2 if family == "opt" else 0}
         if family == "bloom" or (family == "falcon" and self.switch("alibi")):

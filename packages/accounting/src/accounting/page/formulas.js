@@ -525,6 +525,7 @@ Component = $class("Component", [Enum], false, [], ($c) => {
 $c.TOKEN_IDS = "token ids";
 $c.TABLES = "tables";
 $c.MASK = "mask";
+$c.EMBEDDING_NORM = "embedding norm";
 $c.NORMS = "norms";
 $c.ATTENTION_INPUT = "attention input";
 $c.LATENTS = "latents";
@@ -1015,7 +1016,7 @@ const small_tensors = $load("accounting.counting.dimensions").small_tensors;
 const stack = $load("accounting.counting.layers").stack;
 let parameters;
 parameters = lru_cache({__proto__: $k, maxsize: 16n})($def("parameters", "shape * active=", [false], function (shape, active) {
-let attention, ffn, layers, layers_of, n, norms, one, router, sizes;
+let attention, equal, ffn, layers, layers_of, n, norms, one, router, sizes;
 
 instance("shape", shape, TransformerShape, "SHAPES");
 n = Dimensions(shape);
@@ -1026,15 +1027,12 @@ router = added((function* ($first) { for (const [one, layers] of $first) for (co
 norms = $mul(shape.weighted_norms, ($true(shape.biased_norm) ? $mul(2n, n.d_model) : n.d_model));
 for ([one, layers] of attention_groups(shape).items()) {
 if ($true((sizes = $item(small_tensors(shape, one), "norms")))) {
-norms = $add(norms, $mul(layers, ($true(_equal(sizes)) ? $mul(2n, $item(sizes, 0n)) : added(sizes))));
+equal = $and($eq(len(sizes), 2n), () => $eq($item(sizes, 0n).text(), $item(sizes, 1n).text()));
+norms = $add(norms, $mul(layers, ($true(equal) ? $mul(2n, $item(sizes, 0n)) : added(sizes))));
 }
 }
 return breakdown($add("parameters", ($true(active) ? " (active)" : "")), Parameters, dict([["embedding", $mul(n.vocab, n.d_model)], ["positions", ($eq(shape.position, "learned") ? $mul(n.max_seq, n.d_model) : 0n)], ["attention", attention], ...value_embeddings(shape).items(), ["ffn", ffn], ["router", router], ["norms", norms], ["head", $add(($true(shape.tied_embeddings) ? 0n : $mul(n.vocab, n.d_model)), ($true(shape.head_bias) ? n.vocab : 0n))], ..._adapters(shape, active).items()]), $add("every trainable element once: ", ($true(shape.tied_embeddings) ? "the tied head is the embedding and counts nothing" : "the head is its own matrix")));
 }));
-let _equal;
-_equal = $def("_equal", "sizes", [], function (sizes) {
-return $and($eq(len(sizes), 2n), () => $eq($item(sizes, 0n).text(), $item(sizes, 1n).text()));
-});
 let _attention_elements;
 _attention_elements = $def("_attention_elements", "shape attention", [], function (shape, attention) {
 let n, queries;
@@ -1202,7 +1200,7 @@ trained_tensors = $def("trained_tensors", "shape", [], function (shape) {
 
 return ($is(shape.lora_rank, null) ? tensors(shape) : adapter_tensors(shape));
 });
-return {parameters, _equal, _attention_elements, _ffn_elements, _one_ffn, _router_sizes, value_embeddings, _adapters, trained_parameters, trained_symbol, block_parameters, expert_parameters, expert_elements, expert_matrices, matrices, block_weights, other_tensors, tensors, trained_tensors};
+return {parameters, _attention_elements, _ffn_elements, _one_ffn, _router_sizes, value_embeddings, _adapters, trained_parameters, trained_symbol, block_parameters, expert_parameters, expert_elements, expert_matrices, matrices, block_weights, other_tensors, tensors, trained_tensors};
 };
 $modules["accounting.counting.layers"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -1585,7 +1583,7 @@ const replace = $load("dataclasses").replace;
 const whole = $load("accounting.checks").whole;
 const without_window = $load("accounting.layer").without_window;
 let FFNS;
-FFNS = $tuple(["swiglu", "clamped_swiglu", "geglu", "gelu", "silu", "relu", "relu2"]);
+FFNS = $tuple(["swiglu", "clamped_swiglu", "geglu", "gelu", "gelu_new", "silu", "relu", "relu2"]);
 let GATED;
 GATED = $tuple(["swiglu", "clamped_swiglu", "geglu"]);
 let NORMS;
@@ -1601,7 +1599,7 @@ NotCounted = $class("NotCounted", [ValueError], false, [], ($c) => {
 
 });
 let TransformerShape;
-TransformerShape = $class("TransformerShape", [], true, [["vocab_size"], ["context_length"], ["num_layers"], ["d_model"], ["num_heads"], ["d_ff"], ["_"], ["num_kv_heads", null], ["head_dim", null], ["ffn", "swiglu"], ["norm", "rmsnorm"], ["position", "rope"], ["tied_embeddings", false], ["bias", false], ["sliding_window", null], ["qkv_bias", null], ["output_bias", null], ["ffn_bias", null], ["norm_bias", null], ["norm_weights", true], ["qk_norm", false], ["post_norm", false], ["block_norms", null], ["embedding_norm", false], ["head_bias", false], ["experts", null], ["experts_per_token", null], ["vocab_multiple", 1n], ["extra_positions", 0n], ["value_embeddings", 0n], ["lora_rank", null], ["lora_targets", null], ["leading", $tuple([])], ["layers", $tuple([Layer()])]], ($c) => {
+TransformerShape = $class("TransformerShape", [], true, [["vocab_size"], ["context_length"], ["num_layers"], ["d_model"], ["num_heads"], ["d_ff"], ["_"], ["num_kv_heads", null], ["head_dim", null], ["ffn", "swiglu"], ["norm", "rmsnorm"], ["position", "rope"], ["tied_embeddings", false], ["bias", false], ["sliding_window", null], ["qkv_bias", null], ["output_bias", null], ["ffn_bias", null], ["norm_bias", null], ["norm_weights", true], ["qk_norm", false], ["post_norm", false], ["block_norms", null], ["parallel", false], ["repeated_keys", false], ["embedding_norm", false], ["head_bias", false], ["experts", null], ["experts_per_token", null], ["vocab_multiple", 1n], ["extra_positions", 0n], ["value_embeddings", 0n], ["lora_rank", null], ["lora_targets", null], ["leading", $tuple([])], ["layers", $tuple([Layer()])]], ($c) => {
 $c.__post_init__ = $def("__post_init__", "self", [], function (self) {
 let name;
 for (name of $tuple(["vocab_size", "context_length", "num_layers", "d_model", "num_heads", "d_ff", "vocab_multiple"])) {
@@ -1613,6 +1611,7 @@ positive(name, getattr(self, name));
 }
 }
 booleans(self, $tuple(["tied_embeddings", "bias", "norm_weights", "head_bias", "post_norm", "embedding_norm"]));
+booleans(self, $tuple(["parallel", "repeated_keys"]));
 for (name of $tuple(["qkv_bias", "output_bias", "ffn_bias", "norm_bias"])) {
 if (($isnot(getattr(self, name), null) && !$true(isinstance(getattr(self, name), bool)))) {
 throw ValueError(("" + $format(name, "") + " must be True, False or None for that of bias, and " + $format(repr(getattr(self, name)), "") + " is neither"));
@@ -1791,7 +1790,7 @@ return _sums((function* ($first) { for (const [kind, count] of $first) yield $tu
 }));
 $c.plain = cached_property($def("plain", "self", [], function (self) {
 
-return $and($eq(len(getattr(self, "matrix_kinds")), 1n), () => $and($in(self.ffn, $tuple(["swiglu", "geglu", "gelu", "silu", "relu2"])), () => $and($is(self.block_norms, null), () => $and(self.norm_weights, () => $and(!($true(self.embedding_norm) || $true(self.extra_positions) || $true(self.head_bias)), () => $and($ne(self.position, "alibi"), () => $and(all((function* ($first) { for (const bias of $first) yield $in(bias, $tuple([null, self.bias])); })($tuple([self.output_bias, self.ffn_bias, self.norm_bias]))), () => $and(all((function* ($first) { for (const one of $first) yield $and(isinstance(one, Attention), () => $and(!($true(one.sinks) || $true(one.gated) || $true(one.chunked) || $true(one.reuses) || $true(one.beside)), () => $and($in(one.qk_norm, $tuple(["none", "head"])), () => $eq(one.rotated, $eq(self.position, "rope"))))); })(self.attentions)), () => all((function* ($first) { for (const one of $first) yield $and($is(one.shared_d_ff, null), () => $and($eq(one.router, "softmax"), () => !$true(one.router_bias))); })(self.ffns))))))))));
+return $and($eq(len(getattr(self, "matrix_kinds")), 1n), () => $and($in(self.ffn, $tuple(["swiglu", "geglu", "gelu", "silu", "relu2"])), () => $and($is(self.block_norms, null), () => $and(!($true(self.parallel) || $true(self.repeated_keys)), () => $and(self.norm_weights, () => $and(!($true(self.embedding_norm) || $true(self.extra_positions) || $true(self.head_bias)), () => $and($ne(self.position, "alibi"), () => $and(all((function* ($first) { for (const bias of $first) yield $in(bias, $tuple([null, self.bias])); })($tuple([self.output_bias, self.ffn_bias, self.norm_bias]))), () => $and(all((function* ($first) { for (const one of $first) yield $and(isinstance(one, Attention), () => $and(!($true(one.sinks) || $true(one.gated) || $true(one.chunked) || $true(one.reuses) || $true(one.beside)), () => $and($in(one.qk_norm, $tuple(["none", "head"])), () => $eq(one.rotated, $eq(self.position, "rope"))))); })(self.attentions)), () => all((function* ($first) { for (const one of $first) yield $and($is(one.shared_d_ff, null), () => $and($eq(one.router, "softmax"), () => !$true(one.router_bias))); })(self.ffns)))))))))));
 }));
 $c.adapted = property($def("adapted", "self", [], function (self) {
 
@@ -2544,11 +2543,16 @@ throw ValueError(("" + "the memory of training adapters is not counted with " + 
 });
 let shared_tensors;
 shared_tensors = $def("shared_tensors", "run", [], function (run) {
-let ids, tables, window;
+let ids, kinds, shared, tables, window;
 
 [window, tables] = $tuple([run.window, []]);
 if ($true(run.transformers)) {
-return dict([[Component.TOKEN_IDS, [$tuple([1n, $mul(8n, run.tokens)])]], [Component.TABLES, transformers_blocks.tables(run)]]);
+kinds = ($eq(run.shape.position, "learned") ? 2n : 1n);
+shared = dict([[Component.TOKEN_IDS, [$tuple([kinds, $mul(8n, run.tokens)])]], [Component.TABLES, transformers_blocks.tables(run)]]);
+if ($true(run.shape.embedding_norm)) {
+$set(shared, Component.EMBEDDING_NORM, norm_tensors(run, getattr(run, "tokens"), getattr(run.n, "d_model")));
+}
+return shared;
 }
 if ($eq(run.shape.position, "rope")) {
 tables.append($tuple([1n, $mul(4n, $mul(run.n.max_seq, run.n.head_dim))]));
@@ -2587,18 +2591,20 @@ return dict([[Component.BLOCK_INPUTS, [$tuple([1n, $mul($mul(run.between, run.n.
 block = block_tensors(run, kind);
 if ($eq(run.policy.activation_checkpointing, "selective")) {
 block.$delete(Component.ATTENTION_WEIGHTS);
-$set(block, Component.QKV, _entering_attention(run, kind));
+$set(block, Component.QKV, ($true(run.transformers) ? transformers_blocks.entering(run, kind) : _views(run)));
 }
 return block;
 });
 let block_tensors;
 block_tensors = $def("block_tensors", "run kind", [], function (run, kind) {
-let act, copied, count, ffn_input, hidden, inside, n, norms, others, outputs, saved, shape, size, tokens;
+let act, before, copied, count, ffn_input, hidden, inputs, inside, n, norms, others, outputs, saved, shape, size, statistics, tokens;
 
 [shape, n, act, tokens] = $tuple([run.shape, run.n, run.act, run.tokens]);
 norms = shape.norms_of_block;
-saved = dict([[Component.NORMS, [...(function* ($first) { for (const [count, size] of $first) yield $tuple([$mul(norms, count), size]); })(norm_tensors(run, getattr(run, "between"), getattr(n, "d_model")))]], [Component.ATTENTION_INPUT, [$tuple([1n, $mul($mul(run.between, n.d_model), run.operand)])]]]);
-ffn_input = [$tuple([1n, $mul($mul(run.between, n.d_model), run.operand)])];
+[before, statistics] = $gathered($or(norm_tensors(run, getattr(run, "between"), getattr(n, "d_model")), () => [$tuple([0n, Term(0n)])]), 1, 0);
+inputs = ($true(shape.parallel) ? 1n : norms);
+saved = dict([[Component.NORMS, [$tuple([$mul(inputs, $item(before, 0n)), $item(before, 1n)]), ...(function* ($first) { for (const [count, size] of $first) yield $tuple([$mul(norms, count), size]); })(statistics)]], [Component.ATTENTION_INPUT, [$tuple([1n, $mul($mul(run.between, n.d_model), run.operand)])]]]);
+ffn_input = [$tuple([(($true(shape.parallel) && $eq(norms, 1n)) ? 0n : 1n), $mul($mul(run.between, n.d_model), run.operand)])];
 if ($true(run.transformers)) {
 saved = $union(saved, transformers_blocks.of_attention(run, kind));
 return dict([...saved.items(), [Component.FFN_INPUT, ffn_input], ...transformers_blocks.of_ffn(run, kind).items()]);
@@ -2669,7 +2675,7 @@ let copies, n, saved, tokens;
 
 [n, tokens] = $tuple([run.n, run.tokens]);
 copies = $item(dict([["fused", 0n], ["composite", ($true(run.narrow) ? 2n : 1n)]]), run.policy.norm_kernel);
-if (($true(copies) && $true(frozen_norms(run)))) {
+if (($true(copies) && $isnot(run.shape.lora_rank, null))) {
 copies = $sub(copies, 1n);
 }
 saved = [$tuple([1n, $mul(4n, $mul(tokens, n.n_heads))]), $tuple([1n, $mul(4n, $mul(tokens, n.n_kv_heads))])];
@@ -2691,11 +2697,6 @@ if ($eq(kernel, "eager")) {
 return [$tuple([1n, $mul($mul($mul($mul(run.batch, n.n_heads), run.queries), run.seq), run.act)])];
 }
 return [$tuple([1n, $mul(4n, $mul(run.tokens, n.n_heads))])];
-});
-let _entering_attention;
-_entering_attention = $def("_entering_attention", "run kind", [], function (run, kind) {
-
-return ($true(run.transformers) ? transformers_blocks.entering(run, kind) : _views(run));
 });
 let _projected;
 _projected = $def("_projected", "run", [], function (run) {
@@ -2775,18 +2776,13 @@ if ($eq(run.shape.norm, "none")) {
 return [];
 }
 if ($eq(run.shape.norm, "layernorm")) {
-return [$tuple([1n, $mul($mul(tokens, width), run.residual)]), $tuple([2n, $mul(4n, tokens)])];
+return [$tuple([1n, $mul($mul(tokens, width), ($true(run.shape.norm_weights) ? run.residual : Term(4n)))]), $tuple([2n, $mul(4n, tokens)])];
 }
 if ($eq(run.policy.norm_kernel, "composite")) {
-copies = ($true(frozen_norms(run)) ? 1n : 2n);
+copies = (($isnot(run.shape.lora_rank, null) || !$true(run.shape.norm_weights)) ? 1n : 2n);
 return [$tuple([copies, $mul(4n, $mul(tokens, width))]), $tuple([1n, $mul(4n, tokens)])];
 }
 return [$tuple([1n, $mul($mul(tokens, width), run.residual)]), $tuple([1n, $mul(4n, tokens)])];
-});
-let frozen_norms;
-frozen_norms = $def("frozen_norms", "run", [], function (run) {
-
-return $isnot(run.shape.lora_rank, null);
 });
 let head_tensors;
 head_tensors = $def("head_tensors", "run", [], function (run) {
@@ -2810,7 +2806,7 @@ $set(saved, Component.HEAD_IN_BF16, [$tuple([1n, $mul(2n, $mul(n.vocab, n.d_mode
 $set(saved, Component.LOSS, [$tuple([1n, $mul(4n, $mul(run.tokens, run.loss_vocab))]), $tuple([1n, $mul(8n, run.tokens)]), $tuple([1n, Term(4n)])]);
 return saved;
 });
-return {QUERY_BLOCK, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _router, _qk_norms, _attention_weights, _entering_attention, _projected, _views, _qkv, scores_in_blocks, scratch_of_blocks, copies_of_heads, norm_tensors, frozen_norms, head_tensors};
+return {QUERY_BLOCK, ForwardPass, _only_counted_adapters, shared_tensors, saved_by_layers, saved_by_block, block_tensors, _with_adapters, _router, _qk_norms, _attention_weights, _projected, _views, _qkv, scores_in_blocks, scratch_of_blocks, copies_of_heads, norm_tensors, head_tensors};
 };
 $modules["accounting.memory.transformers_blocks"] = () => {
 const Attention = $load("accounting.layer").Attention;
@@ -2828,33 +2824,40 @@ let only_counted;
 only_counted = $def("only_counted", "run", [], function (run) {
 let chosen, counted, kind, mistake, name;
 
-for ([name, chosen, counted] of $tuple([$tuple(["precision", run.policy.precision, $tuple(["fp32", "bf16", "pure_bf16"])]), $tuple(["norm_kernel", run.policy.norm_kernel, $tuple(["fused", "composite"])]), $tuple(["gate_kernel", run.policy.gate_kernel, $tuple(["composite"])]), $tuple(["attention_kernel", run.policy.attention_kernel, $tuple(["fused", "eager"])]), $tuple(["norm", run.shape.norm, $tuple(["rmsnorm"])]), $tuple(["post_norm", run.shape.post_norm, $tuple([false])]), $tuple(["block_norms", run.shape.block_norms, $tuple([null])]), $tuple(["embedding_norm", run.shape.embedding_norm, $tuple([false])]), $tuple(["position", run.shape.position, $tuple(["rope", "none"])]), $tuple(["ffn", run.shape.ffn, $tuple(["swiglu", "clamped_swiglu"])]), $tuple(["lora_rank", run.shape.lora_rank, $tuple([null])])])) {
+for ([name, chosen, counted] of $tuple([$tuple(["precision", run.policy.precision, $tuple(["fp32", "bf16", "pure_bf16"])]), $tuple(["norm_kernel", run.policy.norm_kernel, $tuple(["fused", "composite"])]), $tuple(["gate_kernel", run.policy.gate_kernel, $tuple(["composite"])]), $tuple(["attention_kernel", run.policy.attention_kernel, $tuple(["fused", "eager"])]), $tuple(["norm", run.shape.norm, $tuple(["rmsnorm", "layernorm"])]), $tuple(["lora_rank", run.shape.lora_rank, $tuple([null])])])) {
 if ($notin(chosen, counted)) {
 mistake = ($true(hasattr(getattr(run, "shape"), name)) ? NotCounted : ValueError);
 throw mistake(("" + "the memory of training layers as transformers computes them is not counted with " + $format(name, "") + " " + $format(repr(chosen), "") + ": it is with " + $format(" and ".join(map(str, counted)), "")));
 }
 }
 for (kind of run.shape.matrix_kinds) {
-if (!$true(_verified(kind, getattr(run.shape, "position")))) {
-throw NotCounted("the memory of training is counted of models that lm can build and of layers like transformers' of Llama, DeepSeek V3, gpt-oss and Llama 4 alone: of others parameters, FLOPs and caches are counted");
+if ((!$true(_verified(kind)) || ($eq(run.shape.norm, "layernorm") && $true(run.shape.qk_norm)))) {
+throw NotCounted("the memory of training is counted of models that lm can build, of dense ones with softmax attention as transformers computes them, and of layers like those of DeepSeek V3, gpt-oss and Llama 4: of others parameters, FLOPs and caches are counted");
 }
 }
 });
 let _verified;
-_verified = $def("_verified", "kind position", [], function (kind, position) {
+_verified = $def("_verified", "kind", [], function (kind) {
 let attention, ffn;
 
 [attention, ffn] = $tuple([kind.attention, kind.ffn]);
 if ($true(isinstance(attention, LatentAttention))) {
 return $and($is(attention.indexer, null), () => $or($is(ffn.experts, null), () => $eq(ffn.router, "sigmoid")));
 }
-if (($true(isinstance(attention, Mixer)) || $true(attention.beside) || $true(attention.reuses) || $true(attention.gated) || $in(attention.qk_norm, $tuple(["head", "width"])))) {
+if (($true(isinstance(attention, Mixer)) || $true(attention.beside) || $true(attention.reuses) || $true(attention.gated))) {
 return false;
 }
 if ($is(ffn.experts, null)) {
-return $or($ne(position, "rope"), () => bool(getattr(attention, "rotated")));
+return true;
+}
+if ($in(attention.qk_norm, $tuple(["head", "width"]))) {
+return false;
 }
 return $and($eq(ffn.router, ($true(attention.sinks) ? "softmax_of_chosen" : "sigmoid_of_input")), () => !$true(ffn.shared_gate));
+});
+let _of_llama_4;
+_of_llama_4 = $def("_of_llama_4", "run", [], function (run) {
+return any((function* ($first) { for (const one of $first) yield $eq(one.router, "sigmoid_of_input"); })(run.shape.ffns));
 });
 let tables;
 tables = $def("tables", "run", [], function (run) {
@@ -2868,7 +2871,7 @@ return [];
 if ($isnot(shape.latent, null)) {
 return [$tuple([2n, $mul($mul(positions, LatentDimensions(getattr(shape, "latent")).rope_dim), run.act)])];
 }
-if (($true(any((function* ($first) { for (const one of $first) yield $eq(one.qk_norm, "l2"); })(rotated))) || $lt(len(rotated), len(getattr(shape, "attentions"))))) {
+if ($true(_of_llama_4(run))) {
 return [$tuple([1n, $mul(4n, $mul(positions, n.head_dim))])];
 }
 width = ($true(any((function* ($first) { for (const one of $first) yield one.sinks; })(rotated))) ? $floordiv(n.head_dim, 2n) : n.head_dim);
@@ -2876,16 +2879,15 @@ return [$tuple([2n, $mul($mul(positions, width), run.act)])];
 });
 let masks;
 masks = $def("masks", "run layers block", [], function (run, layers, block) {
-let chunked, kinds, policy, shape;
+let kinds, policy, shape;
 
 [shape, policy] = $tuple([run.shape, run.policy]);
 if (($ne(policy.attention_kernel, "eager") || $eq(policy.activation_checkpointing, "none"))) {
 return [];
 }
+kinds = ((($lt(0n, shape.windowed_layers) && $lt(shape.windowed_layers, shape.num_layers)) && $true(any(layers.values()))) ? 2n : 1n);
+if ($true(_of_llama_4(run))) {
 kinds = len(set((function* ($first) { for (const [kind, count] of $first) if (($true(count) || $eq(kind, block))) yield kind.attention.rotated; })(layers.items())));
-chunked = any((function* ($first) { for (const kind of $first) yield kind.attention.chunked; })(shape.counts));
-if ((!$true(chunked) && ($lt(0n, shape.windowed_layers) && $lt(shape.windowed_layers, shape.num_layers)) && $true(any(layers.values())))) {
-kinds = 2n;
 }
 return [$tuple([kinds, $mul($mul($mul(run.batch, run.queries), run.seq), run.act)])];
 });
@@ -2898,11 +2900,11 @@ attention = kind.attention;
 if ($true(isinstance(attention, LatentAttention))) {
 $set(saved, Component.LATENTS, _latents(run, attention));
 } else {
-if ($eq(attention.qk_norm, "l2")) {
-$set(saved, Component.QK_NORMS, _l2_norms(run));
+if ($ne(attention.qk_norm, "none")) {
+$set(saved, Component.QK_NORMS, _qk_norms(run, getattr(attention, "qk_norm")));
 }
 }
-if (($eq(run.shape.position, "rope") && !$true(attention.rotated))) {
+if (($true(_of_llama_4(run)) && !$true(attention.rotated))) {
 $set(saved, Component.QK_SCALES, [$tuple([1n, $mul(4n, run.queries)])]);
 }
 eager = $eq(run.policy.attention_kernel, "eager");
@@ -2925,38 +2927,44 @@ let act, between, m, saved;
 [m, between, act] = $tuple([LatentDimensions(latent), run.between, run.act]);
 saved = [];
 if ($isnot(latent.q_rank, null)) {
-saved = $add(saved, [..._norm(run, getattr(m, "q_rank"), getattr(m, "q_rank")), $tuple([1n, $mul($mul(between, m.q_rank), act)])]);
+saved = $add(saved, [..._norm(run, between, getattr(m, "q_rank"), getattr(m, "q_rank")), $tuple([1n, $mul($mul(between, m.q_rank), act)])]);
 }
-return [...saved, ..._norm(run, getattr(m, "kv_rank"), $add(m.kv_rank, m.rope_dim)), $tuple([1n, $mul($mul(between, m.kv_rank), act)])];
+return [...saved, ..._norm(run, between, getattr(m, "kv_rank"), $add(m.kv_rank, m.rope_dim)), $tuple([1n, $mul($mul(between, m.kv_rank), act)])];
 });
 let _norm;
-_norm = $def("_norm", "run width stored", [], function (run, width, stored) {
-let between, statistic;
+_norm = $def("_norm", "run rows width stored", [], function (run, rows, width, stored) {
+let statistic;
 
-between = run.between;
-statistic = $tuple([1n, $mul(4n, between)]);
+statistic = $tuple([1n, $mul(4n, rows)]);
 if ($eq(run.policy.norm_kernel, "fused")) {
-return [$tuple([1n, $mul($mul(between, stored), run.act)]), statistic];
+return [$tuple([1n, $mul($mul(rows, stored), run.act)]), statistic];
 }
 if ($true(run.narrow)) {
-return [$tuple([2n, $mul(4n, $mul(between, width))]), statistic];
+return [$tuple([2n, $mul(4n, $mul(rows, width))]), statistic];
 }
-return [$tuple([1n, $mul(4n, $mul(between, stored))]), $tuple([1n, $mul(4n, $mul(between, width))]), statistic];
+return [$tuple([1n, $mul(4n, $mul(rows, stored))]), $tuple([1n, $mul(4n, $mul(rows, width))]), statistic];
 });
-let _l2_norms;
-_l2_norms = $def("_l2_norms", "run", [], function (run) {
-let heads, n, tensors;
+let _qk_norms;
+_qk_norms = $def("_qk_norms", "run norm", [], function (run, norm) {
+let heads, n, rows, tensors, width;
 
-n = run.n;
-tensors = [];
+[n, tensors] = $tuple([run.n, []]);
 for (heads of $tuple([n.n_heads, n.n_kv_heads])) {
-tensors = $add(tensors, [$tuple([1n, $mul(4n, $mul($mul(run.tokens, heads), n.head_dim))]), $tuple([1n, $mul(4n, $mul(run.tokens, heads))])]);
+[rows, width] = $tuple([$mul(run.tokens, heads), n.head_dim]);
+if ($eq(norm, "width")) {
+[rows, width] = $tuple([run.tokens, $mul(heads, n.head_dim)]);
+}
+if (($eq(norm, "l2") && ($true(_of_llama_4(run)) || $eq(run.policy.norm_kernel, "composite")))) {
+tensors = $add(tensors, [$tuple([1n, $mul(4n, $mul(rows, width))]), $tuple([1n, $mul(4n, rows)])]);
+} else {
+tensors = $add(tensors, _norm(run, rows, width, width));
+}
 }
 return tensors;
 });
 let entering;
 entering = $def("entering", "run kind", [], function (run, kind) {
-let act, m, n, of_query, tokens;
+let act, keys, m, n, of_query, queries, tokens;
 
 [n, tokens, act] = $tuple([run.n, run.tokens, run.act]);
 if ($true(isinstance(getattr(kind, "attention"), LatentAttention))) {
@@ -2964,11 +2972,12 @@ m = LatentDimensions(getattr(kind, "attention"));
 of_query = $mul(n.n_heads, $add(m.nope_dim, m.rope_dim));
 return [$tuple([2n, $mul($mul(tokens, of_query), act)]), $tuple([1n, $mul($mul(tokens, $mul(n.n_heads, $add(m.nope_dim, m.value_dim))), act)])];
 }
-return [$tuple([1n, $mul($mul(tokens, $mul(n.n_heads, n.head_dim)), act)]), $tuple([2n, $mul($mul(tokens, $mul(n.n_kv_heads, n.head_dim)), act)])];
+[queries, keys] = $tuple([$mul($mul(tokens, $mul(n.n_heads, n.head_dim)), act), $mul($mul(tokens, $mul(n.n_kv_heads, n.head_dim)), act)]);
+return ($true(run.shape.repeated_keys) ? [$tuple([3n, queries])] : [$tuple([1n, queries]), $tuple([2n, keys])]);
 });
 let _eager;
 _eager = $def("_eager", "run kind", [], function (run, kind) {
-let _, act, heads, n, one, queries, shape, tokens, values;
+let _, act, heads, n, one, queries, repeats, shape, tokens, values;
 
 [shape, n, tokens, act] = $tuple([run.shape, run.n, run.tokens, run.act]);
 one = $eq(int(getattr(run, "batch")), 1n);
@@ -2976,7 +2985,8 @@ if ($true(isinstance(getattr(kind, "attention"), LatentAttention))) {
 [[, queries], values] = entering(run, kind);
 return [$tuple([2n, queries]), ($true(one) ? values : $tuple([1n, $mul($mul(tokens, _value_width(run, kind)), act)]))];
 }
-heads = (($lt(shape.kv_heads, shape.num_heads) && !($true(one) && $eq(shape.kv_heads, 1n))) ? n.n_heads : n.n_kv_heads);
+repeats = $and($lt(shape.kv_heads, shape.num_heads), () => !($true(one) && $eq(shape.kv_heads, 1n)));
+heads = (($true(repeats) || $true(shape.repeated_keys)) ? n.n_heads : n.n_kv_heads);
 return [$tuple([1n, $mul($mul(tokens, $mul(n.n_heads, n.head_dim)), act)]), $tuple([2n, $mul($mul(tokens, $mul(heads, n.head_dim)), act)])];
 });
 let repeated;
@@ -2987,14 +2997,14 @@ let act, shape, tokens;
 if ($ne(run.policy.attention_kernel, "eager")) {
 return [];
 }
-if (($true(isinstance(getattr(kind, "attention"), Attention)) && $lt(shape.kv_heads, shape.num_heads))) {
+if (($true(isinstance(getattr(kind, "attention"), Attention)) && $lt(shape.kv_heads, shape.num_heads) && !$true(shape.repeated_keys))) {
 return $slice(_eager(run, kind), 1n, null);
 }
 return ($eq(int(getattr(run, "batch")), 1n) ? [] : [$tuple([1n, $mul($mul(tokens, _value_width(run, kind)), act)])]);
 });
 let _weights;
 _weights = $def("_weights", "run kind", [], function (run, kind) {
-let in_fp32, rows, widened;
+let in_fp32, rows;
 
 rows = $mul(run.tokens, run.n.n_heads);
 if ($eq(run.policy.attention_kernel, "fused")) {
@@ -3003,8 +3013,7 @@ return [$tuple([1n, $mul(4n, rows)])];
 if ($true(kind.attention.sinks)) {
 return [$tuple([1n, $mul($mul(rows, $add(run.seq, 1n)), run.act)]), $tuple([1n, $mul(8n, rows)])];
 }
-widened = $and(run.narrow, () => all((function* ($first) { for (const one of $first) yield $ne(one.router, "sigmoid_of_input"); })(run.shape.ffns)));
-in_fp32 = ($true(widened) ? [$tuple([1n, $mul(4n, $mul(rows, run.seq))])] : []);
+in_fp32 = (($true(run.narrow) && !$true(_of_llama_4(run))) ? [$tuple([1n, $mul(4n, $mul(rows, run.seq))])] : []);
 return [...in_fp32, $tuple([1n, $mul($mul(rows, run.seq), run.act)])];
 });
 let of_ffn;
@@ -3025,10 +3034,10 @@ return dict([...saved.items(), [Component.ROUTER, _router(run, ffn)]]);
 });
 let _hidden;
 _hidden = $def("_hidden", "run hidden * in_one=", [false], function (run, hidden, in_one) {
-let before;
+let count;
 
-before = ($true(in_one) ? [$tuple([1n, $mul(2n, hidden)])] : [$tuple([2n, hidden])]);
-return [...before, $tuple([($eq(run.shape.ffn, "clamped_swiglu") ? 5n : 2n), hidden])];
+count = dict([["clamped_swiglu", 7n], ["swiglu", 4n], ["geglu", 4n], ["gelu_new", 5n], ["relu", 1n]]).get(getattr(run.shape, "ffn"), 2n);
+return ($true(in_one) ? [$tuple([1n, $mul(2n, hidden)]), $tuple([$sub(count, 2n), hidden])] : [$tuple([count, hidden])]);
 });
 let _router;
 _router = $def("_router", "run ffn", [], function (run, ffn) {
@@ -3046,7 +3055,7 @@ return [...copies, $tuple([1n, $mul(4n, $mul(tokens, n_experts))]), $tuple([acti
 }
 return [$tuple([active, $mul(8n, tokens)]), $tuple([$mul(2n, active), $mul(4n, tokens)]), ...of_experts];
 });
-return {only_counted, _verified, tables, masks, of_attention, _value_width, _latents, _norm, _l2_norms, entering, _eager, repeated, _weights, of_ffn, _hidden, _router};
+return {only_counted, _verified, _of_llama_4, tables, masks, of_attention, _value_width, _latents, _norm, _qk_norms, entering, _eager, repeated, _weights, of_ffn, _hidden, _router};
 };
 $modules["accounting.memory.training"] = () => {
 const BLOCK = $load("accounting.memory.allocator").BLOCK;
@@ -3205,6 +3214,7 @@ let counted;
 [self.run, self.shape, self.policy, self.n] = $tuple([run, run.shape, run.policy, run.n]);
 self.weight = run.weight;
 counted = parameters(getattr(self, "shape"));
+self.autocast = $eq(self.policy.precision, "autocast");
 self.params = Symbol("n_params", int(getattr(counted, "total")));
 self.frozen = $isnot(self.shape.lora_rank, null);
 self.trained = ($true(self.frozen) ? trained_symbol(getattr(self, "shape")) : self.params);
@@ -3261,7 +3271,7 @@ let layers, one, whole;
 
 one = Term(0n);
 if ($true(newest)) {
-one = ($true(self._autocast) ? $add($mul(newest, self.weight), $mul(newest, self.run.act)) : $mul(newest, self.weight));
+one = ($true(self.autocast) ? $add($mul(newest, self.weight), $mul(newest, self.run.act)) : $mul(newest, self.weight));
 }
 if ($true(self.policy.accumulates)) {
 return Gradients($mul(self.trained, self.run.gradient), one, getattr(self, "buffers"));
@@ -3270,9 +3280,6 @@ layers = self.shape.num_layers;
 whole = [...(function* ($first) { for (const [count, size] of $first) if ($ge(count, layers)) yield $tuple([$floordiv($mul(int(count), blocks), layers), size]); })(self.buffers)];
 return Gradients(($true(finished) ? $mul(finished, self.run.gradient) : Term(0n)), one, whole);
 });
-$c._autocast = property($def("_autocast", "self", [], function (self) {
-return $eq(self.policy.precision, "autocast");
-}));
 $c.losses = $def("losses", "self", [], function (self) {
 let after, before, chunks, copies, head, head_gradients, in_fp32, logits, loss, loss_gradients, n, newest, none, nothing, of_block, of_head, run, scaled, shifted, wide;
 
@@ -3281,11 +3288,11 @@ head = dict((function* ($first) { for (const [one, tensors] of $first) if ($isno
 before = [...self.saved(getattr(run.stack, "counts")), ...items(getattr(Group, "SAVED"), head)];
 after = [...before, ...items(getattr(Group, "SAVED"), dict([[Component.LOSS, $item(self.head, Component.LOSS)]]))];
 copies = [];
-if (($true(self._autocast) && $eq(self.policy.activation_checkpointing, "full"))) {
+if (($true(self.autocast) && $eq(self.policy.activation_checkpointing, "full"))) {
 [of_block] = (function* ($first) { for (const block of $first) yield $item(block, Component.WEIGHTS_IN_BF16); })(self.whole_block.values());
 copies.append(temporary("weights in bf16", ...(function* ($first) { for (const [count, size] of $first) yield $tuple([$mul(n.n_layers, count), size]); })(of_block)));
 }
-if (($true(self._autocast) && $eq(self.policy.loss, "chunked"))) {
+if (($true(self.autocast) && $eq(self.policy.loss, "chunked"))) {
 copies.append(temporary("head in bf16", $tuple([1n, $mul(2n, self.embedding_matrix)])));
 }
 nothing = self.gradients(none, none);
@@ -3318,7 +3325,7 @@ products.insert(0n, $tuple([1n, $mul($mul(n.vocab, n.d_model), run.act)]));
 }
 if ($eq(self.policy.loss_kernel, "fused")) {
 of_head = ($true(self._head_sum()) ? $slice(products, null, $neg(1n)) : []);
-return ($true(self._autocast) ? [narrow, ...products] : [narrow, ...of_head]);
+return ($true(self.autocast) ? [narrow, ...products] : [narrow, ...of_head]);
 }
 return ($true(run.narrow) ? [in_fp32, narrow, ...products] : [in_fp32]);
 });
@@ -3334,6 +3341,9 @@ let above, attention, below, bottom, count, done, ffn, finished, kind, moments, 
 
 [shape, n, run] = $tuple([self.shape, self.n, self.run]);
 attention = temporary("gradients of activations", getattr(self, "hidden"), ...self._attention_gradients());
+if ($true(shape.parallel)) {
+attention = temporary(getattr(attention, "name"), getattr(self, "hidden"), ...attention.tensors);
+}
 bottom = ($true(shape.tied_embeddings) ? Term(0n) : self.embedding_matrix);
 if ($eq(shape.position, "learned")) {
 bottom = $add(bottom, $mul(n.max_seq, n.d_model));
@@ -3364,7 +3374,9 @@ $c._ffn_gradients = $def("_ffn_gradients", "self kind", [], function (self, kind
 let each, ffn, m, run, shape;
 
 [shape, run, ffn] = $tuple([self.shape, self.run, kind.ffn]);
-[m, each] = $tuple([FfnDimensions(shape, ffn), (($true(shape.gated) || $in("down", shape.adapted)) ? 2n : 1n)]);
+each = dict([["relu", 2n], ["gelu_new", 2n], ["relu2", 3n]]).get(getattr(shape, "ffn"), ($true(shape.gated) ? 2n : 1n));
+each = max(each, ($in("down", shape.adapted) ? 2n : 1n));
+m = FfnDimensions(shape, ffn);
 if ($gt($or(ffn.shared_d_ff, () => 0n), $mul(ffn.active, kind.d_ff))) {
 return $tuple([each, $mul($mul(run.tokens, m.shared_d_ff), run.act)]);
 }
@@ -4782,7 +4794,7 @@ return ($true(self.switch("multi_query")) ? 1n : null);
 return ($is(self.get("num_key_value_heads"), null) ? null : self.whole("num_key_value_heads"));
 });
 $c.activation = $def("activation", "self", [], function (self) {
-let activations, kind, name;
+let activations, gelu, kind, name;
 name = self.get("hidden_act");
 if (!$true(isinstance(name, str))) {
 throw ValueError(("" + "config.json must name the activation, and it gives " + $format(repr(name), ("" + ".80"))));
@@ -4793,7 +4805,8 @@ return "clamped_swiglu";
 kind = ($in(name, $tuple(["silu", "swish"])) ? "silu" : ($true(name.startswith("gelu")) ? "gelu" : name));
 activations = dict([["silu", "swiglu"], ["gelu", "geglu"]]);
 if ($in(self.family, having("plain ffn"))) {
-activations = dict([["silu", "silu"], ["gelu", "gelu"], ["relu", "relu"], ["relu2", "relu2"]]);
+gelu = (($eq(name, "gelu_new") && $in(self.family, $tuple(["phi", "gptj"]))) ? "gelu_new" : "gelu");
+activations = dict([["silu", "silu"], ["gelu", gelu], ["relu", "relu"], ["relu2", "relu2"]]);
 }
 if ($notin(kind, activations)) {
 throw ValueError(("" + "activation " + $format(repr(name), ("" + ".80")) + " is not known here: it must be one of " + $format(", ".join(activations), "")));
@@ -4801,7 +4814,7 @@ throw ValueError(("" + "activation " + $format(repr(name), ("" + ".80")) + " is 
 return $item(activations, kind);
 });
 $c.norms = $def("norms", "self", [], function (self) {
-let count, doubled, family, plain, sizes;
+let count, doubled, family, plain, repeated, sizes;
 
 family = self.family;
 doubled = $or($in(family, $tuple(["gemma2", "gemma3_text", "gemma3n_text", "glm4"])), () => $and($eq(family, "hyperclovax"), () => self.switch("use_post_norm")));
@@ -4819,19 +4832,21 @@ sizes = $union(sizes, dict([["norm", "layernorm"], ["norm_bias", ($true(plain) ?
 }
 if ($in(family, $tuple(["olmo", "nanochat"]))) {
 sizes = $union(sizes, dict([["norm_weights", false], ["qk_norm", ($eq(family, "nanochat") ? "l2" : false)]]));
+$set(sizes, "embedding_norm", $eq(family, "nanochat"));
 }
 if (($in(family, $tuple(["bamba", "jamba", "nemotron_h"])) || ($eq(family, "granitemoehybrid") && $ne(self.get("position_embedding_type"), "rope")))) {
 $set(sizes, "position", ($eq(family, "bamba") ? "rope" : "none"));
 }
 if (($in(family, $tuple(["cohere", "cohere2", "phi", "gptj", "nemotron_h"])) || ($eq(family, "stablelm") && $true(self.switch("use_parallel_residual"))))) {
-$set(sizes, "block_norms", 1n);
+sizes = $union(sizes, dict([["block_norms", 1n], ["parallel", $ne(family, "nemotron_h")]]));
 }
 if ($eq(family, "exaone4")) {
 $set(sizes, "block_norms", 2n);
 }
 if (($eq(family, "falcon") && $true(self.switch("parallel_attn")))) {
 count = $or(self.get("num_ln_in_parallel_attn"), () => ($true(self.switch("new_decoder_architecture")) ? 2n : 1n));
-$set(sizes, "block_norms", ($eq(count, 2n) ? 2n : 1n));
+repeated = self.switch("new_decoder_architecture");
+sizes = $union(sizes, dict([["block_norms", ($eq(count, 2n) ? 2n : 1n)], ["parallel", true], ["repeated_keys", repeated]]));
 }
 if ($in(family, $tuple(["gpt2", "opt", "gpt_bigcode"]))) {
 sizes = $union(sizes, dict([["position", "learned"], ["extra_positions", ($eq(family, "opt") ? 2n : 0n)]]));
@@ -5199,7 +5214,7 @@ return min(1.0, getattr(device, "attainable"));
 });
 let _stage_time;
 _stage_time = $def("_stage_time", "place shape layout device interconnect batch_size seq_len policy pairs efficiency kernel", [], function (place, shape, layout, device, interconnect, batch_size, seq_len, policy, pairs, efficiency, kernel) {
-let again, both, copies, elementwise, every, expert, ffn, flops, forward, fp8, group, groups, head, in_node, inside, link, link_bytes, matmul, members, memory, memory_time, micro_batches, network, network_bytes, number, one, outside, peak, recomputed, repeated, rings, scores, seconds, sent, size, slowed, split, stride, trained, weights, width;
+let again, both, copies, elementwise, every, expert, ffn, flops, forward, fp8, group, groups, head, in_node, inside, link, link_bytes, matmul, members, memory, memory_time, micro_batches, network, network_bytes, number, one, outside, peak, recomputed, repeated, rings, scores, seconds, sent, size, slowed, split, stride, trained, weights, whole, width;
 
 fp8 = $eq(policy.precision, "fp8");
 if ($true(fp8)) {
@@ -5211,7 +5226,7 @@ split = plain(layout);
 recomputed = $item(dict([["none", 0n], ["selective", $item(flops, "scores")], ["full", $sub(forward, head)]]), policy.activation_checkpointing);
 peak = float(device.peak(($eq(policy.precision, "fp32") ? "fp32" : "bf16")));
 scores = $mul($item(flops, "scores"), ($eq(policy.activation_checkpointing, "none") ? 3n : 4n));
-slowed = $mul(scores, $sub($div(1n, _attention_rate(kernel)), 1n));
+slowed = $mul(scores, $sub($div(1n, ($eq(kernel, "flash2") ? FLASH2 : FLASH3)), 1n));
 if ($true(fp8)) {
 slowed = $sub(slowed, $mul($sub($sub($add(both, recomputed), scores), $mul(3n, head)), $sub(1n, $div(1n, FP8))));
 }
@@ -5250,7 +5265,8 @@ $set(seconds, group, $add($item(seconds, group), $mul(rings, interconnect.latenc
 [link_bytes, network_bytes] = $tuple([$add(link_bytes, link), $add(network_bytes, network)]);
 }
 matmul = $div($add($add(both, recomputed), slowed), $mul(peak, efficiency));
-[inside, outside] = _elementwise_bytes(shape, split, place, batch_size, seq_len, policy);
+whole = replace(policy, {__proto__: $k, activation_checkpointing: "none"});
+[inside, outside] = _saved_bytes(shape, split, place, batch_size, seq_len, whole);
 elementwise = $add($mul(inside, ($gt(shape.most_experts, 1n) ? EXPERT_PASSES : PASSES)), $mul(outside, PASSES));
 if ($eq(policy.activation_checkpointing, "full")) {
 elementwise = $mul(elementwise, $add(1n, RECOMPUTED_PASSES));
@@ -5278,14 +5294,10 @@ nodes = $neg($floordiv($neg(devices), in_node));
 reached = $mul($sub(nodes, 1n), $sub(1n, $pow($sub(1n, $div(1n, nodes)), experts)));
 return round($div($mul(sent, reached), $div($mul(experts, $sub(devices, 1n)), devices)));
 });
-let _elementwise_bytes;
-_elementwise_bytes = $def("_elementwise_bytes", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
-
-return _saved_bytes(shape, layout, place, batch_size, seq_len, replace(policy, {__proto__: $k, activation_checkpointing: "none"}));
-});
 let _saved_bytes;
 _saved_bytes = lru_cache({__proto__: $k, maxsize: $shl(1n, 12n)})($def("_saved_bytes", "shape layout place batch_size seq_len policy", [], function (shape, layout, place, batch_size, seq_len, policy) {
 let component, components, inside, outside, run, saved, size, tensors;
+
 run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy);
 components = [saved_by_layers(run, getattr(run.stack, "counts"))];
 if ($eq(place.stage, $sub(layout.pipeline, 1n))) {
@@ -5330,10 +5342,6 @@ attention_kernel = $def("attention_kernel", "device", [], function (device) {
 
 return ($true(device.name.startswith(FLASH3_DEVICES)) ? "flash3" : "flash2");
 });
-let _attention_rate;
-_attention_rate = $def("_attention_rate", "kernel", [], function (kernel) {
-return ($eq(kernel, "flash2") ? FLASH2 : FLASH3);
-});
 let _optimizer_bytes;
 _optimizer_bytes = $def("_optimizer_bytes", "shape layout place policy", [], function (shape, layout, place, policy) {
 let each, share, weight;
@@ -5343,7 +5351,7 @@ weight = policy.bytes.weights;
 each = $add($add($add($mul($mul(2n, 2n), policy.moment_bytes), weight), $mul(2n, weight)), ($true(policy.bytes.master_weights) ? 8n : 0n));
 return $mul(share, each);
 });
-return {FLASH2, FLASH3, PASSES, HIDDEN, FP8, EXPERT_PASSES, EXPERT_WIDTH, KERNELS, FLASH3_DEVICES, OF_A_MICRO_BATCH, RECOMPUTED_PASSES, StepTime, step_time, _micro_batch, matmul_efficiency, _stage_time, _shares, _between_nodes, _elementwise_bytes, _saved_bytes, _traffic, _flops, attention_kernel, _attention_rate, _optimizer_bytes};
+return {FLASH2, FLASH3, PASSES, HIDDEN, FP8, EXPERT_PASSES, EXPERT_WIDTH, KERNELS, FLASH3_DEVICES, OF_A_MICRO_BATCH, RECOMPUTED_PASSES, StepTime, step_time, _micro_batch, matmul_efficiency, _stage_time, _shares, _between_nodes, _saved_bytes, _traffic, _flops, attention_kernel, _optimizer_bytes};
 };
 $modules["accounting.cluster.traffic"] = () => {
 const Breakdown = $load("accounting.breakdown").Breakdown;

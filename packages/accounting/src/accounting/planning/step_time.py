@@ -189,7 +189,7 @@ def _stage_time(
     peak = float(device.peak("fp32" if policy.precision == "fp32" else "bf16"))
     # in attention, forward and backward; every kind of checkpointing computes it once more
     scores = flops["scores"] * (3 if policy.activation_checkpointing == "none" else 4)
-    slowed = scores * (1 / _attention_rate(kernel) - 1)
+    slowed = scores * (1 / (FLASH2 if kernel == "flash2" else FLASH3) - 1)
     if fp8:
         slowed -= (both + recomputed - scores - 3 * head) * (1 - 1 / FP8)
     if shape.most_experts > 1:
@@ -236,7 +236,8 @@ def _stage_time(
         link_bytes, network_bytes = link_bytes + link, network_bytes + network
 
     matmul = (both + recomputed + slowed) / (peak * efficiency)
-    inside, outside = _elementwise_bytes(shape, split, place, batch_size, seq_len, policy)
+    whole = replace(policy, activation_checkpointing="none")  # what is computed again is passed over all the same
+    inside, outside = _saved_bytes(shape, split, place, batch_size, seq_len, whole)
     elementwise = inside * (EXPERT_PASSES if shape.most_experts > 1 else PASSES) + outside * PASSES
     if policy.activation_checkpointing == "full":
         elementwise *= 1 + RECOMPUTED_PASSES
@@ -277,18 +278,12 @@ def _between_nodes(sent: int, devices: int, in_node: int, experts: int) -> int:
     return round(sent * reached / (experts * (devices - 1) / devices))
 
 
-def _elementwise_bytes(
-    shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
-) -> tuple[int, int]:
-    """Bytes of the tensors that elementwise work on a micro-batch passes over, those that would be saved without
-    activation checkpointing: inside feed-forward layers, and the others."""
-    return _saved_bytes(shape, layout, place, batch_size, seq_len, replace(policy, activation_checkpointing="none"))
-
-
 @lru_cache(maxsize=1 << 12)  # layouts of a plan differ in ZeRO stage and checkpointing, which do not change it
 def _saved_bytes(
     shape: TransformerShape, layout: Layout, place: Place, batch_size: int, seq_len: int | None, policy: Policy
 ) -> tuple[int, int]:
+    """Bytes of the tensors that elementwise work on a micro-batch passes over: inside feed-forward layers, and the
+    others."""
     run = device_forward_pass(shape, layout, place, batch_size, seq_len, policy)
     components = [saved_by_layers(run, run.stack.counts)]
     if place.stage == layout.pipeline - 1:
@@ -329,10 +324,6 @@ def _flops(
 def attention_kernel(device: Device) -> str:
     """The fastest of KERNELS that the device has."""
     return "flash3" if device.name.startswith(FLASH3_DEVICES) else "flash2"
-
-
-def _attention_rate(kernel: str) -> float:
-    return FLASH2 if kernel == "flash2" else FLASH3
 
 
 def _optimizer_bytes(shape: TransformerShape, layout: Layout, place: Place, policy: Policy) -> int:
