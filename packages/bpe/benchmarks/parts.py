@@ -8,6 +8,7 @@
     python packages/bpe/benchmarks/parts.py merges TOKENIZER.json ...
     python packages/bpe/benchmarks/parts.py kept TOKENIZER ...
     python packages/bpe/benchmarks/parts.py passes FILE ... --tokenizer TOKENIZER
+    python packages/bpe/benchmarks/parts.py stretches FILE ... --tokenizer TOKENIZER
     python packages/bpe/benchmarks/parts.py session FILE ... --tokenizer TOKENIZER
 
 utf8: a str to UTF-8 by AVX2 beside the portable version, and what that is of encoding it. levels: the first pass and
@@ -16,8 +17,9 @@ masks: a text split by a scanner by masks, and by the automaton of the same patt
 for each id, which all lists share, and as a list that NumPy makes. merges: what is looked up of the merges of a
 tokenizer.json, by formats/pairs.pyx and by dictionaries.
 kept: loading a tokenizer and encoding a first letter, from its file, when the tables are kept, and from these. passes:
-the first, second and third pass over a text by one process, of which later ones should never be slower. session: a
-kilobyte appended to 4 MB, and the whole encoded again.
+the first, second and third pass over a text by one process, of which later ones should never be slower.
+stretches: the first 10,000 characters again and again, with stretches kept and without. session: a kilobyte appended to
+4 MB, and the whole encoded again.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import bpe
@@ -60,6 +63,7 @@ def compare_utf8(path: Path, tokenizer: bpe.Tokenizer) -> str:
 
 ONE_LEVEL = """
 import ctypes, sys, time
+from functools import partial
 from pathlib import Path
 import bpe
 if len(sys.argv) > 3:
@@ -147,6 +151,16 @@ def compare_passes(path: Path, tokenizer: bpe.Tokenizer) -> str:
     return ", ".join(f"{milliseconds:.1f}" for milliseconds in passes) + " ms"
 
 
+def compare_stretches(path: Path, tokenizer: bpe.Tokenizer) -> str:
+    text = path.read_text(encoding="utf-8", errors="replace")[:10_000]
+    spent = []
+    for cache_bytes in (1 << 24, (1 << 24) - 1):  # a smaller cache keeps none
+        encoder = bpe.Tokenizer.from_data(tokenizer.data, cache_bytes=cache_bytes)
+        encode = partial(encoder.encode_to_numpy, text, disallowed_special=())
+        spent.append(least(lambda encode=encode: [encode() for _ in range(20)], 99))
+    return f"{spent[0] * 50:.1f} us with stretches, {spent[1] * 50:.1f} without"
+
+
 def compare_session(path: Path, tokenizer: bpe.Tokenizer) -> str:
     text = path.read_text(encoding="utf-8", errors="replace")[:4_100_000]
     session = tokenizer.encode_session(allowed_special="all")
@@ -177,7 +191,7 @@ def compare_kept(path: Path) -> str:
 OF_FILE = {"merges": compare_merges, "kept": compare_kept}
 OF_NAME = {"levels": compare_levels, "huge": compare_huge}
 OF_TOKENIZER = {"utf8": compare_utf8, "masks": compare_masks, "lists": compare_lists, "passes": compare_passes}
-OF_TOKENIZER["session"] = compare_session
+OF_TOKENIZER |= {"session": compare_session, "stretches": compare_stretches}
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import random
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from alarms import needs_alarms, rings_after
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import DATA, TEXTS
+from strategies import DATA, PIECES, TEXTS
 
 import bpe
 from bpe import reference
@@ -407,6 +408,31 @@ def test_pretokens_of_every_length_are_merged_alike(words: list[str], extra: int
     expected = expected_by_merges(tokenizer, text.encode())
     assert tokenizer.encode(text) == expected
     assert tokenizer.encode(text) == expected, "and from the cache"
+
+
+@pytest.mark.parametrize("pattern", ["gpt2", "qwen2", "o200k", "deepseek-v3", "[a-z]+|\\s|.", None, "sentencepiece"])
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_texts_that_come_again_beside_others_of_the_same_key(pattern: str | None, num_threads: int) -> None:
+    rng = random.Random(0)
+    words = ["word é中文 12", "ab" * 9]
+    if pattern == "sentencepiece":
+        data = bpe.train_sentencepiece(words, 280).data
+        plain, tokenizer = (Tokenizer.from_data(data, cache_bytes=size) for size in (0, 1 << 24))
+    else:
+        plain, tokenizer = (trained(words, 9, pattern=pattern, cache_bytes=size) for size in (0, 1 << 24))
+    texts = []
+    for pieces in (200, 400, 900, 3000):  # a part of a stretch that is kept, one stretch, and several
+        begin, end = ("".join(rng.choices(PIECES, k=pieces)) for _ in range(2))
+        # Where the changed places are far from both ends of a stretch, its key stays.
+        texts += [begin + change + end for change in ("a1b", "a\nb", "1 b", "\u4e2d")]
+    expected = [ids.tolist() for ids in plain.encode_batch_to_numpy(texts, disallowed_special=())]
+    for turn in range(4):
+        order = list(range(len(texts))) * (1 + turn % 2)
+        actual = tokenizer.encode_batch_to_numpy(
+            [texts[i] for i in order], num_threads=num_threads, disallowed_special=()
+        )
+        assert [ids.tolist() for ids in actual] == [expected[i] for i in order]
+        assert [tokenizer.encode_ordinary(text) for text in texts] == expected
 
 
 def test_a_cache_that_is_full_serves_threads_that_come_later() -> None:

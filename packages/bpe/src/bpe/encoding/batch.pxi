@@ -9,6 +9,17 @@
 # Neighbouring blocks that one thread encodes are one run, so that the ids of a text in one thread are never copied. The
 # arrays that are made in the end are views of the runs of short texts; a run is freed with the last of its arrays.
 
+cdef enum:
+    BLOCK = 1 << 17             # bytes or code points of a block, at most
+    LEAST_BLOCK = 1 << 14       # of one that several threads may take
+    BLOCKS_A_THREAD = 8         # blocks of a long text for each thread at least, so that all end at about the same time
+    MOST_AT_ONCE = 1 << 16      # bytes of short texts, about, that a thread takes at a time
+    FEWEST_AT_ONCE = 1 << 13    # the same near the end, so that all threads end together
+    SIGNAL_TURNS = 1 << 7       # jobs of a thread between two looks for a signal
+    LINE = 64                   # bytes of a cache line
+    FETCHED = 8                 # lines of the next text that are prefetched while one is encoded
+    OBJECTS = 8                 # texts whose objects are prefetched while one is looked at
+
 ctypedef struct Entry:          # a text, as TextBuffer has it, and its result
     const uint8_t *bytes        # NULL where it is converted
     const uint8_t *units

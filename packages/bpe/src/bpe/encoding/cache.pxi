@@ -10,6 +10,14 @@
 #
 # A cache starts small and grows when half of its slots are taken, as far as its bound allows. So the cache of a short
 # text stays in the processor's nearest caches, and a long text gets all the memory that is allowed.
+#
+# Text that comes again and again, as a prompt or the turns of a conversation, is looked up by stretches: some 4 kB
+# between two safe cuts (scan_cut), whose pretokens, and so whose ids, depend on their own bytes alone. A stretch is
+# kept when it comes for the second time; new text pays for little more than a hash of 128 bytes of it. Its key says
+# little of its bytes, but these are compared with those in the ring, so that two stretches of one key only replace each
+# other. The table of stretches is made with the cache and never grows or moves, so threads read it without entering it,
+# and a slot whose versions have come to their end keeps what it has; the rest of cache.h's argument holds for it too.
+# `seen` is read and written by relaxed atomics: where two threads meet, a stretch is kept one time earlier or later.
 
 cdef extern from "encoding/cache.h" nogil:
     enum:
@@ -19,6 +27,8 @@ cdef extern from "encoding/cache.h" nogil:
         BATCH
         LONGEST                 # bytes of the longest pretoken worth keeping
     const uint64_t NO_PLACE
+    uint64_t load_word(const uint64_t *word)
+    void store_word(uint64_t *word, uint64_t value)
 
     ctypedef struct cache_slot:
         uint64_t low, high, ids, last
@@ -86,6 +96,11 @@ cdef enum:
     FEWEST_SLOTS = 1 << 10      # slots of a new cache, even above the bound
     TEXT_A_SLOT = 16            # bytes of a text for which one slot is reserved before it is encoded
     MOST_BEFORE = 1 << 19       # most slots that are reserved beforehand; a cache that needs more grows
+    STRETCH = 7 << 9            # bytes of a stretch, or up to LONGEST; longer ones, without a safe cut, are not kept
+    LEAST_STRETCH = 1 << 10     # bytes of one that is kept
+    STRETCH_RING = 1 << 20      # bytes of those kept and their ids
+    SEEN = 1 << 8               # stretches that are known to have come once
+    STRETCHES_FROM = 1 << 24    # bytes of a cache from which on stretches are kept beside it
     MOST_IDS = 1 << 14          # ids whose memory stays with its thread from one text to the next
 
 cdef size_t forks = 0           # between the process that imported bpe and this one
@@ -105,6 +120,7 @@ cdef class Scratch:
 
     cdef cache_reader *reader   # of the cache, which frees it
     cdef Work work
+    cdef size_t unchecked       # bytes since the last look for a signal
     cdef Ids ids                # of the text that is being encoded
 
     def __dealloc__(self):
@@ -117,6 +133,8 @@ cdef class Cache:
 
     cdef readonly size_t bytes
     cdef cache_table table
+    cdef cache_table stretches
+    cdef uint64_t seen[SEEN]    # the hash of the last stretch that has come for each remainder
     cdef list idle              # Scratches not in use,
     cdef Scratch at_hand        # and one more, which takes no list
     cdef size_t forks           # of the process when the cache last looked
@@ -126,6 +144,8 @@ cdef class Cache:
         self.idle = []
         self.forks = forks
         self.make_table()
+        if bytes >= STRETCHES_FROM:
+            self.make_stretches()
 
     cdef int make_table(self) except -1:
         cdef size_t slots = FEWEST_SLOTS
@@ -146,6 +166,8 @@ cdef class Cache:
             self.table.readers = next
         if self.table.slots != NULL:
             free_block(self.table.slots, cache_slots(&self.table) * sizeof(cache_slot))
+        free_sparse_block(self.stretches.slots, FEWEST_SLOTS * sizeof(cache_slot))
+        free_sparse_block(self.stretches.ring, ring_bytes(STRETCH_RING))
         if self.table.ring != NULL:
             free_block(self.table.ring, ring_bytes(self.table.ring_size))
 
@@ -232,25 +254,36 @@ cdef class Cache:
         cdef cache_reader *reader = self.table.readers
         if self.table.alone:
             self.make_table()           # the old one was being moved, and is lost
-        self.table.writing = self.table.growing = self.table.alone = 0
+        self.stretches.writing = self.table.writing = self.table.growing = self.table.alone = 0
         while reader != NULL:
             reader.inside = 0
             reader = reader.next
         self.forks = forks
         return 0
 
-    cdef bint append_ids(self, packed_key key, const uint8_t *text, Ids *out) except -1 nogil:
-        """Append the ids of a pretoken, from either of its sets; returns whether it is in the cache."""
-        cdef uint64_t place = 0
-        cdef size_t count
-        reserve(out, INLINE_IDS)
-        count = cache_find(&self.table, key, out.ids + out.size, &place)
-        if count and place != NO_PLACE:
-            reserve(out, count + COPIED_IDS)
-            if not cache_copy(&self.table, place, count, text, long_size(key), out.ids + out.size):
-                return False
-        out.size += count
-        return count > 0
+    # Stretches
+
+    cdef int make_stretches(self) except -1:
+        self.stretches.mask = FEWEST_SLOTS - WAYS
+        self.stretches.seed = hash_seed
+        self.stretches.bounded = True
+        self.stretches.ring_size = STRETCH_RING
+        self.stretches.slots = <cache_slot *> checked_sparse_block(FEWEST_SLOTS * sizeof(cache_slot))
+        self.stretches.ring = <uint64_t *> checked_sparse_block(ring_bytes(STRETCH_RING))
+        return 0
+
+    cdef bint keeps_stretch(self, size_t size) noexcept nogil:
+        return LEAST_STRETCH <= size <= LONGEST and self.stretches.ring != NULL
+
+    cdef int keep_stretch(self, packed_key key, const uint8_t *text, Ids *out, size_t first) except -1 nogil:
+        """Keep a stretch with its ids, those of `out` from number `first` on, if it comes for the second time."""
+        cdef uint64_t *seen = &self.seen[key.low % SEEN]
+        if load_word(seen) != key.low:
+            store_word(seen, key.low)
+            return 0
+        reserve(out, COPIED_IDS)
+        cache_keep(&self.stretches, key, cache_set(&self.stretches, key), text, out.ids + first, out.size - first)
+        return 0
 
     # Growing
 
@@ -316,6 +349,28 @@ cdef class Cache:
             second_sets[n].last = without_version(second_sets[n].last)
             cache_put(&self.table, cache_set(&self.table, key), &second_sets[n])
         free(second_sets)
+
+
+cdef bint append_ids(const cache_table *table, packed_key key, const uint8_t *text, Ids *out) except -1 nogil:
+    """Append the ids of a pretoken, from either of its sets; returns whether it is in the table."""
+    cdef uint64_t place = 0
+    cdef size_t count
+    reserve(out, INLINE_IDS)
+    count = cache_find(table, key, out.ids + out.size, &place)
+    if count and place != NO_PLACE:
+        reserve(out, count + COPIED_IDS)
+        if not cache_copy(table, place, count, text, long_size(key), out.ids + out.size):
+            return False
+    out.size += count
+    return count > 0
+
+
+cdef inline packed_key stretch_key(const uint8_t *text, size_t size) noexcept nogil:
+    """The key of a stretch: a hash of its first and last 64 bytes, and its size."""
+    cdef packed_key key
+    key.low = hash_bytes(text + size - 64, 64, hash_bytes(text, 64, hash_seed))
+    key.high = LONG_KEY + size
+    return key
 
 
 cdef inline size_t ring_bytes(uint64_t size) noexcept nogil:

@@ -62,7 +62,7 @@ from bpe.native.lazy_imports import import_lock
 from bpe.native.lazy_imports import numpy as np
 
 from bpe.counting.pretoken_counts cimport PretokenCounts
-from bpe.native.bytes cimport count_trailing_zeros, hash_bytes, packed_key, prefetch
+from bpe.native.bytes cimport LONG_KEY, count_trailing_zeros, hash_bytes, packed_key, prefetch
 from bpe.native.cpu cimport level_of
 from bpe.native.hash_seed cimport hash_seed
 from bpe.native.heap cimport pop, push
@@ -75,7 +75,7 @@ from bpe.native.text cimport (
 from bpe.scanning.safe_cut cimport safe_place
 from bpe.scanning.scanner cimport (
     PATTERN_SPLITTER, PATTERN_WHOLE, SCAN_ENDS, ScannedPattern, Scanner, add_token, add_whole_token, cut_table,
-    number_of, scan_block, scan_start, splits_at_every_space
+    number_of, scan_block, scan_cut, scan_start, splits_at_every_space
 )
 from bpe.scanning.special_tokens cimport Hit, Rules, SpecialTokens
 
@@ -90,15 +90,6 @@ cdef enum:
     SHORT_TEXT = 1 << 12        # bytes of a text that is encoded before another thread could make use of the GIL
     SIGNAL_BYTES = 1 << 24      # of a text that are encoded between two looks for a signal
     SHARED_INTS = 1 << 20       # ids below this have one Python int each, which all lists share (see to_list())
-    BLOCK = 1 << 17             # bytes or code points of a block, at most
-    LEAST_BLOCK = 1 << 14       # of one that several threads may take
-    BLOCKS_A_THREAD = 8         # blocks of a long text for each thread at least, so that all end at about the same time
-    MOST_AT_ONCE = 1 << 16      # bytes of short texts, about, that a thread takes at a time
-    FEWEST_AT_ONCE = 1 << 13    # the same near the end, so that all threads end together
-    SIGNAL_TURNS = 1 << 7       # jobs of a thread between two looks for a signal
-    LINE = 64                   # bytes of a cache line
-    FETCHED = 8                 # lines of the next text that are prefetched while one is encoded
-    OBJECTS = 8                 # texts whose objects are prefetched while one is looked at
 
 cdef extern from *:
     """
@@ -253,7 +244,7 @@ cdef class Encoder:
                 continue
             pretoken, length = text + batch.begins[i], batch.begins[i + 1] - batch.begins[i]
             # either another pretoken has pushed it into another slot, or it is too long for a lane
-            if self.cache.append_ids(batch.keys[i], pretoken, out):
+            if append_ids(&self.cache.table, batch.keys[i], pretoken, out):
                 i += 1
                 continue
             if length > LONGEST:
@@ -335,38 +326,62 @@ cdef class Encoder:
 
         begins: whether a text begins here; otherwise one goes on that did not end in a special token.
         """
-        cdef Scanner scanner
         cdef Hit hit
-        cdef size_t ends[SCAN_ENDS]
-        cdef size_t at = 0, checked = 0, count, begin
+        cdef size_t at = 0
         cdef bint may_take_space = self.space and begins, is_added
         while at < size:
-            if at - checked >= SIGNAL_BYTES:
-                checked = at
-                check_signals()
             hit = special.find(text, size, at)
             is_added = hit.index >= 0 and special.numbers[hit.index] < self.added_end \
                 and self.added[special.numbers[hit.index]]
             if may_take_space and (hit.begin > at or is_added):
                 at += encode_with_space(self, scratch, text + at, hit.begin - at, out)
             may_take_space = self.space > FIRST_SPACE and not is_added
-            scan_start(&scanner, <ScannedPattern> self.scanner, text + at, hit.begin - at)
-            scanner.cuts = self.cuts
-            begin = 0
-            while True:
-                count = scan_block(&scanner, ends)
-                if count == 0:
-                    break
-                self.encode_pretokens(scratch, text + at, ends, count, begin, size - at, out)
-                begin = ends[count - 1]
-                if at + begin - checked >= SIGNAL_BYTES:
-                    checked = at + begin
-                    check_signals()
+            self.encode_stretches(scratch, text + at, hit.begin - at, size - at, out)
             if hit.index >= 0:
                 reserve(out, 1)
                 out.ids[out.size] = special.numbers[hit.index]
                 out.size += 1
             at = hit.end
+        return 0
+
+    cdef int encode_stretches(
+        self, Scratch scratch, const uint8_t *text, size_t size, size_t room, Ids *out
+    ) except -1 nogil:
+        """Append the ids of bytes without special tokens, stretch by stretch (see cache.pxi); `room` may be read."""
+        cdef size_t begin = 0, end, first
+        cdef packed_key key
+        while begin < size:
+            end = size
+            if size - begin > LONGEST:
+                end = scan_cut(<ScannedPattern> self.scanner, text, size, begin + STRETCH)
+            if not self.cache.keeps_stretch(end - begin):
+                self.encode_stretch(scratch, text + begin, end - begin, room - begin, out)
+            else:
+                key = stretch_key(text + begin, end - begin)
+                if not append_ids(&self.cache.stretches, key, text + begin, out):
+                    first = out.size
+                    self.encode_stretch(scratch, text + begin, end - begin, room - begin, out)
+                    self.cache.keep_stretch(key, text + begin, out, first)
+            begin = end
+        return 0
+
+    cdef int encode_stretch(
+        self, Scratch scratch, const uint8_t *text, size_t size, size_t room, Ids *out
+    ) except -1 nogil:
+        """Append the ids of bytes without special tokens that no other bytes change."""
+        cdef Scanner scanner
+        cdef size_t ends[SCAN_ENDS]
+        cdef size_t begin = 0, count
+        scan_start(&scanner, <ScannedPattern> self.scanner, text, size)
+        scanner.cuts = self.cuts
+        while begin < size:
+            count = scan_block(&scanner, ends)
+            self.encode_pretokens(scratch, text, ends, count, begin, room, out)
+            scratch.unchecked += ends[count - 1] - begin
+            begin = ends[count - 1]
+            if scratch.unchecked >= SIGNAL_BYTES:
+                scratch.unchecked = 0
+                check_signals()
         return 0
 
     # Results

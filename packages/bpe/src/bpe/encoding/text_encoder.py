@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bpe.formats import TokenizerData
     from bpe.formats.vocabulary import Tables
 
-THREAD_TEXT = 1 << 19  # bytes of a batch, about, that are worth a thread
+THREAD_TEXT = 1 << 17  # bytes of a batch, about, that are worth a thread, which takes some 60 µs to start and join
 SHARED_TEXT = 1 << 18  # bytes of a text, about, that threads share block by block
 STREAMED = 1 << 15  # bytes of a text in chunks that are encoded at a time
 LISTED = 1 << 12  # ids of a text in chunks that are ints at a time: a list takes ten times the memory of an array
@@ -295,7 +295,7 @@ class TextEncoder:
             return map_in_threads(alone, texts, threads)
         ready: list[Text | None] = list(texts)
         if not self.direct:
-            few, form, special = sum(map(len, texts)) < THREAD_TEXT, self.form, rules.all
+            few, form, special = sum(map(len, texts)) < 4 * THREAD_TEXT, self.form, rules.all
 
             def in_its_form(text: Text) -> Text | None:  # ready() without the steps that are the same for all
                 return in_form(text, form, special)
