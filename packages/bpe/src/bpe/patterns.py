@@ -7,8 +7,9 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from bpe.expressions.step_options import GPT2, Refused
-from bpe.native.lazy_imports import import_lock, regex
+from bpe import expressions
+from bpe.expressions.step_options import GPT2, Refused, checked_split
+from bpe.native.lazy_imports import import_lock, json, regex
 from bpe.native.once import made_once
 from bpe.scanning import scanner
 
@@ -69,7 +70,7 @@ _OTHER_SPELLINGS = {
     r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s": "cl100k",
 }
 
-_NAME_OF: dict[tuple[str, ...], str] = {expressions: name for name, expressions in PATTERNS.items()}
+_NAME_OF: dict[tuple[str, ...], str] = {sequence: name for name, sequence in PATTERNS.items()}
 
 # Digests of automata of the named patterns (bpe.expressions.automaton.digest), so that a file which writes one of them
 # in another way is served by the same scanner, two to five times faster than its automata. cl100k has a second digest,
@@ -161,22 +162,22 @@ def resolve(pattern: SplitPattern, language: Literal["oniguruma", "fancy-regex"]
                 f"{', '.join(PATTERNS)}, a regular expression (a plain word would be written '(?:{pattern})'), or None "
                 "for no split"
             )
-        expressions: tuple[str, ...] = (pattern,)
+        sequence: tuple[str, ...] = (pattern,)
     elif isinstance(pattern, (tuple, list)) and all(isinstance(part, str) for part in pattern):
-        expressions = tuple(map(str, pattern))
+        sequence = tuple(map(str, pattern))
     else:
         raise TypeError(f"a split pattern is a str, a tuple of str or None, not {pattern!r}")
-    named = _NAME_OF.get(expressions)
-    if named is None and language != "oniguruma" and len(expressions) == 1:
-        named = _OTHER_SPELLINGS.get(expressions[0])
+    named = _NAME_OF.get(sequence)
+    if named is None and language != "oniguruma" and len(sequence) == 1:
+        named = _OTHER_SPELLINGS.get(sequence[0])
     if named is not None:
         return Pattern(named, PATTERNS[named])
-    if not expressions:
+    if not sequence:
         return Pattern(None, ())
     if language is None:
-        readable = all(map(_read_by_fancy_regex, expressions))
-        return _checked(Pattern(None, expressions, "fancy-regex" if readable else "regex"))
-    return _checked(Pattern(None, expressions, language))
+        readable = all(map(_read_by_fancy_regex, sequence))
+        return _checked(Pattern(None, sequence, "fancy-regex" if readable else "regex"))
+    return _checked(Pattern(None, sequence, language))
 
 
 def _checked(pattern: Pattern) -> Pattern:
@@ -205,18 +206,13 @@ def slow_warning(pattern: Pattern) -> str:
 
 
 def _obstacle(pattern: Pattern) -> str:
-    with import_lock:
-        import json
-
-        from bpe.expressions import automaton, steps
-
     most = f"more than {scanner.MOST_IN_SEQUENCE} expressions in sequence are not compiled"
     if pattern.steps:
-        levels = steps.levels(tuple(json.loads(pattern.steps)))
+        levels = expressions.steps.levels(tuple(json.loads(pattern.steps)))
         return most if levels and len(levels) > scanner.MOST_IN_SEQUENCE else "its steps do more than isolate matches"
     for expression in pattern.expressions:
         try:
-            reason = automaton.obstacle(
+            reason = expressions.automaton.obstacle(
                 tree_of(expression, "fancy-regex" if pattern.language == "regex" else pattern.language)
             )
         except ValueError as error:
@@ -236,32 +232,24 @@ def of_steps(steps: Sequence[Mapping[str, Any]]) -> Pattern:
 
     If the steps only isolate matches before ByteLevel, the pattern holds their expressions, else the steps.
     """
-    with import_lock:
-        import json
-
-        from bpe.expressions.step_options import checked_split
-
     options = [checked_split(step) for step in steps]
     *before, last = options
     if all(_splits(step) for step in before) and last == {**last, "type": "ByteLevel", "add_prefix_space": False}:
-        expressions = tuple(step["pattern"]["Regex"] for step in before)
+        sequence = tuple(step["pattern"]["Regex"] for step in before)
         if last["use_regex"]:
-            expressions += PATTERNS["gpt2"]
+            sequence += PATTERNS["gpt2"]
         isolates = all(step["behavior"] == "Isolated" for step in before)
-        if not isolates and expressions in _NAME_OF:  # a named pattern matches every character: nothing is removed
-            return Pattern(_NAME_OF[expressions], expressions)
+        if not isolates and sequence in _NAME_OF:  # a named pattern matches every character: nothing is removed
+            return Pattern(_NAME_OF[sequence], sequence)
         try:
             if isolates:
-                return resolve(expressions or None, "oniguruma")
+                return resolve(sequence or None, "oniguruma")
         except ValueError as error:
             if "can match the empty string" not in str(error):
                 raise
-    with import_lock:
-        from bpe.expressions.steps import tree_of
-
     for step in options:
         if step["type"] == "Split":  # the others have no expression that could be refused
-            tree_of(step)
+            expressions.steps.tree_of(step)
     return Pattern(None, (), "oniguruma", json.dumps(options, ensure_ascii=False))
 
 
@@ -276,9 +264,6 @@ def to_plain(pattern: Pattern) -> Any:
     if pattern.name is not None:
         return pattern.name
     if pattern.steps:
-        with import_lock:
-            import json
-
         return {"steps": json.loads(pattern.steps)}
     if pattern.language == "oniguruma":
         return {"language": pattern.language, "expressions": list(pattern.expressions)}
@@ -311,19 +296,14 @@ def scanner_of(pattern: Pattern) -> int:
 
 @made_once
 def _scanner_of_automata(pattern: Pattern) -> int:
-    with import_lock:
-        import json
-
-        from bpe.expressions import automaton, steps
-
     automata = []
     if pattern.steps:
-        levels = steps.levels(tuple(json.loads(pattern.steps)))
+        levels = expressions.steps.levels(tuple(json.loads(pattern.steps)))
         if levels is None:
             return -1
         for level in levels:
-            compiled = automaton.compile_tree(level.tree)
-            if compiled is None or (level.drops and automaton.leaves_gaps(compiled)):
+            compiled = expressions.automaton.compile_tree(level.tree)
+            if compiled is None or (level.drops and expressions.automaton.leaves_gaps(compiled)):
                 return -1
             automata.append((compiled, level.in_bytes))
     elif pattern.language == "regex":
@@ -338,28 +318,24 @@ def _scanner_of_automata(pattern: Pattern) -> int:
         return scanner.SCANNED[None]
     if len(automata) > scanner.MOST_IN_SEQUENCE:
         return -1
-    named = SCANNED_BY_DIGEST.get(automaton.digest(automata))
+    named = SCANNED_BY_DIGEST.get(expressions.automaton.digest(automata))
     if named is not None:
         return scanner.SCANNED[named]
-    return scanner.register_splitter([automaton.scanner_level(compiled, in_bytes) for compiled, in_bytes in automata])
+    return scanner.register_splitter(
+        [expressions.automaton.scanner_level(compiled, in_bytes) for compiled, in_bytes in automata]
+    )
 
 
 @functools.lru_cache(maxsize=16)  # called by resolve(), and then by scanner_of()
 def _automaton_of(expression: str, language: Language) -> Automaton | None:
     """Return the automaton of an expression, or None where it has none. ValueError where it is not supported."""
-    with import_lock:
-        from bpe.expressions import automaton
-
-    return automaton.compile_tree(tree_of(expression, language))
+    return expressions.automaton.compile_tree(tree_of(expression, language))
 
 
 def tree_of(expression: str, language: Language) -> Node:
     """Return the tree of an expression of Oniguruma or fancy-regex. Raises ValueError where it is not supported."""
-    with import_lock:
-        from bpe.expressions.parsing import parse
-
     try:
-        return parse(expression, language)
+        return expressions.parsing.parse(expression, language)
     except Refused as refused:
         engine = "Oniguruma" if language == "oniguruma" else language
         raise ValueError(
@@ -399,13 +375,10 @@ def _split_as_compiled(text: bytes, pattern: Pattern) -> list[bytes]:
 @functools.cache
 def _stand_ins() -> dict[int, int]:
     """For each character that `regex` and the compiled tables put into different categories: one that both agree on."""
-    with import_lock:
-        from bpe.expressions.properties import CATEGORIES
-
     every = "".join(map(chr, range(0x110000)))
     compiled = scanner.categories()
     categories = bytearray(len(compiled))
-    for number, category in enumerate(CATEGORIES):
+    for number, category in enumerate(expressions.properties.CATEGORIES):
         for match in regex.finditer(rf"\p{{{category}}}+", every):
             categories[match.start() : match.end()] = bytes([number]) * (match.end() - match.start())
     space_codes = [match.start() for match in regex.finditer(r"\s", every)]
@@ -419,12 +392,7 @@ def _stand_ins() -> dict[int, int]:
 
 @functools.lru_cache(maxsize=256)
 def _splitting(steps: str) -> Splitting:
-    with import_lock:
-        import json
-
-        from bpe.expressions.steps import Splitting
-
-    return Splitting(tuple(json.loads(steps)))
+    return expressions.steps.Splitting(tuple(json.loads(steps)))
 
 
 def _isolate(text: str, expression: str, language: Language) -> list[str]:
@@ -447,10 +415,7 @@ def _compile(expression: str, language: Language) -> regex.Pattern[str]:
     if not expression:
         raise ValueError("the split pattern '' is empty: use None for no split")
     if language != "regex":
-        with import_lock:
-            from bpe.expressions.tree import spelled
-
-        plain = spelled(tree_of(expression, language))
+        plain = expressions.tree.spelled(tree_of(expression, language))
     else:
         plain = expression
     try:

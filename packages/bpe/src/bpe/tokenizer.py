@@ -171,15 +171,10 @@ class Tokenizer(EncodeMethods):
 
     @classmethod
     def from_tiktoken(cls, path: StrPath, *, pattern: SplitPattern, special_tokens: SpecialNames = ()) -> Self:
-        """From a .tiktoken file, which holds neither pattern nor special tokens.
-
-        Args:
-            path: the file.
-            pattern, special_tokens: as Tokenizer() takes them.
+        """From a .tiktoken file, which holds neither pattern nor special tokens: these are as Tokenizer() takes them.
 
         Raises:
-            ValueError: the file is damaged (the message names its line); or as from_ranks().
-            FileNotFoundError: there is none.
+            ValueError: a line is damaged (the message names it), or as from_ranks(). FileNotFoundError: there is none.
         """
         return cls._made(*formats.reading.read_tiktoken(path, pattern, special_tokens))
 
@@ -200,8 +195,7 @@ class Tokenizer(EncodeMethods):
             pattern, special_tokens: as Tokenizer() takes them; the files do not say.
 
         Raises:
-            ValueError: a file is damaged; the message names its line.
-            FileNotFoundError: one is missing.
+            ValueError: a file is damaged; the message names its line. FileNotFoundError: one is missing.
         """
         split = patterns.resolve(pattern)
         return cls._made(*formats.reading.read_pair(vocab_json, merges_txt, split, special_tokens, alone=True))
@@ -211,8 +205,7 @@ class Tokenizer(EncodeMethods):
         """From a tokenizer.json of Hugging Face tokenizers.
 
         Raises:
-            ValueError: what in the file is wrong, or what it asks for that is not supported.
-            FileNotFoundError: there is none.
+            ValueError: the file is wrong, or asks for what is not supported. FileNotFoundError: there is none.
         """
         return cls._made(*formats.reading.read(tokenizer_json, "huggingface"))
 
@@ -221,8 +214,7 @@ class Tokenizer(EncodeMethods):
         """From a model file of `sentencepiece` that holds a BPE with byte_fallback.
 
         Raises:
-            ValueError: what in the file is wrong, or what it asks for that is not supported.
-            FileNotFoundError: there is none.
+            ValueError: the file is wrong, or asks for what is not supported. FileNotFoundError: there is none.
         """
         return cls._made(*formats.reading.read(model, "sentencepiece"))
 
@@ -231,8 +223,7 @@ class Tokenizer(EncodeMethods):
         """From a file that save() wrote. bpe.load() reads the other formats too.
 
         Raises:
-            ValueError: the file is damaged, or of another format.
-            FileNotFoundError: there is none.
+            ValueError: the file is damaged, or of another format. FileNotFoundError: there is none.
         """
         return cls._made(*formats.reading.read(path, "native"))
 
@@ -285,9 +276,8 @@ class Tokenizer(EncodeMethods):
     def add_tokens(self, tokens: Iterable[str] | Mapping[str, int], *, special_tokens: bool = False) -> Self:
         """Return a tokenizer with more added tokens, each one token of any text; this one does not change.
 
-        As transformers' add_tokens(): a token that is an added one already keeps its id; one that is in the vocabulary
-        gets that id; others follow the largest id. All else stays this tokenizer's: merges, flags, normalizer,
-        template.
+        As transformers' add_tokens(): a token that is an added one, or in the vocabulary, keeps its id; others follow
+        the largest id.
 
         Args:
             tokens: the tokens, or {token: id}.
@@ -464,7 +454,7 @@ class Tokenizer(EncodeMethods):
     ) -> list[int]:
         """For each id of a text the number of its word, as word_ids of an Encoding of tokenizers.
 
-        A word is a pretoken, or a special or an added token. Those that a template puts around the text have none.
+        A word is a pretoken, or a special or an added token.
 
         Args:
             text, allowed_special, disallowed_special: as encode() takes them.
@@ -515,9 +505,6 @@ class Tokenizer(EncodeMethods):
         Args:
             text_or_bytes: the token.
 
-        Returns:
-            Its id.
-
         Raises:
             KeyError: it is no token.
 
@@ -541,8 +528,7 @@ class Tokenizer(EncodeMethods):
     def post_process(self, ids: Iterable[int], pair: Iterable[int] | None = None) -> list[int]:
         """The ids of a text between those that the template of its tokenizer.json puts there, such as `<s>` and `</s>`.
 
-        As tokenizers' post_process(), or encode(add_special_tokens=True); encode() adds none. Without a template the
-        ids stay the same.
+        As tokenizers' encode(add_special_tokens=True). Without a template the ids stay the same.
 
         Args:
             ids, pair: of a text, and of a second one for the template of two texts.
@@ -569,8 +555,7 @@ class Tokenizer(EncodeMethods):
             text.
 
         Raises:
-            ValueError: the text holds a disallowed special token.
-            UnicodeEncodeError: a str holds a lone surrogate.
+            ValueError: the text holds a disallowed special token. UnicodeEncodeError: a str holds a lone surrogate.
 
         Example:
             >>> stable, completions = tokenizer.encode_with_unstable("low l")
@@ -596,9 +581,6 @@ class Tokenizer(EncodeMethods):
             text: the texts.
             num_threads: the most threads; there are never more than processors.
             allowed_special, disallowed_special: as encode() takes them.
-
-        Returns:
-            A list of ids for each text, in their order.
 
         Raises:
             ValueError: as encode(); num_threads is below 1.
@@ -639,8 +621,7 @@ class Tokenizer(EncodeMethods):
             piece of memory of some hundred kilobytes: copy() an array that is to be kept alone.
 
         Raises:
-            ValueError: a text holds a disallowed special token; num_threads is below 1.
-            UnicodeEncodeError: a str holds a lone surrogate.
+            ValueError: as encode(); num_threads is below 1. UnicodeEncodeError: a str holds a lone surrogate.
 
         Example:
             >>> tokenizer.encode_batch_to_numpy(["low", "lower"])
@@ -670,8 +651,7 @@ class Tokenizer(EncodeMethods):
 
         Raises:
             ValueError: a text holds a disallowed special token; an Array (not a ChunkedArray) has 2**31 ids or more.
-            TypeError: the array holds no text.
-            ImportError: pyarrow is not installed.
+            TypeError: the array holds no text. ImportError: pyarrow is not installed.
 
         Example:
             >>> import pyarrow
@@ -696,8 +676,8 @@ class Tokenizer(EncodeMethods):
     ) -> int:
         """Encode a corpus into token files, in several threads and in bounded memory.
 
-        Special tokens in the corpus are recognised, as in training; encode() refuses them. X.json beside X.npy holds
-        count, dtype, bytes of text, fingerprint, the id of `<|endoftext|>`, SHA-256. Files appear whole or not at all.
+        Special tokens in the corpus are recognised, as in training. X.json beside X.npy holds count, dtype, bytes of
+        text, fingerprint, the id of `<|endoftext|>`, SHA-256. Files appear whole or not at all.
 
         Args:
             source: as bpe.train() takes it.
@@ -717,8 +697,7 @@ class Tokenizer(EncodeMethods):
         Raises:
             ValueError: the dtype does not hold every id, a file of the source is not what its name says, or the shards
                 that are there were asked for otherwise.
-            OSError: a file cannot be read or written; the disk is full; a connection broke again and again.
-            ImportError: a package that the format or the URL needs is not installed.
+            OSError: a file cannot be read or written. ImportError: a package for the format or the URL is missing.
 
         Example:
             >>> tokenizer.encode_file(["low lower"], "ids.npy")
@@ -737,16 +716,12 @@ class Tokenizer(EncodeMethods):
     ) -> Iterator[int]:
         """The ids of the chunks joined, as they become certain: the same wherever the text is cut.
 
-        What a later chunk could still change is held back: the text after the last place that surely ends a pretoken
-        and has no special token across it. So memory is bounded by the longest pretoken. Where the pattern sets that no
-        bound, as for letters without end, or is an expression of one's own, a pretoken is held whole until it ends.
+        The text after the last place that surely ends a pretoken, which a later chunk could still change, is held back:
+        where the pattern sets a pretoken no bound, as for letters without end, until it ends.
 
         Args:
             chunks: the text, in str or bytes of any length.
             allowed_special, disallowed_special: as encode() takes them.
-
-        Returns:
-            An iterator over the ids that encode() gives for the chunks joined.
 
         Raises:
             ValueError: the text holds a disallowed special token; raised when the ids before it have been given.
@@ -764,10 +739,9 @@ class Tokenizer(EncodeMethods):
     ) -> bpe.EncodeSession:
         """An encoder of a text that grows at its end, as a chat does: only the tail of the text is encoded again.
 
-        After each append() the ids equal encode() of the whole text. The tail begins at the last place that
-        surely ends a pretoken whatever follows, mostly a word or two from the end, as for encode_iterable(). Where
-        there is no such place, the whole text is encoded again: without a split pattern, in a pretoken without end, and
-        where the tokenizer's normalizer or its added tokens (lstrip, rstrip, single_word) may look at any place.
+        After each append() the ids equal encode() of the whole text. The tail is what encode_iterable() holds back,
+        mostly a word or two. All is encoded again without a split pattern, in a pretoken without end, and where the
+        tokenizer's normalizer or its added tokens (lstrip, rstrip, single_word) may look at any place.
 
         Args:
             allowed_special, disallowed_special: as encode() takes them.
@@ -784,16 +758,12 @@ class Tokenizer(EncodeMethods):
     def encode_segments(self, segments: Iterable[tuple[Text, bool]]) -> list[int]:
         """The ids of one text whose trusted segments alone may hold special tokens, as in a chat of users' messages.
 
-        In a trusted segment special and added tokens get their ids; in others they are ordinary text, but for added
-        tokens of white space alone, which are recognised everywhere. The text is encoded as a whole: the words and
-        spaces at the borders of segments have the ids that they have in the text, and special tokens may lie across
-        the border of two trusted segments.
+        In other segments special and added tokens are ordinary text, but for added tokens of white space alone. The
+        text is encoded as a whole: words may lie across the borders of segments, and special tokens across that of two
+        trusted ones.
 
         Args:
             segments: (text, trusted) of each; str, or UTF-8 as bytes, in whole characters.
-
-        Returns:
-            The ids, without those that post_process() puts around a text.
 
         Example:
             >>> tokenizer.encode_segments([("low", False), ("<|endoftext|>", True), ("<|", False)])
@@ -931,12 +901,8 @@ class Tokenizer(EncodeMethods):
             errors: what becomes of bytes that are not UTF-8, as for bytes.decode().
             skip_special_tokens: leave the special tokens out, as sentencepiece does always and tokenizers by default.
 
-        Returns:
-            The text.
-
         Raises:
-            KeyError, OverflowError, TypeError: as decode_bytes().
-            UnicodeDecodeError: bytes that are not UTF-8, where errors is "strict".
+            KeyError, OverflowError, TypeError: as decode_bytes(). UnicodeDecodeError: as bytes.decode().
 
         Example:
             >>> tokenizer.decode([258, 260, 114])
@@ -948,18 +914,11 @@ class Tokenizer(EncodeMethods):
         return self._decoder.decode(tokens).decode("utf-8", errors)
 
     def decode_bytes(self, tokens: TokenIds) -> bytes:
-        """The bytes of the ids.
-
-        Args:
-            tokens: as decode() takes them.
-
-        Returns:
-            The bytes of all tokens, joined.
+        """The bytes of the ids, which decode() takes in the same forms.
 
         Raises:
-            KeyError: no token has such an id.
+            KeyError: no token has such an id. TypeError: an id is no integer.
             OverflowError: an id is negative, or does not fit 32 bits.
-            TypeError: an id is no integer.
 
         Example:
             >>> tokenizer.decode_bytes([258])
@@ -988,15 +947,11 @@ class Tokenizer(EncodeMethods):
     def decode_with_offsets(self, tokens: TokenIds) -> tuple[str, list[int]]:
         """The text of the ids, and where in it each token begins.
 
-        Args:
-            tokens: as decode() takes them.
-
         Returns:
             The text, and for each id the number of the character that its token begins at, or inside.
 
         Raises:
-            KeyError, OverflowError, TypeError: as decode_bytes().
-            UnicodeDecodeError: the bytes are not UTF-8.
+            KeyError, OverflowError, TypeError: as decode_bytes(). UnicodeDecodeError: the bytes are not UTF-8.
 
         Example:
             >>> tokenizer.decode_with_offsets([258, 260, 114])
@@ -1045,16 +1000,14 @@ class Tokenizer(EncodeMethods):
 
         Args:
             array: a pyarrow Array or ChunkedArray of lists of integers, or whatever exports one by Arrow's C interface.
-            errors: what becomes of bytes that are not UTF-8, as for bytes.decode().
+            errors: as decode() takes it.
 
         Returns:
             large_string: an Array of an Array, a ChunkedArray of a ChunkedArray; null where the list is.
 
         Raises:
-            KeyError, OverflowError: as decode_bytes().
-            TypeError: the array holds no lists of integers.
-            ValueError: an id is null. UnicodeDecodeError: bytes are not UTF-8, where errors is "strict".
-            ImportError: pyarrow is not installed.
+            KeyError, OverflowError, UnicodeDecodeError: as decode(). ImportError: pyarrow is not installed.
+            TypeError: the array holds no lists of integers. ValueError: an id is null.
 
         Example:
             >>> import pyarrow
@@ -1064,10 +1017,7 @@ class Tokenizer(EncodeMethods):
         return encoding.arrow.decode_column(self._decoder, array, errors)
 
     def decode_stream(self, *, skip_special_tokens: bool = False) -> bpe.DecodeStream:
-        """A decoder that takes ids as they come, and never gives part of a character.
-
-        Args:
-            skip_special_tokens: as decode() takes it.
+        """A decoder that takes ids as they come, and never gives part of a character; skip_special_tokens as decode().
 
         Example:
             >>> stream = tokenizer.decode_stream()

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         budgets,
         canonical,
         decoding,
+        normalizer_tables,
         offsets,
         preparing,
         segments,
@@ -19,5 +20,5 @@ if TYPE_CHECKING:
     )
 
 __getattr__ = lazy_modules(
-    __name__, "arrow budgets canonical decoding offsets preparing segments streaming unstable words"
+    __name__, "arrow budgets canonical decoding normalizer_tables offsets preparing segments streaming unstable words"
 )

@@ -140,7 +140,8 @@ def _decode_array(decoder: Decoder, array: Any, errors: str) -> Any:
     ends = np.cumsum(sizes, dtype=np.int64)
     offsets = np.zeros(len(ends) + 1, dtype=np.int64)
     data = decoder.decode_rows(values.to_numpy(zero_copy_only=False), ends, offsets[1:])
-    validity = _validity(array)
+    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+    validity = None if valid is None else arrow.py_buffer(np.packbits(valid, bitorder="little"))
     decoded = arrow.Array.from_buffers(
         arrow.large_binary(), len(array), [validity, arrow.py_buffer(offsets), arrow.py_buffer(data)]
     )
@@ -149,11 +150,3 @@ def _decode_array(decoder: Decoder, array: Any, errors: str) -> Any:
     except arrow.ArrowInvalid:  # bytes that are not UTF-8
         texts = [None if text is None else text.decode("utf-8", errors) for text in decoded.to_pylist()]
         return arrow.array(texts, arrow.large_string())
-
-
-def _validity(array: Any) -> Any:
-    """A buffer of bits, 1 for the rows that are not null; None where all are."""
-    if not array.null_count:
-        return None
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    return pyarrow().py_buffer(np.packbits(valid, bitorder="little"))

@@ -3,15 +3,11 @@
 Ids are canonical if encoding the text that they decode to gives them again. Sampled ids often are not: in cl100k
 " Pant" and "om" are tokens, and " Pantom" is encoded as " P" and "antom". A program that encodes a conversation's text
 anew for its next turn then gives the model other ids than those it sampled.
-
-Within a pretoken ids are canonical exactly if each two neighbours are. Up to the first merge that crosses a border,
-each token is merged as if it stood alone; that merge joins the last symbol of one token and the first of the next, and
-so it happens in these two alone as well. tests/test_canonical.py holds random sequences to this. The functions here do
-not rely on it: they compare with what encoding gives.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -99,9 +95,6 @@ def _context(encoder: TextEncoder, decoder: Decoder, ids: list[int]) -> bytes:
 
 def _after(pretokens: list[bytes], border: int) -> list[bytes]:
     """Return what pretokens have after a place in their text."""
-    rest: list[bytes] = []
-    for pretoken in pretokens:
-        if len(pretoken) > max(border, 0):
-            rest.append(pretoken[max(border, 0) :])
-        border -= len(pretoken)
-    return rest
+    begins = itertools.accumulate(map(len, pretokens), initial=0)
+    rest = [pretoken[max(border - begin, 0) :] for begin, pretoken in zip(begins, pretokens, strict=False)]
+    return [part for part in rest if part]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from bpe import encoding, expressions, patterns
 from bpe.encoding.normal_forms import normalized, normalized_with_origins
 from bpe.encoding.offsets import characters_of_bytes
 from bpe.expressions import step_options
-from bpe.native.lazy_imports import import_lock, regex
+from bpe.native.lazy_imports import json, regex
 from bpe.native.lazy_imports import numpy as np
 
 Places = Any  # where each character of a text comes from, an array of int64; None where nobody needs to know
@@ -45,13 +45,9 @@ def steps_of(normalizer: str | None) -> list[dict[str, Any]]:
 
 def _expression_of(pattern: Mapping[str, Any]) -> regex.Pattern[str]:
     """The expression of a Replace. ValueError for one that can match the empty string."""
-    with import_lock:
-        from bpe import patterns
-        from bpe.expressions.tree import spelled
-
     if "String" in pattern:
         return regex.compile(regex.escape(pattern["String"], literal_spaces=True))
-    expression = regex.compile(spelled(patterns.tree_of(pattern["Regex"], "oniguruma")))
+    expression = regex.compile(expressions.tree.spelled(patterns.tree_of(pattern["Regex"], "oniguruma")))
     if expression.search(""):
         raise ValueError(f"the normalizer Replace with {pattern['Regex']!r}, which can match the empty string")
     return expression
@@ -164,10 +160,9 @@ def _replacing(step: Mapping[str, Any]) -> Change:
 
 
 def _stripping(step: Mapping[str, Any]) -> Change:
-    with import_lock:
-        from bpe.expressions.properties import white_space
-
-    spaces = "".join(chr(code) for first, last in white_space() for code in range(first, last + 1))
+    spaces = "".join(
+        chr(code) for first, last in expressions.properties.white_space() for code in range(first, last + 1)
+    )
 
     def change(text: str, places: Places) -> tuple[str, Places]:
         begin = len(text) - len(text.lstrip(spaces)) if step["strip_left"] else 0
@@ -195,11 +190,8 @@ def _lowercase(text: str) -> str:
 
 
 def _codes(name: str) -> list[int]:
-    with import_lock:
-        from bpe.encoding import normalizer_tables
-        from bpe.expressions.properties import parse_ranges
-
-    return [code for first, last in parse_ranges(getattr(normalizer_tables, name)) for code in range(first, last + 1)]
+    ranges = expressions.properties.parse_ranges(getattr(encoding.normalizer_tables, name))
+    return [code for first, last in ranges for code in range(first, last + 1)]
 
 
 @functools.cache
@@ -209,8 +201,5 @@ def _each_to(name: str, replacement: str | None) -> dict[int, str | None]:
 
 @functools.cache
 def _lower() -> dict[int, str]:
-    with import_lock:
-        from bpe.encoding.normalizer_tables import LOWERCASE
-        from bpe.expressions.properties import parse_groups
-
-    return {code: "".join(map(chr, lower)) for code, *lower in parse_groups(LOWERCASE)}
+    groups = expressions.properties.parse_groups(encoding.normalizer_tables.LOWERCASE)
+    return {code: "".join(map(chr, lower)) for code, *lower in groups}

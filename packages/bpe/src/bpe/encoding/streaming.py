@@ -1,8 +1,7 @@
 """Streams: ids of a text that arrives in chunks or grows at its end, and text of ids that arrive one by one.
 
-Encode and decode streams hold back what a later chunk or id could still change. Text is encoded up to the last safe
-cut; the bytes of a character that is not complete are kept. A session encodes what follows the last safe
-cut again with each text that is appended.
+Streams hold back what a later chunk or id could still change: the text after the last safe cut, which a session encodes
+again with each text that is appended, and the bytes of a character that is not complete.
 """
 
 from __future__ import annotations
@@ -82,9 +81,8 @@ def last_cut(size: int, cut: Callable[[int], int], longest: int) -> int:
 def last_bounded_end(text: bytes, ends: NDArray[np.uint64], limit: int) -> int:
     """The last of the ends of pretokens, up to `limit`, that is certain although no word ends there; 0 for none.
 
-    A pretoken ends between two digits only where the pattern allows no more digits in one. It ends between a small and
-    a capital letter only where the pattern separates these, or after a contraction. In neither case did the match
-    depend on anything further to the right, so what follows later cannot change it.
+    A pretoken ends between two digits only where the pattern allows no more in one, and between a small and a capital
+    letter only where it separates these, or after a contraction: no match depended on anything further to the right.
     """
     for place in range(int(np.searchsorted(ends, limit, side="right")) - 1, -1, -1):
         end = int(ends[place])
@@ -203,9 +201,8 @@ class DecodeStream:
         end: bytes = b"",
         skipped: frozenset[int] = frozenset(),
     ) -> None:
-        self._skipped = skipped
-        self._decode_bytes, self._begin, self._begun = decode_bytes, begin, False
-        self._end, self._ended = end, False
+        self._decode_bytes, self._skipped = decode_bytes, skipped
+        self._begin, self._begun, self._end, self._ended = begin, False, end, False
         self._decoder = utf_8.IncrementalDecoder("replace")
 
     def step(self, tokens: int | Iterable[int]) -> str:
@@ -213,9 +210,6 @@ class DecodeStream:
 
         Args:
             tokens: the next id, or several.
-
-        Returns:
-            The text that these ids complete; "" where a character has only begun.
 
         Raises:
             KeyError: no token has such an id.

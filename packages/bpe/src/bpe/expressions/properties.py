@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
+from bpe import expressions
 from bpe.expressions.sets import EVERYTHING, LAST, CharSet, complement, difference, of_text, size, union
 from bpe.scanning import scanner
 
@@ -79,8 +80,7 @@ def parse_groups(text: str) -> Iterator[tuple[int, ...]]:
 @functools.cache
 def named(name: str) -> CharSet:
     """A property by its name in \\p{…}, in any case, spaces and underscores left out. Unknown where there is none."""
-    from bpe.expressions import unicode_sets as tables
-
+    tables = expressions.unicode_sets
     key = re.sub(r"[\s_-]", "", name).lower()
     categories = {one.lower(): one for one in [*CATEGORIES, *"LMNPSZC", "LC"] if one != "Cs"}
     categories |= dict(word.split("=") for word in _LONG_NAMES.split())
@@ -145,8 +145,7 @@ def posix(name: str) -> CharSet:
 
 @functools.cache
 def _orbits() -> dict[int, tuple[int, ...]]:
-    from bpe.expressions import unicode_sets as tables
-
+    tables = expressions.unicode_sets
     groups = sorted(parse_groups(tables.FOLDED))  # s and t are in U+FB05's group too, before their own
     return {code: group for group in groups for code in group}
 
@@ -169,8 +168,7 @@ def _holds(chars: CharSet, code: int) -> bool:
 @functools.cache
 def _several() -> list[tuple[list[frozenset[int]], str]]:
     """Return the sets of each character of texts that one character stands for, and these characters."""
-    from bpe.expressions import unicode_sets as tables
-
+    tables = expressions.unicode_sets
     orbits, texts = _orbits(), []
     for entry in tables.FOLDED_FROM_SEVERAL.split():
         folded, *characters = entry.split("=")

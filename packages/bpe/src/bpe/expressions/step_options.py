@@ -83,10 +83,9 @@ STEPS: dict[str, dict[str, dict[str, tuple[Any, Any]]]] = {
         }
     },
 }
-_NAMES = {"normalizers": "normalizer", "pretokenizers": "pre-tokenizer", "decoders": "decoder"}
+_NAMES = dict(zip(STEPS, ("normalizer", "pre-tokenizer", "decoder", "post-processor", "model"), strict=True))
 _EXPECTED = {bool: "true or false", str: "a text", dict: "an object", list: "a list", type(None): "null"}
 _EXPECTED |= {int: "a whole number", float: "a number"}
-_NAMES |= {"processors": "post-processor", "models": "model"}
 
 
 class Refused(ValueError):

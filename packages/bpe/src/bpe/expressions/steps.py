@@ -31,6 +31,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from bpe import expressions
 from bpe.expressions import properties
 from bpe.expressions.parsing import parse
 from bpe.expressions.sets import CharSet, complement, of_text, union
@@ -81,9 +82,7 @@ def tree_of(step: Step) -> Node:
 
 @functools.cache
 def _table(name: str) -> CharSet:
-    from bpe.expressions import unicode_sets
-
-    return properties.parse_ranges(getattr(unicode_sets, name))
+    return properties.parse_ranges(getattr(expressions.unicode_sets, name))
 
 
 def _behaviour(step: Step) -> tuple[str, bool]:
@@ -221,10 +220,8 @@ def script_runs(text: str) -> list[str]:
 @functools.cache
 def _script_of() -> bytes:
     """The number of the script of every character."""
-    from bpe.expressions import unicode_sets
-
     numbers = bytearray([0]) * 0x110000
-    for number, ranges in enumerate(unicode_sets.STEP_SCRIPTS.split("/"), 1):
+    for number, ranges in enumerate(expressions.unicode_sets.STEP_SCRIPTS.split("/"), 1):
         for first, last in properties.parse_ranges(ranges):
             numbers[first : last + 1] = bytes([number]) * (last + 1 - first)
     return bytes(numbers)

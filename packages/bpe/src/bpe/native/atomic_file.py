@@ -19,11 +19,7 @@ def temporary_name(name: str) -> str:
 
 
 class Staged:
-    """Files that appear together, whole or not at all.
-
-    Those that were opened last take their places first: open the file that readers look for before its index and its
-    description, and no reader sees it without them.
-    """
+    """Files that appear together, whole or not at all; those opened last, as an index and a description, first."""
 
     def __init__(self) -> None:
         self._files: list[tuple[str, str, BinaryIO]] = []  # place, temporary path, file
@@ -47,10 +43,9 @@ class Staged:
                 file.flush()
                 os.fsync(file.fileno())
             file.close()
-        places = []
+        places = [place for place, _, _ in reversed(self._files)]
         for place, temporary, _ in reversed(self._files):
             os.replace(temporary, place)
-            places.append(place)
         self._files = []
         if flush and os.name == "posix":
             for folder in {os.path.dirname(place) for place in places}:

@@ -1,4 +1,4 @@
-"""Imports inside functions: NumPy and regex, which training does without (20 MB), and a lock that forks wait for.
+"""Imports when they are used: of NumPy and regex, which training does without (20 MB), and under a lock for forks.
 
 A process that forks while another thread imports a module leaves its child an import lock that nobody releases. The
 methods of a tokenizer and what they call hold `import_lock` instead, since servers fork while threads encode.
@@ -19,6 +19,8 @@ if hasattr(os, "register_at_fork"):
     )
 
 if TYPE_CHECKING:
+    import json as json
+
     import numpy as numpy
     import regex as regex
 else:
@@ -35,7 +37,7 @@ else:
             vars(self).update(vars(module))
             return getattr(module, attribute)
 
-    numpy, regex = _LazyModule("numpy"), _LazyModule("regex")
+    json, numpy, regex = _LazyModule("json"), _LazyModule("numpy"), _LazyModule("regex")
 
 
 def lazy_modules(package: str, names: str) -> Callable[[str], Any]:

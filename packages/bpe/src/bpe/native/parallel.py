@@ -29,41 +29,32 @@ def available_cpus() -> int:
 @functools.cache
 def cgroup_cpus(proc: str = "/proc/self/cgroup", mounted: str = "/sys/fs/cgroup") -> int | None:
     """The processors that the process's cgroup and those above it may use, rounded up; None for no quota."""
-    lines = (_read(proc) or "").splitlines()
     quotas: list[float] = []
-    for hierarchy, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2):
-        if hierarchy == "0":
-            folder, quota_of = mounted, _quota_v2
-        elif "cpu" in controllers.split(","):
-            folder, quota_of = os.path.join(mounted, "cpu"), _quota_v1
-        else:
+    for hierarchy, controllers, path in (
+        line.split(":", 2) for line in _read(proc).splitlines() if line.count(":") > 1
+    ):
+        if hierarchy != "0" and "cpu" not in controllers.split(","):
             continue
         names = [name for name in path.split("/") if name]
         # In a container the path may be the host's: its own cgroup is then mounted at the top.
         for depth in range(len(names) + 1):
-            quota = quota_of(os.path.join(folder, *names[:depth]))
-            if quota is not None and quota > 0:
-                quotas.append(quota)
+            if hierarchy == "0":  # version 2: "QUOTA PERIOD" in microseconds, or "max PERIOD"
+                fields = _read(mounted, *names[:depth], "cpu.max").split()
+            else:
+                fields = [
+                    _read(mounted, "cpu", *names[:depth], f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+                ]
+            if len(fields) == 2 and all(field.isdigit() and int(field) for field in fields):
+                quotas.append(int(fields[0]) / int(fields[1]))
     return max(1, -int(-min(quotas) // 1)) if quotas else None
 
 
-def _quota_v2(folder: str) -> float | None:
-    """`cpu.max` is "QUOTA PERIOD" in microseconds, or "max PERIOD"."""
-    quota, _, period = (_read(os.path.join(folder, "cpu.max")) or "max").partition(" ")
-    return float(quota) / float(period) if quota.isdigit() and period.strip().isdigit() else None
-
-
-def _quota_v1(folder: str) -> float | None:
-    quota, period = (_read(os.path.join(folder, f"cpu.cfs_{name}_us")) or "" for name in ("quota", "period"))
-    return float(quota) / float(period) if quota.strip().isdigit() and period.strip().isdigit() else None
-
-
-def _read(path: str) -> str | None:
+def _read(*path: str) -> str:
     try:
-        with open(path) as file:
+        with open(os.path.join(*path)) as file:
             return file.read()
     except OSError:
-        return None
+        return ""
 
 
 def threads_for(num_threads: int | None) -> int:

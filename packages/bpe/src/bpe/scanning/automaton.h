@@ -48,9 +48,7 @@ static inline size_t automaton_match(const automaton *a, const uint8_t *text, si
     size_t match = 0, length;
     uint32_t row = a->class_count + 1, entry;
     while (at < end) {
-        const uint32_t quick = a->of_byte[text[at]];
-        length = 1;
-        entry = table[row + (quick != WIDE ? quick : automaton_class(a, text + at, end - at, &length))];
+        entry = table[row + automaton_class(a, text + at, end - at, &length)];
         if (entry & MATCH_BEFORE) match = at;
         row = entry & ~(uint32_t)MATCH_BEFORE;
         if (!row) return match;
