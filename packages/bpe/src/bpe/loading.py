@@ -47,7 +47,7 @@ PATTERN_OF_CLASS: dict[str, SplitPattern] = {
     "QWenTokenizer": "qwen2",
     "HYTokenizer": "qwen2",
 }
-PAIRS = ("vocab.json", "encoder.json", "merges.txt", "vocab.bpe")
+PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 
 
 def load(
@@ -102,8 +102,10 @@ def load(
         path = path / names[0]
     with open(path, "rb") as file:
         start = file.read(4096)
-    if path.name in PAIRS:
-        vocab, merges = _pair(path)
+    for pair in PAIRS:
+        if path.name not in pair:
+            continue
+        vocab, merges = map(path.with_name, pair)
         (_, (_, gpt2_sha256)) = DOWNLOADS["gpt2"].files
         if pattern is None and _sha256(vocab) == gpt2_sha256:
             pattern = "gpt2"
@@ -118,14 +120,14 @@ def load(
     if start.startswith(gguf.MAGIC):
         return Tokenizer.from_data(gguf.read(path))
     if start.lstrip()[:1] == b"{":
-        if b'"token_bytes"' in start or path.name.startswith("tekken"):
-            return Tokenizer._made(*reading.read(path, "tekken"))
-        return Tokenizer._made(*reading.read(path, "huggingface", config))
-    if start[:1] == b"\n":  # the first field of a message of protocol buffers
-        return Tokenizer._made(*reading.read(path, "sentencepiece", config))
-    if path.name == "vocab.txt":
-        raise ValueError(f"{path}: a vocabulary of WordPiece, which is not supported: use tokenizers for it")
-    raise ValueError(f"{path}: not a tokenizer of any format: expected {NAMED}")
+        kind = "tekken" if b'"token_bytes"' in start or path.name.startswith("tekken") else "huggingface"
+    elif start[:1] == b"\n":  # the first field of a message of protocol buffers
+        kind = "sentencepiece"
+    else:
+        word_pieces = "a vocabulary of WordPiece, which is not supported: use tokenizers for it"
+        other = f"not a tokenizer of any format: expected {NAMED}"
+        raise ValueError(f"{path}: {word_pieces if path.name == 'vocab.txt' else other}")
+    return Tokenizer._made(*reading.read(path, kind, None if kind == "tekken" else config))
 
 
 def _of_hub(name: str) -> Path:
@@ -161,18 +163,12 @@ def _by_url(url: str, pattern: SplitPattern, special_tokens: Mapping[str, int] |
     from bpe.corpus import remote
 
     name = remote.name_of(url)
-    others = [file.name for file in _pair(Path(name)) if file.name != name] if name in PAIRS else []
+    others = [other for pair in PAIRS if name in pair for other in pair if other != name]
     with remote.copied(url, *others) as path:
         try:
             return load(path, pattern=pattern, special_tokens=special_tokens)
         except ValueError as error:
             raise ValueError(str(error).replace(os.fspath(path), url)) from None
-
-
-def _pair(path: Path) -> tuple[Path, Path]:
-    """vocab.json and merges.txt, or encoder.json and vocab.bpe, given either."""
-    names = ("vocab.json", "merges.txt") if path.name in ("vocab.json", "merges.txt") else ("encoder.json", "vocab.bpe")
-    return path.with_name(names[0]), path.with_name(names[1])
 
 
 def _sha256(path: Path) -> str:
@@ -183,13 +179,12 @@ def _tiktoken(
     path: Path, config: Path | None, pattern: SplitPattern, special_tokens: Mapping[str, int] | list[str] | None
 ) -> Tokenizer:
     digest = _sha256(path)
-    published = [one for one in DOWNLOADS.values() if digest in dict(one.files).values()]
-    if pattern is None and published:
-        pattern = published[0].pattern
-        special_tokens = published[0].special_tokens if special_tokens is None else special_tokens
+    published = next((one for one in DOWNLOADS.values() if digest in dict(one.files).values()), None)
+    if pattern is None and published is not None:
+        pattern = published.pattern
+        special_tokens = published.special_tokens if special_tokens is None else special_tokens
     named = None if config is None else folder.class_named({folder.CONFIG: config.read_bytes()}, config)
-    if pattern is None:
-        pattern = PATTERN_OF.get(digest, PATTERN_OF_CLASS.get(str(named)))
+    pattern = pattern or PATTERN_OF.get(digest, PATTERN_OF_CLASS.get(str(named)))
     if pattern is None:
         raise ValueError(
             f"{path}: a .tiktoken file holds neither split pattern nor special tokens, and this one is not known: give "

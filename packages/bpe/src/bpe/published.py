@@ -8,6 +8,7 @@ import os
 import pkgutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -88,31 +89,22 @@ DOWNLOADS: dict[str, Download] = {
 }
 
 
-# Which encoding a model takes: by its name, or by how its name begins (the first that fits), as tiktoken 0.14 has it.
+# Which encoding a model takes, as tiktoken 0.14 has it: by its name, or by how its name begins, written with a star.
 _MODELS = {
-    "o200k_base": ("o1 o3 o4-mini gpt-5 gpt-4.1 gpt-4o"),
-    "cl100k_base": (
-        "gpt-4 gpt-3.5-turbo gpt-3.5 gpt-35-turbo davinci-002 babbage-002 text-embedding-ada-002 "
-        "text-embedding-3-small text-embedding-3-large"
-    ),
-    "p50k_base": (
-        "text-davinci-003 text-davinci-002 code-davinci-002 code-davinci-001 code-cushman-002 code-cushman-001 "
-        "davinci-codex cushman-codex"
-    ),
-    "r50k_base": (
-        "text-davinci-001 text-curie-001 text-babbage-001 text-ada-001 davinci curie babbage ada "
-        "text-similarity-davinci-001 text-similarity-curie-001 text-similarity-babbage-001 "
-        "text-similarity-ada-001 text-search-davinci-doc-001 text-search-curie-doc-001 "
-        "text-search-babbage-doc-001 text-search-ada-doc-001 code-search-babbage-code-001 "
-        "code-search-ada-code-001"
-    ),
-    "p50k_edit": ("text-davinci-edit-001 code-davinci-edit-001"),
-    "gpt2": ("gpt2 gpt-2"),
-}
-_PREFIXES = {
-    "o200k_base": "o1- o3- o4-mini- gpt-5 gpt-4.5- gpt-4.1- chatgpt-4o- gpt-4o- ft:gpt-4o",
-    "cl100k_base": "gpt-4- gpt-3.5-turbo- gpt-35-turbo- ft:gpt-4 ft:gpt-3.5-turbo ft:davinci-002 ft:babbage-002",
-    "o200k_harmony": "gpt-oss-",
+    "o200k_base": "o1 o1-* o3 o3-* o4-mini o4-mini-* gpt-5* gpt-4.5-* gpt-4.1 gpt-4.1-* gpt-4o gpt-4o-* chatgpt-4o-* "
+    "ft:gpt-4o*",
+    "cl100k_base": "gpt-4 gpt-4-* gpt-3.5 gpt-3.5-turbo gpt-3.5-turbo-* gpt-35-turbo gpt-35-turbo-* davinci-002 "
+    "babbage-002 text-embedding-ada-002 text-embedding-3-small text-embedding-3-large ft:gpt-4* ft:gpt-3.5-turbo* "
+    "ft:davinci-002* ft:babbage-002*",
+    "p50k_base": "text-davinci-003 text-davinci-002 code-davinci-002 code-davinci-001 code-cushman-002 "
+    "code-cushman-001 davinci-codex cushman-codex",
+    "r50k_base": "text-davinci-001 text-curie-001 text-babbage-001 text-ada-001 davinci curie babbage ada "
+    "text-similarity-davinci-001 text-similarity-curie-001 text-similarity-babbage-001 text-similarity-ada-001 "
+    "text-search-davinci-doc-001 text-search-curie-doc-001 text-search-babbage-doc-001 text-search-ada-doc-001 "
+    "code-search-babbage-code-001 code-search-ada-code-001",
+    "p50k_edit": "text-davinci-edit-001 code-davinci-edit-001",
+    "gpt2": "gpt2 gpt-2",
+    "o200k_harmony": "gpt-oss-*",
 }
 
 
@@ -171,11 +163,9 @@ def encoding_name_for_model(model_name: str) -> str:
         'o200k_harmony'
     """
     for encoding, models in _MODELS.items():
-        if model_name in models.split():
-            return encoding
-    for encoding, prefixes in _PREFIXES.items():
-        if model_name.startswith(tuple(prefixes.split())):
-            return encoding
+        for name in models.split():
+            if model_name == name or (name.endswith("*") and model_name.startswith(name[:-1])):
+                return encoding
     raise KeyError(
         f"no encoding is known for the model {model_name!r}; name the encoding itself: {', '.join(DOWNLOADS)}"
     )
@@ -195,9 +185,8 @@ def list_encoding_names() -> list[str]:
 def _plugins() -> dict[str, Callable[[], dict[str, Any]]]:
     """The encodings of other packages, {name: constructor}, found as tiktoken finds them."""
     constructors: dict[str, Callable[[], dict[str, Any]]] = {}
-    if find_spec("tiktoken_ext") is None:
-        return constructors
-    for module in pkgutil.iter_modules(import_module("tiktoken_ext").__path__, "tiktoken_ext."):
+    path = import_module("tiktoken_ext").__path__ if find_spec("tiktoken_ext") is not None else []
+    for module in pkgutil.iter_modules(path, "tiktoken_ext."):
         if module.name == "tiktoken_ext.openai_public":  # tiktoken's own, which DOWNLOADS has
             continue
         plugin = getattr(import_module(module.name), "ENCODING_CONSTRUCTORS", None)
@@ -227,11 +216,8 @@ def _fetch(url: str, sha256: str) -> bytes:
         return _download(url, sha256, None)
     folder = Path(tempfile.gettempdir(), "data-gym-cache") if named is None else Path(named)
     cached = folder / hashlib.sha1(url.encode(), usedforsecurity=False).hexdigest()
-    try:
+    with suppress(OSError):
         data = cached.read_bytes()
-    except OSError:
-        pass
-    else:
         if hashlib.sha256(data).hexdigest() == sha256:
             return data
     data = _download(url, sha256, cached)
@@ -256,14 +242,10 @@ def _download(url: str, sha256: str, cached: Path | None) -> bytes:
         reason = getattr(error, "reason", None) or error
         if isinstance(error, HTTPError):
             error.close()  # it is an open response too
-        place = "" if cached is None else f", and {cached} does not hold it"
-        remedy = "" if cached is None else ", or put the file there"
-        raise ConnectionError(
-            f"{url} could not be downloaded ({reason}){place}: connect to the network{remedy}"
-        ) from None
-    digest = hashlib.sha256(data).hexdigest()
-    if digest != sha256:
-        raise ValueError(
-            f"{url}: the download has SHA-256 {digest} and not {sha256}: it was cut short or altered, try again"
-        )
+        place, remedy = (f", and {cached} does not hold it", ", or put the file there") if cached else ("", "")
+        message = f"{url} could not be downloaded ({reason}){place}: connect to the network{remedy}"
+        raise ConnectionError(message) from None
+    if (digest := hashlib.sha256(data).hexdigest()) != sha256:
+        wrong = f"the download has SHA-256 {digest} and not {sha256}"
+        raise ValueError(f"{url}: {wrong}: it was cut short or altered, try again")
     return data

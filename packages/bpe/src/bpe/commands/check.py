@@ -86,19 +86,15 @@ def _literals(path: Path) -> Iterator[Finding]:
         for step in read_steps(key, file.get(part), path):
             literal = step.get("pattern", {}).get("String", "")
             if LIKE_AN_EXPRESSION.search(literal):
-                yield Finding(
-                    "warning",
-                    f"the step {step['type']} matches the literal string {literal[:60]!r}, which looks like an "
-                    'expression: {"Regex": …} would apply it',
-                )
+                match = f"the step {step['type']} matches the literal string {literal[:60]!r}"
+                yield Finding("warning", f'{match}, which looks like an expression: {{"Regex": …}} would apply it')
 
 
 def _merges(tokenizer: Tokenizer) -> Iterator[Finding]:
     """Merges that never apply: of a token whose own bytes do not merge to it, or that has such a half."""
     ids = {token: number for number, token in reversed(ordinary_tokens(tokenizer))}
     never = set(tokenizer._text_encoder.never_merged(ids)) if tokenizer.data.words is None else set()
-    dead = [pair for pair in tokenizer.merges if never.intersection((*pair, pair[0] + pair[1]))]
-    if dead:
+    if dead := [pair for pair in tokenizer.merges if never.intersection((*pair, pair[0] + pair[1]))]:
         examples = _some([left + right for left, right in dead])
         # with ignore_merges a pretoken that is such a token is taken whole, as several published vocabularies want it
         kind, how = ("note", ", but for whole pretokens") if tokenizer.data.ignore_merges else ("warning", "")
@@ -107,20 +103,16 @@ def _merges(tokenizer: Tokenizer) -> Iterator[Finding]:
 
 def _vocabulary(tokenizer: Tokenizer) -> Iterator[Finding]:
     """Tokens that no text gives, holes in the ids, bytes without a token."""
-    if tokenizer.data.words is None:
-        unreachable = unreachable_tokens(tokenizer)
-        if unreachable:
-            tokens = [tokenizer.vocab[number] for number in unreachable]
-            yield Finding("warning", f"{len(unreachable):,} tokens are given by no text, as {_some(tokens)}")
-    holes = tokenizer.max_token_value + 1 - len(tokenizer.vocab)
-    if holes:
-        yield Finding(
-            "note", f"{holes:,} ids up to {tokenizer.max_token_value:,} have no token; a model needs rows for them"
-        )
-    if tokenizer.data.characters is None and tokenizer.data.words is None:
-        missing = 256 - len({token for token in tokenizer.vocab.values() if len(token) == 1})
-        if missing:
-            yield Finding("note", f"{missing} bytes have no token: text with them loses them, or is refused")
+    data = tokenizer.data
+    tokens = [] if data.words is not None else [data.vocab[number] for number in unreachable_tokens(tokenizer)]
+    if tokens:
+        yield Finding("warning", f"{len(tokens):,} tokens are given by no text, as {_some(tokens)}")
+    if holes := tokenizer.n_vocab - len(tokenizer.vocab):
+        unused = f"{holes:,} ids up to {tokenizer.max_token_value:,} have no token"
+        yield Finding("note", f"{unused}; a model needs rows for them")
+    bytes_alone = {token for token in data.vocab.values() if len(token) == 1}
+    if data.characters is None and data.words is None and len(bytes_alone) < 256:
+        yield Finding("note", f"{256 - len(bytes_alone)} bytes have no token: text with them loses them, or is refused")
 
 
 def _special(tokenizer: Tokenizer) -> Iterator[Finding]:
@@ -156,10 +148,7 @@ def _elsewhere(tokenizer: Tokenizer) -> Iterator[Finding]:
         yield Finding("note", "llama.cpp: its model `llama`, SentencePiece's")
     elif tokenizer.data.words is None:
         name = pattern_name(tokenizer.data.pattern)
-        yield Finding(
-            "note",
-            f"llama.cpp: its split pattern {name!r}" if name else "llama.cpp: it has no split pattern like this one",
-        )
+        yield Finding("note", f"llama.cpp: {f'its split pattern {name!r}' if name else 'no split pattern of its own'}")
 
 
 def tokenizers_1_refuses(file: dict[str, Any]) -> Iterator[str]:

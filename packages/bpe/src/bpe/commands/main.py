@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")  # names and tokens that the terminal has no characters for
     try:
         with warnings.catch_warnings(), _cleanup_at_sigterm():
-            warnings.showwarning = _say
+            warnings.showwarning = lambda message, *_, **__: _complain(f"bpe: {message}")
             warnings.simplefilter("default", UserWarning)
             status: int = options.run(options) or 0
             if sys.stdout is not None:  # None: it was closed before the start
@@ -78,10 +78,6 @@ def _abandon_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _say(message: Warning | str, *_: object, **__: object) -> None:
-    _complain(f"bpe: {message}")
-
-
 def _complain(sentence: str) -> None:
     if sys.stderr is not None:  # print() would take None for standard output
         print(sentence, file=sys.stderr)
@@ -124,15 +120,11 @@ def _parser() -> argparse.ArgumentParser:
     add.add_argument("--to", required=True, choices=_WRITERS)
     add.add_argument("--out", type=place, required=True, help="a file, or a URL; a folder for gpt2")
     add.add_argument("--pattern", help="the split pattern of a file that holds none (.tiktoken, GPT-2's two)")
-    add.add_argument(
-        "--special",
-        action="append",
-        metavar="TOKEN[=ID]",
-        help="a special token of such a file; without an id, the next one",
-    )
+    special = "a special token of such a file; without an id, the next one"
+    add.add_argument("--special", action="append", metavar="TOKEN[=ID]", help=special)
     add.set_defaults(run=_convert)
 
-    add = commands.add_parser("view", help="a page that draws the tokens of text as it is typed")
+    add = commands.add_parser("view", help="a page that draws the tokens of text while one types")
     add.add_argument("tokenizer", nargs="+", help=NAMED + "; two stand side by side")
     add.add_argument("--text", type=Path, help="the text that it opens with (default: a sample)")
     add.add_argument("--out", type=Path, required=True)

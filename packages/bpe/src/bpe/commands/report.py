@@ -18,10 +18,7 @@ def add(commands: Any) -> None:
     parser = commands.add_parser(
         "report",
         help="compression, speed and vocabularies of tokenizers on texts",
-        description="For each tokenizer and text: bytes a token, tokens a word, the share of the vocabulary used, MB/s "
-        "on one thread and the hours that the Pile (825 GB) would take so, for texts of 4 MB and more. For each "
-        "tokenizer: tokens that these texts do not use, that no text gives, and that are parts of characters; for each "
-        "two, the shares of merges they have in common.",
+        description=report.NOTES,
     )
     parser.add_argument("tokenizer", nargs="+", help=NAMED)
     parser.add_argument("--on", nargs="+", required=True, metavar="TEXT", help="files, read as `bpe train` reads them")

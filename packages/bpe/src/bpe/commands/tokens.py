@@ -27,12 +27,8 @@ def add(commands: Any) -> None:
     )
     tokens.add_argument("text", nargs="*", help="files, folders, URLs (default: standard input, which is also -)")
     tokens.add_argument("--tokenizer", required=True, help=NAMED)
-    tokens.add_argument(
-        "--special",
-        choices=("recognise", "ignore"),
-        default="recognise",
-        help="special tokens in the text are such, or ordinary text (%(default)s)",
-    )
+    special = "special tokens in the text are such, or ordinary text (%(default)s)"
+    tokens.add_argument("--special", choices=("recognise", "ignore"), default="recognise", help=special)
     _add_reading(tokens)
     tokens.add_argument("--json", action="store_true", help="print a line of JSON for each name")
     tokens.set_defaults(run=_tokens)
@@ -96,13 +92,9 @@ def _vocab(options: argparse.Namespace) -> None:
             counts += np.bincount(ids, minlength=len(counts))
     elif options.sort == "count":
         raise ValueError("--sort count needs a text to count in: name it by --on")
-    keys = {
-        "id": lambda item: item[0],
-        "length": lambda item: (-len(item[1]), item[0]),
-        "count": lambda item: (-int(counts[item[0]]), item[0]),
-    }
+    first = {"id": lambda item: 0, "length": lambda item: -len(item[1]), "count": lambda item: -int(counts[item[0]])}
     special = {*tokenizer.special_tokens.values()}
-    for number, token in sorted(tokenizer.vocab.items(), key=keys[options.sort]):
+    for number, token in sorted(sorted(tokenizer.vocab.items()), key=first[options.sort]):
         rank = None if number in special else ranks.get(token)
         halves = () if rank is None else tokenizer.merges[rank]
         if options.json:

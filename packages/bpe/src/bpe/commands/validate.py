@@ -6,6 +6,7 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -95,18 +96,13 @@ def _peer(name: str, tokenizer: Tokenizer, threads: int) -> tuple[str, Encode, A
         peer = tokenizers.Tokenizer.from_file(str(path))
         peer.no_truncation()
         peer.no_padding()
-        return (
-            "tokenizers",
-            lambda texts: [result.ids for result in peer.encode_batch_fast(texts, add_special_tokens=False)],
-            "all",
-        )
+        batch = partial(peer.encode_batch_fast, add_special_tokens=False)
+        return "tokenizers", lambda texts: [result.ids for result in batch(texts)], "all"
     if tokenizer.data.merges is None and tokenizer.data.characters is None:
         tiktoken = _imported("tiktoken")
+        special, ranks = dict(tokenizer.special_tokens), tokenizer._mergeable_ranks
         encoding = tiktoken.Encoding(
-            tokenizer.name or "own",
-            pat_str=tokenizer._pat_str,
-            mergeable_ranks=tokenizer._mergeable_ranks,
-            special_tokens=dict(tokenizer.special_tokens),
+            tokenizer.name, pat_str=tokenizer._pat_str, mergeable_ranks=ranks, special_tokens=special
         )
         return "tiktoken", lambda texts: encoding.encode_ordinary_batch(texts, num_threads=threads), set()
     raise ValueError(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from array import array
 from collections import Counter
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from bpe.formats.pairs import pairs_of_numbers
 from bpe.native.lazy_imports import import_lock, lazy_modules
+from bpe.native.once import made_once_property
 from bpe.patterns import Pattern
 
 if TYPE_CHECKING:
@@ -21,16 +23,13 @@ if TYPE_CHECKING:
     from bpe.formats import (  # noqa: F401
         changing,
         folder,
-        gguf,
         gpt2,
         huggingface,
         native,
         reading,
         sentencepiece,
-        tekken,
         templates,
         tiktoken,
-        vocabularies,
     )
     from bpe.native.atomic_file import StrPath
 
@@ -48,26 +47,30 @@ __getattr__ = lazy_modules(
 class Merges(Sequence[Pair]):
     """Merges as pairs of tokens, each made when it is asked for, which few callers do.
 
-    tokens: one for each symbol. halves: the numbers of the left and the right token of each, as uint32.
+    tokens: one for each symbol, or a function that makes their list. halves: the numbers of the left and the right
+    token of each merge, as uint32.
     """
 
-    def __init__(self, tokens: Sequence[bytes], halves: bytes | bytearray) -> None:
-        self.tokens: Any = tokens  # a list, but where they are kept on disk
-        self.halves = halves
-        self._halves = memoryview(halves).cast("I")
+    def __init__(self, tokens: list[bytes] | Callable[[], list[bytes]], halves: bytes | bytearray) -> None:
+        self._tokens, self.halves = tokens, halves
+        self.numbers = memoryview(halves).cast("I")
+
+    @made_once_property
+    def tokens(self) -> list[bytes]:
+        return self._tokens() if callable(self._tokens) else self._tokens
 
     def __len__(self) -> int:
-        return len(self._halves) // 2
+        return len(self.numbers) // 2
 
     def __iter__(self) -> Iterator[Pair]:
-        token = [*self.tokens].__getitem__
-        return zip(map(token, self._halves[::2]), map(token, self._halves[1::2]), strict=True)
+        token = self.tokens.__getitem__
+        return zip(map(token, self.numbers[::2]), map(token, self.numbers[1::2]), strict=True)
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return list(self)[at]
         at = range(len(self))[at]
-        return self.tokens[self._halves[2 * at]], self.tokens[self._halves[2 * at + 1]]
+        return self.tokens[self.numbers[2 * at]], self.tokens[self.numbers[2 * at + 1]]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, (list, tuple, Merges)) and list(self) == list(other)
@@ -81,7 +84,7 @@ class Merges(Sequence[Pair]):
 def rows_of(merges: Sequence[Pair], symbols: list[bytes]) -> NDArray[Any]:
     """Return merges as rows (left, right, made) of numbers of symbols: see bpe.formats.pairs.pairs_of_numbers()."""
     if isinstance(merges, Merges):
-        return pairs_of_numbers(symbols, [*merges.tokens], merges._halves)
+        return pairs_of_numbers(symbols, merges.tokens, merges.numbers)
     halves = list(chain.from_iterable(merges))
     return pairs_of_numbers(symbols, halves, memoryview(array("I", range(len(halves)))))
 
@@ -193,15 +196,10 @@ def check_plain(tokenizer: TokenizerData, path: StrPath, form: str) -> None:
     """Refuse a tokenizer that changes the text before it encodes it, for a format that cannot say so."""
     if tokenizer.characters is not None or tokenizer.words is not None:
         refuse(path, f"a {form} cannot say that tokens are merged from characters")
-    flagged = tokenizer.added_tokens.keys() | tokenizer.lstrip | tokenizer.rstrip | tokenizer.single_word
-    if flagged:
-        refuse(
-            path,
-            f"a {form} holds no added tokens and no flags of tokens, so {min(flagged)!r} would be encoded otherwise; "
-            "save() and to_huggingface() keep it",
-        )
-    changes = tokenizer.normalizer or ("a space before the text" if tokenizer.add_prefix_space else None)
-    if changes is not None:
+    if flagged := tokenizer.added_tokens.keys() | tokenizer.lstrip | tokenizer.rstrip | tokenizer.single_word:
+        reason = f"holds no added tokens and no flags of tokens, so {min(flagged)!r} would be encoded otherwise"
+        refuse(path, f"a {form} {reason}; save() and to_huggingface() keep it")
+    if changes := tokenizer.normalizer or ("a space before the text" if tokenizer.add_prefix_space else None):
         refuse(path, f"this tokenizer changes the text first ({changes}), which a {form} cannot say")
 
 
@@ -272,7 +270,7 @@ def parse_json(data: bytes, source: StrPath) -> Any:
 
     try:
         value = json.loads(text, object_pairs_hook=unique)
-        if "\\ud" in text or "\\uD" in text:  # JSON can spell lone surrogates
+        if re.search(r"\\u[dD][89a-fA-F]", text):  # JSON can spell lone surrogates
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
         end = " (the file may be cut short)" if error.pos >= len(error.doc.rstrip()) else ""
@@ -315,7 +313,6 @@ def missing_bytes(tokens: Container[bytes]) -> list[int]:
 
 def check_bytes(tokens: Container[bytes], source: StrPath, needed: Container[int] = range(256)) -> None:
     """Refuse a vocabulary that lacks a token for a needed byte: it could not encode every text."""
-    missing = list(filter(needed.__contains__, missing_bytes(tokens)))
-    if missing:
+    if missing := list(filter(needed.__contains__, missing_bytes(tokens))):
         more = f" and {len(missing) - 1} other bytes" if len(missing) > 1 else ""
         refuse(source, f"not a whole byte-level vocabulary: no token for byte {missing[0]:#04x}{more}")

@@ -68,7 +68,7 @@ def _spelled(data: TokenizerData, token: bytes) -> str:
 def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]) -> TokenizerData:
     """Return a tokenizer without the tokens of the last merges.
 
-    Ids above those of the tokens that go move down, as in a training to the smaller size.
+    Ids above the id of a token that goes move down, as in a training to the smaller size.
 
     Args:
         data: The tokenizer.

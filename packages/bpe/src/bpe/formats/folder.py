@@ -1,8 +1,7 @@
 """The files beside a vocabulary in the folder of a Hugging Face model, which say how transformers reads it.
 
-A vocab.json with its merges.txt holds no pipeline: the class that tokenizer_config.json names has it in its code, and
-CLASSES is the table of these classes. From the class, the files and their added tokens the content of a tokenizer.json
-is made, which bpe.formats.huggingface reads.
+A vocab.json with its merges.txt holds no pipeline: the class that tokenizer_config.json names has it in its code.
+CLASSES is the table of these classes, by which such a pair becomes the content of a tokenizer.json.
 """
 
 from __future__ import annotations
@@ -166,11 +165,10 @@ def parse_pair(
 ) -> TokenizerData:
     """Return the tokenizer of the contents of a vocab.json, its merges.txt and, by name, of the files of BESIDE.
 
-    path, merges_path: the two files, as errors call them. pattern, special_tokens: instead of those of the class and
-    the files. ValueError where a file is wrong, or the class is not known.
+    path, merges_path: the two files, as errors call them. pattern, special_tokens: that replace those from
+    the class and the files. ValueError where a file is wrong, or the class is not known.
     """
-    row = class_of(beside, path) if pattern is None else CLASSES[0]
-    row = row or CLASSES[0]
+    row = (class_of(beside, path) if pattern is None else None) or CLASSES[0]
     vocab = parse_json(vocab_data, path)
     if not isinstance(vocab, dict):
         refuse(path, f"expected the vocabulary to be an object of tokens and ids, got {type(vocab).__name__}")
@@ -183,7 +181,8 @@ def parse_pair(
         )
     config = _object(beside, CONFIG, path)
     added, parts = added_tokens(beside, row, vocab, path) if special_tokens is None else ([], {})
-    prefix_space = config.get("add_prefix_space")
+    prefix_space = row.prefix_space if config.get("add_prefix_space") is None else config["add_prefix_space"]
+    byte_level = [step("pretokenizers", "ByteLevel", add_prefix_space=prefix_space, use_regex=row.byte_split)]
     lines, first_line = _lines_of_merges(merges_data, merges_path)
     file = {
         "model": {
@@ -195,7 +194,7 @@ def parse_pair(
         },
         "added_tokens": added,
         "normalizer": {"type": "Sequence", "normalizers": list(row.normalizer)} if row.normalizer else None,
-        "pre_tokenizer": _pre_tokenizer(row, row.prefix_space if prefix_space is None else prefix_space),
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*row.splits, *byte_level[: row.byte_level]]},
         "decoder": {"type": "Sequence", "decoders": list(row.decoder)},
         "post_processor": _template(row, config, parts, added),
     }
@@ -203,10 +202,8 @@ def parse_pair(
     if special_tokens is not None:
         tokens = dict(data.vocab)
         special = number_special_tokens(special_tokens, tokens)
-        ordered = {number: tokens[number] for number in sorted(tokens)}
-        data = data._replace(
-            vocab=ordered, special_tokens=special, unspelled=data.unspelled - frozenset(special.values())
-        )
+        unspelled = data.unspelled - frozenset(special.values())
+        data = data._replace(vocab=dict(sorted(tokens.items())), special_tokens=special, unspelled=unspelled)
     return data if pattern is None else data._replace(pattern=pattern)
 
 
@@ -280,7 +277,7 @@ def added_tokens(
     texts = {entry["content"] for entry in entries}
     for entry in entries:
         entry["special"] = bool(entry.get("special")) or entry["content"] in named
-    following = itertools.count(1 + max(*ids.values(), *vocab.values(), -1, -1))
+    following = itertools.count(1 + max(ids.values(), default=-1))
     entries += [
         {**entry, "id": vocab[text] if text in vocab else next(following)}
         for text, entry in named.items()
@@ -304,13 +301,6 @@ def _special_entry(value: Any, path: StrPath) -> Step:
         refuse(path, f"expected a special token to be a text or an object with its content, got {str(value)[:80]}")
     flags = {name: value[name] for name in huggingface.FLAGS if name in value}
     return {"content": value["content"], "special": True, "normalized": False, **flags}
-
-
-def _pre_tokenizer(row: Class, prefix_space: Any) -> Step:
-    steps = list(row.splits)
-    if row.byte_level:
-        steps.append(step("pretokenizers", "ByteLevel", add_prefix_space=prefix_space, use_regex=row.byte_split))
-    return {"type": "Sequence", "pretokenizers": steps}
 
 
 def _template(row: Class, config: Mapping[str, Any], parts: Mapping[str, str], added: Iterable[Step]) -> Step | None:

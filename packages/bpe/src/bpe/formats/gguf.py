@@ -111,8 +111,7 @@ def read(path: StrPath) -> TokenizerData:
     texts, types = values.get("tokenizer.ggml.tokens"), values.get("tokenizer.ggml.token_type")
     if kind not in ("gpt2", "llama", "gemma4") or not isinstance(texts, list):
         refuse(path, f"its tokenizer is {kind!r}, which is not supported: only gpt2, llama and gemma4 are")
-    if not isinstance(types, list) or len(types) != len(texts):
-        types = [1] * len(texts)
+    types = types if isinstance(types, list) and len(types) == len(texts) else [1] * len(texts)
     if not all(isinstance(text, str) for text in texts) or not all(isinstance(kind, int) for kind in types):
         refuse(path, "its tokens are not texts, or their types not numbers")
     if kind == "llama":
@@ -122,9 +121,9 @@ def read(path: StrPath) -> TokenizerData:
         pieces = list(zip(texts, scores, types, strict=True))
         while pieces and pieces[-1][2] == _UNUSED:  # fills the vocabulary up to the size of the model
             pieces.pop()
-        prefix = bool(values.get("tokenizer.ggml.add_space_prefix", True))
-        trims = bool(values.get("tokenizer.ggml.remove_extra_whitespaces", False))
-        return sentencepiece.of_pieces(pieces, prefix, trims, path)
+        prefix = values.get("tokenizer.ggml.add_space_prefix", True)
+        trims = values.get("tokenizer.ggml.remove_extra_whitespaces", False)
+        return sentencepiece.of_pieces(pieces, bool(prefix), bool(trims), path)
     return huggingface.of_file(_as_tokenizer_json(values, texts, types, path), path)
 
 
@@ -177,12 +176,9 @@ def _values(file: BinaryIO) -> dict[str, Any]:
             raise EOFError
         return count
 
-    def text() -> str:
-        return take(size()).decode()
-
     def value(kind: int, depth: int = 0) -> Any:
         if kind == _TEXT:
-            return text()
+            return take(size()).decode()
         if kind != _ARRAY:
             return number(_NUMBERS[kind])
         item, count = number("<I"), size()
@@ -198,8 +194,7 @@ def _values(file: BinaryIO) -> dict[str, Any]:
     number("<Q")  # of tensors
     values = {}
     for _ in range(size()):
-        key, kind = text(), number("<I")
-        content = value(kind)
+        key, content = value(_TEXT), value(number("<I"))
         if key.startswith("tokenizer."):
             values[key] = content
     return values

@@ -172,7 +172,8 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     )
     unused = json.loads(tokenizer.unused or "{}")
     steps = normalizing.steps_of(tokenizer.normalizer)
-    metaspace = tokenizer.words is not None and tokenizer.words.metaspace  # whose last step stands for it
+    if tokenizer.words is not None and tokenizer.words.metaspace:
+        steps.pop()  # it stands for the Metaspace
     file = {
         "version": "1.0",
         "truncation": unused.get("truncation"),
@@ -186,7 +187,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
             }
             for number, text in sorted(cut_out.items())
         ],
-        "normalizer": _sequence("normalizers", steps[:-1] if metaspace else steps),
+        "normalizer": {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else steps[0] if steps else None,
         "pre_tokenizer": parts["pre_tokenizer"],
         "post_processor": post_processor(tokenizer),
         "decoder": parts["decoder"],
@@ -197,10 +198,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     if back.pattern.expressions == tokenizer.pattern.expressions:  # which _check_portable() has compared
         back = back._replace(pattern=tokenizer.pattern)
     if back != tokenizer._replace(name=None):
-        refuse(
-            path,
-            "reading the file again would give another tokenizer: a tokenizer.json cannot express all of its settings",
-        )
+        refuse(path, "reading the file again would give another tokenizer: its settings are more than the file can say")
     write_bytes(path, data)
 
 
@@ -241,20 +239,12 @@ def _byte_level_parts(tokenizer: TokenizerData, path: StrPath) -> dict[str, Any]
     }
 
 
-def _sequence(key: str, steps: list[dict[str, Any]]) -> dict[str, Any] | None:
-    if len(steps) <= 1:
-        return steps[0] if steps else None
-    return {"type": "Sequence", key: steps}
-
-
 def read_added(entries: Any, path: StrPath) -> dict[str, dict[str, Any]]:
-    if entries is None:
-        entries = []
-    if not isinstance(entries, list):
+    if not isinstance(entries, list | None):
         refuse(path, '"added_tokens" is no list')
     added: dict[str, dict[str, Any]] = {}
     text_of: dict[int, str] = {}
-    for entry in entries:
+    for entry in entries or ():
         text = entry.get("content") if isinstance(entry, dict) else None
         if not isinstance(text, str) or not text:
             refuse(path, f"an added token without text: {str(entry)[:80]}")
@@ -299,23 +289,21 @@ def _pre_tokenizer(tokenizer: TokenizerData, byte_level: dict[str, Any], path: S
     pattern = tokenizer.pattern
     if tokenizer.words is not None and tokenizer.words.metaspace:
         return metaspace_step(tokenizer.words)
-    if pattern.name == "gpt2":
-        return {**byte_level, "use_regex": True}
     if pattern.whole and tokenizer.words is not None and not tokenizer.words.byte_level:
         return None
-    if pattern.whole:
-        return {**byte_level, "use_regex": False}
+    if pattern.whole or pattern.name == "gpt2":
+        return {**byte_level, "use_regex": not pattern.whole}
     if pattern.steps:
-        steps = [
-            {**one, "trim_offsets": False} if one["type"] == "ByteLevel" else one for one in json.loads(pattern.steps)
-        ]
+        steps = json.loads(pattern.steps)
+        steps = [{**one, "trim_offsets": False} if one["type"] == "ByteLevel" else one for one in steps]
         if tokenizer.add_prefix_space:
             steps[0]["add_prefix_space"] = True
         return {"type": "Sequence", "pretokenizers": steps}
     if tokenizer.add_prefix_space:
         refuse(path, "a tokenizer.json adds the space before the split only under the gpt2 pattern or none")
-    for expression in pattern.expressions:
-        _check_portable(expression, pattern, path)
+    if pattern.name is None and pattern.language != "oniguruma":
+        for expression in pattern.expressions:
+            _check_portable(expression, path)
     splits = [isolated(expression) for expression in pattern.expressions]
     return {"type": "Sequence", "pretokenizers": [*splits, {**byte_level, "use_regex": False}]}
 
@@ -325,10 +313,8 @@ def isolated(expression: str) -> dict[str, Any]:
     return step("pretokenizers", "Split", pattern={"Regex": expression}, behavior="Isolated")
 
 
-def _check_portable(expression: str, pattern: Pattern, path: StrPath) -> None:
+def _check_portable(expression: str, path: StrPath) -> None:
     """Refuse an expression that Oniguruma, the engine of tokenizers, reads differently."""
-    if pattern.name is not None or pattern.language == "oniguruma":
-        return
     try:
         if tree_of(expression, "fancy-regex") != tree_of(expression, "oniguruma"):
             raise ValueError("Oniguruma, the engine of tokenizers, reads it differently")

@@ -34,10 +34,7 @@ VERSION = 1
 
 @without_collector()
 def parse(data: bytes, path: StrPath) -> TokenizerData:
-    """The tokenizer of the bytes of a file; path is what errors call it.
-
-    ValueError with path and reason where it is cut short, altered, newer than this version, or not such a file.
-    """
+    """The tokenizer of the bytes of a file, which errors call path. ValueError for a wrong, altered or newer one."""
     file = parse_json(data, path)
     if not isinstance(file, dict) or file.get("format") != FORMAT:
         refuse(path, f'not a tokenizer saved by this package: "format" is not {FORMAT!r}')
@@ -57,8 +54,7 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
     body = _to_json(tokenizer)
     if _from_json(json.loads(json.dumps(body)), path) != tokenizer:
         refuse(
-            path,
-            "reading the file again would give another tokenizer: its data have other types than TokenizerData names",
+            path, "reading the file again would give another tokenizer: its data have other types than TokenizerData"
         )
     file = {"format": FORMAT, "version": VERSION, "sha256": _checksum(body), "tokenizer": body}
     write_bytes(path, _dump(file) + b"\n")
@@ -81,10 +77,6 @@ def unpack(packed: bytes) -> TokenizerData:
     return _from_json(json.loads(packed), "a pickle", is_file=False)
 
 
-def _by_id(ids: dict[str, int]) -> dict[str, int]:
-    return dict(sorted(ids.items(), key=lambda item: (item[1], item[0])))
-
-
 class Field(NamedTuple):
     """A field of TokenizerData that is read and written by itself."""
 
@@ -101,10 +93,6 @@ def _is_texts(value: Any) -> bool:
 
 def _is_ids(value: Any) -> bool:  # several names may share an id
     return isinstance(value, dict) and _is_texts([*value]) and all(are_ids([number]) for number in value.values())
-
-
-def _is_template(value: Any) -> bool:
-    return isinstance(value, list) and sorted(one for one in value if type(one) is int) == [0, 1]
 
 
 def _is_characters(value: Any) -> bool:
@@ -127,7 +115,7 @@ def _is_words(value: Any) -> bool:
 
 
 FLAG = Field(lambda v: isinstance(v, bool))
-IDS = Field(_is_ids, _by_id)
+IDS = Field(_is_ids, lambda ids: dict(sorted(ids.items(), key=lambda item: (item[1], item[0]))))
 NAMES = Field(_is_texts, sorted, frozenset)  # of special or added tokens
 SPECIAL = Field(_is_texts, list, tuple)
 
@@ -150,10 +138,14 @@ FIELDS = {
     "single_word": NAMES,
     "prefix": SPECIAL,
     "suffix": SPECIAL,
-    "pair": Field(_is_template, list, tuple, default=[0, 1]),
+    "pair": Field(
+        lambda v: isinstance(v, list) and sorted(one for one in v if type(one) is int) == [0, 1],
+        *(list, tuple),
+        default=[0, 1],
+    ),
     "characters": Field(
         lambda v: v is None or _is_characters(v),
-        lambda v: v and [list(v.byte_ids), v.prepend, v.strip, *([list(v.late)] if v.late else [])],
+        lambda v: v and [list(v.byte_ids), v.prepend, v.strip, list(v.late)][: 4 if v.late else 3],
         lambda v: v and Characters(tuple(v[0]), v[1], v[2], *map(tuple, v[3:])),
         default=None,
     ),
@@ -241,11 +233,10 @@ def _read_vocab(body: dict[str, Any], source: StrPath) -> tuple[dict[int, bytes]
     numbers = list(range(len(spelled))) if ids is None else ids
     check_ids_of(spelled, numbers, source)
     tokens: list[Any] = [*map(from_printable, spelled)]
-    if not all(tokens):
-        unspelled = body.get("unspelled")  # may hold the token of no bytes, which no text is encoded to
-        for text, number, token in zip(spelled, numbers, tokens, strict=True):
-            if token is None or not (token or (isinstance(unspelled, list) and number in unspelled)):
-                refuse(source, f"{text!r} spells no token")
+    unspelled = body.get("unspelled")  # may hold the token of no bytes, which no text is encoded to
+    for text, number, token in zip(spelled, numbers, tokens, strict=True):
+        if not token and (token is None or not (isinstance(unspelled, list) and number in unspelled)):
+            refuse(source, f"{text!r} spells no token")
     return dict(zip(numbers, tokens, strict=True)), dict(zip(spelled, tokens, strict=True))
 
 
@@ -264,9 +255,8 @@ def _check_split_off(fields: dict[str, Any], vocab: dict[int, bytes], source: St
         if vocab.get(number) not in [*(text.encode() for text in texts), *marked, *single, *spelled]:
             token = vocab.get(number)
             refuse(source, f"the token {texts[0]!r} has the id {number}, which the vocabulary gives to {token!r}")
-    both = sorted(special.keys() & added.keys())
-    if both:
-        refuse(source, f"{both[0]!r} is a special token and an added one")
+    if both := special.keys() & added.keys():
+        refuse(source, f"{min(both)!r} is a special token and an added one")
 
 
 def _checksum(body: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ cdef uint64_t EMPTY = <uint64_t> -1   # no symbol is numbered NONE
 
 ctypedef struct Symbol:
     const uint8_t *text
-    uint64_t hash
+    uint64_t hash, power        # BASE to the power of the size
     uint32_t size
 
 
@@ -50,8 +50,6 @@ cdef class Symbols:
     cdef Symbol *symbols
     cdef size_t count, mask
     cdef uint64_t *table        # the high half of the hash, then the symbol; EMPTY where there is none
-    cdef uint64_t *powers       # of BASE
-    cdef size_t longest
     cdef list kept              # keeps the bytes alive
 
     def __cinit__(self, list symbols):
@@ -66,18 +64,13 @@ cdef class Symbols:
             token = symbols[i]
             self.symbols[i].text = <const uint8_t *> PyBytes_AS_STRING(token)
             self.symbols[i].size = <uint32_t> len(token)
-            self.longest = max(self.longest, <size_t> len(token))
-        self.powers = <uint64_t *> checked_malloc((self.longest + 1) * sizeof(uint64_t))
-        self.powers[0] = 1
-        for i in range(self.longest):
-            self.powers[i + 1] = self.powers[i] * BASE
         self.mask = 63
         while self.mask < self.count * 2:
             self.mask = self.mask * 2 + 1
         self.table = <uint64_t *> checked_malloc((self.mask + 1) * sizeof(uint64_t))
         memset(self.table, 0xFF, (self.mask + 1) * sizeof(uint64_t))
         for i in range(self.count):
-            self.symbols[i].hash = hash_of(self.symbols[i].text, self.symbols[i].size)
+            self.symbols[i].hash = hash_of(self.symbols[i].text, self.symbols[i].size, &self.symbols[i].power)
             at = slot(self.symbols[i].hash) & self.mask
             while self.table[at] != EMPTY:
                 at = (at + 1) & self.mask
@@ -85,7 +78,6 @@ cdef class Symbols:
 
     def __dealloc__(self):
         free(self.symbols)
-        free(self.powers)
         free(self.table)
 
     cdef inline uint32_t find(
@@ -109,7 +101,8 @@ cdef class Symbols:
 
     cdef inline uint32_t find_bytes(self, bytes token):
         cdef const uint8_t *text = <const uint8_t *> PyBytes_AS_STRING(token)
-        return self.find(hash_of(text, len(token)), text, len(token), text, 0)
+        cdef uint64_t power
+        return self.find(hash_of(text, len(token), &power), text, len(token), text, 0)
 
 
 def check_numbers(const uint32_t[::1] ids, const uint32_t[::1] used, others, const uint32_t[::1] halves, size_t count):
@@ -170,63 +163,48 @@ def halves_of(list merges not None, dict places not None):
 
 
 def pairs_of_numbers(list symbols not None, list tokens not None, const uint32_t[::1] halves not None):
-    """Merges, given by the numbers of their halves in `tokens`, as rows (left, right, made) of an array of
-    uint32.
+    """Merges, given by the numbers of their halves in `tokens`, as rows (left, right, made) of an array of uint32.
 
     WrongMerge for a merge whose halves or whole are no symbols, or that stands twice.
     """
     cdef Symbols table = Symbols(symbols)
-    cdef size_t merges = halves.shape[0] // 2, count = len(tokens), i
+    cdef const Symbol *a
+    cdef const Symbol *b
+    cdef size_t i, merges = halves.shape[0] // 2
+    numbers = np.empty(len(tokens), dtype=np.uint32)
     rows = np.empty((merges, 3), dtype=np.uint32)
+    cdef uint32_t[::1] number = numbers
     cdef uint32_t[:, ::1] out = rows
-    cdef uint32_t *number = <uint32_t *> checked_malloc(count * sizeof(uint32_t))     # among the symbols
-    try:
-        for i in range(count):
-            if i < table.count and tokens[i] is symbols[i]:     # as in most files, which list tokens by their ids
-                number[i] = <uint32_t> i
-            else:
-                number[i] = table.find_bytes(tokens[i])
-        for i in range(merges):
-            out[i, 0], out[i, 1] = number[halves[2 * i]], number[halves[2 * i + 1]]
-    finally:
-        free(number)
-    wrong = join(table, out)
-    if wrong is not None:
-        left, right = tokens[halves[2 * wrong]], tokens[halves[2 * wrong + 1]]
-        missing = [token for token in (left, right, left + right) if token not in symbols]
-        raise WrongMerge(
-            wrong, f"{missing[0]!r} is not in the vocabulary" if missing else f"{left!r} and {right!r} are merged twice"
-        )
+    for i in range(<size_t> len(tokens)):
+        if i < table.count and tokens[i] is symbols[i]:     # as in most files, which list tokens by their ids
+            number[i] = <uint32_t> i
+        else:
+            number[i] = table.find_bytes(tokens[i])
+    rows[:, :2] = numbers[np.asarray(halves)].reshape(merges, 2)
+    for i in range(merges):
+        out[i, 2] = NONE
+        if out[i, 0] != NONE and out[i, 1] != NONE:
+            a, b = &table.symbols[out[i, 0]], &table.symbols[out[i, 1]]
+            out[i, 2] = table.find(a.hash * b.power + b.hash, a.text, a.size, b.text, b.size)
+        if out[i, 2] == NONE:
+            left, right = tokens[halves[2 * i]], tokens[halves[2 * i + 1]]
+            missing = next(token for token in (left, right, left + right) if token not in symbols)
+            raise WrongMerge(i, f"{missing!r} is not in the vocabulary")
+    pairs = rows[:, 0].astype(np.uint64) << np.uint64(32) | rows[:, 1]
+    ordered = np.sort(pairs)
+    if (ordered[1:] == ordered[:-1]).any():
+        i = np.setdiff1d(np.arange(merges), np.unique(pairs, return_index=True)[1])[0]
+        raise WrongMerge(i, f"{tokens[halves[2 * i]]!r} and {tokens[halves[2 * i + 1]]!r} are merged twice")
     return rows
 
 
-cdef object join(Symbols table, uint32_t[:, ::1] rows):
-    """Fill in what each merge makes; the first that stands twice or has a part that is no symbol, or None."""
-    cdef const Symbol *a
-    cdef const Symbol *b
-    cdef uint32_t product
-    cdef size_t rank, count = rows.shape[0]
-    for rank in range(count):
-        if rows[rank, 0] == NONE or rows[rank, 1] == NONE:
-            return rank
-        a, b, product = &table.symbols[rows[rank, 0]], &table.symbols[rows[rank, 1]], NONE
-        if a.size + b.size <= table.longest:
-            product = table.find(a.hash * table.powers[b.size] + b.hash, a.text, a.size, b.text, b.size)
-        if product == NONE:
-            return rank
-        rows[rank, 2] = product
-    pairs = np.asarray(rows)[:, 0].astype(np.uint64) << np.uint64(32) | np.asarray(rows)[:, 1]
-    ordered = np.sort(pairs)
-    if (ordered[1:] == ordered[:-1]).any():
-        return np.setdiff1d(np.arange(count), np.unique(pairs, return_index=True)[1])[0]
-    return None
-
-
-cdef inline uint64_t hash_of(const uint8_t *text, size_t size) noexcept nogil:
+cdef inline uint64_t hash_of(const uint8_t *text, size_t size, uint64_t *power) noexcept nogil:
     cdef uint64_t hash = 0
     cdef size_t i
+    power[0] = 1
     for i in range(size):
         hash = hash * BASE + text[i] + 1
+        power[0] *= BASE
     return hash
 
 

@@ -131,7 +131,7 @@ def parts_of_file(tokenizer: TokenizerData) -> dict[str, Any]:
         number: spelled(token) for number, token in tokenizer.vocab.items() if number not in characters.byte_ids
     }
     texts = set(spelling.values())
-    merged = {half for merge in merges for half in merge if len(half) == 1} if merges else set()
+    merged = {half for merge in merges for half in merge if len(half) == 1}
     for byte, number in enumerate(characters.byte_ids):
         is_piece = bytes([byte]) in merged and spelled(bytes([byte])) not in texts  # see _byte_ids()
         spelling[number] = spelled(bytes([byte])) if is_piece else BYTE_TOKENS[byte]
@@ -139,8 +139,7 @@ def parts_of_file(tokenizer: TokenizerData) -> dict[str, Any]:
     pre_tokenizer = None
     if characters.prepend != "never" or not tokenizer.pattern.whole or not _marks_spaces(tokenizer.normalizer):
         split = not tokenizer.pattern.whole
-        scheme = characters.prepend
-        pre_tokenizer = step("pretokenizers", "Metaspace", prepend_scheme=scheme, split=split)
+        pre_tokenizer = step("pretokenizers", "Metaspace", prepend_scheme=characters.prepend, split=split)
     return {
         "pre_tokenizer": pre_tokenizer,
         "decoder": {"type": "Sequence", "decoders": decoders(characters.strip)},
@@ -171,10 +170,7 @@ _MODELS = {1: "Unigram", 2: "BPE", 3: "word", 4: "character"}
 
 
 def parse(data: bytes, path: StrPath, config_data: bytes = b"{}", config_path: StrPath = "") -> TokenizerData:
-    """The tokenizer of the bytes of a `sentencepiece` model file, and of the added tokens of a tokenizer_config.json.
-
-    path, config_path: the names of both in errors. ValueError where one is wrong or not supported.
-    """
+    """The tokenizer of a `sentencepiece` model file and of the added tokens of a tokenizer_config.json."""
     pieces: list[tuple[str, float, int]] = []
     trainer: dict[int, Any] = {}
     normalizer: dict[int, Any] = {}
@@ -273,9 +269,9 @@ def _from_first_out_of_order(order: list[int]) -> tuple[int, ...]:
 def _order_of_tied(ids: list[int], texts: dict[int, str], path: StrPath) -> list[int]:
     """Return pieces of one score in an order that makes merging equal sentencepiece's.
 
-    sentencepiece joins the leftmost pair that makes any of them. Llama 2 and Mistral have such pieces, runs of spaces:
-    merged by doubling, and then the longest first, a run of any length becomes the same pieces. That is tried here with
-    every length up to four times that of the longest piece, after which both repeat themselves.
+    sentencepiece joins the leftmost pair that makes any of them. Runs of spaces, as Llama 2 and Mistral have, become
+    the same pieces by doubling, and then the longest first. That is tried with every length up to four times that of
+    the longest piece, after which both repeat themselves.
     """
     sizes = {len(texts[number]): number for number in ids}
     if any(set(texts[number]) != {MARK} for number in ids):
@@ -374,15 +370,12 @@ def write(path: StrPath, tokenizer: TokenizerData) -> None:
                 break
     else:
         refuse(path, "a model of sentencepiece cannot express all settings of this tokenizer")
-    ids = {field: plain.special_tokens.get(text, -1) for field, text in _NAMED_IDS.items()}
-    numbers = {3: 2, 4: len(pieces), 35: 1, **ids}
+    named = enumerate(("<unk>", "<s>", "</s>", "<pad>"), 40)  # by the field that has the id
+    ids = {field: plain.special_tokens.get(text, -1) for field, text in named}
     messages = [(1, _message({1: text.encode(), 2: score, 3: kind})) for text, score, kind in pieces]
-    messages.append((2, _message(numbers)))
+    messages.append((2, _message({3: 2, 4: len(pieces), 35: 1, **ids})))
     messages.append((3, _message({1: b"identity", 3: int(dummy_prefix), 4: int(trims), 5: 1})))
     write_bytes(path, b"".join(_message({field: message}) for field, message in messages))
-
-
-_NAMED_IDS = {40: "<unk>", 41: "<s>", 42: "</s>", 43: "<pad>"}  # by the field that has the id
 
 
 def _pieces_of(tokenizer: TokenizerData, characters: Characters) -> list[tuple[str, float, int]]:

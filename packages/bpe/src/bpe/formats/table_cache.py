@@ -56,7 +56,7 @@ class Loaded(NamedTuple):
 def load(parse: Callable[[], TokenizerData], contents: Sequence[bytes], *beside: Any) -> Loaded:
     """Return the tokenizer that parse() reads, from the tables that an earlier process wrote if there are any.
 
-    contents: those of the tokenizer's files. beside: other inputs that change the result, hashed by repr().
+    contents: of the tokenizer's files. beside: other inputs that change the result, hashed by repr().
     """
     path = _path_of(contents, beside) if sum(map(len, contents)) >= SMALLEST else None
     loaded = None if path is None else _read(path)
@@ -125,36 +125,20 @@ def _code() -> list[Any]:
 # Reading
 
 
-class KeptTokens(Sequence[bytes]):
-    """Tokens whose bytes objects are made on first access. text: all of them; sizes: of each, as uint32."""
-
-    def __init__(self, text: bytes, sizes: bytes) -> None:
-        self._text, self._sizes = text, memoryview(sizes).cast("I")
-
-    @made_once_property
-    def _tokens(self) -> list[bytes]:
-        text = self._text
-        return [text[begin:end] for begin, end in pairwise(accumulate(self._sizes, initial=0))]
-
-    def __len__(self) -> int:
-        return len(self._sizes)
-
-    def __getitem__(self, at: Any) -> Any:
-        return self._tokens[at]
-
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._tokens)
+def _tokens_of(text: bytes, sizes: bytes) -> list[bytes]:
+    """The tokens of a text of all of them. sizes: of each, as uint32."""
+    return [text[begin:end] for begin, end in pairwise(accumulate(memoryview(sizes).cast("I"), initial=0))]
 
 
 class KeptVocabulary(Mapping[int, bytes]):
     """{id: token}, made when it is asked for: encoding does without."""
 
-    def __init__(self, ids: bytes, tokens: KeptTokens) -> None:
-        self._ids, self._tokens = memoryview(ids).cast("I"), tokens
+    def __init__(self, ids: bytes, text: bytes, sizes: bytes) -> None:
+        self._ids, self._text, self._sizes = memoryview(ids).cast("I"), text, sizes
 
     @made_once_property
     def _made(self) -> dict[int, bytes]:
-        return dict(zip(self._ids, self._tokens, strict=True))
+        return dict(zip(self._ids, _tokens_of(self._text, self._sizes), strict=True))
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -170,9 +154,6 @@ class KeptVocabulary(Mapping[int, bytes]):
 
     def values(self) -> ValuesView[bytes]:
         return self._made.values()
-
-    def __repr__(self) -> str:
-        return repr(self._made)
 
     def __reduce__(self) -> tuple[type[dict[int, bytes]], tuple[dict[int, bytes]]]:
         return dict, (self._made,)
@@ -222,9 +203,10 @@ def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
     def copy(name: str) -> bytes:  # so that nothing holds the whole file in memory
         return bytes(sections[name])
 
-    vocab = KeptVocabulary(copy("vocab ids"), KeptTokens(copy("vocab text"), copy("vocab sizes")))
-    halves = copy("merges") if "merges" in sections else b""
-    merges = Merges(KeptTokens(copy("ranks text"), copy("ranks sizes")), halves) if "merges" in sections else None
+    vocab = KeptVocabulary(copy("vocab ids"), copy("vocab text"), copy("vocab sizes"))
+    merges = None
+    if "merges" in sections:
+        merges = Merges(partial(_tokens_of, copy("ranks text"), copy("ranks sizes")), copy("merges"))
     data = TokenizerData(vocab, merges, **read_fields(json.loads(copy("data")), path))
     parts = {name.removeprefix("ranks "): part for name, part in sections.items() if name.startswith("ranks ")}
     stands_for = {number: tuple(ids) for number, ids in json.loads(copy("stands for"))}
@@ -242,8 +224,8 @@ def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
     used = array("I", split_off_ids(data))
     used.frombytes(sections["ids"])
     others = [0, *stands_for]  # the space that "▁" stands for has no id of its own
-    vocab_ids, numbers = (memoryview(part).cast("I") for part in (copy("vocab ids"), halves))
-    check_numbers(vocab_ids, memoryview(used), others, numbers, ranks.symbols)
+    halves = memoryview(b"").cast("I") if merges is None else merges.numbers
+    check_numbers(memoryview(copy("vocab ids")).cast("I"), memoryview(used), others, halves, ranks.symbols)
     return Loaded(data, partial(_tables, data, Tables(ranks, ids, None, stands_for)))
 
 
@@ -267,10 +249,6 @@ def _write(path: Path, data: TokenizerData, tables: Tables) -> None:
     if data.merges is not None and tables.merges is not None:
         first = len(tables.merges) - len(data.merges)  # before them are those that join the bytes of characters
         sections["merges"] = np.ascontiguousarray(tables.merges[first:, :2], dtype=np.uint32).tobytes()
-    _write_sections(path, sections)
-
-
-def _write_sections(path: Path, sections: Mapping[str, bytes]) -> None:
     head = json.dumps({"format": FORMAT, "sections": {name: len(part) for name, part in sections.items()}})
     filled = [head.encode() + b" " * (-(len(head) + 10) % ALIGNMENT) + b"\n"]  # 10: the checksum and this line's end
     filled += [part + bytes(-len(part) % ALIGNMENT) for part in sections.values()]

@@ -54,9 +54,7 @@ def _read_template(processor: dict[str, Any], special: dict[str, int], path: Str
     single = _template(processor, "single", special, path)
     if single.count(0) != 1 or 1 in single:
         refuse(path, "a TemplateProcessing whose template for one text does not hold that text once")
-    at = single.index(0)
-    prefix = tuple(str(name) for name in single[:at])
-    suffix = tuple(str(name) for name in single[at + 1 :])
+    prefix, suffix = (tuple(map(str, part)) for part in (single[: single.index(0)], single[single.index(0) + 1 :]))
     if processor["pair"] is None:
         return Around(prefix, suffix, (*prefix, 0, *suffix, *prefix, 1, *suffix))
     pair = _template(processor, "pair", special, path)

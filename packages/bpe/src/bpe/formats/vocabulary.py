@@ -51,23 +51,6 @@ def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:
     return Tables(ranks, ids, merges, stands_for)
 
 
-def checked_tokens(vocab: Mapping[int, bytes]) -> dict[int, bytes]:
-    """A copy of a vocabulary. TypeError for a token that is no bytes, ValueError for an empty one."""
-    for number, token in vocab.items():
-        if type(token) is not bytes or not token:
-            kind = ValueError if token == b"" else TypeError
-            raise kind(f"the token of id {number!r} is {token!r}; a token is bytes, at least one")
-    return dict(vocab)
-
-
-def checked_merge(pair: Pair) -> Pair:
-    """The pair itself, where it is two bytes objects. TypeError for anything else."""
-    left, right = pair if isinstance(pair, (tuple, list)) and len(pair) == 2 else (None, None)
-    if not isinstance(left, bytes) or not isinstance(right, bytes):
-        raise TypeError(f"a merge is a pair of bytes, not {pair!r}")
-    return left, right
-
-
 def vocabulary_of_ranks(ranks: Mapping[bytes, int]) -> dict[int, bytes]:
     """{id: token} of {token: rank}. ValueError where two tokens have the same rank."""
     vocab = dict(zip(ranks.values(), ranks, strict=True))
@@ -80,9 +63,16 @@ def data_of_merges(
     vocab: Mapping[int, bytes], merges: Iterable[Pair], special_tokens: SpecialNames, pattern: Pattern
 ) -> TokenizerData:
     """The tokenizer of a vocabulary and its merges. TypeError and ValueError as of Tokenizer()."""
-    tokens = checked_tokens(vocab)
+    for number, token in vocab.items():
+        if type(token) is not bytes or not token:
+            kind = ValueError if token == b"" else TypeError
+            raise kind(f"the token of id {number!r} is {token!r}; a token is bytes, at least one")
+    tokens, pairs = dict(vocab), list(merges)
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or [isinstance(half, bytes) for half in pair] != [True, True]:
+            raise TypeError(f"a merge is a pair of bytes, not {pair!r}")
     special = number_special_tokens(special_tokens, tokens)
-    return TokenizerData(tokens, [checked_merge(pair) for pair in merges], special, pattern)
+    return TokenizerData(tokens, [(left, right) for left, right in pairs], special, pattern)
 
 
 def data_of_ranks(
@@ -138,11 +128,8 @@ def number_special_tokens(special_tokens: SpecialNames, vocab: dict[int, bytes])
     named_tokens = [(number, token) for number, token in vocab.items() if token in name_bytes] if name_bytes else []
     id_of = {token: number for number, token in sorted(named_tokens, reverse=True)}  # the lowest id of each
     for name in names:
-        number = id_of.get(name.encode())
-        if number is None:
-            number = max(vocab, default=-1) + 1
-            vocab[number] = name.encode()
-        ids[name] = number
+        ids[name] = id_of[name.encode()] if name.encode() in id_of else max(vocab, default=-1) + 1
+        vocab[ids[name]] = name.encode()
     return ids
 
 

@@ -1,9 +1,7 @@
 """accelerate(): a tokenizer of transformers that encodes and decodes by bpe, in place, with the results it had.
 
-The tokenizer stays the object it was, of its class, with its backend of the package tokenizers, which everything else
-goes on using: what saves it, what adds tokens to it. Two of its methods are replaced, on this
-object alone: the one that turns texts into ids, and the one that turns ids into text. A call that bpe has no exact
-answer for, such as one for offsets, goes to the method that was there.
+Two methods are replaced, on this object alone: that of texts to ids, and that of ids to text. A call that bpe has no
+exact answer for, such as one for offsets, goes to the method that was there. All else is done by its own backend.
 """
 
 from __future__ import annotations
@@ -38,9 +36,8 @@ def accelerate(tokenizer: AnyTokenizer) -> AnyTokenizer:
     """Make a fast tokenizer of transformers encode and decode by bpe, in place.
 
     Its class, its methods and their results stay as they are; pickles and copies of it are accelerated too. Offsets,
-    pairs, texts that are split into words and what else bpe does not do are done by the tokenizer's own backend, as
-    before. Tokens that are added later are known: the next call takes the time of reading the tokenizer
-    again.
+    pairs and texts that are split into words are done by the tokenizer's own backend, as before. Tokens may be added
+    later: the next call then takes the time of reading the tokenizer again.
 
     Args:
         tokenizer: A fast tokenizer (a PreTrainedTokenizerFast), such as AutoTokenizer.from_pretrained() gives.
@@ -89,14 +86,15 @@ def patch_transformers() -> None:
 
     loader: Any = transformers.AutoTokenizer
     original = loader.from_pretrained
-    if not hasattr(original, "before_bpe"):
+    if hasattr(original, "before_bpe"):
+        return
 
-        @functools.wraps(original)
-        def from_pretrained(*arguments: Any, **options: Any) -> Any:
-            return accelerate_if_supported(original(*arguments, **options))
+    @functools.wraps(original)
+    def from_pretrained(*arguments: Any, **options: Any) -> Any:
+        return accelerate_if_supported(original(*arguments, **options))
 
-        vars(from_pretrained)["before_bpe"] = original
-        loader.from_pretrained = staticmethod(from_pretrained)
+    vars(from_pretrained)["before_bpe"] = original
+    loader.from_pretrained = staticmethod(from_pretrained)
 
 
 def unpatch_transformers() -> None:
@@ -138,20 +136,17 @@ class _Engine:
         self.prefix = np.array([ids[name] for name in data.prefix], dtype=np.uint32)
         self.suffix = np.array([ids[name] for name in data.suffix], dtype=np.uint32)
         self.has_types = has_types(file["post_processor"])
-        added = data.special_tokens | data.added_tokens
         self.special_ids = frozenset(ids.values())
-        shown = {number: from_printable(text) or text.encode() for text, number in added.items()}
         self.decoder = None
         if (file["decoder"] or {}).get("type") == "ByteLevel":  # the others change more than bytes
-            self.decoder = Decoder({**data.vocab, **shown})
+            added = (ids | data.added_tokens).items()
+            self.decoder = Decoder({**data.vocab, **{n: from_printable(text) or text.encode() for text, n in added}})
 
     def current(self) -> Tokenizer | None:
         """The current tokenizer of the backend; None where it is not supported."""
         if self.state != state_of(self.tokenizer._tokenizer):
-            try:
+            with suppress(ValueError):
                 self.read()
-            except ValueError:
-                self.bpe = None
         return self.bpe
 
     def encode_plus(self, text: Any = None, text_pair: Any = None, *more: Any, **options: Any) -> Any:

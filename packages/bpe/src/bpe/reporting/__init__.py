@@ -1,1 +1,1 @@
-"""Tokenizers looked at: tables, drawn tokens, the page that encodes text as it is typed."""
+"""Tokenizers looked at: tables, drawn tokens, the page that encodes while one types."""

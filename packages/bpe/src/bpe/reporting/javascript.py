@@ -1,8 +1,8 @@
 """A tokenizer for assets/encoder.js: the split pattern as a JavaScript expression, the vocabulary as compact bytes.
 
-Every class of characters is spelled out in ranges of Unicode 16, so the browser's own version of Unicode, its white
-space and its folding of case do not matter. Possessive quantifiers and atomic groups, which JavaScript
-lacks, become a lookahead that captures and a reference back to it, since a lookahead is never entered again.
+Every class of characters is spelled out in ranges of Unicode 16, so that the browser's version does not matter.
+Possessive quantifiers and atomic groups, which JavaScript lacks, become a lookahead that captures and a reference back
+to it, since a lookahead is never entered again.
 """
 
 from __future__ import annotations
@@ -41,10 +41,8 @@ def packed(data: TokenizerData) -> bytes:
         tokens, ids, rows, _ = character_tables(data._replace(merges=merges_of(data)), split_off_ids(data))
         pairs = [(tokens[left], tokens[right]) for left, right, _ in rows]  # type: ignore[union-attr]
         merges = [pair for pair in pairs if pair[0] + pair[1] != MARK]  # encoder.js puts spaces for marks
-    numbered = (
-        (token, number) for token, number in zip(tokens, ids.tolist(), strict=True) if token != MARK or not characters
-    )
-    symbols = sorted(numbered, key=lambda item: item[1])
+    numbered = zip(tokens, ids.tolist(), strict=True)
+    symbols = sorted((item for item in numbered if item[0] != MARK or not characters), key=lambda item: item[1])
     index = {token: i for i, (token, _) in enumerate(symbols)}
     classes: dict[str, int] = {}
     normalizer = None if characters else data.normalizer
@@ -92,7 +90,7 @@ def _differences(numbers: list[int]) -> list[int]:
 
 
 def javascript(node: Node, classes: dict[str, int]) -> str:
-    """Return a tree as an expression of JavaScript with the flag u, in which §n§ stands for the nth class.
+    """Return a tree as an expression of JavaScript with the flag u, where §n§ stands for the nth class.
 
     classes: every class so far and its number, added to.
     """
@@ -122,15 +120,14 @@ def _trees(pattern: Pattern) -> list[Node]:
 
 def _class(chars: CharSet) -> str:
     """Return the inside of a JavaScript class of the code points of a set, without surrogates."""
-    parts = []
-    for first, last in difference(chars, SURROGATES):
-        begin, end = _literal(chr(first)), _literal(chr(last))
-        parts.append(begin if first == last else f"{begin}-{end}")
-    return "".join(parts)
 
+    def literal(code: int) -> str:
+        return chr(code) if code < 128 and chr(code).isalnum() else f"\\u{{{code:x}}}"
 
-def _literal(character: str) -> str:
-    return character if character.isascii() and character.isalnum() else f"\\u{{{ord(character):x}}}"
+    return "".join(
+        literal(first) if first == last else f"{literal(first)}-{literal(last)}"
+        for first, last in difference(chars, SURROGATES)
+    )
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""`bpe view`: a page that carries whole tokenizers, encodes text as it is typed, and draws the tokens.
+"""`bpe view`: a page that carries whole tokenizers, encodes while one types, and draws the tokens.
 
 A tokenizer whose split pattern JavaScript cannot say is drawn as it stands, by view.py.
 """
@@ -34,7 +34,9 @@ def page(tokenizers: Tokenizer | Mapping[str, Tokenizer], text: str = SAMPLE, *,
         try:
             packed = javascript.packed(tokenizer.data).decode()
         except ValueError as error:
-            columns.append(_column(name, _still(tokenizer, text, str(error))))
+            trouble = f"{html.escape(str(error))}; the tokens here do not follow the text box."
+            drawn = view.tokens_html(tokenizer, text)
+            columns.append(_column(name, f'<p class="trouble">{trouble}</p>{drawn}'))
             continue
         columns.append(_column(name, _LIVE.format(name=html.escape(name)), f' data-vocabulary="vocabulary-{number}"'))
         vocabularies.append(f'<script type="text/plain" id="vocabulary-{number}">{packed}</script>')
@@ -47,12 +49,6 @@ def page(tokenizers: Tokenizer | Mapping[str, Tokenizer], text: str = SAMPLE, *,
         "script": asset("encoder.js") + asset("tokens.js") + asset("view.js"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], asset("view.html"))
-
-
-def _still(tokenizer: Tokenizer, text: str, why: str) -> str:
-    """The tokens of the text as they are when the page is made."""
-    drawn = view.tokens_html(tokenizer, text)
-    return f'<p class="trouble">{html.escape(why)}; the tokens here do not follow the text box.</p>{drawn}'
 
 
 _LIVE = """\

@@ -120,16 +120,15 @@ class Report:
             scrolls = f'<div class="wide" tabindex="0" role="group" aria-label="{heading}">'
             parts.append(f"<h2>{heading}</h2>\n{scrolls}<table><thead><tr>{head}</tr></thead>\n")
             parts.append(f"<tbody>{lines}</tbody></table></div>\n")
-        page = asset("report.html").replace("STYLE", asset("dress.css")).replace("NOTES", escape(_NOTES))
+        page = asset("report.html").replace("STYLE", asset("dress.css")).replace("NOTES", escape(NOTES))
         return page.replace("TABLES", "".join(parts))
 
 
-_NOTES = (
+NOTES = (
     "A word is a run of anything but ASCII white space. Used: the share of the vocabulary that the text uses. MB/s: "
     f"one thread, once, on the machine that wrote this page, for texts of {TIMED_BYTES / 1e6:.0f} MB and more; Pile: "
     "the hours that 825 GB would take so. Unused: in none of these texts. Unreachable: tokens that no text gives, "
-    "because merging never makes them or the split pattern "
-    "always cuts them. "
+    "because merging never makes them or the split pattern always cuts them. "
     "Merges in common: of all that either tokenizer has, and of the smaller tokenizer's."
 )
 
@@ -143,18 +142,9 @@ def measure(tokenizers: Mapping[str, Tokenizer], texts: Mapping[str, Sequence[by
             row, used = compression(tokenizer, parts, name=name, text_name=text_name)
             rows.append(row)
             seen |= used
-        vocab = tokenizer.vocab
-        vocabularies.append(
-            Vocabulary(
-                tokenizer=name,
-                tokens=len(vocab),
-                special=len(tokenizer.special_tokens),
-                longest=[token.decode(errors="replace") for _, token in longest_tokens(tokenizer, 5)],
-                unused=sorted(set(vocab) - seen),
-                unreachable=unreachable_tokens(tokenizer),
-                broken=broken_tokens(tokenizer),
-            )
-        )
+        longest = [token.decode(errors="replace") for _, token in longest_tokens(tokenizer, 5)]
+        lists = sorted(set(tokenizer.vocab) - seen), unreachable_tokens(tokenizer), broken_tokens(tokenizer)
+        vocabularies.append(Vocabulary(name, len(tokenizer.vocab), len(tokenizer.special_tokens), longest, *lists))
     common = [
         CommonMerges(one, other, *common_merges(tokenizers[one], tokenizers[other]))
         for one, other in combinations(tokenizers, 2)

@@ -1,13 +1,17 @@
-"""Tokens of a text as coloured HTML.
+"""Tokens of a text as coloured HTML: each is a span, whose title gives id and bytes.
 
-Each token is a span; its title gives id and bytes. Bytes that are no whole character, and characters that cannot be
-seen or would reverse the direction of the page's text, are written as escapes.
+Bytes that are no whole character, and characters that cannot be seen or would reverse the page's text, are escaped.
 """
 
+from __future__ import annotations
+
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bpe.tokenizer import Tokenizer
 
 COLOURS = 6
 
@@ -20,29 +24,18 @@ def asset(name: str) -> str:
 STYLE = f"<style>\n{asset('tokens.css')}</style>\n"
 
 
-class Encodes(Protocol):
-    """The part of a tokenizer that is used here."""
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]: ...
-
-    def encode(self, text: str | bytes, /, *, allowed_special: Literal["all"]) -> list[int]: ...
-
-    def decode_single_token_bytes(self, token: int, /) -> bytes: ...
-
-
-def tokens_html(tokenizer: Encodes, text: str | bytes) -> str:
+def tokens_html(tokenizer: Tokenizer, text: str | bytes) -> str:
     """The tokens of a text as a fragment of HTML. A page needs STYLE once, however many fragments it has."""
     ids = tokenizer.encode(text, allowed_special="all")
     return f'<pre class="bpe-tokens" translate="no">{_spans(tokenizer, ids)}</pre>\n'
 
 
-def chips_html(tokenizer: Encodes, ids: Sequence[int]) -> str:
+def chips_html(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """Tokens that do not form a text, such as the longest of a vocabulary, as a fragment that needs STYLE."""
     return f'<div class="bpe-chips" translate="no">{_spans(tokenizer, ids)}</div>\n'
 
 
-def _spans(tokenizer: Encodes, ids: Sequence[int]) -> str:
+def _spans(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """The tokens, each in the colour of its id, or the next one beside a token of the same colour."""
     specials, spans, last = set(tokenizer.special_tokens.values()), [], -1
     for token in ids:

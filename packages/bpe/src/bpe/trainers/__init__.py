@@ -10,7 +10,7 @@ A script that trained with tokenizers runs with its imports changed:
     tokenizer.train(["corpus.txt"], trainers.BpeTrainer(vocab_size=32000, special_tokens=["<|endoftext|>"]))
     tokenizer.save("tokenizer.json")
 
-Merges, vocabulary and ids equal those of tokenizers 0.23; the file loads in 0.23 and 1.0, and in bpe.load() if it is
+Merges, vocabulary and ids equal tokenizers 0.23's; the file loads in 0.23 and 1.0, and in bpe.load() if it is
 byte-level. Two things differ. Where limit_alphabet drops some of equally common characters, 0.23 drops any of them, and
 this the last. Where merging makes a special token, 0.23 prefers it in later ties, and this does not.
 """
@@ -39,7 +39,7 @@ from bpe.native.progress import reporter
 from bpe.scanning.special_tokens import SpecialTokens
 from bpe.trainers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from bpe.trainers._component import Component, Regex
-from bpe.trainers.trainers import AddedToken, BpeTrainer
+from bpe.trainers.trainers import AddedToken, BpeTrainer, refuse_affixes
 
 if TYPE_CHECKING:
     from bpe.counting.records import Records
@@ -80,9 +80,7 @@ class Tokenizer:
     def __init__(self, model: Component) -> None:
         if model.kind != "BPE":
             raise TypeError(f"expected models.BPE, got {model!r}")
-        for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-            if model.options[name]:
-                raise ValueError(f"{name}={model.options[name]!r} is not supported: leave it out")
+        refuse_affixes(model.options)
         self.model = model
         self.normalizer: Component | None = None
         self.pre_tokenizer: Component | None = None
@@ -104,8 +102,7 @@ class Tokenizer:
             ValueError: A part of the pipeline is not supported, or a file is not UTF-8.
             OSError: A file cannot be read.
         """
-        paths = [files] if isinstance(files, (str, os.PathLike)) else files
-        self._train(_lines(paths), trainer or BpeTrainer())
+        self._train(_lines([files] if isinstance(files, (str, os.PathLike)) else files), trainer or BpeTrainer())
 
     def train_from_iterator(
         self, iterator: Iterable[str | Iterable[str]], trainer: BpeTrainer | None = None, length: int | None = None
@@ -220,17 +217,18 @@ class _Words:
             steps[0] = {**steps[0], "add_prefix_space": False}
         if not byte_level:  # the same pieces as bytes
             steps.append({"type": "ByteLevel", "add_prefix_space": False, "use_regex": False})
-        self.changes = changes
-        self.byte_level = byte_level
+        self.changes, self.byte_level = changes, byte_level
         before = [step["type"] for step in steps].index("ByteLevel")
-        self.dropped: tuple[bytes, ...] = ()
+        self.dropped: tuple[bytes, ...] = ()  # how the pretokens begin that do not count
         byte_steps = [step for step in steps if step["type"] == "ByteLevel"]
         # Where pieces are given a space in front or become bytes twice, so would those that are dropped after counting.
         if len(byte_steps) > 1 or byte_steps[0]["add_prefix_space"]:
             self.pattern = patterns.of_steps(steps)
         else:
             self.pattern = patterns.of_steps([part for step in steps for part in _isolating(step)])
-            self.dropped = tuple(_dropped(steps[:before]))
+            if any(step["type"] in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer") for step in steps[:before]):
+                # white space, which no character is after ByteLevel
+                self.dropped = tuple(chr(code).encode() for a, z in white_space() for code in range(a, z + 1))
 
     def count(self, texts: Iterator[str], report: Any) -> Records:
         """Return the pretokens of texts and how often each occurs. Texts of no characters are passed over."""
@@ -256,10 +254,8 @@ class _Words:
 
 
 def _parts(part: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
-    if part is None:
-        return []
-    if part["type"] != "Sequence":
-        return [part]
+    if part is None or part["type"] != "Sequence":
+        return [] if part is None else [part]
     return [inner for piece in part[key] for inner in _parts(piece, key)]
 
 
@@ -271,12 +267,6 @@ def _metaspace(step: dict[str, Any]) -> Callable[[str], str]:
         return text if scheme == "never" or text.startswith(mark) else mark + text
 
     return change
-
-
-def _dropped(steps: list[dict[str, Any]]) -> Iterator[bytes]:
-    """Yield how the pretokens begin that are dropped: white space, which no character is after ByteLevel."""
-    if any(step["type"] in ("Whitespace", "WhitespaceSplit", "BertPreTokenizer") for step in steps):
-        yield from (chr(code).encode() for begin, end in white_space() for code in range(begin, end + 1))
 
 
 def _isolating(step: dict[str, Any]) -> list[dict[str, Any]]:
@@ -304,14 +294,6 @@ def _isolating(step: dict[str, Any]) -> list[dict[str, Any]]:
     return [step]
 
 
-def _alphabet(records: Records, words: _Words, trainer: BpeTrainer) -> list[int]:
-    """Return the code points that become tokens, in the order of their ids."""
-    total = count_codes(words.codes(records))
-    total[[ord(text[0]) for text in trainer.initial_alphabet if text]] = np.iinfo(np.uint64).max
-    codes = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))
-    return sorted(codes[: trainer.limit_alphabet])
-
-
 def _learn(
     records: Records, words: _Words, trainer: BpeTrainer, report: Any
 ) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -320,22 +302,19 @@ def _learn(
     A symbol is spelled by four bytes a character, so that a bound in characters is one in bytes.
     """
     special = list(dict.fromkeys(token.content for token in trainer.added_tokens))
-    alphabet = _alphabet(records, words, trainer)
-    first = special + [chr(code) for code in alphabet if chr(code) not in special]
+    total = count_codes(words.codes(records))
+    total[[ord(text[0]) for text in trainer.initial_alphabet if text]] = np.iinfo(np.uint64).max
+    codes = sorted(np.flatnonzero(total).tolist(), key=lambda code: -int(total[code]))
+    alphabet = map(chr, sorted(codes[: trainer.limit_alphabet]))
+    first = special + [character for character in alphabet if character not in special]
     symbol_of = {ord(token): i for i, token in enumerate(first) if len(token) == 1}
     spelled = spell_codes(words.codes(records), symbol_of, divide=False)
     longest = 0 if trainer.max_token_length is None else 4 * max(2, trainer.max_token_length - 1)
     rule = Rule(False, max(1, trainer.min_frequency), longest)
     merge_count, repeated = max(0, trainer.vocab_size - len(first)), 0
     while True:  # again, with more merges, where a merge made a special token, which is no new one
-        tokens, halves = learn(
-            spelled,
-            [token.encode("utf-32-le") for token in first],
-            merge_count + repeated,
-            rule,
-            spelled=True,
-            report=report,
-        )
+        symbols = [token.encode("utf-32-le") for token in first]
+        tokens, halves = learn(spelled, symbols, merge_count + repeated, rule, spelled=True, report=report)
         texts = [token.decode("utf-32-le") for token in tokens]
         again = len(texts) - len(set(texts))
         if again == repeated or len(texts) < len(first) + merge_count + repeated:

@@ -1,7 +1,4 @@
-"""Parts of a tokenizer's pipeline as tokenizers 0.23 has them: classes that keep what tokenizer.json says of a part.
-
-They are made from the table of bpe.expressions.step_options.
-"""
+"""Parts of a tokenizer's pipeline as tokenizers 0.23 has them, made from the table of bpe.expressions.step_options."""
 
 from __future__ import annotations
 

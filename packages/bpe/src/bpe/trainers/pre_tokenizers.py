@@ -1,4 +1,4 @@
-"""Pre-tokenizers: text to the pretokens within which pairs are merged."""
+"""Pre-tokenizers: text to pretokens, whose pairs are merged."""
 
 from bpe.native.printable import PRINTABLE
 from bpe.trainers._component import components

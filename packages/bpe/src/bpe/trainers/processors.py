@@ -34,13 +34,9 @@ def _pieces(template: str | list[str]) -> list[dict[str, Any]]:
     pieces: list[dict[str, Any]] = []
     for piece in template.split() if isinstance(template, str) else template:
         name, _, number = piece.rpartition(":") if piece.rpartition(":")[2].isdecimal() else (piece, "", "")
-        if not name.startswith("$"):
-            pieces.append({"SpecialToken": {"id": name, "type_id": int(number or 0)}})
-            continue
-        text, name = name[1:].upper(), "A"
-        if text in ("A", "B"):
-            name = text
-        elif text:  # "$1" is the first text with this type
-            number = text
-        pieces.append({"Sequence": {"id": name, "type_id": int(number or 0)}})
+        kind, text = "SpecialToken", name[1:].upper()
+        if name.startswith("$"):  # "$1" is the first text with this type
+            kind, name = "Sequence", text if text in ("A", "B") else "A"
+            number = number if text in ("", "A", "B") else text
+        pieces.append({kind: {"id": name, "type_id": int(number or 0)}})
     return pieces

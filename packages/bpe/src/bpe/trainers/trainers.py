@@ -49,14 +49,19 @@ class BpeTrainer:
     added_tokens: list[AddedToken] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("continuing_subword_prefix", "end_of_word_suffix"):
-            if getattr(self, name):
-                raise ValueError(f"{name}={getattr(self, name)!r} is not supported: leave it out")
+        refuse_affixes(vars(self))
         for name in ("vocab_size", "min_frequency", "limit_alphabet", "max_token_length"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"expected {name} to be 0 or more, got {value}")
         self.added_tokens = [_added(token) for token in self.special_tokens]
+
+
+def refuse_affixes(options: dict[str, Any]) -> None:
+    """Refuse marks of the parts of words, which training here does not have."""
+    for name in ("continuing_subword_prefix", "end_of_word_suffix"):
+        if options[name]:
+            raise ValueError(f"{name}={options[name]!r} is not supported: leave it out")
 
 
 def _added(token: Any) -> AddedToken:

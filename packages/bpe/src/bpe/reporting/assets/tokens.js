@@ -9,9 +9,7 @@ function utf8Size(code) {
 
 /** Characters, not units of UTF-16. */
 function lengthOf(text) {
-  let length = text.length;
-  for (let i = 0; i < text.length; i++) if ((text.charCodeAt(i) & 0xfc00) === 0xd800) length--;
-  return length;
+  return text.length - (text.match(/[\ud800-\udbff]/g)?.length ?? 0);
 }
 
 function escaped(text) {
