@@ -111,7 +111,7 @@ def check_numbers(const uint32_t[::1] ids, const uint32_t[::1] used, others, con
     Args:
         ids: the ids of a vocabulary; each once, none above MAX_ID.
         used: ids that encoding gives; each is one of these, or of `others`.
-        others: an iterable of ids.
+        others: a set of ids.
         halves: the numbers of tokens, each below `count`.
     """
     cdef size_t i
@@ -120,8 +120,6 @@ def check_numbers(const uint32_t[::1] ids, const uint32_t[::1] used, others, con
     cdef bint fits = True
     for i in range(<size_t> ids.shape[0]):
         highest = max(highest, ids[i])
-    for number in others:
-        highest = max(highest, <uint32_t> number)
     if highest > MAX_ID:
         raise ValueError(f"an id of {highest}")
     is_id = <uint8_t *> checked_block(<size_t> highest + 1)     # of zeros, whose pages are there when written to
@@ -129,10 +127,8 @@ def check_numbers(const uint32_t[::1] ids, const uint32_t[::1] used, others, con
         for i in range(<size_t> ids.shape[0]):
             fits = fits and not is_id[ids[i]]
             is_id[ids[i]] = 1
-        for number in others:
-            is_id[<uint32_t> number] = 1
         for i in range(<size_t> used.shape[0]):
-            fits = fits and used[i] <= highest and is_id[used[i]]
+            fits = fits and ((used[i] <= highest and is_id[used[i]]) or used[i] in others)
         for i in range(<size_t> halves.shape[0]):
             fits = fits and halves[i] < count
     finally:

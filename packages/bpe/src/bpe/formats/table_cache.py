@@ -223,7 +223,7 @@ def _loaded(sections: dict[str, memoryview], path: Path) -> Loaded:
         raise ValueError("sections that do not fit together")
     used = array("I", split_off_ids(data))
     used.frombytes(sections["ids"])
-    others = [0, *stands_for]  # the space that "▁" stands for has no id of its own
+    others = {0, *stands_for}  # the space that "▁" stands for has no id of its own
     halves = memoryview(b"").cast("I") if merges is None else merges.numbers
     check_numbers(memoryview(copy("vocab ids")).cast("I"), memoryview(used), others, halves, ranks.symbols)
     return Loaded(data, partial(_tables, data, Tables(ranks, ids, None, stands_for)))

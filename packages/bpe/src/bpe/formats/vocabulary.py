@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bpe import formats
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MARK = "▁".encode()  # which is a space to a tokenizer of characters
 
 SpecialNames = Mapping[str, int] | Iterable[str]
+Symbols = tuple[dict[bytes, int], Sequence[Pair] | None, dict[int, tuple[int, ...]]]  # see encoder_tables()
 
 
 class Tables(NamedTuple):
@@ -28,7 +29,7 @@ class Tables(NamedTuple):
         ranks: the symbols and the merges between them.
         ids: the id of each symbol, as uint32.
         merges: (left, right, made) of each by number of symbol, where the tokenizer has a list of merges.
-        stands_for: the ids that each of some ids stands for: see character_tables().
+        stands_for: the ids that each of some ids stands for: see encoder_tables().
     """
 
     ranks: Ranks
@@ -42,8 +43,7 @@ def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:
 
     ignore_merges: data.ignore_merges, or False where no pretoken is to be looked up whole.
     """
-    tables_of = encoder_tables if data.characters is None else character_tables
-    symbols, ids, merges, stands_for = tables_of(data, formats.split_off_ids(data))
+    symbols, ids, merges, stands_for = encoder_tables(data)
     aliases = {} if data.characters is None else {symbols.index(MARK): symbols.index(b" ")}
     ranks = Ranks(
         symbols=symbols, merges=merges, ignore_merges=ignore_merges, aliases=aliases, drops_bytes=data.drops_bytes
@@ -133,14 +133,25 @@ def number_special_tokens(special_tokens: SpecialNames, vocab: dict[int, bytes])
     return ids
 
 
-def character_tables(
-    data: TokenizerData, special: Collection[int]
+def encoder_tables(
+    data: TokenizerData,
 ) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None, dict[int, tuple[int, ...]]]:
-    """The same as encoder_tables() for a tokenizer whose tokens are merged from characters, out of bytes all the same.
+    """The symbols, the id of each, and the merges between them (see rows_of()), as Ranks of bpe.encoding.encoder wants
+    them; and of each id that is no token's, the ids of bytes that it stands for.
+    """
+    special = formats.split_off_ids(data)
+    number_of, merges, stands_for = (_of_bytes if data.characters is None else _of_characters)(data, special)
+    symbols, numbers = list(number_of), number_of.values()
+    ids = np.fromiter(numbers, dtype=np.uint32, count=len(numbers))
+    return symbols, ids, None if merges is None else rows_of(merges, symbols), stands_for
+
+
+def _of_characters(data: TokenizerData, special: Collection[int]) -> Symbols:
+    """The symbols of a tokenizer whose tokens are merged from characters: they are merged out of bytes all the same.
 
     Merges that come before all others join the bytes of each character that is a token. They may leave the beginning
-    of a character that is none: such a symbol has an id of its own, and the last part of the result says the ids of
-    bytes that it stands for. MARK is joined too, and is no token: it has to be an alias of the space.
+    of a character that is none: such a symbol has an id of its own. MARK is joined too, and is no token: it has to be
+    an alias of the space.
     """
     assert data.characters is not None
     byte_ids = data.characters.byte_ids
@@ -166,19 +177,12 @@ def character_tables(
         stands_for[number] = tuple(byte_ids[byte] for byte in prefix)
     single = {bytes([byte]): tokens.get(bytes([byte]), byte_ids[byte]) for byte in range(256)}
     number_of = {**single, **partial, **dict.fromkeys(characters, 0), **tokens}
-    symbols = list(number_of)
-    ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
-    if data.merges is None:
-        return symbols, ids, None, stands_for
     first = [(prefix[:-1], last) for prefix, last in sorted(prefixes.items(), key=lambda item: len(item[0]))]
-    return symbols, ids, rows_of([*first, *data.merges], symbols), stands_for
+    return number_of, None if data.merges is None else [*first, *data.merges], stands_for
 
 
-def encoder_tables(
-    data: TokenizerData, special: Collection[int]
-) -> tuple[list[bytes], NDArray[Any], NDArray[Any] | None, dict[int, tuple[int, ...]]]:
-    """The symbols, the id of each, and the merges between them, as Ranks of bpe.encoding.encoder wants them; and no ids
-    that stand for several: see character_tables().
+def _of_bytes(data: TokenizerData, special: Collection[int]) -> Symbols:
+    """The symbols of a byte-level tokenizer.
 
     Two ids of the same bytes are one symbol: of an id that is not special before a special one, then of the lower. A
     special token is no symbol unless it is a single byte or the merges make it.
@@ -200,11 +204,7 @@ def encoder_tables(
             for number, token in sorted(data.vocab.items(), key=lambda item: (item[0] not in special, -item[0]))
             if number not in special or token not in apart
         }
-    symbols = list(number_of)
-    ids = np.fromiter(number_of.values(), dtype=np.uint32, count=len(number_of))
-    if data.merges is not None:
-        return symbols, ids, rows_of(data.merges, symbols), {}
-    if np.any(ids[1:] < ids[:-1]):
-        order = np.argsort(ids)
-        symbols, ids = [symbols[i] for i in order.tolist()], ids[order]
-    return symbols, ids, None, {}
+    numbers = list(number_of.values())
+    if data.merges is None and numbers != sorted(numbers):  # they merge in the order of their ids
+        number_of = dict(sorted(number_of.items(), key=lambda item: item[1]))
+    return number_of, data.merges, {}

@@ -10,6 +10,7 @@ from bpe.formats.vocabularies import to_printable
 from bpe.native.atomic_file import StrPath
 from bpe.native.printable import SPACE_MARK
 
+READERS = {"Unigram": "tokenizers or sentencepiece", "WordPiece": "tokenizers", "WordLevel": "tokenizers"}
 TEXT_BYTES = {to_printable(bytes([byte])) for byte in UTF8_BYTES}
 
 
@@ -65,22 +66,15 @@ def _read_metaspace(
 
 def suffix_to_space(suffix: str) -> list[dict[str, Any]]:
     """The steps after ByteLevel that decode the end of each word to a space, but for the last, as transformers does."""
-    return [
-        step("decoders", "Replace", pattern={"String": suffix}, content=" "),
-        step("decoders", "Strip", stop=1),
-    ]
+    return [step("decoders", "Replace", pattern={"String": suffix}, content=" "), step("decoders", "Strip", stop=1)]
 
 
 def checked_model(model: Any, path: StrPath) -> dict[str, Any]:
     """The model of a file with all of its options. ValueError where it is no BPE read here."""
     if not isinstance(model, dict) or model.get("type", "BPE") != "BPE":
         kind = model.get("type") if isinstance(model, dict) else model
-        use = {"Unigram": "tokenizers or sentencepiece", "WordPiece": "tokenizers", "WordLevel": "tokenizers"}.get(
-            str(kind)
-        )
-        refuse(
-            path, f"the model is {kind!r}, which is not supported: only BPE is{f'; use {use} for it' if use else ''}"
-        )
+        remedy = f"; use {READERS[kind]} for it" if isinstance(kind, str) and kind in READERS else ""
+        refuse(path, f"the model is {kind!r}, which is not supported: only BPE is{remedy}")
     try:
         options = checked("models", {"type": "BPE", **model})
     except ValueError as error:

@@ -10,6 +10,7 @@ import functools
 import json
 from collections.abc import Sequence
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from bpe.encoding.decoder import Decoder
@@ -296,11 +297,8 @@ def _lists(rows: list[NDArray[np.uint32]], tokenizer: Any, options: dict[str, An
 @functools.cache
 def _names() -> Any:
     """Names that every call needs, without the time of an import statement."""
-    from types import SimpleNamespace
+    from transformers import tokenization_utils_base
 
-    from transformers import BatchEncoding
-    from transformers.tokenization_utils_base import TruncationStrategy
-    from transformers.utils.generic import PaddingStrategy
-
-    strategies = {name: kind[name] for kind in (TruncationStrategy, PaddingStrategy) for name in kind.__members__}
-    return SimpleNamespace(BatchEncoding=BatchEncoding, **strategies)
+    base: Any = tokenization_utils_base
+    strategies = {**base.TruncationStrategy.__members__, **base.PaddingStrategy.__members__}
+    return SimpleNamespace(BatchEncoding=base.BatchEncoding, **strategies)

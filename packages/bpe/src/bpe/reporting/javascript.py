@@ -18,8 +18,8 @@ from bpe.encoding.preparing import Preparation
 from bpe.expressions import steps
 from bpe.expressions.sets import LAST, CharSet, difference
 from bpe.expressions.tree import Node, written
-from bpe.formats import TokenizerData, split_off_ids
-from bpe.formats.vocabulary import MARK, character_tables, encoder_tables, merges_of
+from bpe.formats import TokenizerData
+from bpe.formats.vocabulary import MARK, encoder_tables, merges_of
 from bpe.patterns import Pattern, tree_of
 
 SURROGATES = ((0xD800, 0xDFFF),)
@@ -32,15 +32,11 @@ def packed(data: TokenizerData) -> bytes:
     to the one before plus one, which zlib makes small.
     """
     space = _check(data)
-    special = {**data.special_tokens, **data.added_tokens}
     characters = data.characters
-    if characters is None:
-        tokens, ids, *_ = encoder_tables(data, set(special.values()))
-        merges = list(data.merges or ())
-    else:  # by merges of bytes, the first of them within characters; see character_tables()
-        tokens, ids, rows, _ = character_tables(data._replace(merges=merges_of(data)), split_off_ids(data))
-        pairs = [(tokens[left], tokens[right]) for left, right, _ in rows]  # type: ignore[union-attr]
-        merges = [pair for pair in pairs if pair[0] + pair[1] != MARK]  # encoder.js puts spaces for marks
+    # SentencePiece's kind merges bytes too, at first those of each character
+    tokens, ids, rows, _ = encoder_tables(data if characters is None else data._replace(merges=merges_of(data)))
+    pairs = [] if rows is None else [(tokens[left], tokens[right]) for left, right, _ in rows.tolist()]
+    merges = [pair for pair in pairs if not characters or pair[0] + pair[1] != MARK]  # encoder.js puts spaces for marks
     numbered = zip(tokens, ids.tolist(), strict=True)
     symbols = sorted((item for item in numbered if item[0] != MARK or not characters), key=lambda item: item[1])
     index = {token: i for i, (token, _) in enumerate(symbols)}
