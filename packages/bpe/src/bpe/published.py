@@ -47,23 +47,17 @@ _HARMONY = {
 
 @dataclass(frozen=True)
 class Download:
-    """Source of an encoding: the paths of its files below HOST with their SHA-256 (one .tiktoken file, or
-    vocab.bpe and encoder.json), and what the files do not hold.
-    """
+    """Source of an encoding, and what its files do not hold."""
 
-    files: tuple[tuple[str, str], ...]
+    files: tuple[tuple[str, str], ...]  # paths below HOST and SHA-256 of a .tiktoken file, or of GPT-2's pair
     pattern: str
     special_tokens: dict[str, int]
 
 
-def _ranks(name: str, sha256: str) -> tuple[tuple[str, str], ...]:
-    return ((f"/encodings/{name}.tiktoken", sha256),)
-
-
-_R50K = _ranks("r50k_base", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930")
-_P50K = _ranks("p50k_base", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069")
-_CL100K = _ranks("cl100k_base", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7")
-_O200K = _ranks("o200k_base", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d")
+_R50K = (("/encodings/r50k_base.tiktoken", "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930"),)
+_P50K = (("/encodings/p50k_base.tiktoken", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069"),)
+_CL100K = (("/encodings/cl100k_base.tiktoken", "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7"),)
+_O200K = (("/encodings/o200k_base.tiktoken", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"),)
 _GPT2 = (
     ("/gpt-2/encodings/main/vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"),
     ("/gpt-2/encodings/main/encoder.json", "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"),

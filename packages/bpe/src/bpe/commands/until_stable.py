@@ -32,16 +32,9 @@ def train_until_stable(
     """Train on twice as much text each time, until the last doubling has changed little.
 
     The first HELD_OUT bytes are encoded by both tokenizers of a comparison. Its share is that of the new one's ids
-    whose tokens the old one has too.
-
-    Args:
-        source: The corpus, read in order.
-        stable: The share at which to stop.
-        how: Of bpe.count(): pattern, special_tokens, num_threads, memory_limit.
-        learn: The tokenizer of counts.
-
-    Returns:
-        The tokenizer of the text that was read: that of bpe.train() on it, the held-out text included.
+    whose tokens the old one has too; `stable` is the share at which to stop. how: pattern, special_tokens, num_threads
+    and memory_limit of bpe.count(). The result is the tokenizer of bpe.train() on the text that was read, the held-out
+    text included.
     """
     counts = bpe.count([], **how)
     scanner, special = patterns.scanner_of(counts.pattern), SpecialTokens(counts.special_tokens)

@@ -90,43 +90,30 @@ def rows_of(merges: Sequence[Pair], symbols: list[bytes]) -> NDArray[Any]:
 
 
 class Characters(NamedTuple):
-    """That the tokens of a vocabulary are merged from characters, as SentencePiece does it, not from bytes.
+    """That the tokens of a vocabulary are merged from characters, as SentencePiece does it, not from bytes."""
 
-    Attributes:
-        byte_ids: the ids of the 256 bytes, which spell the characters that are no token.
-        prepend: whether a text is given a space in front where it has none: "always", each piece between added tokens;
-            "first", only the first; "never". "text" puts one before a text, and before what follows a special token,
-            even where that begins with a space or with an added token, as sentencepiece does it.
-        strip: number of spaces that decoding takes from the beginning of a text: 0 or 1.
-        late: where tokens are merged by rank, ids of tokens that rank after all others, in this order.
-    """
-
-    byte_ids: tuple[int, ...]
+    byte_ids: tuple[int, ...]  # the ids of the 256 bytes, which spell the characters that are no token
+    # Which texts are given a space in front where they have none: "always", each piece between added tokens; "first",
+    # only the first; "never". "text" puts one before a text, and before what follows a special token, even where that
+    # begins with a space or with an added token, as sentencepiece does it.
     prepend: str = "never"
-    strip: int = 0
-    late: tuple[int, ...] = ()
+    strip: int = 0  # number of spaces that decoding takes from the beginning of a text: 0 or 1
+    late: tuple[int, ...] = ()  # where tokens merge by rank: ids of tokens that rank after all others, in this order
 
 
 class Words(NamedTuple):
     """That tokens are merged from the characters of each pretoken, as tokenizers' model does it: see encoding/words.py.
 
-    Attributes:
-        byte_level: True if the characters are bytes, False if they are the text's own.
-        suffix: the "end_of_word_suffix", which the token of the last character ends with.
-        unk: the id of a character that is no token; -1 where such characters are left out.
-        fuse_unk: such characters side by side are one token.
-        between: the text that decoding puts between two tokens.
-        decoded_suffix: the end of a token that is decoded to a space, and to nothing at the end of a text; "" for none.
-        metaspace: files write spaces as "▁", and a word begins at each: "always" if a text is given a space in front
-            unless it has one, "never" if not. "" where spaces are not written so.
+    metaspace: files write spaces as "▁", and a word begins at each: "always" if a text is given a space in front unless
+    it has one, "never" if not. "" where spaces are not written so.
     """
 
-    byte_level: bool
-    suffix: str = ""
-    unk: int = -1
-    fuse_unk: bool = False
-    between: str = ""
-    decoded_suffix: str = ""
+    byte_level: bool  # True if the characters are bytes, False if they are the text's own
+    suffix: str = ""  # the "end_of_word_suffix", which the token of the last character ends with
+    unk: int = -1  # the id of a character that is no token; -1 where such characters are left out
+    fuse_unk: bool = False  # such characters side by side are one token
+    between: str = ""  # the text that decoding puts between two tokens
+    decoded_suffix: str = ""  # the end of a token that decodes to a space, and to nothing at the end of a text
     metaspace: str = ""
 
 

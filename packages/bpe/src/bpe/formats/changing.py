@@ -17,11 +17,7 @@ def with_tokens(data: TokenizerData, tokens: NewTokens, *, special: bool) -> Tok
 
     As in transformers, a token that is an added one already keeps its id, and becomes special if it is to be; one that
     the file of the vocabulary spells as an ordinary token gets the id of that; the others get the ids after the
-    largest, or those that a mapping gives them.
-
-    Raises:
-        ValueError: A token is empty, or an id is that of another token.
-        TypeError: A token is not a str.
+    largest, or from a mapping. Raises as Tokenizer.add_tokens().
     """
     if isinstance(tokens, str):
         raise TypeError(f"expected a list of tokens or {{token: id}}, got the str {tokens!r}: put it into a list")
@@ -66,17 +62,10 @@ def _spelled(data: TokenizerData, token: bytes) -> str:
 
 
 def with_vocab_size(data: TokenizerData, vocab_size: int, merges: Iterable[Pair]) -> TokenizerData:
-    """Return a tokenizer without the tokens of the last merges.
+    """Return a tokenizer without the tokens of its last merges, given also where it merges by rank.
 
-    Ids above the id of a token that goes move down, as in a training to the smaller size.
-
-    Args:
-        data: The tokenizer.
-        vocab_size: Number of tokens, all counted.
-        merges: Its merges, also where it merges by rank.
-
-    Raises:
-        ValueError: vocab_size is larger than the vocabulary, or smaller than its tokens that no merge makes.
+    Ids above the id of a token that goes move down, as in a training to the smaller size. Raises as
+    Tokenizer.with_vocab_size().
     """
     if data.characters is not None and data.characters.late:
         raise ValueError("a vocabulary with tokens that merge late cannot be cut: train a smaller one")

@@ -44,34 +44,20 @@ _BYTES_TO_TEXT: Step = step("decoders", "ByteLevel")
 
 
 class Class(NamedTuple):
-    """A tokenizer class of transformers.
+    """A tokenizer class of transformers."""
 
-    Attributes:
-        named: its names, without "Fast".
-        model_types: the "model_type" of models whose folders name no class and have this one.
-        special: its special tokens by their part, where the files do not name others.
-        normalizer: steps of a normalizer.
-        splits: steps that a ByteLevel step follows, which splits by GPT-2's pattern only if `byte_split` is set.
-        byte_level: False where no ByteLevel step follows.
-        suffix: the end of the last token of a word.
-        decoder: steps of a decoder.
-        around: parts of the template of one text, and of that of two; 0 and 1 are the texts.
-        prefix_space: a text is given a space in front unless the configuration says otherwise.
-        mask_strips: the mask token takes the space before it.
-    """
-
-    named: str
-    model_types: str
-    special: dict[str, str]
+    named: str  # its names, without "Fast"
+    model_types: str  # the "model_type" of models whose folders name no class and have this one
+    special: dict[str, str]  # its special tokens by their part, where the files do not name others
     normalizer: tuple[Step, ...] = ()
-    splits: tuple[Step, ...] = ()
+    splits: tuple[Step, ...] = ()  # before a ByteLevel step, which splits by GPT-2's pattern only if byte_split is set
     byte_level: bool = True
     byte_split: bool = True
-    suffix: str = ""
+    suffix: str = ""  # the end of the last token of a word
     decoder: tuple[Step, ...] = (_BYTES_TO_TEXT,)
-    around: tuple[Template, Template] | None = None
-    prefix_space: bool = False
-    mask_strips: bool = False
+    around: tuple[Template, Template] | None = None  # parts of the templates of one text and two; 0 and 1 are the texts
+    prefix_space: bool = False  # a text is given a space in front unless the configuration says otherwise
+    mask_strips: bool = False  # the mask token takes the space before it
 
 
 _PAIR_OF_ROBERTA = (("cls", 0, "sep"), ("cls", 0, "sep", "sep", 1, "sep"))

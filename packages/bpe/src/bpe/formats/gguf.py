@@ -182,8 +182,7 @@ def _values(file: BinaryIO) -> dict[str, Any]:
         if kind != _ARRAY:
             return number(_NUMBERS[kind])
         item, count = number("<I"), size()
-        if item in _NUMBERS:
-            form = _NUMBERS[item]
+        if form := _NUMBERS.get(item):
             return list(struct.unpack(f"<{count}{form[1]}", take(count * struct.calcsize(form))))
         if depth == MOST_NESTED:
             raise EOFError

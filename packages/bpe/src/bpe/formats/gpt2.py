@@ -1,7 +1,6 @@
 """GPT-2's two files: vocab.json (encoder.json), {token: id}, and merges.txt (vocab.bpe), one merge a line in order.
 
-Tokens are written as text with a printable stand-in for each byte: see bpe.formats.vocabularies. bpe.formats.folder
-reads them.
+Tokens are text with a printable stand-in for each byte: see bpe.formats.vocabularies. bpe.formats.folder reads them.
 """
 
 from __future__ import annotations

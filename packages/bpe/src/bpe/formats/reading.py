@@ -38,10 +38,9 @@ def read_pair(
     *,
     alone: bool = False,
 ) -> Loaded:
-    """The tokenizer of GPT-2's pair of files; see Tokenizer.from_gpt2() and bpe.formats.folder.
+    """The tokenizer of GPT-2's pair of files, and of those beside it unless it is alone; see bpe.formats.folder.
 
-    pattern, special_tokens: None for what the files beside them say. alone: those files are not read, and a vocabulary
-    that lacks a byte of UTF-8 is refused.
+    alone: a vocabulary that lacks a byte of UTF-8 is refused too.
     """
     vocab_data, merges_data = formats.read_bytes(vocab_json), formats.read_bytes(merges_txt)
     place = os.path.dirname(vocab_json)
@@ -87,10 +86,9 @@ def special_tokens_of_ranks(path: StrPath, config_path: StrPath | None, named: s
 
 
 def read(path: StrPath, kind: str, config_path: StrPath | None = None) -> Loaded:
-    """Read a file of a format that holds all of a tokenizer.
+    """Read a file of a format that holds all of a tokenizer: "native", "sentencepiece", "tekken" or "huggingface".
 
-    kind: "native", "sentencepiece", "tekken" or "huggingface". config_path: a tokenizer_config.json, whose added tokens
-    belong to it too, of the second and the last kind.
+    config_path: a tokenizer_config.json, whose added tokens belong to it too, of the second and the last kind.
     """
     content = formats.read_bytes(path)
     config = () if config_path is None else (formats.read_bytes(config_path), config_path)

@@ -1,8 +1,6 @@
 """SentencePiece-style BPE (Kudo and Richardson 2018): tokens of characters, bytes for the characters that are none.
 
-Llama 2, Mistral, TinyLlama, Phi 3 and Gemma are of this kind. A space is written ▁ in their files; here it is a
-space. Read from a tokenizer.json with "byte_fallback", or from a `sentencepiece` model file. Unigram models are
-refused.
+Read from a tokenizer.json with "byte_fallback", or from a `sentencepiece` model file, which write a space as ▁.
 """
 
 from __future__ import annotations

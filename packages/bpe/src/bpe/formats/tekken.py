@@ -1,7 +1,6 @@
 """tekken.json, the byte-level vocabularies of Mistral: tokens by rank, as in tiktoken, behind the special tokens.
 
-Ids begin with the special tokens; the id of an ordinary token is its rank plus their number. A file without a list
-of special tokens has the first Tekken's; special tokens without a name are placeholders.
+A file without a list of special tokens has the first Tekken's; special tokens without a name are placeholders.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ A template is a list of names of special tokens and of the numbers 0 and 1, whic
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any, NamedTuple
 
 from bpe.expressions.step_options import checked, step
@@ -28,10 +29,8 @@ def filled(tokenizer: TokenizerData, ids: Iterable[int], pair: Iterable[int] | N
     """The ids of a text, or of two, with the special tokens that the template puts around them."""
     template = (*tokenizer.prefix, 0, *tokenizer.suffix) if pair is None else tokenizer.pair
     texts = ids, pair or ()
-    result: list[int] = []
-    for part in template:
-        result.extend(texts[part] if isinstance(part, int) else [tokenizer.special_tokens[str(part)]])
-    return result
+    parts = (texts[part] if isinstance(part, int) else [tokenizer.special_tokens[str(part)]] for part in template)
+    return [*chain.from_iterable(parts)]
 
 
 def read_post_processor(value: Any, special: dict[str, int], path: StrPath) -> Around:

@@ -54,13 +54,8 @@ def read_vocabulary(
     They are all tokens by their ids; those that text is merged to by their spellings; and the spellings of the others,
     without the added ones.
     An added token that the vocabulary spells is merged to only if its spelling is its text, or a single byte.
-
-    Args:
-        vocab: as a file has it.
-        added: added tokens, which are split off before text is merged.
-        path: name of the file in errors.
-        spell: returns the token that a spelling stands for; None or no bytes for one that text is never merged to.
-        decode: returns the bytes of an added token, or of one that text is never merged to.
+    spell: returns the token that a spelling stands for; None or no bytes for one that text is never merged to. decode:
+    returns the bytes of an added token, or of one that text is never merged to.
     """
     check_ids_of(vocab, [*vocab.values()], path)
     spelled = [*map(spell, vocab)]
@@ -87,11 +82,8 @@ def read_merges(
 ) -> Sequence[Pair]:
     """The merges of a file of any format, refused where one is wrong.
 
-    Args:
-        merges: "left right" or [left, right], each half as the file spells the token.
-        tokens: those that can be merged, by their spelling.
-        source: name of the file in errors.
-        first_line: the line of the first merge, where each has its own.
+    merges: "left right" or [left, right], each half as the file spells the token. tokens: by their
+    spelling, if they can be merged. first_line: the line of the first merge, where each has its own.
     """
     try:
         halves = halves_of(merges, dict(zip(tokens, range(len(tokens)), strict=True)))

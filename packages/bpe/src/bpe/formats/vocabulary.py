@@ -23,19 +23,12 @@ Symbols = tuple[dict[bytes, int], Sequence[Pair] | None, dict[int, tuple[int, ..
 
 
 class Tables(NamedTuple):
-    """Parts of the encoder of a tokenizer.
+    """Parts of the encoder of a tokenizer."""
 
-    Attributes:
-        ranks: the symbols and the merges between them.
-        ids: the id of each symbol, as uint32.
-        merges: (left, right, made) of each by number of symbol, where the tokenizer has a list of merges.
-        stands_for: the ids that each of some ids stands for: see encoder_tables().
-    """
-
-    ranks: Ranks
-    ids: NDArray[np.uint32] | memoryview
-    merges: NDArray[Any] | None
-    stands_for: dict[int, tuple[int, ...]]
+    ranks: Ranks  # the symbols and the merges between them
+    ids: NDArray[np.uint32] | memoryview  # of each symbol, as uint32
+    merges: NDArray[Any] | None  # see rows_of(); None where the tokenizer has no list of merges
+    stands_for: dict[int, tuple[int, ...]]  # the ids that each of some ids stands for: see encoder_tables()
 
 
 def make_tables(data: TokenizerData, ignore_merges: bool) -> Tables:

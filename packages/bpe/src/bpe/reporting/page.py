@@ -1,7 +1,4 @@
-"""`bpe view`: a page that carries whole tokenizers, encodes while one types, and draws the tokens.
-
-A tokenizer whose split pattern JavaScript cannot say is drawn as it stands, by view.py.
-"""
+"""`bpe view`: a page that carries whole tokenizers, encodes while one types, and draws the tokens."""
 
 from __future__ import annotations
 

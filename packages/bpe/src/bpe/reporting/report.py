@@ -1,7 +1,4 @@
-"""Figures of tokenizers on texts: compression, speed, and the tokens that are used.
-
-measure() gives a Report; it prints as tables, as JSON (as_dict) and as a page (html).
-"""
+"""Figures of tokenizers on texts, as tables, JSON and a page: compression, speed, and the tokens that are used."""
 
 from __future__ import annotations
 
