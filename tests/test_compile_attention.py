@@ -18,9 +18,12 @@ def run_tool(name: str, *arguments: str, folder: Path) -> subprocess.CompletedPr
     return subprocess.run([sys.executable, TOOLS / name, *arguments], env=environment, capture_output=True, text=True)
 
 
+def compiled(arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return run_tool("compile_attention.py", "--dtype", "bfloat16", *arguments.split(), folder=folder)
+
+
 def test_hoppers_matrix_and_copy_units_are_used(tmp_path):
-    arguments = ("--arch", "90", "--head-dim", "64", "--dtype", "bfloat16", "--kernel", "forward", "keys")
-    done = run_tool("compile_attention.py", *arguments, folder=tmp_path)
+    done = compiled("--arch 90 --head-dim 64 --kernel forward keys", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     _, header, _, *rows = done.stdout.splitlines()
     names = [cell.strip() for cell in header.split("|")]
@@ -32,31 +35,14 @@ def test_hoppers_matrix_and_copy_units_are_used(tmp_path):
         assert used["mma"] == used["spilled"] == "0"
 
 
-def test_gradients_with_a_soft_cap_and_sinks_do_not_spill(tmp_path):
-    arguments = ("--arch", "90", "--head-dim", "256", "--dtype", "bfloat16", "--kernel", "keys", "--softcap-and-sinks")
-    done = run_tool("compile_attention.py", *arguments, folder=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_widest_gradient_fits_the_tensor_memory_of_a_b200(tmp_path):
-    arguments = ("--arch", "100", "--head-dim", "256", "--dtype", "bfloat16", "--kernel", "keys")
-    done = run_tool("compile_attention.py", *arguments, folder=tmp_path)
+@pytest.mark.parametrize("options", ["--arch 90 --softcap-and-sinks", "--arch 100"], ids=["registers", "tensor memory"])
+def test_the_widest_gradient_fits(options, tmp_path):
+    """The registers of an H100, with a soft cap and sinks, and the tensor memory of a B200."""
+    done = compiled(f"{options} --head-dim 256 --kernel keys", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_what_spills_is_said(tmp_path):
-    arguments = (
-        "--arch",
-        "80",
-        "--head-dim",
-        "256",
-        "--dtype",
-        "bfloat16",
-        "--kernel",
-        "forward",
-        "--tiles",
-        "64,64,4,2",
-    )
-    done = run_tool("compile_attention.py", *arguments, folder=tmp_path)
+    done = compiled("--arch 80 --head-dim 256 --kernel forward --tiles 64,64,4,2", tmp_path)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "spills" in done.stdout

@@ -74,7 +74,8 @@ def compile_for(
     run = triton.runtime.jit.JITFunction.run
 
     def compile_only(kernel: Any, *arguments: Any, grid: Any, warmup: bool, **named: Any) -> None:
-        compiled[kernel.__name__] = run(kernel, *arguments, grid=grid, warmup=True, **named)
+        if kernel.__name__ == f"{kind}_kernel":
+            compiled[kind] = run(kernel, *arguments, grid=grid, warmup=True, **named)
 
     queries, keys = 1 if kind in ("decode", "merge") else 4096, 4096
     # Sixteen heads side by side for each position, as a model's projection leaves them; no memory is touched.
@@ -88,23 +89,22 @@ def compile_for(
     tiles = tiles or tile_sizes.tiles_on(
         capability, kind if kind in KERNELS else "forward", call.width, dtype, score_changes
     )
-    launches = {
-        "forward": lambda: forward.gather_values(call, torch.empty_like(q), lse, tiles),
-        "keys": lambda: backward.key_gradients(call, q, lse, lse, tiles),
-        "queries": lambda: backward.query_gradients(call, q, lse, lse, tiles),
-        "decode": lambda: decode.decode_splits(call, None, 8, tiles),
-        "delta": lambda: backward.row_deltas(call, q, q),
-        "merge": lambda: decode.decode(call, None),
-        "cross_entropy": lambda: cross_entropy.cross_entropy(
-            torch.empty(8, 50_304, dtype=dtype), torch.zeros(8, dtype=torch.int64), vocab_size=50_257, ignore_index=-100
-        ),
-    }
     with (
         mock.patch.object(triton.runtime.jit.JITFunction, "run", compile_only),
         mock.patch("torch.cuda.get_device_capability", return_value=capability),
+        mock.patch.object(tile_sizes, "tiles_on", return_value=tiles),
+        mock.patch.object(decode, "splits_for", return_value=8 if kind == "decode" else 1),
     ):
-        launches[kind]()
-    return tiles, compiled[f"{kind}_kernel"]
+        if kind == "forward":
+            forward.forward(call)
+        elif kind in ("decode", "merge"):
+            decode.decode(call, None)
+        elif kind == "cross_entropy":
+            logits, targets = torch.empty(8, 50_304, dtype=dtype), torch.zeros(8, dtype=torch.int64)
+            cross_entropy.cross_entropy(logits, targets, vocab_size=50_257, ignore_index=-100)
+        else:
+            backward.backward(call, q, lse, q)
+    return tiles, compiled[kind]
 
 
 def report(kernel: CompiledKernel) -> dict[str, int]:

@@ -1,8 +1,5 @@
-"""Kernels in Triton. Attention: problem, tile_sizes and tiles, then forward, backward and decode; flash has the
-operators. The loss: cross_entropy.
-
-They need the package triton, which is imported by those files and not by this one.
-"""
+"""Kernels in Triton, which those files import and this one does not. Attention: problem, tile_sizes and tiles, then
+forward, backward and decode; flash has the operators. The loss: cross_entropy."""
 
 from __future__ import annotations
 

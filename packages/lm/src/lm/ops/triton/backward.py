@@ -1,4 +1,4 @@
-"""The backward pass: three launches, none of which adds to what another program wrote, so that the bits never change.
+"""The backward pass: three launches; no program adds to another's output, so that the bits never change.
 
 With scores s = scale q·k, weights p = exp(s - lse), output o = p v and the gradient do of the output:
 
@@ -20,7 +20,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lm.ops.triton.problem import LOG2E as LOG2_OF_E
-from lm.ops.triton.problem import Problem, Tiles
+from lm.ops.triton.problem import Problem
 from lm.ops.triton.tile_sizes import tiles_for
 from lm.ops.triton.tiles import (
     block_and_head,
@@ -61,10 +61,7 @@ def gather_keys(
     WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr, MASKED: tl.constexpr
 ):  # fmt: skip
-    """The hot loop: what query tiles low … high of one head add to dk and dv of a block of keys.
-
-    Scores stand transposed.
-    """
+    """The hot loop: what query tiles low … high of one head add to dk and dv of keys. Scores stand transposed."""
     key = first + tl.arange(0, KEYS)
     row = (tl.cast(batch, tl.int64) * heads + head) * queries
     for at in tl.range(low, high, QUERIES):
@@ -104,8 +101,7 @@ def keys_kernel(
     WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr
 ):  # fmt: skip
-    """dk and dv of a block of keys: the query heads of its group one after the other, so that their sum has one
-    order."""
+    """dk and dv of a block of keys: over the query heads of its group in turn, so that their sum has one order."""
     blocks, kv_heads = tl.cdiv(keys, KEYS), heads // group
     block, kv = block_and_head(blocks, together)
     kv, batch = kv % kv_heads, kv // kv_heads
@@ -200,46 +196,18 @@ def backward(problem: Problem, out: Tensor, lse: Tensor, grad: Tensor) -> tuple[
     of_sinks = q.new_zeros(0) if sinks is None else torch.zeros_like(sinks)
     if problem.empty:
         return torch.zeros_like(q), torch.zeros_like(k), torch.zeros_like(v), of_sinks
+    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    delta = torch.empty(q.shape[:3], dtype=problem.wide, device=q.device)
+    of_rows = {"lse": lse, "delta": delta, "scale": problem.scale}
     with problem.device():
-        delta = row_deltas(problem, out, grad)
-        dk, dv = key_gradients(problem, grad, lse, delta, tiles_for("keys", problem))
-        dq = query_gradients(problem, grad, lse, delta, tiles_for("queries", problem))
+        rows = 64 if problem.width <= 128 else 32
+        delta_kernel[(triton.cdiv(problem.queries, rows) * problem.heads * problem.batch,)](
+            out, grad, delta, out.stride(), grad.stride(), problem.heads, problem.queries,
+            HEAD=problem.head_dim, WIDTH=problem.width, QUERIES=rows, WIDE=problem.wide_name,
+        )  # fmt: skip
+        own = {"dk": dk, "dv": dv}
+        problem.launch(keys_kernel, tiles_for("keys", problem), "keys", {"grad": grad}, own, **of_rows)
+        problem.launch(queries_kernel, tiles_for("queries", problem), "queries", {"grad": grad}, {"dq": dq}, **of_rows)
     if sinks is not None:
         of_sinks -= ((sinks[:, None] - lse).exp() * delta).sum((0, 2)).to(sinks.dtype)
     return dq, dk, dv, of_sinks
-
-
-def row_deltas(problem: Problem, out: Tensor, grad: Tensor) -> Tensor:
-    """delta of delta_kernel: (batch, heads, queries)."""
-    delta = torch.empty(problem.q.shape[:3], dtype=problem.wide, device=out.device)
-    rows = 64 if problem.width <= 128 else 32
-    delta_kernel[(triton.cdiv(problem.queries, rows) * problem.heads * problem.batch,)](
-        out=out,
-        grad=grad,
-        delta=delta,
-        out_strides=out.stride(),
-        grad_strides=grad.stride(),
-        heads=problem.heads,
-        queries=problem.queries,
-        HEAD=problem.head_dim,
-        WIDTH=problem.width,
-        QUERIES=rows,
-        WIDE=problem.wide_name,
-    )
-    return delta
-
-
-def key_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> tuple[Tensor, Tensor]:
-    """dk and dv."""
-    dk, dv = torch.empty_like(problem.k), torch.empty_like(problem.v)
-    rows = {"lse": lse, "delta": delta, "scale": problem.scale}
-    problem.launch(keys_kernel, tiles, "keys", {"grad": grad}, {"dk": dk, "dv": dv}, **rows)
-    return dk, dv
-
-
-def query_gradients(problem: Problem, grad: Tensor, lse: Tensor, delta: Tensor, tiles: Tiles) -> Tensor:
-    """dq."""
-    dq = torch.empty_like(problem.q)
-    rows = {"lse": lse, "delta": delta, "scale": problem.scale}
-    problem.launch(queries_kernel, tiles, "queries", {"grad": grad}, {"dq": dq}, **rows)
-    return dq

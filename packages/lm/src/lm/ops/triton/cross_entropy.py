@@ -80,15 +80,7 @@ def cross_entropy(
     # launches go to the current device, which need not be that of the tensors
     with torch.cuda.device(logits.device) if logits.is_cuda else contextlib.nullcontext():
         cross_entropy_kernel[(rows,)](
-            logits,
-            logits.stride(0),
-            columns,
-            vocab_size,
-            targets.contiguous(),
-            ignore_index,
-            nats,
-            BLOCK=block,
-            GRADIENT=gradient,
-            num_warps=max(1, block // COLUMNS_A_WARP),
-        )
+            logits, logits.stride(0), columns, vocab_size, targets.contiguous(), ignore_index, nats,
+            BLOCK=block, GRADIENT=gradient, num_warps=max(1, block // COLUMNS_A_WARP),
+        )  # fmt: skip
     return nats

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 import triton
@@ -17,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lm.ops.triton.forward import finish, gather
-from lm.ops.triton.problem import Problem, Tiles, sources
+from lm.ops.triton.problem import Problem, sources
 from lm.ops.triton.tile_sizes import tiles_for
 
 MOST_ROWS = 128  # of a tile: queries times the heads of a group
@@ -33,8 +32,7 @@ def decode_kernel(
     WINDOWED: tl.constexpr, LENGTHS: tl.constexpr, PAGE: tl.constexpr, CAPPED: tl.constexpr, COPY: tl.constexpr,
     WIDE: tl.constexpr
 ):  # fmt: skip
-    """One span of keys → partial (batch, heads, queries, splits, HEAD) and partial_lse (batch, heads, queries,
-    splits)."""
+    """One span of keys → partial (batch, heads, queries, splits, HEAD) and partial_lse, without HEAD."""
     split, kv_heads = tl.program_id(0) % splits, heads // group
     kv, batch = tl.program_id(0) // splits % kv_heads, tl.program_id(0) // splits // kv_heads
     if LENGTHS:
@@ -90,8 +88,7 @@ def merge_kernel(
     partial, partial_lse, out, sinks, out_strides, heads, queries, splits,
     HEAD: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, SINKS: tl.constexpr
 ):  # fmt: skip
-    """out = Σ exp(lse_s) partial_s / Σ exp(lse_s) over the splits of one row; with SINKS exp(sinks[head]) is added to
-    the divisor."""
+    """out = Σ exp(lse_s) partial_s / Σ exp(lse_s) over a row's splits; SINKS: the divisor has exp(sinks[head]) too."""
     row = tl.program_id(0).to(tl.int64)
     query, head, batch = row % queries, row // queries % heads, row // queries // heads
     split, column = tl.arange(0, SPLITS), tl.arange(0, WIDTH)
@@ -112,79 +109,45 @@ def merge_kernel(
     tl.store(at + column.to(tl.int64) * out_strides[3], gathered.to(out.dtype.element_ty), mask=column < HEAD)
 
 
-class Pages(NamedTuple):
-    """Places of the keys in a cache of pages of `size` keys.
-
-    table (batch, pages), integers: the page that holds keys i * size … (i + 1) * size - 1 of each text. The keys and
-    values are then those of all pages, one after another, and the same for every text.
-    """
-
-    table: Tensor
-    size: int
-
-    @property
-    def most(self) -> int:
-        """Keys that a text can have."""
-        return self.table.shape[1] * self.size
-
-
-def decode(problem: Problem, lengths: Tensor | None, pages: Pages | None = None) -> Tensor:
-    """The output, laid out as q."""
-    out = torch.empty_like(problem.q)
+def decode(problem: Problem, lengths: Tensor | None, table: Tensor | None = None, page: int = 0) -> Tensor:
+    """The output, laid out as q; lengths, table and page: as for flash.paged_attention, None where keys lie as k."""
+    q, k, v, sinks = problem.q, problem.k, problem.v, problem.sinks
+    out = torch.empty_like(q)
     if problem.empty:
         return out.zero_()
     with problem.device():
-        splits = splits_for(problem, problem.keys if pages is None else pages.most)
+        splits = splits_for(problem, problem.keys if table is None else table.shape[1] * page)
         tiles = tiles_for("decode", problem)
-        partial, partial_lse = decode_splits(problem, lengths, splits, tiles, pages)
-        merge_kernel[(problem.batch * problem.heads * problem.queries,)](
+        if table is not None:  # a tile lies in one page
+            tiles = replace(tiles, keys=min(tiles.keys, page))
+        rows = (*q.shape[:3], splits)
+        partial = torch.empty((*rows, problem.head_dim), dtype=problem.wide, device=q.device)
+        partial_lse = torch.empty(rows, dtype=problem.wide, device=q.device)
+        named = problem.arguments(tiles, "queries")
+        for name in ("document_ids", "runs", "document_strides", "DOCUMENTS", "together"):
+            del named[name]
+        group = problem.heads // problem.kv_heads
+        named["QUERIES"] = max(16, triton.next_power_of_2(group * problem.queries))
+        decode_kernel[(splits * problem.kv_heads * problem.batch,)](
+            **named,
+            **sources(tiles, problem.width, k=k, v=v),
+            q=q,
+            q_strides=q.stride(),
             partial=partial,
             partial_lse=partial_lse,
-            out=out,
-            sinks=problem.sinks,
-            out_strides=out.stride(),
-            heads=problem.heads,
-            queries=problem.queries,
+            lengths=lengths,
+            table=table,
+            table_stride=0 if table is None else table.stride(0),
             splits=splits,
-            HEAD=problem.head_dim,
-            WIDTH=problem.width,
-            SPLITS=triton.next_power_of_2(splits),
-            SINKS=problem.sinks is not None,
+            LENGTHS=lengths is not None,
+            PAGE=page,
         )
+        sizes = {"HEAD": problem.head_dim, "WIDTH": problem.width, "SPLITS": triton.next_power_of_2(splits)}
+        merge_kernel[(problem.batch * problem.heads * problem.queries,)](
+            partial, partial_lse, out, sinks, out.stride(), problem.heads, problem.queries, splits,
+            **sizes, SINKS=sinks is not None,
+        )  # fmt: skip
     return out
-
-
-def decode_splits(
-    problem: Problem, lengths: Tensor | None, splits: int, tiles: Tiles, pages: Pages | None = None
-) -> tuple[Tensor, Tensor]:
-    """Partial results of each span of the keys: (batch, heads, queries, splits, head_dim) and (batch, heads, queries,
-    splits)."""
-    q, k, v = problem.q, problem.k, problem.v
-    if pages is not None:  # a tile lies in one page
-        tiles = replace(tiles, keys=min(tiles.keys, pages.size))
-    rows = (*q.shape[:3], splits)
-    partial = torch.empty((*rows, problem.head_dim), dtype=problem.wide, device=q.device)
-    partial_lse = torch.empty(rows, dtype=problem.wide, device=q.device)
-    named = problem.arguments(tiles, "queries")
-    for name in ("document_ids", "runs", "document_strides", "DOCUMENTS", "together"):
-        del named[name]
-    group = problem.heads // problem.kv_heads
-    named["QUERIES"] = max(16, triton.next_power_of_2(group * problem.queries))
-    decode_kernel[(splits * problem.kv_heads * problem.batch,)](
-        **named,
-        **sources(tiles, problem.width, k=k, v=v),
-        q=q,
-        q_strides=q.stride(),
-        partial=partial,
-        partial_lse=partial_lse,
-        lengths=lengths,
-        table=None if pages is None else pages.table,
-        table_stride=0 if pages is None else pages.table.stride(0),
-        splits=splits,
-        LENGTHS=lengths is not None,
-        PAGE=0 if pages is None else pages.size,
-    )
-    return partial, partial_lse
 
 
 def splits_for(problem: Problem, keys: int) -> int:

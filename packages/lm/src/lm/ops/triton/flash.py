@@ -7,11 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lm.ops.triton import lacking
-
-if (what := lacking()) is not None:
-    raise ImportError(what)
-
 from lm.ops.triton import backward, decode, forward
 from lm.ops.triton.problem import INTERPRETING, Problem
 
@@ -35,8 +30,16 @@ def flash_attention(
     The same inputs give the same bits, forward and backward. Under autocast the inputs are cast as for torch's own
     attention. The gradient has no gradient.
     """
-    check_device(q)
-    q, k, v = autocast(q, k, v)
+    if q.device.type != ("cpu" if INTERPRETING else "cuda"):
+        raise ValueError(
+            f"flash attention runs on CUDA devices, and q is on {q.device}: use backend='sdpa' "
+            "(or, to try it out slowly on the CPU, set TRITON_INTERPRET=1 before it is imported)"
+        )
+    if q.dtype == torch.float64 and q.is_cuda:
+        raise TypeError("float64 is for checking gradients in Triton's interpreter: use backend='sdpa'")
+    if torch.is_autocast_enabled(q.device.type):  # float64 stays, as in torch's own attention
+        dtype = torch.get_autocast_dtype(q.device.type)
+        q, k, v = (x.to(dtype) if x.is_floating_point() and x.itemsize <= 4 else x for x in (q, k, v))
     masks = (document_ids, causal, sliding_window, softcap, sinks)
     out: Tensor = torch.ops.groundup.flash_attention(q, k, v, *masks)[0]
     return out
@@ -61,7 +64,7 @@ def paged_attention(
 
     Args:
         q: (batch, heads, queries, head_dim), the last `queries` positions of each text.
-        keys: (kv_heads, slots, head_dim), those of all pages, one page after another.
+        keys: (kv_heads, slots, head_dim), all pages one after another.
         values: As keys.
         table: (batch, pages), int32 or int64 with columns side by side: which page holds keys i * page … of a text.
         lengths: (batch,), integers: how many keys each text has.
@@ -71,30 +74,8 @@ def paged_attention(
     Returns:
         As q.
     """
-    batch = q.shape[0]
-    k, v = (x.expand(batch, *x.shape) for x in (keys, values))
-    masks = (None, True, sliding_window, softcap, sinks)
-    return decode.decode(Problem(q, k, v, *masks), lengths, decode.Pages(table, page))
-
-
-def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in the dtype that autocast asks for, where it is on; float64 stays, as in torch's own attention."""
-    kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
-        return tensors
-    dtype = torch.get_autocast_dtype(kind)
-    return tuple(x.to(dtype) if x.dtype in (torch.float16, torch.bfloat16, torch.float32) else x for x in tensors)
-
-
-def check_device(q: Tensor) -> None:
-    """ValueError where the kernels cannot run on q's device."""
-    if q.device.type != ("cpu" if INTERPRETING else "cuda"):
-        raise ValueError(
-            f"flash attention runs on CUDA devices, and q is on {q.device}: use backend='sdpa' "
-            "(or, to try it out slowly on the CPU, set TRITON_INTERPRET=1 before it is imported)"
-        )
-    if q.dtype == torch.float64 and q.is_cuda:
-        raise TypeError("float64 is for checking gradients in Triton's interpreter: use backend='sdpa'")
+    k, v = (x.expand(len(q), *x.shape) for x in (keys, values))
+    return decode.decode(Problem(q, k, v, None, True, sliding_window, softcap, sinks), lengths, table, page)
 
 
 @torch.library.custom_op("groundup::flash_attention", mutates_args=())

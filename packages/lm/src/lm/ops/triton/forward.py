@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lm.ops.triton.problem import LOG2E as LOG2_OF_E
-from lm.ops.triton.problem import Problem, Tiles
+from lm.ops.triton.problem import Problem
 from lm.ops.triton.tile_sizes import tiles_for
 from lm.ops.triton.tiles import block_and_head, key_run, load_tile, seen, softcapped, store_tile
 
@@ -31,9 +31,7 @@ def gather(
     WIDE: tl.constexpr, MASKED: tl.constexpr, PAGE: tl.constexpr
 ):  # fmt: skip
     """The hot loop: what queries (QUERIES,) gather from key tiles low … high, added to what they have gathered.
-
-    PAGE: 0, or how many keys stand together in a cache of pages; then table holds the number of each page of the text.
-    """
+    PAGE: 0, or the keys of a page of a cache; then table holds the number of each page of the text."""
     for at in tl.range(low, high, KEYS):
         place = at
         if PAGE > 0:
@@ -120,11 +118,6 @@ def forward(problem: Problem) -> tuple[Tensor, Tensor]:
         lse.copy_(problem.sinks[:, None]) if problem.sinks is not None else lse.fill_(float("-inf"))
         return out.zero_(), lse
     with problem.device():
-        gather_values(problem, out, lse, tiles_for("forward", problem))
+        sinks = {"sinks": problem.sinks, "SINKS": problem.sinks is not None}
+        problem.launch(forward_kernel, tiles_for("forward", problem), "queries", {}, {"out": out}, lse=lse, **sinks)
     return out, lse
-
-
-def gather_values(problem: Problem, out: Tensor, lse: Tensor, tiles: Tiles) -> None:
-    """Launch forward_kernel, which writes out and lse."""
-    sinks = {"sinks": problem.sinks, "SINKS": problem.sinks is not None}
-    problem.launch(forward_kernel, tiles, "queries", {}, {"out": out}, lse=lse, **sinks)

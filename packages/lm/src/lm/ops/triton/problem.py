@@ -1,7 +1,4 @@
-"""One call of attention: tensors, sizes, masks.
-
-Everything that a launch needs but the tiles.
-"""
+"""One call of attention: its tensors, sizes and masks, from which kernels are launched with tiles of any size."""
 
 from __future__ import annotations
 
@@ -28,30 +25,18 @@ DTYPES = {torch.float16, torch.float32, torch.float64, *(() if INTERPRETING else
 
 @dataclass(frozen=True)
 class Tiles:
-    """Size of the tiles of one kernel: `queries` × `keys` scores, computed by `warps` warps.
-
-    stages: tiles loaded ahead. described: loaded by tensor descriptors (TMA) if the tensors allow it.
-    """
+    """Size of the tiles of one kernel: `queries` × `keys` scores."""
 
     queries: int
     keys: int
     warps: int = 4
-    stages: int = 2
-    described: bool = False
+    stages: int = 2  # tiles loaded ahead
+    described: bool = False  # loaded by tensor descriptors (TMA) if the tensors allow it
 
 
 class Problem:
     """q (batch, heads, queries, head_dim); k, v (batch, heads / group, keys, head_dim); document_ids (batch, keys) or
-    None; sinks (heads,) or None.
-
-    Attributes:
-        scale: Factor of the scores.
-        width: The power of two that head_dim is padded to, at least the 16 that matrix units work on.
-        wide: Dtype of sums.
-
-    Raises:
-        ValueError, TypeError: The kernels cannot take such tensors; the message says what they can.
-    """
+    None; sinks (heads,) or None. ValueError, TypeError: the kernels cannot take such tensors, with what they can."""
 
     def __init__(
         self,
@@ -80,13 +65,12 @@ class Problem:
         self.batch, self.heads, self.queries, self.head_dim = q.shape
         self.kv_heads, self.keys = k.shape[1:3]
         self.scale = 1.0 / math.sqrt(self.head_dim)
+        # The power of two that head_dim is padded to, at least the 16 that matrix units work on.
         self.width = max(16, int(triton.next_power_of_2(self.head_dim)))
-        self.wide = torch.float64 if q.dtype == torch.float64 else torch.float32
-
-    @property
-    def wide_name(self) -> Any:
-        """Dtype of sums, as Triton names it."""
-        return tl.float64 if self.wide == torch.float64 else tl.float32
+        # The dtype of sums, as torch and as Triton name it.
+        self.wide, self.wide_name = torch.float32, tl.float32
+        if q.dtype == torch.float64:
+            self.wide, self.wide_name = torch.float64, tl.float64
 
     @property
     def empty(self) -> bool:
@@ -98,13 +82,10 @@ class Problem:
         return torch.cuda.device(self.q.device) if self.q.is_cuda else contextlib.nullcontext()
 
     def arguments(self, tiles: Tiles, blocks_of: str) -> dict[str, Any]:
-        """Arguments of all kernels, by name.
-
-        blocks_of: "queries" or "keys", the side that a program takes a block of.
-        """
-        sliding_window = (
-            self.sliding_window if self.sliding_window is not None and self.sliding_window < self.keys else None
-        )
+        """Arguments of all kernels, by name; a program takes a block of the side blocks_of, "queries" or "keys"."""
+        sliding_window = self.sliding_window or 0
+        if sliding_window >= self.keys:
+            sliding_window = 0
         runs = None if self.document_ids is None else self._document_runs(self.document_ids, tiles, blocks_of)
         return {
             "document_ids": self.document_ids,
@@ -114,7 +95,7 @@ class Problem:
             "group": self.heads // self.kv_heads,
             "queries": self.queries,
             "keys": self.keys,
-            "sliding_window": sliding_window or 0,
+            "sliding_window": sliding_window,
             "factor": self.scale * LOG2E,
             "cap": (self.softcap or 0.0) / self.scale,  # in the units of q·k
             "together": self.heads_together(blocks_of),
@@ -123,7 +104,7 @@ class Problem:
             "QUERIES": tiles.queries,
             "KEYS": tiles.keys,
             "CAUSAL": self.causal,
-            "WINDOWED": sliding_window is not None,
+            "WINDOWED": sliding_window > 0,
             "DOCUMENTS": self.document_ids is not None,
             "CAPPED": self.softcap is not None,
             "WIDE": self.wide_name,
@@ -173,50 +154,30 @@ class Problem:
         blocks = triton.cdiv(rows, row_tile)
         runs = torch.empty(self.batch, blocks, 4, dtype=torch.int32, device=self.q.device)
         document_runs_kernel[(blocks, self.batch)](
-            document_ids,
-            document_ids.stride(),
-            runs,
-            rows,
-            columns,
-            row_shift,
-            column_shift,
-            self.keys,
-            ROWS=row_tile,
-            COLUMNS=column_tile,
-            CHUNK=16,
-        )
+            document_ids, document_ids.stride(), runs, rows, columns, row_shift, column_shift, self.keys,
+            ROWS=row_tile, COLUMNS=column_tile, CHUNK=16,
+        )  # fmt: skip
         return runs
 
 
 def sources(tiles: Tiles, width: int, **tensors: Tensor) -> dict[str, Any]:
-    """The tensors that a kernel reads tiles of, by name, with their strides: as descriptors where that is asked and can
-    be."""
+    """The tensors that a kernel reads tiles of, by name, with their strides; as descriptors if tiles ask for them."""
     named: dict[str, Any] = {f"{name}_strides": x.stride() for name, x in tensors.items()}
     rows = {name: tiles.keys if name in ("k", "v") else tiles.queries for name in tensors}
-    described = tiles.described and has_descriptors(tensors["k"].device) and describable(*tensors.values())
+    described = tiles.described and has_descriptors(tensors["k"].device) and all(map(describable, tensors.values()))
+    if described:  # (batch, heads, length, head_dim) in tiles (rows, width), with zeros past the end
+        from triton.tools.tensor_descriptor import TensorDescriptor
     for name, x in tensors.items():
-        named[name] = descriptor(x, rows[name], width) if described else x
+        tile = [1, 1, rows[name], width]
+        named[name] = TensorDescriptor(x, list(x.shape), list(x.stride()), tile) if described else x
     reach = max(rows[name] * x.stride(2) + width * x.stride(3) for name, x in tensors.items())
     return named | {"COPY": "described" if described else "near" if reach < 2**31 else "far"}
 
 
-def describable(*tensors: Tensor) -> bool:
-    """True if tensor descriptors can copy tiles of these: rows without gaps, every other stride and the start on 16
-    bytes."""
-    return all(
-        x.stride(3) == 1
-        and x.data_ptr() % 16 == 0
-        and all(stride > 0 and stride * x.element_size() % 16 == 0 for stride in x.stride()[:3])
-        and max(x.shape) < 2**31
-        for x in tensors
-    )
-
-
-def descriptor(x: Tensor, rows: int, width: int) -> Any:
-    """A tensor descriptor of x (batch, heads, length, head_dim) for tiles (rows, width), with zeros past the end."""
-    from triton.tools.tensor_descriptor import TensorDescriptor
-
-    return TensorDescriptor(x, list(x.shape), list(x.stride()), [1, 1, rows, width])
+def describable(x: Tensor) -> bool:
+    """True if tensor descriptors can copy tiles: rows without gaps, every other stride and the start on 16 bytes."""
+    on_16_bytes = all(stride > 0 and stride * x.element_size() % 16 == 0 for stride in x.stride()[:3])
+    return x.stride(3) == 1 and x.data_ptr() % 16 == 0 and on_16_bytes and max(x.shape) < 2**31
 
 
 @functools.cache

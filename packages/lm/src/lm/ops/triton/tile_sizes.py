@@ -59,10 +59,8 @@ def tiles_for(kind: str, problem: Problem) -> Tiles:
 
 
 def tiles_on(capability: tuple[int, int], kind: str, width: int, dtype: torch.dtype, capped: bool = False) -> Tiles:
-    """The tiles of a kernel on devices of a compute capability, for heads padded to a width.
-
-    capped: with a soft cap, whose slope takes registers that the gradients have only in smaller tiles.
-    """
+    """The tiles of a kernel on devices of a compute capability, for heads padded to a width."""
+    # The slope of a soft cap takes registers that the gradients have only in smaller tiles.
     if capped and (kind == "keys" or (kind == "queries" and width == 256)):
         tiles = tiles_on(capability, kind, width, dtype)
         if tiles.queries > 16:

@@ -21,9 +21,8 @@ def load_tile(
 ):  # fmt: skip
     """Rows start … start + ROWS of x[batch, head]: (ROWS, WIDTH), zeros past head_dim.
 
-    CHECKED: rows past length are zeros too.
-    COPY: "described" where x is a tensor descriptor, which copies whole tiles by itself; else x is a pointer with its
-        strides, and within a tile offsets are "near", of 32 bits, which halves the registers they take, or "far".
+    CHECKED: rows past length are zeros too. COPY: "described" where x is a tensor descriptor; else x is a pointer, and
+    offsets within a tile are "near", of 32 bits, which halves the registers they take, or "far".
     """
     if COPY == "described":
         tile = x.load([batch, head, start, 0]).reshape([ROWS, WIDTH])
@@ -53,14 +52,9 @@ def store_tile(
     HEAD: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr
 ):  # fmt: skip
     """Writes tile (ROWS, WIDTH) over rows start … of x[batch, head], as far as they and head_dim reach."""
-    base = (
-        x
-        + tl.cast(batch, tl.int64) * strides[0]
-        + tl.cast(head, tl.int64) * strides[1]
-        + tl.cast(start, tl.int64) * strides[2]
-    )
-    row = tl.arange(0, ROWS)[:, None]
-    column = tl.arange(0, WIDTH)[None, :]
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)[None, :]
+    base = x + tl.cast(batch, tl.int64) * strides[0] + tl.cast(head, tl.int64) * strides[1]
+    base += tl.cast(start, tl.int64) * strides[2]
     at = base + row.to(tl.int64) * strides[2] + column.to(tl.int64) * strides[3]
     tl.store(at, tile.to(x.dtype.element_ty), mask=(start + row < length) & (column < HEAD))
 
@@ -69,8 +63,8 @@ def store_tile(
 def block_and_head(blocks, together):
     """The block that this program takes, and its head, counted over the batch.
 
-    Blocks are numbered by how long they take, the longest first. All heads of a group of `together` begin a block
-    before any begins the next one, so that the last programs of a launch are short ones.
+    Blocks are numbered from the longest. All heads of a group of `together` begin a block before any begins the next
+    one, so that the last programs of a launch are short ones.
     """
     program, heads = tl.program_id(0), tl.num_programs(0) // blocks
     group = program // (blocks * together)
@@ -119,8 +113,7 @@ def key_run(
     block, queries, keys, sliding_window, runs, batch, blocks,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr
 ):  # fmt: skip
-    """The run of key tiles that a block of queries meets: start, full, rest, end, all but the last multiples of
-    KEYS."""
+    """The run of key tiles that a block of queries meets: start, full and rest, multiples of KEYS, and end."""
     first = block * QUERIES + (keys - queries)  # positions of the block's first and last query
     last = tl.minimum((block + 1) * QUERIES, queries) - 1 + (keys - queries)
     start, end = 0, keys
@@ -139,8 +132,7 @@ def query_run(
     block, queries, keys, sliding_window, runs, batch, blocks,
     QUERIES: tl.constexpr, KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOWED: tl.constexpr, DOCUMENTS: tl.constexpr
 ):  # fmt: skip
-    """The run of query tiles that meets a block of keys: start, full, rest, end, all but the last multiples of
-    QUERIES."""
+    """The run of query tiles that meets a block of keys: start, full and rest, multiples of QUERIES, and end."""
     before = keys - queries
     first, last = block * KEYS, tl.minimum((block + 1) * KEYS, keys) - 1
     start, end = 0, queries
@@ -212,8 +204,7 @@ def document_runs_kernel(
 
 @triton.jit
 def _extent(own, stride, index, count, shift, keys, AXIS: tl.constexpr):
-    """The least and greatest document along AXIS, and whether every index below count stands at a position that has
-    one."""
+    """The least and greatest document along AXIS, and True if every index below count has one."""
     NONE: tl.constexpr = 1 << 62
     position = index + shift
     there = (index < count) & (position >= 0) & (position < keys)
