@@ -110,10 +110,10 @@ def one_key_each(heads, queries, head_dim):
     return q, k, v, {"causal": True, "sliding_window": 24, "document_ids": document_ids}, torch.float32
 
 
-def one_key_for_all(queries, head_dim):
-    """A case in which all queries see the same key, the only one."""
+def keys_for_all(queries, keys, head_dim):
+    """A case in which all queries see the same few keys."""
     q = randoms(1, queries, 1, head_dim, dtype=torch.float32).transpose(1, 2)
-    k, v = (randoms(1, 1, 1, head_dim, dtype=torch.float32, seed=seed) for seed in (1, 2))
+    k, v = (randoms(1, 1, keys, head_dim, dtype=torch.float32, seed=seed) for seed in (1, 2))
     return q, k, v, {"causal": False}, torch.float32
 
 
@@ -121,23 +121,47 @@ def one_key_for_all(queries, head_dim):
 @given(case=cases())
 @example(case=one_key_each(2, 2, 32))
 @example(case=one_key_each(2, 20, 64))
-@example(case=one_key_for_all(7, 64))
+@example(case=keys_for_all(7, 1, 64))
 def test_output_and_gradients_are_off_by_at_most_twice_what_sdpa_is(case):
     q, k, v, masks, dtype = case
     upstream = randoms(*q.shape, dtype=dtype, seed=3)
     exact = run(lambda *x: definition(*x, **masks)[0], q, k, v, upstream, torch.float64)
     ours = run(lambda *x: flash_attention(*x, **masks), q, k, v, upstream, dtype)
     sdpa = run(lambda *x: attention(*x, **masks, backend="sdpa"), q, k, v, upstream, dtype)
-    # The gradients of q and k come from do·v - do·o, in float32: of a query that sees one key they are 0, and what is
-    # left of them is the rounding of a term, however large that is.
-    values = v.repeat_interleave(q.shape[1] // v.shape[1], 1)
-    terms = float((upstream.double().abs() @ values.double().abs().mT).max()) / math.sqrt(q.shape[-1])
-    # The gradient of v adds up weights: exponentials of scores less their log-sum-exp, large numbers that cancel.
-    _, lse = definition(q.double(), k.double(), v.double(), **masks)
-    terms_of_v = lse.masked_fill(lse.isinf(), 0.0).abs()[..., None] * upstream.double().abs()
-    of_v = float(run(lambda *x: definition(*x, **masks)[0], q, k, v, terms_of_v, torch.float64)[3].max())
-    for actual, peer, want, cancelled in zip(ours, sdpa, exact, (0.0, terms, terms, of_v), strict=True):
-        check(actual, peer, want, ROUNDING[torch.float32] * cancelled)
+    for actual, peer, want, spare in zip(
+        ours, sdpa, exact, spares([q, k, v], upstream, torch.float32, masks), strict=True
+    ):
+        check(actual, peer, want, spare)
+
+
+def spares(leaves, upstream, dtype, masks):
+    """Rounding errors of terms that cancel, however large they are, in the output and in each gradient of run().
+
+    A gradient of scores is p (do·v - do·o), where o is rounded to `dtype`: its error is that part of p |do|·(P |v|),
+    even where a query sees one key and the gradient is 0. A weight is the exponential of a score less the log-sum-exp,
+    whose rounding in float32 is a part of the weight. A capped score, cap - 2 cap / (exp + 1), has a rounding of the
+    cap as its error, and a weight twice as much, because the sum of its row has the same.
+    """
+    q, k, v, *sinks = (x.double() for x in leaves)
+    masks = {"softcap": None, **masks, "sinks": sinks[0] if sinks else None}
+    do, of_cap = upstream.double().abs(), 2 * torch.finfo(torch.float32).eps * (masks["softcap"] or 0.0)
+
+    def summed(rows):
+        """Pᵀ of rows (batch, heads, queries, head_dim), over the queries of a group."""
+        return run(lambda v: definition(q, k, v, **masks)[0], v, rows, torch.float64)[1].max()
+
+    weighted, lse = definition(q, k, v.abs(), **masks)
+    lse = lse.masked_fill(lse.isinf(), 0.0)
+    terms = (do * weighted).sum(-1, keepdim=True) / math.sqrt(q.shape[-1])
+    of_scores = ROUNDING[dtype] + of_cap
+    of_sinks = [(sinks[0][:, None] - lse).exp() * terms[..., 0] * math.sqrt(q.shape[-1])] if sinks else []
+    return [
+        of_cap * weighted.max(),
+        of_scores * (terms * definition(q, k, k.abs(), **masks)[0]).max(),
+        of_scores * summed(terms * q.abs()),
+        summed((ROUNDING[torch.float32] * lse.abs()[..., None] + of_cap) * do),
+        *(of_scores * each.sum((0, 2)).max() for each in of_sinks),
+    ]
 
 
 def check(actual, peer, want, spare=0.0):
@@ -180,6 +204,7 @@ def with_sinks(function, changes):
 @given(
     case=cases(), softcap=st.none() | st.sampled_from([0.1, 3.0, 50.0]), sink=st.none() | st.sampled_from([-90, 0, 8])
 )
+@example(case=keys_for_all(5, 3, 32), softcap=50.0, sink=None)
 def test_soft_caps_and_sinks_are_off_by_at_most_twice_what_whole_scores_are(dtype, case, softcap, sink):
     *qkv, masks, _ = case
     leaves = [x.to(dtype) for x in qkv]
@@ -194,9 +219,9 @@ def test_soft_caps_and_sinks_are_off_by_at_most_twice_what_whole_scores_are(dtyp
             (functools.partial(attention, backend="matmul"), dtype),
         )
     )
-    for actual, peer, want in zip(ours, whole, exact, strict=True):
-        # A gradient that cancels is as exact as its terms, which are products of upstream gradients and values.
-        check(actual, peer, want, ROUNDING[dtype] * float(upstream.abs().max() * qkv[2].abs().max().clamp_min(1.0)))
+    bounds = spares(leaves, upstream, dtype, {**masks, "softcap": softcap})
+    for actual, peer, want, spare in zip(ours, whole, exact, bounds, strict=True):
+        check(actual, peer, want, spare)
 
 
 @pytest.mark.skipif(CUDA, reason="float64 is for the interpreter")
@@ -214,16 +239,12 @@ def test_gradients_are_those_of_finite_differences(masks):
 
 
 def test_rows_with_nothing_to_see_are_zeros_and_have_no_gradient():
-    q, k, v = (
-        randoms(1, 1, 20, 16, dtype=torch.float32),
-        *(randoms(1, 1, 3, 16, dtype=torch.float32, seed=s) for s in (1, 2)),
-    )
-    leaves = [x.requires_grad_() for x in (q, k, v)]
+    leaves = [randoms(1, 1, n, 16, dtype=torch.float32, seed=s).requires_grad_() for s, n in enumerate((20, 3, 3))]
     out = flash_attention(*leaves)
     assert (out[:, :, :17] == 0).all()
     assert out[:, :, 17:].isfinite().all()
     out.sum().backward()
-    assert (q.grad[:, :, :17] == 0).all()
+    assert (leaves[0].grad[:, :, :17] == 0).all()
     assert all(x.grad.isfinite().all() for x in leaves)
 
 
@@ -252,10 +273,8 @@ def test_any_strides():
         assert view.stride() != q.stride()
         for actual, expected in zip(run(flash_attention, view, view, view, view, torch.float32), want, strict=True):
             torch.testing.assert_close(actual, expected, **bounds, msg=lambda message, name=name: f"{name}: {message}")
-    assert (
-        flash_attention(views["as a projection leaves it"], q, q).stride()
-        == views["as a projection leaves it"].stride()
-    )
+    projected = views["as a projection leaves it"]
+    assert flash_attention(projected, q, q).stride() == projected.stride()
     one = q[:1].expand(2, 2, 20, 16)  # a batch of one, twice, without a copy
     assert torch.equal(flash_attention(one, one, one)[1], flash_attention(q[:1], q[:1], q[:1])[0])
 
@@ -521,6 +540,7 @@ def test_decoding_from_pages_is_decoding(dtype, heads, queries, lengths, page, s
 
 SMALL = {"vocab_size": 11, "context_length": 40, "num_layers": 2, "d_model": 32, "num_heads": 4, "num_kv_heads": 2}
 SMALL |= {"d_ff": 40, "head_dim": 8}
+ROPE = {"rope_parameters": FrozenTable({"rope_type": "default", "rope_theta": 1e4})}
 
 
 @pytest.mark.parametrize(
@@ -528,21 +548,8 @@ SMALL |= {"d_ff": 40, "head_dim": 8}
     [
         lm.ModelConfig(**SMALL),
         lm.ModelConfig(**SMALL, sliding_window=9),
-        Gemma2Config(
-            **SMALL,
-            family="gemma2",
-            rope_parameters=FrozenTable({"rope_type": "default", "rope_theta": 1e4}),
-            attn_logit_softcapping=0.5,
-            query_pre_attn_scalar=4,
-        ),
-        GptOssConfig(
-            **SMALL,
-            family="gpt_oss",
-            rope_parameters=FrozenTable({"rope_type": "default", "rope_theta": 1e4}),
-            num_local_experts=2,
-            num_experts_per_tok=1,
-            sliding_window=9,
-        ),
+        Gemma2Config(**SMALL, **ROPE, family="gemma2", attn_logit_softcapping=0.5, query_pre_attn_scalar=4),
+        GptOssConfig(**SMALL, **ROPE, family="gpt_oss", num_local_experts=2, num_experts_per_tok=1, sliding_window=9),
     ],
     ids=["plain", "windowed", "soft cap", "sinks"],
 )
