@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Protocol, get_args
+from typing import Any, Protocol, get_args
 
 import torch
 import torch.nn.functional as F
@@ -137,7 +137,7 @@ class Attention(nn.Module):
 class SwiGLU(nn.Module):
     """down(silu(gate x) · up x): x (…, d_model) → (…, d_model). (Shazeer 2020, arXiv:2002.05202)
 
-    gate_up.weight holds the d_ff rows of the gate, then those of up.
+    gate_up.weight holds the d_ff rows of the gate, then the rows of up.
     """
 
     def __init__(self, d_model: int, d_ff: int, bias: bool = False) -> None:
@@ -187,19 +187,12 @@ class Block(nn.Module):
         else:
             self.ffn = MLP(config.d_model, config.d_ff, config.ffn, config.has_bias("ffn"))
 
-    def forward(
-        self,
-        x: Tensor,
-        rope: Tensor | None,
-        document_ids: Tensor | None = None,
-        cache: LayerCache | None = None,
-        ids: Tensor | None = None,
-    ) -> Tensor:
-        """x (batch, seq, d_model) → the same; the others are Attention's."""
+    def forward(self, x: Tensor, *context: Any) -> Tensor:
+        """x (batch, seq, d_model) → the same; context: the arguments of Attention after x."""
         if self.post_norm:
-            x = self.attention_norm(x + self.dropout(self.attention(x, rope, document_ids, cache, ids)))
+            x = self.attention_norm(x + self.dropout(self.attention(x, *context)))
             return self.ffn_norm(x + self.dropout(self.ffn(x)))  # type: ignore[no-any-return]
-        x = x + self.dropout(self.attention(self.attention_norm(x), rope, document_ids, cache, ids))
+        x = x + self.dropout(self.attention(self.attention_norm(x), *context))
         return x + self.dropout(self.ffn(self.ffn_norm(x)))  # type: ignore[no-any-return]
 
 
@@ -307,12 +300,10 @@ class Transformer(nn.Module):
         Biases and gates are 0, norms 1.
         """
         config = self.config
-        if name.endswith("bias"):
+        if name.endswith(("bias", "value_gate.weight")):
             return parameter.zero_()
         if parameter.ndim == 1:
             return parameter.fill_(1.0)
-        if name.endswith("value_gate.weight"):
-            return parameter.zero_()
         if config.position == "learned":
             deviation = 0.01 if name == "positions.weight" else 0.02
             if name.endswith(("attention.output.weight", "ffn.down.weight")):

@@ -12,12 +12,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from lm.attention import rope_frequencies
-from lm.config import ModelConfig
+from lm.config import ModelConfig, one_of
 from lm.extras import need
 from lm.files import atomic_write
 from lm.interop.exporting import source_of
@@ -204,40 +202,31 @@ def shape_of(config: ModelConfig) -> dict[str, Any]:
 def packed_weights(model: Transformer, dtype: str) -> tuple[list[dict[str, Any]], bytes]:
     """Names, shapes and kinds of the tensors, and their numbers in that order, little-endian.
 
-    fp16: the numbers. int8: the scales of the rows as bfloat16, then the rows. "tied int8": nothing; the page makes
-    the head's int8 of the embedding, which it holds in fp16 in any case.
+    int8: the scales of the rows as bfloat16, then the rows. "tied int8": nothing; the page makes it of the embedding.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype {dtype!r} is unknown: a page has {' or '.join(DTYPES)}")
+    one_of("dtype", dtype, DTYPES)
     if type(model) is not Transformer:
         raise ValueError(f"the model is a {type(model).__name__}, and a page computes plain Transformers only")
-    int8 = int8_matrices(model) if dtype == "int8" else {}
-    state = {**model.state_dict(), **int8}
+    state: dict[str, Any] = model.state_dict()
+    if dtype == "int8":  # the linear layers as lm.ops.cpu.int8 has them, of weights rounded to float16
+        layers = ((name, module) for name, module in model.named_modules() if is_linear(module))
+        state |= {f"{name}.weight": Int8Linear(layer.weight.detach().cpu().half().float()) for name, layer in layers}
     tensors, parts = list[dict[str, Any]](), list[bytes]()
     for name, tensor in state.items():
         if isinstance(tensor, Int8Linear):
             parts += [tensor.scale.view(torch.int16).numpy().tobytes(), tensor.whole.numpy().tobytes()]
             tensors.append({"name": name, "shape": [tensor.outputs, tensor.inputs], "kind": "int8"})
         else:
-            parts.append(float16(name, tensor).tobytes())
+            numbers = tensor.detach().cpu().half()
+            if not torch.isfinite(numbers).all():
+                raise ValueError(
+                    f"the weight {name} holds values beyond 65,504, the range of float16, which a page has"
+                )
+            parts.append(numbers.numpy().tobytes())
             tensors.append({"name": name, "shape": list(tensor.shape), "kind": "fp16"})
-    if int8 and model.config.tied_embeddings:
+    if dtype == "int8" and model.config.tied_embeddings:
         tensors.append({"name": "head.weight", "shape": list(model.head_weight.shape), "kind": "tied int8"})
     return tensors, zlib.compress(b"".join(parts), 9)
-
-
-def int8_matrices(model: Transformer) -> Mapping[str, Int8Linear]:
-    """The linear layers as lm.ops.cpu.int8 has them, of weights rounded to float16, by the weights' names."""
-    layers = ((name, module) for name, module in model.named_modules() if is_linear(module))
-    return {f"{name}.weight": Int8Linear(layer.weight.detach().cpu().half().float()) for name, layer in layers}
-
-
-def float16(name: str, tensor: Tensor) -> np.ndarray[Any, np.dtype[np.float16]]:
-    """A tensor's numbers in float16. ValueError: one of them is beyond its range."""
-    numbers = tensor.detach().cpu().to(torch.float16)
-    if not torch.isfinite(numbers).all():
-        raise ValueError(f"the weight {name} holds values beyond 65,504, the range of float16, which a page has")
-    return numbers.numpy()
 
 
 def asset(name: str) -> str:

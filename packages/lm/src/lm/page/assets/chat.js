@@ -8,7 +8,7 @@ const KEPT = `conversation of ${location.pathname}`; // in the tab, so that a re
 let messages = [],
   asking = null;
 
-/** A line of the log; one of a message has buttons, whose names are attributes: what is copied is the text alone. */
+/** A line of the log; one of a message has buttons, whose names are attributes: copying takes the text alone. */
 function show(kind, text, message = null) {
   const line = document.createElement("div"),
     words = line.appendChild(document.createElement("span"));
@@ -70,10 +70,6 @@ function settings() {
   return { temperature: number("temperature", 1), topP: number("top-p", null) };
 }
 
-function isAtEnd() {
-  return innerHeight + scrollY > document.documentElement.scrollHeight - 40;
-}
-
 async function ask() {
   const message = { role: "assistant", content: "" },
     line = show("assistant", "", message),
@@ -94,7 +90,7 @@ async function ask() {
         line.before(left);
       }
       if (mine !== asking) return;
-      const follows = isAtEnd();
+      const follows = innerHeight + scrollY > document.documentElement.scrollHeight - 40; // the reader is at the end
       tokens = part.tokens ?? tokens;
       line.firstChild.textContent = message.content += part.piece ?? "";
       if (follows) scrollTo(0, document.documentElement.scrollHeight);

@@ -101,7 +101,10 @@ class Model {
     for (let head = 0; head < heads; head++) {
       const weights = this.attentionWeights(layer, head, position);
       const out = gathered.subarray(head * size, (head + 1) * size);
-      weightedSum(weights, cache.values, begin, this.kvHead(head) * size, out);
+      for (let i = 0; i < weights.length; i++) {
+        const value = cache.values.row(begin + i).subarray(this.kvHead(head) * size);
+        for (let j = 0; j < size; j++) out[j] += weights[i] * value[j];
+      }
     }
     see("heads", gathered, [heads, size]);
     return this.linear(`${name}.output`, gathered);
@@ -218,14 +221,6 @@ function softmax(x) {
   const exponentials = x.map((value) => Math.exp(value - largest));
   for (const value of exponentials) sum += value;
   return exponentials.map((value) => value / sum);
-}
-
-/** out = Σ weights[i] · rows[begin + i][first …]. */
-function weightedSum(weights, rows, begin, first, out) {
-  for (let i = 0; i < weights.length; i++) {
-    const at = (begin + i) * rows.width + first;
-    for (let j = 0; j < out.length; j++) out[j] += weights[i] * rows.data[at + j];
-  }
 }
 
 /** Rotate the pairs (i, i + width / 2) of a head in place, by position · frequency of the pair. */

@@ -1,4 +1,4 @@
-// The page: what is typed goes through the model, which continues it; one token of the text is chosen, and the views
+// The page: the model reads the typed text and continues it; one token of the text is chosen, and the views
 // show what the model computed there.
 
 const OPENING = 40; // tokens that the model writes of itself, where it has a token that begins a text
@@ -28,8 +28,12 @@ class Page {
       `${many(config.num_layers, "block")} of width ${config.d_model}, ${heads} of ` +
       `${config.head_dim}, ${many(config.vocab_size, "token")}, a context of ${config.context_length}. Weights in ` +
       `${dtype}, computed in fp32 by WebAssembly SIMD.`;
-    for (const says of this.about.course ? document.querySelectorAll(".says[data-chapter]") : [])
-      says.insertAdjacentHTML("beforeend", ` ${chapterLink(this.about.course, says.dataset.chapter)}`);
+    for (const says of this.about.course ? document.querySelectorAll(".says[data-chapter]") : []) {
+      const { chapter } = says.dataset,
+        address = escaped(this.about.course.replace("{}", chapter)),
+        name = `chapter ${chapter.split("-")[0]} of the course`;
+      says.insertAdjacentHTML("beforeend", ` <a href="${address}" target="_blank">More in ${name}.</a>`);
+    }
     const options = (count, first) =>
       Array.from({ length: count }, (_, i) => `<option value="${i}">${i + first}</option>`);
     const layers = options(config.num_layers, 1).join("");
@@ -126,7 +130,7 @@ class Page {
     this.sequence.starting(ids);
   }
 
-  /** Continue by so many tokens, or until the text ends or is stopped. */
+  /** Continue by `count` tokens, or until the text ends or is stopped. */
   async write(count) {
     if (this.running) return;
     // Another call of write() puts its own object here: this one ends when it sees that.
@@ -179,7 +183,7 @@ class Page {
     return this.encoder.has(id) ? visible(new TextDecoder().decode(this.encoder.bytesOf(id))) : `id ${id}`;
   }
 
-  /** Forget what is drawn. */
+  /** Forget the drawn tokens. */
   forget() {
     Object.assign(this, { insides: [], begun: [], mode: null });
   }
@@ -507,12 +511,7 @@ function strip(x, shape) {
   return `<div class="strip" aria-hidden="true" style="${layout}">${cells.join("")}</div>`;
 }
 
-function chapterLink(course, chapter) {
-  const name = `chapter ${chapter.split("-")[0]} of the course`;
-  return `<a href="${escaped(course.replace("{}", chapter))}" target="_blank">More in ${name}.</a>`;
-}
-
-/** The characters that bytes begin with; what is left at the end begins another one. Null if they are not UTF-8. */
+/** The characters that bytes begin with; a rest at the end begins another one. Null if they are not UTF-8. */
 function wholeCharacters(bytes) {
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   try {

@@ -19,7 +19,7 @@ function inFrames(draw, goesOn) {
   };
 }
 
-/** Ids, of which the newest are in the model's cache, and what the model computed of them. */
+/** Ids, the newest of them in the model's cache, and the results that the model computed of them. */
 class Sequence {
   /** time: {part: [milliseconds of each of the last tokens]}, written where given. */
   constructor(model, time = null) {

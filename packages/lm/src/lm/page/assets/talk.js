@@ -9,12 +9,10 @@ prototype.evaluateCallExpression = function (expression, environment) {
     side = /^([lr]?)strip$/.exec(callee.property?.value ?? "")?.[1];
   if (side === undefined || !args.length) return result;
   const text = [...this.evaluate(callee.object, environment).value],
-    signs = this.evaluate(args[0], environment).value;
-  let begin = 0,
-    end = text.length;
-  if (side !== "r") while (begin < end && signs.includes(text[begin])) begin++;
-  if (side !== "l") while (end > begin && signs.includes(text[end - 1])) end--;
-  result.value = text.slice(begin, end).join("");
+    stays = (sign) => !this.evaluate(args[0], environment).value.includes(sign),
+    begin = side === "r" ? 0 : text.findIndex(stays),
+    end = side === "l" ? text.length : text.findLastIndex(stays) + 1;
+  result.value = begin < 0 ? "" : text.slice(begin, end).join("");
   return result;
 };
 
@@ -59,7 +57,7 @@ class Talk {
   }
 
   /** The prompt of a conversation that has to be short, and how many of its oldest messages were left out: the system's
-   * stays, and what is left begins with a user's. */
+   * stays, and the rest begins with a user's. */
   fit(messages, most) {
     const first = Number(messages[0].role === "system");
     for (let begin = first; begin < messages.length; begin++) {

@@ -1,4 +1,4 @@
-// What export.py put into a page: the model's weights, its tokenizer and what is said about both.
+// What export.py put into a page: the model's weights, its tokenizer and their settings.
 
 /** {about, encoder, model} of the page; what was unpacked is removed from it. */
 async function unpackPage() {
@@ -36,7 +36,7 @@ function nearestEven(x) {
   return rest < 0.5 || (rest === 0.5 && down % 2 === 0) ? down : down + 1;
 }
 
-/** The Model of what page.py packed: about.tensors say name, shape and kind in the order in which data has them. */
+/** The Model of what page.py packed: about.tensors say name, shape and kind in the order of the data. */
 function unpackModel(about, data, kernel) {
   const rowsOf = (shape) => shape.length === 1 ? [1, shape[0]] : shape;
   let room = 0, longest = 0;
