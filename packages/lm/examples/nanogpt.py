@@ -17,7 +17,7 @@ from lm import to_huggingface
 from lm.config import FFN, ModelConfig
 from lm.interop.config_json import Settings
 from lm.interop.huggingface import tidied
-from lm.interop.tensors import built, imported, table
+from lm.interop.tensors import imported, table
 from lm.model import Transformer
 from lm.training.checkpoint import check_sizes, load_pickled
 
@@ -68,7 +68,7 @@ def from_nanogpt(path: str | Path, *, ffn: FFN = "gelu_exact") -> Transformer:
         tensors[str(name).removeprefix(COMPILED)] = tensor.T if str(name).endswith(TRANSPOSED) else tensor
     tensors = tidied(tensors, config, path)
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, path)
-    return built(config, imported(tensors, table(config), config, path))
+    return imported(tensors, table(config), config, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

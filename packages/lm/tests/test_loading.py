@@ -169,7 +169,7 @@ def test_what_cannot_be_loaded_is_one_sentence(tmp_path):
         ("run/checkpoints", {}, FileNotFoundError, "name its folder, .*run$"),
         ("run/checkpoints/00000020", {}, FileNotFoundError, "name its folder, .*run, with step 20 "),
         (".", {}, FileNotFoundError, "holds no model"),
-        ("nowhere", {"dtype": "int4"}, ValueError, "dtype 'int4' is unknown: use one of fp32"),
+        ("nowhere", {"dtype": "int4"}, ValueError, "dtype 'int4' is unknown: it has fp32"),
         ("nowhere", {"device": "tpu"}, (ValueError, RuntimeError), "tpu"),
         ("hf://one/two/three", {}, ValueError, "hf://OWNER/NAME"),
     ]:

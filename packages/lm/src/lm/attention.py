@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lm.config import ModelConfig, RopeScaling
+from lm.config import ModelConfig, RopeScaling, one_of
 from lm.ops import triton as kernels
 
 BACKENDS = ("auto", "flash", "flex", "sdpa", "matmul", "reference")
@@ -61,8 +61,7 @@ def attention(
     ValueError: shapes that do not fit, an unknown backend, "flash" without what it needs, or "flex" with gradients that
     torch does not have.
     """
-    if backend not in BACKENDS:
-        raise ValueError(f"backend {backend!r} is unknown: use one of {', '.join(BACKENDS)}")
+    one_of("backend", backend, BACKENDS)
     if q.ndim == k.ndim == v.ndim == 3:
         documents = document_ids if document_ids is None else document_ids.reshape(1, -1)
         masks = {"mask": mask, "causal": causal, "sliding_window": sliding_window, "document_ids": documents}
@@ -102,9 +101,9 @@ def attention(
         from lm.ops import flex  # which imports torch's compiler
 
         masks = {"causal": causal, "sliding_window": sliding_window, "document_ids": document_ids, "mask": mask}
-        out = flex.attention(q, k, v, **masks, softcap=softcap, sinks=sinks)  # type: ignore[arg-type]
+        return flex.attention(q, k, v, **masks, softcap=softcap, sinks=sinks)  # type: ignore[arg-type]
 
-    is_whole = backend == "reference" or (changes_scores and backend != "flex")
+    is_whole = backend == "reference" or changes_scores
     if document_ids is not None or mask is not None or is_whole:
         seen = visible(
             queries, keys, causal=causal, sliding_window=sliding_window, document_ids=document_ids, device=q.device
@@ -112,12 +111,10 @@ def attention(
         seen = seen if mask is None else (mask & seen)
         if is_whole:
             out = _whole_scores(q, k, v, seen, softcap, sinks)
-        elif backend != "flex":
+        else:
             bias = as_bias(seen, q.dtype)
             out = _matmul(q, k, v, bias) if backend == "matmul" else _sdpa(q, k, v, bias)
         return out.masked_fill(~seen.any(-1, keepdim=True), 0.0)
-    if backend == "flex":
-        return out
     if sliding_window is not None and queries == 1:
         # What lies before the window need not be masked, nor read.
         k, v, sliding_window = k[:, :, -sliding_window:], v[:, :, -sliding_window:], None
@@ -152,10 +149,7 @@ def _whole_scores(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, softcap: float 
 
 
 def as_bias(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """The bias that hides unseen keys from softmax: 0, or the least finite number.
-
-    Not -inf, whose softmax over a row that sees nothing is NaN, in the gradient too.
-    """
+    """The bias that hides unseen keys from softmax: 0, or the least finite number, as -inf makes NaN of empty rows."""
     return torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, torch.finfo(dtype).min)
 
 
@@ -202,8 +196,7 @@ def _sdpa(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, is_causal: bool 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, *, document_ids: Tensor | None = None, **options: Any) -> Tensor:
     """This package's own kernel; options: causal, sliding_window, softcap and sinks."""
-    lacking = flash_lacks()
-    if lacking is not None:
+    if (lacking := flash_lacks()) is not None:
         raise ValueError(f"backend 'flash' is not available: {lacking}")
     from lm.ops.triton.flash import flash_attention
 
@@ -229,9 +222,8 @@ def decodes(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
 @functools.cache
 def probe(device: str, dtype: torch.dtype, head_dim: int) -> str | None:
     """Launch "flash", forward and backward, on a small problem: None, or the reason against it, which is logged."""
-    heads, length = 2, 48
-    generator = torch.Generator().manual_seed(0)
-    exact = [torch.randn(1, heads, length, head_dim, generator=generator, dtype=torch.float64) for _ in range(4)]
+    size, generator = (1, 2, 48, head_dim), torch.Generator().manual_seed(0)
+    exact = [torch.randn(size, generator=generator, dtype=torch.float64) for _ in range(4)]
 
     def results(run: Callable[..., Tensor], where: str, kind: torch.dtype) -> list[Tensor]:
         q, k, v, upstream = (x.to(where, kind) for x in exact)
@@ -239,7 +231,7 @@ def probe(device: str, dtype: torch.dtype, head_dim: int) -> str | None:
         out = run(*leaves)
         return [x.to("cpu", torch.float64) for x in (out.detach(), *torch.autograd.grad(out, leaves, upstream))]
 
-    bias = as_bias(visible(length, length, causal=True), torch.float64)
+    bias = as_bias(visible(size[2], size[2], causal=True), torch.float64)
     bound = {torch.bfloat16: 0.1, torch.float16: 0.02}.get(dtype, 0.01)  # float32 may be multiplied as TF32
     try:
         with (

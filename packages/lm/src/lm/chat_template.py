@@ -2,13 +2,8 @@
 
 A template is a Jinja program that writes a conversation as one text, which the tokenizer then encodes: the convention
 of transformers and llama.cpp. A model that came with a template keeps it. A tokenizer that has none gets
-`default_template`, whose turns are marked by the special tokens that the tokenizer has: ChatML's, as Qwen uses them,
-
-    <|im_start|>role⏎content<|im_end|>⏎
-
-or Llama 3's; and by ordinary text, which a content could imitate, where it has neither:
-
-    ### role⏎content⏎### end⏎
+`default_template`, whose turns are marked by the special tokens that the tokenizer has, of ChatML, Llama 3 or
+DeepSeek; and by ordinary text, which a content could imitate, where it has none of them.
 
 Special and added tokens that stand in a message, in a tool's description or in a call are encoded as text, so that
 none of these can end its turn or begin another.
@@ -139,8 +134,7 @@ class ChatTemplate:
 
     @functools.cached_property
     def read_in_answers(self) -> frozenset[str]:
-        """The names that the model's own template looks for in answers, as <think>, and that mark no turn: they stay
-        tokens there."""
+        """Names that the model's own template looks for in answers, as <think>: they stay tokens there."""
         import jinja2
 
         names = alternatives(self._token_names)
@@ -195,7 +189,7 @@ class ChatTemplate:
         return Written(text + marked[at:], special, learned)
 
     def _segments(self, written: Written) -> list[tuple[str, bool]]:
-        """The text in segments, of which those are trusted that are names of tokens by the template."""
+        """The text in segments; the names of tokens that the template wrote are trusted."""
         segments, at = list[tuple[str, bool]](), 0
         for begin, end in written.special:
             segments += [(written.text[at:begin], False), (written.text[begin:end], True)]
@@ -278,10 +272,7 @@ def alternatives(names: tuple[str, ...]) -> re.Pattern[str]:
 
 
 def set_apart(value: Any, names: tuple[str, ...], but: Collection[str] = ()) -> Any:
-    """A copy of a value of JSON with marks in place of the names in its strings, keys among them, at any depth.
-
-    but: the names that stay.
-    """
+    """A copy of a value of JSON with marks in place of the names in its strings, at any depth; but: names that stay."""
     if isinstance(value, str):
         return alternatives(names).sub(lambda it: it[0] if it[0] in but else NAME.format(names.index(it[0])), value)
     if isinstance(value, Mapping):
@@ -311,8 +302,7 @@ class Written(NamedTuple):
     learned: list[tuple[int, int]]
 
 
-@dataclass(frozen=True)
-class Turns:
+class Turns(NamedTuple):
     """The text before a content, with {role} in it, the mark that ends it, and the text after."""
 
     head: str
@@ -356,15 +346,12 @@ def compiled(source: str) -> Any:
 
 @functools.cache
 def environment() -> Any:
-    """Jinja's sandbox with the filters and functions that transformers gives chat templates.
-
-    MissingExtra: Jinja2 is not installed.
-    """
+    """Jinja's sandbox with the filters and functions of transformers' chat templates. MissingExtra: without Jinja2."""
     jinja2 = need("jinja2", "a chat template", "groundup-lm")
     from jinja2 import ext, sandbox
 
     class Generation(ext.Extension):
-        """{% generation %} … {% endgeneration %}, which marks what is learned."""
+        """{% generation %} … {% endgeneration %}, which marks text to learn."""
 
         tags = {"generation"}  # noqa: RUF012
 
@@ -389,12 +376,12 @@ def environment() -> Any:
         text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators, sort_keys=sort_keys)
         return NOT_ASCII.sub(lambda match: json.dumps(match[0])[1:-1], text) if ensure_ascii else text
 
-    def now(pattern: str) -> str:
-        return datetime.datetime.now().strftime(pattern)
-
     sandboxed = sandbox.ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, ext.loopcontrols]
     )
     sandboxed.filters["tojson"] = as_json
-    sandboxed.globals |= {"raise_exception": refuse, "strftime_now": now}
+    sandboxed.globals |= {
+        "raise_exception": refuse,
+        "strftime_now": lambda pattern: datetime.datetime.now().strftime(pattern),
+    }
     return sandboxed

@@ -1,6 +1,4 @@
-"""Cohere's Command R: attention and feed-forward both of one normalised input, LayerNorm without biases, neighbouring
-pairs rotated, and a factor of logits.
-"""
+"""Cohere's Command R: attention and feed-forward of one input, LayerNorm, neighbours rotated, a factor of logits."""
 
 from __future__ import annotations
 
@@ -76,10 +74,7 @@ class CohereBlock(LlamaBlock):
 
 
 class Cohere(FamilyModel):
-    """Command R; Command R+ normalises queries and keys too. (Cohere 2024)
-
-    The factor of its logits is part of hidden(), so that the loss has it too.
-    """
+    """Command R and R+; the factor of its logits is part of hidden(), so that the loss has it too. (Cohere 2024)"""
 
     names = LLAMA_NAMES | QK_NORM_NAMES
     block_type = CohereBlock
@@ -119,7 +114,4 @@ class Cohere2Config(CohereConfig):
 
 
 class Cohere2(Cohere):
-    """Command R7B and A: Command R with a window in three of four layers; only these rotate queries and keys.
-
-    (Cohere 2025, arXiv:2504.00698)
-    """
+    """Command R7B and A: a window in three of four layers; only these are rotated. (Cohere 2025, arXiv:2504.00698)"""

@@ -1,7 +1,5 @@
-"""Mixtures of experts: a router sends each token through some of many feed-forward layers; a loss spreads the tokens.
-
-By plain code: one expert after the other computes the tokens that chose it. (Shazeer et al. 2017, arXiv:1701.06538)
-"""
+"""Mixtures of experts: a router sends each token through some of many feed-forward layers, which compute one after the
+other; a loss spreads the tokens. (Shazeer et al. 2017, arXiv:1701.06538)"""
 
 from __future__ import annotations
 
@@ -34,13 +32,7 @@ class Step(NamedTuple):
 class Experts(nn.Module):
     """x (…, d_model) → the weighted sum of the outputs of the experts that each token chose.
 
-    Args:
-        config: Its num_experts_per_tok is the number that a token passes, its router_aux_loss_coef that of the loss.
-        number: Number of experts.
-        d_ff: Width inside an expert.
-        normalised: The weights of those that a token chose add up to 1.
-        bias: The router has a bias.
-        expert: Makes one from d_model and d_ff.
+    normalised: the weights of a token's experts add up to 1. bias: of the router. expert: makes one (d_model, d_ff).
     """
 
     def __init__(
@@ -83,17 +75,16 @@ class Experts(nn.Module):
 def balancing_loss(model: nn.Module, losses: int) -> Tensor | None:
     """losses · coefficient · experts · Σ share of choices · mean probability, over the experts; the mean of all layers.
 
-    It is least, losses · coefficient · per_token, where in each layer all experts are chosen alike. Of each layer by
-    itself, as Fedus et al. 2021 (arXiv:2101.03961) have it: two layers that each use half of the experts do not make up
-    for each other. Of the last forward pass in training; None without experts.
+    Each layer has its own loss (Fedus et al. 2021, arXiv:2101.03961): two that each use half of the experts do not make
+    up for each other. It is least, losses · coefficient · per_token, where all experts are chosen alike. After
+    begin_step, the losses of the micro-batches of a step add up to that of the whole batch.
 
     Args:
-        model: The model, which has just computed a micro-batch.
-        losses: The number of losses that it was computed for.
+        model: A model in training, which has just computed a micro-batch.
+        losses: The number of losses of this micro-batch.
 
     Returns:
-        A scalar. Where count_choices has set the choices of the step, those of its micro-batches add up to the loss of
-        the whole batch: the share is of all choices, and the mean over all tokens.
+        A scalar, None without experts.
     """
     terms = []
     for layer in layers_of(model):
@@ -121,12 +112,9 @@ def begin_step(layers: Sequence[Experts], counts: Sequence[Tensor], tokens: int,
 
 
 def end_step(layers: Sequence[Experts]) -> list[float]:
-    """Return how many times the mean load the largest was, in each layer, and forget the step.
-
-    A forward pass that activation checkpointing repeats leaves a record, which may not be taken for another's.
-    """
+    """Return how many times the mean load the largest was, in each layer, and forget the step."""
     counts = [layer.step_counts for layer in layers if layer.step_counts is not None]
     largest = torch.stack([own.max() * len(own) / own.sum() for own in counts]).tolist() if counts else []
-    for layer in layers:
+    for layer in layers:  # the record, too, of a forward pass that activation checkpointing repeated
         layer.load = layer.step = layer.step_counts = None
     return largest

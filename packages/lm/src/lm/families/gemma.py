@@ -112,9 +112,7 @@ class Gemma2Attention(FamilyAttention):
 
 
 class Gemma2(Gemma):
-    """Gemma with a norm after each sublayer too, scores and logits bent into a range, and every other layer with a
-    window. (Gemma Team 2024, arXiv:2408.00118)
-    """
+    """Gemma, normed after sublayers too, with soft caps and windows. (Gemma Team 2024, arXiv:2408.00118)"""
 
     names = LLAMA_NAMES | {
         "blocks.*.attention_post_norm": "model.layers.*.post_attention_layernorm",
@@ -148,9 +146,8 @@ class Gemma3Attention(Gemma2Attention):
 
 
 class Gemma3(Gemma2):
-    """Gemma 3, of text: Gemma 2 with norms of queries and keys in place of bent scores, and five layers with a window
-    and a rotation of their own to each that sees all. (Gemma Team 2025, arXiv:2503.19786)
-    """
+    """Gemma 3, of text: norms of queries and keys for soft caps, and windows with their own rotation in five of six
+    layers. (Gemma Team 2025, arXiv:2503.19786)"""
 
     names = Gemma2.names | QK_NORM_NAMES
     attention_type = Gemma3Attention

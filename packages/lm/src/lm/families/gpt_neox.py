@@ -1,7 +1,4 @@
-"""GPT-NeoX (Pythia): attention and feed-forward both of the same input, LayerNorm, and heads rotated in part.
-
-(Black et al. 2022, arXiv:2204.06745; Biderman et al. 2023, arXiv:2304.01373)
-"""
+"""GPT-NeoX and Pythia. (Black et al. 2022, arXiv:2204.06745; Biderman et al. 2023, arXiv:2304.01373)"""
 
 from __future__ import annotations
 
@@ -29,8 +26,7 @@ class GPTNeoXConfig(FamilyConfig):
     renamed = {"layer_norm_eps": "norm_eps"}
     absent = ("num_kv_heads",)
     fixed = {"attention_bias": (True,)}
-    theta_name = "rotary_emb_base"
-    partial_name = "rotary_pct"
+    aliases = {"rotary_emb_base": "rope_theta", "rotary_pct": "partial_rotary_factor"}
     default_partial = 0.25
 
     def __post_init__(self) -> None:
@@ -53,7 +49,7 @@ class GPTNeoXBlock(LlamaBlock):
 
 
 class GPTNeoX(FamilyModel):
-    """A GPT-NeoX."""
+    """Attention and feed-forward of the same input, LayerNorm, and heads rotated in part."""
 
     names = {
         "embedding": "gpt_neox.embed_in",

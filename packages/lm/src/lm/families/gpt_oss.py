@@ -1,7 +1,4 @@
-"""gpt-oss: experts, a window in every other layer, yarn scaling, biases, and sinks: one more score for each head.
-
-(OpenAI 2025, arXiv:2508.10925)
-"""
+"""gpt-oss: experts, windows, biases, and sinks: one more score for each head. (OpenAI 2025, arXiv:2508.10925)"""
 
 from __future__ import annotations
 
@@ -88,7 +85,7 @@ class GptOss(FamilyModel):
 
     @staticmethod
     def from_hf(tensors: dict[str, Tensor], config: GptOssConfig) -> dict[str, Tensor]:
-        """Split tensors of all experts, (in, out) and with gate and up in turns, into those of each expert."""
+        """Split tensors of all experts, (in, out) and with gate and up in turns, into tensors of each expert."""
         split = {}
         for name, tensor in unpacked(tensors).items():
             match = FUSED.fullmatch(name)
@@ -112,11 +109,10 @@ class GptOss(FamilyModel):
             if match is None:
                 fused[name] = tensor
                 continue
-            layer, part, kind = match.groups()
+            part, is_bias = match[2], match[3] == "bias"
             rows = torch.stack(tensor.chunk(2), 1).flatten(0, 1) if part == "gate_up_proj" else tensor
-            fused.setdefault(f"{layer}.{part}" + ("_bias" if kind == "bias" else ""), []).append(
-                rows if kind == "bias" else rows.T
-            )
+            own = fused.setdefault(f"{match[1]}.{part}" + "_bias" * is_bias, [])
+            own.append(rows if is_bias else rows.T)
         return {name: torch.stack(value) if isinstance(value, list) else value for name, value in fused.items()}
 
 
@@ -126,11 +122,10 @@ SPLIT = re.compile(r"(.*\.experts)\.\d+\.((?:gate_up|down)_proj)\.(weight|bias)"
 
 
 def unpacked(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with those in MXFP4 (OCP Microscaling Formats, 2023) in fp32, (experts, in, out).
+    """Return the tensors, MXFP4 (OCP Microscaling Formats, 2023) in fp32, (experts, in, out).
 
-    NAME_blocks (experts, out, in / 32, 16): bytes of two numbers, the lower bits first; NAME_scales (experts, out,
-    in / 32): the power of two of each 32 numbers, plus 127.
-    """
+    NAME_blocks (experts, out, in / 32, 16) has bytes of two numbers, the lower bits first; NAME_scales (experts, out,
+    in / 32) the power of two of each 32 numbers, plus 127."""
     tensors = dict(tensors)
     for name in [name.removesuffix("_blocks") for name in tensors if name.endswith("_blocks")]:
         if f"{name}_scales" in tensors:

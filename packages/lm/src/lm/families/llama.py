@@ -1,5 +1,4 @@
-"""Llama and Mistral where they are beyond lm.model.Transformer's shapes, and what differs from them in little: Mixtral,
-SmolLM 3, Phi 3, Granite 3, GLM 4 and StarCoder 2."""
+"""Llama and Mistral beyond lm.model.Transformer's shapes, Mixtral, SmolLM 3, Phi 3, Granite 3, GLM 4, StarCoder 2."""
 
 from __future__ import annotations
 
@@ -57,9 +56,7 @@ class MistralConfig(FamilyConfig):
 
 
 class Mistral(FamilyModel):
-    """Mistral and Ministral whose layers have windows of their own, or whose rotation is scaled; others are
-    lm.model.Transformer. (Jiang et al. 2023, arXiv:2310.06825)
-    """
+    """Mistral with windows in some layers, or a scaled rotation. (Jiang et al. 2023, arXiv:2310.06825)"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,9 +134,8 @@ class Phi3Config(FamilyConfig):
 
 
 class Phi3(FamilyModel):
-    """Phi 3 and 4: Llama's shape with one matrix for queries, keys and values and one for gate and up, in part rotated,
-    with longrope scaling. (Abdin et al. 2024, arXiv:2404.14219; Ding et al. 2024, arXiv:2402.13753)
-    """
+    """Phi 3 and 4: fused matrices, heads rotated in part, and longrope scaling.
+    (Abdin et al. 2024, arXiv:2404.14219; Ding et al. 2024, arXiv:2402.13753)"""
 
     names = LLAMA_NAMES | {
         "blocks.*.attention.qkv": "model.layers.*.self_attn.qkv_proj",
@@ -176,9 +172,7 @@ class GraniteBlock(LlamaBlock):
 
 
 class Granite(FamilyModel):
-    """Granite 3: Llama's shape with factors of the embedding, of scores, of what each sublayer adds and of logits, the
-    last a part of hidden(), so that the loss has it too. (Granite Team 2024, Granite 3.0 Language Models)
-    """
+    """Granite 3: Llama with factors; that of logits is part of hidden(), for the loss. (Granite Team 2024)"""
 
     block_type = GraniteBlock
 
@@ -205,9 +199,7 @@ class Glm4Config(FamilyConfig):
 
 
 class Glm4(FamilyModel):
-    """GLM 4: Llama's shape with norms after sublayers too, biases of queries, keys and values alone, and half of each
-    head rotated, in neighbouring pairs. (GLM Team 2024, arXiv:2406.12793)
-    """
+    """GLM 4: norms after sublayers too; neighbours rotated in half of each head. (GLM Team 2024, arXiv:2406.12793)"""
 
     names = LLAMA_NAMES | {
         "blocks.*.attention_post_norm": "model.layers.*.post_self_attn_layernorm",
@@ -228,10 +220,7 @@ class Starcoder2Config(FamilyConfig):
     use_bias: bool = True  # of matrices
     tied_embeddings: bool = True
 
-    renamed = {
-        "norm_epsilon": "norm_eps",
-        "sliding_window": "sliding_window",
-    }
+    renamed = {"norm_epsilon": "norm_eps", "sliding_window": "sliding_window"}
     fixed = {"hidden_act": ("gelu_pytorch_tanh",)}
 
     def has_bias(self, part: Literal["qkv", "output", "ffn"]) -> bool:
@@ -242,10 +231,7 @@ class Starcoder2Config(FamilyConfig):
 
 
 class Starcoder2(FamilyModel):
-    """StarCoder 2: rotated grouped queries with a window, LayerNorm, an MLP of GELU, and biases.
-
-    (Lozhkov et al. 2024, arXiv:2402.19173)
-    """
+    """StarCoder 2: a window, LayerNorm, an MLP of GELU, and biases. (Lozhkov et al. 2024, arXiv:2402.19173)"""
 
     names = LLAMA_NAMES | {
         "blocks.*.ffn.up": "model.layers.*.mlp.c_fc",

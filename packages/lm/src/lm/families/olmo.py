@@ -64,10 +64,7 @@ class Olmo3Config(Olmo2Config):
 
 
 class Olmo3(Olmo2):
-    """OLMo 2 with a window in three of four layers; only the others' rotation is scaled for longer contexts.
-
-    (OLMo Team 2025, arXiv:2512.13961)
-    """
+    """OLMo 2 with unscaled windows in three of four layers. (OLMo Team 2025, arXiv:2512.13961)"""
 
 
 @dataclass(frozen=True, kw_only=True)

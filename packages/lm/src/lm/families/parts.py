@@ -1,8 +1,4 @@
-"""The parts that the families share: configuration, attention, the block of Llama, and the model around the blocks.
-
-A family's configuration has the settings that are its own under the names of its config.json; its model is made of
-lm.model's parts and of those here, and has its tensors' names in a Hugging Face folder.
-"""
+"""The parts that the families share: configuration, attention, the block of Llama, and the model around the blocks."""
 
 from __future__ import annotations
 
@@ -84,17 +80,15 @@ class FamilyConfig(ModelConfig):
     norm_eps: float = 1e-6
     layer_types: tuple[str, ...] = ()  # "sliding_attention" or "full_attention" of each layer; (): all alike
 
-    renamed: ClassVar[Mapping[str, str]] = {}  # {setting of config.json: field}, beside those of SIZES
+    renamed: ClassVar[Mapping[str, str]] = {}  # {setting of config.json: field}, beside SIZES
     aliases: ClassVar[Mapping[str, str]] = {}  # {another name of a setting of config.json: the one that is written}
     ignored: ClassVar[tuple[str, ...]] = ()  # settings of config.json without effect
     absent: ClassVar[tuple[str, ...]] = ()  # fields without a setting in config.json
     fixed: ClassVar[Mapping[str, tuple[Any, ...]]] = SILU  # {setting of config.json: its supported values}
     full_every: ClassVar[int | None] = None  # every layer of this number has full attention where layer_types is ()
     default_theta: ClassVar[float] = 10000.0
-    theta_name: ClassVar[str] = "rope_theta"  # of files without rope_parameters
     rotates_neighbours: ClassVar[bool] = False  # the pairs (2i, 2i + 1) of a head
     default_partial: ClassVar[float] = 1.0  # the share of a head that is rotated
-    partial_name: ClassVar[str] = "partial_rotary_factor"
     local_theta: ClassVar[tuple[str, float] | None] = None  # where windows have another rotation: its name and default
     rope_renamed: ClassVar[Mapping[str, str]] = {}  # rope_type of older files, and today's
 
@@ -107,8 +101,7 @@ class FamilyConfig(ModelConfig):
             raise ValueError(
                 f"expected layer_types of {self.num_layers} layers, {SLIDING} or {FULL}: {self.layer_types}"
             )
-        tables = self.rope_parameters.values() if self.ropes_by_kind else (self.rope_parameters,)
-        for parameters in tables if self.position == "rope" else ():
+        for parameters in self.rope_tables.values() if self.position == "rope" else ():
             ropes.check(parameters, self.head_width)
 
     @classmethod
@@ -125,9 +118,9 @@ class FamilyConfig(ModelConfig):
         return {field.name for field in dataclasses.fields(ModelConfig)} - set(self.settings().values())
 
     @property
-    def ropes_by_kind(self) -> bool:
-        """True if each kind of attention has a table of its own in rope_parameters."""
-        return SLIDING in self.rope_parameters or FULL in self.rope_parameters
+    def rope_tables(self) -> Mapping[str, Any]:
+        """Parameters of rotation by the kind of attention; only FULL where all have the same."""
+        return self.rope_parameters if FULL in self.rope_parameters else {FULL: self.rope_parameters}
 
     @property
     def rope_depends_on_length(self) -> bool:
@@ -151,9 +144,8 @@ class FamilyConfig(ModelConfig):
 
     def rope_of(self, layer: int) -> FrozenTable | None:
         """Parameters of this layer's rotation; None for a layer without."""
-        if not self.ropes_by_kind:
-            return self.rope_parameters
-        return FrozenTable(self.rope_parameters[self.layer_types[layer]])
+        by_kind = FULL in self.rope_parameters
+        return FrozenTable(self.rope_parameters[self.layer_types[layer]]) if by_kind else self.rope_parameters
 
     def shape(self) -> TransformerShape:
         from accounting.models.families import from_config  # here, because nothing but a budget needs it
@@ -216,10 +208,7 @@ class WideNormAttention(FamilyAttention):
 
 
 class LlamaBlock(nn.Module):
-    """Attention, then feed-forward, each of its normalised input and added to it.
-
-    x (batch, seq, d_model) → the same; context: the arguments of Attention after x.
-    """
+    """Attention, then feed-forward, each of its normalised input and added to it; forward: as lm.model.Block."""
 
     def __init__(self, model: FamilyModel, layer: int) -> None:
         super().__init__()
@@ -251,8 +240,7 @@ class SandwichBlock(LlamaBlock):
 class FamilyModel(Transformer):
     """A model of Llama's blocks, each with the rotation of its layer; a family replaces the parts that differ.
 
-    Its class has the name that a config.json has among `architectures`, without "ForCausalLM"; the class of its
-    configuration is beside it, NAMEConfig.
+    NAME is that among `architectures` of a config.json, without "ForCausalLM"; NAMEConfig stands in the same file.
     """
 
     names: ClassVar[Names] = LLAMA_NAMES  # of its tensors in a Hugging Face folder

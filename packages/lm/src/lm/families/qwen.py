@@ -43,10 +43,7 @@ class Qwen2Config(FamilyConfig):
 
 
 class Qwen2(FamilyModel):
-    """Qwen 2 whose upper layers alone have a window, or whose rotation is scaled; others are lm.model.Transformer.
-
-    (Qwen Team 2024, arXiv:2407.10671)
-    """
+    """Qwen 2 with windows in its upper layers, or a scaled rotation. (Qwen Team 2024, arXiv:2407.10671)"""
 
     attention_type = BiaslessOutputAttention
 

@@ -1,7 +1,6 @@
 """Rotary positions as Hugging Face's rope_parameters describe them: linear, llama3, yarn, dynamic and longrope scaling.
 
-A rotation is given as lm.attention gives it: cos and sin of each pair, (…, seq, 1, width / 2, 2), here times a factor
-for attention. With partial_rotary_factor only the first `width` elements of a head are rotated.
+A rotation is as lm.attention's: cos and sin of each pair, (…, seq, 1, width / 2, 2), here times a factor for attention.
 """
 
 from __future__ import annotations
@@ -28,10 +27,7 @@ SETTINGS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("original_max_position_embeddings",),
         ("factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim", "truncate"),
     ),
-    "longrope": (
-        ("short_factor", "long_factor", "original_max_position_embeddings"),
-        ("factor", "attention_factor"),
-    ),
+    "longrope": (("short_factor", "long_factor", "original_max_position_embeddings"), ("factor", "attention_factor")),
 }
 COMMON = ("rope_type", "rope_theta", "partial_rotary_factor")
 BY_LENGTH = ("dynamic", "longrope")  # the rotation of a position depends on the length of the sequence
@@ -132,10 +128,7 @@ def attention_factor(parameters: Mapping[str, Any], context_length: int) -> floa
 def rotation_at(
     parameters: FrozenTable, head_dim: int, context_length: int, positions: Tensor | slice, like: Tensor
 ) -> Tensor:
-    """cos and sin at positions (seq,) or (batch, seq), one for all heads: (…, seq, 1, width / 2, 2).
-
-    like: of the device, and of a dtype that is not wider than the rotation's.
-    """
+    """cos and sin at positions (seq,) or (batch, seq): (…, seq, 1, width / 2, 2), on the device of `like`."""
     dtype = torch.promote_types(like.dtype, torch.float32)
     if parameters.get("rope_type") not in BY_LENGTH:
         table = rotation_table(parameters, head_dim, context_length, dtype, like.device)
@@ -149,8 +142,7 @@ def rotation_at(
 
 
 def lengths_of(positions: Tensor) -> Tensor:
-    """Length of what each token is read with, float64: of its own document, whose positions (…, seq) rise up to its
-    end."""
+    """Length of each token's own document, float64; positions (…, seq) rise up to its end."""
     index = torch.arange(positions.shape[-1], device=positions.device).expand(positions.shape)
     is_last = torch.ones_like(positions, dtype=torch.bool)
     is_last[..., :-1] = positions[..., 1:] <= positions[..., :-1]

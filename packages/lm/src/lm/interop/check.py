@@ -13,7 +13,6 @@ from torch import Tensor
 from lm.generation.stream import generate
 from lm.interop.exporting import source_of
 from lm.interop.loading import load, model_text
-from lm.model import Transformer
 
 TOKENS, GREEDY = 48, 16  # of the prompt whose logits are compared, and of the greedy text that is
 BY_TABLE = 2e-2  # the most of llama.cpp, which looks up GELU in a table of fp16
@@ -46,10 +45,17 @@ def check_export(
         ValueError: The first difference.
     """
     _, model, text = source_of(source, tokenizer, step)
-    back, ids = load(target), prompt_of(model)
+    back, vocab_size, context = load(target), model.config.vocab_size, model.config.context_length
+    # Ids that spread over the vocabulary, at most half the context.
+    ids = [(7919 * i + 3) % vocab_size for i in range(min(TOKENS, max(1, context // 2)))]
     if text is not None:
-        compare_texts(text, model_text(target))
-    count = min(GREEDY, model.config.context_length - len(ids))
+        written, template = model_text(target), text.kept_template
+        compare_ids("lm", list(map(int, written.tokenizer.encode(TEXT, allowed_special="all"))), text.tokenizer)
+        if template is not None and written.template.source != template.source:
+            raise ValueError("the chat template that was written is another")
+        if template is not None and not set(written.template.stop_tokens) >= set(template.stop_tokens[:1]):
+            raise ValueError(f"stop tokens {written.template.stop_tokens}, expected {template.stop_tokens}")
+    count = min(GREEDY, context - len(ids))
     is_fp32 = dtype == "fp32"
     difference = compare_logits("lm", logits_of(back, ids), logits_of(model, ids), EXACT if is_fp32 else None)
     greedy = generate(back, ids, max_new_tokens=count, temperature=0)
@@ -101,12 +107,6 @@ def other_readers(target: Path) -> Iterator[tuple[str, Logits, Callable[[str], l
         yield "llama.cpp", logits, lambda text: llama.tokenize(text.encode(), add_bos=False, special=True), BY_TABLE
 
 
-def prompt_of(model: Transformer) -> list[int]:
-    """Ids that spread over the vocabulary, at most half the context."""
-    count = min(TOKENS, max(1, model.config.context_length // 2))
-    return [(7919 * i + 3) % model.config.vocab_size for i in range(count)]
-
-
 @torch.inference_mode()
 def logits_of(model: Callable[[Tensor], Tensor], ids: list[int]) -> Tensor:
     return model(torch.tensor([ids]))[0].float()
@@ -129,13 +129,3 @@ def compare_ids(reader: str, ids: list[int], tokenizer: Any) -> None:
     if ids != expected:
         place = next((n for n, pair in enumerate(zip(ids, expected, strict=False)) if pair[0] != pair[1]), -1)
         raise ValueError(f"{reader} encodes {TEXT!r} as {ids}, expected {expected}, from place {place} on")
-
-
-def compare_texts(text: Any, back: Any) -> None:
-    """ValueError: the tokenizer, the chat template or the stop tokens that were written are others."""
-    compare_ids("lm", list(map(int, back.tokenizer.encode(TEXT, allowed_special="all"))), text.tokenizer)
-    template = text.kept_template
-    if template is not None and back.template.source != template.source:
-        raise ValueError("the chat template that was written is another")
-    if template is not None and not set(back.template.stop_tokens) >= set(template.stop_tokens[:1]):
-        raise ValueError(f"stop tokens {back.template.stop_tokens}, expected {template.stop_tokens}")

@@ -1,4 +1,4 @@
-"""A config.json read setting by setting, by the table of its family; what is not understood is refused."""
+"""A config.json read setting by setting, by the table of its family; unknown settings are refused."""
 
 from __future__ import annotations
 
@@ -54,9 +54,8 @@ class Settings:
         value = self.table.pop(name, None)
         value = default if value is None else value
         if value not in supported:
-            only = (
-                f"only {supported[0]!r} is" if len(supported) < 3 else f"it is one of {', '.join(map(str, supported))}"
-            )
+            several = f"it is one of {', '.join(map(str, supported))}"
+            only = f"only {supported[0]!r} is" if len(supported) < 3 else several
             raise ValueError(f"{self.source}: {name} = {value!r} is not supported: {only}")
         return value
 
@@ -70,10 +69,7 @@ class Settings:
 
 
 def from_config(table: Mapping[str, Any], source: object) -> FamilyConfig:
-    """The configuration that a config.json describes.
-
-    ValueError: what it asks for and this version does not do, by name.
-    """
+    """The configuration that a config.json describes. ValueError: what this version does not do, by name."""
     settings = Settings(table, source)
     model_type = settings.table.pop("model_type", None)
     if model_type not in NAMES:
@@ -126,12 +122,11 @@ def basic(hint: Any) -> type:
 
 def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, Any]:
     """Today's rope_parameters, of a file that has them or that has rope_theta and rope_scaling."""
-    theta = settings.take(kind.theta_name, float, kind.default_theta)
-    share = settings.take(kind.partial_name, float, kind.default_partial)
-    local = kind.local_theta
-    local_theta = (
-        None if local is None else theta if local[0] == "rope_theta" else settings.take(local[0], float, local[1])
-    )
+    theta = settings.take("rope_theta", float, kind.default_theta)
+    share = settings.take("partial_rotary_factor", float, kind.default_partial)
+    local, local_theta = kind.local_theta, theta
+    if local is not None and local[0] != "rope_theta":
+        local_theta = settings.take(local[0], float, local[1])
     today, before = (settings.take(key, dict, None) for key in ("rope_parameters", "rope_scaling"))
     tables: dict[str, Any] = before or today or {}
 
@@ -150,11 +145,8 @@ def rope_parameters(settings: Settings, kind: type[FamilyConfig]) -> dict[str, A
             rest.setdefault("original_max_position_embeddings", original)
         return rest
 
-    if local_theta is None:
+    if local is None:
         return complete(tables, theta)
     if not {SLIDING, FULL} & tables.keys():
         tables = {FULL: tables}  # of older files, which scale these layers alone
-    return {
-        FULL: complete(tables.get(FULL) or {}, theta),
-        SLIDING: complete(tables.get(SLIDING) or {}, local_theta),
-    }
+    return {FULL: complete(tables.get(FULL) or {}, theta), SLIDING: complete(tables.get(SLIDING) or {}, local_theta)}

@@ -11,14 +11,14 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lm.config import ModelConfig
+from lm.config import ModelConfig, one_of
 from lm.families import family
 from lm.families.parts import FamilyConfig
 from lm.interop.card import card
 from lm.interop.loading import ModelText, load, model_text, tokenizer_of
 from lm.interop.model_folder import replacing, write_weights
 from lm.interop.shapes import as_family
-from lm.interop.tensors import exported, table, with_biases
+from lm.interop.tensors import exported
 from lm.model import Transformer
 from lm.tokenizer import BEGINS, END_OF_TEXT, TextConfig, load_tokenizer
 from lm.training.run import located
@@ -53,8 +53,7 @@ def to_huggingface(
         ValueError: Hugging Face has no architecture for this model; the message names the setting.
         FileExistsError: `folder` holds something that no export wrote.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+    one_of("dtype", dtype, tuple(DTYPES))
     if shard_bytes < 1:
         raise ValueError(f"shard_bytes must be at least 1, got {shard_bytes}")
     # The model, and what its config.json says of it and of the special tokens.
@@ -92,7 +91,7 @@ def to_huggingface(
 def source_of(
     source: Transformer | str | Path, tokenizer: str | Path | None, step: int | Literal["best", "average"] | None
 ) -> tuple[Path | None, Transformer, ModelText | None]:
-    """Return what an export is of: the run or folder, None for a model in memory; the model; its text, if it has any.
+    """Return a run or folder, None for a model in memory; the model; and its text, if it has any.
 
     ValueError: the tokenizer has more tokens than the model. UserWarning: it lacks a tenth of them.
     """
@@ -126,12 +125,8 @@ def describe(config: ModelConfig) -> dict[str, Any]:
 
 
 def weights(model: Transformer, dtype: torch.dtype) -> list[tuple[str, Tensor]]:
-    """A model's weights by transformers' names. Its GPT-2 always has biases: where the model has none they are 0."""
-    state: Mapping[str, Tensor] = model.state_dict()
-    config = model.config
-    if config.position == "learned":
-        config, state = with_biases(config, state)
-    tensors = dict(exported(state, table(config)))
+    """A model's weights by transformers' names."""
+    tensors, config = dict(exported(model)), model.config
     if isinstance(config, FamilyConfig):
         tensors = family(config.family).to_hf(tensors, config)
     return [(name, tensor.detach().to("cpu", dtype)) for name, tensor in tensors.items()]
@@ -157,13 +152,10 @@ def special_ids(text: ModelText | None) -> dict[str, int | None]:
 
 def generation_config(text: ModelText | None) -> dict[str, Any]:
     """Tokens and strings that end an answer, if that is not the eos_token alone."""
-    if text is None:
-        return {}
-    template = text.kept_template
-    if template is None:
-        return {"eos_token_id": list(text.config.eos_ids)} if text.config.eos_ids else {}
-    stops = {"eos_token_id": list(template.stop_tokens)}
-    return {**stops, "stop_strings": list(template.stop)} if template.stop else stops
+    template = None if text is None else text.kept_template
+    ids = text.config.eos_ids if text is not None and template is None else ()
+    stops, strings = (ids, ()) if template is None else (template.stop_tokens, template.stop)
+    return ({"eos_token_id": list(stops)} if stops else {}) | ({"stop_strings": list(strings)} if strings else {})
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

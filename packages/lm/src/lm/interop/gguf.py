@@ -1,21 +1,15 @@
-"""GGUF, the file of llama.cpp: weights, sizes and tokenizer in one.
-
-Architectures "llama" (whose rotary embedding rotates the pairs (2i, 2i + 1), lm's the halves), "qwen2", "qwen3" and
-"gpt2"; those of the families are in gguf_models.
-"""
+"""GGUF, the file of llama.cpp: weights, sizes and tokenizer in one."""
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
+from lm.config import one_of
 from lm.extras import need
-from lm.files import atomic_path, atomic_write, reason
+from lm.files import atomic_path, atomic_write, read_json, reason
 from lm.interop import gguf_models, k_quants
 from lm.interop.exporting import source_of, special_ids
 from lm.interop.loading import ModelText
@@ -58,8 +52,7 @@ def to_gguf(
     """
     gguf = need("gguf", "GGUF", "groundup-lm[gguf]")
     path = Path(path)
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join(DTYPES)}")
+    one_of("dtype", dtype, tuple(DTYPES))
     if path.suffix != ".gguf":
         raise ValueError(f"{path} does not end in .gguf: rename it")
     if path.exists() and (not path.is_file() or path.read_bytes()[:4] != b"GGUF"):
@@ -77,9 +70,8 @@ def to_gguf(
             writer = gguf.GGUFWriter(temporary, kind.architecture)
             gguf_models.describe(writer, config, gguf)
             writer.add_name("groundup" if run is None else run.resolve().name)
-            writer.add_file_type(
-                getattr(gguf.LlamaFileType, f"{'ALL' if dtype == 'fp32' else 'MOSTLY'}_{DTYPES[dtype]}")
-            )
+            most = "ALL" if dtype == "fp32" else "MOSTLY"
+            writer.add_file_type(gguf.LlamaFileType[f"{most}_{DTYPES[dtype]}"])
             if text is None:
                 writer.add_tokenizer_model("none")
             else:
@@ -111,14 +103,9 @@ def add_weights(writer: Any, gguf: Any, model: Transformer, dtype: str) -> None:
             kind = k_quants.kind_of(name, array.shape[-1], model.config.num_layers, is_head=is_head)
         elif kind == "Q8_0" and array.shape[-1] % Q8_BLOCK:
             kind = "F16"
-        if kind == "F32":
-            writer.add_tensor(name, array)
-        elif kind == "F16":
-            writer.add_tensor(name, array.astype(np.float16))
-        else:
-            is_own = kind.endswith("_K")  # the package gguf reads K-quants, and does not write them
-            data = k_quants.quantize(array, kind) if is_own else gguf.quants.quantize(array, kinds[kind])
-            writer.add_tensor(name, data, raw_dtype=kinds[kind])
+        is_own = kind.endswith("_K")  # the package gguf reads K-quants, and does not write them
+        data = k_quants.quantize(array, kind) if is_own else gguf.quants.quantize(array, kinds[kind])
+        writer.add_tensor(name, data, raw_dtype=kinds[kind])
 
 
 def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object) -> None:
@@ -126,7 +113,10 @@ def add_tokenizer(writer: Any, text: ModelText, vocab_size: int, source: object)
     from bpe.formats.gguf import pattern_name
     from bpe.formats.vocabularies import to_printable
 
-    tokenizer, file = text.tokenizer, as_json(text.tokenizer)
+    tokenizer = text.tokenizer
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.to_huggingface(Path(folder, "tokenizer.json"))
+        file = read_json(Path(folder, "tokenizer.json"))
     special, merges = tokenizer.special_tokens, [tuple(pair) for pair in file["model"]["merges"]]
     is_pieces = bool(file["model"].get("byte_fallback"))  # of SentencePiece's kind; else of bytes
     ids = file["model"]["vocab"] if is_pieces else {to_printable(one): i for i, one in tokenizer.vocab.items()}
@@ -182,11 +172,3 @@ def puts_space_in_front(file: dict[str, Any], source: object) -> bool:
     if scheme != "never":
         raise ValueError(f"{source}: llama.cpp puts a space before every text or none, and this puts it by {scheme!r}")
     return False
-
-
-def as_json(tokenizer: Any) -> dict[str, Any]:
-    """The content of its tokenizer.json."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "tokenizer.json"
-        tokenizer.to_huggingface(file)
-        return dict(json.loads(file.read_text(encoding="utf-8")))

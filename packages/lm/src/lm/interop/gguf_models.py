@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from lm.extras import need
 from lm.families import rope as ropes
 from lm.families.parts import FULL, SLIDING, FamilyConfig
 from lm.interop.shapes import ROPE_NAMES, as_family, config_type, name_of
-from lm.interop.tensors import Table, exported, table, to_halves, to_neighbours, with_biases
+from lm.interop.tensors import exported, table, to_halves, to_neighbours
 from lm.model import Transformer
 
 # llama.cpp's keys of the sizes that all models have, and our fields.
@@ -54,25 +54,15 @@ MOST_ROPE_FACTOR = 1e-6  # how far from 1 a factor may be that changes nothing
 
 @dataclass(frozen=True)
 class Kind:
-    """A family in llama.cpp: its name there, and the settings that llama.cpp has of it.
-
-    Attributes:
-        architecture: Its name.
-        settings: Its own settings, and our fields.
-        windows: Every layer of this number sees all, the others have windows; 0: none has one.
-        scalings: The rope_types that it has.
-        turns_neighbours: It rotates pairs (2i, 2i + 1), where the folder has (i, i + width / 2).
-        norms_above_one: Weights of norms are written with 1 added.
-        only: Settings that it has with one value alone, each with how to get it.
-    """
+    """A family in llama.cpp: its name there, and the settings that llama.cpp has of it."""
 
     architecture: str
-    settings: Mapping[str, str] = field(default_factory=dict)
-    windows: int = 0
-    scalings: tuple[str, ...] = ("default", "linear", "yarn")
-    turns_neighbours: bool = False
-    norms_above_one: bool = False
-    only: tuple[tuple[str, Any], ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)  # its own, by llama.cpp's keys, and our fields
+    windows: int = 0  # every layer of this number sees all, the others have windows; 0: none has one
+    scalings: tuple[str, ...] = ("default", "linear", "yarn")  # the rope_types that it has
+    turns_neighbours: bool = False  # it rotates pairs (2i, 2i + 1), and the folder pairs (i, i + width / 2)
+    norms_above_one: bool = False  # weights of norms are written with 1 added
+    only: tuple[tuple[str, Any], ...] = ()  # settings that it has with one value alone
 
 
 class Fields:
@@ -126,11 +116,7 @@ KINDS = {
     "gemma": Kind("gemma", norms_above_one=True),
     "gemma2": Kind("gemma2", GEMMA, windows=2, norms_above_one=True, only=(("query_scale", 1.0),)),
     "gemma3_text": Kind(
-        "gemma3",
-        GEMMA,
-        windows=6,
-        norms_above_one=True,
-        only=(("query_scale", 1.0), ("attn_logit_softcapping", None)),
+        "gemma3", GEMMA, windows=6, norms_above_one=True, only=(("query_scale", 1.0), ("attn_logit_softcapping", None))
     ),
     "glm4": Kind("glm4", only=(("bias", True),)),
     "gpt2": Kind("gpt2", only=(("activation_function", "gelu_new"),)),
@@ -165,42 +151,35 @@ def kind_of(config: FamilyConfig) -> Kind:
     """llama.cpp's kind of a family. ValueError: it does not have this model, with the setting."""
     kind = KINDS[config.family]
 
-    def refused(what: str) -> ValueError:
-        return ValueError(f"llama.cpp's {kind.architecture} has no {what}: such a model is not exported to GGUF")
-
-    for name, value in kind.only:
-        if getattr(config, name) != value:
-            raise refused(f"{name} {getattr(config, name)!r}")
-    for layer in range(config.num_layers):
-        window = config.window(layer)
-        slides = kind.windows > 0 and (layer + 1) % kind.windows > 0
-        is_written = (
-            (window is not None) == slides if kind.windows else window is None or window >= config.context_length
-        )
-        if not is_written:
-            raise refused(f"window {window!r} of layer {layer}")
-    for parameters in tables(config).values():
-        if parameters.get("rope_type", "default") not in kind.scalings:
-            raise refused(f"rope_type {parameters['rope_type']!r}")
-        if not parameters.get("truncate", True) and config.family != "gpt_oss":
-            raise refused(f"truncate {parameters['truncate']!r}")
-    for layer in range(config.num_layers):
-        if config.family == "smollm3" and (config.rope_of(layer) is None) != ((layer + 1) % 4 == 0):
-            raise refused(f"layer {layer} that is{'' if config.rope_of(layer) else ' not'} rotated")
-    if config.num_layers == LAYERS_OF_27B.get(config.family):  # whose scores llama.cpp takes for those of 27B
-        raise refused(f"{config.num_layers} layers with query_scale {config.query_scale}")
-    if config.family == "gemma2":
-        for name in GEMMA.values():
-            if getattr(config, name) is None:  # llama.cpp reads the usual bend from a file without one
-                raise refused(f"{name} None")
-    if config.family == "olmoe" and config.kv_heads != config.num_heads:
-        raise refused(f"num_kv_heads {config.kv_heads}")
+    for lack in lacks(config, kind):
+        raise ValueError(f"llama.cpp's {kind.architecture} has no {lack}: such a model is not exported to GGUF")
     return kind
 
 
-def tables(config: FamilyConfig) -> dict[str, Any]:
-    """The parameters of rotation of each kind of layer."""
-    return config.rope_parameters if config.ropes_by_kind else {FULL: config.rope_parameters}
+def lacks(config: FamilyConfig, kind: Kind) -> Iterator[str]:
+    """Yield the settings of a model that its kind does not have in llama.cpp."""
+    for name, value in kind.only:
+        if getattr(config, name) != value:
+            yield f"{name} {getattr(config, name)!r}"
+    for layer in range(config.num_layers):
+        window, is_rotated = config.window(layer), config.rope_of(layer) is not None
+        slides = kind.windows > 0 and (layer + 1) % kind.windows > 0
+        if (window is not None) != slides and (window is None or kind.windows or window < config.context_length):
+            yield f"window {window!r} of layer {layer}"
+        if config.family == "smollm3" and is_rotated == ((layer + 1) % 4 == 0):
+            yield f"layer {layer} that is{'' if is_rotated else ' not'} rotated"
+    for parameters in config.rope_tables.values():
+        if parameters.get("rope_type", "default") not in kind.scalings:
+            yield f"rope_type {parameters['rope_type']!r}"
+        if not parameters.get("truncate", True) and config.family != "gpt_oss":
+            yield f"truncate {parameters['truncate']!r}"
+    if config.num_layers == LAYERS_OF_27B.get(config.family):  # llama.cpp scales their scores as 27B's
+        yield f"{config.num_layers} layers with query_scale {config.query_scale}"
+    for name in GEMMA.values() if config.family == "gemma2" else ():
+        if getattr(config, name) is None:  # llama.cpp reads the usual bend from a file without one
+            yield f"{name} None"
+    if config.family == "olmoe" and config.kv_heads != config.num_heads:
+        yield f"num_kv_heads {config.kv_heads}"
 
 
 def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
@@ -218,7 +197,7 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
         writer.add_sliding_window(c.sliding_window)
         if c.family == "olmo3":
             writer.add_sliding_window_pattern([one == SLIDING for one in c.layer_types])
-    by_kind = tables(c)
+    by_kind = c.rope_tables
     rope = by_kind[FULL]
     writer.add_rope_dimension_count(ropes.rotated_width(rope, c.head_width))
     writer.add_rope_freq_base(rope["rope_theta"])
@@ -254,33 +233,24 @@ def describe(writer: Any, c: FamilyConfig, gguf: Any) -> None:
 
 
 def describe_scaling(writer: Any, settings: Mapping[str, Any]) -> None:
-    """Write under keys of our own where the factors that llama.cpp reads come from, and those of fp32 in fp64."""
+    """Write under keys of our own where the factors that llama.cpp reads come from, in fp64."""
     for name, value in settings.items():
         if value is not None:
             (writer.add_uint32 if isinstance(value, int) else writer.add_float64)(f"{SCALING_KEY}.{name}", value)
 
 
-def folder_table(config: ModelConfig) -> tuple[str, Table]:
-    """The family of a model, and the tensors of its folder that make up lm's, with matrices (out, in)."""
-    parts = {name: tuple(replace(part, transposed=False) for part in own) for name, own in table(config).items()}
-    return name_of(config), parts
-
-
 def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
     """The model's tensors by llama.cpp's names."""
-    config, state = model.config, model.state_dict()
-    rope = tables(as_family(config))[FULL]
+    config = model.config
+    rope = as_family(config).rope_tables[FULL]
     if rope.get("rope_type") == "llama3":
         yield "rope_freqs.weight", slowing(rope, config.head_width)
     if rope.get("rope_type") == "longrope":
         yield "rope_factors_short.weight", torch.tensor(rope["short_factor"])
         yield "rope_factors_long.weight", torch.tensor(rope["long_factor"])
-    if config.position == "learned":
-        config, state = with_biases(config, state)
-    family, parts = folder_table(config)
+    family, experts = name_of(config), dict[str, list[Tensor]]()
     kind, names = KINDS[family], tensor_names(family, config.num_layers, gguf)
-    experts: dict[str, list[Tensor]] = {}
-    for name, tensor in exported(state, parts):
+    for name, tensor in exported(model, in_gguf=True):
         places, number = names(name)
         for place, rows in zip(places, tensor.chunk(len(places)), strict=True):
             if number is not None:
@@ -296,14 +266,10 @@ def tensors(model: Transformer, gguf: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def folder_tensors(config: ModelConfig, stored: Mapping[str, Tensor], gguf: Any) -> dict[str, Tensor]:
-    """The inverse of tensors(): the tensors of a file by the names of a folder, after a family's from_hf.
-
-    Those that are of no such model keep their names.
-    """
-    family, table = folder_table(config)
-    kind, names, result = KINDS[family], tensor_names(family, config.num_layers, gguf), dict[str, Tensor]()
-    used = set[str]()
-    for name in (part.name for parts in table.values() for part in parts):
+    """The inverse of tensors(): those of a file by the names of a folder, after from_hf; others keep their names."""
+    family, used, result = name_of(config), set[str](), dict[str, Tensor]()
+    kind, names = KINDS[family], tensor_names(family, config.num_layers, gguf)
+    for name in (part.name for parts in table(config).values() for part in parts):
         places, number = names(name)
         if not stored.keys() >= set(places):
             continue  # the caller names the tensor that is missing
@@ -339,7 +305,7 @@ def tensor_names(family: str, layers: int, gguf: Any) -> Callable[[str], tuple[l
 
 
 def family_of(architecture: str, fields: Fields) -> str:
-    """The family of a file of this architecture, one of those of KINDS."""
+    """The family of a file of this architecture, one of KINDS."""
     window = fields.at("attention.sliding_window")
     if architecture == "llama":
         slides = window and window < fields.at("context_length", 0)
@@ -350,10 +316,7 @@ def family_of(architecture: str, fields: Fields) -> str:
 
 
 def family_config(family: str, sizes: Mapping[str, Any], fields: Fields) -> FamilyConfig:
-    """The configuration in a header, the inverse of describe(); sizes: those that all models have, by our names.
-
-    ValueError: a setting is not supported, by name.
-    """
+    """The configuration in a header, the inverse of describe(). ValueError: a setting is not supported, by name."""
     kind = config_type(family)
     settings = set(kind.settings().values())
     values = {**sizes, **{name: value for name, value in KINDS[family].only if name in settings}, "family": family}

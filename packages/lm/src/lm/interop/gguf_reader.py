@@ -9,18 +9,9 @@ from typing import Any
 import torch
 
 from lm.interop import shapes
-from lm.interop.gguf_models import (
-    KINDS,
-    ROPE_TENSORS,
-    SIZES,
-    Fields,
-    family_config,
-    family_of,
-    folder_table,
-    folder_tensors,
-)
-from lm.interop.stored import Matrices, built_stored, gguf_rows, matrices
-from lm.interop.tensors import built, imported
+from lm.interop.gguf_models import KINDS, ROPE_TENSORS, SIZES, Fields, family_config, family_of, folder_tensors
+from lm.interop.stored import gguf_rows, matrices
+from lm.interop.tensors import imported, table
 from lm.model import Transformer
 from lm.tokenizer import TextConfig
 from lm.training.checkpoint import check_sizes
@@ -47,27 +38,21 @@ def from_gguf(path: str | Path, *, stored: bool = False) -> Transformer:
         raise FileNotFoundError(f"there is no {path}: name a .gguf file")
     fields = Fields(path)
     architecture, tensor_shapes = fields.need("general.architecture"), fields.shapes
-    supported = sorted({"gpt2", *(kind.architecture for kind in KINDS.values())})
+    supported = sorted({kind.architecture for kind in KINDS.values()})
     if architecture not in supported:
-        raise ValueError(
-            f"{path}: the architecture {architecture!r} is not supported: it is one of {', '.join(supported)}"
-        )
+        raise ValueError(f"{path}: architecture {architecture!r} is not supported: it is one of {', '.join(supported)}")
     of_family = family_config(family_of(architecture, fields), sizes(fields), fields)
     config = shapes.plain(of_family, path) or of_family
     if config is not of_family and config.position == "rope":  # the tensors say which biases a Llama has
         parts = {"qkv": "attn_q", "output": "attn_output", "ffn": "ffn_up"}
         has = {part: f"blk.0.{tensor}.bias" in tensor_shapes for part, tensor in parts.items()}
-        config = replace(config, bias=False, qkv_bias=None, output_bias=None, ffn_bias=None)
-        config = replace(config, **shapes.biases(**has))
+        unbiased = {"bias": False, "qkv_bias": None, "output_bias": None, "ffn_bias": None}
+        config = replace(config, **unbiased | shapes.biases(**has))
     check_sizes(config, tensor_shapes, path)
-    used, rows = set(ROPE_TENSORS), Matrices()
-    _, names = folder_table(config)
-    if stored:
-        rows = matrices(config, names, gguf_rows(config, fields, used))
-        names = {name: parts for name, parts in names.items() if name not in rows}
+    used, names = set(ROPE_TENSORS), table(config, in_gguf=True)
+    rows = matrices(config, names, gguf_rows(config, fields, used)) if stored else None
     tensors = {name: torch.from_numpy(fields.array(name)) for name in tensor_shapes if name not in used}
-    state = imported(folder_tensors(config, tensors, fields.gguf), names, config, path)
-    return built_stored(config, state, rows) if stored else built(config, state)
+    return imported(folder_tensors(config, tensors, fields.gguf), names, config, path, rows)
 
 
 def sizes(fields: Fields) -> dict[str, Any]:
@@ -98,18 +83,11 @@ def gguf_text_config(path: Path) -> TextConfig:
     fields = Fields(path)
     texts = fields.get("tokenizer.ggml.tokens", [])
     ids = {
-        name: fields.get(f"tokenizer.ggml.{key}_token_id")
-        for name, key in (
-            ("bos_token", "bos"),
-            ("eos_token", "eos"),
-            ("pad_token", "padding"),
-            ("unk_token", "unknown"),
-        )
+        key: int(number)
+        for key in ("bos", "eos", "eot", "padding", "unknown")
+        if (number := fields.get(f"tokenizer.ggml.{key}_token_id")) is not None
     }
-    names = {name: texts[number] for name, number in ids.items() if number is not None and number < len(texts)}
-    stops = [fields.get(f"tokenizer.ggml.{key}_token_id") for key in ("eos", "eot")]
-    return TextConfig(
-        names,
-        fields.get("tokenizer.chat_template"),
-        tuple(dict.fromkeys(int(number) for number in stops if number is not None)),
-    )
+    keys = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
+    names = {name: texts[ids[key]] for name, key in keys.items() if ids.get(key, len(texts)) < len(texts)}
+    stops = dict.fromkeys(ids[key] for key in ("eos", "eot") if key in ids)
+    return TextConfig(names, fields.get("tokenizer.chat_template"), tuple(stops))

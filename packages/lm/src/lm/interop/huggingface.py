@@ -12,8 +12,8 @@ from lm.families import family
 from lm.families.parts import FamilyConfig
 from lm.interop import config_json, shapes
 from lm.interop.model_folder import read_json, read_weights
-from lm.interop.stored import Matrices, built_stored, folder_rows, matrices
-from lm.interop.tensors import built, imported, table
+from lm.interop.stored import folder_rows, matrices
+from lm.interop.tensors import imported, table
 from lm.model import Transformer
 from lm.training.checkpoint import check_sizes
 from lm.training.run import located
@@ -35,7 +35,7 @@ def from_huggingface(folder: str | Path, *, stored: bool = False) -> Transformer
 
     Raises:
         FileNotFoundError: There is no such folder.
-        ValueError: With what is missing, unknown or not supported, by name.
+        ValueError: A part is missing, unknown or not supported, by name.
     """
     folder = located(folder)
     if not (folder / "config.json").is_file():
@@ -52,19 +52,13 @@ def from_huggingface(folder: str | Path, *, stored: bool = False) -> Transformer
     check_sizes(config, {name: tuple(tensor.shape) for name, tensor in tensors.items()}, source)
     if isinstance(config, FamilyConfig):
         tensors = family(config.family).from_hf(tensors, config)
-    names, rows = table(config), Matrices()
-    if stored:
-        rows = matrices(config, names, folder_rows(tensors))
-        used = {part.name for name in rows for part in names[name]}
-        tensors = {name: tensor for name, tensor in tensors.items() if name not in used}
-        names = {name: parts for name, parts in names.items() if name not in rows}
-    state = imported(tensors, names, config, folder)
-    return built_stored(config, state, rows) if stored else built(config, state)
+    names = table(config)
+    rows = matrices(config, names, folder_rows(tensors)) if stored else None
+    return imported(tensors, names, config, folder, rows)
 
 
 def tidied(tensors: dict[str, Tensor], config: ModelConfig, source: object) -> dict[str, Tensor]:
-    """The weights under the names they have today: no buffers, the prefix that some files leave out, a tied head
-    once."""
+    """The weights under today's names: no buffers, the prefix that some files leave out, a tied head once."""
     tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith(BUFFERS)}
     prefix, embedding = ("transformer.", "wte") if config.position == "learned" else ("model.", "embed_tokens")
     if f"{embedding}.weight" in tensors:

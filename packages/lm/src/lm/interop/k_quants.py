@@ -18,10 +18,8 @@ LAYER = re.compile(r"blk\.(\d+)\.(\w+)\.weight")
 
 
 def kind_of(name: str, columns: int, layers: int, *, is_head: bool) -> str:
-    """The type of a matrix in Q4_K_M: the head, and half of the values and of ffn_down, have more bits.
-
-    Rows that are not whole groups are Q8_0 (where llama.cpp may take Q5_0), or of no whole blocks fp16.
-    """
+    """The type of a matrix in Q4_K_M: the head, and half of the values and of ffn_down, have more bits."""
+    # Rows that are not whole groups are Q8_0, where llama.cpp may take Q5_0.
     if columns % GROUP:
         return "F16" if columns % BLOCK else "Q8_0"
     match = LAYER.fullmatch(name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from lm.config import one_of
 from lm.device import choose_device, use_huge_pages
 from lm.files import no_model, read_json
 from lm.interop.model_folder import of_folder
@@ -49,15 +50,15 @@ def load(
 
     Raises:
         FileNotFoundError: There is nothing of the kind at `path`.
-        ValueError: What is there is damaged or not supported, by name; or the device or the dtype is unknown.
+        ValueError: The model is damaged or not supported, by name; or the device or the dtype is unknown.
 
     >>> import lm, tempfile
     >>> lm.load("./runs/first")
     Traceback (most recent call last):
     FileNotFoundError: there is no runs/first: name a run, or a model to load
     """
-    if not isinstance(dtype, torch.dtype) and dtype not in (*DTYPES, FILE):
-        raise ValueError(f"dtype {dtype!r} is unknown: use one of {', '.join((*DTYPES, FILE))}")
+    if not isinstance(dtype, torch.dtype):
+        one_of("dtype", dtype, (*DTYPES, FILE))
     target = choose_device(device) if isinstance(device, str) else device
     if dtype == FILE and torch.device(target).type != "cpu":
         raise ValueError(f"dtype 'file' is for a CPU, and the device is {target}: name another dtype")
@@ -184,10 +185,7 @@ def must_exist(path: Path) -> None:
 
 
 def model_text(path: str | Path, tokenizer: str | Path | None = None) -> ModelText:
-    """The tokenizer, chat template and stop tokens of a model, as `load` takes it; tokenizer: a file of another one.
-
-    FileNotFoundError: there is nothing at `path`; or the model keeps no tokenizer, and none is named.
-    """
+    """The text side of a model, as `load` takes it; tokenizer: the file of another one. FileNotFoundError: none."""
     here = located(path)
     must_exist(here)
     file = tokenizer_of(here) if tokenizer is None else Path(tokenizer)

@@ -29,8 +29,7 @@ WEIGHTS = "model.safetensors"
 def replacing(folder: str | Path) -> Iterator[Path]:
     """A new folder beside `folder` to write into, which takes its place, flushed, when all went well.
 
-    FileExistsError: there is something at `folder` that no export put there. OSError: with what failed, in a
-        sentence.
+    FileExistsError: there is something at `folder` that no export put there. OSError: with the reason in a sentence.
     """
     folder = Path(folder)
     if folder.exists() and not is_ours(folder):
@@ -38,30 +37,29 @@ def replacing(folder: str | Path) -> Iterator[Path]:
     mark = secrets.token_hex(4)
     temporary, old = (folder.with_name(f".{folder.name}.{mark}.{kind}") for kind in ("partial", "old"))
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+        yield temporary
+        table = {"format": FORMAT, "files": sorted(path.name for path in temporary.iterdir())}
+        (temporary / MARK).write_text(json.dumps(table, indent=1) + "\n")
+        readable = (temporary / MARK).stat().st_mode  # safetensors makes files that only their owner reads
+        for path in temporary.iterdir():
+            path.chmod(readable)
+            fsync(path)
+        fsync(temporary)
+        if folder.exists():
+            os.rename(folder, old)
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            temporary.mkdir()
-            yield temporary
-            table = {"format": FORMAT, "files": sorted(path.name for path in temporary.iterdir())}
-            (temporary / MARK).write_text(json.dumps(table, indent=1) + "\n")
-            readable = (temporary / MARK).stat().st_mode  # safetensors makes files that only their owner reads
-            for path in temporary.iterdir():
-                path.chmod(readable)
-                fsync(path)
-            fsync(temporary)
-            if folder.exists():
-                os.rename(folder, old)
-            try:
-                os.rename(temporary, folder)
-            except OSError:
-                if old.exists():
-                    os.rename(old, folder)
-                raise
-            fsync(folder.parent)
-        except (OSError, safetensors.SafetensorError) as error:
-            if isinstance(error, FileExistsError | FileNotFoundError):
-                raise
-            raise OSError(f"{folder} cannot be written: {reason(error, folder.parent)}") from error
+            os.rename(temporary, folder)
+        except OSError:
+            if old.exists():
+                os.rename(old, folder)
+            raise
+        fsync(folder.parent)
+    except (OSError, safetensors.SafetensorError) as error:
+        if isinstance(error, FileExistsError | FileNotFoundError):
+            raise
+        raise OSError(f"{folder} cannot be written: {reason(error, folder.parent)}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)
@@ -90,8 +88,7 @@ def of_folder(path: Path) -> Path:
 
 
 def write_weights(folder: Path, tensors: Iterable[tuple[str, Tensor]], shard_bytes: int) -> None:
-    """Writes tensors as model.safetensors, or in shards of at most shard_bytes (or one tensor) each, with their
-    index."""
+    """Write tensors as model.safetensors, or as shards of at most shard_bytes (or one tensor) with their index."""
     shards, size, total = list[dict[str, Tensor]]([{}]), 0, 0
     for name, tensor in tensors:
         if shards[-1] and size + tensor.nbytes > shard_bytes:
@@ -119,14 +116,9 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if (folder / WEIGHTS).is_file():
         return read_safetensors(of_folder(folder / WEIGHTS))
     index = folder / f"{WEIGHTS}.index.json"
-    if index.is_file():
-        return read_shards(folder, index)
-    remedy = "save other formats by transformers' save_pretrained"
-    raise FileNotFoundError(f"{folder} holds no weights: there is neither {WEIGHTS} nor an index of it; {remedy}")
-
-
-def read_shards(folder: Path, index: Path) -> dict[str, Tensor]:
-    """The tensors that an index places in files. ValueError: index and files contradict each other."""
+    if not index.is_file():
+        remedy = "save other formats by transformers' save_pretrained"
+        raise FileNotFoundError(f"{folder} holds no weights: there is neither {WEIGHTS} nor an index of it; {remedy}")
     places = read_json(index).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(file, str) for file in places.values()):
         raise ValueError(f'{index} has no "weight_map" of tensors and files')

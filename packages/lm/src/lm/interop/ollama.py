@@ -29,9 +29,9 @@ def modelfile(path: Path, template: ChatTemplate) -> str:
 
 def go_template(template: ChatTemplate) -> str | None:
     """The template in Go's language, as Ollama has it; None if it does more than to put text around each message."""
+    talk = ("user", "assistant", "user", "assistant", "user")
     try:
-        alone, answered = pieces(template, "user"), pieces(template, "user", "assistant")
-        again = pieces(template, "user", "assistant", "user")
+        alone, answered, again = (pieces(template, *talk[:count]) for count in (1, 2, 3))
         prompt = pieces(template, "user", add_generation_prompt=True)[-1].removeprefix(alone[-1])
     except ValueError:
         return None
@@ -45,18 +45,16 @@ def go_template(template: ChatTemplate) -> str | None:
     except ValueError:
         pass  # Gemma's template refuses a system's message
     # The parts are right if they make up conversations that they were not taken from.
-    for roles in (("user", "assistant") * 2 + ("user",), ("system", "user", "assistant", "user")):
-        if roles[0] in heads:
-            between = [tails[before] + heads[after] for before, after in itertools.pairwise(roles)]
-            joined = [begin + heads[roles[0]], *between, tails[roles[-1]] + prompt]
-            try:
-                if joined != pieces(template, *roles, add_generation_prompt=True):
-                    return None
-            except ValueError:
+    for roles in (talk, ("system", *talk[:3])) if "system" in heads else (talk,):
+        between = [tails[before] + heads[after] for before, after in itertools.pairwise(roles)]
+        joined = [begin + heads[roles[0]], *between, tails[roles[-1]] + prompt]
+        try:
+            if joined != pieces(template, *roles, add_generation_prompt=True):
                 return None
-    cases = [
-        f'{{{{ if eq .Role "{role}" }}}}{heads[role]}{{{{ .Content }}}}{tails[role]}{{{{ end }}}}' for role in heads
-    ]
+        except ValueError:
+            return None
+    content = "{{ .Content }}"
+    cases = [f'{{{{ if eq .Role "{role}" }}}}{heads[role]}{content}{tails[role]}{{{{ end }}}}' for role in heads]
     begin = "" if begin in BEGINS else begin  # llama.cpp puts it there
     if re.search('{{|}}|"""', "".join((begin, prompt, *heads.values(), *tails.values()))):
         return None
@@ -64,10 +62,7 @@ def go_template(template: ChatTemplate) -> str | None:
 
 
 def pieces(template: ChatTemplate, *roles: str, add_generation_prompt: bool = False) -> list[str]:
-    """The texts that a template writes around the contents of a conversation: one more than there are roles.
-
-    ValueError: it refuses the conversation, or does not write each content once and in order.
-    """
+    """Texts that a template writes before, between and after contents. ValueError: it does not write each once."""
     messages = [Message(role, f"@{number}@") for number, role in enumerate(roles)]
     parts = re.split(r"@(\d+)@", template.render(messages, add_generation_prompt=add_generation_prompt))
     if parts[1::2] != [str(number) for number in range(len(roles))]:

@@ -1,7 +1,7 @@
 """Adapters as PEFT's folders: adapter_config.json and adapter_model.safetensors, written of a run and read as a model.
 
-PEFT has adapters beside the matrices of transformers. Ours has one beside queries, keys and values together, and one
-beside gate and up: written, each part has the whole A and its own rows of B; read, the parts are added to their rows.
+PEFT has an adapter beside each matrix of transformers; lm has one beside queries, keys and values together, and one
+beside gate and up. Written, each part has the whole A and its own rows of B; read, the parts are added to their rows.
 """
 
 from __future__ import annotations
@@ -128,18 +128,18 @@ def from_peft(folder: str | Path, base: Transformer) -> Transformer:
 
 
 def beside(folder: str | Path, base: Transformer) -> Transformer:
-    """Return a model with the adapters of a PEFT folder beside its matrices; the weights are those of `base` itself.
+    """Return a model with the adapters of a PEFT folder beside its matrices; it shares the weights of `base`.
 
-    The parts of one of our matrices have adapters of their own: A holds theirs one after the other, and each part's
-    rows of B read its own. Raises ValueError: see adapters_of; or the weights of `base` are quantized.
+    A holds the adapters of a matrix's parts one after the other; each part's rows of B read its own. ValueError: see
+    adapters_of; or the weights of `base` are quantized.
     """
     model = copy.deepcopy(base, {id(tensor): tensor for tensor in (*base.parameters(), *base.buffers())})
-    layers, parts = dict(model.named_modules()), dict[str, list[tuple[slice, Tensor, Tensor, Tensor | None]]]()
+    parts = dict[str, list[tuple[slice, Tensor, Tensor, Tensor | None]]]()
     for name, rows, a, b, m, scale in adapters_of(folder, base):
         parts.setdefault(name.removesuffix(".weight"), []).append((rows, a, b * scale, m))
     with torch.no_grad():
         for name, of_layer in parts.items():
-            layer = layers[name]
+            layer = model.get_submodule(name)
             if not is_linear(layer):
                 raise ValueError(f"adapters go beside matrices of floating point, and {name} is quantized")
             wide = layer.weight.new_zeros(layer.out_features, sum(len(a) for _, a, _, _ in of_layer))
@@ -157,11 +157,7 @@ Adapter = tuple[str, slice, Tensor, Tensor, Tensor | None, float]  # name of our
 
 
 def adapters_of(folder: str | Path, base: Transformer) -> Iterator[Adapter]:
-    """Yield the adapters of a PEFT folder, each beside rows of a matrix of the model.
-
-    Raises:
-        ValueError: An adapter is of a kind that is not read, or beside a matrix that the model does not have.
-    """
+    """Yield the adapters of a PEFT folder, each beside rows of a matrix of the model. ValueError: one is not read."""
     folder = Path(folder)
     config = read_json(folder / CONFIG)
     for name, values in FIXED.items():

@@ -1,5 +1,4 @@
-"""lm.model's own shapes among Hugging Face's: Llama, Mistral (a window), Qwen 2 (biases of queries, keys and values
-alone), Qwen 3 (norms of queries and keys) and GPT-2 (learned positions)."""
+"""lm.model's own shapes among Hugging Face's: Llama, Mistral, Qwen 2, Qwen 3 and GPT-2."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def as_family(config: ModelConfig) -> FamilyConfig:
         scaling = {key: getattr(config, field) for key, field in ROPE_NAMES.items()}
         linear = {"rope_type": "linear", "factor": config.rope_factor}
         rope |= linear if config.rope_original_context_length is None else {"rope_type": "llama3", **scaling}
-    activations = [setting for setting, name in ACTIVATIONS.items() if name == config.ffn]
+    activations = (setting for setting, activation in ACTIVATIONS.items() if activation == config.ffn)
     # Qwen 2 has no setting of the width of a head; where it is the usual one, none is written.
     usual_width = name == "qwen2" and config.head_width * config.num_heads == config.d_model
     values = {field.name: getattr(config, field.name) for field in fields(ModelConfig)} | {
@@ -60,7 +59,7 @@ def as_family(config: ModelConfig) -> FamilyConfig:
         "mlp_bias": config.has_bias("ffn"),
         "use_sliding_window": windowed,
         "max_window_layers": 0,
-        "activation_function": activations[0] if activations else "gelu_new",
+        "activation_function": next(activations, "gelu_new"),
     }
     own = {*kind.settings().values()} - (set() if windowed else {"max_window_layers"})
     candidate = kind(
@@ -91,11 +90,7 @@ def biases(*, qkv: bool, output: bool, ffn: bool) -> dict[str, Any]:
 
 
 def plain(config: FamilyConfig, source: object) -> ModelConfig | None:
-    """The same model in lm.model's shapes.
-
-    None: only lm.families has it, for its kind, a rotation scaled by another rule, or a window in some of its layers.
-    ValueError: heads that are rotated in part.
-    """
+    """The same model in lm.model's shapes, None where only lm.families has it. ValueError: heads rotated in part."""
     settings = {field.name: getattr(config, field.name) for field in fields(ModelConfig)}
     if isinstance(config, GPT2Config):
         return ModelConfig(**settings | {"ffn": ACTIVATIONS[config.activation_function]})

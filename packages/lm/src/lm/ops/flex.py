@@ -75,12 +75,7 @@ def kept_blocks(queries: int, keys: int, causal: bool, sliding_window: int | Non
 
 
 def visible(
-    queries: int,
-    keys: int,
-    causal: bool,
-    sliding_window: int | None,
-    document_ids: Tensor | None,
-    mask: Tensor | None,
+    queries: int, keys: int, causal: bool, sliding_window: int | None, document_ids: Tensor | None, mask: Tensor | None
 ) -> MaskMod:
     """FlexAttention's mask: True if query i of head h of row b sees key j."""
     first = keys - queries  # the position of the first query
