@@ -14,7 +14,7 @@
 #endif
 
 #include "encoding/cache.h"
-#include "encoding/steps.h"
+#include "encoding/lanes.h"
 #include "native/bytes.h"
 #include "native/cpu.h"
 #include "native/utf8.h"

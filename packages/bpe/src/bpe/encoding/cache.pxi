@@ -272,9 +272,6 @@ cdef class Cache:
         self.stretches.ring = <uint64_t *> checked_sparse_block(ring_bytes(STRETCH_RING))
         return 0
 
-    cdef bint keeps_stretch(self, size_t size) noexcept nogil:
-        return LEAST_STRETCH <= size <= LONGEST and self.stretches.ring != NULL
-
     cdef int keep_stretch(self, packed_key key, const uint8_t *text, Ids *out, size_t first) except -1 nogil:
         """Keep a stretch with its ids, those of `out` from number `first` on, if it comes for the second time."""
         cdef uint64_t *seen = &self.seen[key.low % SEEN]

@@ -18,7 +18,7 @@
       |
       |  settle                the others of the batch are looked up once more, or merged, 32 side by side
       |    join, filter, probe     bytes to symbols; pairs looked up in the table of merges            lanes.h
-      |    merge_lanes             the pair of the lowest rank first, until none merges                steps.h
+      |    merge_lanes             the pair of the lowest rank first, until none merges                lanes.h
       |    cache_keep              the ids into the cache                                              cache.h
       v
     ids of the batch           383 2068 7586 21831                                                     (GPT-2)
@@ -106,7 +106,6 @@ include "ids.pxi"
 include "ranks.pxi"
 include "tables.pxi"
 include "heap.pxi"
-include "windows.pxi"
 include "cache.pxi"
 
 
@@ -354,7 +353,7 @@ cdef class Encoder:
             end = size
             if size - begin > LONGEST:
                 end = scan_cut(<ScannedPattern> self.scanner, text, size, begin + STRETCH)
-            if not self.cache.keeps_stretch(end - begin):
+            if not LEAST_STRETCH <= end - begin <= LONGEST or self.cache.stretches.ring == NULL:
                 self.encode_stretch(scratch, text + begin, end - begin, room - begin, out)
             else:
                 key = stretch_key(text + begin, end - begin)
@@ -492,7 +491,7 @@ cdef int check_signals() except -1 nogil:
 
 
 include "characters.pxi"
-include "side_by_side.pxi"
+include "windows.pxi"
 include "blocks.pxi"
 include "batch.pxi"
 include "calls.pxi"

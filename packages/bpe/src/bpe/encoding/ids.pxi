@@ -53,12 +53,6 @@ cdef class IdMemory:
         return array
 
 
-cdef int grow(Ids *ids, size_t room) except -1 nogil:
-    ids.ids = <uint32_t *> checked_realloc(ids.ids, room * sizeof(uint32_t))
-    ids.room = room
-    return 0
-
-
 cdef object to_array(Ids *ids):
     """Ids as an array of uint32. It takes the memory of many; few are copied, and stay."""
     cdef Py_ssize_t size = ids.size
@@ -93,6 +87,8 @@ cdef void free_ids(Ids *ids) noexcept nogil:
 
 cdef inline int reserve(Ids *ids, size_t more) except -1 nogil:
     """See that there is room for `more` ids beyond those that there are."""
+    cdef size_t room
     if ids.size + more > ids.room:
-        grow(ids, max(ids.size + more, ids.room + ids.room // 2, <size_t> 256))
+        room = max(ids.size + more, ids.room + ids.room // 2, <size_t> 256)
+        ids.ids, ids.room = <uint32_t *> checked_realloc(ids.ids, room * sizeof(uint32_t)), room
     return 0

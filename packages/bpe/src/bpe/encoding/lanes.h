@@ -1,4 +1,4 @@
-/* Lanes: up to LANES pretokens are merged side by side, one in each; and how they are filled.
+/* Lanes: up to LANES pretokens are merged side by side, one in each.
  *
  * A lane holds the symbols of one pretoken. Beside each symbol stands a key, which says what it merges to with the next
  * one. Here "the" is merge 7 and "re" merge 3, and the other pairs do not merge:
@@ -18,12 +18,21 @@
  *     probe      an entry of the table for each probe                      -> keys; retries: another pair stood there
  *
  * Which bytes join, which pairs pass the filter and which entry is the one wanted are all unpredictable. So none of
- * them is a branch: each result is written to the next free place, and the place moves on by one or by none. */
+ * them is a branch: each result is written to the next free place, and the place moves on by one or by none.
+ *
+ * One merge in a lane is one step, and lanes take steps in turn, until none of their pairs merges. A step makes a
+ * symbol, which has two new neighbours; the entries of these two pairs are prefetched, and read when the lane's turn
+ * comes again:
+ *
+ *     lane 0   least key -> merge -> prefetch left, right  .  .  .  .  .  .  read them -> least key -> merge -> ...
+ *     lane 1      .         least key -> merge -> prefetch left, right  .  .  .  .  .     read them -> ...
+ */
 #ifndef BPE_LANES_H
 #define BPE_LANES_H
 #include <string.h>
 
 #include "encoding/merge_tables.h"
+#include "native/bytes.h"
 #include "native/cpu.h"
 
 enum {
@@ -148,5 +157,114 @@ static void fill_lanes(const MergeTables *tables, Lane *lanes, const Piece *piec
     n_probes = filter_candidates(tables, &all, n_candidates);
     n_retries = probe_pairs(tables, lanes, &all, n_probes);
     probe_further(tables, lanes, &all, n_retries);
+}
+
+/* The least of `count` keys, a positive multiple of eight. */
+typedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count);
+
+static uint32_t lowest_portable(const uint32_t *keys, size_t count) {
+    uint32_t best = keys[0];
+    for (size_t i = 1; i < count; i++) best = keys[i] < best ? keys[i] : best;
+    return best;
+}
+
+#ifdef BPE_X86
+TARGET_AVX2 static uint32_t lowest_avx2(const uint32_t *keys, size_t count) {
+    __m256i best = _mm256_loadu_si256((const __m256i *)keys);
+    for (size_t i = 8; i < count; i += 8)
+        best = _mm256_min_epu32(best, _mm256_loadu_si256((const __m256i *)(keys + i)));
+    __m128i half = _mm_min_epu32(_mm256_castsi256_si128(best), _mm256_extracti128_si256(best, 1));
+    half = _mm_min_epu32(half, _mm_shuffle_epi32(half, 0x4e));
+    half = _mm_min_epu32(half, _mm_shuffle_epi32(half, 0xb1));
+    return (uint32_t)_mm_cvtsi128_si32(half);
+}
+#endif
+
+#ifdef BPE_NEON
+static uint32_t lowest_neon(const uint32_t *keys, size_t count) {
+    uint32x4_t best = vminq_u32(vld1q_u32(keys), vld1q_u32(keys + 4));
+    for (size_t i = 8; i < count; i += 8)
+        best = vminq_u32(best, vminq_u32(vld1q_u32(keys + i), vld1q_u32(keys + i + 4)));
+    return vminvq_u32(best);
+}
+#endif
+
+static inline lowest_function choose_lowest(int level) {
+    (void)level;
+#ifdef BPE_X86
+    if (level >= LEVEL_AVX2) return lowest_avx2;
+#endif
+#ifdef BPE_NEON
+    if (level >= LEVEL_NEON) return lowest_neon;
+#endif
+    return lowest_portable;
+}
+
+/* Begin to look up what two symbols merge to, the left one at `at`. What the filter says is unpredictable, and so no
+ * branch. */
+static inline void start_lookup(const MergeTables *tables, Lookup *lookup, uint32_t at, uint64_t left, uint64_t right) {
+    size_t slot;
+    lookup->pair = pair_of(tables, left, right);
+    lookup->at = at;
+    lookup->slot = may_merge(tables, lookup->pair, &slot) ? slot : tables->mask + 1;
+    prefetch(&tables->pairs[lookup->slot]);
+}
+
+/* The key of the pair that was looked up, or NONE. */
+static inline uint32_t finish_lookup(const MergeTables *tables, const Lookup *lookup) {
+    const uint64_t entry = tables->pairs[lookup->slot];
+    if (pair_of_entry(tables, entry) != lookup->pair && entry != FREE) {
+        const uint32_t merge = find_merge(tables, lookup->pair, lookup->slot);
+        return merge == NONE ? NONE : key_of(merge, lookup->at);
+    }
+    return key_of(merge_of_entry(tables, entry), lookup->at) | (0 - (uint32_t)(entry == FREE));
+}
+
+/* One merge; returns 0 where there was none to do, and the lane's symbols are then moved together. */
+static inline int merge_step(const MergeTables *tables, Lane *lane, lowest_function lowest) {
+    const uint64_t alive = lane->alive;
+    const uint32_t right_key = finish_lookup(tables, &lane->right), left_key = finish_lookup(tables, &lane->left);
+    const uint32_t new_key = left_key < right_key ? left_key : right_key;
+    uint32_t best = lowest(lane->keys, lane->keys_count); /* before the two are stored, which loads would wait for */
+    best = new_key < best ? new_key : best;
+    if (best == NONE) {
+        lane->count = 0;
+        for (uint64_t rest = alive; rest; rest &= rest - 1)
+            lane->symbols[lane->count++] = lane->symbols[count_trailing_zeros(rest)];
+        return 0;
+    }
+    lane->keys[lane->right.at] = right_key;
+    lane->keys[lane->left.at] = left_key;
+    const uint32_t at = place_of_key(best), product = made_by(tables, merge_of_key(best));
+    uint64_t after = alive & (~(uint64_t)1 << at);
+    const uint64_t before = alive & ~(~(uint64_t)0 << at);
+    const uint32_t right_place =
+        (uint32_t)count_trailing_zeros(after); /* its place in the lane; `at` is the left one */
+    after &= after - 1;
+    lane->symbols[at] = product;
+    lane->keys[at] = lane->keys[right_place] = NONE;
+    lane->alive = alive & ~((uint64_t)1 << right_place);
+    lane->right.slot = lane->left.slot = tables->mask + 1;
+    lane->right.at = lane->left.at = LANE_BYTES;
+    if (after) start_lookup(tables, &lane->right, at, product, lane->symbols[count_trailing_zeros(after)]);
+    if (before) {
+        const uint32_t left = 63 - (uint32_t)count_leading_zeros(before);
+        lane->keys[left] = NONE;
+        start_lookup(tables, &lane->left, left, lane->symbols[left], product);
+    }
+    return 1;
+}
+
+/* Merge pieces of at most LANE_BYTES bytes, each in the lane of its number; each byte has to be a symbol. */
+static void merge_lanes(const MergeTables *tables, lowest_function lowest, Lane *lanes, const Piece *pieces,
+                        size_t count) {
+    Lane *busy[LANES];
+    fill_lanes(tables, lanes, pieces, count);
+    for (size_t i = 0; i < count; i++) busy[i] = &lanes[i];
+    while (count)
+        for (size_t i = 0; i < count;) {
+            if (merge_step(tables, busy[i], lowest)) i++;
+            else busy[i] = busy[--count];
+        }
 }
 #endif

@@ -1,8 +1,7 @@
 # The merges of a vocabulary, and a pretoken merged by them: the pair of the lowest rank first, of equals the leftmost.
 #
 #     merge_tables.h    the tables: which pairs of symbols merge, which bytes join at once
-#     lanes.h           bytes to symbols, for up to 32 pretokens side by side
-#     steps.h           merging them to the end, one merge at a time in each
+#     lanes.h           up to 32 pretokens side by side: bytes to symbols, then one merge at a time in each
 #     windows.pxi       pretokens of more than 64 bytes, in windows that overlap
 #     heap.pxi          windows too wide for a lane, with a heap: n log n, whatever the text
 #     tables.pxi        the tables made from a vocabulary
@@ -57,7 +56,6 @@ cdef extern from "encoding/lanes.h" nogil:
         uint64_t alive
         size_t count
 
-cdef extern from "encoding/steps.h" nogil:
     ctypedef uint32_t (*lowest_function)(const uint32_t *keys, size_t count) noexcept nogil
     lowest_function choose_lowest(int level)
     void merge_lanes(
