@@ -409,13 +409,17 @@ def peak(model: Any, batch: int, length: int, vocab: int) -> int:
     """The most bytes alive in the second step, whose optimizer has its state."""
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, fused=True)
     ids, targets = (torch.randint(0, vocab, (batch, length)) for _ in range(2))
-    live = Live(known=[*model.parameters(), *model.buffers(), ids, targets])
+
+    def step() -> None:
+        loss_of(model, ids, targets).backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    step()
+    states = [tensor for state in optimizer.state.values() for tensor in state.values()]
+    live = Live(known=[*model.parameters(), *model.buffers(), ids, targets, *states])
     with live:
-        for _ in range(2):
-            live.most = 0
-            loss_of(model, ids, targets).backward()
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        step()
     return live.most
 
 
